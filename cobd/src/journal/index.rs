@@ -11,10 +11,12 @@
 //!   k KIND 0 FROM 0 TO    how long the move takes, all change objects of the kind
 //!   d COB 0 FROM 0 TO     how long it takes for this one
 //!   u                     the last record that is in here
+//!   n                     that number again, and how many lines there are
 //! ```
 //!
 //! Rules: a record is added whole or not at all, and once: adding it again changes nothing. Numbers
-//! in keys are big-endian, so that order of bytes is order in time.
+//! in keys are big-endian, so that order of bytes is order in time. Of the history the newest lines are
+//! kept: the store has something in memory of each, as long as the daemon lives.
 
 use std::fs;
 use std::io;
@@ -35,7 +37,9 @@ const SEGMENT_BYTES: usize = 64 << 10;
 const MEMORY: u32 = 32;
 /// So many records are added in one batch: until its end the store frees none of the pages that it has replaced.
 const TOGETHER: usize = 64;
-/// How many old entries are forgotten in one batch.
+/// So many lines of the history are kept: some 40 MB on disk, and 20 in memory.
+const MOST_LINES: u64 = 100_000;
+/// How many of the oldest lines are forgotten in one batch.
 const FORGET_BATCH: usize = 1000;
 /// So long somebody may take to let go of the store.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -48,6 +52,10 @@ pub struct Index {
     folder: PathBuf,
     tree: sled::Db,
     upto: u64,
+    /// How many lines there are; none: they were not counted yet.
+    lines: Option<u64>,
+    /// How many are kept.
+    most: u64,
 }
 
 /// An index that was opened.
@@ -201,16 +209,19 @@ impl Index {
             .segment_size(SEGMENT_BYTES)
             .flush_every_ms(None);
         // sled panics over some damaged files where it could return an error.
-        let opened = catch_unwind(AssertUnwindSafe(|| -> sled::Result<(sled::Db, Option<sled::IVec>)> {
+        let opened = catch_unwind(AssertUnwindSafe(|| -> sled::Result<(sled::Db, [Option<sled::IVec>; 2])> {
             let tree = config.open()?;
-            let upto = tree.get(b"u")?;
-            Ok((tree, upto))
+            let marks = [tree.get(b"u")?, tree.get(b"n")?];
+            Ok((tree, marks))
         }));
         match opened {
-            Ok(Ok((tree, upto))) => {
+            Ok(Ok((tree, [upto, counted]))) => {
                 let upto = upto.map_or(Ok([0; 8]), |v| <[u8; 8]>::try_from(v.as_ref()));
                 let upto = upto.map_err(|_| Fault::Damaged("its end mark is no number".to_owned()))?;
-                Ok(Self { folder: folder.to_owned(), tree, upto: u64::from_be_bytes(upto) })
+                // The version before adds without counting.
+                let lines = counted.as_deref().and_then(|v| v.strip_prefix(&upto)?.try_into().ok());
+                let (upto, lines) = (u64::from_be_bytes(upto), lines.map(u64::from_be_bytes));
+                Ok(Self { folder: folder.to_owned(), tree, upto, lines, most: MOST_LINES })
             }
             Ok(Err(sled::Error::Io(source))) if !is_about_content(&source) => Err(Fault::Refused(source)),
             Ok(Err(error)) => Err(Fault::Damaged(error.to_string())),
@@ -232,14 +243,54 @@ impl Index {
         let mut entries = entries.into_iter().peekable();
         while entries.peek().is_some() {
             self.add_some(entries.by_ref().take(TOGETHER))?;
+            while self.lines()? >= self.most + FORGET_BATCH as u64 {
+                self.forget_some()?;
+            }
         }
+        Ok(())
+    }
+
+    /// How many lines the history has.
+    fn lines(&mut self) -> Result<u64, IndexError> {
+        let lines = match self.lines {
+            Some(lines) => lines,
+            None => {
+                let counted = self.tree.scan_prefix(b"h").keys().try_fold(0, |lines, key| key.map(|_| lines + 1));
+                counted.map_err(|e| self.store_error(&e))?
+            }
+        };
+        self.lines = Some(lines);
+        Ok(lines)
+    }
+
+    /// Forgets the oldest lines; durations stay.
+    fn forget_some(&mut self) -> Result<(), IndexError> {
+        let oldest: Result<Vec<_>, _> = self.tree.scan_prefix(b"h").take(FORGET_BATCH).collect();
+        let oldest = oldest.map_err(|e| self.store_error(&e))?;
+        let mut batch = sled::Batch::default();
+        for (line, value) in &oldest {
+            let cob = serde_json::from_slice::<HistoryEntry>(value).ok().and_then(|e| e.cob);
+            if let Some(cob) = cob {
+                batch.remove(key(b'c', &[cob.as_str()], &line[1..]));
+            }
+            batch.remove(line);
+        }
+        let lines = self.lines()?.saturating_sub(oldest.len() as u64);
+        self.apply(batch, self.upto, lines)
+    }
+
+    fn apply(&mut self, mut batch: sled::Batch, upto: u64, lines: u64) -> Result<(), IndexError> {
+        batch.insert(b"u", &upto.to_be_bytes());
+        batch.insert(b"n", [upto.to_be_bytes(), lines.to_be_bytes()].concat());
+        self.tree.apply_batch(batch).map_err(|e| self.store_error(&e))?;
+        (self.upto, self.lines) = (upto, Some(lines));
         Ok(())
     }
 
     /// Adds what some records tell, all of them or none.
     fn add_some(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), IndexError> {
         let mut batch = sled::Batch::default();
-        let mut upto = self.upto;
+        let (mut upto, mut lines) = (self.upto, self.lines()?);
         // Two measures may be about the same move: the second sees the first.
         let mut updated = std::collections::BTreeMap::new();
         for Entry { seq, history, measured } in entries {
@@ -247,6 +298,7 @@ impl Index {
                 continue;
             }
             upto = seq;
+            lines += history.len() as u64;
             for (n, entry) in (0u16..).zip(&history) {
                 let at = position(seq, n);
                 batch.insert(key(b'h', &[], &at), json(entry));
@@ -270,10 +322,7 @@ impl Index {
         for (key, durations) in updated {
             batch.insert(key, json(&durations));
         }
-        batch.insert(b"u", &upto.to_be_bytes());
-        self.tree.apply_batch(batch).map_err(|e| self.store_error(&e))?;
-        self.upto = upto;
-        Ok(())
+        self.apply(batch, upto, lines)
     }
 
     /// A part of the history, oldest first.
@@ -334,31 +383,6 @@ impl Index {
         to: &StateName,
     ) -> Result<Option<Durations>, IndexError> {
         self.read_durations(&key(b'k', &[kind.as_str(), from.as_str(), to.as_str()], &[]))
-    }
-
-    /// Forgets the history before a record; durations stay.
-    ///
-    /// # Errors
-    /// [`IndexError::Store`].
-    pub fn forget_before(&self, seq: u64) -> Result<(), IndexError> {
-        loop {
-            let end = [b"h".as_slice(), &position(seq, 0)].concat();
-            let found: Result<Vec<_>, _> =
-                self.tree.range(b"h".as_slice()..end.as_slice()).take(FORGET_BATCH).collect();
-            let found = found.map_err(|e| self.store_error(&e))?;
-            if found.is_empty() {
-                return Ok(());
-            }
-            let mut batch = sled::Batch::default();
-            for (line, value) in &found {
-                let cob = serde_json::from_slice::<HistoryEntry>(value).ok().and_then(|e| e.cob);
-                if let Some(cob) = cob {
-                    batch.remove(key(b'c', &[cob.as_str()], &line[1..]));
-                }
-                batch.remove(line);
-            }
-            self.tree.apply_batch(batch).map_err(|e| self.store_error(&e))?;
-        }
     }
 
     /// Hands everything to the system. Without it a crash costs the last additions, which are fed again.
@@ -476,189 +500,4 @@ fn json<T: Serialize>(value: &T) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use cob_types::{GenerationNumber, HostName};
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn entry(seq: u64, cob: Option<&str>, event: &str) -> HistoryEntry {
-        HistoryEntry {
-            ts_ns: seq * 1000,
-            host: HostName::new("n1").expect("name"),
-            seq,
-            lamport: seq,
-            generation: GenerationNumber(1),
-            cob: cob.map(|c| CobId::new(c).expect("id")),
-            event: event.to_owned(),
-            from: None,
-            to: None,
-            attempt: None,
-            ok: None,
-            detail: String::new(),
-            heard_ns: None,
-        }
-    }
-
-    fn measured(ms: u64) -> Measured {
-        Measured {
-            kind: KindName::new("simple").expect("name"),
-            cob: CobId::new("n1/a").expect("id"),
-            from: StateName::new("down").expect("name"),
-            to: StateName::new("up").expect("name"),
-            took: Duration::from_millis(ms),
-        }
-    }
-
-    /// Records 1 to 20: odd ones about n1/a, even ones about n1/b, each with a second line about the host.
-    fn filled(folder: &Path) -> Index {
-        let mut index = Index::open(folder).expect("opens").index;
-        for seq in 1..=20 {
-            let cob = if seq % 2 == 1 { "n1/a" } else { "n1/b" };
-            let history = vec![entry(seq, Some(cob), "start"), entry(seq, None, "order")];
-            index.add([Entry { seq, history, measured: Some(measured(10 * seq)) }]).expect("added");
-        }
-        index
-    }
-
-    fn ask(index: &Index, since: u64, cob: Option<&str>, limit: usize, newest: bool) -> Vec<(u64, String)> {
-        let cob = cob.map(|c| CobId::new(c).expect("id"));
-        let found = index.history(&Query { since, cob, limit, newest }).expect("answers");
-        found.into_iter().map(|e| (e.seq, e.event)).collect()
-    }
-
-    #[test]
-    fn history_is_found_by_time_and_by_change_object() {
-        let folder = tempfile::tempdir().expect("folder");
-        let index = filled(&folder.path().join("index"));
-        assert_eq!(ask(&index, 0, None, 3, false), [(1, "start".into()), (1, "order".into()), (2, "start".into())]);
-        assert_eq!(ask(&index, 19, Some("n1/b"), 9, false), [(20, "start".into())]);
-        assert_eq!(ask(&index, 0, Some("n1/a"), 2, true), [(17, "start".into()), (19, "start".into())]);
-        assert_eq!(ask(&index, 0, Some("n1/a"), 99, false).len(), 10);
-        assert_eq!(ask(&index, 0, Some("n1/c"), 99, false).len(), 0);
-        assert_eq!(ask(&index, 21, None, 99, false).len(), 0);
-        index.forget_before(15).expect("forgotten");
-        assert_eq!(ask(&index, 0, None, 1, false), [(15, "start".into())]);
-        assert_eq!(ask(&index, 0, Some("n1/b"), 1, false), [(16, "start".into())]);
-    }
-
-    #[test]
-    fn it_goes_on_where_it_ended_and_takes_a_record_once() {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("index");
-        let index = filled(&path);
-        index.flush().expect("flushed");
-        drop(index);
-        let opened = Index::open(&path).expect("opens");
-        assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
-        let mut index = opened.index;
-        let again = Entry { seq: 20, history: vec![entry(20, None, "again")], measured: Some(measured(9999)) };
-        index.add([again]).expect("left out");
-        assert!(!ask(&index, 20, None, 9, false).iter().any(|(_, event)| event == "again"));
-        let m = measured(0);
-        let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
-        assert_eq!((known.count, known.last_ms), (20, 200.0));
-        assert!((known.mean_ms - 105.0).abs() < 1e-6, "{known:?}");
-        assert!((known.spread_ms - 57.66).abs() < 0.01, "{known:?}");
-        assert_eq!(index.durations_of_kind(&m.kind, &m.from, &m.to).expect("answers"), Some(known));
-        assert_eq!(index.durations_of_kind(&m.kind, &m.to, &m.from).expect("answers"), None);
-    }
-
-    #[test]
-    fn many_records_go_in_together_and_each_counts_once() {
-        let folder = tempfile::tempdir().expect("folder");
-        let many = 3 * TOGETHER as u64 + 7;
-        let mut index = Index::open(&folder.path().join("index")).expect("opens").index;
-        let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/a"), "end")], measured: Some(measured(seq)) };
-        index.add((1..=many).map(one)).expect("added");
-        index.add((1..=many).map(one)).expect("left out");
-        assert_eq!(index.upto(), many);
-        let found = ask(&index, 0, Some("n1/a"), usize::MAX, false);
-        assert_eq!(found.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), (1..=many).collect::<Vec<_>>());
-        let m = measured(0);
-        let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
-        assert_eq!(known.count, many);
-    }
-
-    #[test]
-    fn old_durations_fade() {
-        let old = (0..1000).fold(Durations::default(), |d, _| d.with(Duration::from_millis(100)));
-        let new = (0..100).fold(old, |d, _| d.with(Duration::from_millis(300)));
-        assert!(new.mean_ms > 290.0, "{new:?}");
-        assert_eq!(new.count, 1100);
-    }
-
-    #[test]
-    fn what_a_killed_start_leaves_costs_nothing() {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("index");
-        // Killed before there was anything but a part of the store's own settings.
-        fs::create_dir_all(&path).expect("made");
-        fs::write(path.join("conf"), b"segment_size: 65").expect("written");
-        drop(filled(&path));
-        // Killed while a snapshot of the store was on its way to the disk; sled takes the last of them by name.
-        fs::write(path.join("snap.FFFFFFFFFFFFFFFF.generating"), b"the first bytes of").expect("written");
-        let opened = Index::open(&path).expect("opens");
-        assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
-        assert!(!folder.path().join("index.damaged").exists());
-    }
-
-    #[test]
-    fn an_index_ahead_of_its_journal_shows_that_records_are_lost() {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("index");
-        drop(filled(&path));
-        let Err(error) = Index::open(&path).expect("opens").beside(7) else { panic!("it knows 20 records") };
-        assert!(matches!(error, IndexError::Ahead { knows: 20, .. }), "{error}");
-        assert!(!folder.path().join("index.damaged").exists(), "nothing was changed");
-        assert_eq!(Index::open(&path).expect("opens").needs_from, 21);
-    }
-
-    #[test]
-    fn a_store_that_is_let_go_late_is_waited_for() {
-        let folder = tempfile::tempdir().expect("folder");
-        let path = folder.path().join("index");
-        let index = filled(&path);
-        let holder = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(30));
-            drop(index);
-        });
-        let opened = Index::open(&path).expect("opens");
-        assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
-        holder.join().expect("ended");
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-        /// Whatever is done to its files: it opens, and gives out nothing that was not put in.
-        #[test]
-        fn damaged_files_are_put_aside(
-            at in any::<prop::sample::Index>(),
-            noise in proptest::collection::vec(any::<u8>(), 1..64),
-            cut in any::<bool>(),
-            which in 0..2,
-        ) {
-            let folder = tempfile::tempdir().expect("folder");
-            let path = folder.path().join("index");
-            let index = filled(&path);
-            index.flush().expect("flushed");
-            let whole = ask(&index, 0, None, 99, false);
-            drop(index);
-            let file = path.join(if which == 0 { "db" } else { "conf" });
-            let mut bytes = fs::read(&file).expect("read");
-            let at = at.index(bytes.len().min(4096));
-            if cut {
-                bytes.truncate(at);
-            } else {
-                let until = (at + noise.len()).min(bytes.len());
-                bytes[at..until].copy_from_slice(&noise[..until - at]);
-            }
-            fs::write(&file, bytes).expect("written");
-            let opened = Index::open(&path).expect("opens");
-            let found = ask(&opened.index, 0, None, 99, false);
-            prop_assert!(whole.starts_with(&found));
-            let upto = usize::try_from(opened.needs_from - 1).expect("small");
-            prop_assert_eq!(found.len(), 2 * upto);
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,210 @@
+use cob_types::{GenerationNumber, HostName};
+use proptest::prelude::*;
+
+use super::*;
+
+fn entry(seq: u64, cob: Option<&str>, event: &str) -> HistoryEntry {
+    HistoryEntry {
+        ts_ns: seq * 1000,
+        host: HostName::new("n1").expect("name"),
+        seq,
+        lamport: seq,
+        generation: GenerationNumber(1),
+        cob: cob.map(|c| CobId::new(c).expect("id")),
+        event: event.to_owned(),
+        from: None,
+        to: None,
+        attempt: None,
+        ok: None,
+        detail: String::new(),
+        heard_ns: None,
+    }
+}
+
+fn measured(ms: u64) -> Measured {
+    Measured {
+        kind: KindName::new("simple").expect("name"),
+        cob: CobId::new("n1/a").expect("id"),
+        from: StateName::new("down").expect("name"),
+        to: StateName::new("up").expect("name"),
+        took: Duration::from_millis(ms),
+    }
+}
+
+/// Records 1 to 20: odd ones about n1/a, even ones about n1/b, each with a second line about the host.
+fn filled(folder: &Path) -> Index {
+    let mut index = Index::open(folder).expect("opens").index;
+    for seq in 1..=20 {
+        let cob = if seq % 2 == 1 { "n1/a" } else { "n1/b" };
+        let history = vec![entry(seq, Some(cob), "start"), entry(seq, None, "order")];
+        index.add([Entry { seq, history, measured: Some(measured(10 * seq)) }]).expect("added");
+    }
+    index
+}
+
+fn ask(index: &Index, since: u64, cob: Option<&str>, limit: usize, newest: bool) -> Vec<(u64, String)> {
+    let cob = cob.map(|c| CobId::new(c).expect("id"));
+    let found = index.history(&Query { since, cob, limit, newest }).expect("answers");
+    found.into_iter().map(|e| (e.seq, e.event)).collect()
+}
+
+#[test]
+fn history_is_found_by_time_and_by_change_object() {
+    let folder = tempfile::tempdir().expect("folder");
+    let index = filled(&folder.path().join("index"));
+    assert_eq!(ask(&index, 0, None, 3, false), [(1, "start".into()), (1, "order".into()), (2, "start".into())]);
+    assert_eq!(ask(&index, 19, Some("n1/b"), 9, false), [(20, "start".into())]);
+    assert_eq!(ask(&index, 0, Some("n1/a"), 2, true), [(17, "start".into()), (19, "start".into())]);
+    assert_eq!(ask(&index, 0, Some("n1/a"), 99, false).len(), 10);
+    assert_eq!(ask(&index, 0, Some("n1/c"), 99, false).len(), 0);
+    assert_eq!(ask(&index, 21, None, 99, false).len(), 0);
+}
+
+#[test]
+fn of_the_history_the_newest_lines_are_kept() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("index");
+    let mut index = filled(&path);
+    index.most = 30;
+    let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/b"), "end")], measured: Some(measured(seq)) };
+    let batch = FORGET_BATCH as u64;
+    // 40 lines are there already.
+    index.add((21..20 + batch - 10).map(one)).expect("added");
+    assert_eq!(ask(&index, 0, None, 1, false), [(1, "start".into())], "not yet");
+    index.add([one(20 + batch - 10)]).expect("added");
+    assert_eq!(ask(&index, 0, None, usize::MAX, false).len(), 30);
+    let first = ask(&index, 0, None, 1, false);
+    assert_eq!(first, ask(&index, 0, Some("n1/b"), 1, false), "no change object points to what is gone");
+    assert!(ask(&index, 0, Some("n1/a"), 9, false).is_empty());
+    let m = measured(0);
+    let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
+    assert_eq!(known.count, 20 + batch - 10, "durations stay");
+    drop(index);
+    // It is known how many there are, unless somebody has added some without counting.
+    let mut index = Index::open(&path).expect("opens").index;
+    assert_eq!((index.lines, index.upto()), (Some(30), 20 + batch - 10));
+    index.tree.insert(b"u", &5000u64.to_be_bytes()).expect("written");
+    drop(index);
+    index = Index::open(&path).expect("opens").index;
+    assert_eq!((index.lines, index.lines().expect("counted")), (None, 30));
+}
+
+#[test]
+fn it_goes_on_where_it_ended_and_takes_a_record_once() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("index");
+    let index = filled(&path);
+    index.flush().expect("flushed");
+    drop(index);
+    let opened = Index::open(&path).expect("opens");
+    assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
+    let mut index = opened.index;
+    let again = Entry { seq: 20, history: vec![entry(20, None, "again")], measured: Some(measured(9999)) };
+    index.add([again]).expect("left out");
+    assert!(!ask(&index, 20, None, 9, false).iter().any(|(_, event)| event == "again"));
+    let m = measured(0);
+    let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
+    assert_eq!((known.count, known.last_ms), (20, 200.0));
+    assert!((known.mean_ms - 105.0).abs() < 1e-6, "{known:?}");
+    assert!((known.spread_ms - 57.66).abs() < 0.01, "{known:?}");
+    assert_eq!(index.durations_of_kind(&m.kind, &m.from, &m.to).expect("answers"), Some(known));
+    assert_eq!(index.durations_of_kind(&m.kind, &m.to, &m.from).expect("answers"), None);
+}
+
+#[test]
+fn many_records_go_in_together_and_each_counts_once() {
+    let folder = tempfile::tempdir().expect("folder");
+    let many = 3 * TOGETHER as u64 + 7;
+    let mut index = Index::open(&folder.path().join("index")).expect("opens").index;
+    let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/a"), "end")], measured: Some(measured(seq)) };
+    index.add((1..=many).map(one)).expect("added");
+    index.add((1..=many).map(one)).expect("left out");
+    assert_eq!(index.upto(), many);
+    let found = ask(&index, 0, Some("n1/a"), usize::MAX, false);
+    assert_eq!(found.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), (1..=many).collect::<Vec<_>>());
+    let m = measured(0);
+    let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
+    assert_eq!(known.count, many);
+}
+
+#[test]
+fn old_durations_fade() {
+    let old = (0..1000).fold(Durations::default(), |d, _| d.with(Duration::from_millis(100)));
+    let new = (0..100).fold(old, |d, _| d.with(Duration::from_millis(300)));
+    assert!(new.mean_ms > 290.0, "{new:?}");
+    assert_eq!(new.count, 1100);
+}
+
+#[test]
+fn what_a_killed_start_leaves_costs_nothing() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("index");
+    // Killed before there was anything but a part of the store's own settings.
+    fs::create_dir_all(&path).expect("made");
+    fs::write(path.join("conf"), b"segment_size: 65").expect("written");
+    drop(filled(&path));
+    // Killed while a snapshot of the store was on its way to the disk; sled takes the last of them by name.
+    fs::write(path.join("snap.FFFFFFFFFFFFFFFF.generating"), b"the first bytes of").expect("written");
+    let opened = Index::open(&path).expect("opens");
+    assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
+    assert!(!folder.path().join("index.damaged").exists());
+}
+
+#[test]
+fn an_index_ahead_of_its_journal_shows_that_records_are_lost() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("index");
+    drop(filled(&path));
+    let Err(error) = Index::open(&path).expect("opens").beside(7) else { panic!("it knows 20 records") };
+    assert!(matches!(error, IndexError::Ahead { knows: 20, .. }), "{error}");
+    assert!(!folder.path().join("index.damaged").exists(), "nothing was changed");
+    assert_eq!(Index::open(&path).expect("opens").needs_from, 21);
+}
+
+#[test]
+fn a_store_that_is_let_go_late_is_waited_for() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("index");
+    let index = filled(&path);
+    let holder = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        drop(index);
+    });
+    let opened = Index::open(&path).expect("opens");
+    assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
+    holder.join().expect("ended");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    /// Whatever is done to its files: it opens, and gives out nothing that was not put in.
+    #[test]
+    fn damaged_files_are_put_aside(
+        at in any::<prop::sample::Index>(),
+        noise in proptest::collection::vec(any::<u8>(), 1..64),
+        cut in any::<bool>(),
+        which in 0..2,
+    ) {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("index");
+        let index = filled(&path);
+        index.flush().expect("flushed");
+        let whole = ask(&index, 0, None, 99, false);
+        drop(index);
+        let file = path.join(if which == 0 { "db" } else { "conf" });
+        let mut bytes = fs::read(&file).expect("read");
+        let at = at.index(bytes.len().min(4096));
+        if cut {
+            bytes.truncate(at);
+        } else {
+            let until = (at + noise.len()).min(bytes.len());
+            bytes[at..until].copy_from_slice(&noise[..until - at]);
+        }
+        fs::write(&file, bytes).expect("written");
+        let opened = Index::open(&path).expect("opens");
+        let found = ask(&opened.index, 0, None, 99, false);
+        prop_assert!(whole.starts_with(&found));
+        let upto = usize::try_from(opened.needs_from - 1).expect("small");
+        prop_assert_eq!(found.len(), 2 * upto);
+    }
+}
