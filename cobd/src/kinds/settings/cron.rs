@@ -1,9 +1,9 @@
 //! The kind back end `cron`: one command at certain times, as a file of its own below `/etc/cron.d`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Metadata, Permissions};
+use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown, symlink};
+use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -248,9 +248,7 @@ impl Wish for Table {
             Some(before) => {
                 let number = |key: &str| before[key].as_u64().and_then(|number| u32::try_from(number).ok());
                 let text = before["text"].as_str().unwrap_or_default();
-                let mode = number("mode").unwrap_or(0o644);
-                self.host.replace(&self.file, text, mode)?;
-                fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed)?;
+                self.host.replace(&self.file, text, number("mode").unwrap_or(0o644))?;
                 lchown(&path, number("uid"), number("gid")).map_err(failed)
             }
         }
@@ -259,6 +257,7 @@ impl Wish for Table {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
     use super::*;
