@@ -37,7 +37,7 @@ const SEGMENT_BYTES: usize = 64 << 10;
 const MEMORY: u32 = 32;
 /// So many records are added in one batch: until its end the store frees none of the pages that it has replaced.
 const TOGETHER: usize = 64;
-/// So many lines of the history are kept: some 40 MB on disk, and 20 in memory.
+/// So many lines of the history are kept: some 120 MB on disk, and 25 in memory.
 const MOST_LINES: u64 = 100_000;
 /// How many of the oldest lines are forgotten in one batch.
 const FORGET_BATCH: usize = 1000;
