@@ -410,7 +410,11 @@ impl Shared {
         self.merge_packs(|| if self.bell.is_silent() { MOST_PACKS } else { TOO_MANY_PACKS })?;
         let before = lock(&self.prune_before).take();
         before.map_or(Ok(()), |before| self.prune(before).map(drop))?;
-        self.note_newest()
+        self.note_newest()?;
+        // With them goes what they have mapped of the packs, which would count as this process's memory until they are used
+        // again.
+        lock(&self.readers).clear();
+        Ok(())
     }
 
     /// Writes the file of the newest versions, when so many are others that looking them up would take longer.

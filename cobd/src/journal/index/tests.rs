@@ -1,3 +1,5 @@
+//! What the index keeps, finds and forgets.
+
 use cob_types::{GenerationNumber, HostName};
 use proptest::prelude::*;
 
