@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use cob_types::beside::Difference;
 use cob_types::{CobId, GenerationNumber, SwitchOrder};
 
 use crate::bundle::AnyBundle;
@@ -112,9 +113,11 @@ impl Engine {
         match self.active.as_ref().filter(|active| active.runs_as(way)).map(|active| active.bundle.clone()) {
             Some(before) => {
                 for difference in way.bundle.differences(&before) {
-                    match difference.now {
-                        Some(cob) => news.add(&difference.id, compiler.spec(&cob, &mut self.names)),
-                        None => news.leaving.extend(self.names.find_cob(&difference.id)),
+                    if difference.now.is_none() || is_something_else(&difference, &before, way.bundle) {
+                        news.leaving.extend(self.names.find_cob(&difference.id));
+                    }
+                    if let Some(cob) = difference.now {
+                        news.add(&difference.id, compiler.spec(&cob, &mut self.names));
                     }
                 }
             }
@@ -125,6 +128,12 @@ impl Engine {
                 }
                 let has = |o: &&Object| way.bundle.has(self.names.cob_id(o.me));
                 news.leaving.extend(self.objects().filter(|o| !has(o)).map(|o| o.me));
+                let before = self.active.iter().map(|active| &active.bundle);
+                let others = before.flat_map(|before| {
+                    let differences = way.bundle.differences(before);
+                    differences.filter(|difference| is_something_else(difference, before, way.bundle))
+                });
+                news.leaving.extend(others.filter_map(|difference| self.names.find_cob(&difference.id)));
             }
         }
         for id in &way.order.taken_back {
@@ -267,6 +276,16 @@ impl Engine {
     }
 }
 
+/// What it becomes can't go on from what it is: it leaves as that and comes anew. The order of a switch says so; there are
+/// ways for which none is written down, as from the midst of a way back, and who would find the one by the other's checks
+/// would leave the first behind.
+fn is_something_else(difference: &Difference, before: &AnyBundle, after: &AnyBundle) -> bool {
+    let (Some(was), Some(now)) = (&difference.before, &difference.now) else { return false };
+    let kinds = (before.kinds().get(&was.kind), after.kinds().get(&now.kind));
+    let goes_on = matches!(kinds, (Some(was), Some(now)) if now.continues(was));
+    was.fingerprint != now.fingerprint && !was.leaves_as_it_is() && !goes_on
+}
+
 impl Footing {
     /// What it has runs in the same way, inside the daemon or not, where a way leads.
     fn runs_as(&self, way: &Way<'_>) -> bool {
@@ -283,7 +302,7 @@ impl News {
 
 #[cfg(test)]
 mod tests {
-    use cob_types::{CobId, StateName};
+    use cob_types::{Bundle, CobId, StateName};
 
     use crate::event::Event;
     use crate::testing::{Bench, bundle, free};
@@ -467,6 +486,36 @@ mod tests {
         };
         assert!((0..9).any(|_| rests(&mut b)));
         assert_eq!(restless(&b), (vec!["h/y".to_owned()], 1), "there is something to tell of it");
+    }
+
+    #[test]
+    fn what_becomes_something_else_leaves_first_though_no_order_says_so() {
+        let of_another_kind = || {
+            let mut other = bundle(&[X, Y]);
+            let mut kind = other.kinds.remove("h.y").expect("its kind");
+            (kind.name, kind.backend) = ("other".parse().expect("a name"), "elsewhere".to_owned());
+            let y = Arc::make_mut(other.cobs.get_mut("h/y").expect("there"));
+            (y.kind, y.fingerprint) = (kind.name.clone(), cob_types::cob::Fingerprint([8; 16]));
+            other.kinds.insert(kind.name.clone(), kind);
+            Arc::new(other)
+        };
+        for in_process in [vec![], vec!["elsewhere".to_owned()]] {
+            let mut b = Bench::new(&[X, Y]);
+            let go = |bundle: Arc<Bundle>| {
+                let (generation, bundle, in_process) = (GenerationNumber(2), bundle.into(), in_process.clone());
+                Event::Go { generation, bundle, in_process, order: free(2) }
+            };
+            let told = b.event(go(of_another_kind()));
+            assert!(told.contains(&"act h/y 1 -> 0, attempt 1".to_owned()), "{told:?}");
+            assert_eq!(stands(&b), (1, Some(2)));
+            let told = b.ended("h/y", true);
+            assert!(told.contains(&"check h/y".to_owned()), "{told:?}");
+            assert_eq!(stands(&b), (2, None));
+            // What is to stay as it is stays.
+            let mut b = Bench::new(&[X, KEPT]);
+            b.event(go(of_another_kind()));
+            assert_eq!(stands(&b), (2, None));
+        }
     }
 
     #[test]

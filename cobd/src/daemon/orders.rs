@@ -422,12 +422,14 @@ impl Daemon {
         Ok(())
     }
 
-    /// The order of the switch from the generation that this host has: of the manifest of the one that it goes to; of
-    /// the newest one on the way back. Where none is written down, nobody waits for another host.
+    /// The order of the switch from the generation that this host has: of the manifest of the one that it goes to; on the
+    /// way back of the newest one, or of the one that this host has, where it had not come to the newest, or has left it.
+    /// Where none is written down, nobody waits for another host.
     fn order_of(&self, prepared: &Prepared, newest: Option<GenerationNumber>) -> Arc<SwitchOrder> {
-        let newest = newest.and_then(|newest| self.manifest_of(newest).ok());
-        let manifest = newest.unwrap_or_else(|| prepared.manifest.clone());
-        order_in(&manifest, self.engine.generation(), prepared.manifest.generation)
+        let from = self.engine.generation();
+        let left = newest.map(|newest| [newest, from]).into_iter().flatten();
+        let left = left.filter_map(|generation| self.manifest_of(generation).ok());
+        order_in(left.chain([prepared.manifest.clone()]), from, prepared.manifest.generation)
     }
 
     /// Nothing is active or on its way, and publishers are trusted: what they sign says who may order.
@@ -518,9 +520,14 @@ fn order_about_files(cob: &CobId, query: &FilesQuery) -> Option<OrderRecord> {
     }
 }
 
-/// The order of a switch by a manifest.
-pub(super) fn order_in(manifest: &Manifest, from: GenerationNumber, to: GenerationNumber) -> Arc<SwitchOrder> {
-    Arc::new(manifest.switch_order(from, to).cloned().unwrap_or_else(|| SwitchOrder::free(from, to)))
+/// The order of a switch by the first manifest that has it.
+pub(super) fn order_in(
+    mut manifests: impl Iterator<Item = Arc<Manifest>>,
+    from: GenerationNumber,
+    to: GenerationNumber,
+) -> Arc<SwitchOrder> {
+    let order = manifests.find_map(|manifest| manifest.switch_order(from, to).cloned());
+    Arc::new(order.unwrap_or_else(|| SwitchOrder::free(from, to)))
 }
 
 fn hint_for(error: &FetchError) -> (RefusalKind, &'static str) {

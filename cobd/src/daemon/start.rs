@@ -392,7 +392,7 @@ fn load_needed(
     Ok((active, going))
 }
 
-/// The order of the switch that was under way: of the newest generation that it leads to or from.
+/// The order of the switch that was under way: of the newest generation that it leads to or from and that has it.
 fn order_of_return(
     generations: &Generations,
     active: Option<&Prepared>,
@@ -400,13 +400,10 @@ fn order_of_return(
 ) -> std::sync::Arc<SwitchOrder> {
     let number = |p: Option<&Prepared>| p.map_or(GenerationNumber(0), |p| p.manifest.generation);
     let (from, to) = (number(active), number(coming));
-    let forward = coming.filter(|_| to > from).map(|p| p.manifest.clone());
-    let manifest = forward.or_else(|| {
-        let left = generations.returned_from().ok().flatten().filter(|left| *left != from);
-        let left = left.and_then(|left| generations.manifest(left).ok());
-        left.or_else(|| active.map(|p| p.manifest.clone()))
-    });
-    manifest.map_or_else(|| SwitchOrder::free(from, to).into(), |m| super::orders::order_in(&m, from, to))
+    let left = generations.returned_from().ok().flatten().filter(|left| *left != from);
+    let left = left.and_then(|left| generations.manifest(left).ok());
+    let at_hand = [coming.filter(|_| to > from), active].into_iter().flatten().map(|p| p.manifest.clone());
+    super::orders::order_in(left.into_iter().chain(at_hand), from, to)
 }
 
 /// Where the newest manifest at hand says that this host is; `named_by`: the last generation that named it, if it has left.

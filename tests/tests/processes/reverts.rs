@@ -60,3 +60,62 @@ fn who_leaves_is_taken_back_in_the_reverse_order_with_what_was_saved() {
     let kept = || fs::read_dir(cluster.path("n1/saved")).is_ok_and(|all| all.count() > 0);
     cluster.until(PATIENCE, || !kept(), "nothing is left of what was saved");
 }
+
+#[test]
+fn who_goes_back_twice_takes_back_each_time() {
+    let (mut cluster, place) = begun();
+    let text = MODEL.replace("PLACE", &place.display().to_string());
+    let mut generations = Vec::new();
+    for version in 1..=3 {
+        let text = text.replace("echo two > b", &format!("echo two {version} > b"));
+        let model = cluster.write_model(&format!("model{version}"), &[("model.yaml", &text)]);
+        generations.push(cluster.generate(&model));
+    }
+    cluster.bring_up(generations[0], PATIENCE);
+    for (at, log) in [(1, ""), (2, ""), (1, "back-2\nback-2\nback-1\n"), (0, "back-2\nback-2\nback-1\n")] {
+        fs::write(place.join("log"), "").expect("written");
+        cluster.switch_all(generations[at]);
+        cluster.wait_converged(generations[at], PATIENCE);
+        let read = |name: &str| fs::read_to_string(place.join(name)).expect("read");
+        assert_eq!(read("log"), log, "to {}", generations[at]);
+        if !log.is_empty() {
+            assert_eq!(read("b"), format!("two {}\n", at + 1));
+        }
+    }
+}
+
+/// Each generation of it is something else: a file tree, or a file that a script makes.
+fn something_else(place: &std::path::Path, tree: bool) -> String {
+    let place = place.display();
+    let what = if tree {
+        format!("kind: file-tree, content: {{root: {place}, files: {{tree: {{content: text}}}}}}")
+    } else {
+        format!(
+            r#"kind: script, content: {{states: [down, up], preferred: up, pre_remove: down, check: {{run: "[ -e {place}/made ] && echo up || echo down"}}, transitions: [{{from: down, to: up, run: "touch {place}/made"}}, {{from: up, to: down, run: "rm {place}/made"}}]}}"#
+        )
+    };
+    format!("security: loopback-only\nhosts: {{n1: {{address: \"tcp://127.0.0.1:1\"}}}}\ncobs: {{n1/x: {{{what}}}}}\n")
+}
+
+#[test]
+fn who_goes_back_twice_leaves_nothing_of_what_is_in_between() {
+    let mut cluster = cluster(&["n1"]);
+    let place = cluster.path("place");
+    fs::create_dir_all(&place).expect("made");
+    let generations: Vec<_> = [false, true, false]
+        .into_iter()
+        .enumerate()
+        .map(|(at, tree)| {
+            let text = something_else(&place, tree);
+            let model = cluster.write_model(&format!("model{at}"), &[("model.yaml", &text)]);
+            cluster.generate(&model)
+        })
+        .collect();
+    let is_there = || ["made", "tree"].map(|name| place.join(name).exists());
+    cluster.bring_up(generations[0], PATIENCE);
+    for (at, there) in [(1, [false, true]), (2, [true, false]), (1, [false, true]), (0, [true, false])] {
+        cluster.switch_all(generations[at]);
+        cluster.wait_converged(generations[at], PATIENCE);
+        assert_eq!(is_there(), there, "in generation {}", generations[at]);
+    }
+}
