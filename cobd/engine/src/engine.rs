@@ -541,24 +541,43 @@ impl Engine {
         }
         let Mail { from, to, .. } = mail;
         if self.slot(to).is_none() {
-            self.answer_for_absent(mail);
+            self.answer_for_absent(mail, now);
             return;
         }
-        self.with(to, now, |o, cx| match mail.msg {
-            Msg::Request { number, rev, set, rank, origin, fingerprint } => {
-                o.on_request(cx, Asked { asker: from, number, rev, set, rank, origin, fingerprint });
+        let onward = self.with(to, now, |o, cx| {
+            match mail.msg {
+                Msg::Request { number, rev, set, rank, origin, fingerprint } => {
+                    o.on_request(cx, Asked { asker: from, number, rev, set, rank, origin, fingerprint });
+                }
+                Msg::Release(number) => o.on_release(cx, from, number),
+                Msg::Released(number) => o.on_released(from, number),
+                Msg::Grant { number, rev, state, values } => {
+                    o.on_grant(cx, from, Granted { number, rev, state, values })
+                }
+                Msg::Recall(number) => o.on_recall(cx, from, number),
+                Msg::Query(number) => o.on_query(cx, from, number),
+                Msg::Lapsed(number) => o.on_lapsed(cx, from, number),
+                Msg::Refused { number, reason } => o.on_refused(from, number, reason),
+                Msg::Probe { initiator, number, generation, path, more, wide } => {
+                    return o.on_probe(cx, from, Probed { initiator, number, generation, path, more, wide });
+                }
             }
-            Msg::Release(number) => o.on_release(cx, from, number),
-            Msg::Released(number) => o.on_released(from, number),
-            Msg::Grant { number, rev, state, values } => o.on_grant(cx, from, Granted { number, rev, state, values }),
-            Msg::Recall(number) => o.on_recall(cx, from, number),
-            Msg::Query(number) => o.on_query(cx, from, number),
-            Msg::Lapsed(number) => o.on_lapsed(cx, from, number),
-            Msg::Refused { number, reason } => o.on_refused(from, number, reason),
-            Msg::Probe { initiator, number, generation, path, more, wide } => {
-                o.on_probe(cx, from, Probed { initiator, number, generation, path, more, wide });
-            }
+            None
         });
+        if let Some(probe) = onward.flatten() {
+            self.lead_to_leaving(to, probe, now);
+        }
+    }
+
+    /// Who waits for what comes with the generation that this host goes to waits for those that leave before it.
+    pub(crate) fn lead_to_leaving(&mut self, awaited: CobRef, mut probe: Probed, now: Time) {
+        let Some(going) = &self.going else { return };
+        let open: Vec<CobRef> = going.open.iter().copied().take(if probe.wide { usize::MAX } else { 1 }).collect();
+        probe.path.push(awaited);
+        for cob in open {
+            let probe = probe.clone();
+            self.with(cob, now, |o, cx| o.lead_on(cx, awaited, probe));
+        }
     }
 
     fn schedule_object(&mut self, slot: usize, at: Time) {

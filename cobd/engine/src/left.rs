@@ -12,6 +12,7 @@ use cob_types::message::Values;
 
 use crate::engine::{Engine, Timer};
 use crate::names::{CobRef, HostRef, Names, StateId};
+use crate::object::probe::Probed;
 use crate::object::{Mail, Msg, Object, RESEND, RESEND_CAP, Request, shared};
 use crate::record::{Body, DurableCob, KeptGrant};
 use crate::time::Time;
@@ -132,7 +133,7 @@ impl Left {
 impl Engine {
     /// Speaks for a change object that this host does not have: one that has left counts as locked in
     /// its last state; one that has not come yet is waited for.
-    pub(crate) fn answer_for_absent(&mut self, mail: Mail) {
+    pub(crate) fn answer_for_absent(&mut self, mail: Mail, now: Time) {
         let Mail { from, to, ref msg } = mail;
         let answer = match msg {
             Msg::Request { number, rev, set, rank, origin, fingerprint } => {
@@ -183,7 +184,14 @@ impl Engine {
                 self.left.acknowledged(to, from, *number);
                 None
             }
-            Msg::Refused { .. } | Msg::Probe { .. } => None,
+            &Msg::Probe { initiator, number, generation, ref path, more, wide } => {
+                if self.early.contains_key(&(to, from)) {
+                    let probe = Probed { initiator, number, generation, path: path.clone(), more, wide };
+                    self.lead_to_leaving(to, probe, now);
+                }
+                None
+            }
+            Msg::Refused { .. } => None,
         };
         if let Some(msg) = answer {
             self.out.mail.push_back(Mail { from: to, to: from, msg });

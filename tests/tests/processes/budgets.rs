@@ -1,5 +1,7 @@
 //! Budgets with real daemons: a roll-out that disturbs one at a time, over kills, and stops at a failure.
 
+use std::fs;
+
 use cob_tests::cluster::Cluster;
 use cob_types::history::HistoryEntry;
 use cob_types::status::Wait;
@@ -175,4 +177,58 @@ fn a_roll_out_stops_at_the_first_failure_and_says_why() {
     let order = format!("{{\"cob\":\"{}\"}}", failed.id);
     rolling.cluster.http(host.as_str(), "POST", "/v1/retry", &order).expect("taken");
     rolling.cluster.wait_converged(second, PATIENCE);
+}
+
+/// `w` takes the only token of its budget, goes down, and waits for what `p` becomes; that comes when `l` has left, for
+/// which `v` leaves first, which needs a token. The version is in each content.
+fn circle_through_hosts(version: u32, folder: &std::path::Path) -> String {
+    let folder = folder.display();
+    let gone = if version == 1 {
+        "  n2/l: {kind: server, content: {of: l}}\n  n3/v: {kind: server, content: {of: v}, requires: [n2/l], budget: one}\n"
+    } else {
+        ""
+    };
+    format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+  n3: {{address: "tcp://127.0.0.1:3"}}
+budgets: {{one: {{at_most: 1}}}}
+kinds:
+  server:
+    states: [down, up, outdated]
+    preferred: up
+    pre_remove: down
+    check: {{run: "f={folder}/$(echo $COB_ID | tr / _); if [ ! -e $f ]; then echo down; elif cmp -s $f \"$COB_CONTENT\"; then echo up; else echo outdated; fi"}}
+    transitions:
+      - {{from: down, to: up, run: "cp \"$COB_CONTENT\" {folder}/$(echo $COB_ID | tr / _)"}}
+      - {{from: up, to: down, run: "rm {folder}/$(echo $COB_ID | tr / _)"}}
+      - {{from: outdated, to: down, run: "rm {folder}/$(echo $COB_ID | tr / _)"}}
+cobs:
+  n1/w: {{kind: server, content: {{version: {version}}}, requires: [n2/p], budget: one}}
+  n2/p: {{kind: server, content: {{version: {version}}}}}
+{gone}"#
+    )
+}
+
+#[test]
+fn who_waits_for_a_host_that_goes_on_holds_back_no_token_for_ever() {
+    let mut cluster = cluster(&["n1", "n2", "n3"]);
+    let folder = cluster.path("up");
+    fs::create_dir(&folder).expect("a folder");
+    let publish = |cluster: &mut Cluster, version| {
+        let model = cluster.write_model("model", &[("model.yaml", &circle_through_hosts(version, &folder))]);
+        cluster.generate(&model)
+    };
+    let one = publish(&mut cluster, 1);
+    cluster.bring_up(one, PATIENCE);
+    let two = publish(&mut cluster, 2);
+    let alone = format!("{{\"generation\": {two}, \"alone\": true}}");
+    cluster.http("n1", "POST", "/v1/switch", &alone).expect("ordered");
+    let is_down = || cluster.cob("n1/w").is_some_and(|w| w.state.as_ref().is_some_and(|s| s.as_str() == "down"));
+    cluster.until(PATIENCE, is_down, "it has the token, and waits");
+    cluster.switch_all(two);
+    cluster.wait_converged(two, PATIENCE);
 }

@@ -74,6 +74,7 @@ impl Probing {
 }
 
 /// A probe as it came in.
+#[derive(Clone)]
 pub(crate) struct Probed {
     pub(crate) initiator: CobRef,
     pub(crate) number: Number,
@@ -248,32 +249,43 @@ impl Object {
         self.pass_on(cx, Probed { initiator, number, generation, path: Vec::new(), more: false, wide });
     }
 
-    /// A probe has arrived.
-    pub(crate) fn on_probe(&mut self, cx: &mut Cx<'_>, from: CobRef, probe: Probed) {
+    /// A probe has arrived. It is returned where its sender waits for what this one becomes with the generation that the
+    /// host goes to: then it leads on to whoever the host waits for.
+    pub(crate) fn on_probe(&mut self, cx: &mut Cx<'_>, from: CobRef, probe: Probed) -> Option<Probed> {
         // It comes along what somebody waits for. Who has nothing to do with this one could hide the probes of others by
         // higher numbers in their names.
-        if self.request_ix(from).is_err() && self.lock_ix(from).is_err() {
-            return;
+        let asked = self.request_ix(from).ok();
+        if asked.is_none() && self.lock_ix(from).is_err() {
+            return None;
         }
+        let is_of_another = |r: &Request| r.fingerprint.is_some_and(|expected| expected != self.spec.fingerprint);
+        let comes = asked.map(|at| &self.requests[at]).is_some_and(|r| r.is_open() && is_of_another(r));
+        let onward = comes.then(|| probe.clone());
+        if self.lead_on(cx, from, probe) { onward } else { None }
+    }
+
+    /// Passes a probe on, if that is to be; whether it was. One of whoever waits for this host is let in by the host.
+    pub(crate) fn lead_on(&mut self, cx: &mut Cx<'_>, from: CobRef, probe: Probed) -> bool {
         if probe.initiator == self.me {
             self.on_probe_home(cx, from, probe.number, &probe.path, probe.more);
-            return;
+            return false;
         }
         if self.acting() || self.state.is_none() {
-            return;
+            return false;
         }
         self.tell_untold(cx);
         if self.failed {
-            return;
+            return false;
         }
         if !self.is_news(cx, probe.initiator, probe.number) {
             if std::mem::take(&mut self.probe.put_off) {
                 self.probe.first = true;
                 self.probe.at = cx.now;
             }
-            return;
+            return false;
         }
         self.pass_on(cx, probe);
+        true
     }
 
     fn on_probe_home(&mut self, cx: &mut Cx<'_>, from: CobRef, number: Number, path: &[CobRef], more: bool) {

@@ -1,7 +1,12 @@
 //! Probes: who sends them, who passes them on, what one that comes home does; and rests for what asks
 //! again and again.
 
-use crate::testing::Bench;
+use std::sync::Arc;
+
+use cob_types::GenerationNumber;
+
+use crate::event::Event;
+use crate::testing::{Bench, bundle, free};
 use crate::time::Span;
 
 #[test]
@@ -179,4 +184,31 @@ fn those_in_conflict_probe_in_turn_and_are_not_kept_waiting_by_the_others() {
     let wide = probes.iter().filter(|l| l.starts_with("d: probe of h/x") && l.ends_with(" wide")).count();
     let narrow = probes.iter().filter(|l| l.starts_with("d: probe of h/c")).count();
     assert_eq!((narrow, wide), (4096 / 200, 4096 / 200));
+}
+
+/// Whoever waits for what comes with the next generation waits for those that leave before it.
+#[test]
+fn a_probe_leads_on_to_those_for_whom_the_host_waits() {
+    const X: &str = "h/x: 0 1, is 1, prefers 1";
+    const Y: &str = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- d/d@1";
+    let mut b = Bench::new(&[X, Y]);
+    b.hears("request a/a of h/x@1 #1.7 expects other");
+    let probe = |asked: &str, number: u64| format!("probe of a/a to h/{asked} #1.{number} via a/a");
+    assert_eq!(b.hears(&probe("x", 9)), [""; 0], "it goes nowhere");
+    b.event(Event::Go {
+        generation: GenerationNumber(2),
+        bundle: Arc::new(bundle(&[X])).into(),
+        in_process: Vec::new(),
+        order: free(2),
+    });
+    assert_eq!(b.hears(&probe("x", 10)), ["d: probe of a/a to d/d #1.10 via a/a h/x h/y wide"]);
+    assert_eq!(b.hears(&probe("x", 10)), [""; 0], "once");
+    // What it has already is not waited for.
+    b.hears("request a/b of h/x@0 #1.7");
+    let of_another = "probe of a/b to h/x #1.9 via a/b";
+    assert_eq!(b.hears(of_another), [""; 0]);
+    // What is new there.
+    assert_eq!(b.hears(&probe("new", 11)), [""; 0], "it has not asked");
+    b.hears("request a/a of h/new@1 #1.12 in 2");
+    assert_eq!(b.hears(&probe("new", 13)), ["d: probe of a/a to d/d #1.13 via a/a h/new h/y wide"]);
 }
