@@ -113,8 +113,14 @@ fn who_goes_back_twice_leaves_nothing_of_what_is_in_between() {
         .collect();
     let is_there = || ["made", "tree"].map(|name| place.join(name).exists());
     cluster.bring_up(generations[0], PATIENCE);
-    for (at, there) in [(1, [false, true]), (2, [true, false]), (1, [false, true]), (0, [true, false])] {
+    let steps = [(1, [false, true]), (2, [true, false]), (1, [false, true]), (0, [true, false])];
+    // At last killed as soon as it goes.
+    for (killed, (at, there)) in [false, false, false, true].into_iter().zip(steps) {
         cluster.switch_all(generations[at]);
+        if killed {
+            cluster.kill("n1");
+            cluster.start("n1");
+        }
         cluster.wait_converged(generations[at], PATIENCE);
         assert_eq!(is_there(), there, "in generation {}", generations[at]);
     }
