@@ -275,7 +275,9 @@ impl Index {
             }
             batch.remove(line);
         }
-        let lines = self.lines()?.saturating_sub(oldest.len() as u64);
+        // Those that are not there can't be forgotten, whatever was counted.
+        let is_all = oldest.len() < FORGET_BATCH;
+        let lines = if is_all { 0 } else { self.lines()?.saturating_sub(oldest.len() as u64) };
         self.apply(batch, self.upto, lines)
     }
 

@@ -141,7 +141,7 @@ async fn not_silently(
     answer
 }
 
-/// The same; on a terminal it is told how far it is, and in any case who is late.
+/// Waits for all rounds; on a terminal it is told how far they are, and in any case who is late.
 async fn with_progress<T>(screen: &mut Screen, rounds: impl Future<Output = T>, progress: &Progress) -> T {
     tokio::pin!(rounds);
     let mut late = BTreeSet::new();

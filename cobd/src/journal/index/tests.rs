@@ -92,6 +92,15 @@ fn of_the_history_the_newest_lines_are_kept() {
 }
 
 #[test]
+fn a_count_that_is_wrong_is_put_right() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut index = filled(&folder.path().join("index"));
+    index.lines = Some(u64::from(u32::MAX));
+    index.add([Entry { seq: 21, history: vec![entry(21, None, "order")], measured: None }]).expect("added");
+    assert_eq!((index.lines, ask(&index, 0, None, 99, false).len()), (Some(0), 0));
+}
+
+#[test]
 fn it_goes_on_where_it_ended_and_takes_a_record_once() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("index");
