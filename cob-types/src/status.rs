@@ -130,7 +130,8 @@ pub struct HostStatus {
     /// for the others.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub at_rest: u64,
-    /// So many more do nothing but wait for others. Only where no more than some of these were asked for.
+    /// So many more do nothing but wait for others, or for the end of their first check. Only where no more than some of
+    /// these were asked for.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waiting: u64,
     /// Newer generations than the active one that were withdrawn here: only an order that names one leads there again.
@@ -462,6 +463,17 @@ impl CobStatus {
             && self.trouble.is_empty()
             && !self.waits_for.is_empty()
             && waits.all(|wait| wait.on().is_some() && is_answered(wait))
+    }
+
+    /// Whether its first check has not ended, and there is nothing else to be told of it.
+    #[must_use]
+    pub fn is_looked_at(&self) -> bool {
+        let is_moved = self.action.is_some() || self.retiring;
+        self.phase == Phase::Checking
+            && !self.failed
+            && !is_moved
+            && self.trouble.is_empty()
+            && self.waits_for.is_empty()
     }
 }
 

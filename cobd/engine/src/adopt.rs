@@ -463,6 +463,28 @@ mod tests {
         assert_eq!(told(0), ("b".to_owned(), 3, 1));
     }
 
+    #[test]
+    fn of_those_whose_first_check_has_not_ended_no_more_are_listed_than_were_asked_for() {
+        let [w, x, y, z] = ["w", "x", "y", "z"].map(|name| format!("h/{name}: 0 1, is 1, prefers 1"));
+        let mut b = Bench::new(&[&w]);
+        b.event(go(2, &[&w, &x, &y, &z]));
+        let told = |b: &Bench, most| {
+            let told = b.engine.status_of_restless(b.now, most);
+            let cobs: Vec<_> = told.cobs.iter().map(|c| c.id.name().to_owned()).collect();
+            (cobs.join(" "), told.waiting, told.at_rest)
+        };
+        assert_eq!(told(&b, usize::MAX), ("x y z".to_owned(), 0, 1));
+        assert_eq!(told(&b, 1), ("x".to_owned(), 2, 1));
+        b.found("h/y", "1");
+        assert_eq!(told(&b, 1), ("x".to_owned(), 1, 2));
+        // One of which there is more to tell is listed whatever was asked for.
+        for _ in 0..3 {
+            b.event(Event::CheckWanted(cob("h/z")));
+            b.not_told("h/z");
+        }
+        assert_eq!(told(&b, 0), ("z".to_owned(), 1, 2));
+    }
+
     /// What is passed over by an activation has begun anew all the same.
     #[test]
     fn what_was_counted_before_an_activation_counts_no_more() {

@@ -54,14 +54,16 @@ impl Engine {
     }
 
     /// Those of which there is something to tell. Of those that do nothing but wait for others no more than so many: in a
-    /// chain they are nearly all, and only whoever they wait for gets on.
+    /// chain they are nearly all, and only whoever they wait for gets on. As many of those whose first check has not ended:
+    /// after a start that is everything.
     #[must_use]
     pub fn status_of_restless(&self, now: Time, most_waiting: usize) -> Restless {
         let mut told = Restless { cobs: Vec::new(), waiting: 0, at_rest: 0 };
         let mut waiters = 0;
         for cob in self.status_of_all(self.restless(), now).filter(|cob| !is_nothing_to_tell(cob)) {
-            waiters += usize::from(cob.only_waits());
-            if cob.only_waits() && waiters > most_waiting {
+            let is_one_of_many = cob.only_waits() || cob.is_looked_at();
+            waiters += usize::from(is_one_of_many);
+            if is_one_of_many && waiters > most_waiting {
                 told.waiting += 1;
             } else {
                 told.cobs.push(cob);

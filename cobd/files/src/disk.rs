@@ -552,25 +552,24 @@ fn attributes(fd: impl AsFd, stat: &rustix::fs::Stat) -> Attributes {
 
 /// What can be read of the extended attributes: file systems without any have none.
 fn xattrs(fd: impl AsFd) -> BTreeMap<String, Bytes> {
-    let mut all = BTreeMap::new();
-    let mut list = vec![0_u8; 4096];
-    let length = match rustix::fs::flistxattr(&fd, list.as_mut_slice()) {
-        Ok(length) => length,
+    let list = whole(|room| rustix::fs::flistxattr(&fd, room)).unwrap_or_default();
+    let names = list.split(|b| *b == 0).filter_map(|name| std::str::from_utf8(name).ok()).filter(|n| !n.is_empty());
+    let value = |name: &str| whole(|room| rustix::fs::fgetxattr(&fd, name, room));
+    names.filter_map(|name| Some((name.to_owned(), Bytes(value(name)?)))).collect()
+}
+
+/// What `read` fills in. Most files have no extended attributes, or a short label.
+fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Option<Vec<u8>> {
+    let mut short = [0; 256];
+    match read(&mut short) {
+        Ok(length) => Some(short[..length].to_vec()),
         Err(Errno::RANGE) => {
-            list.resize(MAX_XATTR, 0);
-            rustix::fs::flistxattr(&fd, list.as_mut_slice()).unwrap_or(0)
+            let mut long = vec![0; MAX_XATTR];
+            let length = read(&mut long).ok()?;
+            Some(long[..length].to_vec())
         }
-        Err(_) => 0,
-    };
-    for name in list[..length].split(|b| *b == 0).filter(|n| !n.is_empty()) {
-        let Ok(name) = std::str::from_utf8(name) else { continue };
-        let mut value = vec![0_u8; MAX_XATTR];
-        if let Ok(length) = rustix::fs::fgetxattr(&fd, name, value.as_mut_slice()) {
-            value.truncate(length);
-            all.insert(name.to_owned(), Bytes(value));
-        }
+        Err(_) => None,
     }
-    all
 }
 
 /// Gives an open file its attributes.

@@ -301,6 +301,9 @@ impl Daemon {
 
     /// What was seen ahead of a change object that the engine wants checked.
     pub(super) fn seen_ahead(&mut self, cob: &CobId, job: JobId) -> Seen {
+        if self.ahead.looks.is_empty() {
+            return Seen::Nothing;
+        }
         let active = self.active.as_ref();
         let Some(of) = active.and_then(|active| active.prepared.bundle.fingerprint_of(cob)) else {
             return Seen::Nothing;

@@ -14,7 +14,7 @@ use cob_engine::switch::SwitchRecord;
 use cob_engine::{Durable, Time};
 use cob_types::outcome::Course;
 use cob_types::{HostName, Packed, codec};
-use tracing::error;
+use tracing::{error, warn};
 
 use super::COMMIT_WITHIN;
 use super::indexing::{Answer, Indexing};
@@ -24,6 +24,9 @@ use crate::journal::{FileJournal, Journal, JournalError};
 
 /// From so many bytes on the journal gets a new segment that begins with a snapshot.
 const SEGMENT: u64 = 8 << 20;
+
+/// So much is read in no time.
+const SHORT: u64 = 64 << 10;
 
 /// All that records are for.
 pub(super) struct Book<J = FileJournal> {
@@ -45,7 +48,8 @@ pub(super) struct Book<J = FileJournal> {
 }
 
 impl<J: Journal> Book<J> {
-    pub(super) fn new(host: HostName, journal: J, durable: Durable, index: Indexing) -> Self {
+    /// The journal's segment begins with a snapshot of so many bytes; none: zero.
+    pub(super) fn new(host: HostName, journal: J, durable: Durable, index: Indexing, snapshot_bytes: u64) -> Self {
         Self {
             host,
             journal,
@@ -55,7 +59,7 @@ impl<J: Journal> Book<J> {
             commit_at: Time::NEVER,
             urgent: false,
             failed: None,
-            snapshot_bytes: 0,
+            snapshot_bytes,
         }
     }
 
@@ -172,9 +176,10 @@ impl<J: Journal> Book<J> {
 
     /// Begins a new segment of the journal where the present one has become long.
     pub(super) fn rotate_if_long(&mut self, now: Time) -> Result<(), JournalError> {
-        if self.journal.segment_bytes() <= SEGMENT.max(2 * self.snapshot_bytes) {
-            return Ok(());
-        }
+        if self.journal.segment_bytes() <= SEGMENT.max(2 * self.snapshot_bytes) { Ok(()) } else { self.rotate(now) }
+    }
+
+    fn rotate(&mut self, now: Time) -> Result<(), JournalError> {
         let (lamport, generation) = (self.durable.lamport, self.durable.active);
         // Lent, not copied: it is large where the host has much.
         let body = Body::Snapshot(Box::new(std::mem::take(&mut self.durable)));
@@ -199,8 +204,17 @@ impl<J: Journal> Book<J> {
         }
     }
 
-    /// The daemon ends.
-    pub(super) fn close(self) {
+    /// The daemon ends. What the next life would have to read is put together for it, where that is less. In the midst of
+    /// something the records stay as they are: an older program, if it is put back, refuses those that it does not know,
+    /// and passes over what it does not know in a snapshot.
+    pub(super) fn close(mut self, rests: bool, now: Time) {
+        let since = self.journal.segment_bytes().saturating_sub(self.snapshot_bytes);
+        if rests
+            && since > SHORT.max(self.snapshot_bytes / 2)
+            && let Err(error) = self.rotate(now)
+        {
+            warn!(%error, "the next start takes longer: the journal could not be put together");
+        }
         self.index.close();
     }
 }
@@ -212,7 +226,7 @@ mod tests {
     use cob_types::GenerationNumber;
 
     use super::*;
-    use crate::journal::{Entry, MemoryDisk, MemoryJournal, WriteSnapshot};
+    use crate::journal::{Entry, MemoryDisk, MemoryJournal, What, WriteSnapshot};
 
     fn host() -> HostName {
         HostName::new("n1").expect("name")
@@ -220,7 +234,7 @@ mod tests {
 
     fn book<J: Journal>(journal: J) -> Book<J> {
         let index = Indexing::new(host(), PathBuf::new(), 0, None, Time(0));
-        Book::new(host(), journal, Durable::default(), index)
+        Book::new(host(), journal, Durable::default(), index, 0)
     }
 
     /// What need not be durable before anything comes of it.
@@ -260,6 +274,40 @@ mod tests {
         let ended = book.end_turn(&[], Time(0));
         assert!(matches!(ended, Err(JournalError::Stopped { .. })), "{ended:?}");
         assert_eq!(book.durable().lamport, 1, "nothing is taken for written that is not");
+    }
+
+    /// Lives that write so many records each: what the journal's newest segment begins with then, and how many records it has.
+    fn after(rests: bool, lives: &[u64]) -> (What, usize) {
+        let disk = MemoryDisk::default();
+        for records in lives {
+            let (journal, entries) = MemoryJournal::open(disk.clone()).expect("opens");
+            let mut durable = Durable::default();
+            for entry in &entries {
+                durable.apply(&codec::decode::<Record>(&entry.payload, 1 << 20).expect("a record"));
+            }
+            let first = entries.first().filter(|first| first.what == What::Snapshot);
+            let snapshot_bytes = first.map_or(0, |first| first.payload.len() as u64);
+            let index = Indexing::new(host(), PathBuf::new(), 0, None, Time(0));
+            let mut book = Book::new(host(), journal, durable, index, snapshot_bytes);
+            for lamport in 0..*records {
+                book.end_turn(&[record(lamport)], Time(0)).expect("taken");
+            }
+            book.commit().expect("committed");
+            book.close(rests, Time(0));
+        }
+        let (_, last) = MemoryJournal::open(disk).expect("opens");
+        (last.first().expect("not empty").what, last.len())
+    }
+
+    #[test]
+    fn a_life_that_wrote_much_leaves_a_snapshot_and_one_that_wrote_little_none() {
+        let bytes = codec::encode_packed(&record(1)).expect("encoded").len() as u64;
+        let much = SHORT / bytes;
+        assert_eq!(after(true, &[5]), (What::Change, 5));
+        assert_eq!(after(true, &[much]), (What::Snapshot, 1));
+        assert_eq!(after(true, &[much, 3, 4]), (What::Snapshot, 1 + 3 + 4));
+        assert_eq!(after(true, &[much, 3, much]), (What::Snapshot, 1));
+        assert_eq!(after(false, &[much, 3]).0, What::Change);
     }
 
     /// A journal whose segment has grown to so many bytes, and to which every snapshot is too long.

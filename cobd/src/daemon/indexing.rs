@@ -66,9 +66,8 @@ struct Keeper {
 
 enum Word {
     Feed(List),
-    /// These records are in the journal; what moves are of is known from the bundle.
+    /// What it lacks up to this record is in the journal; what moves are of is known from the bundle.
     CatchUp {
-        from: u64,
         upto: u64,
         bundle: Option<Arc<Packed>>,
     },
@@ -76,14 +75,15 @@ enum Word {
 }
 
 impl Indexing {
-    /// Of a journal whose last record is `last`. The index, if it could be opened, lacks the records from the one that
-    /// is named with it on.
-    pub(super) fn new(host: HostName, journal: PathBuf, last: u64, index: Option<(Index, u64)>, now: Time) -> Self {
-        let needs_from = index.as_ref().map(|(_, from)| *from);
-        let keeper = index.and_then(|(index, _)| {
+    /// Of a journal whose last record is `last`; `index`: the index's folder, and the last record that it may know of. It is
+    /// opened when it is fed for the first time.
+    pub(super) fn new(host: HostName, journal: PathBuf, last: u64, index: Option<(PathBuf, u64)>, now: Time) -> Self {
+        let lacks_from = index.as_ref().map(|(_, known)| known + 1);
+        let keeper = index.and_then(|(folder, _)| {
             let (words, told) = channel();
             let (feeding, closing) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-            let (index, both) = (Some(index), (feeding.clone(), closing.clone()));
+            let both = (feeding.clone(), closing.clone());
+            let index = State::Closed(folder);
             let keeping = Keeping { index, host, journal, feeding: both.0, closing: both.1 };
             match std::thread::Builder::new().name("history-index".to_owned()).spawn(move || keeping.live(&told)) {
                 Ok(thread) => Some(Keeper { words, feeding, closing, thread }),
@@ -93,7 +93,8 @@ impl Indexing {
                 }
             }
         });
-        let behind = needs_from.filter(|from| *from <= last && keeper.is_some());
+        // What it may know of it need not have taken in.
+        let behind = lacks_from.filter(|_| keeper.is_some());
         let due = if behind.is_some() { now + QUIET } else { Time::NEVER };
         Self { keeper, waiting: Vec::new(), behind, last, due, at_last: now + AT_LAST }
     }
@@ -159,7 +160,7 @@ impl Indexing {
 
     fn hand_over(&mut self, bundle: Option<&Arc<Packed>>) {
         let word = match self.behind.take() {
-            Some(from) => Word::CatchUp { from, upto: self.last, bundle: bundle.cloned() },
+            Some(_) => Word::CatchUp { upto: self.last, bundle: bundle.cloned() },
             None if self.waiting.is_empty() => return,
             None => Word::Feed(std::mem::take(&mut self.waiting)),
         };
@@ -204,12 +205,20 @@ impl Indexing {
 
 /// What the thread has.
 struct Keeping {
-    /// None: it has failed.
-    index: Option<Index>,
+    index: State,
     host: HostName,
     journal: PathBuf,
     feeding: Arc<AtomicUsize>,
     closing: Arc<AtomicBool>,
+}
+
+/// How it stands with the index.
+enum State {
+    /// It is in this folder, and nobody has wanted anything of it yet.
+    Closed(PathBuf),
+    Open(Index),
+    /// It could not be opened, or has failed.
+    Gone,
 }
 
 impl Keeping {
@@ -217,25 +226,30 @@ impl Keeping {
         while let Ok(word) = told.recv() {
             match word {
                 Word::Feed(list) => {
+                    let upto = list.last().map_or(0, |(seq, ..)| *seq);
                     let entries =
                         list.into_iter().map(|(seq, record, measured)| entry(&self.host, seq, &record, measured));
-                    add(&mut self.index, entries);
+                    self.index.add(upto, entries);
                 }
-                Word::CatchUp { from, upto, bundle } => self.catch_up(from, upto, bundle.as_deref()),
+                Word::CatchUp { upto, bundle } => self.catch_up(upto, bundle.as_deref()),
                 // One who has gone away does not miss the answer.
                 Word::Ask(query, reply) => {
-                    reply(self.index.as_ref().map(|index| index.history(&query)));
+                    reply(self.index.opened().map(|index| index.history(&query)));
                     continue;
                 }
             }
             self.feeding.fetch_sub(1, Ordering::Relaxed);
         }
-        if let Some(Err(error)) = self.index.as_ref().map(Index::flush) {
+        if let Some(Err(error)) = self.index.opened().map(|index| index.flush()) {
             warn!(%error, "the index was not flushed");
         }
     }
 
-    fn catch_up(&mut self, from: u64, upto: u64, bundle: Option<&Packed>) {
+    fn catch_up(&mut self, upto: u64, bundle: Option<&Packed>) {
+        self.index.open(upto);
+        let Some(from) = self.index.opened().map(|index| index.upto() + 1).filter(|from| *from <= upto) else {
+            return;
+        };
         let past = match Past::read(&self.journal, from, upto) {
             Ok(past) => past,
             Err(error) => {
@@ -250,7 +264,37 @@ impl Keeping {
             let measured = measured(bundle, &record);
             Some(self::entry(&self.host, entry.seq, &record, measured))
         });
-        add(&mut self.index, entries);
+        self.index.add(upto, entries);
+    }
+}
+
+impl State {
+    /// Opens it, if that was not tried, beside a journal with so many records.
+    fn open(&mut self, last: u64) {
+        let Self::Closed(folder) = self else { return };
+        *self = match Index::open_beside(folder, last) {
+            Ok(index) => Self::Open(index),
+            Err(error) => {
+                warn!(%error, "there is no index; history is not available");
+                Self::Gone
+            }
+        };
+    }
+
+    fn opened(&self) -> Option<&Index> {
+        match self {
+            Self::Open(index) => Some(index),
+            Self::Closed(_) | Self::Gone => None,
+        }
+    }
+
+    /// An index that fails is let go.
+    fn add(&mut self, upto: u64, entries: impl IntoIterator<Item = Entry>) {
+        let Self::Open(index) = self else { return };
+        if let Err(error) = index.add(upto, entries) {
+            warn!(%error, "the index failed; history is not available until the next start");
+            *self = Self::Gone;
+        }
     }
 }
 
@@ -269,14 +313,6 @@ fn entry(host: &HostName, seq: u64, record: &Record, measured: Option<Measured>)
     Entry { seq, history: history::entry(host, seq, record), measured }
 }
 
-/// An index that fails is let go.
-fn add(index: &mut Option<Index>, entries: impl IntoIterator<Item = Entry>) {
-    if let Some(Err(error)) = index.as_mut().map(|index| index.add(entries)) {
-        warn!(%error, "the index failed; history is not available until the next start");
-        *index = None;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -285,7 +321,7 @@ mod tests {
     use cob_types::GenerationNumber;
 
     use super::*;
-    use crate::journal::{FileJournal, Journal as _};
+    use crate::journal::{FileJournal, Journal as _, Keep};
 
     const ALL: Query = Query { since: 0, cob: None, limit: usize::MAX, newest: false };
 
@@ -306,11 +342,12 @@ mod tests {
 
     impl Life {
         fn begin(folder: &Path) -> Self {
-            let journal = FileJournal::open(&folder.join("journal"), 8).expect("opens").journal;
+            let journal =
+                FileJournal::open(&folder.join("journal"), Keep { segments: 8, bytes: 0 }).expect("opens").journal;
             let last = journal.last_seq();
-            let opened = Index::open(&folder.join("index")).expect("opens");
-            let index = Some((opened.index, opened.needs_from));
-            let indexing = Indexing::new(host(), folder.join("journal"), last, index, Time(0));
+            let index = folder.join("index");
+            let known = Index::known_beside(&index, last).expect("beside it");
+            let indexing = Indexing::new(host(), folder.join("journal"), last, Some((index, known)), Time(0));
             Self { journal, indexing }
         }
 

@@ -389,7 +389,8 @@ impl Daemon {
     }
 
     async fn engine_stops(self) {
-        let Self { links, mut book, .. } = self;
+        let Self { engine, links, mut book, clock, .. } = self;
+        let rests = engine.is_converged() && engine.going_to().is_none();
         if let Err(error) = book.commit() {
             warn!(%error, "the last notes of this life are lost");
         }
@@ -398,7 +399,7 @@ impl Daemon {
             let names: Vec<_> = late.iter().map(HostName::as_str).collect();
             warn!(hosts = names.join(", "), "these hosts had not acknowledged everything; it is said again later");
         }
-        book.close();
+        book.close(rests, clock.now());
     }
 }
 

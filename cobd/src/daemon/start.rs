@@ -27,8 +27,8 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::durable;
 use crate::generations::{self, FetchError, Generations, Prepared};
-use crate::journal::index::{Index, IndexError, OpenedIndex};
-use crate::journal::{FileJournal, Journal as _, JournalError, MAX_PAYLOAD};
+use crate::journal::index::{Index, IndexError};
+use crate::journal::{FileJournal, Journal as _, JournalError, Keep, MAX_PAYLOAD, What};
 use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
 use crate::permissions::{self, Exposed};
@@ -36,8 +36,8 @@ use crate::run::{Opener, Program};
 use crate::source::Source;
 use crate::web::{Access, Api, Front, ServeError, UnixServer};
 
-/// Older journal segments kept for the history.
-const KEEP_SEGMENTS: usize = 8;
+/// What is kept of the journal for the history. Segments are long, but for those that ended with a life.
+const KEEP: Keep = Keep { segments: 8, bytes: 64 << 20 };
 /// The file that says which boot of the machine the last daemon ran in.
 const BOOT_ID: &str = "boot-id";
 /// Events that wait for the loop.
@@ -124,12 +124,11 @@ impl Daemon {
         let journal = config.state_dir.join("journal");
         let trace = trace_of_use(&config.state_dir);
         let held = FileJournal::hold(&journal)?;
-        let folder = config.state_dir.join("index");
-        // Before the journal is read: the room that this leaves behind would be filled, and kept, by the counters of sled.
-        let index = folder.exists().then(|| Index::open(&folder));
-        let mut opened = held.open(KEEP_SEGMENTS, trace.as_deref())?;
+        let mut opened = held.open(KEEP, trace.as_deref())?;
         let mut durable = Durable::default();
         let mut last = Time(0);
+        let snapshot = opened.entries.first().filter(|first| first.what == What::Snapshot);
+        let snapshot_bytes = snapshot.map_or(0, |snapshot| snapshot.payload.len() as u64);
         for entry in std::mem::take(&mut opened.entries) {
             let record: Record = codec::decode(&entry.payload, MAX_PAYLOAD)
                 .map_err(|e| StartError::Record { seq: entry.seq, what: e.to_string() })?;
@@ -140,7 +139,7 @@ impl Daemon {
             return Err(StartError::OtherHost { folder: config.state_dir, theirs, host: config.host });
         }
         // Before anything is written: a journal that has lost its end goes no further.
-        let index = index.map(|index| usable(index, &opened.journal)).transpose()?;
+        let index = usable(config.state_dir.join("index"), &opened.journal)?;
         let clock = Clock::start(last);
         let seconds = clock.ahead_s();
         if seconds > 0 {
@@ -157,16 +156,14 @@ impl Daemon {
         let life = next_life(durable.life);
         // Before anybody can hear of it: links say it in their first words.
         note_life(&mut opened.journal, &mut durable, life, clock.now())?;
-        // A trace of use, so not before there is anything on record.
-        let index = index.map_or_else(|| usable(Index::open(&folder), &opened.journal), Ok)?;
         let same_boot = same_boot(&config.state_dir)?;
         let generations = Generations::new(&config.state_dir, &config.depot, &config.host, config.trust.clone());
-        let (active, coming) = load_needed(&generations, &durable)?;
-
         let (ended_tx, ended) = mpsc::channel(QUEUE);
         let opener = Opener::new(&config.identity, &config.state_dir, config.secrets_dir.as_deref());
         let mut kinds = Kinds::with_opener(&state_dir, program, Some(opener), ended_tx)
             .map_err(|source| StartError::System { doing: "making folders for jobs", source })?;
+        kinds.wake();
+        let (active, coming) = load_needed(&generations, &durable)?;
         let listen = match config.listen {
             Some(address) => address,
             None => {
@@ -226,7 +223,7 @@ impl Daemon {
         let mut daemon = Self {
             clock,
             engine,
-            book: Book::new(config.host.clone(), opened.journal, durable, index),
+            book: Book::new(config.host.clone(), opened.journal, durable, index, snapshot_bytes),
             drifts: kinds.take_drifts().unwrap_or_else(|| unreachable!("it was made just now")),
             kinds: Arc::new(kinds),
             links,
@@ -430,15 +427,10 @@ fn own_address(
     at(&manifest).ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
 }
 
-/// The index, and the first record that it lacks. Without it there is no history, and everything else works.
-fn usable(index: Result<OpenedIndex, IndexError>, journal: &FileJournal) -> Result<Option<(Index, u64)>, JournalError> {
-    match index.and_then(|opened| opened.beside(journal.last_seq())) {
-        Ok(opened) => {
-            if let Some(why) = &opened.rebuilt {
-                warn!(why, "the index is rebuilt from the journal");
-            }
-            Ok(Some((opened.index, opened.needs_from)))
-        }
+/// The index's folder, and the last record that it may know of. Without it there is no history, and everything else works.
+fn usable(index: PathBuf, journal: &FileJournal) -> Result<Option<(PathBuf, u64)>, JournalError> {
+    match Index::known_beside(&index, journal.last_seq()) {
+        Ok(known) => Ok(Some((index, known))),
         Err(error @ IndexError::Ahead { .. }) => Err(journal.lost(error.to_string())),
         Err(error) => {
             warn!(%error, "there is no index; history is not available");

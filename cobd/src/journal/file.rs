@@ -26,11 +26,21 @@ const MAX_UNCOMMITTED: usize = MAX_PAYLOAD + (64 << 20);
 /// So much of it is held in memory; what is more is in the file already, and as little durable as the rest.
 const MAX_HELD: usize = 256 << 10;
 
+/// How much of what is older than the newest segment is kept: so many segments, and more as long as all of them together
+/// have no more bytes than that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// Segments in any case.
+    pub segments: usize,
+    /// Bytes.
+    pub bytes: u64,
+}
+
 /// A journal in a folder.
 #[derive(Debug)]
 pub struct FileJournal {
     folder: PathBuf,
-    keep: usize,
+    keep: Keep,
     /// The first record's number of the current segment, which is its name.
     segment: u64,
     file: File,
@@ -81,14 +91,14 @@ pub struct Held {
 }
 
 impl Held {
-    /// Opens the journal, or begins it. `keep` older segments stay for the history. `in_use` shows that the folder was in
+    /// Opens the journal, or begins it. What is older stays for the history as `keep` says. `in_use` shows that the folder was in
     /// use: a journal without any record is none then. A first start that broke off before its first record leaves
     /// nothing else behind.
     ///
     /// # Errors
     /// [`JournalError::Damaged`] when a record that had been committed can't be read, [`JournalError::Lost`] when the
     /// newest segment, or all that there was, is gone.
-    pub fn open(self, keep: usize, in_use: Option<&Path>) -> Result<Opened, JournalError> {
+    pub fn open(self, keep: Keep, in_use: Option<&Path>) -> Result<Opened, JournalError> {
         let Self { folder, lock } = self;
         let refuse = |file: PathBuf, what: &str| {
             in_use.map_or(Ok(()), |trace| {
@@ -160,7 +170,7 @@ impl FileJournal {
     ///
     /// # Errors
     /// Those of both.
-    pub fn open(folder: &Path, keep: usize) -> Result<Opened, JournalError> {
+    pub fn open(folder: &Path, keep: Keep) -> Result<Opened, JournalError> {
         Self::hold(folder)?.open(keep, None)
     }
 
@@ -199,12 +209,16 @@ impl FileJournal {
         Ok(())
     }
 
-    /// Old segments beyond the number to keep. A failure costs room, not truth.
+    /// Old segments beyond what is to be kept. A failure costs room, not truth.
     fn prune(&self) {
         let Ok(all) = segments(&self.folder) else { return };
-        let old = all.into_iter().filter(|s| *s < self.segment).collect::<Vec<_>>();
-        for segment in &old[..old.len().saturating_sub(self.keep)] {
-            let path = self.folder.join(name(*segment));
+        let mut bytes = 0;
+        for (newer, segment) in all.into_iter().rev().filter(|s| *s < self.segment).enumerate() {
+            let path = self.folder.join(name(segment));
+            bytes += fs::metadata(&path).map_or(0, |file| file.len());
+            if newer < self.keep.segments || bytes <= self.keep.bytes {
+                continue;
+            }
             if let Err(error) = fs::remove_file(&path) {
                 warn!(file = %path.display(), %error, "an old journal segment could not be deleted");
             }

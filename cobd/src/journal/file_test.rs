@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+const KEEP: Keep = Keep { segments: 2, bytes: 0 };
+
 fn open(folder: &Path) -> Opened {
     try_open(folder).expect("opens")
 }
@@ -13,7 +15,7 @@ fn open(folder: &Path) -> Opened {
 fn try_open(folder: &Path) -> Result<Opened, JournalError> {
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
     loop {
-        match FileJournal::open(folder, 2) {
+        match FileJournal::open(folder, KEEP) {
             Err(JournalError::InUse { .. }) if std::time::Instant::now() < limit => std::thread::yield_now(),
             opened => return opened,
         }
@@ -81,7 +83,7 @@ fn of_a_burst_little_is_held_and_nothing_is_told_before_the_commit() {
 fn a_second_daemon_is_kept_out() {
     let folder = tempfile::tempdir().expect("folder");
     let first = open(folder.path());
-    assert!(matches!(FileJournal::open(folder.path(), 2), Err(JournalError::InUse { .. })));
+    assert!(matches!(FileJournal::open(folder.path(), KEEP), Err(JournalError::InUse { .. })));
     drop(first);
     open(folder.path());
 }
@@ -208,6 +210,15 @@ fn rotation_keeps_a_bounded_history() {
     assert_eq!(history(&journal, 17), [""; 0]);
     drop(journal);
     assert_eq!(payloads(&open(folder.path()).entries), ["s4", "last"], "recovery needs the newest alone");
+    // As many more as are short.
+    let long = |segment: &u64| fs::metadata(folder.path().join(name(*segment))).expect("there").len();
+    let kept = |bytes| {
+        drop(FileJournal::open(folder.path(), Keep { segments: 1, bytes }).expect("opens"));
+        segments(folder.path()).expect("list")
+    };
+    let all = segments(folder.path()).expect("list");
+    let older: u64 = all[..2].iter().map(long).sum();
+    assert_eq!((kept(older), kept(older - 1)), (all.clone(), all[1..].to_vec()));
 }
 
 #[test]
@@ -257,7 +268,7 @@ fn a_crash_at_each_step_of_a_rotation_loses_nothing() {
     }
     // 2: renamed, the old one not yet deleted.
     fs::write(folder.path().join(name(3)), &snapshot).expect("written");
-    let opened = FileJournal::open(folder.path(), 0).expect("opens");
+    let opened = FileJournal::open(folder.path(), Keep { segments: 0, bytes: 0 }).expect("opens");
     assert_eq!(payloads(&opened.entries), ["snapshot"]);
     // 3: deleting it is made up for.
     assert_eq!(segments(folder.path()).expect("list"), [3]);
@@ -397,7 +408,7 @@ fn a_newest_segment_that_is_gone_is_missed() {
 fn a_journal_without_a_record_is_a_loss_only_where_the_host_was_in_use() {
     let state = tempfile::tempdir().expect("folder");
     let (folder, trace) = (state.path().join("journal"), state.path().join("boot-id"));
-    let used = || FileJournal::hold(&folder).expect("free").open(8, Some(&trace));
+    let used = || FileJournal::hold(&folder).expect("free").open(KEEP, Some(&trace));
     assert!(matches!(used(), Err(JournalError::Lost { what, .. }) if what == "this file is missing"));
     assert!(!folder.join("newest").exists(), "nothing is written where it is refused");
     // A first start that broke off before its first record, or in it: what is there may be gone on with.

@@ -14,6 +14,9 @@
 //!   n                     that number again, and how many lines there are
 //! ```
 //!
+//! Opening the store takes longer than all the rest of a small daemon's start, and nobody waits for history then. What is to
+//! be known of it at the start, up to which record it goes at most, stands in a file beside it.
+//!
 //! Rules: a record is added whole or not at all, and once: adding it again changes nothing. Numbers
 //! in keys are big-endian, so that order of bytes is order in time. Of the history the newest lines are
 //! kept: the store has something in memory of each, as long as the daemon lives.
@@ -28,6 +31,8 @@ use cob_types::history::HistoryEntry;
 use cob_types::{CobId, KindName, StateName};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
+
+use crate::durable;
 
 /// An idle daemon is to stay small; more made additions no faster.
 const CACHE_BYTES: u64 = 1 << 18;
@@ -45,6 +50,8 @@ const FORGET_BATCH: usize = 1000;
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// Where an unreadable index is put, beside the index: one of them, the newest.
 const ASIDE_SUFFIX: &str = ".damaged";
+/// The file in its folder that says up to which record it goes at most.
+const KNOWS: &str = "knows";
 
 /// The index of one host.
 #[derive(Debug)]
@@ -56,17 +63,6 @@ pub struct Index {
     lines: Option<u64>,
     /// How many are kept.
     most: u64,
-}
-
-/// An index that was opened.
-#[derive(Debug)]
-pub struct OpenedIndex {
-    /// The index.
-    pub index: Index,
-    /// The first record that it has to be fed with; one after the journal's last: none.
-    pub needs_from: u64,
-    /// Why the old one was put aside, if it was.
-    pub rebuilt: Option<String>,
 }
 
 /// What one record tells.
@@ -150,41 +146,47 @@ pub enum IndexError {
     },
 }
 
-impl OpenedIndex {
-    /// The same, beside a journal whose last record is `last_seq`.
-    ///
-    /// # Errors
-    /// [`IndexError::Ahead`] when it knows more than the journal: it is told of nothing that is not durable there.
-    pub fn beside(self, last_seq: u64) -> Result<Self, IndexError> {
-        if self.index.upto > last_seq {
-            return Err(IndexError::Ahead { folder: self.index.folder, knows: self.index.upto });
-        }
-        Ok(self)
-    }
-}
-
 impl Index {
-    /// Opens the index. What can't be read is moved aside and begun anew.
+    /// The last record that an index may know of, beside a journal whose last record is `last_seq`. The store is opened only
+    /// where that is not noted, or can't be.
     ///
     /// # Errors
-    /// [`IndexError`] when the folder can't be used at all.
-    pub fn open(folder: &Path) -> Result<OpenedIndex, IndexError> {
+    /// [`IndexError::Ahead`] when it knows more than the journal: it is told of nothing that is not durable there. Others
+    /// when the folder can't be used at all.
+    pub fn known_beside(folder: &Path, last_seq: u64) -> Result<u64, IndexError> {
+        let noted = fs::read_to_string(folder.join(KNOWS)).ok().and_then(|text| text.trim_end().parse().ok());
+        match noted.filter(|noted| *noted <= last_seq) {
+            Some(noted) => Ok(noted),
+            None if !folder.exists() => Ok(0),
+            None => Ok(Self::open_beside(folder, last_seq)?.upto),
+        }
+    }
+
+    /// Opens the index beside a journal whose last record is `last_seq`. What can't be read is moved aside and begun anew.
+    ///
+    /// # Errors
+    /// As [`Index::known_beside`].
+    pub fn open_beside(folder: &Path, last_seq: u64) -> Result<Self, IndexError> {
+        let index = Self::open(folder)?;
+        if index.upto > last_seq {
+            return Err(IndexError::Ahead { folder: index.folder, knows: index.upto });
+        }
+        Ok(index)
+    }
+
+    fn open(folder: &Path) -> Result<Self, IndexError> {
         let reason = match Self::try_open(folder) {
-            Ok(index) => {
-                let needs_from = index.upto + 1;
-                return Ok(OpenedIndex { index, needs_from, rebuilt: None });
-            }
+            Ok(index) => return Ok(index),
             Err(Fault::Damaged(what)) => what,
             Err(Fault::Refused(source)) => return Err(IndexError::Io { path: folder.to_owned(), source }),
         };
         let aside = put_aside(folder).map_err(|source| IndexError::Io { path: folder.to_owned(), source })?;
         warn!(folder = %folder.display(), aside = %aside.display(), reason,
             "the index was put aside; it is made again from the journal");
-        match Self::try_open(folder) {
-            Ok(index) => Ok(OpenedIndex { index, needs_from: 1, rebuilt: Some(reason) }),
-            Err(Fault::Damaged(what)) => Err(IndexError::Store { folder: folder.to_owned(), what }),
-            Err(Fault::Refused(source)) => Err(IndexError::Io { path: folder.to_owned(), source }),
-        }
+        Self::try_open(folder).map_err(|fault| match fault {
+            Fault::Damaged(what) => IndexError::Store { folder: folder.to_owned(), what },
+            Fault::Refused(source) => IndexError::Io { path: folder.to_owned(), source },
+        })
     }
 
     /// Opens it as soon as its last user has let go of it.
@@ -235,11 +237,13 @@ impl Index {
         self.upto
     }
 
-    /// Adds what records tell, each whole or not at all, in their order. Those that are in here already are left out.
+    /// Adds what records up to `upto` tell, each whole or not at all, in their order. Those that are in here already are left
+    /// out.
     ///
     /// # Errors
-    /// [`IndexError::Store`]; those from one record on were not added then.
-    pub fn add(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), IndexError> {
+    /// [`IndexError`]; those from one record on were not added then.
+    pub fn add(&mut self, upto: u64, entries: impl IntoIterator<Item = Entry>) -> Result<(), IndexError> {
+        self.note(upto)?;
         let mut entries = entries.into_iter().peekable();
         while entries.peek().is_some() {
             self.add_some(entries.by_ref().take(TOGETHER))?;
@@ -248,6 +252,13 @@ impl Index {
             }
         }
         Ok(())
+    }
+
+    /// Notes that it may know of so much, before it does.
+    fn note(&self, upto: u64) -> Result<(), IndexError> {
+        let text = format!("{}\n", upto.max(self.upto));
+        durable::write_file(&self.folder, KNOWS, 0o600, text.as_bytes(), durable::Sync::Now)
+            .map_err(|source| IndexError::Io { path: self.folder.join(KNOWS), source })
     }
 
     /// How many lines the history has.

@@ -26,7 +26,7 @@ mod past;
 mod record;
 
 pub use error::JournalError;
-pub use file::{FileJournal, Opened, TornTail};
+pub use file::{FileJournal, Keep, Opened, TornTail};
 pub use lock::FolderLock;
 pub use memory::{MemoryDisk, MemoryJournal};
 pub use past::Past;

@@ -75,12 +75,12 @@ impl Iterator for Past {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{FileJournal, Journal as _};
+    use crate::journal::{FileJournal, Journal as _, Keep};
 
     #[test]
     fn what_was_committed_is_read_as_the_journal_itself_reads_it() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut journal = FileJournal::open(folder.path(), 8).expect("opens").journal;
+        let mut journal = FileJournal::open(folder.path(), Keep { segments: 8, bytes: 0 }).expect("opens").journal;
         for n in 0..300_u32 {
             journal.append(&vec![n as u8; (n * 7 % 501) as usize]).expect("taken");
             if n % 3 == 0 {

@@ -83,6 +83,9 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// The daemon comes up: what is kept of an earlier life may be opened beside all else that it does then.
+    fn wake(&self, _tools: &Tools) {}
+
     /// A change object has left: what it has found when it came, and its last move did not bring back, is
     /// put back from here on. What goes on with that, if anything does; the daemon does not wait for it.
     fn left(&self, _tools: &Tools, _cob: &CobId) -> Option<JoinHandle<()>> {

@@ -360,6 +360,11 @@ impl Kinds {
         self.hands.tools.own_folder(cob)
     }
 
+    /// The daemon comes up: what takes a while to be opened is begun with.
+    pub fn wake(&self) {
+        self.backends.values().for_each(|b| b.wake(&self.hands.tools));
+    }
+
     /// The daemon has returned: what change objects that are not among these have left is put in order.
     pub fn return_to(&self, cobs: &BTreeSet<CobId>) {
         let folders: BTreeSet<_> = cobs.iter().map(|cob| self.hands.tools.service_folder(cob)).collect();

@@ -35,12 +35,20 @@ fn measured(ms: u64) -> Measured {
 
 /// Records 1 to 20: odd ones about n1/a, even ones about n1/b, each with a second line about the host.
 fn filled(folder: &Path) -> Index {
-    let mut index = Index::open(folder).expect("opens").index;
+    let mut index = Index::open(folder).expect("opens");
     for seq in 1..=20 {
         let cob = if seq % 2 == 1 { "n1/a" } else { "n1/b" };
         let history = vec![entry(seq, Some(cob), "start"), entry(seq, None, "order")];
-        index.add([Entry { seq, history, measured: Some(measured(10 * seq)) }]).expect("added");
+        index.add(seq, [Entry { seq, history, measured: Some(measured(10 * seq)) }]).expect("added");
     }
+    index
+}
+
+/// That of [`filled`], opened again; nothing was put aside.
+fn as_it_was(folder: &Path) -> Index {
+    let index = Index::open(folder).expect("opens");
+    assert_eq!(index.upto(), 20);
+    assert!(!folder.with_extension("damaged").exists());
     index
 }
 
@@ -71,9 +79,9 @@ fn of_the_history_the_newest_lines_are_kept() {
     let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/b"), "end")], measured: Some(measured(seq)) };
     let batch = FORGET_BATCH as u64;
     // 40 lines are there already.
-    index.add((21..20 + batch - 10).map(one)).expect("added");
+    index.add(20 + batch - 11, (21..20 + batch - 10).map(one)).expect("added");
     assert_eq!(ask(&index, 0, None, 1, false), [(1, "start".into())], "not yet");
-    index.add([one(20 + batch - 10)]).expect("added");
+    index.add(20 + batch - 10, [one(20 + batch - 10)]).expect("added");
     assert_eq!(ask(&index, 0, None, usize::MAX, false).len(), 30);
     let first = ask(&index, 0, None, 1, false);
     assert_eq!(first, ask(&index, 0, Some("n1/b"), 1, false), "no change object points to what is gone");
@@ -83,11 +91,11 @@ fn of_the_history_the_newest_lines_are_kept() {
     assert_eq!(known.count, 20 + batch - 10, "durations stay");
     drop(index);
     // It is known how many there are, unless somebody has added some without counting.
-    let mut index = Index::open(&path).expect("opens").index;
+    let mut index = Index::open(&path).expect("opens");
     assert_eq!((index.lines, index.upto()), (Some(30), 20 + batch - 10));
     index.tree.insert(b"u", &5000u64.to_be_bytes()).expect("written");
     drop(index);
-    index = Index::open(&path).expect("opens").index;
+    index = Index::open(&path).expect("opens");
     assert_eq!((index.lines, index.lines().expect("counted")), (None, 30));
 }
 
@@ -96,7 +104,7 @@ fn a_count_that_is_wrong_is_put_right() {
     let folder = tempfile::tempdir().expect("folder");
     let mut index = filled(&folder.path().join("index"));
     index.lines = Some(u64::from(u32::MAX));
-    index.add([Entry { seq: 21, history: vec![entry(21, None, "order")], measured: None }]).expect("added");
+    index.add(21, [Entry { seq: 21, history: vec![entry(21, None, "order")], measured: None }]).expect("added");
     assert_eq!((index.lines, ask(&index, 0, None, 99, false).len()), (Some(0), 0));
 }
 
@@ -107,11 +115,9 @@ fn it_goes_on_where_it_ended_and_takes_a_record_once() {
     let index = filled(&path);
     index.flush().expect("flushed");
     drop(index);
-    let opened = Index::open(&path).expect("opens");
-    assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
-    let mut index = opened.index;
+    let mut index = as_it_was(&path);
     let again = Entry { seq: 20, history: vec![entry(20, None, "again")], measured: Some(measured(9999)) };
-    index.add([again]).expect("left out");
+    index.add(20, [again]).expect("left out");
     assert!(!ask(&index, 20, None, 9, false).iter().any(|(_, event)| event == "again"));
     let m = measured(0);
     let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
@@ -126,10 +132,10 @@ fn it_goes_on_where_it_ended_and_takes_a_record_once() {
 fn many_records_go_in_together_and_each_counts_once() {
     let folder = tempfile::tempdir().expect("folder");
     let many = 3 * TOGETHER as u64 + 7;
-    let mut index = Index::open(&folder.path().join("index")).expect("opens").index;
+    let mut index = Index::open(&folder.path().join("index")).expect("opens");
     let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/a"), "end")], measured: Some(measured(seq)) };
-    index.add((1..=many).map(one)).expect("added");
-    index.add((1..=many).map(one)).expect("left out");
+    index.add(many, (1..=many).map(one)).expect("added");
+    index.add(many, (1..=many).map(one)).expect("left out");
     assert_eq!(index.upto(), many);
     let found = ask(&index, 0, Some("n1/a"), usize::MAX, false);
     assert_eq!(found.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), (1..=many).collect::<Vec<_>>());
@@ -156,9 +162,7 @@ fn what_a_killed_start_leaves_costs_nothing() {
     drop(filled(&path));
     // Killed while a snapshot of the store was on its way to the disk; sled takes the last of them by name.
     fs::write(path.join("snap.FFFFFFFFFFFFFFFF.generating"), b"the first bytes of").expect("written");
-    let opened = Index::open(&path).expect("opens");
-    assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
-    assert!(!folder.path().join("index.damaged").exists());
+    drop(as_it_was(&path));
 }
 
 #[test]
@@ -166,10 +170,43 @@ fn an_index_ahead_of_its_journal_shows_that_records_are_lost() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("index");
     drop(filled(&path));
-    let Err(error) = Index::open(&path).expect("opens").beside(7) else { panic!("it knows 20 records") };
-    assert!(matches!(error, IndexError::Ahead { knows: 20, .. }), "{error}");
+    let ahead = |error| matches!(error, IndexError::Ahead { knows: 20, .. });
+    let known = |last| Index::known_beside(&path, last);
+    assert!(known(19).is_err_and(ahead) && Index::open_beside(&path, 7).is_err_and(ahead));
     assert!(!folder.path().join("index.damaged").exists(), "nothing was changed");
-    assert_eq!(Index::open(&path).expect("opens").needs_from, 21);
+    assert_eq!((known(20).expect("beside it"), known(99).expect("beside it")), (20, 20));
+    drop(as_it_was(&path));
+}
+
+#[test]
+fn how_far_it_goes_is_known_without_it_and_where_that_is_not_noted_the_store_says_it() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("index");
+    let known = |last| Index::known_beside(&path, last).map_err(|error| error.to_string());
+    assert_eq!(known(7), Ok(0));
+    assert!(!path.exists(), "it was not made");
+    let index = filled(&path);
+    // The store is in use, so it can't be opened.
+    assert_eq!(known(20), Ok(20));
+    // Killed before what was noted was added.
+    index.note(25).expect("noted");
+    drop(index);
+    assert_eq!(known(30), Ok(25));
+    // A journal that ends between the two has all that was added.
+    assert_eq!(known(22), Ok(20));
+    let note = path.join(KNOWS);
+    // By a version that notes nothing, by one that wrote half of it, by a disk that lost a bit.
+    for damage in ["", "2x", "9999999"] {
+        fs::write(&note, damage).expect("written");
+        assert_eq!(known(22), Ok(20), "{damage}");
+        assert!(known(19).is_err_and(|error| error.ends_with("knows record 20")), "{damage}");
+    }
+    fs::remove_file(&note).expect("removed");
+    assert_eq!(known(22), Ok(20));
+    // What can't be read knows nothing.
+    fs::write(path.join("db"), [0x5A; 70_000]).expect("written");
+    assert_eq!(known(22), Ok(0));
+    assert!(folder.path().join("index.damaged").exists());
 }
 
 #[test]
@@ -181,8 +218,7 @@ fn a_store_that_is_let_go_late_is_waited_for() {
         std::thread::sleep(Duration::from_millis(30));
         drop(index);
     });
-    let opened = Index::open(&path).expect("opens");
-    assert_eq!((opened.needs_from, opened.rebuilt), (21, None));
+    drop(as_it_was(&path));
     holder.join().expect("ended");
 }
 
@@ -213,9 +249,9 @@ proptest! {
         }
         fs::write(&file, bytes).expect("written");
         let opened = Index::open(&path).expect("opens");
-        let found = ask(&opened.index, 0, None, 99, false);
+        let found = ask(&opened, 0, None, 99, false);
         prop_assert!(whole.starts_with(&found));
-        let upto = usize::try_from(opened.needs_from - 1).expect("small");
+        let upto = usize::try_from(opened.upto()).expect("small");
         prop_assert_eq!(found.len(), 2 * upto);
     }
 }

@@ -100,6 +100,15 @@ impl FileTree {
         }
     }
 
+    /// Opens the store. The first look needs it, and it takes a while where much is kept: meanwhile the daemon has other
+    /// things to do.
+    fn open_beside(&self, tools: &Tools) {
+        let (shared, opener, state_dir) = (self.shared.clone(), tools.opener().cloned(), tools.state_dir().to_owned());
+        let opened = self.pool.run(Does::Look, move || shared.files(opener.as_ref(), &state_dir).map(drop));
+        // Whoever needs it tries again, and says why it can't be had.
+        drop(opened);
+    }
+
     /// Does something in another thread. What nobody waits for any more is not begun.
     fn work<T: Send + 'static>(
         &self,
@@ -182,15 +191,16 @@ impl Backend for FileTree {
         })
     }
 
-    fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {
-        if lock(&self.shared.files).is_some() || cobs.next().is_none() {
-            return;
+    fn wake(&self, tools: &Tools) {
+        if store(tools.state_dir()).exists() {
+            self.open_beside(tools);
         }
-        // The first look needs it, and it takes a while where much is kept: meanwhile the daemon has other things to do.
-        let (shared, opener, state_dir) = (self.shared.clone(), tools.opener().cloned(), tools.state_dir().to_owned());
-        let opened = self.pool.run(Does::Look, move || shared.files(opener.as_ref(), &state_dir).map(drop));
-        // Whoever needs it tries again, and says why it can't be had.
-        drop(opened);
+    }
+
+    fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {
+        if !store(tools.state_dir()).exists() && cobs.next().is_some() {
+            self.open_beside(tools);
+        }
     }
 
     fn forget(&self, cob: &CobId) {
@@ -219,12 +229,17 @@ impl Shared {
             Some(opener) => Arc::new(OwnKey::new(opener.identity(), state_dir)),
             None => Arc::new(NoVault),
         };
-        let opened = Files::open(&state_dir.join("files"), vault)?;
+        let opened = Files::open(&store(state_dir), vault)?;
         let now = now_ns() / 1_000_000_000;
         opened.prune_later(now.saturating_sub(KEPT.as_secs()));
         *files = Some(opened.clone());
         Ok(opened)
     }
+}
+
+/// Where the store of a host is.
+fn store(state_dir: &Path) -> PathBuf {
+    state_dir.join("files")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -390,7 +405,7 @@ impl Need {
 
     /// Where the patch of this change object is.
     pub(super) fn patch_path(&self) -> PathBuf {
-        self.state_dir.join("files").join("patches").join(format!("{}.patch", folder_name(&self.cob)))
+        store(&self.state_dir).join("patches").join(format!("{}.patch", folder_name(&self.cob)))
     }
 
     fn make(&self, up: bool, cancelled: &AtomicBool) -> Result<Applied, FilesError> {

@@ -11,7 +11,7 @@ use cob_trust::tls::{self, Identity, LINK};
 use cob_types::link::{Frame, Hello};
 use cob_types::message::{About, Number, PROTOCOL};
 use cob_types::{Batch, CobId, HostName, Incarnation, Item, PublicKey, codec};
-use cobd::journal::{FileJournal, MAX_PAYLOAD};
+use cobd::journal::{FileJournal, Keep, MAX_PAYLOAD};
 
 use crate::PATIENCE;
 
@@ -111,7 +111,8 @@ impl Caller {
 
 /// The last life that the journal of a state folder knows of. Its daemon must have ended.
 fn last_life(state_dir: &Path) -> io::Result<Incarnation> {
-    let opened = FileJournal::open(&state_dir.join("journal"), usize::MAX).map_err(io::Error::other)?;
+    let opened = FileJournal::open(&state_dir.join("journal"), Keep { segments: usize::MAX, bytes: 0 })
+        .map_err(io::Error::other)?;
     let mut durable = Durable::default();
     for entry in &opened.entries {
         durable.apply(&codec::decode::<Record>(&entry.payload, MAX_PAYLOAD).map_err(io::Error::other)?);

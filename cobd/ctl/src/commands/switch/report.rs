@@ -506,7 +506,12 @@ fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
     let waiting = sum(cluster.hosts.iter().map(|h| h.waiting));
     part("moving", cobs().filter(|c| c.phase == Phase::Moving).map(|c| &c.id).collect(), 0);
     part("failed", cobs().filter(|c| c.failed).map(|c| &c.id).collect(), 0);
-    part("waiting", cobs().filter(|c| c.phase == Phase::Waiting && !c.failed).map(|c| &c.id).collect(), waiting);
+    let in_phase = |phase| cobs().filter(|c| c.phase == phase && !c.failed).map(|c| &c.id).collect::<Vec<_>>();
+    let (checking, waits) = (in_phase(Phase::Checking), in_phase(Phase::Waiting));
+    // Those that are not listed are like those that are.
+    let unlisted = if waits.is_empty() && !checking.is_empty() { (waiting, 0) } else { (0, waiting) };
+    part("checking", checking, unlisted.0);
+    part("waiting", waits, unlisted.1);
     line
 }
 
@@ -597,6 +602,11 @@ mod tests {
         let cobs = vec![moving("n1/ip", "down", "up"), waiting("n1/db", "down", "up", vec![lock("n1/ip", "up")])];
         let line = progress(&plan(), &cluster(vec![HostStatus { waiting: 1, at_rest: 2, ..host("n1", 7, cobs) }]));
         assert!(line.ends_with("2 of 5 change objects settled; moving n1/ip; waiting n1/db and 1 more"), "{line}");
+        // After a start nobody waits yet.
+        let looked_at = cob_types::status::CobStatus { phase: Phase::Checking, state: None, ..settled("n1/db", "up") };
+        let host = HostStatus { waiting: 3, at_rest: 1, ..host("n1", 7, vec![looked_at]) };
+        let line = progress(&plan(), &cluster(vec![host]));
+        assert!(line.ends_with("1 of 5 change objects settled; checking n1/db and 3 more"), "{line}");
     }
 
     #[test]
