@@ -7,7 +7,11 @@
 //! it, and what all have in common is there once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle, available_parallelism};
+use std::{io, iter};
 
 use lz4_flex::block::{compress_prepend_size_with_dict, decompress_size_prepended_with_dict};
 
@@ -24,6 +28,8 @@ use crate::secret::SecretId;
 const SAMPLES: usize = 4;
 /// No more of each than so many bytes.
 const SAMPLE: usize = 1 << 10;
+/// So many are worth a thread. Tests have few.
+const ENOUGH: usize = if cfg!(test) { 4 } else { 256 };
 /// A kind that the bundle does not have.
 const NO_KIND: u16 = u16::MAX;
 
@@ -32,9 +38,15 @@ const NO_KIND: u16 = u16::MAX;
 pub struct Packed {
     /// All but the change objects.
     frame: Bundle,
-    slots: Vec<Slot>,
     dictionary: Vec<u8>,
-    /// The change objects, each compressed, one after the other.
+    rows: Rows,
+}
+
+/// Change objects that follow each other.
+#[derive(Debug, Clone, Default)]
+struct Rows {
+    slots: Vec<Slot>,
+    /// Each compressed, one after the other.
     bytes: Vec<u8>,
 }
 
@@ -92,21 +104,34 @@ impl Packed {
         // What most were packed with is good for the others, too.
         let again = known.filter(|_| entries().filter(|entry| find(*entry).is_some()).count() * 2 > digests.len());
         let mut packed = Self::with(frame, outline, again.map(|known| known.dictionary.clone()));
-        for (entry, digest) in entries() {
-            if let (Some(known), Some(was)) = (known, find((entry, digest))) {
-                match again {
-                    Some(known) => packed.push(known.slots[was].clone(), known.packed(was)),
-                    None => packed.put(known.slots[was].clone(), entry),
+        let (frame, dictionary) = (&packed.frame, &packed.dictionary);
+        let read = |range: Range<usize>| {
+            let mut rows = Rows::default();
+            for (entry, digest) in outline.entries[range.clone()].iter().zip(&digests[range]) {
+                if let (Some(known), Some(was)) = (known, find((entry, digest))) {
+                    match again {
+                        Some(known) => rows.push(known.rows.slots[was].clone(), known.rows.packed(was)),
+                        None => rows.put(known.rows.slots[was].clone(), entry, dictionary),
+                    }
+                    continue;
                 }
-                continue;
+                let (id, cob) = (CobId::new(entry.id).ok()?, codec::decode::<Cob>(entry.value, MAX_BUNDLE).ok()?);
+                if let Err(error) = frame.validate_one(&id, &cob) {
+                    return Some(Err(error));
+                }
+                rows.put(Slot::of(frame, *digest, &cob), entry, dictionary);
             }
-            let (id, cob) = (CobId::new(entry.id).ok()?, codec::decode::<Cob>(entry.value, MAX_BUNDLE).ok()?);
-            if let Err(error) = packed.frame.validate_one(&id, &cob) {
-                return Some(Err(error));
+            Some(Ok(rows))
+        };
+        let mut all = Rows::with_room(digests.len());
+        for rows in in_parts(digests.len(), read) {
+            match rows? {
+                Ok(rows) => all.append(rows),
+                Err(error) => return Some(Err(error)),
             }
-            packed.put(Slot::of(&packed.frame, *digest, &cob), entry);
         }
-        packed.bytes.shrink_to_fit();
+        all.bytes.shrink_to_fit();
+        packed.rows = all;
         Some(Ok(packed))
     }
 
@@ -119,39 +144,29 @@ impl Packed {
         let too_long = || CodecError::TooLong { len: bytes.len(), max: MAX_BUNDLE };
         let outline = Outline::of(&bytes).ok_or_else(too_long)?;
         let mut packed = Self::with(Bundle { cobs: BTreeMap::new(), ..bundle.clone() }, &outline, None);
+        let mut rows = Rows::with_room(outline.entries.len());
         for (entry, (id, cob)) in outline.entries.iter().zip(&bundle.cobs) {
             let slot = Slot { id: id.clone(), ..Slot::of(bundle, entry.digest(), cob) };
-            packed.put(slot, entry);
+            rows.put(slot, entry, &packed.dictionary);
         }
-        packed.bytes.shrink_to_fit();
+        rows.bytes.shrink_to_fit();
+        packed.rows = rows;
         Ok(packed)
     }
 
-    /// With room for change objects, and what all are compressed with.
+    /// Without change objects, but with what all are compressed with.
     fn with(frame: Bundle, outline: &Outline<'_>, dictionary: Option<Vec<u8>>) -> Self {
         let count = outline.entries.len();
         let samples = || outline.entries.iter().step_by(count.div_ceil(SAMPLES).max(1));
         let sampled = || samples().flat_map(|entry| &entry.value[..entry.value.len().min(SAMPLE)]).copied().collect();
         let dictionary = dictionary.unwrap_or_else(sampled);
-        Self { frame, slots: Vec::with_capacity(count), dictionary, bytes: Vec::new() }
-    }
-
-    fn put(&mut self, slot: Slot, entry: &Entry<'_>) {
-        let packed = compress_prepend_size_with_dict(entry.value, &self.dictionary);
-        self.push(slot, &packed);
-    }
-
-    fn push(&mut self, slot: Slot, packed: &[u8]) {
-        self.bytes.extend_from_slice(packed);
-        // No longer than a bundle may be, and a little.
-        let end = u32::try_from(self.bytes.len()).expect("less than a bundle has");
-        self.slots.push(Slot { end, ..slot });
+        Self { frame, dictionary, rows: Rows::default() }
     }
 
     /// An empty bundle.
     #[must_use]
     pub fn empty(host: HostName) -> Self {
-        Self { frame: Bundle::empty(host), slots: Vec::new(), dictionary: Vec::new(), bytes: Vec::new() }
+        Self { frame: Bundle::empty(host), dictionary: Vec::new(), rows: Rows::default() }
     }
 
     /// The host.
@@ -181,18 +196,18 @@ impl Packed {
     /// The number of its change objects.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.slots.len()
+        self.rows.slots.len()
     }
 
     /// Whether it has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.rows.slots.is_empty()
     }
 
     /// The ids of its change objects, in their order.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = &CobId> {
-        self.slots.iter().map(|slot| &slot.id)
+        self.rows.slots.iter().map(|slot| &slot.id)
     }
 
     /// Whether a change object is in it.
@@ -210,13 +225,13 @@ impl Packed {
     /// The fingerprint of a change object that is in it.
     #[must_use]
     pub fn fingerprint_of(&self, id: &CobId) -> Option<Fingerprint> {
-        self.find(id.as_str()).map(|slot| self.slots[slot].fingerprint)
+        self.find(id.as_str()).map(|slot| self.rows.slots[slot].fingerprint)
     }
 
     /// Whether files of its own travel with a change object.
     #[must_use]
     pub fn has_files(&self, id: &CobId) -> bool {
-        self.find(id.as_str()).is_some_and(|slot| self.slots[slot].has_files)
+        self.find(id.as_str()).is_some_and(|slot| self.rows.slots[slot].has_files)
     }
 
     /// Unpacks a change object.
@@ -264,7 +279,7 @@ impl Packed {
         let same = std::ptr::eq(self, before);
         let other_kinds = if same { BTreeSet::new() } else { self.frame.other_kinds(&before.frame) };
         let differ = move |was: usize, now: usize| {
-            before.slots[was].digest != self.slots[now].digest
+            before.rows.slots[was].digest != self.rows.slots[now].digest
                 || (!other_kinds.is_empty() && self.kind_in(now).is_some_and(|kind| other_kinds.contains(kind)))
         };
         let all = (!same).then(|| merged(before.numbered(), self.numbered())).into_iter().flatten();
@@ -281,28 +296,76 @@ impl Packed {
     fn unpack(&self, slot: usize) -> Arc<Cob> {
         // Each was decoded, or encoded, before it was packed, and memory is trusted.
         const WAS_PACKED: &str = "a change object that was packed";
-        let value = decompress_size_prepended_with_dict(self.packed(slot), &self.dictionary).expect(WAS_PACKED);
+        let value = decompress_size_prepended_with_dict(self.rows.packed(slot), &self.dictionary).expect(WAS_PACKED);
         Arc::new(codec::decode(&value, MAX_BUNDLE).expect(WAS_PACKED))
+    }
+
+    /// One that stands there in these bytes.
+    fn find_as(&self, id: &str, digest: Digest) -> Option<usize> {
+        let slot = self.find(id)?;
+        (self.rows.slots[slot].digest == digest).then_some(slot)
+    }
+
+    fn find(&self, id: &str) -> Option<usize> {
+        self.rows.slots.binary_search_by(|slot| slot.id.as_str().cmp(id)).ok()
+    }
+
+    fn kind_in(&self, slot: usize) -> Option<&KindName> {
+        self.frame.kinds.keys().nth(usize::from(self.rows.slots[slot].kind))
+    }
+}
+
+impl Rows {
+    fn with_room(count: usize) -> Self {
+        Self { slots: Vec::with_capacity(count), bytes: Vec::new() }
+    }
+
+    fn put(&mut self, slot: Slot, entry: &Entry<'_>, dictionary: &[u8]) {
+        let packed = compress_prepend_size_with_dict(entry.value, dictionary);
+        self.push(slot, &packed);
+    }
+
+    fn push(&mut self, slot: Slot, packed: &[u8]) {
+        self.bytes.extend_from_slice(packed);
+        self.slots.push(Slot { end: position(self.bytes.len()), ..slot });
+    }
+
+    /// Those of other rows come after these.
+    fn append(&mut self, rows: Self) {
+        let begin = position(self.bytes.len());
+        self.bytes.extend_from_slice(&rows.bytes);
+        // What is too long shows here, before anything is counted from it.
+        position(self.bytes.len());
+        self.slots.extend(rows.slots.into_iter().map(|slot| Slot { end: begin + slot.end, ..slot }));
     }
 
     fn packed(&self, slot: usize) -> &[u8] {
         let begin = slot.checked_sub(1).map_or(0, |before| self.slots[before].end);
         &self.bytes[begin as usize..self.slots[slot].end as usize]
     }
+}
 
-    /// One that stands there in these bytes.
-    fn find_as(&self, id: &str, digest: Digest) -> Option<usize> {
-        let slot = self.find(id)?;
-        (self.slots[slot].digest == digest).then_some(slot)
-    }
+/// A place among compressed change objects.
+fn position(at: usize) -> u32 {
+    // No further than a bundle may be long, and a little.
+    u32::try_from(at).expect("less than a bundle has")
+}
 
-    fn find(&self, id: &str) -> Option<usize> {
-        self.slots.binary_search_by(|slot| slot.id.as_str().cmp(id)).ok()
-    }
-
-    fn kind_in(&self, slot: usize) -> Option<&KindName> {
-        self.frame.kinds.keys().nth(usize::from(self.slots[slot].kind))
-    }
+/// Has as many threads as there are processors do a part each, where there is enough to do.
+fn in_parts<T: Send>(count: usize, each: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+    let most = if count < 2 * ENOUGH { 1 } else { available_parallelism().map_or(1, usize::from) };
+    let parts = most.min(count / ENOUGH).max(1);
+    let range = |part: usize| count * part / parts..count * (part + 1) / parts;
+    let each = &each;
+    thread::scope(|scope| {
+        let begin = |part| (part, thread::Builder::new().spawn_scoped(scope, move || each(range(part))));
+        let others: Vec<_> = (1..parts).map(begin).collect();
+        let end = |(part, thread): (usize, io::Result<ScopedJoinHandle<'_, T>>)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => each(range(part)),
+        };
+        iter::once(each(range(0))).chain(others.into_iter().map(end)).collect()
+    })
 }
 
 impl Slot {
@@ -350,7 +413,7 @@ mod tests {
         assert_eq!(packed.whole(), all);
         let few = read(&bundle(&(0..200).map(|n| (n, 0)).collect::<Vec<_>>()), None);
         let written = codec::encode(&few.whole()).expect("CBOR").len();
-        assert!(few.bytes.len() < written / 3, "{} of {written} bytes", few.bytes.len());
+        assert!(few.rows.bytes.len() < written / 3, "{} of {written} bytes", few.rows.bytes.len());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Made when the generation is made, and carried by its manifest; nothing of it is worked out on a host.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Included};
 
 use serde::{Deserialize, Serialize};
 
@@ -77,8 +78,37 @@ impl SwitchOrder {
         self.after.get(cob).into_iter().flatten()
     }
 
+    /// What is taken back on a host: in a large cluster a small part of all.
+    pub fn taken_back_of(&self, host: &HostName) -> impl Iterator<Item = &CobId> {
+        // The character after the one that ends a host's name in an id.
+        let (first, beyond) = (format!("{host}/"), format!("{host}0"));
+        self.taken_back.range::<str, _>((Included(first.as_str()), Excluded(beyond.as_str())))
+    }
+
     /// What a host waits for on other hosts.
     pub fn waits_of(&self, host: &HostName) -> impl Iterator<Item = &CobId> {
         self.waits.get(host).into_iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_back_on_a_host_is_found_among_neighbours_with_like_names() {
+        let mut order = SwitchOrder::free(GenerationNumber(1), GenerationNumber(2));
+        let all = ["n/z", "n1-a/b", "n1.a/b", "n1/-", "n1/a", "n1/zz/z", "n10/a", "n1A/b", "n1_/b", "n2/a"];
+        order.taken_back = all.iter().map(|id| CobId::new(id).expect("an id")).collect();
+        let of = |host: &str| {
+            let host = HostName::new(host).expect("a name");
+            let found = order.taken_back_of(&host).map(CobId::as_str);
+            found.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of("n1"), "n1/- n1/a n1/zz/z");
+        assert_eq!([of("n10"), of("n1_"), of("n"), of("n3")], ["n10/a", "n1_/b", "n/z", ""]);
+        // Those of all hosts together are all.
+        let hosts: BTreeSet<HostName> = order.taken_back.iter().map(CobId::host).collect();
+        assert_eq!(hosts.iter().map(|host| order.taken_back_of(host).count()).sum::<usize>(), all.len());
     }
 }

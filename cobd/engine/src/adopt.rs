@@ -136,7 +136,8 @@ impl Engine {
                 news.leaving.extend(others.filter_map(|difference| self.names.find_cob(&difference.id)));
             }
         }
-        for id in &way.order.taken_back {
+        let here = self.names.host_name(self.here).clone();
+        for id in way.order.taken_back_of(&here) {
             if let Some(cob) = way.bundle.get(id).filter(|_| !news.specs.contains_key(id)) {
                 news.add(id, compiler.spec(&cob, &mut self.names));
             }
