@@ -161,7 +161,10 @@ impl Files {
                 };
                 all.insert(path, sort);
                 if all.len() > most {
-                    fail(format!("`./{name}` has more than {most} files"), "fetch so many from where they are kept");
+                    fail(
+                        format!("`./{name}` has more than {most} files and folders"),
+                        "fetch so many from where they are kept",
+                    );
                     return None;
                 }
             }
