@@ -26,6 +26,8 @@ pub const FORMAT: u32 = 1;
 const SLACK_NS: u64 = 60_000_000_000;
 /// The same where one order was meant for all: they tell each other of it within ten seconds.
 const SKEW_NS: u64 = 10_000_000_000;
+/// So long what a host does after all had converged is of the switch, as a failure is for its policy.
+const GRACE_NS: u64 = 3_000_000_000;
 /// The most hosts that are named in a line.
 const NAMED: usize = 6;
 /// The longest outcome that is read, in bytes.
@@ -315,14 +317,14 @@ fn add_up(switch: &mut SwitchOutcome) {
     switch.ended_ns = ends.and_then(|ends| ends.into_iter().max());
 }
 
-/// What hosts did after they had converged, and before all had, was done for the switch; the rest was not.
+/// What hosts did after they had converged, and before all had for a moment, was done for the switch; the rest was not.
 fn take_later_in(switch: &mut SwitchOutcome) {
     let end = |ended_ns: Option<u64>| ended_ns.unwrap_or(u64::MAX);
     let mut over = switch.hosts.values().map(|part| end(part.ended_ns)).max().unwrap_or(0);
     loop {
         let mut more = false;
         for part in switch.hosts.values_mut() {
-            while part.later.first().is_some_and(|later| later.began_ns <= over.saturating_add(SKEW_NS)) {
+            while part.later.first().is_some_and(|later| later.began_ns <= over.saturating_add(GRACE_NS)) {
                 let later = part.later.remove(0);
                 over = over.max(end(later.ended_ns));
                 part.absorb(later);

@@ -309,8 +309,13 @@ fn what_a_host_does_after_all_were_there_is_something_else() {
         (all[0].ended.word(), all[0].ended_ns, part.cobs.len(), part.later.len())
     };
     let converged = ("converged", Some(20), 0, 0);
-    let restart = [format!("{day} @2 start up>down"), format!("{day} @2 end up>down")];
-    assert_eq!(told(&restart, &own), converged);
+    // As long as a failure counts, and no longer.
+    let s = 1_000_000_000_u64;
+    let restart = |at: u64| [format!("{at} @2 start up>down"), format!("{at} @2 end up>down")];
+    assert_eq!(told(&restart(20 + 3 * s), &own), ("under way", None, 1, 0));
+    for late in [21 + 3 * s, 5 * s, 9 * s, day] {
+        assert_eq!(told(&restart(late), &own), converged, "after {late} ns");
+    }
     let back = [format!("{day} @2 go to generation 1, by ann")];
     assert_eq!(told(&back, &[&own[..], &[back[0].as_str()]].concat()), converged, "somebody has sent it back");
     // What somebody has changed is put right meanwhile: that is no part of the switch.

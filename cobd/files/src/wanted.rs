@@ -184,6 +184,12 @@ impl Wanted {
         self.on_drift == OnDrift::Adopt
     }
 
+    /// Whether a path is put right at once when somebody else changes it.
+    #[must_use]
+    pub fn heals(&self, path: &TreePath) -> bool {
+        !self.tells() && self.entries.get(path).is_some_and(|e| e.manage == Manage::Copy)
+    }
+
     /// Whether any of them may stay.
     #[must_use]
     pub fn tolerates(&self) -> bool {

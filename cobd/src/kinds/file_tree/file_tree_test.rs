@@ -404,3 +404,23 @@ async fn whether_an_order_would_be_followed_is_told_and_nothing_done() {
     let why = bench.ask(&context, decide).await.expect_err("no conflict");
     assert!(why.contains("no conflict"), "{why}");
 }
+
+#[tokio::test]
+async fn who_puts_a_version_back_is_told_where_it_can_not_stay() {
+    let mut bench = Bench::new();
+    fs::create_dir_all(bench.path("host")).expect("made");
+    let path = bench.path("host/x.conf").to_str().expect("text").to_owned();
+    for (more, stays) in [("{}", false), (r#"{"manage":"merge"}"#, true), (r#"{"on_drift":"report"}"#, true)] {
+        let mut content: serde_json::Value = serde_json::from_str(more).expect("JSON");
+        content["files"] = serde_json::json!({ &path: {"content": "one\n"} });
+        let context = bench.context(&file_tree(), &content.to_string());
+        assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
+        fs::write(&path, "two\n").expect("written");
+        let version = bench.ask(&context, FilesQuery::Log).await.expect("told").versions[0].id.clone();
+        let restore = FilesQuery::Restore { version, path: path.clone() };
+        let said = bench.ask(&context, restore).await.expect("put back").text;
+        assert_eq!(!said.contains("put back at once"), stays, "{more}: {said}");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "one\n");
+        assert_eq!(bench.transition(&context, "present", "absent").await, Outcome::done());
+    }
+}

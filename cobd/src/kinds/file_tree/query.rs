@@ -160,8 +160,13 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
             plain(cob_types::words::count(count, "conflict") + " decided")
         }
         FilesQuery::Restore { version, path } => {
-            files.restore(need.cob(), &version, &TreePath::new(&path)?)?;
-            plain(format!("{path} is as it was in version {}", version.chars().take(12).collect::<String>()))
+            let at = TreePath::new(&path)?;
+            files.restore(need.cob(), &version, &at)?;
+            let version: String = version.chars().take(12).collect();
+            let stays = !need.wanted().is_ok_and(|wanted| wanted.heals(&at));
+            let hint =
+                if stays { "" } else { "; but the file is the model's (`on_drift: heal`), which is put back at once" };
+            plain(format!("{path} is as it was in version {version}{hint}"))
         }
         FilesQuery::Would(order) => {
             match *order {
