@@ -101,6 +101,12 @@ impl TrustedDepot {
         })
     }
 
+    /// What came of the switch that was noted last; none: nothing was, or it can't be read.
+    #[must_use]
+    pub fn newest_outcome(&self) -> Option<SwitchOutcome> {
+        self.depot.newest_outcome().ok().flatten()
+    }
+
     /// A whole generation.
     ///
     /// # Errors

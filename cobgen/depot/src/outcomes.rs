@@ -72,6 +72,14 @@ impl Depot {
         Ok(found)
     }
 
+    /// The one that was noted last, if it can be read.
+    ///
+    /// # Errors
+    /// When the depot's refs can't be read.
+    pub fn newest_outcome(&self) -> Result<Option<SwitchOutcome>, DepotError> {
+        Ok(self.last_outcomes(1)?.all.pop())
+    }
+
     /// The same of the last so many.
     pub(crate) fn last_outcomes(&self, most: usize) -> Result<Outcomes, DepotError> {
         let mut found = Outcomes::default();

@@ -498,10 +498,12 @@ fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
     let (code, told) = outcome(&cluster, "3");
     assert_eq!((code, told["ended"].as_str()), (1, Some("failed")), "{told}");
     assert_eq!(told["hosts"]["n2"]["cobs"]["n2/app"]["failed"], true, "{told}");
-    let mut log = Command::new(env!("CARGO_BIN_EXE_cob"));
-    log.args(["cobgen", "log", "--depot"]).arg(cluster.path("depot"));
-    let (_, said) = run(log);
-    assert!(said.contains(": failed"), "{said}");
+    let log = |cluster: &Cluster| {
+        let mut log = Command::new(env!("CARGO_BIN_EXE_cob"));
+        log.args(["cobgen", "log", "--depot"]).arg(cluster.path("depot"));
+        run(log).1
+    };
+    assert!(log(&cluster).contains(": failed"), "{}", log(&cluster));
 
     // With the policy all go back, and neither host has converged in it.
     let (code, said) = run(cobctl(&cluster, &hosts, &["rollback", "2", "--wait", "60s"]));
@@ -512,4 +514,9 @@ fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
     let (_, told) = outcome(&cluster, "3");
     let ends: Vec<_> = ["n1", "n2"].iter().map(|host| told["hosts"][host]["ended"].as_str()).collect();
     assert_eq!((told["ended"].as_str(), ends), (Some("rolled-back"), vec![Some("rolled-back"); 2]), "{told}");
+    // What was mended since is noted by who waits for it, though nothing is left to do.
+    assert!(log(&cluster).contains(": failed"), "{}", log(&cluster));
+    let (code, said) = run(cobctl(&cluster, &hosts, &["switch", "2", "--wait", "60s"]));
+    assert_eq!(code, 0, "{said}");
+    assert!(!log(&cluster).contains(": failed"), "{}", log(&cluster));
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
-use cob_types::outcome::{HostOutcome, OutcomeOf, SwitchOutcome, of_host, together};
+use cob_types::outcome::{Ended, HostOutcome, OutcomeOf, SwitchOutcome, of_host, together};
 use cob_types::{GenerationNumber, HostName};
 use cobd::web::StatusOf;
 use serde::Serialize;
@@ -230,6 +230,14 @@ async fn since_go(client: &Client, target: &Target, to: GenerationNumber) -> Res
         limit *= NEWEST.1;
     }
     history(client, target).await
+}
+
+/// Whether the switch that was noted last is the one to this generation, and had not converged then: something was mended
+/// since.
+pub(super) fn is_noted_as_open(context: &Context, generation: GenerationNumber) -> bool {
+    let depot = context.targets.open_depot().ok().flatten();
+    let newest = depot.and_then(|depot| depot.newest_outcome());
+    newest.is_some_and(|newest| newest.to == generation && newest.ended != Ended::Converged)
 }
 
 /// Writes what came of a switch that was waited for into the depot, if there is one that may be written. Nothing is known of

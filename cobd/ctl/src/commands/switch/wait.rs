@@ -101,7 +101,7 @@ pub(super) async fn until_ended(
         }
     };
     progress.clear(screen);
-    if !plan.had_ended {
+    if !plan.had_ended || outcomes::is_noted_as_open(context, plan.generation) {
         let within = Context { client: context.client.once_more(LAST), ..context.clone() };
         let context = if Instant::now() >= deadline { &within } else { context };
         // Those that are silent have told nothing, and would be waited for once more.
