@@ -83,3 +83,15 @@ fn a_journal_with_numbers_that_can_not_be_is_taken_up_with_others() {
     let mut honest = Durable { lamport: 1 << 39, turn: 12, ..Durable::default() };
     assert!(!honest.keep_possible(Time(0)));
 }
+
+/// What comes of a word that the daemon keeps for itself, as a withdrawal, stands after it in the history of all hosts.
+#[test]
+fn records_made_after_a_word_that_is_not_for_the_engine_have_higher_numbers() {
+    let mut b = Bench::new(&["h/x: 0 1, is 1, prefers 1"]);
+    let before = b.engine.lamport();
+    b.engine.heard(before + 500);
+    assert_eq!(b.engine.lamport(), before + 501);
+    // One that lags behind takes nothing back.
+    b.engine.heard(3);
+    assert_eq!(b.engine.lamport(), before + 502);
+}

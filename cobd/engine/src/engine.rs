@@ -281,6 +281,11 @@ impl Engine {
         self.lamport
     }
 
+    /// Somebody has said something that is not for the engine, under this number: what comes of it has a higher one.
+    pub fn heard(&mut self, lamport: u64) {
+        self.lamport = self.lamport.max(lamport).saturating_add(1);
+    }
+
     /// No new transition starts on this host.
     #[must_use]
     pub fn is_paused(&self) -> bool {

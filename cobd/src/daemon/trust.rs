@@ -115,6 +115,9 @@ impl Daemon {
         let counts = self.is_member(host) || self.has_parted_with(host);
         let of_switches: Vec<Item> = of_switches.filter(|_| counts).collect();
         let greets = of_switches.iter().any(|item| matches!(item, Item::Going(_)));
+        if !of_switches.is_empty() {
+            self.engine.heard(received.batch.lamport);
+        }
         for item in of_switches {
             self.heard_of_switch(host, item);
         }

@@ -161,6 +161,12 @@ fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone(
     assert!(why.contains("n3/lb gave up moving from down to up") && why.contains("told by"), "{why}");
     let all: Vec<_> = HOSTS.iter().flat_map(|host| shop.told(host, "withdraw")).collect();
     assert_eq!(all.len(), 3, "each once: {all:?}");
+    // Whose it is comes first in the history of all: the others were told.
+    let withdrawn = |host: &str| {
+        let all = shop.cluster.history(host);
+        all.into_iter().find(|entry| entry.event == "withdraw").expect("withdrawn").lamport
+    };
+    assert!(["n1", "n2"].iter().all(|host| withdrawn(host) > withdrawn("n3")), "{:?}", HOSTS.map(withdrawn));
     let (code, status) = shop.ctl(&["status"]);
     assert!(code == 0 && status.contains("n3 has returned from generation 2 to 1: n3/lb gave up"), "{code} {status}");
 
