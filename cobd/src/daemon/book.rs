@@ -208,6 +208,8 @@ impl<J: Journal> Book<J> {
     /// something the records stay as they are: an older program, if it is put back, refuses those that it does not know,
     /// and passes over what it does not know in a snapshot.
     pub(super) fn close(mut self, rests: bool, now: Time) {
+        // An index that knows of more than the journal would keep the host from ever starting.
+        let committed = self.commit().is_ok();
         let since = self.journal.segment_bytes().saturating_sub(self.snapshot_bytes);
         if rests
             && since > SHORT.max(self.snapshot_bytes / 2)
@@ -215,7 +217,7 @@ impl<J: Journal> Book<J> {
         {
             warn!(%error, "the next start takes longer: the journal could not be put together");
         }
-        self.index.close();
+        self.index.close(committed);
     }
 }
 

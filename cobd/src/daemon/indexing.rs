@@ -188,10 +188,10 @@ impl Indexing {
         }
     }
 
-    /// Feeds a short list that waits and hands everything to the system. What is to be read from the journal is left to the
+    /// Feeds a short list that waits, if it is `committed`, and hands everything to the system. What is to be read from the journal is left to the
     /// next life: nobody waits long for the end of this one.
-    pub(super) fn close(mut self) {
-        if self.behind.is_none() {
+    pub(super) fn close(mut self, committed: bool) {
+        if committed && self.behind.is_none() {
             self.hand_over(None);
         }
         let Some(Keeper { words, closing, thread, .. }) = self.keeper else { return };
@@ -382,12 +382,24 @@ mod tests {
         let snapshot = Record { body: Body::Snapshot(Box::default()), ..record(1) };
         let snapshot = life.journal.rotate(&codec::encode_packed(&snapshot).expect("encodes")).expect("rotated");
         life.add(2 * LONG as u64);
-        life.indexing.close();
+        life.indexing.close(true);
         let last = life.journal.last_seq();
         drop(life.journal);
         let mut next = Life::begin(folder.path());
         assert!(next.indexing.behind.is_some(), "what is much is left to the next life");
         assert_eq!(next.told(), (1..=last).filter(|seq| *seq != snapshot).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_could_not_be_committed_is_not_fed_at_the_end() {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut life = Life::begin(folder.path());
+        life.add(3);
+        assert_eq!(life.told(), [1, 2, 3]);
+        life.indexing.add(4, record(4), None, Time(0));
+        life.indexing.close(false);
+        drop(life.journal);
+        assert_eq!(Index::known_beside(&folder.path().join("index"), 3).expect("no more than the journal"), 3);
     }
 
     #[test]
@@ -397,7 +409,7 @@ mod tests {
         life.add(10);
         let Life { journal, mut indexing } = life;
         indexing.waiting.clear();
-        indexing.close();
+        indexing.close(true);
         drop(journal);
         let mut next = Life::begin(folder.path());
         assert_eq!((next.indexing.behind, next.indexing.due()), (Some(1), Time(0) + QUIET));

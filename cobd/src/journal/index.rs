@@ -21,8 +21,9 @@
 //! in keys are big-endian, so that order of bytes is order in time. Of the history the newest lines are
 //! kept: the store has something in memory of each, as long as the daemon lives.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -52,6 +53,10 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const ASIDE_SUFFIX: &str = ".damaged";
 /// The file in its folder that says up to which record it goes at most.
 const KNOWS: &str = "knows";
+/// The longest number, twice.
+const LONGEST_NOTE: u64 = 40;
+/// `O_NONBLOCK`.
+const NOT_WAITING: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 /// The index of one host.
 #[derive(Debug)]
@@ -154,9 +159,9 @@ impl Index {
     /// [`IndexError::Ahead`] when it knows more than the journal: it is told of nothing that is not durable there. Others
     /// when the folder can't be used at all.
     pub fn known_beside(folder: &Path, last_seq: u64) -> Result<u64, IndexError> {
-        let noted = fs::read_to_string(folder.join(KNOWS)).ok().and_then(|text| text.trim_end().parse().ok());
-        match noted.filter(|noted| *noted <= last_seq) {
-            Some(noted) => Ok(noted),
+        match noted(folder) {
+            Some(noted) if noted <= last_seq => Ok(noted),
+            Some(knows) => Err(IndexError::Ahead { folder: folder.to_owned(), knows }),
             None if !folder.exists() => Ok(0),
             None => Ok(Self::open_beside(folder, last_seq)?.upto),
         }
@@ -169,6 +174,8 @@ impl Index {
     pub fn open_beside(folder: &Path, last_seq: u64) -> Result<Self, IndexError> {
         let index = Self::open(folder)?;
         if index.upto > last_seq {
+            // A version that notes nothing has fed it: the next start hears of it at once.
+            index.note(index.upto)?;
             return Err(IndexError::Ahead { folder: index.folder, knows: index.upto });
         }
         Ok(index)
@@ -204,6 +211,10 @@ impl Index {
 
     fn open_store(folder: &Path) -> Result<Self, Fault> {
         clear_unfinished(folder).map_err(Fault::Refused)?;
+        if [KNOWS.to_owned(), format!("{KNOWS}{}", durable::TEMP_SUFFIX)].iter().any(|name| folder.join(name).is_dir())
+        {
+            return Err(Fault::Damaged("a folder is in the place of its note".to_owned()));
+        }
         let config = sled::Config::new()
             .path(folder)
             .mode(sled::Mode::HighThroughput)
@@ -256,7 +267,7 @@ impl Index {
 
     /// Notes that it may know of so much, before it does.
     fn note(&self, upto: u64) -> Result<(), IndexError> {
-        let text = format!("{}\n", upto.max(self.upto));
+        let text = note_of(upto.max(self.upto));
         durable::write_file(&self.folder, KNOWS, 0o600, text.as_bytes(), durable::Sync::Now)
             .map_err(|source| IndexError::Io { path: self.folder.join(KNOWS), source })
     }
@@ -473,6 +484,22 @@ fn clear_unfinished(folder: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The number twice, so that damage shows.
+fn note_of(upto: u64) -> String {
+    format!("{upto} {upto:x}\n")
+}
+
+/// What the note beside the store says; none: it is not there, or damaged.
+fn noted(folder: &Path) -> Option<u64> {
+    // Neither waits for a pipe's other end nor reads more than a note has.
+    let open = OpenOptions::new().read(true).custom_flags(NOT_WAITING).open(folder.join(KNOWS)).ok()?;
+    let mut text = String::new();
+    let is_file = open.metadata().is_ok_and(|file| file.is_file());
+    open.take(LONGEST_NOTE).read_to_string(&mut text).ok().filter(|_| is_file)?;
+    let upto = text.split(' ').next()?.parse().ok()?;
+    (text == note_of(upto)).then_some(upto)
 }
 
 fn put_aside(folder: &Path) -> io::Result<PathBuf> {

@@ -192,21 +192,42 @@ fn how_far_it_goes_is_known_without_it_and_where_that_is_not_noted_the_store_say
     index.note(25).expect("noted");
     drop(index);
     assert_eq!(known(30), Ok(25));
-    // A journal that ends between the two has all that was added.
-    assert_eq!(known(22), Ok(20));
+    // What was noted was committed before.
+    assert!(known(22).is_err_and(|error| error.ends_with("knows record 25")));
     let note = path.join(KNOWS);
     // By a version that notes nothing, by one that wrote half of it, by a disk that lost a bit.
-    for damage in ["", "2x", "9999999"] {
+    for damage in ["", "2x", "9999999", "30 1f\n", &"7".repeat(1 << 20)] {
         fs::write(&note, damage).expect("written");
-        assert_eq!(known(22), Ok(20), "{damage}");
-        assert!(known(19).is_err_and(|error| error.ends_with("knows record 20")), "{damage}");
+        assert_eq!(known(22), Ok(20));
     }
     fs::remove_file(&note).expect("removed");
     assert_eq!(known(22), Ok(20));
+    // Who finds that records are lost says so to the next start.
+    for _ in 0..2 {
+        assert!(known(19).is_err_and(|error| error.ends_with("knows record 20")));
+    }
+    assert_eq!(fs::read_to_string(&note).expect("noted"), "20 14\n");
+    fs::remove_file(&note).expect("removed");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &note, rustix::fs::Mode::RUSR).expect("a pipe");
+    assert_eq!(known(22), Ok(20), "nobody waits for its other end");
+    fs::remove_file(&note).expect("removed");
     // What can't be read knows nothing.
     fs::write(path.join("db"), [0x5A; 70_000]).expect("written");
     assert_eq!(known(22), Ok(0));
     assert!(folder.path().join("index.damaged").exists());
+}
+
+#[test]
+fn a_folder_in_the_place_of_the_note_is_damage() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("index");
+    for name in ["knows", "knows.tmp"] {
+        drop(filled(&path));
+        let _ = fs::remove_file(path.join(name));
+        fs::create_dir(path.join(name)).expect("made");
+        assert_eq!(Index::open(&path).expect("opens").upto(), 0);
+        assert!(folder.path().join("index.damaged").join(name).is_dir());
+    }
 }
 
 #[test]
