@@ -127,6 +127,9 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
         if was.failed != now.failed {
             differs("whether it has given up")?;
         }
+        if now.action.is_none() && now.missed.is_some() && was.missed != now.missed {
+            differs("its last attempt")?;
+        }
     }
     Ok(())
 }

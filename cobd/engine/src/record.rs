@@ -429,6 +429,29 @@ pub struct DurableCob {
     /// Checks in a row that could not tell the state, since it was known.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unclear: u32,
+    /// The attempt that failed last, while failed attempts count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<Box<Missed>>,
+}
+
+/// An attempt that has failed: who comes back with it can say why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missed {
+    /// The state left.
+    pub from: StateName,
+    /// The state that was to be entered.
+    pub to: StateName,
+    /// From 1.
+    pub attempt: u32,
+    /// What was said of its end.
+    pub error: String,
+}
+
+impl DurableCob {
+    /// What it failed at counts no more.
+    fn begin_anew(&mut self) {
+        (self.failed, self.failures, self.unclear, self.missed) = (false, 0, 0, None);
+    }
 }
 
 impl Durable {
@@ -458,7 +481,7 @@ impl Durable {
                 self.highest = self.highest.max(*generation);
                 self.forget_facts();
                 for cob in std::mem::take(&mut self.failing) {
-                    self.cobs.entry(cob).and_modify(|c| (c.failed, c.failures, c.unclear) = (false, 0, 0));
+                    self.cobs.entry(cob).and_modify(|c| c.begin_anew());
                 }
             }
             Body::Final { cob } => _ = self.finals.insert(cob.clone()),
@@ -506,7 +529,22 @@ impl Durable {
                 c.action = Some(Box::new(begun.clone()));
                 c.token.clone_from(&begun.token);
             }
-            Body::Ended { cob, state, failures, failed, values, applied, rests_on, ok, token, .. } => {
+            Body::Ended {
+                cob,
+                from,
+                to,
+                attempt,
+                state,
+                failures,
+                failed,
+                values,
+                applied,
+                rests_on,
+                ok,
+                token,
+                error,
+                ..
+            } => {
                 if *failures > 0 || *failed {
                     self.failing.insert(cob.clone());
                 }
@@ -517,6 +555,9 @@ impl Durable {
                 c.unclear = 0;
                 c.failures = *failures;
                 c.failed = *failed;
+                c.missed = (*failures > 0 || *failed).then(|| {
+                    Box::new(Missed { from: from.clone(), to: to.clone(), attempt: *attempt, error: error.clone() })
+                });
                 c.values = values.clone().into_iter().collect();
                 if *ok == Some(true) {
                     c.applied = *applied;
@@ -531,7 +572,7 @@ impl Durable {
                 let c = self.cob(cob);
                 c.unclear = if *unclear { c.unclear.saturating_add(1) } else { 0 };
                 if *renewed {
-                    c.failures = 0;
+                    (c.failures, c.missed) = (0, None);
                 }
                 if c.state != *state {
                     c.since = record.at;
@@ -543,13 +584,11 @@ impl Durable {
             }
             Body::Unknown { cob, from_nothing } => {
                 let c = self.cob(cob);
-                c.unclear = 0;
+                c.begin_anew();
                 if *from_nothing {
                     c.rests_on = Some(Fingerprint::NOTHING);
                 }
                 c.state = None;
-                c.failed = false;
-                c.failures = 0;
                 c.since = record.at;
             }
             Body::Ordered(OrderRecord::Pause) => self.paused = true,
@@ -568,10 +607,7 @@ impl Durable {
             }
             Body::Ordered(OrderRecord::Only(hosts)) => self.only.clone_from(hosts),
             Body::Ordered(OrderRecord::Retry(cob)) => {
-                let c = self.cob(cob);
-                c.failed = false;
-                c.failures = 0;
-                c.unclear = 0;
+                self.cob(cob).begin_anew();
             }
             Body::Ordered(OrderRecord::Fence(host, incarnation)) => {
                 self.fenced.insert(host.clone(), *incarnation);

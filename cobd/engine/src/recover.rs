@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event};
 use crate::names::{CobRef, HostRef};
 use crate::object::{Activity, LastAction, Lock, Object, Request, shared};
-use crate::record::{Begun, Body, Durable, DurableCob, GrantOut, HeldLock, KeptGrant};
+use crate::record::{Begun, Body, Durable, DurableCob, GrantOut, HeldLock, KeptGrant, Missed};
 use crate::spec;
 use crate::time::Time;
 
@@ -172,6 +172,7 @@ impl Engine {
             // What could not be told is looked at again, and is not well until then.
             let unclear = if o.state.is_some() { was.unclear } else { 0 };
             o.trouble(|t| (t.failures, t.check_failures) = (was.failures, unclear));
+            o.restore_missed(cx, was);
             o.check_at = if o.state.is_some() && was.unclear == 0 { Time::NEVER } else { Time(0) };
             for request in grants {
                 if let Err(at) = o.request_ix(request.asker) {
@@ -190,7 +191,8 @@ impl Engine {
                 cx.record(Body::Unknown { cob: id, from_nothing: false });
                 // The record forgets these; what was given up stays given up until somebody says otherwise.
                 o.failed = false;
-                o.trouble(|t| t.failures = 0);
+                o.last = None;
+                o.trouble(|t| (t.failures, t.error) = (0, None));
             }
             if let Some(begun) = begun {
                 o.restore_action(cx, begun, process, now);
@@ -346,6 +348,11 @@ impl Engine {
         };
         let granted = object.requests.iter().filter_map(|r| Some(promise(r, r.granted?)));
         let lapsed = object.requests.iter().filter_map(|r| Some(promise(r, r.broken?)));
+        let missed = object.last.as_ref().filter(|_| object.troubles.failures > 0).map(|last| {
+            let name = |s| self.names.state_name(object.spec.kind.id(s)).clone();
+            let error = object.troubles.error.as_deref().unwrap_or_default().to_owned();
+            Box::new(Missed { from: name(last.from), to: name(last.to), attempt: last.attempt, error })
+        });
         DurableCob {
             state: object.state_id().map(|s| self.names.state_name(s).clone()),
             failed: object.failed,
@@ -359,11 +366,21 @@ impl Engine {
             lapsed: lapsed.collect(),
             since: object.since,
             unclear: if object.state.is_some() { object.troubles.check_failures } else { 0 },
+            missed,
         }
     }
 }
 
 impl Object {
+    /// The attempt that failed last, with what was said of it.
+    fn restore_missed(&mut self, cx: &mut crate::object::Cx<'_>, was: &DurableCob) {
+        let Some(missed) = was.missed.as_deref() else { return };
+        let find = |name| cx.names.find_state(name).and_then(|s| self.spec.kind.ix(s));
+        let (Some(from), Some(to)) = (find(&missed.from), find(&missed.to)) else { return };
+        self.last = Some(LastAction { from, to, attempt: missed.attempt, since: self.since });
+        self.trouble(|t| t.error = Some(missed.error.as_str().into()));
+    }
+
     fn restore_action(&mut self, cx: &mut crate::object::Cx<'_>, begun: &Begun, process: bool, now: Time) {
         let find = |name| cx.names.find_state(name).and_then(|s| self.spec.kind.ix(s));
         let (Some(from), Some(to)) = (find(&begun.from), find(&begun.to)) else { return };

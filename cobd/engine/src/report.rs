@@ -153,7 +153,8 @@ impl Engine {
     }
 
     fn action_status(&self, o: &Object) -> Option<ActionStatus> {
-        let error = o.troubles.error.as_ref().map(ToString::to_string).unwrap_or_default();
+        let newest = o.troubles.check_error.as_ref().or(o.troubles.error.as_ref());
+        let error = newest.map(ToString::to_string).unwrap_or_default();
         if let (Some(last), true) = (&o.last, o.acting() || o.troubles.failures > 0) {
             return Some(ActionStatus {
                 from: Some(self.state(o, last.from)),

@@ -42,7 +42,7 @@ pub(crate) struct Bench {
     going: Option<AnyBundle>,
     order: Arc<SwitchOrder>,
     jobs: BTreeMap<CobId, Number>,
-    durable: Durable,
+    pub(crate) durable: Durable,
     lives: BTreeMap<HostName, Incarnation>,
 }
 

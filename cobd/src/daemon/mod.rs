@@ -22,6 +22,7 @@ mod folders;
 mod follow;
 mod indexing;
 mod orders;
+mod outputs;
 mod perform;
 mod rounds;
 mod route;
@@ -111,8 +112,7 @@ pub struct Daemon {
     introduction: Option<Arc<Manifest>>,
     /// Jobs that run, by change object.
     running: BTreeMap<CobId, (JobId, JobHandle)>,
-    /// The last words of the last action of a change object.
-    last_lines: BTreeMap<CobId, String>,
+    outputs: outputs::Outputs,
     front: Front,
     changes: watch::Sender<u64>,
     manager: ServiceManager,
@@ -347,9 +347,7 @@ impl Daemon {
                 self.check_ended(cob, job, found);
             }
             JobEnd::Moved(moved) => {
-                if !last_lines.is_empty() {
-                    self.last_lines.insert(cob.clone(), last_lines.clone());
-                }
+                self.outputs.ended(&cob, last_lines, matches!(moved, kinds::Outcome::Failed { .. }));
                 let outcome = match moved {
                     kinds::Outcome::Done { exports, .. } => ActionOutcome::Done { values: exports },
                     kinds::Outcome::Failed { reason } => ActionOutcome::Failed { error: reason },

@@ -146,7 +146,7 @@ impl Daemon {
             if bundle.has(id) && goes_on {
                 continue;
             }
-            self.last_lines.remove(id);
+            self.outputs.forget(id);
             if keeps {
                 self.kinds.forget_kept(id);
             } else {
@@ -191,7 +191,7 @@ impl Daemon {
                 let begun = match run {
                     Run::Check { .. } => self.kinds.check(job, context),
                     Run::Action { from, to, attempt, .. } => {
-                        self.last_lines.remove(&cob);
+                        self.outputs.forget(&cob);
                         self.kinds.transition(job, context, Hop { from, to, attempt })
                     }
                 };

@@ -19,6 +19,7 @@ use super::book::Book;
 use super::checks::Checks;
 use super::follow::{Again, follow};
 use super::indexing::Indexing;
+use super::outputs::Outputs;
 use super::rounds::Rounds;
 use super::service_manager::ServiceManager;
 use super::switch::SwitchWatch;
@@ -218,6 +219,8 @@ impl Daemon {
             host = %config.host, start = life.start, generation = %engine.generation(), listen = %links.address(),
             "up"
         );
+        let missed = |cob: &CobId| durable.cobs.get(cob).is_some_and(|cob| cob.missed.is_some());
+        let outputs = Outputs::returned(config.state_dir.join("outputs"), missed);
         let last = opened.journal.last_seq();
         let index = Indexing::new(config.host.clone(), journal, last, index, clock.now());
         let mut daemon = Self {
@@ -239,7 +242,7 @@ impl Daemon {
             at_hand: None,
             introduction: None,
             running: BTreeMap::new(),
-            last_lines: BTreeMap::new(),
+            outputs,
             front,
             changes: watch::Sender::new(0),
             manager: ServiceManager::of_environment(),

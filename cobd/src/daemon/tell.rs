@@ -132,7 +132,7 @@ impl Daemon {
     pub(super) fn output(&self, cob: &CobId) -> Option<String> {
         match self.running.get(cob) {
             Some((job, _)) => Some(self.kinds.last_lines(*job)),
-            None => self.last_lines.get(cob).cloned(),
+            None => self.outputs.of(cob).map(ToOwned::to_owned),
         }
     }
 

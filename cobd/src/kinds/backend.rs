@@ -276,11 +276,16 @@ impl Tools {
 }
 
 /// One folder name for each id. Ids hold no `+`; without it, `n1/a` would stand in the way of `n1/a/b`.
-pub(super) fn folder_name(cob: &CobId) -> String {
+pub(crate) fn folder_name(cob: &CobId) -> String {
     cob.as_str().replace('/', "+")
 }
 
-pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
+/// Whose folder that is.
+pub(crate) fn of_folder_name(name: &str) -> Option<CobId> {
+    CobId::new(&name.replace('+', "/")).ok()
+}
+
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 

@@ -36,6 +36,7 @@ mod testing;
 mod wait;
 
 pub use backend::{Backend, CheckOutcome, Context, Hop, Import, Outcome, Process, Tools, Work};
+pub(crate) use backend::{folder_name, make_folder, of_folder_name};
 pub use file_tree::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};
 pub use service::{LogsAnswer, LogsQuery};

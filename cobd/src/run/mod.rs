@@ -46,7 +46,7 @@ pub use environment::base_environment;
 pub(crate) use exchange::{Stream, exchange};
 pub use job::{Exit, JobId, JobResult, Spec};
 pub(crate) use job::{JOB_VARIABLE, open_regular, present, read_capped};
-pub(crate) use output::{OutputFile, Shape, left_out, tail, whole_line};
+pub(crate) use output::{LAST_LINES, OutputFile, Shape, left_out, tail, whole_line};
 pub use output::{escape, last_lines};
 pub(crate) use program::{ACT_KIND, CALL_PLUGIN, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE};
 pub use program::{Program, main_if_runner};

@@ -24,7 +24,7 @@ const HEAD: u64 = 64 << 10;
 /// And this much of its end.
 const TAIL: u64 = 512 << 10;
 /// Last lines, as they are shown with a failure.
-const LAST_LINES: usize = 2 << 10;
+pub(crate) const LAST_LINES: usize = 2 << 10;
 
 /// A file that actions print into.
 #[derive(Debug)]

@@ -188,12 +188,23 @@ echo up > state
     assert!(second.waits_for.iter().any(waits), "{second:?}");
     assert!(!cluster.is_converged(generation));
 
-    // Having given up survives the daemon.
-    cluster.kill("n1");
-    cluster.start("n1");
-    cluster.wait_answers("n1");
-    cluster.until(PATIENCE, || failed(&cluster), "it is known to have given up");
-    assert_eq!(attempts(&cluster).len(), 3);
+    // Having given up survives the daemon, and why it has; however that ends.
+    for kill in [true, false] {
+        if kill {
+            cluster.kill("n1")
+        } else {
+            cluster.stop("n1")
+        }
+        cluster.start("n1");
+        cluster.wait_answers("n1");
+        cluster.until(PATIENCE, || failed(&cluster), "it is known to have given up");
+        assert_eq!(attempts(&cluster).len(), 3);
+        let told = cluster.cob("n1/first").and_then(|cob| cob.action).expect("the one that failed");
+        assert_eq!((told.from, told.to), (action.from.clone(), action.to.clone()));
+        assert_eq!((told.attempt, told.of, &told.error, &told.last_line), (3, 3, &action.error, &action.last_line));
+        let printed = cluster.http("n1", "GET", "/v1/output/n1/first", "").expect("what it printed");
+        assert_eq!(printed, "no luck today");
+    }
 
     let retry =
         |cluster: &Cluster, cob: &str| cluster.http("n1", "POST", "/v1/retry", &format!("{{\"cob\":\"{cob}\"}}"));

@@ -90,7 +90,7 @@ impl Object {
 
     fn found(&mut self, cx: &mut Cx<'_>, found: StateIx, values: Values, detail: String) {
         let was_unclear = self.troubles.check_failures > 0;
-        self.trouble(|t| t.check_failures = 0);
+        self.trouble(|t| (t.check_failures, t.check_error) = (0, None));
         let state = self.judge_content(found);
         let before = self.state;
         let drift = before.is_some_and(|b| b != state);
@@ -111,8 +111,7 @@ impl Object {
         // as the state does.
         if before == Some(state) && (values.is_empty() || *self.values == values) {
             if lifted || was_unclear {
-                let failed = self.failed;
-                self.trouble(|t| t.error = t.error.take().filter(|_| failed));
+                self.trouble(Trouble::forget_what_counts_no_more);
                 self.record_check(cx, Found::default(), detail);
             }
             return;
@@ -122,9 +121,7 @@ impl Object {
         }
         self.state = Some(state);
         self.values = shared(values);
-        if !self.failed {
-            self.trouble(|t| t.error = None);
-        }
+        self.trouble(Trouble::forget_what_counts_no_more);
         self.record_check(cx, Found { drift, renewed, ..Found::default() }, detail);
         // After an activation the old content is expected to be found: an ordinary recall follows.
         if Some(state) != self.spec.kind.outdated || drift {
@@ -157,7 +154,7 @@ impl Object {
     fn check_failed(&mut self, cx: &mut Cx<'_>, reason: String) {
         let times = self.troubles.check_failures;
         self.check_at = cx.now + CHECK_RETRY.doubled(times.min(16), CHECK_RETRY_CAP);
-        self.trouble(|t| (t.check_failures, t.error) = (times.saturating_add(1), Some(reason.clone().into())));
+        self.trouble(|t| (t.check_failures, t.check_error) = (times.saturating_add(1), Some(reason.clone().into())));
         // A recheck that could not tell takes nothing back: the state was known.
         self.record_check(cx, Found { unclear: self.state.is_some(), ..Found::default() }, reason);
     }
@@ -244,10 +241,8 @@ impl Object {
                 self.failed = failures > t.retries;
                 let delay = t.retry_delay.doubled(before.min(16), RETRY_CAP);
                 let retry_at = if self.failed { Time(0) } else { cx.now + self.jittered(cx, failures, delay) };
-                let check_failures = 0;
-                self.trouble(|t| {
-                    *t = Trouble { failures, check_failures, retry_at, error: Some(error.clone().into()) }
-                });
+                let error_told = Some(error.clone().into());
+                self.trouble(|t| *t = Trouble { failures, retry_at, error: error_told, ..Trouble::default() });
                 (Some(false), error)
             }
             ActionOutcome::Cancelled => {
@@ -260,11 +255,13 @@ impl Object {
             ActionOutcome::Lost => {
                 self.state = None;
                 self.values = shared(Values::new());
-                (None, "it left no result: its runner was killed, or the host died, while it ran".to_owned())
+                let error = "it left no result: its runner was killed, or the host died, while it ran".to_owned();
+                self.trouble(|t| t.error = Some(error.clone().into()));
+                (None, error)
             }
         };
         self.outlived = false;
-        self.trouble(|t| t.check_failures = 0);
+        self.trouble(|t| (t.check_failures, t.check_error) = (0, None));
         if std::mem::take(&mut self.suspect) {
             self.state = None;
         }
@@ -350,7 +347,7 @@ impl Object {
         self.activity = Activity::Idle;
         self.state = None;
         self.last = None;
-        self.trouble(|t| (t.check_failures, t.error) = (0, None));
+        self.trouble(|t| (t.check_failures, t.check_error, t.error) = (0, None, None));
         self.check_at = Time(0);
         self.since = cx.now;
         if from_nothing {

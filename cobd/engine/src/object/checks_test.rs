@@ -1,7 +1,7 @@
 //! What checks say of what was known: that it can't be told, or that failed attempts have led where they were to.
 
-use cob_types::status::{CobStatus, Phase, Trouble, Wait};
-use cob_types::{CobId, GenerationNumber};
+use cob_types::status::{ActionStatus, CobStatus, Phase, Trouble, Wait};
+use cob_types::{CobId, GenerationNumber, StateName};
 
 use crate::event::{Event, Order};
 use crate::testing::{Bench, bundle, free};
@@ -81,16 +81,57 @@ fn what_has_given_up_and_is_there_all_the_same_has_not_given_up() {
     assert!(!status(&b).failed && b.engine.is_converged());
     b.returns();
     assert!(!status(&b).failed && b.engine.is_converged());
-    // Where its attempts led is not known after a return: who has given up stays so until somebody says otherwise.
-    b.event(Event::CheckWanted(id("h/x")));
-    b.found("h/x", "0");
+    let gives_up_and_returns = |b: &mut Bench, forgets: bool| {
+        b.event(Event::CheckWanted(id("h/x")));
+        b.found("h/x", "0");
+        b.ended("h/x", false);
+        b.found("h/x", "0");
+        assert!(status(b).failed);
+        if forgets {
+            b.durable.cobs.get_mut(&id("h/x")).expect("it is on record").missed = None;
+        }
+        b.returns();
+        b.event(Event::CheckWanted(id("h/x")));
+        b.found("h/x", "1");
+    };
+    gives_up_and_returns(&mut b, false);
+    assert!(!status(&b).failed && b.engine.is_converged(), "where its attempts led is known after a return, too");
+    // The version before did not write it: who has given up stays so until somebody says otherwise.
+    let mut b = Bench::new(&["h/x: 0 1, is 1, prefers 1, retries 0"]);
+    gives_up_and_returns(&mut b, true);
+    assert!(status(&b).failed);
+}
+
+#[test]
+fn why_it_has_given_up_is_known_after_a_return() {
+    let mut b = Bench::new(&["h/x: 0 1, is 0, prefers 1, retries 1"]);
     b.ended("h/x", false);
     b.found("h/x", "0");
-    assert!(status(&b).failed);
+    let told = status(&b).action.expect("one attempt has failed");
+    assert_eq!((told.attempt, told.of, told.error.as_str()), (1, 2, "no"), "a check takes nothing of it back");
+    b.after(Span::secs(60));
+    b.ended("h/x", false);
+    b.found("h/x", "0");
+    let before = status(&b);
+    assert!(before.failed);
     b.returns();
-    b.event(Event::CheckWanted(id("h/x")));
-    b.found("h/x", "1");
-    assert!(status(&b).failed);
+    let after = status(&b);
+    assert_eq!((after.failed, after.waits_for), (true, before.waits_for));
+    let why = |of: Option<ActionStatus>| of.map(|a| (a.from, a.to, a.attempt, a.of, a.running, a.error));
+    let step = (
+        Some(StateName::new("0").expect("a name")),
+        Some(StateName::new("1").expect("a name")),
+        2,
+        2,
+        false,
+        "no".to_owned(),
+    );
+    assert_eq!((why(before.action), why(after.action)), (Some(step.clone()), Some(step)));
+    // Tried again it is told until the next end, and then no more.
+    b.event(Event::Order(Order::Retry(id("h/x"))));
+    b.returns();
+    b.ended("h/x", true);
+    assert_eq!(status(&b).action, None);
 }
 
 #[test]

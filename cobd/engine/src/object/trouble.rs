@@ -14,8 +14,10 @@ pub(crate) struct Trouble {
     pub(crate) check_failures: u32,
     /// No attempt is made before.
     pub(crate) retry_at: Time,
-    /// For reports.
+    /// Of the last attempt that did not succeed, for reports.
     pub(crate) error: Option<Box<str>>,
+    /// Of the last check that could not tell, for reports.
+    pub(crate) check_error: Option<Box<str>>,
 }
 
 /// The trouble that a change object has, if any.
@@ -26,8 +28,16 @@ impl Deref for Troubles {
     type Target = Trouble;
 
     fn deref(&self) -> &Trouble {
-        static NOTHING: Trouble = Trouble { failures: 0, check_failures: 0, retry_at: Time(0), error: None };
+        static NOTHING: Trouble =
+            Trouble { failures: 0, check_failures: 0, retry_at: Time(0), error: None, check_error: None };
         self.0.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+impl Trouble {
+    /// Its state was found: what was said of attempts matters as long as they count.
+    pub(crate) fn forget_what_counts_no_more(&mut self) {
+        self.error = self.error.take().filter(|_| self.failures > 0);
     }
 }
 
