@@ -510,6 +510,32 @@ fn a_root_that_nothing_is_in_is_warned_of() {
 }
 
 #[test]
+fn who_decides_conflicts_where_there_can_be_none_is_warned_of() {
+    let work = Work::new();
+    let with = |content: &str| {
+        let cob = format!("n/x: {{kind: file-tree, content: {{{content}}}}}");
+        let head = "security: loopback-only\nhosts: {n: {address: \"tcp://127.0.0.1:7077\"}}\ncobs:";
+        cobgen(&["check", &work.write("decides.yaml", &format!("{head}\n  {cob}\n"))])
+    };
+    let (status, _, err) = with("on_conflict: ours, files: {/etc/a: {content: a}}");
+    assert!(
+        status == 0 && err.contains("warning: nothing of this tree is shared with users, so `on_conflict`"),
+        "{err}"
+    );
+    assert!(err.contains("decides.yaml:4:"), "{err}");
+    for content in [
+        "on_conflict: ours, manage: merge, files: {/etc/a: {content: a}}",
+        "on_conflict: theirs, files: {/etc/a: {content: a, manage: merge}}",
+        "on_conflict: theirs, on_drift: adopt, files: {/etc/a: {content: a}}",
+        "on_conflict: ask, on_drift: report, files: {/etc/a: {content: a}}",
+    ] {
+        assert_eq!(with(content).2, "", "{content}");
+    }
+    let (status, _, err) = with("on_conflict: mine, manage: merge, files: {/etc/a: {content: a}}");
+    assert!(status == 2 && err.contains("mine"), "{err}");
+}
+
+#[test]
 fn a_label_in_another_spelling_is_warned_of() {
     let work = Work::new();
     let with = |label: &str, chosen: &str| {

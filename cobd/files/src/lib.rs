@@ -32,4 +32,4 @@ pub use files::{Applied, Checked, Choice, Files, Job, NoVault, State, Vault};
 pub use history::Shown;
 pub use path::{PathError, TreePath};
 pub use store::{Info, Reason};
-pub use wanted::{Content, Item, Manage, OnDrift, Wanted};
+pub use wanted::{Content, Item, Manage, OnConflict, OnDrift, Wanted};

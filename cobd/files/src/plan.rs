@@ -328,7 +328,9 @@ impl Planner<'_> {
                 },
                 (_, None) => Ok(None),
             };
-            match (content, self.choices.get(&id)) {
+            // Of a tree that goes off nothing is lost, whoever would decide.
+            let by_model = self.wanted.decides().filter(|_| !self.off);
+            match (content, self.choices.get(&id).or(by_model)) {
                 // A field that was changed on both sides is as it is here, unless somebody says otherwise.
                 (Ok(content), Some(Choice::Ours)) => (content, attributes),
                 (Ok(content), Some(Choice::Theirs)) => (content, wanted()),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::Choice;
 use crate::attributes::{Bytes, Managed, Who};
 use crate::error::{FilesError, MAX_ENTRIES};
 use crate::path::TreePath;
@@ -24,6 +25,9 @@ pub struct Content {
     /// What is done about changes by others.
     #[serde(default)]
     pub on_drift: OnDrift,
+    /// Who decides where two sides have changed the same.
+    #[serde(default)]
+    pub on_conflict: OnConflict,
 }
 
 /// One path of a content.
@@ -79,11 +83,25 @@ pub enum OnDrift {
     Adopt,
 }
 
+/// Who decides where two sides of a shared file have changed the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnConflict {
+    /// A person: nothing is written until then.
+    #[default]
+    Ask,
+    /// What is on the host stays.
+    Ours,
+    /// What is wanted is written; what is on the host is kept in the history.
+    Theirs,
+}
+
 /// The wanted tree, ready to be compared with a disk.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     pub(crate) entries: BTreeMap<TreePath, Entry>,
     pub(crate) on_drift: OnDrift,
+    pub(crate) on_conflict: OnConflict,
     /// Where files that travel are.
     folder: PathBuf,
     /// Changes with everything that is asked for.
@@ -148,7 +166,7 @@ impl Wanted {
             return Err(FilesError::Content("the content names no files".to_owned()));
         }
         let (folder, spec) = (folder.to_owned(), spec.to_owned());
-        let mut wanted = Self { entries, on_drift: content.on_drift, folder, spec };
+        let mut wanted = Self { entries, on_drift: content.on_drift, on_conflict: content.on_conflict, folder, spec };
         wanted.add_folders()?;
         if wanted.entries.len() > MAX_ENTRIES {
             return Err(FilesError::Content(format!("it has more than {MAX_ENTRIES} files and folders")));
@@ -215,7 +233,16 @@ impl Wanted {
             entries.insert(path.clone(), entry.clone());
         }
         let (folder, spec) = (self.folder.clone(), self.spec.clone());
-        Some(Self { entries, on_drift: self.on_drift, folder, spec })
+        Some(Self { entries, on_drift: self.on_drift, on_conflict: self.on_conflict, folder, spec })
+    }
+
+    /// What the model says about conflicts.
+    pub(crate) fn decides(&self) -> Option<&'static Choice> {
+        match self.on_conflict {
+            OnConflict::Ask => None,
+            OnConflict::Ours => Some(&Choice::Ours),
+            OnConflict::Theirs => Some(&Choice::Theirs),
+        }
     }
 
     /// How many paths it has, folders on the way among them.

@@ -34,6 +34,8 @@ pub(super) struct FileTreeContent {
     manage: Option<Marked<ManageEntry>>,
     /// What is done about users' changes in files that are copied; default: heal.
     on_drift: Option<Marked<OnDriftEntry>>,
+    /// Who decides where users and the model have changed the same in a file that is merged; default: ask.
+    on_conflict: Option<Marked<OnConflictEntry>>,
 }
 
 /// A file, folder or link.
@@ -84,6 +86,17 @@ enum OnDriftEntry {
     Adopt,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum OnConflictEntry {
+    /// A person, with `cobctl resolve`.
+    Ask,
+    /// What is on the host stays.
+    Ours,
+    /// What the model wants is written.
+    Theirs,
+}
+
 /// Renders the templates that a content names, so that they are texts like others.
 pub(super) fn render_templates(
     content: &Node,
@@ -127,10 +140,13 @@ pub(super) fn settle(
     if let Some(root) = &tree.root {
         check_root(root, tree.files.as_ref(), report);
     }
-    let entries = tree.files?;
+    let entries = tree.files.as_ref()?;
     if entries.0.is_empty() {
         report
             .push(mark, Diagnostic::error("bad-content", "`files` names nothing").help("write {/etc/x: {content: …}}"));
+    }
+    if let Some(decides) = &tree.on_conflict {
+        check_decides(decides, &tree, entries, report);
     }
     let mut made = Made {
         files,
@@ -174,6 +190,11 @@ pub(super) fn settle(
         Some(OnDriftEntry::Adopt) => drop(content.insert("on_drift".to_owned(), json!("adopt"))),
         Some(OnDriftEntry::Heal) | None => {}
     }
+    match tree.on_conflict.map(|d| d.value) {
+        Some(OnConflictEntry::Ours) => drop(content.insert("on_conflict".to_owned(), json!("ours"))),
+        Some(OnConflictEntry::Theirs) => drop(content.insert("on_conflict".to_owned(), json!("theirs"))),
+        Some(OnConflictEntry::Ask) | None => {}
+    }
     (report.errors() == before).then_some((Json::Object(content), payload))
 }
 
@@ -186,6 +207,22 @@ fn check_root(root: &Marked<String>, entries: Option<&Named<FileEntry>>, report:
         let what = "all of `files` are absolute paths, so `root` has no meaning";
         let help = "paths in `root` are written without a slash at the beginning; or leave `root` away";
         report.push(root.mark, Diagnostic::warning("needless-root", what).help(help));
+    }
+}
+
+/// Conflicts are decided where some can be.
+fn check_decides(
+    decides: &Marked<OnConflictEntry>,
+    tree: &FileTreeContent,
+    entries: &Named<FileEntry>,
+    report: &mut Report<'_>,
+) {
+    let merges = |manage: &Option<Marked<ManageEntry>>| manage.as_ref().is_some_and(|m| m.value == ManageEntry::Merge);
+    let tolerates = tree.on_drift.as_ref().is_some_and(|d| d.value != OnDriftEntry::Heal);
+    if !merges(&tree.manage) && !tolerates && !entries.iter().any(|(_, entry)| merges(&entry.manage)) {
+        let what = "nothing of this tree is shared with users, so `on_conflict` has no meaning";
+        let help = "`manage: merge`, for the tree or for a path; or leave `on_conflict` away";
+        report.push(decides.mark, Diagnostic::warning("needless-on-conflict", what).help(help));
     }
 }
 

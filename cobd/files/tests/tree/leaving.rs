@@ -27,8 +27,8 @@ impl Bench {
     fn secret(&self, text: &str) -> Wanted {
         let path = self.host("x.conf").display().to_string();
         let item = Item { content: Some(text.to_owned()), secret: true, ..Item::default() };
-        let (manage, on_drift) = (Default::default(), Default::default());
-        let content = Content { files: [(path, item)].into(), manage, on_drift };
+        let (manage, on_drift, on_conflict) = Default::default();
+        let content = Content { files: [(path, item)].into(), manage, on_drift, on_conflict };
         Wanted::new(content, &self.folder.path().join("payload"), text).expect("makes sense")
     }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use cob_files::{Applied, Choice, Content, Files, FilesError, Job, NoVault, Reason, State, TreePath, Wanted};
 
+mod by_model;
 mod leaving;
 mod off;
 mod shown;
