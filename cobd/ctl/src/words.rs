@@ -228,7 +228,7 @@ pub fn phase(cob: &CobStatus) -> &'static str {
 #[must_use]
 pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
     let told = |w: &Wait| {
-        let decision = matches!(w, Wait::NoRoute { .. }) && is_in_conflict(cob);
+        let decision = matches!(w, Wait::NoRoute { .. }) && cob.is_in_conflict();
         if decision { format!("a decision: `cobctl resolve {}`", cob.id) } else { wait(w, now_ns) }
     };
     let mut all: Vec<String> = cob.waits_for.iter().map(told).collect();
@@ -259,12 +259,6 @@ pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
         all.push(format!("{more} more"));
     }
     all.join("; ")
-}
-
-/// Whether it is a file tree that waits for somebody to say which of two changes counts (docs/kinds/file-tree.md).
-#[must_use]
-pub fn is_in_conflict(cob: &CobStatus) -> bool {
-    cob.kind == "file-tree" && state(cob.state.as_ref()) == "conflict"
 }
 
 /// What others have changed, and what is known of them.

@@ -73,6 +73,17 @@ impl Engine {
         told
     }
 
+    /// Whether it is to go elsewhere, and no transition leads on from where it is.
+    #[must_use]
+    pub fn is_in_dead_end(&self, cob: &CobId) -> bool {
+        self.names.find_cob(cob).and_then(|cob| self.object(cob)).is_some_and(is_in_dead_end)
+    }
+
+    /// All that are in a [dead end](Self::is_in_dead_end).
+    pub fn dead_ends(&self) -> impl Iterator<Item = CobId> {
+        self.restless().filter(|o| is_in_dead_end(o)).map(|o| self.names.cob_id(o.me).clone())
+    }
+
     /// One change object.
     #[must_use]
     pub fn status_of(&self, cob: &CobId, now: Time) -> Option<CobStatus> {
@@ -282,6 +293,11 @@ impl Engine {
         };
         o.requests.iter().filter_map(holder).collect()
     }
+}
+
+/// It is to go elsewhere, and no transition leads on from where it is.
+fn is_in_dead_end(o: &Object) -> bool {
+    o.view.no_route && o.state.is_some() && !o.acting() && !o.spec.observe && !o.finished && !o.declared
 }
 
 /// It is where it should be. Who holds a promise of it, or asks for one, is of no use to those who wait for the host to come

@@ -227,6 +227,38 @@ fn hosts_that_were_away_follow_on_and_back() {
     shop.serves(1);
 }
 
+/// Somebody has to say which of two changes counts: with `hold` it is waited for, and with `rollback`, where nobody may be
+/// there, it is a failure.
+#[test]
+fn a_conflict_is_taken_back_under_the_policy_and_else_waited_for() {
+    let mut shop = Shop::new();
+    let (one, two) = (GenerationNumber(1), shop.publish(2));
+    let conf = shop.folder.join("etc/app.conf");
+    let mine = fs::read_to_string(&conf).expect("read").replace("version 1", "version one");
+    fs::write(&conf, &mine).expect("edited");
+    shop.order("n2", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"rollback\"}");
+    shop.wait_returned(two, one);
+    assert_eq!(fs::read_to_string(&conf).expect("read"), mine, "what a user has made of it is as it was");
+    let why = shop.told("n1", "withdraw").join("\n");
+    assert!(why.contains("n1/files is in conflict: somebody has changed on the host"), "{why}");
+    // The same without the policy waits, over a restart too, and is completed by a decision.
+    shop.order("n2", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"hold\"}");
+    let in_conflict = |shop: &Shop| {
+        shop.cluster.cob("n1/files").is_some_and(|cob| cob.state.is_some_and(|state| state == "conflict"))
+    };
+    shop.cluster.until(PATIENCE, || in_conflict(&shop), "it is in conflict");
+    shop.cluster.kill("n1");
+    shop.cluster.start("n1");
+    shop.cluster.wait_answers("n1");
+    shop.cluster.until(PATIENCE, || in_conflict(&shop), "it is in conflict still");
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(shop.switch_of("n1").map(|switch| (switch.to, switch.left)), Some((two, None)), "nobody goes back");
+    let (code, told) = shop.ctl(&["resolve", "n1/files", "--theirs"]);
+    assert_eq!(code, 0, "{told}");
+    shop.cluster.wait_converged(two, PATIENCE);
+    shop.serves(2);
+}
+
 #[test]
 fn what_has_failed_is_held_explained_and_completed_by_a_retry() {
     let mut shop = Shop::new();

@@ -1,10 +1,10 @@
 //! First causes: the reasons to wait behind which there is no other change object to look at.
 
-use cob_types::status::{ActionStatus, CobStatus, HostStatus, PeerStatus, Phase, Trouble, Unheard};
+use cob_types::status::{ActionStatus, CobStatus, HostStatus, IN_CONFLICT, PeerStatus, Phase, Trouble, Unheard};
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde::Serialize;
 
-use crate::words::{ago, circle, clean, count, is_in_conflict, list, span, state, trouble};
+use crate::words::{ago, circle, clean, count, list, span, state, trouble};
 
 /// What a first cause is. In the order in which an operator should hear of them: what ends only by
 /// somebody's hand first, what ends by itself last.
@@ -150,9 +150,8 @@ impl Cause {
     }
 
     pub(super) fn no_route(cob: &CobStatus, to: &StateName) -> Self {
-        if is_in_conflict(cob) {
-            let words = "is in conflict: somebody has changed on the host what the model changes too";
-            return Self::new(CauseKind::NoRoute, words).hint(how_to_decide(&cob.id));
+        if cob.is_in_conflict() {
+            return Self::new(CauseKind::NoRoute, IN_CONFLICT).hint(how_to_decide(&cob.id));
         }
         let words =
             format!("can't get to {to}: no chain of transitions leads there from {}", state(cob.state.as_ref()));

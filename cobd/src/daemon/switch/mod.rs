@@ -9,6 +9,7 @@
 //!   link up, going, withdrawn            --> told
 //! ```
 
+mod dead_end;
 mod parting;
 mod tellers;
 mod told;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use cob_engine::guard::{Guard, Watch};
 use cob_engine::record::{Body, Record};
-use cob_engine::switch::{Act, Current, Parted, Stage, SwitchRecord, Switching, Terms, Withdrawal};
+use cob_engine::switch::{Act, Current, Failing, Parted, Stage, SwitchRecord, Switching, Terms, Withdrawal};
 use cob_engine::time::Span;
 use cob_engine::{Durable, Time};
 use cob_types::message::{Going, MAX_WHY, UnderWay, Withdrawn};
@@ -32,6 +33,7 @@ use crate::generations::FetchError;
 use crate::peer::{Topic, Transport as _};
 use crate::web::{RefusalKind, SwitchHow};
 
+use dead_end::DeadEnds;
 use tellers::Tellers;
 
 /// What a generation names that can't be left.
@@ -98,6 +100,7 @@ pub(in crate::daemon) struct SwitchWatch {
     failed_before: Option<(CobId, Time)>,
     /// Those that may have given up in this turn.
     failed: Vec<CobId>,
+    dead_ends: DeadEnds,
     /// Moves that were made in this turn: whose, from where, to where.
     made: Vec<(CobId, StateName, StateName)>,
 }
@@ -106,6 +109,9 @@ impl SwitchWatch {
     /// Takes up what came of moves: it is looked at when all of the turn is known.
     pub(in crate::daemon) fn hear(&mut self, records: &[Record]) {
         for record in records {
+            if self.state.on_failure(record.at) == Failing::Withdraw {
+                self.dead_ends.hear(record);
+            }
             if let Body::Ended { cob, failed: true, .. }
             | Body::Checked { cob, state: None, .. }
             | Body::Checked { cob, unclear: true, .. } = &record.body
@@ -138,6 +144,7 @@ impl SwitchWatch {
             converged: None,
             failed_before,
             failed: Vec::new(),
+            dead_ends: DeadEnds::default(),
             made: Vec::new(),
         }
     }

@@ -6,6 +6,7 @@ use cob_engine::event::{Event, Order};
 use cob_engine::guard::{Heard, Judgement, Watch};
 use cob_engine::switch::{Act, Current, Failing, Stage, SwitchRecord};
 use cob_engine::{Time, time::Span};
+use cob_types::status::IN_CONFLICT;
 use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, HostName};
 use tracing::{error, info, warn};
@@ -30,6 +31,7 @@ impl Daemon {
         if let Some((cob, at)) = self.switch.failed_before.take() {
             self.cob_failed(&cob, at);
         }
+        self.switch.dead_ends.suspect(self.engine.dead_ends());
         self.look_after_switch();
     }
 
@@ -43,6 +45,7 @@ impl Daemon {
         }
         self.reopen();
         self.hear_of_the_turn();
+        self.look_into_dead_ends(now);
         self.look_at_guard(now);
         self.let_lapse(now);
         self.follow_told(now);
@@ -99,7 +102,12 @@ impl Daemon {
         let again = self.switch.again.map_or(Time::NEVER, |(_, at)| if at > now { at } else { Time::NEVER });
         let settles =
             self.switch.converged.filter(|_| self.switch.is_open()).map_or(Time::NEVER, |at| at + SETTLED_AFTER);
-        told.min(guard).min(again).min(self.switch.tell_rest).min(if settles > now { settles } else { Time::NEVER })
+        let dead_end = self.switch.dead_ends.due();
+        told.min(guard).min(again).min(self.switch.tell_rest).min(dead_end).min(if settles > now {
+            settles
+        } else {
+            Time::NEVER
+        })
     }
 
     /// Those that have given up, and moves that can't be taken back.
@@ -122,6 +130,28 @@ impl Daemon {
                 self.cob_failed(&cob, now);
             }
         }
+    }
+
+    /// Under the policy `rollback` those that no transition leads on from where they are have failed, when that lasts.
+    fn look_into_dead_ends(&mut self, now: Time) {
+        if self.switch.state.on_failure(now) != Failing::Withdraw {
+            return self.switch.dead_ends.forget();
+        }
+        if self.turn.effects.activated {
+            self.switch.dead_ends.suspect(self.engine.dead_ends());
+        }
+        let Self { engine, switch, .. } = self;
+        let failed = switch.dead_ends.look(now, |cob| engine.is_in_dead_end(cob));
+        let Some(cob) = failed.first().and_then(|cob| engine.status_of(cob, now)) else { return };
+        let to = match &cob.target {
+            Some(target) => format!("to {target}"),
+            None => "on".to_owned(),
+        };
+        self.withdraw_by_policy(match &cob.state {
+            _ if cob.is_in_conflict() => format!("{} {IN_CONFLICT}", cob.id),
+            Some(state) => format!("{} is {state}, and no transition leads {to} from there", cob.id),
+            None => format!("{} can't get {to}", cob.id),
+        });
     }
 
     fn cob_failed(&mut self, cob: &CobId, at: Time) {
