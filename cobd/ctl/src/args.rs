@@ -441,6 +441,9 @@ pub struct ResolveArgs {
     /// Only in this file [default: all that are in conflict; with --edit the first]
     #[arg(long, value_name = "PATH")]
     pub path: Option<String>,
+    /// In this generation, which is prepared and not active yet
+    #[arg(long, value_name = "N", value_parser = generation)]
+    pub generation: Option<GenerationNumber>,
 }
 
 /// Arguments of `files`.

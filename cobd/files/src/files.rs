@@ -297,7 +297,10 @@ impl Files {
             };
             self.store.record_over(kept.as_ref(), applied)?;
         }
-        self.forget_choices(job.cob);
+        // What was there already is put right: a decision may be for a content that is to come.
+        if !unchanged {
+            self.forget_choices(job.cob);
+        }
         Ok(done)
     }
 

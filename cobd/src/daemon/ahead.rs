@@ -29,6 +29,7 @@ use cob_types::{CobId, GenerationNumber, HostName, Manifest, Packed};
 use tracing::debug;
 
 use super::folders::Folders;
+use super::foresee::Foresight;
 use super::route::Route;
 use super::{Daemon, Reply, job_id};
 use crate::generations::Prepared;
@@ -56,6 +57,7 @@ pub(super) struct Ahead {
     /// Looks begun in this life.
     begun: u64,
     asked: Option<Asked>,
+    pub(super) foresight: Foresight,
     /// The generation that was prepared, or that the host goes to in several steps: its hosts are met before that.
     meets: Option<Arc<Manifest>>,
 }
@@ -225,6 +227,7 @@ impl Daemon {
                     self.ahead.looks.insert(cob.clone(), Look { job, of, state: State::UnderWay(handle) });
                 }
             }
+            self.foresee(prepared);
         }
         let looks = self.ahead.under_way();
         let detail = if looks == 0 {
@@ -247,7 +250,8 @@ impl Daemon {
             asked.links.clear();
         }
         let over = now >= asked.since + PATIENCE;
-        if over || (asked.links.is_empty() && self.ahead.under_way() == 0) {
+        let looked = self.ahead.under_way() == 0 && !self.ahead.foresight.is_awaited();
+        if over || (self.ahead.asked.as_ref().is_some_and(|asked| asked.links.is_empty()) && looked) {
             self.answer_preparing();
         }
     }
@@ -286,6 +290,7 @@ impl Daemon {
 
     fn answer_preparing(&mut self) {
         let Some(Asked { generation, reply, detail, .. }) = self.ahead.asked.take() else { return };
+        let conflicts = self.ahead.foresight.take();
         // Of another one that was prepared in its place nothing is told.
         let goal = self.ahead.meets().filter(|goal| goal.generation == generation);
         let named = |host: &HostName| goal.is_some_and(|goal| goal.hosts.contains_key(host));
@@ -296,7 +301,7 @@ impl Daemon {
             None => "it has not answered yet".to_owned(),
         };
         let unlinked = down.map(|peer| (peer.host.clone(), why(&peer))).collect();
-        self.turn.answers.push((reply, Ok(Done { changed: false, detail, unlinked })));
+        self.turn.answers.push((reply, Ok(Done { changed: false, detail, unlinked, conflicts })));
     }
 
     /// What was seen ahead of a change object that the engine wants checked.

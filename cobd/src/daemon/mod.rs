@@ -20,6 +20,7 @@ mod brakes;
 mod checks;
 mod folders;
 mod follow;
+mod foresee;
 mod indexing;
 mod orders;
 mod outputs;
@@ -126,6 +127,7 @@ pub struct Daemon {
     drifts: mpsc::Receiver<CobId>,
     asks: mpsc::Receiver<Ask>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
+    foreseen: (mpsc::Sender<foresee::Foreseen>, mpsc::Receiver<foresee::Foreseen>),
     /// Fetches begun, and which of them count for nothing any more.
     fetches: words::Fetches,
     depot_changes: mpsc::Receiver<GenerationNumber>,
@@ -242,6 +244,7 @@ impl Daemon {
                     Some(ended) = self.ended.recv() => self.job_ended(ended),
                     Some(event) = self.link_events.recv() => self.link_event(event),
                     Some(fetched) = self.fetched.1.recv() => self.generation_fetched(fetched),
+                    Some(foreseen) = self.foreseen.1.recv() => self.foreseen(foreseen),
                     Some(cob) = self.drifts.recv() => self.feed(Event::CheckWanted(cob)),
                     Some(ask) = self.asks.recv() => self.answer(ask),
                     Some(newest) = self.depot_changes.recv() => self.depot_changed(newest),

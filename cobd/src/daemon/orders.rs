@@ -55,7 +55,7 @@ impl Daemon {
             Ask::Output { cob, reply } => {
                 let _ = reply.send(self.output(&cob));
             }
-            Ask::Files { cob, query, who, reply } => self.files(&cob, query, who, reply),
+            Ask::Files { cob, generation, query, who, reply } => self.files(&cob, generation, query, who, reply),
             Ask::Logs { cob, query, reply } => {
                 let asked = self.context_of(&cob).and_then(|context| self.kinds.logs(&context, query));
                 self.beside(&cob, asked, "`cobctl status` and `cobctl explain` tell of its state", reply);
@@ -76,22 +76,28 @@ impl Daemon {
     fn files(
         &mut self,
         cob: &CobId,
+        ahead: Option<GenerationNumber>,
         mut query: FilesQuery,
         who: Option<String>,
         reply: tokio::sync::oneshot::Sender<Result<FilesAnswer, Refusal>>,
     ) {
-        let Some(status) = self.engine.status_of(cob, self.clock.now()) else {
-            drop(reply.send(Err(unknown(cob))));
-            return;
+        let about = match (ahead, self.engine.status_of(cob, self.clock.now())) {
+            (None, Some(status)) => self.context_of(cob).map(|context| (context, status.retiring)),
+            (None, None) => return drop(reply.send(Err(unknown(cob)))),
+            (Some(generation), _) => self.context_ahead(generation, cob),
+        };
+        let (context, retires) = match about {
+            Ok(about) => about,
+            Err(why) => return drop(reply.send(Err(Refusal::new(RefusalKind::Conflict, why, NOT_AHEAD)))),
         };
         let asked_about = if let FilesQuery::Would(order) = &mut query { &mut **order } else { &mut query };
         if let FilesQuery::Diff { retire } | FilesQuery::Hunks { retire, .. } | FilesQuery::Resolve { retire, .. } =
             asked_about
         {
-            *retire = status.retiring;
+            *retire = retires;
         }
-        let order = order_about_files(cob, &query);
-        let asked = self.context_of(cob).and_then(|context| self.kinds.files(&context, query));
+        let order = order_about_files(cob, ahead, &query);
+        let asked = self.kinds.files(&context, query);
         if let (Ok(_), Some(order)) = (&asked, order) {
             info!(%cob, who = who.as_deref().unwrap_or_default(), "ordered about its files");
             self.note_order(order, who);
@@ -492,12 +498,15 @@ impl Daemon {
     }
 }
 
+/// Of what can't be looked at in a generation that is to come.
+const NOT_AHEAD: &str = "`cobctl switch N --prepare` brings a generation to its hosts, and changes nothing";
+
 fn unknown(cob: &CobId) -> Refusal {
     Refusal::new(RefusalKind::NotFound, format!("this host has no change object {cob}"), "`cobctl status` lists them")
 }
 
 /// What is on record of an order about files; none: it is a question.
-fn order_about_files(cob: &CobId, query: &FilesQuery) -> Option<OrderRecord> {
+fn order_about_files(cob: &CobId, ahead: Option<GenerationNumber>, query: &FilesQuery) -> Option<OrderRecord> {
     let cob = cob.clone();
     match query {
         FilesQuery::Resolve { path, choice, .. } => {
@@ -506,7 +515,8 @@ fn order_about_files(cob: &CobId, query: &FilesQuery) -> Option<OrderRecord> {
                 Choice::Theirs => "theirs",
                 Choice::Edited(_) => "an edited text",
             };
-            Some(OrderRecord::Resolve { cob, path: path.clone(), choice: choice.to_owned() })
+            let of = ahead.map(|generation| format!(" ahead of generation {generation}")).unwrap_or_default();
+            Some(OrderRecord::Resolve { cob, path: path.clone(), choice: choice.to_owned() + &of })
         }
         FilesQuery::Restore { version, path } => {
             Some(OrderRecord::Restore { cob, path: path.clone(), version: version.clone() })

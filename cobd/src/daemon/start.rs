@@ -253,6 +253,7 @@ impl Daemon {
             ended,
             asks,
             fetched: mpsc::channel(16),
+            foreseen: mpsc::channel(1),
             fetches: super::words::Fetches::default(),
             depot_changes,
             again,

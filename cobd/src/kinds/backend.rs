@@ -92,6 +92,11 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Whether, with this content, what users have changed may be excluded by what is wanted.
+    fn may_conflict(&self, _content: &str) -> bool {
+        false
+    }
+
     /// A change object has left, and what it has made stays: what it has found when it came is forgotten.
     fn kept(&self, _tools: &Tools, _cob: &CobId) {}
 

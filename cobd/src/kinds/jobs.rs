@@ -1,9 +1,10 @@
 //! Checks and transitions as jobs: begun here, reported through a channel.
 
+mod asks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +16,7 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, make_folder};
-use super::file_tree::{FilesAnswer, FilesQuery};
 use super::saved::Saved;
-use super::service::{LogsAnswer, LogsQuery};
 use super::{registry, service};
 use crate::blocking::{beside, beside_or_here};
 use crate::run::{Exit, FoundState, JobId, JobResult, Opener, Program, Runner, Spec, StartError, now_ns};
@@ -169,39 +168,6 @@ impl Kinds {
     /// Where change objects are named that somebody else may have changed: hints to look. It is there once.
     pub fn take_drifts(&mut self) -> Option<mpsc::Receiver<CobId>> {
         self.drifts.take()
-    }
-
-    /// Asks something of a change object's files. Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    /// When it has no files, or it can't be answered: why, in words.
-    pub fn files(
-        &self,
-        context: &Context,
-        query: FilesQuery,
-    ) -> Result<impl Future<Output = Result<FilesAnswer, String>> + Send + use<>, String> {
-        let backend = self.backend(&context.kind).map_err(|e| e.to_string())?;
-        inside(backend.files(&self.hands.tools, context, query))
-            .ok_or_else(|| format!("{} is of the kind {}, which has no files", context.cob.id, context.kind.name))
-    }
-
-    /// Asks what a change object prints. Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    /// When nothing of it runs, or it can't be answered: why, in words.
-    pub fn logs(
-        &self,
-        context: &Context,
-        query: LogsQuery,
-    ) -> Result<impl Future<Output = Result<LogsAnswer, String>> + Send + use<>, String> {
-        let backend = self.backend(&context.kind).map_err(|e| e.to_string())?;
-        inside(backend.logs(&self.hands.tools, context, query)).ok_or_else(|| {
-            let (cob, kind) = (&context.cob.id, &context.kind.name);
-            format!(
-                "{cob} is of the kind {kind}, which is no service: `cobctl history {cob}` tells what became of it, and \
-                 `cobctl output {cob}` what its last action printed"
-            )
-        })
     }
 
     /// Looks at a kind before a generation is adopted.
@@ -622,14 +588,6 @@ impl Hands {
     ) {
         // Without a receiver the daemon is ending: the next one finds the job.
         let _ = self.ended.send(JobEnded { job, cob, end: end.wrap(), last_lines, began_ns, ended_ns }).await;
-    }
-}
-
-/// What is answered in this process.
-fn inside<T>(work: Option<Work<T>>) -> Option<Pin<Box<dyn Future<Output = T> + Send>>> {
-    match work? {
-        Work::Inside { future, .. } => Some(future),
-        Work::Process(_) => None,
     }
 }
 

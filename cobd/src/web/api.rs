@@ -91,6 +91,8 @@ pub enum Ask {
     Files {
         /// Whose.
         cob: CobId,
+        /// In this generation, which is prepared; none: in the active one.
+        generation: Option<GenerationNumber>,
         /// What.
         query: FilesQuery,
         /// Who orders it, for the history; nobody does where it is a question.
@@ -360,14 +362,25 @@ impl Api {
     }
 
     /// Asks about files: a large tree takes its time.
-    pub(super) async fn files(&self, cob: CobId, query: FilesQuery) -> Result<FilesAnswer, Refusal> {
-        self.within(ORDER, |reply| Ask::Files { cob, query, who: None, reply }).await?
+    pub(super) async fn files(
+        &self,
+        cob: CobId,
+        generation: Option<GenerationNumber>,
+        query: FilesQuery,
+    ) -> Result<FilesAnswer, Refusal> {
+        self.within(ORDER, |reply| Ask::Files { cob, generation, query, who: None, reply }).await?
     }
 
     /// Gives an order about files. One about what is not there is refused before it is on record: nothing comes of it.
-    pub(super) async fn order_files(&self, cob: CobId, query: FilesQuery, who: String) -> Result<FilesAnswer, Refusal> {
-        self.files(cob.clone(), FilesQuery::Would(Box::new(query.clone()))).await?;
-        self.within(ORDER, |reply| Ask::Files { cob, query, who: Some(who), reply }).await?
+    pub(super) async fn order_files(
+        &self,
+        cob: CobId,
+        generation: Option<GenerationNumber>,
+        query: FilesQuery,
+        who: String,
+    ) -> Result<FilesAnswer, Refusal> {
+        self.files(cob.clone(), generation, FilesQuery::Would(Box::new(query.clone()))).await?;
+        self.within(ORDER, |reply| Ask::Files { cob, generation, query, who: Some(who), reply }).await?
     }
 
     /// Asks what a change object prints: a journal takes its time.

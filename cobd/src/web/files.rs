@@ -5,7 +5,7 @@ use axum::extract::{Path, Query, Request, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use cob_files::Choice;
-use cob_types::CobId;
+use cob_types::{CobId, GenerationNumber};
 use serde::{Deserialize, Serialize};
 
 use super::access::Who;
@@ -29,6 +29,9 @@ pub struct ResolveOrder {
     /// About this one, as it was shown (`conflict` of `hunks`), and no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<String>,
+    /// In this generation, which is prepared; none: in the active one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationNumber>,
     /// The decision.
     pub choice: ChoiceWord,
     /// Who orders.
@@ -78,12 +81,13 @@ type Answer = Result<Json<FilesAnswer>, Refusal>;
 
 // Whether a change object is about to leave the loop knows: `retire` is set there.
 
-async fn diff(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Diff { retire: false }).await?))
+async fn diff(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
+    let Which { generation, .. } = which(query)?;
+    Ok(Json(api.files(cob_id(&id)?, generation, FilesQuery::Diff { retire: false }).await?))
 }
 
 async fn log(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Log).await?))
+    Ok(Json(api.files(cob_id(&id)?, None, FilesQuery::Log).await?))
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,46 +95,49 @@ async fn log(State(api): State<Api>, Path(id): Path<String>) -> Answer {
 struct Which {
     version: Option<String>,
     path: Option<String>,
+    generation: Option<GenerationNumber>,
 }
 
 fn which(query: Result<Query<Which>, QueryRejection>) -> Result<Which, Refusal> {
-    let known = |e: QueryRejection| Refusal::new(RefusalKind::Invalid, e.body_text(), "known are `version` and `path`");
+    let known = |e: QueryRejection| {
+        Refusal::new(RefusalKind::Invalid, e.body_text(), "known are `version`, `path` and `generation`")
+    };
     query.map(|Query(which)| which).map_err(known)
 }
 
 async fn show(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
-    let Which { version, path } = which(query)?;
+    let Which { version, path, .. } = which(query)?;
     let missing = || Refusal::new(RefusalKind::Invalid, "`version` is needed", "/v1/files/log/ID lists them");
     let query = FilesQuery::Show { version: version.ok_or_else(missing)?, path };
-    Ok(Json(api.files(cob_id(&id)?, query).await?))
+    Ok(Json(api.files(cob_id(&id)?, None, query).await?))
 }
 
 async fn hunks(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
-    let Which { path, .. } = which(query)?;
-    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Hunks { path, retire: false }).await?))
+    let Which { path, generation, .. } = which(query)?;
+    Ok(Json(api.files(cob_id(&id)?, generation, FilesQuery::Hunks { path, retire: false }).await?))
 }
 
 async fn patch(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    Ok(Json(api.files(cob_id(&id)?, FilesQuery::Patch).await?))
+    Ok(Json(api.files(cob_id(&id)?, None, FilesQuery::Patch).await?))
 }
 
 type Ordered = Result<Json<Done>, Refusal>;
 
 async fn resolve(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Ordered {
-    let ResolveOrder { cob, path, conflict, choice, who } = body_of(&api, request, MAX_EDITED).await?;
+    let ResolveOrder { cob, path, conflict, generation, choice, who } = body_of(&api, request, MAX_EDITED).await?;
     let choice = match choice {
         ChoiceWord::Ours => Choice::Ours,
         ChoiceWord::Theirs => Choice::Theirs,
         ChoiceWord::Edited(text) => Choice::Edited(text.into_bytes()),
     };
     let query = FilesQuery::Resolve { path, conflict, choice, retire: false };
-    let answer = api.order_files(cob, query, author.author(who.as_deref())).await?;
+    let answer = api.order_files(cob, generation, query, author.author(who.as_deref())).await?;
     Ok(Json(Done::new(true, answer.text)))
 }
 
 async fn restore(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Ordered {
     let RestoreOrder { cob, version, path, who } = body(&api, request).await?;
     let query = FilesQuery::Restore { version, path };
-    let answer = api.order_files(cob, query, author.author(who.as_deref())).await?;
+    let answer = api.order_files(cob, None, query, author.author(who.as_deref())).await?;
     Ok(Json(Done::new(true, answer.text)))
 }

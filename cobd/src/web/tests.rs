@@ -87,7 +87,7 @@ pub(super) fn fake() -> Fake {
                     let told = CheckRound::new(host_status().name, round, GenerationNumber(1));
                     drop(reply.send((round == 7).then(|| (told, watch::channel(false).1))));
                 }
-                Ask::Files { cob, query, who, reply } => {
+                Ask::Files { cob, query, who, reply, .. } => {
                     let answer = crate::kinds::FilesAnswer {
                         text: format!("{cob} {query:?}{}", who.map(|who| format!(" by {who}")).unwrap_or_default()),
                         ..Default::default()
@@ -479,7 +479,7 @@ async fn an_order_about_files_that_are_not_there_is_no_order() {
             drop(reply.send(if query == refused { Err(no()) } else { Ok(answer) }));
         }
     });
-    let error = api.order_files(cob(), none, "alice".to_owned()).await.expect_err("refused");
+    let error = api.order_files(cob(), None, none, "alice".to_owned()).await.expect_err("refused");
     assert!(error.error.contains("not managed"), "{error:?}");
-    assert_eq!(api.order_files(cob(), there, "alice".to_owned()).await.expect("done").text, "alice");
+    assert_eq!(api.order_files(cob(), None, there, "alice".to_owned()).await.expect("done").text, "alice");
 }

@@ -191,13 +191,17 @@ pub struct Done {
     /// To `prepare`: hosts of the generation that there is no link to, and why as far as that is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unlinked: BTreeMap<HostName, String>,
+    /// To `prepare`: file trees in which the generation excludes what users have changed (some, where they are many), and in
+    /// which files.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub conflicts: BTreeMap<CobId, String>,
 }
 
 impl Done {
     /// Of an order that concerns no link.
     #[must_use]
     pub fn new(changed: bool, detail: String) -> Self {
-        Self { changed, detail, unlinked: BTreeMap::new() }
+        Self { changed, detail, unlinked: BTreeMap::new(), conflicts: BTreeMap::new() }
     }
 }
 

@@ -255,6 +255,64 @@ fn a_conflict_is_shown_and_decided_by_an_operator() {
     assert!(code == 1 && told.contains("has no version"), "{code} {told}");
 }
 
+/// Before anything is touched: who prepares hears of the conflicts, and they can be decided then.
+#[test]
+fn a_conflict_is_foreseen_and_decided_before_the_switch() {
+    let content = |port: u32| {
+        format!(
+            "manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}, y.conf: {{content: \"y {port}\\n\"}}}}"
+        )
+    };
+    let mut cluster = with_tree(&content(1));
+    let first = cluster.status("n1").and_then(|status| status.generation).expect("active");
+    let (path, other) = (cluster.path("host/x.conf"), cluster.path("host/y.conf"));
+    fs::write(&path, "port 77\n").expect("edited");
+    let moves = |cluster: &Cluster| cluster.history("n1").iter().filter(|e| e.event == "moved").count();
+    let (second, before) = (cluster.generate(&write(&cluster, &content(2))), moves(&cluster));
+    let number = second.to_string();
+    let diff = ["diff", "n1/files", "--generation", &number];
+    let (code, told) = ctl(&cluster, &diff, None);
+    assert!(code == 1 && told.contains("is not prepared here") && told.contains("--prepare"), "{code} {told}");
+    let (code, told) = ctl(&cluster, &["switch", &number, "--prepare"], None);
+    assert!(code == 1 && told.contains("warning: n1/files would be in conflict: "), "{code} {told}");
+    assert!(told.contains("nothing has changed") && !told.contains("y.conf"), "{told}");
+    // The switch itself ends with it, too, before `go`.
+    let (code, told) = ctl(&cluster, &["switch", &number, "--on-failure", "rollback", "--wait", "20s"], None);
+    assert!(code == 1 && told.contains("error: n1/files would be in conflict: "), "{code} {told}");
+    let hint = format!("`cobctl resolve n1/files --generation {number}`");
+    assert!(told.contains(&hint) && told.contains("--despite-conflicts"), "{told}");
+    let status = cluster.status("n1").expect("it answers");
+    assert_eq!((status.generation, status.switching_to, moves(&cluster)), (Some(first), None, before));
+    let (code, told) = ctl(&cluster, &diff, None);
+    assert!(code == 1 && told.contains("<<<<<<< on this host\nport 77\n") && told.contains("-y 1\n+y 2\n"), "{told}");
+    let decide = ["resolve", "n1/files", "--generation", &number, "--edit"];
+    let (code, told) = ctl(&cluster, &decide, Some("echo port 78 >"));
+    assert!(code == 0 && told.contains("1 conflict decided"), "{code} {told}");
+    assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("port 77\n"), "nothing is touched yet");
+    let (code, told) = ctl(&cluster, &["switch", &number, "--prepare"], None);
+    assert!(code == 0 && told.contains("is prepared on 1 host, nothing has changed"), "{code} {told}");
+    let (code, told) = ctl(&cluster, &["switch", &number, "--on-failure", "rollback", "--wait", "20s"], None);
+    assert_eq!(code, 0, "{told}");
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    assert_eq!((read(&path), read(&other)), ("port 78\n".to_owned(), "y 2\n".to_owned()));
+    let history = cluster.history("n1");
+    let resolved: Vec<_> = history.iter().filter(|e| e.event == "resolve").map(|e| e.detail.as_str()).collect();
+    assert!(
+        matches!(resolved[..], [one] if one.starts_with(&format!("an edited text ahead of generation {number} in "))),
+        "{resolved:?}"
+    );
+    // What leaves meets what was before: nothing was there. And whoever says so goes all the same.
+    let mut draft = cluster.load(&cluster.path("model"));
+    draft.cobs.clear();
+    let last = cluster.publish_draft(&draft).to_string();
+    let (code, told) = ctl(&cluster, &["switch", &last, "--wait", "20s"], None);
+    assert!(code == 1 && told.contains("x.conf: it was changed here, and is to go"), "{code} {told}");
+    let (code, told) = ctl(&cluster, &["switch", &last, "--despite-conflicts"], None);
+    assert!(code == 0 && told.contains("warning: n1/files would be in conflict"), "{code} {told}");
+    let has_given_up = || cluster.cob("n1/files").is_some_and(|cob| cob.failed);
+    cluster.until(PATIENCE, has_given_up, "it meets the conflict");
+}
+
 #[test]
 fn what_was_edited_in_vain_can_be_decided_by_later() {
     let content = |port: u32| format!("manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}}}");

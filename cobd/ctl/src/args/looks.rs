@@ -36,6 +36,9 @@ pub struct DiffArgs {
     /// Only these hosts or change objects
     #[arg(value_name = "HOST|COB")]
     pub only: Vec<Which>,
+    /// From what this generation wants, which is prepared and not active yet; of one change object
+    #[arg(long, value_name = "N", value_parser = generation, requires = "only")]
+    pub generation: Option<GenerationNumber>,
 }
 
 /// Arguments of `watch`.

@@ -107,9 +107,11 @@ Examples:
   cobctl switch 8 --on-failure rollback --guard 60s --wait
   cobctl switch 8 --canary n1,n2 --gate 5m --check './smoke.sh' --on-failure rollback --wait
   cobctl switch 8 --limit-hosts 3 --wait
+  cobctl switch 8 --prepare           bring it to the hosts, look for conflicts, change nothing
 
 First every host gets the generation, verifies it and looks at what is new in it (prepare); nothing has changed until \
-then, and a host that refuses it calls the switch off. Hosts that can't be reached are named, and tried until the wait ends.
+then, and a host that refuses it calls the switch off. So do files in which users have changed what the generation changes \
+too: `cobctl resolve COB --generation N` decides about them beforehand. Hosts that can't be reached are named, and tried until the wait ends.
 
 A canary set grows by the hosts that it can't switch without, and it is said why. When it fails, the hosts that were not \
 told to go forget the generation, and those that were hold (as after `cobctl cancel`) or go back. Ctrl-C changes nothing: \
@@ -154,6 +156,14 @@ pub struct SwitchArgs {
     /// none does [default: what the generation says]
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     pub guard: Option<Duration>,
+    /// Only bring it to the hosts and look at what is new in it: nothing changes, and conflicts with what users have changed
+    /// can be seen and decided
+    #[arg(long, conflicts_with_all = ["wait", "canary", "limit_hosts", "on_failure", "guard", "despite_conflicts"])]
+    pub prepare: bool,
+    /// Say go although it changes what users have changed too: these file trees wait for `cobctl resolve`, or take the
+    /// switch back, as --on-failure says
+    #[arg(long)]
+    pub despite_conflicts: bool,
 }
 
 /// Arguments of `cancel`.

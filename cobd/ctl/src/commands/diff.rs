@@ -72,13 +72,19 @@ impl OfHost {
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs) -> Result<Exit, Failure> {
     if let [Which::Cob(cob)] = args.only.as_slice() {
-        let answer = ask(context, cob, "diff", &[]).await?;
+        let generation = args.generation.map(|generation| generation.to_string());
+        let query: Vec<_> = generation.iter().map(|generation| ("generation", generation.as_str())).collect();
+        let answer = ask(context, cob, "diff", &query).await?;
         if context.json {
             screen.json(&answer)?;
         } else {
             tell(screen, &answer)?;
         }
         return Ok(if is_same(&answer) { Exit::Yes } else { Exit::No });
+    }
+    if args.generation.is_some() {
+        return Err(Failure::usage(anyhow::anyhow!("--generation is about one change object"))
+            .hint("`cobctl switch N --prepare` names those that would be in conflict"));
     }
     let only: Arc<[Which]> = args.only.as_slice().into();
     let answers = each(&targets(context, &only).await?, |target| {

@@ -30,10 +30,12 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
         let choice = if args.ours { ChoiceWord::Ours } else { ChoiceWord::Theirs };
         decide(context, screen, &target, args, args.path.clone(), None, choice).await?
     };
-    // One that has given up over it tries again.
-    let again = CobOrder { cob: args.cob.clone(), who: context.client.who() };
-    let asked = context.client.order(&target.endpoint, "/v1/retry", &again);
-    patiently(context, screen, &target, asked).await?;
+    if args.generation.is_none() {
+        // One that has given up over it tries again.
+        let again = CobOrder { cob: args.cob.clone(), who: context.client.who() };
+        let asked = context.client.order(&target.endpoint, "/v1/retry", &again);
+        patiently(context, screen, &target, asked).await?;
+    }
     if context.json {
         screen.json(&done)?;
     } else {
@@ -44,7 +46,9 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
 
 /// Decides by what somebody makes of both sides.
 async fn edited(context: &Context, screen: &mut Screen, target: &Target, args: &ResolveArgs) -> Result<Done, Failure> {
-    let query: Vec<_> = args.path.iter().map(|p| ("path", p.as_str())).collect();
+    let generation = args.generation.map(|generation| generation.to_string());
+    let mut query: Vec<_> = args.path.iter().map(|p| ("path", p.as_str())).collect();
+    query.extend(generation.iter().map(|generation| ("generation", generation.as_str())));
     let answer = ask_at(context, target, &args.cob, "hunks", &query).await?;
     let editor = editor()?;
     let file = written(&answer.text)?;
@@ -67,7 +71,8 @@ async fn decide(
     conflict: Option<String>,
     choice: ChoiceWord,
 ) -> Result<Done, Failure> {
-    let order = ResolveOrder { cob: args.cob.clone(), path, conflict, choice, who: context.client.who() };
+    let (cob, generation) = (args.cob.clone(), args.generation);
+    let order = ResolveOrder { cob, path, conflict, generation, choice, who: context.client.who() };
     let asked = context.client.order(&target.endpoint, "/v1/files/resolve", &order);
     Ok(patiently(context, screen, target, asked).await?)
 }

@@ -294,6 +294,25 @@ fn a_decision_holds_for_what_was_seen_and_nothing_else() {
 }
 
 #[test]
+fn a_decision_about_what_is_to_come_outlasts_what_is_put_right_before() {
+    let mut bench = Bench::new();
+    let with = |port: u32| {
+        let shared = format!(r#""@/x.conf": {{"content": "port {port}\n", "manage": "merge"}}"#);
+        bench.wanted(&format!(r#"{{"files": {{{shared}, "@/y.conf": {{"content": "ours\n"}}}}}}"#))
+    };
+    let (first, second) = (with(1), with(2));
+    bench.apply(&first).expect("applied");
+    bench.write("x.conf", "port 9\n");
+    bench.files.resolve(COB, &second, false, None, None, &Choice::Theirs).expect("decided");
+    bench.write("y.conf", "mine\n");
+    assert_eq!(bench.state(&first), State::Outdated);
+    bench.apply(&first).expect("healed");
+    bench.again();
+    bench.apply(&second).expect("decided before");
+    assert_eq!((bench.read("x.conf"), bench.read("y.conf")), ("port 2\n".to_owned(), "ours\n".to_owned()));
+}
+
+#[test]
 fn modes_are_merged_field_by_field() {
     let bench = Bench::new();
     let with = |mode: &str| {

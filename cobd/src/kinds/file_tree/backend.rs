@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cob_files::{Applied, Checked, Content, Files, FilesError, Job, NoVault, State, TreePath, Vault, Wanted};
+use cob_files::{
+    Applied, Checked, Content, Files, FilesError, Job, NoVault, OnConflict, State, TreePath, Vault, Wanted,
+};
 use cob_types::message::Values;
 use cob_types::status::FileDrift;
 use cob_types::{Cob, CobId, Kind, StateName, canonical, secret};
@@ -211,6 +213,12 @@ impl Backend for FileTree {
 
     fn drift(&self, cob: &CobId) -> Vec<FileDrift> {
         lock(&self.shared.drifted).get(cob).cloned().unwrap_or_default()
+    }
+
+    fn may_conflict(&self, text: &str) -> bool {
+        // Of those that are many most are copied: the rest is read.
+        let says = ["merge", "report", "adopt"].iter().any(|word| text.contains(&format!("\"{word}\"")));
+        says && content::read::<Content>(text).is_ok_and(|content| content.on_conflict == OnConflict::Ask)
     }
 
     fn files(&self, tools: &Tools, context: &Context, query: FilesQuery) -> Option<Work<Result<FilesAnswer, String>>> {

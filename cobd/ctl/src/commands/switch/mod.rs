@@ -147,6 +147,11 @@ async fn run_within(
     let mut report = Report::new(plan.generation);
     let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, plan.generation)).cloned().collect();
     let has_it: Vec<Target> = plan.hosts.iter().filter(|t| is_on_other_terms(&first, t, &plan)).cloned().collect();
+    if due.is_empty() && args.prepare {
+        report.finish(context, screen, &first, &plan.expected)?;
+        screen.say(&format!("generation {} is active, or on its way, on all of its hosts", plan.generation));
+        return Ok(Exit::Yes);
+    }
     if due.is_empty() {
         let deadline = began + args.wait.unwrap_or(DEFAULT_WAIT);
         let until = args.wait.map(|w| began + w);
@@ -160,8 +165,8 @@ async fn run_within(
     let mut refused = false;
     for (target, answer) in answers {
         match answer {
-            Ready::Yes(unlinked) => {
-                report.prepared(&target.stand_in(), unlinked);
+            Ready::Yes(done) => {
+                report.prepared(&target.stand_in(), done);
                 ready.push(target);
             }
             Ready::Absent(error) => {
@@ -190,6 +195,10 @@ async fn run_within(
         return Ok(if refused { Exit::No } else { Exit::Unreached });
     }
     report.links(screen);
+    if report.excludes(screen, args) || args.prepare {
+        report.finish(context, screen, &first, &plan.expected)?;
+        return Ok(report.prepared_only(screen));
+    }
     let mut began = began;
     let mut last = ready.clone();
     if let Some(stages) = &stages {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cob_types::{GenerationNumber, HostName};
-use cobd::web::{GenerationOrder, GoOrder, SwitchHow};
+use cobd::web::{Done, GenerationOrder, GoOrder, SwitchHow};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
@@ -26,8 +26,8 @@ const OPENING: Duration = Duration::from_secs(1);
 /// Whether a host has the generation and has verified it.
 #[derive(Debug)]
 pub(super) enum Ready {
-    /// It has no link to these, for what reason.
-    Yes(BTreeMap<HostName, String>),
+    /// What it has no link to, and what excludes each other in it.
+    Yes(Done),
     Absent(AskError),
     Refused(AskError),
 }
@@ -169,7 +169,7 @@ async fn prepare(
     loop {
         let left = until.saturating_duration_since(Instant::now()).max(LEAST);
         let error = match client.order_within(&target.endpoint, "/v1/prepare", &order, left).await {
-            Ok(done) => return Ready::Yes(done.unlinked),
+            Ok(done) => return Ready::Yes(done),
             Err(error) => error,
         };
         if error.is_from_daemon() {
@@ -218,7 +218,7 @@ async fn say_go<B: serde::Serialize>(
     target: &Target,
     order: &B,
     until: Option<Instant>,
-) -> Result<cobd::web::Done, AskError> {
+) -> Result<Done, AskError> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()).max(LEAST));
     client.order_over(open, &target.endpoint, "/v1/switch", order, left).await
 }

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus, Phase};
 use cob_types::{CobId, GenerationNumber, HostName};
+use cobd::web::Done;
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::Plan;
 use super::wait::verdict;
+use crate::args::SwitchArgs;
 use crate::client::AskError;
 use crate::commands::Context;
 use crate::commands::explain::from_cluster;
@@ -25,6 +27,9 @@ const SPARSE: Duration = Duration::from_secs(2);
 const STILL: Duration = Duration::from_secs(30);
 /// The change objects that are explained at the end.
 const EXPLAINED: usize = 5;
+
+/// The conflicts that are told by name.
+const CONFLICTS: usize = 8;
 
 /// How a switch ended.
 #[derive(Debug)]
@@ -56,6 +61,8 @@ pub(super) struct Report {
     prepared: Vec<HostName>,
     /// Pairs of hosts that could be reached and had no link to each other yet, by name.
     unlinked: Vec<Unlinked>,
+    /// File trees in which the generation excludes what users have changed, and in which files.
+    conflicts: BTreeMap<CobId, String>,
     /// The hosts that took the `go`.
     pub(super) gone: Vec<HostName>,
     /// The hosts that could not be reached.
@@ -98,6 +105,7 @@ impl Report {
             converged: false,
             prepared: Vec::new(),
             unlinked: Vec::new(),
+            conflicts: BTreeMap::new(),
             gone: Vec::new(),
             absent: Vec::new(),
             refusals: Vec::new(),
@@ -107,10 +115,11 @@ impl Report {
         }
     }
 
-    /// A host is ready, and has no link to these.
-    pub(super) fn prepared(&mut self, host: &HostName, unlinked: BTreeMap<HostName, String>) {
+    /// A host is ready; what it has said of that.
+    pub(super) fn prepared(&mut self, host: &HostName, done: Done) {
         let with = |(peer, why)| Unlinked { host: host.clone(), peer, why };
-        self.unlinked.extend(unlinked.into_iter().map(with));
+        self.unlinked.extend(done.unlinked.into_iter().map(with));
+        self.conflicts.extend(done.conflicts);
         self.prepared.push(host.clone());
     }
 
@@ -130,6 +139,42 @@ impl Report {
             "hint",
             "what one of them wants of the other waits for the link; `cobctl trust doctor` tells more",
         );
+    }
+
+    /// Tells, before anything begins, in which file trees the generation excludes what users have changed. Whether the
+    /// switch ends with that.
+    pub(super) fn excludes(&mut self, screen: &mut Screen, args: &SwitchArgs) -> bool {
+        let Some(first) = self.conflicts.keys().next().cloned() else { return false };
+        let ends = !args.despite_conflicts;
+        for (cob, what) in self.conflicts.iter().take(CONFLICTS) {
+            let label = if ends && !args.prepare { "error" } else { "warning" };
+            screen.problem(label, &format!("{cob} would be in conflict: {}", clean(what)));
+        }
+        if self.conflicts.len() > CONFLICTS {
+            screen.say(&format!("and {} more", count(self.conflicts.len() - CONFLICTS, "file tree")));
+        }
+        if ends {
+            let n = self.generation;
+            screen.problem(
+                "hint",
+                &format!(
+                    "`cobctl diff {first} --generation {n}` shows both; decide with `cobctl resolve {first} --generation {n}` \
+                     (--theirs, --ours, --edit) and say it again, or go with --despite-conflicts"
+                ),
+            );
+        }
+        ends
+    }
+
+    /// Nothing more than preparing was asked for, or it ends with that.
+    pub(super) fn prepared_only(&self, screen: &mut Screen) -> Exit {
+        let hosts = count(self.prepared.len(), "host");
+        screen.say(&format!("generation {} is prepared on {hosts}, nothing has changed", self.generation));
+        match (self.conflicts.is_empty(), self.absent.is_empty()) {
+            (false, _) => Exit::No,
+            (true, false) => Exit::Unreached,
+            (true, true) => Exit::Yes,
+        }
     }
 
     /// A host could not be reached.

@@ -1,0 +1,60 @@
+//! What people ask of change objects besides their states: their files, and what they print.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use cob_types::{Cob, Kind};
+
+use super::Kinds;
+use crate::kinds::backend::{Context, Work};
+use crate::kinds::file_tree::{FilesAnswer, FilesQuery};
+use crate::kinds::service::{LogsAnswer, LogsQuery};
+
+impl Kinds {
+    /// Asks something of a change object's files. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When it has no files, or it can't be answered: why, in words.
+    pub fn files(
+        &self,
+        context: &Context,
+        query: FilesQuery,
+    ) -> Result<impl Future<Output = Result<FilesAnswer, String>> + Send + use<>, String> {
+        let backend = self.backend(&context.kind).map_err(|e| e.to_string())?;
+        inside(backend.files(&self.hands.tools, context, query))
+            .ok_or_else(|| format!("{} is of the kind {}, which has no files", context.cob.id, context.kind.name))
+    }
+
+    /// Whether what users have changed of a change object may be excluded by what is wanted.
+    #[must_use]
+    pub fn may_conflict(&self, kind: &Kind, cob: &Cob) -> bool {
+        self.backend(kind).is_ok_and(|backend| backend.may_conflict(&cob.content))
+    }
+
+    /// Asks what a change object prints. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When nothing of it runs, or it can't be answered: why, in words.
+    pub fn logs(
+        &self,
+        context: &Context,
+        query: LogsQuery,
+    ) -> Result<impl Future<Output = Result<LogsAnswer, String>> + Send + use<>, String> {
+        let backend = self.backend(&context.kind).map_err(|e| e.to_string())?;
+        inside(backend.logs(&self.hands.tools, context, query)).ok_or_else(|| {
+            let (cob, kind) = (&context.cob.id, &context.kind.name);
+            format!(
+                "{cob} is of the kind {kind}, which is no service: `cobctl history {cob}` tells what became of it, and \
+                 `cobctl output {cob}` what its last action printed"
+            )
+        })
+    }
+}
+
+/// What is answered in this process.
+fn inside<T>(work: Option<Work<T>>) -> Option<Pin<Box<dyn Future<Output = T> + Send>>> {
+    match work? {
+        Work::Inside { future, .. } => Some(future),
+        Work::Process(_) => None,
+    }
+}
