@@ -98,7 +98,10 @@ fn told(switch: &SwitchOutcome) -> String {
     // What goes on is noted when somebody has stopped waiting for it.
     let noted = if switch.ended == Ended::UnderWay { " when this was noted" } else { "" };
     let (ended, took) = (switch.in_words() + noted, took.unwrap_or_default());
-    let hosts = count(switch.hosts.len() as u64, "host");
+    let hosts = match switch.hosts.values().filter(|part| part.ended == Ended::Failed).count() {
+        0 => count(switch.hosts.len() as u64, "host"),
+        failed => format!("{failed} of {}", count(switch.hosts.len() as u64, "host")),
+    };
     let gave_up: Vec<&str> = switch
         .hosts
         .values()

@@ -469,7 +469,7 @@ cobs:
 #[test]
 fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
     let mut cluster = cluster(&["n1", "n2"]);
-    for version in [1, 2, 3] {
+    for version in 1..=5 {
         let broken = cluster.path("broken").display().to_string();
         let text = shared(version).replace("-e broken", &format!("-e {broken}"));
         let model = cluster.write_model(&format!("model{version}"), &[("model.yaml", &text)]);
@@ -517,6 +517,16 @@ fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
     // What was mended since is noted by who waits for it, though nothing is left to do.
     assert!(log(&cluster).contains(": failed"), "{}", log(&cluster));
     let (code, said) = run(cobctl(&cluster, &hosts, &["switch", "2", "--wait", "60s"]));
+    assert_eq!(code, 0, "{said}");
+    assert!(!log(&cluster).contains(": failed"), "{}", log(&cluster));
+    // And by who waits for the next one, where nobody has waited for that.
+    std::fs::write(cluster.path("broken"), "").expect("written");
+    assert_eq!(run(cobctl(&cluster, &hosts, &["switch", "4", "--wait", "60s"])).0, 1);
+    assert!(log(&cluster).contains(": failed on 1 of 2 hosts; gave up: n2/app"), "{}", log(&cluster));
+    std::fs::remove_file(cluster.path("broken")).expect("removed");
+    let _ = run(cobctl(&cluster, &hosts, &["retry", "n2/app"]));
+    cluster.wait_converged(GenerationNumber(4), PATIENCE);
+    let (code, said) = run(cobctl(&cluster, &hosts, &["switch", "5", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");
     assert!(!log(&cluster).contains(": failed"), "{}", log(&cluster));
 }

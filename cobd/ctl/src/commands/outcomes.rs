@@ -241,7 +241,8 @@ pub(super) fn is_noted_as_open(context: &Context, generation: GenerationNumber) 
 }
 
 /// Writes what came of a switch that was waited for into the depot, if there is one that may be written. Nothing is known of
-/// the hosts that are `silent`.
+/// the hosts that are `silent`. The one that was noted before it, and had not ended, may have been mended without anybody
+/// who waited: that is noted, too.
 pub(super) async fn record(
     context: &Context,
     screen: &mut Screen,
@@ -250,19 +251,38 @@ pub(super) async fn record(
     generation: GenerationNumber,
 ) {
     let Ok(Some(depot)) = context.targets.open_depot() else { return };
-    let Ok((outcomes, _)) = tokio::time::timeout(RECORD, gathered(context, screen, targets, Some(generation))).await
-    else {
+    let noted = depot.newest_outcome().filter(|o| o.to != generation);
+    let open = noted.filter(|o| matches!(o.ended, Ended::Failed | Ended::UnderWay));
+    let gather = async {
+        let earlier = match &open {
+            Some(open) => gathered(context, screen, targets, Some(open.to)).await.0,
+            None => Vec::new(),
+        };
+        (earlier, gathered(context, screen, targets, Some(generation)).await.0)
+    };
+    let Ok((earlier, outcomes)) = tokio::time::timeout(RECORD, gather).await else {
         screen.problem(
             "note",
             "the outcome is not in the depot: the histories are long; `cobctl outcomes --record` does it",
         );
         return;
     };
-    let Some(mut outcome) = outcomes.into_iter().rev().find(|o| o.to == generation) else { return };
-    outcome.silent.extend(silent);
-    if let Err(error) = depot.add_outcome(&outcome) {
-        let why = error.in_a_line();
-        screen.problem("note", &format!("the outcome is not in the depot, and `cobctl outcomes` gathers it: {why}"));
+    let of = |mut outcomes: Vec<SwitchOutcome>, to| {
+        let at = outcomes.iter().rposition(|outcome| outcome.to == to)?;
+        Some(outcomes.swap_remove(at))
+    };
+    let is_more = |now: &SwitchOutcome, noted: &SwitchOutcome| now.ended != noted.ended && now.silent.is_empty();
+    let mended = open.and_then(|open| of(earlier, open.to).filter(|now| is_more(now, &open)));
+    let mut newest = of(outcomes, generation);
+    if let Some(newest) = &mut newest {
+        newest.silent.extend(silent);
+    }
+    for outcome in mended.into_iter().chain(newest) {
+        if let Err(error) = depot.add_outcome(&outcome) {
+            let why = error.in_a_line();
+            screen
+                .problem("note", &format!("the outcome is not in the depot, and `cobctl outcomes` gathers it: {why}"));
+        }
     }
 }
 
