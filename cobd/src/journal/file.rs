@@ -54,6 +54,9 @@ pub struct FileJournal {
     held: Vec<u8>,
     /// Records since the last commit.
     group: u32,
+    /// What is behind the last commit, and is cut off before anything is written: whoever opens it may find that it can't be
+    /// the torn end that it looks like.
+    torn: Option<TornTail>,
     stopped: Option<String>,
     _lock: FolderLock,
 }
@@ -65,11 +68,11 @@ pub struct Opened {
     pub journal: FileJournal,
     /// The last snapshot, if there ever was one, and everything after it.
     pub entries: Vec<Entry>,
-    /// What had to be cut off.
+    /// What has to be cut off, and is with the first record that is written.
     pub torn: Option<TornTail>,
 }
 
-/// An unfinished commit that was cut off: the last daemon ended in the middle of it, so nothing had
+/// An unfinished commit: the last daemon ended in the middle of it, so nothing had
 /// been done yet that rested on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
@@ -129,13 +132,6 @@ impl Held {
         }
         let mut file =
             OpenOptions::new().read(true).write(true).open(&path).map_err(JournalError::io(&path, "opening"))?;
-        if let Some(torn) = &torn {
-            warn!(file = %path.display(), offset = torn.offset, bytes = torn.bytes, what = torn.what,
-                "an unfinished commit at the journal's end was cut off");
-            file.set_len(torn.offset)
-                .and_then(|()| file.sync_all())
-                .map_err(JournalError::io(&path, "cutting off the unfinished commit"))?;
-        }
         let committed = scan.good as u64;
         file.seek(SeekFrom::Start(committed)).map_err(JournalError::io(&path, "seeking"))?;
         let next = segment + scan.entries.len() as u64;
@@ -149,6 +145,7 @@ impl Held {
             next,
             held: Vec::new(),
             group: 0,
+            torn: torn.clone(),
             stopped: None,
             _lock: lock,
         };
@@ -198,6 +195,19 @@ impl FileJournal {
         error
     }
 
+    /// From here on nothing is left of an unfinished commit.
+    fn cut_off(&mut self) -> Result<(), JournalError> {
+        let Some(torn) = &self.torn else { return Ok(()) };
+        self.file
+            .set_len(torn.offset)
+            .and_then(|()| self.file.sync_all())
+            .map_err(JournalError::io(&torn.file, "cutting off the unfinished commit"))?;
+        warn!(file = %torn.file.display(), offset = torn.offset, bytes = torn.bytes, what = torn.what,
+            "an unfinished commit at the journal's end was cut off");
+        self.torn = None;
+        Ok(())
+    }
+
     /// Puts what is held into the file.
     fn write_held(&mut self, doing: &'static str) -> Result<(), JournalError> {
         if let Err(source) = self.file.write_all(&self.held) {
@@ -236,6 +246,7 @@ impl Journal for FileJournal {
         if len > MAX_UNCOMMITTED {
             return Err(JournalError::Uncommitted { len, max: MAX_UNCOMMITTED });
         }
+        self.cut_off()?;
         let seq = self.next;
         record::encode(&mut self.held, seq, What::Change, self.group, payload);
         self.next += 1;
@@ -264,6 +275,7 @@ impl Journal for FileJournal {
     }
 
     fn rotate_with(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<u64, JournalError> {
+        self.cut_off()?;
         self.commit()?;
         // An empty segment has the name that the new one would get: leave a number out.
         let seq = if self.next == self.segment { self.next + 1 } else { self.next };

@@ -105,6 +105,7 @@ fn a_crash_at_every_byte_leaves_a_prefix() {
         assert_eq!(found, ["snapshot", "one", "two", "three"][..found.len()], "cut at {length}");
         let torn = opened.torn.as_ref().map_or(0, |t| t.bytes);
         assert_eq!(opened.journal.segment_bytes() + torn, length as u64, "no more than the tail is cut");
+        assert_eq!(fs::read(&path).expect("read").len(), length, "opening it changes nothing");
         // It goes on from there.
         let seq = opened.journal.append(b"next").expect("taken");
         assert_eq!(seq, 2 + found.len() as u64);
