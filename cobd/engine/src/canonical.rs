@@ -380,6 +380,9 @@ impl Engine {
         form.flags(&[o.failed, o.ordered, o.suspect, check_due, check_never, o.troubles.retry_at > now, resting]);
         form.flags(&[o.retiring, o.finished, o.held_back, o.declared, o.outlived]);
         form.word(u64::from(o.troubles.failures));
+        // Where its attempts were to lead: found there, it has not given up.
+        let failed_to = o.last.as_ref().filter(|_| o.failed).map(|last| last.to);
+        form.word(failed_to.map_or(u64::MAX, |s| u64::from(s.0)));
         form.fingerprint(o.applied);
         form.fingerprint(o.rested_on);
         if let Some(next) = &o.next_spec {

@@ -188,8 +188,8 @@ impl Indexing {
         }
     }
 
-    /// Feeds a short list that waits, if it is `committed`, and hands everything to the system. What is to be read from the journal is left to the
-    /// next life: nobody waits long for the end of this one.
+    /// Feeds a short list that waits, if it is `committed`, and hands everything to the system. What is to be read from the
+    /// journal is left to the next life: nobody waits long for the end of this one.
     pub(super) fn close(mut self, committed: bool) {
         if committed && self.behind.is_none() {
             self.hand_over(None);
