@@ -79,9 +79,10 @@ impl Engine {
         self.names.find_cob(cob).and_then(|cob| self.object(cob)).is_some_and(is_in_dead_end)
     }
 
-    /// All that are in a [dead end](Self::is_in_dead_end).
-    pub fn dead_ends(&self) -> impl Iterator<Item = CobId> {
-        self.restless().filter(|o| is_in_dead_end(o)).map(|o| self.names.cob_id(o.me).clone())
+    /// All that have come to a [dead end](Self::is_in_dead_end) since then.
+    pub fn dead_ends(&self, since: Time) -> impl Iterator<Item = CobId> {
+        let come = move |o: &&Object| o.since >= since && is_in_dead_end(o);
+        self.restless().filter(come).map(|o| self.names.cob_id(o.me).clone())
     }
 
     /// One change object.

@@ -259,6 +259,68 @@ fn a_conflict_is_taken_back_under_the_policy_and_else_waited_for() {
     shop.serves(2);
 }
 
+/// Two that a check may find `odd`, from where nothing leads on, and one more in each version.
+fn odd(version: u32) -> String {
+    format!(
+        r#"
+security: loopback-only
+hosts: {{n1: {{address: "tcp://127.0.0.1:1"}}}}
+kinds:
+  k:
+    states: [down, up, odd]
+    preferred: up
+    pre_remove: down
+    check: {{run: "cat $COB_STATE_DIR/state 2>/dev/null || echo down"}}
+    transitions:
+      - {{from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}}
+      - {{from: up, to: down, run: "rm $COB_STATE_DIR/state"}}
+cobs:
+  n1/stays: {{kind: k}}
+  n1/changes: {{kind: k, content: {{version: {version}}}}}
+"#
+    )
+}
+
+#[test]
+fn a_dead_end_is_of_the_switch_in_which_it_was_come_to() {
+    let mut cluster = cluster(&["n1"]);
+    for version in [1, 2, 3] {
+        let model = cluster.write_model("model", &[("model.yaml", &odd(version))]);
+        cluster.generate(&model);
+    }
+    cluster.bring_up(GenerationNumber(1), PATIENCE);
+    let becomes_odd = |cluster: &Cluster, cob: &str| {
+        fs::write(cluster.path("n1/cobs").join(cob.replace('/', "+")).join("state"), "odd\n").expect("written");
+    };
+    let is_odd = |cluster: &Cluster, cob: &str| {
+        let _ = cluster.http("n1", "POST", "/v1/check", &format!("{{\"cobs\": [\"{cob}\"]}}"));
+        cluster.cob(cob).is_some_and(|cob| cob.state.is_some_and(|state| state == "odd"))
+    };
+    let order = |cluster: &Cluster, generation: u32| {
+        let body = format!("{{\"generation\": {generation}, \"on_failure\": \"rollback\"}}");
+        cluster.http("n1", "POST", "/v1/switch", &body).expect("taken");
+    };
+    // It was so before, and is no failure of the switch; over a restart neither.
+    becomes_odd(&cluster, "n1/stays");
+    cluster.until(PATIENCE, || is_odd(&cluster, "n1/stays"), "it is odd");
+    order(&cluster, 2);
+    let active = |cluster: &Cluster| cluster.status("n1").and_then(|status| status.generation);
+    cluster.until(PATIENCE, || active(&cluster) == Some(GenerationNumber(2)), "it is active");
+    cluster.kill("n1");
+    cluster.start("n1");
+    cluster.wait_answers("n1");
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(active(&cluster), Some(GenerationNumber(2)));
+    assert_eq!(words::told(&cluster, "n1", "withdraw"), [""; 0]);
+    // What is found so in the switch is, and the host goes back.
+    becomes_odd(&cluster, "n1/changes");
+    order(&cluster, 3);
+    cluster.until(PATIENCE, || active(&cluster) == Some(GenerationNumber(3)), "it is active");
+    cluster.until(PATIENCE, || !words::told(&cluster, "n1", "withdraw").is_empty(), "it is withdrawn");
+    let why = words::told(&cluster, "n1", "withdraw").join("\n");
+    assert!(why.contains("n1/changes is odd, and no transition leads to up from there"), "{why}");
+}
+
 #[test]
 fn what_has_failed_is_held_explained_and_completed_by_a_retry() {
     let mut shop = Shop::new();

@@ -1,7 +1,8 @@
 //! Change objects that are where no transition leads on from: only people, or the world, bring them to where they should be.
 //!
 //! A file tree in conflict is one of them, or whatever a check of one's own calls `broken`. With the policy `hold` a switch
-//! waits for them as for everybody else. With `rollback` nobody may be there to decide: what lasts is a failure.
+//! waits for them as for everybody else. With `rollback` nobody may be there to decide: what lasts is a failure. Who was
+//! there before the switch began is not of it: going back would not help.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +32,7 @@ impl DeadEnds {
         }
     }
 
-    /// All that may be in one, where no record tells it.
+    /// Those that have come to one in an earlier life, of which no record is told any more.
     pub(super) fn suspect(&mut self, cobs: impl Iterator<Item = CobId>) {
         self.found.extend(cobs);
     }

@@ -31,7 +31,9 @@ impl Daemon {
         if let Some((cob, at)) = self.switch.failed_before.take() {
             self.cob_failed(&cob, at);
         }
-        self.switch.dead_ends.suspect(self.engine.dead_ends());
+        if let Some(current) = &self.switch.state.current {
+            self.switch.dead_ends.suspect(self.engine.dead_ends(current.at));
+        }
         self.look_after_switch();
     }
 
@@ -136,9 +138,6 @@ impl Daemon {
     fn look_into_dead_ends(&mut self, now: Time) {
         if self.switch.state.on_failure(now) != Failing::Withdraw {
             return self.switch.dead_ends.forget();
-        }
-        if self.turn.effects.activated {
-            self.switch.dead_ends.suspect(self.engine.dead_ends());
         }
         let Self { engine, switch, .. } = self;
         let failed = switch.dead_ends.look(now, |cob| engine.is_in_dead_end(cob));
