@@ -111,6 +111,8 @@ pub struct Conflict {
     pub what: String,
     /// The merge with both sides where they differ, for text files.
     pub hunks: Option<Vec<u8>>,
+    /// What is there is to go: nothing is wanted in its place.
+    pub goes: bool,
     /// Changes with either side: a decision is for exactly this conflict.
     pub id: String,
 }

@@ -1,4 +1,4 @@
-//! The way in: looking at a tree, bringing it about, taking it back, deciding conflicts.
+//! The way in: looking at a tree, bringing it about, taking it back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -7,14 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
 use crate::apply::{Progress, carry_out};
-use crate::attributes::Bytes;
 use crate::disk::{Disk, Found, Stamp};
 use crate::error::{Conflict, FilesError};
 use crate::path::TreePath;
-use crate::plan::{Aside, Past, Plan, Planner};
+use crate::plan::{Aside, Past, Plan, Planner, Tell};
 use crate::sides::Live;
 use crate::store::{Begun, Current, Frozen, Kept, KeptNode, Listing, Part, Reason, Record, Store};
 use crate::wanted::Wanted;
@@ -52,10 +49,10 @@ impl Vault for NoVault {
 #[derive(Clone)]
 pub struct Files {
     pub(crate) store: Store,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     vault: Arc<dyn Vault>,
     /// The change objects of which something is decided and not carried out.
-    decided: Arc<Mutex<BTreeSet<String>>>,
+    pub(crate) decided: Arc<Mutex<BTreeSet<String>>>,
     /// Held by who leaves something that others have, too: whoever is the last of them must see that.
     leaving: Arc<Mutex<()>>,
 }
@@ -124,30 +121,6 @@ pub struct Applied {
     pub left: Vec<TreePath>,
     /// What tells our own writes from those of others.
     pub stamps: BTreeMap<TreePath, Stamp>,
-}
-
-/// A decision about a conflict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Choice {
-    /// Lines that both sides have changed stay as they are on the host; what can't be merged by lines stays as a whole.
-    Ours,
-    /// Lines that both sides have changed become what is wanted; what can't be merged by lines does as a whole.
-    Theirs,
-    /// This is written.
-    Edited(#[serde(with = "hex")] Vec<u8>),
-}
-
-mod hex {
-    use super::{Bytes, Deserialize as _};
-
-    pub(super) fn serialize<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        serde::Serialize::serialize(&Bytes(bytes.to_vec()), serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-        Bytes::deserialize(deserializer).map(|bytes| bytes.0)
-    }
 }
 
 /// How many paths of a version are told.
@@ -219,12 +192,24 @@ impl Files {
     /// # Errors
     /// When the disk or the store can't be read.
     pub fn look(&self, cob: &str, wanted: &Wanted, retire: bool) -> Result<Checked, FilesError> {
+        self.look_and(Tell::Wanted, cob, wanted, retire)
+    }
+
+    /// The same; but of shared files the difference is what would be written over what is there.
+    ///
+    /// # Errors
+    /// When the disk or the store can't be read.
+    pub fn foresee(&self, cob: &str, wanted: &Wanted, retire: bool) -> Result<Checked, FilesError> {
+        self.look_and(Tell::Written, cob, wanted, retire)
+    }
+
+    fn look_and(&self, tell: Tell, cob: &str, wanted: &Wanted, retire: bool) -> Result<Checked, FilesError> {
         let current = self.store.managed(cob);
         if retire && current.is_none() {
             // There is nothing to take back: what is on the disk does not matter, and need not even be readable.
             return Ok(Checked::absent());
         }
-        let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Looking { retire })?;
+        let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Looking { retire, tell })?;
         let applied = current.as_ref().is_some_and(|c| c.is_of(&wanted.spec));
         // An owner who has left the host since changes nothing about what is there.
         let in_place = plan.steps.is_empty() && plan.blocked.iter().all(|e| matches!(e, FilesError::Unknown { .. }));
@@ -243,6 +228,7 @@ impl Files {
         for conflict in &plan.conflicts {
             difference.push_str(&format!("conflict in {}: {}\n", conflict.path, conflict.what));
         }
+        difference.push_str(&plan.decided);
         Ok(Checked {
             state,
             difference,
@@ -339,7 +325,10 @@ impl Files {
             ..record(job, Reason::Retired, &plan)
         };
         self.store.record_over(kept.as_ref(), retired)?;
-        self.forget_choices(job.cob);
+        // When it comes again, what was decided about that counts.
+        if !off {
+            self.forget_choices(job.cob);
+        }
         Ok(done)
     }
 
@@ -399,7 +388,7 @@ impl Files {
         aim: &For<'_>,
     ) -> Result<Plan, FilesError> {
         let (look, retire) = match aim {
-            For::Looking { retire } => (true, *retire),
+            For::Looking { retire, .. } => (true, *retire),
             For::Applying(_) => (false, false),
             For::Retiring { .. } => (false, true),
             For::Deciding { retire } => (false, *retire),
@@ -421,16 +410,24 @@ impl Files {
         if let For::Applying(progress) | For::Retiring { progress, .. } = aim {
             past.progress = (*progress).clone();
         }
-        let choices = self.choices(cob);
+        // What somebody has decided he may decide otherwise, until it is done.
+        let decides = matches!(aim, For::Deciding { .. });
+        let choices = if decides { BTreeMap::new() } else { self.choices(cob) };
+        let tell = if let For::Looking { tell, .. } = aim { *tell } else { Tell::Nothing };
         let (store, vault) = (&self.store, &*self.vault);
-        let planner =
-            Planner { disk, store, vault, wanted, past: &past, same, retire, off, choices: &choices, tell: look };
+        let planner = Planner { disk, store, vault, wanted, past: &past, same, retire, off, choices: &choices, tell };
         let mut plan = planner.plan()?;
         plan.inherited = past.inherited.then_some(past.applied);
         if !look && let Some(error) = plan.blocked.drain(..).next() {
             return Err(error);
         }
         Ok(plan)
+    }
+
+    /// The conflicts that there are as long as nobody has decided, or where he decides otherwise.
+    pub(crate) fn undecided(&self, cob: &str, wanted: &Wanted, retire: bool) -> Result<Vec<Conflict>, FilesError> {
+        let current = self.store.managed(cob);
+        Ok(self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Deciding { retire })?.conflicts)
     }
 
     /// What another change object has had until now comes with what was there before it, and with what it has applied.
@@ -521,101 +518,12 @@ impl Files {
         }
         Ok(None)
     }
-
-    /// Decides the conflicts that there are: in one path, or in all, or the one of this id. How many were decided. It takes effect when the tree is
-    /// brought about the next time, if nothing has changed until then.
-    ///
-    /// # Errors
-    /// When there is no such conflict, or the decision can't be written down.
-    pub fn resolve(
-        &self,
-        cob: &str,
-        wanted: &Wanted,
-        retire: bool,
-        path: Option<&TreePath>,
-        id: Option<&str>,
-        choice: &Choice,
-    ) -> Result<usize, FilesError> {
-        let ids = self.decided_by(cob, wanted, retire, path, id, choice)?;
-        let mut choices = self.choices(cob);
-        choices.extend(ids.iter().map(|id| (id.clone(), choice.clone())));
-        self.write_choices(cob, &choices)?;
-        Ok(ids.len())
-    }
-
-    /// The conflicts that such a decision would be about, by what names them; nothing is decided.
-    ///
-    /// # Errors
-    /// As [`Files::resolve`], as far as it shows before.
-    pub fn decided_by(
-        &self,
-        cob: &str,
-        wanted: &Wanted,
-        retire: bool,
-        path: Option<&TreePath>,
-        id: Option<&str>,
-        choice: &Choice,
-    ) -> Result<Vec<String>, FilesError> {
-        let current = self.store.managed(cob);
-        let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Deciding { retire })?;
-        let there: Vec<_> = plan.conflicts.iter().filter(|c| path.is_none_or(|p| *p == c.path)).collect();
-        let ids: Vec<_> = there.iter().map(|c| &c.id).filter(|its| id.is_none_or(|id| *id == **its)).cloned().collect();
-        if let (Some(_), [], [other, ..]) = (id, &ids[..], &there[..]) {
-            let what = format!("{} was changed since the conflict in it was shown: look at it again", other.path);
-            return Err(FilesError::NotThere(what));
-        }
-        if matches!(choice, Choice::Edited(_)) && ids.len() > 1 {
-            let what =
-                format!("there are conflicts in {} files of {cob}: name the one that the text is for", ids.len());
-            return Err(FilesError::NotThere(what));
-        }
-        if ids.is_empty() {
-            return Err(FilesError::NotThere(format!("{cob} has no conflict there")));
-        }
-        Ok(ids)
-    }
-
-    fn choices(&self, cob: &str) -> BTreeMap<String, Choice> {
-        if !self.decided.lock().unwrap_or_else(PoisonError::into_inner).contains(cob) {
-            return BTreeMap::new();
-        }
-        // What can't be read decides nothing: the conflict is shown again.
-        fs::read(self.choices_path(cob)).ok().and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default()
-    }
-
-    fn write_choices(&self, cob: &str, choices: &BTreeMap<String, Choice>) -> Result<(), FilesError> {
-        let path = self.choices_path(cob);
-        let failed = |e: std::io::Error| FilesError::Store { path: path.display().to_string(), what: e.to_string() };
-        let bytes = serde_json::to_vec(choices).map_err(|e| failed(e.into()))?;
-        fs::create_dir_all(self.folder.join("choices")).map_err(failed)?;
-        let new = path.with_extension("new");
-        let write = || -> std::io::Result<()> {
-            fs::write(&new, &bytes)?;
-            fs::File::open(&new)?.sync_all()?;
-            fs::rename(&new, &path)?;
-            fs::File::open(self.folder.join("choices"))?.sync_all()
-        };
-        self.decided.lock().unwrap_or_else(PoisonError::into_inner).insert(cob.to_owned());
-        write().map_err(failed)
-    }
-
-    /// What was decided is done.
-    fn forget_choices(&self, cob: &str) {
-        if self.decided.lock().unwrap_or_else(PoisonError::into_inner).remove(cob) {
-            // A decision that stays behind is for a conflict that does not come again.
-            let _ = fs::remove_file(self.choices_path(cob));
-        }
-    }
-
-    fn choices_path(&self, cob: &str) -> PathBuf {
-        self.folder.join("choices").join(format!("{}.json", cob.replace('/', "+")))
-    }
 }
 
 /// What a plan is made for.
 enum For<'a> {
     /// Telling what differs.
-    Looking { retire: bool },
+    Looking { retire: bool, tell: Tell },
     /// Bringing the tree about, with what an attempt before has come to.
     Applying(&'a Progress),
     /// Taking it back, likewise, for good or until it comes again.

@@ -207,8 +207,7 @@ impl Files {
         retire: bool,
         path: Option<&TreePath>,
     ) -> Result<(TreePath, Vec<u8>, String), FilesError> {
-        let checked = self.look(cob, wanted, retire)?;
-        let found = checked.conflicts.into_iter().filter(|c| path.is_none_or(|p| *p == c.path));
+        let found = self.undecided(cob, wanted, retire)?.into_iter().filter(|c| path.is_none_or(|p| *p == c.path));
         let mut editable = found.filter_map(|c| Some((c.path, c.hunks?, c.id)));
         editable.next().ok_or_else(|| FilesError::NotThere(format!("{cob} has no conflict that can be edited there")))
     }

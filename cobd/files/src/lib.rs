@@ -14,6 +14,7 @@
 
 mod apply;
 mod attributes;
+mod decisions;
 mod disk;
 mod error;
 mod files;
@@ -26,9 +27,10 @@ mod store;
 mod wanted;
 
 pub use attributes::{Attributes, Bytes, Managed, Who};
+pub use decisions::Choice;
 pub use disk::{Found, Stamp};
 pub use error::{Conflict, FilesError, MAX_ENTRIES, MAX_FILE, MAX_TREE};
-pub use files::{Applied, Checked, Choice, Files, Job, NoVault, State, Vault};
+pub use files::{Applied, Checked, Files, Job, NoVault, State, Vault};
 pub use history::Shown;
 pub use path::{PathError, TreePath};
 pub use store::{Info, Reason};

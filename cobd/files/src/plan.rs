@@ -20,7 +20,7 @@ use crate::disk::{Disk, Found};
 use crate::error::{Conflict, FilesError, MAX_FILE, MAX_TREE};
 use crate::merge::{self, Merged, Side};
 use crate::path::TreePath;
-use crate::sides::{Base, Content, Excluded, Live, Target, TargetNode, full, in_the_way, kept_size, told};
+use crate::sides::{Base, Content, Excluded, Live, Target, TargetNode, full, in_the_way, kept_size};
 use crate::store::{Begun, Blob, Kept, KeptNode, Listing, Store, Text};
 use crate::wanted::{Entry, Manage, Node, OnDrift, Wanted};
 use crate::{Choice, Vault};
@@ -30,9 +30,11 @@ const MAX_TOLD: usize = 16 << 10;
 
 mod aside;
 mod leaving;
+mod telling;
 
 pub(crate) use aside::Aside;
 use aside::Mine;
+pub(crate) use telling::Tell;
 
 /// What is to be done, and what there is to say.
 #[derive(Default)]
@@ -43,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) blocked: Vec<FilesError>,
     /// In what the disk differs from what is wanted, for people.
     pub(crate) told: String,
+    /// Conflicts that are decided, and how, for people.
+    pub(crate) decided: String,
     /// Paths that differ, whether something is done about it or not.
     pub(crate) different: Vec<TreePath>,
     /// What was before, to be kept first.
@@ -140,8 +144,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) off: bool,
     /// Decisions about conflicts, by their ids.
     pub(crate) choices: &'a BTreeMap<String, Choice>,
-    /// Texts of differences are made.
-    pub(crate) tell: bool,
+    pub(crate) tell: Tell,
 }
 
 impl Planner<'_> {
@@ -284,7 +287,8 @@ impl Planner<'_> {
         let mine = was.as_ref().and_then(|was| was.live(&real));
         let live = mine.as_ref().unwrap_or(&real);
         let is_target = live.is_target(&target.node)?;
-        if !real.is_target(&target.node)? && !target.implied {
+        let written = self.tells_written(path, target);
+        if !written && !real.is_target(&target.node)? && !target.implied {
             self.tell(path, target, &real, plan)?;
         }
         let first = !self.retire && !self.same && !plan.before.contains_key(path);
@@ -330,7 +334,13 @@ impl Planner<'_> {
             };
             // Of a tree that goes off nothing is lost, whoever would decide.
             let by_model = self.wanted.decides().filter(|_| !self.off);
-            match (content, self.choices.get(&id).or(by_model)) {
+            let by_person = self.choices.get(&id);
+            let choice = by_person.or(by_model);
+            if let Some(choice) = choice {
+                let what = content.as_ref().err().map_or_else(|| conflicts.join(", "), |(what, _)| what.clone());
+                self.tell_decided(path, &what, choice, by_person.is_none(), plan);
+            }
+            match (content, choice) {
                 // A field that was changed on both sides is as it is here, unless somebody says otherwise.
                 (Ok(content), Some(Choice::Ours)) => (content, attributes),
                 (Ok(content), Some(Choice::Theirs)) => (content, wanted()),
@@ -341,7 +351,8 @@ impl Planner<'_> {
                 (_, None) if self.off => return self.put_aside(path, target, &base, live, &real, plan),
                 (content, None) => {
                     let (what, hunks) = content.err().unwrap_or_else(|| (conflicts.join(", "), None));
-                    plan.conflicts.push(Conflict { path: path.clone(), what, hunks, id });
+                    let goes = target.node == TargetNode::Absent;
+                    plan.conflicts.push(Conflict { path: path.clone(), what, hunks, goes, id });
                     return Ok(());
                 }
             }
@@ -350,6 +361,9 @@ impl Planner<'_> {
             (Content::Live, Some(was)) if mine.is_some() => Content::Merged(was.content()),
             (content, _) => content,
         };
+        if written {
+            self.tell_written(path, target, &real, &content, plan)?;
+        }
         let before = plan.steps.len();
         self.add_step(path, target, &real, content, attributes, plan)?;
         let changes = plan.steps.len() > before;
@@ -634,36 +648,6 @@ impl Planner<'_> {
         let sides = [theirs.as_bytes(), ours.as_bytes(), base.as_bytes()];
         let parts = [path.as_bytes(), sort.as_bytes(), sides[0], sides[1], sides[2], content, here];
         Ok(canonical::fingerprint(&parts).to_string())
-    }
-
-    /// Says in what a path differs.
-    fn tell(&self, path: &TreePath, target: &Target, live: &Live<'_>, plan: &mut Plan) -> Result<(), FilesError> {
-        let text = if !self.tell || plan.told.len() >= MAX_TOLD {
-            String::new()
-        } else if target.secret {
-            format!("{path}: its content, which holds a secret, is another one\n")
-        } else if self.held_secret(path) {
-            format!("{path}: its content, which held a secret, is another one\n")
-        } else {
-            let here: Option<&[u8]> = match live.found {
-                Found::File { size, .. } if *size <= MAX_FILE => Some(live.content()?),
-                Found::Link { target } => Some(target.as_slice()),
-                Found::File { size, .. } => {
-                    plan.note(path, &format!("{path} has {size} bytes\n"));
-                    return Ok(());
-                }
-                Found::Absent | Found::Folder { .. } | Found::Other => None,
-            };
-            let most = MAX_TOLD - plan.told.len();
-            match (&target.node, here) {
-                (TargetNode::File(bytes), here) if !matches!(live.found, Found::Link { .. }) => {
-                    merge::diff(here, Some(bytes), &path.to_string(), most)
-                }
-                (_, _) => format!("{path} is {}, {} is wanted\n", told(live.found), target.told()),
-            }
-        };
-        plan.note(path, &text);
-        Ok(())
     }
 }
 

@@ -20,7 +20,9 @@ fn what_the_model_says_about_conflicts_is_done_without_a_person() {
         bench.apply(&first).expect("applied");
         let mine = format!("mine\n{}", text("9", "five"));
         bench.write("x.conf", &mine);
-        assert_eq!(bench.state(&second), State::Outdated, "there is nothing to wait for");
+        let checked = bench.files.check(COB, &second).expect("looked");
+        assert_eq!(checked.state, State::Outdated, "there is nothing to wait for");
+        assert!(checked.difference.contains(&format!("; decided: {who}, by the model\n")), "{}", checked.difference);
         bench.apply(&second).expect("applied");
         // What only one side has changed is merged as ever.
         assert_eq!(bench.read("x.conf"), format!("mine\n{}", text(port, "5")), "{who}");

@@ -313,6 +313,55 @@ fn a_decision_about_what_is_to_come_outlasts_what_is_put_right_before() {
 }
 
 #[test]
+fn a_decision_about_what_is_to_come_outlasts_that_the_tree_goes_off() {
+    for (choice, port) in [(Choice::Ours, 9), (Choice::Theirs, 2)] {
+        let bench = Bench::new();
+        let with = |port: u32| bench.one(&format!("port {port}\n"), r#", "manage": "merge""#);
+        bench.write("x.conf", "port 7\n");
+        bench.apply(&with(1)).expect("applied");
+        bench.write("x.conf", "port 9\n");
+        assert_eq!(bench.state(&with(2)), State::Conflict);
+        bench.files.resolve(COB, &with(2), false, None, None, &choice).expect("decided");
+        bench.off(&with(2)).expect("off");
+        bench.apply(&with(2)).expect("decided before");
+        assert_eq!(bench.read("x.conf"), format!("port {port}\n"), "{choice:?}");
+        assert_eq!(bench.state(&with(2)), State::Present);
+    }
+}
+
+#[test]
+fn what_was_decided_can_be_decided_otherwise_and_is_told() {
+    let bench = Bench::new();
+    let with = |port: u32| bench.one(&format!("mine?\nport {port}\n"), r#", "manage": "merge""#);
+    bench.apply(&with(1)).expect("applied");
+    bench.write("x.conf", "mine?\nport 9\n");
+    let second = with(2);
+    for choice in [Choice::Theirs, Choice::Ours, Choice::Theirs] {
+        assert_eq!(bench.files.resolve(COB, &second, false, None, None, &choice).expect("decided"), 1);
+    }
+    let (_, hunks, _) = bench.files.hunks(COB, &second, false, None).expect("to be edited all the same");
+    assert!(String::from_utf8_lossy(&hunks).contains("=======\nport 2\n"), "{hunks:?}");
+    let told = bench.files.foresee(COB, &second, false).expect("looked").difference;
+    assert!(told.contains("the same lines were changed here and in the model; decided: theirs\n"), "{told}");
+    assert!(told.contains("-port 9\n+port 2\n"), "{told}");
+    bench.files.forget_choices(COB);
+    assert_eq!(bench.state(&second), State::Conflict);
+}
+
+#[test]
+fn what_would_be_written_is_told_and_not_what_users_have_added() {
+    let bench = Bench::new();
+    let with = |port: u32| bench.one(&format!("port {port}\ntwo\nthree\n"), r#", "manage": "merge""#);
+    bench.apply(&with(1)).expect("applied");
+    bench.write("x.conf", "port 1\ntwo\nthree\nmine\n");
+    let told = |checked: cob_files::Checked| checked.difference;
+    let written = told(bench.files.foresee(COB, &with(2), false).expect("looked"));
+    assert!(written.contains("-port 1\n+port 2\n") && !written.contains("-mine"), "{written}");
+    assert!(told(bench.files.check(COB, &with(2)).expect("looked")).contains("-mine"));
+    assert_eq!(told(bench.files.foresee(COB, &with(1), false).expect("looked")), "", "nothing would be");
+}
+
+#[test]
 fn modes_are_merged_field_by_field() {
     let bench = Bench::new();
     let with = |mode: &str| {

@@ -1,0 +1,150 @@
+//! Decisions about conflicts: made by people, kept until they are carried out.
+//!
+//! A decision is for exactly the conflict that was seen, which its id says; so it can be made before the content that it is
+//! about is wanted, and is passed over when either side has changed since.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::Files;
+use crate::attributes::Bytes;
+use crate::error::FilesError;
+use crate::path::TreePath;
+use crate::wanted::Wanted;
+
+/// Decisions about one tree take so much room at most: texts of files are among them.
+const MAX_CHOICES: u64 = 256 << 20;
+/// A decision about a conflict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Choice {
+    /// Lines that both sides have changed stay as they are on the host; what can't be merged by lines stays as a whole.
+    Ours,
+    /// Lines that both sides have changed become what is wanted; what can't be merged by lines does as a whole.
+    Theirs,
+    /// This is written.
+    Edited(#[serde(with = "hex")] Vec<u8>),
+}
+
+mod hex {
+    use super::{Bytes, Deserialize as _};
+
+    pub(super) fn serialize<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(&Bytes(bytes.to_vec()), serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        Bytes::deserialize(deserializer).map(|bytes| bytes.0)
+    }
+}
+
+impl Files {
+    /// Decides the conflicts that there are: in one path, or in all, or the one of this id. How many were decided. It takes effect when the tree is
+    /// brought about the next time, if nothing has changed until then.
+    ///
+    /// # Errors
+    /// When there is no such conflict, or the decision can't be written down.
+    pub fn resolve(
+        &self,
+        cob: &str,
+        wanted: &Wanted,
+        retire: bool,
+        path: Option<&TreePath>,
+        id: Option<&str>,
+        choice: &Choice,
+    ) -> Result<usize, FilesError> {
+        let ids = self.decided_by(cob, wanted, retire, path, id, choice)?;
+        let mut choices = self.choices(cob);
+        choices.extend(ids.iter().map(|id| (id.clone(), choice.clone())));
+        self.write_choices(cob, &choices)?;
+        Ok(ids.len())
+    }
+
+    /// The conflicts that such a decision would be about, by what names them; nothing is decided.
+    ///
+    /// # Errors
+    /// As [`Files::resolve`], as far as it shows before.
+    pub fn decided_by(
+        &self,
+        cob: &str,
+        wanted: &Wanted,
+        retire: bool,
+        path: Option<&TreePath>,
+        id: Option<&str>,
+        choice: &Choice,
+    ) -> Result<Vec<String>, FilesError> {
+        let conflicts = self.undecided(cob, wanted, retire)?;
+        let there: Vec<_> = conflicts.iter().filter(|c| path.is_none_or(|p| *p == c.path)).collect();
+        let ids: Vec<_> = there.iter().map(|c| &c.id).filter(|its| id.is_none_or(|id| *id == **its)).cloned().collect();
+        if let (Some(_), [], [other, ..]) = (id, &ids[..], &there[..]) {
+            let what = format!("{} was changed since the conflict in it was shown: look at it again", other.path);
+            return Err(FilesError::NotThere(what));
+        }
+        if matches!(choice, Choice::Edited(_)) && ids.len() > 1 {
+            let what =
+                format!("there are conflicts in {} files of {cob}: name the one that the text is for", ids.len());
+            return Err(FilesError::NotThere(what));
+        }
+        if ids.is_empty() {
+            return Err(FilesError::NotThere(format!("{cob} has no conflict there")));
+        }
+        Ok(ids)
+    }
+
+    pub(crate) fn choices(&self, cob: &str) -> BTreeMap<String, Choice> {
+        if !self.decided.lock().unwrap_or_else(PoisonError::into_inner).contains(cob) {
+            return BTreeMap::new();
+        }
+        // What can't be read decides nothing: the conflict is shown again.
+        let choices = read_regular(&self.choices_path(cob), MAX_CHOICES).ok();
+        choices.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    }
+
+    fn write_choices(&self, cob: &str, choices: &BTreeMap<String, Choice>) -> Result<(), FilesError> {
+        let path = self.choices_path(cob);
+        let failed = |e: std::io::Error| FilesError::Store { path: path.display().to_string(), what: e.to_string() };
+        let bytes = serde_json::to_vec(choices).map_err(|e| failed(e.into()))?;
+        fs::create_dir_all(self.folder.join("choices")).map_err(failed)?;
+        let new = path.with_extension("new");
+        let write = || -> std::io::Result<()> {
+            fs::write(&new, &bytes)?;
+            fs::File::open(&new)?.sync_all()?;
+            fs::rename(&new, &path)?;
+            fs::File::open(self.folder.join("choices"))?.sync_all()
+        };
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner).insert(cob.to_owned());
+        write().map_err(failed)
+    }
+
+    /// What was decided is done, or counts no more.
+    pub fn forget_choices(&self, cob: &str) {
+        if self.decided.lock().unwrap_or_else(PoisonError::into_inner).remove(cob) {
+            // A decision that stays behind is for a conflict that does not come again.
+            let _ = fs::remove_file(self.choices_path(cob));
+        }
+    }
+
+    fn choices_path(&self, cob: &str) -> PathBuf {
+        self.folder.join("choices").join(format!("{}.json", cob.replace('/', "+")))
+    }
+}
+
+/// The content of a regular file; anything else that somebody may have put there is not waited for.
+fn read_regular(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).expect("flags are small numbers");
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

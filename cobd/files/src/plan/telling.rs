@@ -1,0 +1,108 @@
+//! What people are told of a plan: in what a path differs, what would be written, and who has decided.
+
+use super::{MAX_TOLD, Plan, Planner};
+use crate::Choice;
+use crate::disk::Found;
+use crate::error::{FilesError, MAX_FILE};
+use crate::merge;
+use crate::path::TreePath;
+use crate::sides::{Content, Live, Target, TargetNode, told};
+
+impl Planner<'_> {
+    /// Says in what a path differs.
+    pub(super) fn tell(
+        &self,
+        path: &TreePath,
+        target: &Target,
+        live: &Live<'_>,
+        plan: &mut Plan,
+    ) -> Result<(), FilesError> {
+        let text = if self.tell == Tell::Nothing || plan.told.len() >= MAX_TOLD {
+            String::new()
+        } else if target.secret {
+            format!("{path}: its content, which holds a secret, is another one\n")
+        } else if self.held_secret(path) {
+            format!("{path}: its content, which held a secret, is another one\n")
+        } else {
+            let here: Option<&[u8]> = match live.found {
+                Found::File { size, .. } if *size <= MAX_FILE => Some(live.content()?),
+                Found::Link { target } => Some(target.as_slice()),
+                Found::File { size, .. } => {
+                    plan.note(path, &format!("{path} has {size} bytes\n"));
+                    return Ok(());
+                }
+                Found::Absent | Found::Folder { .. } | Found::Other => None,
+            };
+            let most = MAX_TOLD - plan.told.len();
+            match (&target.node, here) {
+                (TargetNode::File(bytes), here) if !matches!(live.found, Found::Link { .. }) => {
+                    merge::diff(here, Some(bytes), &path.to_string(), most)
+                }
+                (_, _) => format!("{path} is {}, {} is wanted\n", told(live.found), target.told()),
+            }
+        };
+        plan.note(path, &text);
+        Ok(())
+    }
+
+    /// Whether not what is wanted is told of a path, but what comes of it and of what others have made of it.
+    pub(super) fn tells_written(&self, path: &TreePath, target: &Target) -> bool {
+        self.tell == Tell::Written && target.shared && !target.secret && !self.held_secret(path)
+    }
+
+    /// Says what would be written over what is there.
+    pub(super) fn tell_written(
+        &self,
+        path: &TreePath,
+        target: &Target,
+        live: &Live<'_>,
+        content: &Content,
+        plan: &mut Plan,
+    ) -> Result<(), FilesError> {
+        let written: Option<&[u8]> = match (content, &target.node) {
+            (Content::Live, _) => return Ok(()),
+            (Content::Merged(bytes), _) => Some(bytes),
+            (Content::Target, TargetNode::File(bytes)) => Some(bytes),
+            (Content::Target, TargetNode::Absent) => None,
+            (Content::Target, TargetNode::Link(_) | TargetNode::Folder) => return self.tell(path, target, live, plan),
+        };
+        let here = match live.found {
+            Found::File { size, .. } if *size <= MAX_FILE => Some(live.content()?),
+            Found::Absent => None,
+            Found::File { .. } | Found::Folder { .. } | Found::Link { .. } | Found::Other => {
+                return self.tell(path, target, live, plan);
+            }
+        };
+        let here: Option<&[u8]> = here.map(|text| &**text);
+        if here != written && plan.told.len() < MAX_TOLD {
+            let text = merge::diff(here, written, &path.to_string(), MAX_TOLD - plan.told.len());
+            plan.note(path, &text);
+        }
+        Ok(())
+    }
+
+    /// Says of a conflict that nobody has to be asked about: `by_model`, or somebody has said so.
+    pub(super) fn tell_decided(&self, path: &TreePath, what: &str, choice: &Choice, by_model: bool, plan: &mut Plan) {
+        if self.tell == Tell::Nothing {
+            return;
+        }
+        let word = match choice {
+            Choice::Ours => "ours",
+            Choice::Theirs => "theirs",
+            Choice::Edited(_) => "an edited text",
+        };
+        let by = if by_model { ", by the model" } else { "" };
+        plan.decided.push_str(&format!("conflict in {path}: {what}; decided: {word}{by}\n"));
+    }
+}
+
+/// What is told of differences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tell {
+    /// Nothing: it is about to be done.
+    Nothing,
+    /// In what the disk differs from what is wanted.
+    Wanted,
+    /// The same; of shared files what would be written.
+    Written,
+}
