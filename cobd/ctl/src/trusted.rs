@@ -101,10 +101,10 @@ impl TrustedDepot {
         })
     }
 
-    /// What came of the switch that was noted last; none: nothing was, or it can't be read.
+    /// What came of the switches that were noted last, the newest first, as far as that can be read.
     #[must_use]
-    pub fn newest_outcome(&self) -> Option<SwitchOutcome> {
-        self.depot.newest_outcome().ok().flatten()
+    pub fn newest_outcomes(&self, most: usize) -> Vec<SwitchOutcome> {
+        self.depot.last_outcomes(most).map(|outcomes| outcomes.all).unwrap_or_default()
     }
 
     /// A whole generation.

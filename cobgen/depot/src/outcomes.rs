@@ -72,16 +72,11 @@ impl Depot {
         Ok(found)
     }
 
-    /// The one that was noted last, if it can be read.
+    /// The same of the last so many.
     ///
     /// # Errors
     /// When the depot's refs can't be read.
-    pub fn newest_outcome(&self) -> Result<Option<SwitchOutcome>, DepotError> {
-        Ok(self.last_outcomes(1)?.all.pop())
-    }
-
-    /// The same of the last so many.
-    pub(crate) fn last_outcomes(&self, most: usize) -> Result<Outcomes, DepotError> {
+    pub fn last_outcomes(&self, most: usize) -> Result<Outcomes, DepotError> {
         let mut found = Outcomes::default();
         let mut next = self.last_outcome()?;
         for _ in 0..most {

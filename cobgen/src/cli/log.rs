@@ -22,7 +22,10 @@ const NS: u64 = 1_000_000_000;
 #[command(after_help = "\
 Examples:
   cobgen log --depot depot
-  cobgen log --depot depot --json | jq '.generations[0].generation'")]
+  cobgen log --depot depot --json | jq '.generations[0].generation'
+
+What came of a switch is noted by `cobctl switch --wait` and `cobctl rollback --wait` with this depot, and by `cobctl \
+outcomes --record`; `cobctl outcomes` gathers all of them from the hosts.")]
 pub struct Args {
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]

@@ -9,6 +9,7 @@ use cob_types::outcome::{Ended, HostOutcome, OutcomeOf, SwitchOutcome, of_host, 
 use cob_types::{GenerationNumber, HostName};
 use cobd::web::StatusOf;
 use serde::Serialize;
+use tokio::time::{Instant, timeout_at};
 
 use super::{Context, leaving};
 use crate::args::OutcomesArgs;
@@ -23,6 +24,8 @@ use crate::words::{clean, count, list, span, utc};
 const PAGE: usize = 10_000;
 /// So many of the newest entries are looked at first for the beginning of a switch, and so many times as many next.
 const NEWEST: (usize, usize) = (64, 8);
+/// So many of those that were noted last are looked at.
+const NOTED: usize = 32;
 /// How long a switch that has ended waits for the histories.
 const RECORD: Duration = Duration::from_secs(10);
 
@@ -232,17 +235,17 @@ async fn since_go(client: &Client, target: &Target, to: GenerationNumber) -> Res
     history(client, target).await
 }
 
-/// Whether the switch that was noted last is the one to this generation, and had not converged then: something was mended
-/// since.
-pub(super) fn is_noted_as_open(context: &Context, generation: GenerationNumber) -> bool {
-    let depot = context.targets.open_depot().ok().flatten();
-    let newest = depot.and_then(|depot| depot.newest_outcome());
-    newest.is_some_and(|newest| newest.to == generation && newest.ended != Ended::Converged)
+/// Whether what came of the last switch to this generation is to be noted, though nothing was left to do: it is not, or as
+/// one that had not converged.
+pub(super) fn is_to_be_noted(context: &Context, generation: GenerationNumber) -> bool {
+    let Ok(Some(depot)) = context.targets.open_depot() else { return false };
+    let noted = depot.newest_outcomes(NOTED).into_iter().find(|noted| noted.to == generation);
+    noted.is_none_or(|noted| noted.ended != Ended::Converged)
 }
 
 /// Writes what came of a switch that was waited for into the depot, if there is one that may be written. Nothing is known of
-/// the hosts that are `silent`. The one that was noted before it, and had not ended, may have been mended without anybody
-/// who waited: that is noted, too.
+/// the hosts that are `silent`. Those that were noted before it as not at their end may have been mended without anybody who
+/// waited: that is noted, too.
 pub(super) async fn record(
     context: &Context,
     screen: &mut Screen,
@@ -251,39 +254,54 @@ pub(super) async fn record(
     generation: GenerationNumber,
 ) {
     let Ok(Some(depot)) = context.targets.open_depot() else { return };
-    let noted = depot.newest_outcome().filter(|o| o.to != generation);
-    let open = noted.filter(|o| matches!(o.ended, Ended::Failed | Ended::UnderWay));
-    let gather = async {
-        let earlier = match &open {
-            Some(open) => gathered(context, screen, targets, Some(open.to)).await.0,
-            None => Vec::new(),
-        };
-        (earlier, gathered(context, screen, targets, Some(generation)).await.0)
-    };
-    let Ok((earlier, outcomes)) = tokio::time::timeout(RECORD, gather).await else {
+    let noted = depot.newest_outcomes(NOTED);
+    let open = open(&noted);
+    let until = Instant::now() + RECORD;
+    let mut gather =
+        async |only| timeout_at(until, gathered(context, screen, targets, only)).await.map(|(told, _)| told);
+    let Ok(outcomes) = gather(Some(generation)).await else {
         screen.problem(
             "note",
             "the outcome is not in the depot: the histories are long; `cobctl outcomes --record` does it",
         );
         return;
     };
-    let of = |mut outcomes: Vec<SwitchOutcome>, to| {
-        let at = outcomes.iter().rposition(|outcome| outcome.to == to)?;
-        Some(outcomes.swap_remove(at))
-    };
-    let is_more = |now: &SwitchOutcome, noted: &SwitchOutcome| now.ended != noted.ended && now.silent.is_empty();
-    let mended = open.and_then(|open| of(earlier, open.to).filter(|now| is_more(now, &open)));
-    let mut newest = of(outcomes, generation);
+    // It is told where there is time for it.
+    let all = if open.is_empty() { Vec::new() } else { gather(None).await.unwrap_or_default() };
+    let ended = open.iter().filter_map(|noted| all.iter().find(|now| is_its_end(now, noted)).cloned());
+    let mut newest = outcomes.into_iter().rev().find(|o| o.to == generation);
     if let Some(newest) = &mut newest {
         newest.silent.extend(silent);
     }
-    for outcome in mended.into_iter().chain(newest) {
+    for outcome in
+        ended.filter(|ended| newest.as_ref().is_none_or(|newest| !is_same(ended, newest))).chain(newest.clone())
+    {
         if let Err(error) = depot.add_outcome(&outcome) {
             let why = error.in_a_line();
             screen
                 .problem("note", &format!("the outcome is not in the depot, and `cobctl outcomes` gathers it: {why}"));
         }
     }
+}
+
+/// The switches that were noted last as not at their end, the oldest first.
+fn open(noted: &[SwitchOutcome]) -> Vec<&SwitchOutcome> {
+    // One that went on after it was noted was noted again.
+    let is_last = |(at, one): &(usize, &SwitchOutcome)| !noted[..*at].iter().any(|later| is_same(later, one));
+    let open = noted.iter().enumerate().filter(is_last).map(|(_, noted)| noted);
+    open.filter(|noted| matches!(noted.ended, Ended::Failed | Ended::UnderWay)).rev().collect()
+}
+
+fn is_same(one: &SwitchOutcome, other: &SwitchOutcome) -> bool {
+    (one.to, one.began_ns) == (other.to, other.began_ns)
+}
+
+/// Whether that is how it ended after all, told by all who had told of it.
+fn is_its_end(now: &SwitchOutcome, noted: &SwitchOutcome) -> bool {
+    is_same(now, noted)
+        && now.ended != noted.ended
+        && now.silent.is_empty()
+        && noted.hosts.keys().all(|host| now.hosts.contains_key(host))
 }
 
 fn lines(outcome: &SwitchOutcome) -> Vec<String> {

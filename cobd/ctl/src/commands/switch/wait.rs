@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus, SwitchStage};
+use cob_types::switch::OnFailure;
 use cob_types::{CobId, GenerationNumber, HostName};
 use cobd::web::StatusOf;
 use tokio::task::JoinSet;
@@ -27,6 +28,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// How long nothing but what has given up must be left before the wait ends: the status of a host that
 /// is about to move may have been taken a moment before it does.
 const HOPELESS_FOR: Duration = Duration::from_secs(1);
+/// The same where the policy takes it back, which a host does when what has failed has lasted for three seconds.
+const GOES_BACK_IN: Duration = Duration::from_secs(6);
 /// When the time is over a host gets no longer than this to answer once more.
 const LAST: Duration = Duration::from_secs(1);
 
@@ -87,7 +90,8 @@ pub(super) async fn until_ended(
             (Some(now), _) => Some((now, Instant::now())),
             (None, _) => None,
         };
-        let given_up = hopeless_since.as_ref().is_some_and(|(_, since)| since.elapsed() >= HOPELESS_FOR);
+        let patience = if goes_back(&watched) { GOES_BACK_IN } else { HOPELESS_FOR };
+        let given_up = hopeless_since.as_ref().is_some_and(|(_, since)| since.elapsed() >= patience);
         if given_up || is_converged(plan, &watched) {
             // Why it does not get on is told by all of them; that nothing is left to do by those that are left.
             let of = if given_up { StatusOf::All } else { StatusOf::Restless };
@@ -101,7 +105,7 @@ pub(super) async fn until_ended(
         }
     };
     progress.clear(screen);
-    if !plan.had_ended || outcomes::is_noted_as_open(context, plan.generation) {
+    if !plan.had_ended || outcomes::is_to_be_noted(context, plan.generation) {
         let within = Context { client: context.client.once_more(LAST), ..context.clone() };
         let context = if Instant::now() >= deadline { &within } else { context };
         // Those that are silent have told nothing, and would be waited for once more.
@@ -147,6 +151,13 @@ pub(super) fn verdict(plan: &Plan, cluster: &ClusterStatus) -> Verdict {
     let leaves = |name: &HostName| plan.leaving.iter().any(|t| t.name.as_ref() == Some(name));
     let hosts = cluster.hosts.iter().filter(|h| h.reachable || !leaves(&h.name)).cloned().collect();
     judge(&ClusterStatus { hosts, ..ClusterStatus::default() }, &plan.expected)
+}
+
+/// Whether a host would go back by itself for what fails in the switch under way.
+fn goes_back(cluster: &ClusterStatus) -> bool {
+    let switches = cluster.hosts.iter().filter_map(|host| host.switch.as_ref());
+    let mut on_its_way = switches.filter(|switch| switch.stage == SwitchStage::Going && switch.left.is_none());
+    on_its_way.any(|switch| switch.on_failure == OnFailure::Rollback)
 }
 
 /// How a generation was left again, host by host, once nobody is on the way back any more; none: it was not, or
