@@ -79,6 +79,12 @@ impl Engine {
         self.names.find_cob(cob).and_then(|cob| self.object(cob)).is_some_and(is_in_dead_end)
     }
 
+    /// All that have given up since then.
+    pub fn given_up(&self, since: Time) -> impl Iterator<Item = CobId> {
+        let failed = move |o: &&Object| o.failed && o.since >= since;
+        self.restless().filter(failed).map(|o| self.names.cob_id(o.me).clone())
+    }
+
     /// All that have come to a [dead end](Self::is_in_dead_end) since then.
     pub fn dead_ends(&self, since: Time) -> impl Iterator<Item = CobId> {
         let come = move |o: &&Object| o.since >= since && is_in_dead_end(o);

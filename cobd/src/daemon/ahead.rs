@@ -42,6 +42,8 @@ use crate::web::{Done, RefusalKind};
 const FRESH: Span = Span::secs(10);
 /// So long whoever prepares waits for the looks at most; those that have not ended then go on.
 const PATIENCE: Span = Span::secs(5);
+/// The same for looks at what would be in conflict: what was not looked at is told, and nobody goes on without being told to.
+const FORESIGHT: Span = Span::secs(20);
 /// So long whoever prepares waits for links to hosts that are new, at most; one that is not there yet is told.
 const LINKS: Span = Span::secs(1);
 /// What tells the jobs of looks from those of the engine, which counts from 1 in each life.
@@ -99,8 +101,13 @@ pub(super) enum Seen {
 impl Ahead {
     /// When [`Daemon::end_preparing`] is to be called.
     pub(super) fn due(&self) -> Time {
-        let patience = |asked: &Asked| if asked.links.is_empty() { PATIENCE } else { LINKS };
-        self.asked.as_ref().map_or(Time::NEVER, |asked| asked.since + patience(asked))
+        let Some(asked) = &self.asked else { return Time::NEVER };
+        let waits = [
+            (!asked.links.is_empty(), LINKS),
+            (self.under_way() > 0, PATIENCE),
+            (self.foresight.is_awaited(), FORESIGHT),
+        ];
+        waits.iter().filter(|(waits, _)| *waits).map(|(_, most)| asked.since + *most).max().unwrap_or(asked.since)
     }
 
     /// Whose hosts are met.
@@ -227,8 +234,8 @@ impl Daemon {
                     self.ahead.looks.insert(cob.clone(), Look { job, of, state: State::UnderWay(handle) });
                 }
             }
-            self.foresee(prepared);
         }
+        self.foresee(prepared);
         let looks = self.ahead.under_way();
         let detail = if looks == 0 {
             detail
@@ -245,13 +252,12 @@ impl Daemon {
     /// Whoever prepares hears when all looks have ended and all links are there, or when that takes too long.
     pub(super) fn end_preparing(&mut self) {
         let now = self.clock.now();
+        let looked = self.ahead.under_way() == 0;
+        let foreseen = !self.ahead.foresight.is_awaited();
         let Some(asked) = &mut self.ahead.asked else { return };
-        if now >= asked.since + LINKS {
-            asked.links.clear();
-        }
-        let over = now >= asked.since + PATIENCE;
-        let looked = self.ahead.under_way() == 0 && !self.ahead.foresight.is_awaited();
-        if over || (self.ahead.asked.as_ref().is_some_and(|asked| asked.links.is_empty()) && looked) {
+        let over = |patience: Span| now >= asked.since + patience;
+        let linked = asked.links.is_empty() || over(LINKS);
+        if linked && (looked || over(PATIENCE)) && (foreseen || over(FORESIGHT)) {
             self.answer_preparing();
         }
     }
@@ -290,7 +296,7 @@ impl Daemon {
 
     fn answer_preparing(&mut self) {
         let Some(Asked { generation, reply, detail, .. }) = self.ahead.asked.take() else { return };
-        let conflicts = self.ahead.foresight.take();
+        let (conflicts, unseen) = self.ahead.foresight.take();
         // Of another one that was prepared in its place nothing is told.
         let goal = self.ahead.meets().filter(|goal| goal.generation == generation);
         let named = |host: &HostName| goal.is_some_and(|goal| goal.hosts.contains_key(host));
@@ -301,7 +307,7 @@ impl Daemon {
             None => "it has not answered yet".to_owned(),
         };
         let unlinked = down.map(|peer| (peer.host.clone(), why(&peer))).collect();
-        self.turn.answers.push((reply, Ok(Done { changed: false, detail, unlinked, conflicts })));
+        self.turn.answers.push((reply, Ok(Done { changed: false, detail, unlinked, conflicts, unseen })));
     }
 
     /// What was seen ahead of a change object that the engine wants checked.

@@ -97,6 +97,22 @@ impl Folders {
     }
 }
 
+/// Puts the files of what is new or changed in their place, which may take long: the loop finds them there. What could not be
+/// put there it tries again, and tells.
+pub(super) fn put_in_place(root: &Path, prepared: &Prepared, before: Option<&Prepared>) {
+    let bundle = &prepared.bundle;
+    let nothing;
+    let before = match before {
+        Some(before) => &*before.bundle,
+        None => {
+            nothing = Packed::empty(bundle.host().clone());
+            &nothing
+        }
+    };
+    let new = bundle.changed(before).filter(|cob| bundle.has(cob) && bundle.has_files(cob));
+    drop(Folders::of(root, bundle, new.filter_map(|cob| bundle.get(cob))));
+}
+
 impl Ready<'_> {
     /// What is known of it in its generation, without a move.
     pub(super) fn context_in(&self, prepared: &Prepared) -> Result<Context, String> {

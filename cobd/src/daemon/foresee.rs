@@ -5,10 +5,11 @@
 //! with the content to come, beside the loop. Whoever prepares hears of the conflicts; a decision about one of them is for
 //! what was seen, whatever generation is active ([`cob_files::Files::resolve`]), so it can be made now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::words::list;
-use cob_types::{CobId, GenerationNumber};
+use cob_engine::Time;
+use cob_types::words::count;
+use cob_types::{CobId, GenerationNumber, canonical};
 use tokio::task::JoinSet;
 
 use super::Daemon;
@@ -26,7 +27,7 @@ const FILES: usize = 3;
 pub(super) struct Foreseen {
     /// Which look into what is to come it was.
     look: u64,
-    conflicts: BTreeMap<CobId, String>,
+    conflicts: BTreeMap<CobId, Vec<FileConflict>>,
 }
 
 /// The looks into what is to come, and what the last one has found.
@@ -44,10 +45,13 @@ impl Foresight {
         self.awaited.is_some()
     }
 
-    /// Takes what was foreseen of the generation that is prepared.
-    pub(super) fn take(&mut self) -> BTreeMap<CobId, String> {
-        self.awaited = None;
-        std::mem::take(&mut self.conflicts)
+    /// Takes what was foreseen of the generation that is prepared, and why that is not all.
+    pub(super) fn take(&mut self) -> (BTreeMap<CobId, String>, String) {
+        let unseen = match self.awaited.take() {
+            Some(_) => "its shared files were not all looked at: that takes long, or another generation came between",
+            None => "",
+        };
+        (std::mem::take(&mut self.conflicts), unseen.to_owned())
     }
 
     fn begin(&mut self) -> u64 {
@@ -58,43 +62,38 @@ impl Foresight {
     }
 
     /// Whether that is what was waited for.
-    fn hear(&mut self, foreseen: Foreseen) {
-        if self.awaited.take_if(|look| *look == foreseen.look).is_some() {
-            self.conflicts = foreseen.conflicts;
-        }
+    fn is_over(&mut self, foreseen: &Foreseen) -> bool {
+        self.awaited.take_if(|look| *look == foreseen.look).is_some()
     }
 }
 
 impl Daemon {
-    /// Begins to look at the shared file trees that a generation changes or takes back.
+    /// Begins to look at the shared file trees that a generation changes or takes back, and at those that are in conflict
+    /// now.
     pub(super) fn foresee(&mut self, prepared: &Prepared) {
-        let Some(active) = &self.active else { return };
-        let was = &*active.prepared.bundle;
+        let concerned = self.may_conflict(prepared);
+        if concerned.is_empty() {
+            return;
+        }
+        let bundle = &prepared.bundle;
+        let folders = Folders::of(&self.payload_root, bundle, concerned.iter().filter_map(|cob| bundle.get(cob)));
         let mut looks = JoinSet::new();
-        for cob in prepared.bundle.changed(was).filter(|cob| was.has(cob)) {
-            if self.may_conflict(prepared, cob)
-                && let Ok((context, retire)) = self.context_to_come(prepared, cob)
-                && let Ok(look) = self.kinds.files(&context, FilesQuery::Diff { retire })
+        for cob in concerned {
+            if let Ok((context, retire)) = self.context_to_come(prepared, &folders, &cob)
+                && let Ok(look) = self.kinds.files(&context, FilesQuery::Diff { retire, written: false })
             {
-                let cob = cob.clone();
                 looks.spawn(async move { (cob, look.await) });
             }
-        }
-        if looks.is_empty() {
-            return;
         }
         let (look, foreseen) = (self.ahead.foresight.begin(), self.foreseen.0.clone());
         tokio::spawn(async move {
             let mut conflicts = BTreeMap::new();
             while let Some(seen) = looks.join_next().await {
                 // What can't be looked at now is told by the first check.
-                if let Ok((cob, Ok(answer))) = seen
-                    && let Some(what) = in_words(&answer)
-                {
-                    conflicts.insert(cob, what);
-                    if conflicts.len() > MOST {
-                        conflicts.pop_last();
-                    }
+                let Ok((cob, Ok(FilesAnswer { conflicts: mut of, .. }))) = seen else { continue };
+                if !of.is_empty() {
+                    of.iter_mut().for_each(|conflict| conflict.hunks = None);
+                    conflicts.insert(cob, of);
                 }
             }
             // Nobody waits for it when the daemon has ended.
@@ -104,7 +103,28 @@ impl Daemon {
 
     /// What was begun has ended.
     pub(super) fn foreseen(&mut self, foreseen: Foreseen) {
-        self.ahead.foresight.hear(foreseen);
+        if !self.ahead.foresight.is_over(&foreseen) {
+            return;
+        }
+        let mut told = BTreeMap::new();
+        for (cob, mut conflicts) in foreseen.conflicts {
+            // What another one takes goes with it as it is.
+            conflicts.retain(|conflict| !(conflict.goes && self.goes_on_elsewhere(&cob, &conflict.path)));
+            told.extend(in_words(&conflicts).map(|what| (cob, what)));
+            if told.len() == MOST {
+                break;
+            }
+        }
+        self.ahead.foresight.conflicts = told;
+    }
+
+    /// Whether another change object has this path in the generation that is prepared. What leaves has left before it can.
+    fn goes_on_elsewhere(&self, cob: &CobId, path: &str) -> bool {
+        let (Some(active), Some(prepared)) = (&self.active, &self.at_hand) else { return false };
+        let named = canonical::json(&serde_json::json!(path));
+        let bundle = &prepared.bundle;
+        let names = |other: &CobId| bundle.get(other).is_some_and(|other| other.content.contains(&named));
+        bundle.has(cob) && bundle.changed(&active.prepared.bundle).any(|other| other != cob && names(other))
     }
 
     /// What is known of a change object in a generation that is at hand, and whether it is taken back by it.
@@ -115,23 +135,47 @@ impl Daemon {
         let is_it = |prepared: &&Prepared| prepared.manifest.generation == generation;
         let at_hand = [self.at_hand.as_ref(), self.coming.as_ref()].into_iter().flatten().find(is_it);
         match at_hand {
-            Some(prepared) => self.context_to_come(prepared, cob),
+            Some(prepared) => {
+                let bundle = &prepared.bundle;
+                let folders = Folders::of(&self.payload_root, bundle, bundle.get(cob).into_iter());
+                self.context_to_come(prepared, &folders, cob)
+            }
             None if self.engine.generation() == generation => self.context_of(cob).map(|context| (context, false)),
+            None if self.prepared().contains(&generation) => Err(format!(
+                "generation {generation} was prepared before this daemon was started, or before another one"
+            )),
             None => Err(format!("generation {generation} is not prepared here")),
         }
     }
 
-    /// Whether what users have changed of it may be in the way of what is to come, or of what was before it.
-    fn may_conflict(&self, prepared: &Prepared, cob: &CobId) -> bool {
-        let active = self.active.as_ref().map(|active| &active.prepared);
-        [active, Some(prepared)].into_iter().flatten().any(|prepared| {
-            let its = prepared.bundle.get(cob);
-            let its = its.and_then(|cob| Some((prepared.bundle.kinds().get(&cob.kind)?, cob)));
-            its.is_some_and(|(kind, cob)| self.kinds.may_conflict(kind, &cob))
-        })
+    /// A generation that was prepared is called off: what was decided about its conflicts counts no more.
+    pub(super) fn undecide(&mut self, generation: GenerationNumber) {
+        let Some(prepared) = self.at_hand.as_ref().filter(|at_hand| at_hand.manifest.generation == generation) else {
+            return;
+        };
+        for cob in self.may_conflict(prepared) {
+            let forgets = self.context_of(&cob).and_then(|context| self.kinds.files(&context, FilesQuery::Undecide));
+            if let Ok(forgets) = forgets {
+                self.turn.beside.push(Box::pin(async move { drop(forgets.await) }));
+            }
+        }
     }
 
-    fn context_to_come(&self, prepared: &Prepared, cob: &CobId) -> Result<(Context, bool), String> {
+    /// Those of which what users have changed may be in the way of what is to come, or of what was before.
+    fn may_conflict(&self, prepared: &Prepared) -> BTreeSet<CobId> {
+        let Some(active) = &self.active else { return BTreeSet::new() };
+        let was = &*active.prepared.bundle;
+        let may = |cob: &CobId| {
+            [was, &*prepared.bundle].into_iter().any(|bundle| {
+                let its = bundle.get(cob).and_then(|cob| Some((bundle.kinds().get(&cob.kind)?, cob)));
+                its.is_some_and(|(kind, cob)| self.kinds.may_conflict(kind, &cob))
+            })
+        };
+        let stuck = self.engine.dead_ends(Time(0)).filter(|cob| may(cob));
+        prepared.bundle.changed(was).filter(|cob| may(cob)).cloned().chain(stuck).collect()
+    }
+
+    fn context_to_come(&self, prepared: &Prepared, folders: &Folders, cob: &CobId) -> Result<(Context, bool), String> {
         let bundle = &prepared.bundle;
         let next = bundle.kind_of(cob).and_then(|kind| bundle.kinds().get(kind));
         let was = self.active.as_ref().and_then(|active| active.kind_of(cob));
@@ -141,53 +185,56 @@ impl Daemon {
             let stays = context.cob.leaves_as_it_is();
             return if stays { Err(format!("{cob} leaves as it is")) } else { Ok((context, true)) };
         }
-        let folders = Folders::of(&self.payload_root, bundle, bundle.get(cob).into_iter());
         let ready = folders.ready(prepared, cob).ok_or_else(|| format!("{cob} is not in it"))?;
-        Ok((ready.context_in(prepared)?, false))
+        let context = ready.context_in(prepared)?;
+        let goes_off = context.cob.preferred == context.kind.pre_remove;
+        Ok((context, goes_off))
     }
 }
 
 /// `/etc/x: the same lines were changed here and in the model`; none: nothing excludes each other.
-fn in_words(answer: &FilesAnswer) -> Option<String> {
+fn in_words(conflicts: &[FileConflict]) -> Option<String> {
     let of = |conflict: &FileConflict| format!("{}: {}", conflict.path, conflict.what);
-    (!answer.conflicts.is_empty()).then(|| list(answer.conflicts.iter().map(of), FILES))
+    let mut all: Vec<String> = conflicts.iter().take(FILES).map(of).collect();
+    let more = conflicts.len() - all.len();
+    all.extend((more > 0).then(|| format!("and {}", count(more, "more file"))));
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn foreseen(look: u64, what: &str) -> Foreseen {
-        Foreseen { look, conflicts: BTreeMap::from([(CobId::new("n1/a").expect("an id"), what.to_owned())]) }
-    }
-
     #[test]
     fn what_was_foreseen_of_another_generation_is_not_told() {
+        let foreseen = |look| Foreseen { look, conflicts: BTreeMap::new() };
         let mut foresight = Foresight::default();
         let first = foresight.begin();
         let second = foresight.begin();
-        foresight.hear(foreseen(first, "of the one before"));
-        assert!(foresight.is_awaited(), "the second is still being looked at");
-        foresight.hear(foreseen(second, "of this one"));
-        assert!(!foresight.is_awaited());
-        assert_eq!(foresight.take().into_values().collect::<Vec<_>>(), ["of this one"]);
-        assert_eq!(foresight.take(), BTreeMap::new(), "it is told once");
-        // Whoever waited has been answered, as it took too long.
+        assert!(!foresight.is_over(&foreseen(first)) && foresight.is_awaited(), "the second is still being looked at");
+        assert!(foresight.is_over(&foreseen(second)) && !foresight.is_awaited());
+        foresight.conflicts.insert(CobId::new("n1/a").expect("an id"), "both".to_owned());
+        let (told, unseen) = foresight.take();
+        assert_eq!((told.len(), unseen.as_str()), (1, ""));
+        assert_eq!(foresight.take(), (BTreeMap::new(), String::new()), "it is told once");
+        // Whoever waited is answered before its end: he must not take it for all.
         let third = foresight.begin();
-        foresight.take();
-        foresight.hear(foreseen(third, "late"));
-        assert_eq!(foresight.take(), BTreeMap::new());
+        let (told, unseen) = foresight.take();
+        assert!(told.is_empty() && unseen.contains("were not all looked at"), "{unseen}");
+        assert!(!foresight.is_over(&foreseen(third)), "nobody waits for it any more");
     }
 
     #[test]
     fn files_in_conflict_are_named() {
         let of = |paths: &[&str]| {
-            let conflict =
-                |path: &&str| FileConflict { path: (*path).to_owned(), what: "both".to_owned(), hunks: None };
-            in_words(&FilesAnswer { conflicts: paths.iter().map(conflict).collect(), ..FilesAnswer::default() })
+            let one = |path: &&str| {
+                let (path, what) = ((*path).to_owned(), "both".to_owned());
+                FileConflict { path, what, hunks: None, goes: false }
+            };
+            in_words(&paths.iter().map(one).collect::<Vec<_>>())
         };
         assert_eq!(of(&[]), None);
-        assert_eq!(of(&["/a", "/b"]).as_deref(), Some("/a: both and /b: both"));
-        assert_eq!(of(&["/a", "/b", "/c", "/d"]).as_deref(), Some("/a: both, /b: both, /c: both and 1 more"));
+        assert_eq!(of(&["/a", "/b"]).as_deref(), Some("/a: both; /b: both"));
+        assert_eq!(of(&["/a", "/b", "/c", "/d"]).as_deref(), Some("/a: both; /b: both; /c: both; and 1 more file"));
     }
 }

@@ -8,6 +8,7 @@ use cob_files::Choice;
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, SwitchOrder};
 use tracing::{info, warn};
 
+use super::folders::put_in_place;
 use super::route::Route;
 use super::switch::{Aim, Start};
 use super::words::Terms;
@@ -88,10 +89,11 @@ impl Daemon {
         };
         let (context, retires) = match about {
             Ok(about) => about,
+            Err(_) if self.is_nowhere(cob) => return drop(reply.send(Err(unknown(cob)))),
             Err(why) => return drop(reply.send(Err(Refusal::new(RefusalKind::Conflict, why, NOT_AHEAD)))),
         };
         let asked_about = if let FilesQuery::Would(order) = &mut query { &mut **order } else { &mut query };
-        if let FilesQuery::Diff { retire } | FilesQuery::Hunks { retire, .. } | FilesQuery::Resolve { retire, .. } =
+        if let FilesQuery::Diff { retire, .. } | FilesQuery::Hunks { retire, .. } | FilesQuery::Resolve { retire, .. } =
             asked_about
         {
             *retire = retires;
@@ -103,6 +105,13 @@ impl Daemon {
             self.note_order(order, who);
         }
         self.beside(cob, asked, "`cobctl diff` and `cobctl files log` show what there is", reply);
+    }
+
+    /// No generation that is here has it.
+    fn is_nowhere(&self, cob: &CobId) -> bool {
+        let active = self.active.as_ref().map(|active| &active.prepared);
+        let here = [active, self.at_hand.as_ref(), self.coming.as_ref()];
+        !here.into_iter().flatten().any(|prepared| prepared.bundle.has(cob))
     }
 
     /// Answers what takes its time, beside the loop, once the records of this turn are durable.
@@ -264,6 +273,7 @@ impl Daemon {
         let withdrawn = self.switch.withdrawn();
         let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
         let (host, key_file) = (self.config.host.clone(), self.config.identity.clone());
+        let payload_root = self.payload_root.clone();
         tokio::spawn(async move {
             let fetched = beside(move || {
                 let leaving = active != GenerationNumber(0);
@@ -277,6 +287,7 @@ impl Daemon {
                     prepared.accept(&kinds, accepted.as_ref(), generation < active)?;
                     crate::identity::check(&prepared.manifest, &host, &key_file)
                         .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
+                    put_in_place(&payload_root, &prepared, accepted.as_ref());
                     Ok(prepared)
                 };
                 let goal = take(generation)?;
@@ -526,6 +537,7 @@ fn order_about_files(cob: &CobId, ahead: Option<GenerationNumber>, query: &Files
         | FilesQuery::Show { .. }
         | FilesQuery::Hunks { .. }
         | FilesQuery::Patch
+        | FilesQuery::Undecide
         | FilesQuery::Would(_) => None,
     }
 }

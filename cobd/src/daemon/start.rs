@@ -33,7 +33,7 @@ use crate::journal::{FileJournal, Journal as _, JournalError, Keep, MAX_PAYLOAD,
 use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
 use crate::permissions::{self, Exposed};
-use crate::run::{Opener, Program};
+use crate::run::{Opener, Program, payload};
 use crate::source::Source;
 use crate::web::{Access, Api, Front, ServeError, UnixServer};
 
@@ -223,6 +223,8 @@ impl Daemon {
         let outputs = Outputs::returned(config.state_dir.join("outputs"), missed);
         let last = opened.journal.last_seq();
         let index = Indexing::new(config.host.clone(), journal, last, index, clock.now());
+        let payload_root = config.state_dir.join("payload");
+        payload::sweep(&payload_root);
         let mut daemon = Self {
             clock,
             engine,
@@ -248,7 +250,7 @@ impl Daemon {
             manager: ServiceManager::of_environment(),
             told_changes: 0,
             turn: Turn::default(),
-            payload_root: config.state_dir.join("payload"),
+            payload_root,
             link_events,
             ended,
             asks,

@@ -187,6 +187,7 @@ impl Daemon {
                 return;
             }
         };
+        self.undecide(generation);
         self.forget_looks_at(generation);
         let changed = fetching || forgotten;
         if changed {

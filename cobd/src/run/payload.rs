@@ -10,6 +10,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cob_types::canonical;
 use cob_types::generation::BlobHash;
@@ -60,7 +61,8 @@ pub enum PayloadError {
     },
 }
 
-/// Lays the files out below `root` and returns their folder. Without files it is an empty one.
+/// Lays the files out below `root` and returns their folder. Without files it is an empty one. Threads may do so at the same
+/// time, with the same files too.
 ///
 /// # Errors
 /// [`PayloadError`]; nothing is in place then that was not before.
@@ -75,18 +77,35 @@ pub fn materialise(
         return Ok(folder);
     }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed(root))?;
-    let temp = PathBuf::from(format!("{}{TEMP_SUFFIX}", folder.display()));
+    static BEGUN: AtomicU64 = AtomicU64::new(0);
+    let temp = PathBuf::from(format!("{}.{}{TEMP_SUFFIX}", folder.display(), BEGUN.fetch_add(1, Ordering::Relaxed)));
     remove(&temp)?;
     if let Err(error) = fill(&temp, files, blobs) {
-        // What stopped it is the error to tell; the next attempt clears the rest.
+        // What stopped it is the error to tell; the next start clears the rest.
         let _ = remove(&temp);
         return Err(error);
     }
-    // Somebody has changed what stands there: an action that writes into its working folder.
-    remove(&folder)?;
-    fs::rename(&temp, &folder).map_err(failed(&folder))?;
+    // Another thread may be faster.
+    if !is_whole(&folder, files) {
+        // Somebody has changed what stands there: an action that writes into its working folder.
+        remove(&folder)?;
+        match fs::rename(&temp, &folder) {
+            Err(error) if !is_whole(&folder, files) => return Err(failed(&folder)(error)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    remove(&temp)?;
     durable::sync_folder(root).map_err(failed(root))?;
     Ok(folder)
+}
+
+/// Clears what a daemon that was killed has left half-way.
+pub fn sweep(root: &Path) {
+    let left = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in left.filter(|path| path.to_str().is_some_and(|path| path.ends_with(TEMP_SUFFIX))) {
+        // What can't be cleared is in nobody's way.
+        let _ = remove(&path);
+    }
 }
 
 /// A name made of all names, modes and contents.
@@ -238,6 +257,32 @@ mod tests {
             assert!(is_whole(&folder, &files));
         }
         assert_eq!(fs::read_to_string(&outside).expect("read"), "keep");
+    }
+
+    #[test]
+    fn threads_that_lay_out_the_same_are_not_in_each_others_way() {
+        let root = tempfile::tempdir().expect("a folder");
+        let texts: Vec<String> = (0..50).map(|n| format!("file {n}")).collect();
+        let named: Vec<(&str, u32, &str)> = texts.iter().map(|text| (text.as_str(), 0o644, text.as_str())).collect();
+        let (files, blobs) = payload(&named);
+        for round in 0..10 {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let folder = materialise(root.path(), &files, &blobs).expect("in place");
+                        assert!(is_whole(&folder, &files), "round {round}");
+                    });
+                }
+            });
+            let left: Vec<_> = fs::read_dir(root.path()).expect("listed").flatten().map(|e| e.path()).collect();
+            assert_eq!(left.len(), 1, "{left:?}");
+            remove(&left[0]).expect("for the next round");
+        }
+        let killed = root.path().join(format!("abc.7{TEMP_SUFFIX}"));
+        fs::create_dir_all(killed.join("half")).expect("made");
+        let folder = materialise(root.path(), &files, &blobs).expect("in place");
+        sweep(root.path());
+        assert!(!killed.exists() && is_whole(&folder, &files));
     }
 
     #[test]

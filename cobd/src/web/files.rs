@@ -83,7 +83,9 @@ type Answer = Result<Json<FilesAnswer>, Refusal>;
 
 async fn diff(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
     let Which { generation, .. } = which(query)?;
-    Ok(Json(api.files(cob_id(&id)?, generation, FilesQuery::Diff { retire: false }).await?))
+    Ok(Json(
+        api.files(cob_id(&id)?, generation, FilesQuery::Diff { retire: false, written: generation.is_some() }).await?,
+    ))
 }
 
 async fn log(State(api): State<Api>, Path(id): Path<String>) -> Answer {

@@ -195,13 +195,16 @@ pub struct Done {
     /// which files.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub conflicts: BTreeMap<CobId, String>,
+    /// To `prepare`: why conflicts that there may be are not among these; empty: all that may have any were looked at.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unseen: String,
 }
 
 impl Done {
     /// Of an order that concerns no link.
     #[must_use]
     pub fn new(changed: bool, detail: String) -> Self {
-        Self { changed, detail, unlinked: BTreeMap::new(), conflicts: BTreeMap::new() }
+        Self { changed, detail, unlinked: BTreeMap::new(), conflicts: BTreeMap::new(), unseen: String::new() }
     }
 }
 

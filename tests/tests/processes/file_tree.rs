@@ -313,6 +313,39 @@ fn a_conflict_is_foreseen_and_decided_before_the_switch() {
     cluster.until(PATIENCE, has_given_up, "it meets the conflict");
 }
 
+/// A path that goes from one change object to another takes along what users have made of it: that is no conflict, neither
+/// beforehand nor, though the first one is looked at before the other has it, in the switch.
+#[test]
+fn a_path_that_another_one_takes_is_in_no_conflict() {
+    let mut cluster = cluster(&["n1"]);
+    let model = |cluster: &Cluster, more: &str, of_a: &str, of_b: &str| {
+        let tree = |name: &str, files: &str| match files {
+            "" => String::new(),
+            files => format!(
+                "  n1/{name}:\n    kind: file-tree\n{more}    content: {{root: {}, manage: merge, files: {{{files}}}}}\n",
+                cluster.path("host").display()
+            ),
+        };
+        let head = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:1\"}}\ncobs:\n";
+        let text = format!("{head}{}{}", tree("a", of_a), tree("b", of_b));
+        cluster.write_model("model", &[("model.yaml", &text)])
+    };
+    let (x, y) = ("x.conf: {content: \"x 1\\n\"}", "y.conf: {content: \"y 1\\n\"}");
+    let first = cluster.generate(&model(&cluster, "", &format!("{x}, {y}"), ""));
+    cluster.bring_up(first, PATIENCE);
+    let path = cluster.path("host/x.conf");
+    fs::write(&path, "x 1 of mine\n").expect("edited");
+    let second = cluster.generate(&model(&cluster, "", y, x)).to_string();
+    let (code, told) = ctl(&cluster, &["switch", &second, "--on-failure", "rollback", "--wait", "30s"], None);
+    assert_eq!(code, 0, "{told}");
+    assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("x 1 of mine\n"));
+    // One that goes off for good, though its content is the same, gives back what was before.
+    let third = cluster.generate(&model(&cluster, "    preferred: absent\n", y, x)).to_string();
+    let (code, told) = ctl(&cluster, &["switch", &third, "--prepare"], None);
+    assert!(code == 1 && told.contains("n1/b would be in conflict") && told.contains("and is to go"), "{code} {told}");
+    assert!(!told.contains("n1/a"), "{told}");
+}
+
 #[test]
 fn what_was_edited_in_vain_can_be_decided_by_later() {
     let content = |port: u32| format!("manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}}}");

@@ -253,6 +253,12 @@ fn a_conflict_is_taken_back_under_the_policy_and_else_waited_for() {
     shop.cluster.until(PATIENCE, || in_conflict(&shop), "it is in conflict still");
     std::thread::sleep(Duration::from_secs(4));
     assert_eq!(shop.switch_of("n1").map(|switch| (switch.to, switch.left)), Some((two, None)), "nobody goes back");
+    // A policy that is said later counts for what has failed already.
+    let (code, told) = shop.ctl(&["switch", "2", "--on-failure", "rollback", "--wait", "30s"]);
+    assert!(code == 1 && told.contains("n1/files is in conflict") && told.contains("withdrawn"), "{code} {told}");
+    shop.wait_returned(two, one);
+    shop.order("n2", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"hold\"}");
+    shop.cluster.until(PATIENCE, || in_conflict(&shop), "it is in conflict");
     let (code, told) = shop.ctl(&["resolve", "n1/files", "--theirs"]);
     assert_eq!(code, 0, "{told}");
     shop.cluster.wait_converged(two, PATIENCE);
@@ -270,7 +276,7 @@ kinds:
     states: [down, up, odd]
     preferred: up
     pre_remove: down
-    check: {{run: "cat $COB_STATE_DIR/state 2>/dev/null || echo down"}}
+    check: {{run: "cd $COB_STATE_DIR; if [ -e odd-until ] && [ $(date +%s) -ge $(cat odd-until) ]; then rm odd-until; echo up > state; fi; cat state 2>/dev/null || echo down"}}
     transitions:
       - {{from: down, to: up, run: "echo up > $COB_STATE_DIR/state"}}
       - {{from: up, to: down, run: "rm $COB_STATE_DIR/state"}}
@@ -284,7 +290,7 @@ cobs:
 #[test]
 fn a_dead_end_is_of_the_switch_in_which_it_was_come_to() {
     let mut cluster = cluster(&["n1"]);
-    for version in [1, 2, 3] {
+    for version in 1..=4 {
         let model = cluster.write_model("model", &[("model.yaml", &odd(version))]);
         cluster.generate(&model);
     }
@@ -312,10 +318,21 @@ fn a_dead_end_is_of_the_switch_in_which_it_was_come_to() {
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(active(&cluster), Some(GenerationNumber(2)));
     assert_eq!(words::told(&cluster, "n1", "withdraw"), [""; 0]);
-    // What is found so in the switch is, and the host goes back.
-    becomes_odd(&cluster, "n1/changes");
+    // What passes by itself is not, though nobody has looked meanwhile.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("later").as_secs();
+    let own = cluster.path("n1/cobs/n1+changes");
+    fs::write(own.join("state"), "odd\n").expect("written");
+    fs::write(own.join("odd-until"), (now + 3).to_string()).expect("written");
     order(&cluster, 3);
     cluster.until(PATIENCE, || active(&cluster) == Some(GenerationNumber(3)), "it is active");
+    let is_up =
+        |cluster: &Cluster| cluster.cob("n1/changes").is_some_and(|cob| cob.state.is_some_and(|state| state == "up"));
+    cluster.until(PATIENCE, || is_up(&cluster), "it is up by itself");
+    assert_eq!(words::told(&cluster, "n1", "withdraw"), [""; 0]);
+    // What is found so in the switch is, and the host goes back.
+    becomes_odd(&cluster, "n1/changes");
+    order(&cluster, 4);
+    cluster.until(PATIENCE, || active(&cluster) == Some(GenerationNumber(4)), "it is active");
     cluster.until(PATIENCE, || !words::told(&cluster, "n1", "withdraw").is_empty(), "it is withdrawn");
     let why = words::told(&cluster, "n1", "withdraw").join("\n");
     assert!(why.contains("n1/changes is odd, and no transition leads to up from there"), "{why}");

@@ -30,11 +30,13 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
         let choice = if args.ours { ChoiceWord::Ours } else { ChoiceWord::Theirs };
         decide(context, screen, &target, args, args.path.clone(), None, choice).await?
     };
-    if args.generation.is_none() {
-        // One that has given up over it tries again.
-        let again = CobOrder { cob: args.cob.clone(), who: context.client.who() };
-        let asked = context.client.order(&target.endpoint, "/v1/retry", &again);
-        patiently(context, screen, &target, asked).await?;
+    // One that has given up over it tries again.
+    let again = CobOrder { cob: args.cob.clone(), who: context.client.who() };
+    let asked = context.client.order(&target.endpoint, "/v1/retry", &again);
+    match patiently(context, screen, &target, asked).await {
+        // It comes with that generation.
+        Err(error) if args.generation.is_some() && error.is_not_found() => {}
+        answer => _ = answer?,
     }
     if context.json {
         screen.json(&done)?;

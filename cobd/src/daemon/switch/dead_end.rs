@@ -11,15 +11,33 @@ use cob_engine::record::{Body, Record};
 use cob_engine::time::Span;
 use cob_types::CobId;
 
-/// What lasts so long is a failure: some states are left without a transition (a service that comes up by itself).
-pub(super) const LASTS: Span = Span::secs(3);
+/// What lasts so long is a failure, if a look after that finds it so still: some states are left without a transition (a
+/// service that comes up by itself), and some were seen before another one had done its part.
+const LASTS: Span = Span::secs(3);
 
 /// Those that are in a dead end in the switch under way.
 #[derive(Debug, Default)]
 pub(super) struct DeadEnds {
     /// Found somewhere in this turn.
     found: BTreeSet<CobId>,
-    since: BTreeMap<CobId, Time>,
+    come: BTreeMap<CobId, Come>,
+}
+
+/// How it stands with one.
+#[derive(Debug)]
+struct Come {
+    since: Time,
+    /// It was looked at once more, or is being.
+    looked: bool,
+}
+
+/// What came of a look at those in dead ends.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Lasting {
+    /// To be looked at once more.
+    pub(super) look: Vec<CobId>,
+    /// That was done, and found them there still.
+    pub(super) failed: Vec<CobId>,
 }
 
 impl DeadEnds {
@@ -37,18 +55,30 @@ impl DeadEnds {
         self.found.extend(cobs);
     }
 
-    /// Those that have been in one for long.
-    pub(super) fn look(&mut self, now: Time, is_in_one: impl Fn(&CobId) -> bool) -> Vec<CobId> {
+    /// Those that have been in one for long. None is while a check of it runs.
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        is_in_one: impl Fn(&CobId) -> bool,
+        is_checked: impl Fn(&CobId) -> bool,
+    ) -> Lasting {
         for cob in std::mem::take(&mut self.found) {
-            self.since.entry(cob).or_insert(now);
+            self.come.entry(cob).or_insert(Come { since: now, looked: false });
         }
-        self.since.retain(|cob, _| is_in_one(cob));
-        self.since.iter().filter(|(_, since)| **since + LASTS <= now).map(|(cob, _)| cob.clone()).collect()
+        self.come.retain(|cob, _| is_in_one(cob));
+        let mut lasting = Lasting::default();
+        for (cob, come) in self.come.iter_mut().filter(|(cob, come)| come.since + LASTS <= now && !is_checked(cob)) {
+            let list = if come.looked { &mut lasting.failed } else { &mut lasting.look };
+            list.push(cob.clone());
+            come.looked = true;
+        }
+        lasting
     }
 
     /// When the next look is due.
     pub(super) fn due(&self) -> Time {
-        self.since.values().map(|since| *since + LASTS).min().unwrap_or(Time::NEVER)
+        let waits = self.come.values().filter(|come| !come.looked);
+        waits.map(|come| come.since + LASTS).min().unwrap_or(Time::NEVER)
     }
 
     /// It does not matter who is.
@@ -88,23 +118,39 @@ mod tests {
         Record { at: at(0), lamport: 1, generation: GenerationNumber(1), body, by: None }
     }
 
+    /// A look: who is to be looked at once more, and who has failed.
+    fn look(ends: &mut DeadEnds, secs: u64, in_one: &[&str], checked: &[&str]) -> (Vec<String>, Vec<String>) {
+        let names = |all: Vec<CobId>| all.into_iter().map(|cob| cob.to_string()).collect();
+        let is = |of: &[&str], cob: &CobId| of.contains(&cob.as_str());
+        let Lasting { look, failed } = ends.look(at(secs), |cob| is(in_one, cob), |cob| is(checked, cob));
+        (names(look), names(failed))
+    }
+
+    fn told(look: &[&str], failed: &[&str]) -> (Vec<String>, Vec<String>) {
+        let names = |all: &[&str]| all.iter().map(|cob| (*cob).to_owned()).collect();
+        (names(look), names(failed))
+    }
+
     #[test]
-    fn what_lasts_is_told_and_what_passes_is_not() {
+    fn what_lasts_and_is_found_once_more_has_failed() {
         let mut ends = DeadEnds::default();
         for record in [checked("n1/a", Some("conflict")), checked("n1/b", Some("starting")), checked("n1/c", None)] {
             ends.hear(&record);
         }
-        let in_one = |cobs: &'static [&str]| move |cob: &CobId| cobs.contains(&cob.as_str());
-        assert_eq!(ends.look(at(10), in_one(&["n1/a", "n1/b", "n1/c"])), <[CobId; 0]>::default());
+        assert_eq!(look(&mut ends, 10, &["n1/a", "n1/b", "n1/c"], &[]), told(&[], &[]));
         assert_eq!(ends.due(), at(13));
-        assert_eq!(ends.look(at(12), in_one(&["n1/a", "n1/c"])), <[CobId; 0]>::default(), "one has gone on by itself");
-        // What was found again is in it since it was found first.
+        // One has gone on by itself; what was found again is in it since it was found first.
+        assert_eq!(look(&mut ends, 12, &["n1/a", "n1/c"], &[]), told(&[], &[]));
         ends.hear(&checked("n1/a", Some("conflict")));
         ends.suspect([id("n1/d")].into_iter());
-        assert_eq!(ends.look(at(13), in_one(&["n1/a", "n1/d"])), [id("n1/a")]);
-        assert_eq!(ends.look(at(14), in_one(&["n1/d"])), <[CobId; 0]>::default());
+        assert_eq!(look(&mut ends, 13, &["n1/a", "n1/d"], &["n1/a"]), told(&[], &[]), "it is just being looked at");
+        assert_eq!(look(&mut ends, 14, &["n1/a", "n1/d"], &[]), told(&["n1/a"], &[]));
         assert_eq!(ends.due(), at(16));
+        assert_eq!(look(&mut ends, 15, &["n1/a", "n1/d"], &["n1/a"]), told(&[], &[]));
+        assert_eq!(look(&mut ends, 17, &["n1/a", "n1/d"], &[]), told(&["n1/d"], &["n1/a"]));
+        assert_eq!(look(&mut ends, 18, &[], &[]), told(&[], &[]), "the look has found it elsewhere");
+        ends.suspect([id("n1/d")].into_iter());
         ends.forget();
-        assert_eq!((ends.due(), ends.look(at(20), |_| true)), (Time::NEVER, Vec::new()));
+        assert_eq!((ends.due(), look(&mut ends, 30, &["n1/d"], &[])), (Time::NEVER, told(&[], &[])));
     }
 }

@@ -376,6 +376,7 @@ impl Daemon {
     /// The switch goes on under other terms.
     pub(in crate::daemon) fn reterm(&mut self, terms: Terms, who: Option<&str>) {
         self.note_switch(SwitchRecord::Reterm(terms), who);
+        self.suspect_all();
         self.tell_all_of_switch();
     }
 

@@ -11,6 +11,7 @@ use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, HostName};
 use tracing::{error, info, warn};
 
+use super::dead_end::Lasting;
 use super::{Aim, NO_WAY_BACK, SETTLED_AFTER, Start, short};
 use crate::daemon::Daemon;
 
@@ -31,10 +32,16 @@ impl Daemon {
         if let Some((cob, at)) = self.switch.failed_before.take() {
             self.cob_failed(&cob, at);
         }
-        if let Some(current) = &self.switch.state.current {
-            self.switch.dead_ends.suspect(self.engine.dead_ends(current.at));
-        }
+        self.suspect_all();
         self.look_after_switch();
+    }
+
+    /// What has failed in the switch under way counts by the policy, of which no record is told any more: it happened in an
+    /// earlier life, or the policy is another one now.
+    pub(super) fn suspect_all(&mut self) {
+        let Some(current) = &self.switch.state.current else { return };
+        self.switch.failed.extend(self.engine.given_up(current.at));
+        self.switch.dead_ends.suspect(self.engine.dead_ends(current.at));
     }
 
     /// Does what the switch asks for, once everything of the turn is known.
@@ -140,8 +147,13 @@ impl Daemon {
             return self.switch.dead_ends.forget();
         }
         let Self { engine, switch, .. } = self;
-        let failed = switch.dead_ends.look(now, |cob| engine.is_in_dead_end(cob));
-        let Some(cob) = failed.first().and_then(|cob| engine.status_of(cob, now)) else { return };
+        let checked = |cob: &CobId| engine.check_of(cob).is_some();
+        let Lasting { look, failed } = switch.dead_ends.look(now, |cob| engine.is_in_dead_end(cob), checked);
+        let failed = failed.first().and_then(|cob| engine.status_of(cob, now));
+        for cob in look {
+            self.feed(Event::CheckWanted(cob));
+        }
+        let Some(cob) = failed else { return };
         let to = match &cob.target {
             Some(target) => format!("to {target}"),
             None => "on".to_owned(),

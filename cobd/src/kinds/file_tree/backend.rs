@@ -1,6 +1,6 @@
 //! What the daemon asks of a file tree: its state, and the moves between its states.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,6 +52,8 @@ pub(super) struct Shared {
     /// Large trees that were as wanted when they were last looked at or brought about. What has happened to them since is
     /// known by its paths.
     clean: Mutex<BTreeMap<CobId, Arc<Wanted>>>,
+    /// Those that the last check has found in conflict: it may be over when another one has taken the path.
+    in_conflict: Mutex<BTreeSet<CobId>>,
     watch: Watch,
 }
 
@@ -209,6 +211,7 @@ impl Backend for FileTree {
         self.shared.watch.forget(cob);
         lock(&self.shared.drifted).remove(cob);
         lock(&self.shared.clean).remove(cob);
+        lock(&self.shared.in_conflict).remove(cob);
     }
 
     fn drift(&self, cob: &CobId) -> Vec<FileDrift> {
@@ -358,6 +361,10 @@ impl Need {
                 self.shared.watch.cover(&self.cob, &wanted, &self.drifts);
             }
             self.note_drift(&wanted, &mut checked);
+            match checked.state {
+                State::Conflict => lock(&self.shared.in_conflict).insert(self.cob.clone()),
+                State::Absent | State::Outdated | State::Present => lock(&self.shared.in_conflict).remove(&self.cob),
+            };
             self.keep_patch(&files, &wanted, &checked)?;
             Ok(judge(states, checked, wanted.tolerates()))
         };
@@ -430,6 +437,9 @@ impl Need {
                 return Ok(done);
             }
             let done = files.apply(&job)?;
+            for other in lock(&self.shared.in_conflict).iter().filter(|other| **other != self.cob) {
+                let _ = self.drifts.try_send(other.clone());
+            }
             // What others have changed is told on as long as it differs.
             if wanted.tells()
                 && let Ok(mut left) = files.check(self.cob(), &wanted)

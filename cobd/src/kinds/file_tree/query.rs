@@ -15,6 +15,8 @@ pub enum FilesQuery {
     Diff {
         /// It is about to leave.
         retire: bool,
+        /// Of shared files what would be written is told.
+        written: bool,
     },
     /// The versions that are kept.
     Log,
@@ -45,6 +47,8 @@ pub enum FilesQuery {
         /// It is about to leave.
         retire: bool,
     },
+    /// What was decided counts no more.
+    Undecide,
     /// A file is put back as it was.
     Restore {
         /// In which version.
@@ -88,6 +92,9 @@ pub struct FileConflict {
     /// The merge with both sides, of a text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunks: Option<String>,
+    /// What is there is to go.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub goes: bool,
 }
 
 /// A version of a file tree.
@@ -115,12 +122,14 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
     let plain = |text: String| FilesAnswer { text, ..FilesAnswer::default() };
     let path = |text: &Option<String>| text.as_deref().map(TreePath::new).transpose();
     Ok(match query {
-        FilesQuery::Diff { retire } => {
-            let checked = files.look(need.cob(), &need.wanted()?, retire)?;
+        FilesQuery::Diff { retire, written } => {
+            let (cob, wanted) = (need.cob(), need.wanted()?);
+            let checked = if written { files.foresee(cob, &wanted, retire) } else { files.look(cob, &wanted, retire) }?;
             let conflicts = checked.conflicts.into_iter().map(|c| FileConflict {
                 path: c.path.to_string(),
                 what: c.what,
                 hunks: c.hunks.map(|h| String::from_utf8_lossy(&h).into_owned()),
+                goes: c.goes,
             });
             let state = format!("{:?}", checked.state).to_lowercase();
             FilesAnswer { state: Some(state), conflicts: conflicts.collect(), ..plain(checked.difference) }
@@ -159,6 +168,10 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
             need.look_again();
             plain(cob_types::words::count(count, "conflict") + " decided")
         }
+        FilesQuery::Undecide => {
+            files.forget_choices(need.cob());
+            plain(String::new())
+        }
         FilesQuery::Restore { version, path } => {
             let at = TreePath::new(&path)?;
             files.restore(need.cob(), &version, &at)?;
@@ -182,6 +195,7 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
                 | FilesQuery::Show { .. }
                 | FilesQuery::Hunks { .. }
                 | FilesQuery::Patch
+                | FilesQuery::Undecide
                 | FilesQuery::Would(_) => {}
             }
             plain(String::new())

@@ -63,6 +63,8 @@ pub(super) struct Report {
     unlinked: Vec<Unlinked>,
     /// File trees in which the generation excludes what users have changed, and in which files.
     conflicts: BTreeMap<CobId, String>,
+    /// Hosts on which there may be more of them, and why.
+    unseen: BTreeMap<HostName, String>,
     /// The hosts that took the `go`.
     pub(super) gone: Vec<HostName>,
     /// The hosts that could not be reached.
@@ -106,6 +108,7 @@ impl Report {
             prepared: Vec::new(),
             unlinked: Vec::new(),
             conflicts: BTreeMap::new(),
+            unseen: BTreeMap::new(),
             gone: Vec::new(),
             absent: Vec::new(),
             refusals: Vec::new(),
@@ -120,6 +123,7 @@ impl Report {
         let with = |(peer, why)| Unlinked { host: host.clone(), peer, why };
         self.unlinked.extend(done.unlinked.into_iter().map(with));
         self.conflicts.extend(done.conflicts);
+        self.unseen.extend((!done.unseen.is_empty()).then(|| (host.clone(), done.unseen)));
         self.prepared.push(host.clone());
     }
 
@@ -144,24 +148,28 @@ impl Report {
     /// Tells, before anything begins, in which file trees the generation excludes what users have changed. Whether the
     /// switch ends with that.
     pub(super) fn excludes(&mut self, screen: &mut Screen, args: &SwitchArgs) -> bool {
-        let Some(first) = self.conflicts.keys().next().cloned() else { return false };
-        let ends = !args.despite_conflicts;
+        let (first, generation) = (self.conflicts.keys().next(), self.generation);
+        let ends = !args.despite_conflicts && (first.is_some() || !self.unseen.is_empty());
+        let label = if ends && !args.prepare { "error" } else { "warning" };
         for (cob, what) in self.conflicts.iter().take(CONFLICTS) {
-            let label = if ends && !args.prepare { "error" } else { "warning" };
             screen.problem(label, &format!("{cob} would be in conflict: {}", clean(what)));
         }
         if self.conflicts.len() > CONFLICTS {
             screen.say(&format!("and {} more", count(self.conflicts.len() - CONFLICTS, "file tree")));
         }
-        if ends {
-            let n = self.generation;
-            screen.problem(
+        for (host, why) in &self.unseen {
+            screen.problem(label, &format!("{host}: there may be conflicts: {}", clean(why)));
+        }
+        match first {
+            Some(first) if ends => screen.problem(
                 "hint",
                 &format!(
-                    "`cobctl diff {first} --generation {n}` shows both; decide with `cobctl resolve {first} --generation {n}` \
-                     (--theirs, --ours, --edit) and say it again, or go with --despite-conflicts"
+                    "`cobctl diff {first} --generation {generation}` shows both; decide with `cobctl resolve {first} --generation \
+                     {generation}` (--theirs, --ours, --edit), then say it again; or go with --despite-conflicts"
                 ),
-            );
+            ),
+            None if ends => screen.problem("hint", "say it again; or go with --despite-conflicts"),
+            Some(_) | None => {}
         }
         ends
     }
@@ -170,7 +178,7 @@ impl Report {
     pub(super) fn prepared_only(&self, screen: &mut Screen) -> Exit {
         let hosts = count(self.prepared.len(), "host");
         screen.say(&format!("generation {} is prepared on {hosts}, nothing has changed", self.generation));
-        match (self.conflicts.is_empty(), self.absent.is_empty()) {
+        match (self.conflicts.is_empty() && self.unseen.is_empty(), self.absent.is_empty()) {
             (false, _) => Exit::No,
             (true, false) => Exit::Unreached,
             (true, true) => Exit::Yes,
