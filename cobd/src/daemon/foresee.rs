@@ -71,6 +71,8 @@ impl Daemon {
     /// Begins to look at the shared file trees that a generation changes or takes back, and at those that are in conflict
     /// now.
     pub(super) fn foresee(&mut self, prepared: &Prepared) {
+        // Of one that was called off meanwhile nothing is told.
+        drop(self.ahead.foresight.take());
         let concerned = self.may_conflict(prepared);
         if concerned.is_empty() {
             return;

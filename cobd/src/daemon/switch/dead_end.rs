@@ -55,7 +55,7 @@ impl DeadEnds {
         self.found.extend(cobs);
     }
 
-    /// Those that have been in one for long. None is while a check of it runs.
+    /// Those that have been in one for long. A check that runs then is the look that counts: its end is waited for.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -67,9 +67,12 @@ impl DeadEnds {
         }
         self.come.retain(|cob, _| is_in_one(cob));
         let mut lasting = Lasting::default();
-        for (cob, come) in self.come.iter_mut().filter(|(cob, come)| come.since + LASTS <= now && !is_checked(cob)) {
-            let list = if come.looked { &mut lasting.failed } else { &mut lasting.look };
-            list.push(cob.clone());
+        for (cob, come) in self.come.iter_mut().filter(|(_, come)| come.since + LASTS <= now) {
+            match (is_checked(cob), come.looked) {
+                (true, _) => {}
+                (false, true) => lasting.failed.push(cob.clone()),
+                (false, false) => lasting.look.push(cob.clone()),
+            }
             come.looked = true;
         }
         lasting
@@ -144,10 +147,12 @@ mod tests {
         ends.hear(&checked("n1/a", Some("conflict")));
         ends.suspect([id("n1/d")].into_iter());
         assert_eq!(look(&mut ends, 13, &["n1/a", "n1/d"], &["n1/a"]), told(&[], &[]), "it is just being looked at");
-        assert_eq!(look(&mut ends, 14, &["n1/a", "n1/d"], &[]), told(&["n1/a"], &[]));
-        assert_eq!(ends.due(), at(16));
-        assert_eq!(look(&mut ends, 15, &["n1/a", "n1/d"], &["n1/a"]), told(&[], &[]));
-        assert_eq!(look(&mut ends, 17, &["n1/a", "n1/d"], &[]), told(&["n1/d"], &["n1/a"]));
+        assert_eq!(ends.due(), at(16), "its end is heard of: nobody has to be woken for it");
+        assert_eq!(look(&mut ends, 14, &["n1/a", "n1/d"], &["n1/a"]), told(&[], &[]));
+        assert_eq!(look(&mut ends, 15, &["n1/a", "n1/d"], &[]), told(&[], &["n1/a"]));
+        assert_eq!(look(&mut ends, 16, &["n1/d"], &[]), told(&["n1/d"], &[]));
+        assert_eq!(ends.due(), Time::NEVER);
+        assert_eq!(look(&mut ends, 17, &["n1/d"], &["n1/d"]), told(&[], &[]));
         assert_eq!(look(&mut ends, 18, &[], &[]), told(&[], &[]), "the look has found it elsewhere");
         ends.suspect([id("n1/d")].into_iter());
         ends.forget();
