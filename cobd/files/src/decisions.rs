@@ -21,6 +21,7 @@ use crate::wanted::Wanted;
 
 /// Decisions about one tree take so much room at most: texts of files are among them.
 const MAX_CHOICES: u64 = 256 << 20;
+
 /// A decision about a conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -46,8 +47,8 @@ mod hex {
 }
 
 impl Files {
-    /// Decides the conflicts that there are: in one path, or in all, or the one of this id. How many were decided. It takes effect when the tree is
-    /// brought about the next time, if nothing has changed until then.
+    /// Decides the conflicts that there are: in one path, or in all, or the one of this id. How many were decided. It takes
+    /// effect when the tree is brought about the next time, if nothing has changed until then.
     ///
     /// # Errors
     /// When there is no such conflict, or the decision can't be written down.

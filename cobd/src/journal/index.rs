@@ -21,9 +21,8 @@
 //! in keys are big-endian, so that order of bytes is order in time. Of the history the newest lines are
 //! kept: the store has something in memory of each, as long as the daemon lives.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -34,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::durable;
+use crate::run::read_capped;
 
 /// An idle daemon is to stay small; more made additions no faster.
 const CACHE_BYTES: u64 = 1 << 18;
@@ -54,9 +54,7 @@ const ASIDE_SUFFIX: &str = ".damaged";
 /// The file in its folder that says up to which record it goes at most.
 const KNOWS: &str = "knows";
 /// The longest number, twice.
-const LONGEST_NOTE: u64 = 40;
-/// `O_NONBLOCK`.
-const NOT_WAITING: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+const LONGEST_NOTE: usize = 40;
 
 /// The index of one host.
 #[derive(Debug)]
@@ -493,11 +491,7 @@ fn note_of(upto: u64) -> String {
 
 /// What the note beside the store says; none: it is not there, or damaged.
 fn noted(folder: &Path) -> Option<u64> {
-    // Neither waits for a pipe's other end nor reads more than a note has.
-    let open = OpenOptions::new().read(true).custom_flags(NOT_WAITING).open(folder.join(KNOWS)).ok()?;
-    let mut text = String::new();
-    let is_file = open.metadata().is_ok_and(|file| file.is_file());
-    open.take(LONGEST_NOTE).read_to_string(&mut text).ok().filter(|_| is_file)?;
+    let text = String::from_utf8(read_capped(&folder.join(KNOWS), LONGEST_NOTE).ok()?).ok()?;
     let upto = text.split(' ').next()?.parse().ok()?;
     (text == note_of(upto)).then_some(upto)
 }

@@ -268,15 +268,14 @@ pub(super) async fn record(
     };
     // It is told where there is time for it.
     let all = if open.is_empty() { Vec::new() } else { gather(None).await.unwrap_or_default() };
-    let ended = open.iter().filter_map(|noted| all.iter().find(|now| is_its_end(now, noted)).cloned());
     let mut newest = outcomes.into_iter().rev().find(|o| o.to == generation);
     if let Some(newest) = &mut newest {
         newest.silent.extend(silent);
     }
-    for outcome in
-        ended.filter(|ended| newest.as_ref().is_none_or(|newest| !is_same(ended, newest))).chain(newest.clone())
-    {
-        if let Err(error) = depot.add_outcome(&outcome) {
+    let ended = open.iter().filter_map(|noted| all.iter().find(|now| is_its_end(now, noted)));
+    let others = ended.filter(|ended| newest.as_ref().is_none_or(|newest| !is_same(ended, newest)));
+    for outcome in others.chain(&newest) {
+        if let Err(error) = depot.add_outcome(outcome) {
             let why = error.in_a_line();
             screen
                 .problem("note", &format!("the outcome is not in the depot, and `cobctl outcomes` gathers it: {why}"));

@@ -241,25 +241,23 @@ impl Object {
                 self.failed = failures > t.retries;
                 let delay = t.retry_delay.doubled(before.min(16), RETRY_CAP);
                 let retry_at = if self.failed { Time(0) } else { cx.now + self.jittered(cx, failures, delay) };
-                let error_told = Some(error.clone().into());
-                self.trouble(|t| *t = Trouble { failures, retry_at, error: error_told, ..Trouble::default() });
+                self.trouble(|t| *t = Trouble { failures, retry_at, ..Trouble::default() });
                 (Some(false), error)
             }
             ActionOutcome::Cancelled => {
                 self.state = t.failure;
                 self.values = shared(Values::new());
-                let error = "ended before its time: the switch was cancelled".to_owned();
-                self.trouble(|t| t.error = Some(error.clone().into()));
-                (Some(false), error)
+                (Some(false), "ended before its time: the switch was cancelled".to_owned())
             }
             ActionOutcome::Lost => {
                 self.state = None;
                 self.values = shared(Values::new());
-                let error = "it left no result: its runner was killed, or the host died, while it ran".to_owned();
-                self.trouble(|t| t.error = Some(error.clone().into()));
-                (None, error)
+                (None, "it left no result: its runner was killed, or the host died, while it ran".to_owned())
             }
         };
+        if ok != Some(true) {
+            self.trouble(|t| t.error = Some(error.as_str().into()));
+        }
         self.outlived = false;
         self.trouble(|t| (t.check_failures, t.check_error) = (0, None));
         if std::mem::take(&mut self.suspect) {

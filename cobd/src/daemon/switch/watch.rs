@@ -154,14 +154,10 @@ impl Daemon {
             self.feed(Event::CheckWanted(cob));
         }
         let Some(cob) = failed else { return };
-        let to = match &cob.target {
-            Some(target) => format!("to {target}"),
-            None => "on".to_owned(),
-        };
-        self.withdraw_by_policy(match &cob.state {
-            _ if cob.is_in_conflict() => format!("{} {IN_CONFLICT}", cob.id),
-            Some(state) => format!("{} is {state}, and no transition leads {to} from there", cob.id),
-            None => format!("{} can't get {to}", cob.id),
+        let (Some(state), Some(target)) = (&cob.state, &cob.target) else { return };
+        self.withdraw_by_policy(match cob.is_in_conflict() {
+            true => format!("{} {IN_CONFLICT}", cob.id),
+            false => format!("{} is {state}, and no transition leads to {target} from there", cob.id),
         });
     }
 
