@@ -11,6 +11,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use cob_types::canonical;
 use cob_types::generation::BlobHash;
@@ -85,18 +86,24 @@ pub fn materialise(
         let _ = remove(&temp);
         return Err(error);
     }
-    // Another thread may be faster.
-    if !is_whole(&folder, files) {
-        // Somebody has changed what stands there: an action that writes into its working folder.
-        remove(&folder)?;
-        match fs::rename(&temp, &folder) {
-            Err(error) if !is_whole(&folder, files) => return Err(failed(&folder)(error)),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    remove(&temp)?;
+    let placed = put_in_place(&temp, &folder, files);
+    // It is left where another thread was faster, and where it can't be put in place.
+    placed.and(remove(&temp))?;
     durable::sync_folder(root).map_err(failed(root))?;
     Ok(folder)
+}
+
+/// Makes `temp` the folder, unless that is whole by now.
+fn put_in_place(temp: &Path, folder: &Path, files: &BTreeMap<String, PayloadFile>) -> Result<(), PayloadError> {
+    // One at a time: between the look and the removal another thread could put there what it has then relied upon.
+    static PLACING: Mutex<()> = Mutex::new(());
+    let _placing = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
+    if is_whole(folder, files) {
+        return Ok(());
+    }
+    // Somebody has changed what stands there: an action that writes into its working folder.
+    remove(folder)?;
+    fs::rename(temp, folder).map_err(failed(folder))
 }
 
 /// Clears what a daemon that was killed has left half-way.
@@ -262,10 +269,8 @@ mod tests {
     #[test]
     fn threads_that_lay_out_the_same_are_not_in_each_others_way() {
         let root = tempfile::tempdir().expect("a folder");
-        let texts: Vec<String> = (0..50).map(|n| format!("file {n}")).collect();
-        let named: Vec<(&str, u32, &str)> = texts.iter().map(|text| (text.as_str(), 0o644, text.as_str())).collect();
-        let (files, blobs) = payload(&named);
-        for round in 0..10 {
+        let (files, blobs) = payload(&[("a", 0o644, "one"), ("b/c", 0o755, "two")]);
+        for round in 0..400 {
             std::thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| {
