@@ -19,8 +19,8 @@ pub use looks::{
     StatusArgs, WatchArgs,
 };
 pub use words::{
-    AtMost, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs, RollbackArgs,
-    SwitchArgs,
+    AtMost, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs, RetryArgs,
+    RollbackArgs, SwitchArgs,
 };
 
 /// Shows what the hosts are doing, explains why, and gives them orders.
@@ -250,7 +250,8 @@ A host that can't be reached follows when it is back: the others tell it. What c
 is, and `cobctl status` names it. The generation that was left is gone to again by `cobctl switch N` alone, by its number; \
 `cobctl switch N` also leads further back than a generation names a way.")]
     Rollback(RollbackArgs),
-    /// Let a change object try again that has given up
+    /// Let change objects try again that have given up
+    #[command(after_help = words::RETRY)]
     Retry(RetryArgs),
     /// Start no new transition; what runs ends
     Pause,
@@ -412,14 +413,6 @@ pub struct DemoArgs {
     /// End the cluster that an earlier --keep left in this folder
     #[arg(long, value_name = "DIR", conflicts_with = "keep")]
     pub end: Option<PathBuf>,
-}
-
-/// Arguments of `retry`.
-#[derive(Debug, ClapArgs)]
-pub struct RetryArgs {
-    /// The change object
-    #[arg(value_name = "COB")]
-    pub cob: CobId,
 }
 
 /// Arguments of `resolve`.

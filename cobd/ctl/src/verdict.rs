@@ -196,6 +196,16 @@ pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
     Some(status.hosts.iter().flat_map(|h| &h.cobs).filter(|c| ended(c)).map(|c| c.id.clone()).collect())
 }
 
+/// Whether not all of these are where they should be, and none that is not gets on by itself: each has given up, is stuck,
+/// or waits for one that is.
+#[must_use]
+pub fn stranded(status: &ClusterStatus, cobs: &[CobId]) -> bool {
+    let lost = lost(status);
+    let away = |c: &&CobStatus| cobs.contains(&c.id) && !is_home(c) && !is_left_there(c);
+    let mut away = status.hosts.iter().flat_map(|h| &h.cobs).filter(away).peekable();
+    away.peek().is_some() && away.all(|c| c.phase != Phase::Moving && lost.contains(&c.id))
+}
+
 /// Those that do not get on by themselves, and all who wait for them.
 fn lost(status: &ClusterStatus) -> BTreeSet<&CobId> {
     let all = || status.hosts.iter().flat_map(|h| &h.cobs);
@@ -303,6 +313,21 @@ mod tests {
         assert_eq!(hopeless(&cluster(hosts(vec![lb.clone()]))), Some(vec![id("n1/db")]));
         assert_eq!(hopeless(&cluster(hosts(vec![lb, other]))), None, "another is still on its way");
         assert_eq!(hopeless(&cluster(vec![host("n1", 7, vec![settled("n1/db", "up")])])), None);
+    }
+
+    #[test]
+    fn those_are_stranded_of_which_none_gets_on_whatever_others_do() {
+        let given_up = || failed("n1/db", "down", "up");
+        let waits = || waiting("n2/app", "down", "up", vec![lock("n1/db", "up")]);
+        let of = |cobs: Vec<CobStatus>, named: &[&str]| {
+            let named: Vec<CobId> = named.iter().map(|name| id(name)).collect();
+            stranded(&cluster(vec![host("n1", 7, cobs)]), &named)
+        };
+        assert!(of(vec![given_up(), waits(), moving("n3/x", "down", "up")], &["n1/db", "n2/app"]));
+        assert!(of(vec![given_up(), settled("n3/x", "up")], &["n1/db", "n3/x"]), "one of them has arrived");
+        assert!(!of(vec![given_up(), moving("n3/x", "down", "up")], &["n1/db", "n3/x"]), "one gets on");
+        assert!(!of(vec![waits(), moving("n1/db", "down", "up")], &["n2/app"]), "what it waits for gets on");
+        assert!(!of(vec![given_up(), settled("n3/x", "up")], &["n3/x"]), "all have arrived");
     }
 
     #[test]

@@ -350,8 +350,20 @@ fn what_has_failed_is_held_explained_and_completed_by_a_retry() {
         explained.contains("given up moving from down to up") && explained.contains("port 80 is taken"),
         "{explained}"
     );
+    let (code, text) = shop.ctl(&["retry", "--all", "--wait"]);
+    assert!(code == 1 && text.contains("n3/lb not settled, and nothing more is being done:"), "{code} {text}");
+    assert!(text.contains("n3/lb is tried again") && text.contains("port 80 is taken"), "{text}");
     shop.mend("n3");
-    assert_eq!(shop.ctl(&["retry", "n3/lb"]).0, 0);
+    let (code, text) = shop.ctl(&["retry", "n3/lb", "--wait", "60s"]);
+    assert_eq!((code, text.as_str()), (0, "n3/lb is tried again\nn3/lb settled\n"));
+    let (code, text) = shop.ctl(&["retry", "--all", "--wait"]);
+    assert_eq!((code, text.as_str()), (0, "nothing has given up\n"));
+    let (code, text) = shop.ctl(&["retry", "n1/db", "n3/none", "n3/lb", "--wait", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    let of = |at: usize, field: &str| told["cobs"][at][field].as_str().unwrap_or_default().to_owned();
+    assert_eq!((code, of(0, "detail").as_str()), (1, "n1/db had not given up"), "{text}");
+    assert_eq!((of(1, "cob").as_str(), of(1, "error").as_str()), ("n3/none", "this host has no change object n3/none"));
+    assert_eq!((&told["changed"], &told["ended"]), (&false.into(), &"settled".into()), "the others are: {text}");
     shop.cluster.wait_converged(two, PATIENCE);
     shop.serves(2);
 }

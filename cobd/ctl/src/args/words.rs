@@ -260,6 +260,32 @@ pub struct FenceArgs {
     pub yes: bool,
 }
 
+/// What `retry` says of itself.
+pub(super) const RETRY: &str = "\
+Examples:
+  cobctl retry n1/db/server            once its cause is mended
+  cobctl retry n1/db/server --wait     and wait up to 10 minutes for what comes of it
+  cobctl retry --all --wait 2m         all that have given up, on all hosts
+
+Only what has given up is tried again; of another one it is said, and nothing happens to it.
+
+Exit status: 0 told, or with --wait settled; 1 refused, or with --wait given up again or out of time; 3 a host could not \
+be reached.";
+
+/// Arguments of `retry`.
+#[derive(Debug, ClapArgs)]
+pub struct RetryArgs {
+    /// The change objects
+    #[arg(value_name = "COB", required_unless_present = "all")]
+    pub cobs: Vec<CobId>,
+    /// All that have given up, on all hosts
+    #[arg(long, conflicts_with = "cobs")]
+    pub all: bool,
+    /// Wait until they have settled or have given up again, at most so long; without a DURATION, at most 10 minutes
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
+    pub wait: Option<Duration>,
+}
+
 /// Arguments of `rollback`.
 #[derive(Debug, ClapArgs)]
 pub struct RollbackArgs {

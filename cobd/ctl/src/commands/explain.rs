@@ -20,6 +20,8 @@ use crate::words::{clean, count, lapse, list};
 
 /// So many change objects are explained of a host that waits for more.
 const SHOWN: usize = 3;
+/// So many first causes are told of change objects that have not arrived.
+const CAUSES: usize = 5;
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ExplainArgs) -> Result<Exit, Failure> {
     match &args.what {
@@ -148,6 +150,24 @@ fn answer(host: &HostStatus, cobs: &[CobId], leaving: Option<usize>) -> String {
 /// Explains from the statuses of a cluster that was fetched already.
 pub(super) fn from_cluster<'a>(cluster: &'a ClusterStatus, cob: &CobId) -> Explanation<'a> {
     explain(cob, &|id: &CobId| seen(cluster.hosts.iter().find(|h| h.name.as_str() == id.host_str()), id))
+}
+
+/// The explanations of change objects, one for each first cause.
+pub(super) fn first_causes<'a>(cluster: &ClusterStatus, cobs: impl Iterator<Item = &'a CobId>) -> Vec<String> {
+    let mut culprits = Vec::new();
+    let mut lines = Vec::new();
+    // Of thousands that wait for one, the first few lead to it.
+    for cob in cobs.take(CAUSES * 20) {
+        let explanation = from_cluster(cluster, cob);
+        if lines.len() == CAUSES {
+            break;
+        }
+        if !culprits.contains(explanation.culprit()) {
+            culprits.push(explanation.culprit().clone());
+            lines.push(explanation.sentence());
+        }
+    }
+    lines
 }
 
 /// One of the questions that can be asked of a change object.

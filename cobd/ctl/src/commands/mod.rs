@@ -36,6 +36,7 @@ mod outcomes;
 mod output;
 mod plan;
 pub(crate) mod replay;
+mod retry;
 mod saved;
 mod shell;
 mod status;
@@ -108,7 +109,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Plan(args) => plan::run(&context(global, screen)?, screen, &args).await,
         Command::Switch(args) => switch::run(&context(global, screen)?, screen, &args).await,
         Command::Rollback(args) => switch::rollback(&context(global, screen)?, screen, &args).await,
-        Command::Retry(args) => orders::retry(&context(global, screen)?, screen, &args).await,
+        Command::Retry(args) => retry::run(&context(global, screen)?, screen, &args).await,
         Command::Pause => orders::pause(&context(global, screen)?, screen).await,
         Command::Resume => orders::resume(&context(global, screen)?, screen).await,
         Command::Cancel(args) => cancel::cancel(&context(global, screen)?, screen, &args).await,

@@ -1,4 +1,4 @@
-//! `cobctl retry`, `pause`, `resume`, `fence`, `declare-final`: an operator's word to one daemon, or to each.
+//! `cobctl pause`, `resume`, `fence`, `declare-final`: an operator's word to one daemon, or to each.
 //!
 //! A daemon answers when the word is durable. Giving it again does no harm.
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::{Context, leaving};
-use crate::args::{DeclareFinalArgs, FenceArgs, RetryArgs};
+use crate::args::{DeclareFinalArgs, FenceArgs};
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::gather::{self, is_refusal};
@@ -56,19 +56,6 @@ impl<T> Answer<T> {
             },
         }
     }
-}
-
-pub(super) async fn retry(context: &Context, screen: &mut Screen, args: &RetryArgs) -> Result<Exit, Failure> {
-    let target = context.locate(&args.cob.host()).await?;
-    let order = CobOrder { cob: args.cob.clone(), who: context.client.who() };
-    let asked = context.client.order(&target.endpoint, "/v1/retry", &order);
-    let done = patiently(context, screen, &target, asked).await?;
-    if context.json {
-        screen.json(&done)?;
-    } else {
-        screen.line(&clean(&done.detail))?;
-    }
-    Ok(Exit::Yes)
 }
 
 pub(super) async fn pause(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
@@ -294,7 +281,7 @@ impl Coming<'_> {
 }
 
 /// Says who has not answered yet.
-fn say_waits(screen: &mut Screen, client: &Client, silent: &[&HostName]) {
+pub(super) fn say_waits(screen: &mut Screen, client: &Client, silent: &[&HostName]) {
     let after = |time: Duration| span(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     let (now, most) = (client.timeout(), client.order_timeout());
     if most > now {

@@ -14,7 +14,7 @@ use super::wait::verdict;
 use crate::args::SwitchArgs;
 use crate::client::AskError;
 use crate::commands::Context;
-use crate::commands::explain::from_cluster;
+use crate::commands::explain::first_causes;
 use crate::failure::{Exit, Failure};
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
@@ -25,8 +25,8 @@ use crate::words::{clean, count, list, list_and, span};
 const SPARSE: Duration = Duration::from_secs(2);
 /// The same when nothing but the time has changed.
 const STILL: Duration = Duration::from_secs(30);
-/// The change objects that are explained at the end.
-const EXPLAINED: usize = 5;
+/// The hosts that are told of by name at the end.
+const UNFINISHED: usize = 5;
 
 /// The conflicts that are told by name.
 const CONFLICTS: usize = 8;
@@ -337,11 +337,11 @@ impl Report {
             }
             Ended::Failed(causes) if goes_back(cluster, generation) => {
                 self.why.extend(cluster.hosts.iter().flat_map(crate::words::switch));
-                self.why.extend(explained(cluster, causes.iter()));
+                self.why.extend(first_causes(cluster, causes.iter()));
                 (format!("generation {generation} was withdrawn, and the way back has failed:"), Exit::No)
             }
             Ended::Failed(causes) => {
-                self.why.extend(explained(cluster, causes.iter()));
+                self.why.extend(first_causes(cluster, causes.iter()));
                 (format!("generation {generation} has not converged, and nothing more is being done:"), Exit::No)
             }
             Ended::Refused => {
@@ -418,31 +418,13 @@ fn unfinished(plan: &Plan, cluster: &ClusterStatus) -> Vec<String> {
         Verdict::Converged(_) => Vec::new(),
         Verdict::Not(reasons) | Verdict::Unreached(_, reasons) => reasons,
     };
-    let more = lines.len().saturating_sub(EXPLAINED);
-    lines.truncate(EXPLAINED);
+    let more = lines.len().saturating_sub(UNFINISHED);
+    lines.truncate(UNFINISHED);
     if more > 0 {
         lines.push(count(more, "more host"));
     }
     let away = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(|c| !is_home(c)).map(|c| &c.id);
-    lines.extend(explained(cluster, away));
-    lines
-}
-
-/// The explanations of change objects, one for each first cause.
-pub(super) fn explained<'a>(cluster: &ClusterStatus, cobs: impl Iterator<Item = &'a CobId>) -> Vec<String> {
-    let mut culprits = Vec::new();
-    let mut lines = Vec::new();
-    // Of thousands that wait for one, the first few lead to it.
-    for cob in cobs.take(EXPLAINED * 20) {
-        let explanation = from_cluster(cluster, cob);
-        if lines.len() == EXPLAINED {
-            break;
-        }
-        if !culprits.contains(explanation.culprit()) {
-            culprits.push(explanation.culprit().clone());
-            lines.push(explanation.sentence());
-        }
-    }
+    lines.extend(first_causes(cluster, away));
     lines
 }
 
@@ -669,7 +651,7 @@ mod tests {
         let cluster = cluster(vec![host("n1", 7, cobs)]);
         let away: Vec<CobId> = cluster.hosts[0].cobs.iter().map(|c| c.id.clone()).collect();
         assert_eq!(
-            explained(&cluster, away.iter()),
+            first_causes(&cluster, away.iter()),
             [
                 "n1/db up has given up moving from down to up after 3 attempts (exit status 1; last line: port 5432 is taken)"
             ]

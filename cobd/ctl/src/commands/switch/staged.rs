@@ -21,9 +21,10 @@ use tokio::time::Instant;
 
 use super::Plan;
 use super::prepare::{self, Go, Gone};
-use super::report::{Progress, Report, explained};
+use super::report::{Progress, Report};
 use crate::args::{OnFailureArg, SwitchArgs};
 use crate::commands::Context;
+use crate::commands::explain::first_causes;
 use crate::coupling::Coupling;
 use crate::failure::Failure;
 use crate::gather;
@@ -317,7 +318,7 @@ impl Run<'_> {
             if let Some((causes, since)) = &hopeless_since
                 && since.elapsed() >= HOPELESS_FOR
             {
-                break Settled::No(explained(&seen, causes.iter()));
+                break Settled::No(first_causes(&seen, causes.iter()));
             }
             if let Some(other) = elsewhere(&seen, self.plan.generation) {
                 break Settled::No(vec![other]);

@@ -1,0 +1,307 @@
+//! `cobctl retry`: let change objects try again that have given up, and hear what comes of it.
+//!
+//! Each is an order of its own to its host, in the order in which they are named; hosts are told at the same time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
+use cob_types::{CobId, HostName};
+use cobd::web::{CobOrder, Done, StatusOf};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::Context;
+use super::explain::first_causes;
+use super::orders::say_waits;
+use crate::args::RetryArgs;
+use crate::client::AskError;
+use crate::failure::{Exit, Failure};
+use crate::gather::{self, is_refusal};
+use crate::live::Live;
+use crate::screen::{Paint, Screen};
+use crate::targets::Target;
+use crate::verdict::{Verdict, is_home, judge_named, stranded};
+use crate::words::{clean, count, list};
+
+/// How often it is looked whether the time is over when nothing is heard.
+const TICK: Duration = Duration::from_millis(500);
+/// How long nothing must get on before that is the end: a status may have been taken a moment before something does.
+const STRANDED_FOR: Duration = Duration::from_secs(1);
+/// When the time is over a host gets no longer than this to answer once more.
+const LAST: Duration = Duration::from_secs(1);
+
+/// The JSON of `cobctl retry`. Fields are only added.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Whether any of them had given up.
+    changed: bool,
+    /// What it did, in words.
+    detail: String,
+    cobs: Vec<Told>,
+    /// The hosts that could not be asked what has given up there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreached: Vec<HostName>,
+    /// What came of it, if that was waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<Ended>,
+    /// Why they are not settled, a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    why: Vec<String>,
+}
+
+/// What came of the order to one.
+#[derive(Debug, Serialize)]
+struct Told {
+    cob: CobId,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    done: Option<Done>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    hint: String,
+    #[serde(skip)]
+    exit: Exit,
+}
+
+/// What came of all that were tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Ended {
+    /// Each is where it should be.
+    Settled,
+    /// Nothing gets on any more, and not each is.
+    Failed,
+    /// Out of time.
+    Late,
+    /// Out of time, and a host of theirs did not answer.
+    Unreached,
+}
+
+impl Told {
+    fn new(cob: CobId, answer: Result<Done, AskError>) -> Self {
+        match answer {
+            Ok(done) => Self { cob, done: Some(done), error: None, hint: String::new(), exit: Exit::Yes },
+            Err(error) => {
+                let exit = if is_refusal(&error) { Exit::No } else { Exit::Unreached };
+                Self { cob, done: None, error: Some(error.in_a_line()), hint: error.hint(), exit }
+            }
+        }
+    }
+
+    fn is_changed(&self) -> bool {
+        self.done.as_ref().is_some_and(|done| done.changed)
+    }
+
+    fn say(&self, screen: &mut Screen) -> std::io::Result<()> {
+        if let Some(done) = &self.done {
+            return screen.line(&clean(&done.detail));
+        }
+        screen.problem("error", &format!("{}: {}", self.cob, self.error.as_deref().unwrap_or_default()));
+        if !self.hint.is_empty() {
+            screen.problem("hint", &self.hint);
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RetryArgs) -> Result<Exit, Failure> {
+    let deadline = Instant::now() + args.wait.unwrap_or_default();
+    let (cobs, unreached) = if args.all { given_up(context).await } else { (named(&args.cobs), Vec::new()) };
+    let targets = hosts_of(context, &cobs).await?;
+    let told = order(context, screen, &targets, &cobs).await;
+    let changed = told.iter().filter(|one| one.is_changed()).count();
+    let detail = match told.as_slice() {
+        [] => "nothing has given up".to_owned(),
+        [Told { done: Some(done), .. }] => done.detail.clone(),
+        _ => format!("{} tried again", count(changed, "change object")),
+    };
+    let mut report = Report { changed: changed > 0, detail, cobs: told, unreached, ended: None, why: Vec::new() };
+    if !context.json {
+        for one in &report.cobs {
+            one.say(screen)?;
+        }
+        if report.cobs.is_empty() && report.unreached.is_empty() {
+            screen.line(&report.detail)?;
+        }
+    }
+    if !report.unreached.is_empty() {
+        let silent = list(&report.unreached, 6);
+        screen.problem("error", &format!("what has given up there is not known: no answer from {silent}"));
+    }
+    let taken: Vec<CobId> = report.cobs.iter().filter(|one| one.done.is_some()).map(|one| one.cob.clone()).collect();
+    if args.wait.is_some() && !taken.is_empty() {
+        let (ended, cluster) = until_ended(context, &taken, deadline).await;
+        report.ended = Some(ended);
+        if ended != Ended::Settled {
+            report.why = why(&cluster, &taken);
+        }
+    }
+    if context.json {
+        screen.json(&report)?;
+    } else {
+        report.say_end(screen, &taken)?;
+    }
+    Ok(report.exit())
+}
+
+impl Report {
+    /// What waiting for it has shown.
+    fn say_end(&self, screen: &mut Screen, taken: &[CobId]) -> std::io::Result<()> {
+        let Some(ended) = self.ended else { return Ok(()) };
+        let cobs = match taken {
+            [cob] => cob.to_string(),
+            _ => count(taken.len(), "change object"),
+        };
+        let (paint, head) = match ended {
+            Ended::Settled => (Paint::Good, format!("{cobs} settled")),
+            Ended::Failed => (Paint::Bad, format!("{cobs} not settled, and nothing more is being done:")),
+            Ended::Late => (Paint::Bad, format!("{cobs} not settled in time; it goes on:")),
+            Ended::Unreached => (Paint::Bad, format!("{cobs} not known to be settled:")),
+        };
+        screen.line(&screen.paint(paint, &head))?;
+        self.why.iter().try_for_each(|line| screen.line(&format!("  {line}")))
+    }
+
+    fn exit(&self) -> Exit {
+        let of_end = self.ended.map_or(Exit::Yes, |ended| match ended {
+            Ended::Settled => Exit::Yes,
+            Ended::Failed | Ended::Late => Exit::No,
+            Ended::Unreached => Exit::Unreached,
+        });
+        let silent = if self.unreached.is_empty() { Exit::Yes } else { Exit::Unreached };
+        let all = || self.cobs.iter().map(|one| one.exit).chain([of_end, silent]);
+        [Exit::Unreached, Exit::No].into_iter().find(|exit| all().any(|one| one == *exit)).unwrap_or(Exit::Yes)
+    }
+}
+
+/// Each once, in the order in which they were named.
+fn named(cobs: &[CobId]) -> Vec<CobId> {
+    let mut seen = BTreeSet::new();
+    cobs.iter().filter(|cob| seen.insert(*cob)).cloned().collect()
+}
+
+/// All that have given up, and the hosts that have not told.
+async fn given_up(context: &Context) -> (Vec<CobId>, Vec<HostName>) {
+    let cluster = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
+    let failed = cluster.hosts.iter().flat_map(|host| &host.cobs).filter(|cob| cob.failed);
+    let silent = cluster.hosts.iter().filter(|host| !host.reachable).map(|host| host.name.clone());
+    (failed.map(|cob| cob.id.clone()).collect(), silent.collect())
+}
+
+/// The daemons that are told.
+async fn hosts_of(context: &Context, cobs: &[CobId]) -> Result<BTreeMap<HostName, Target>, Failure> {
+    let mut targets = BTreeMap::new();
+    for host in cobs.iter().map(CobId::host) {
+        if !targets.contains_key(&host) {
+            targets.insert(host.clone(), context.locate(&host).await?);
+        }
+    }
+    Ok(targets)
+}
+
+/// Tells each of them; the answers in their order.
+async fn order(
+    context: &Context,
+    screen: &mut Screen,
+    targets: &BTreeMap<HostName, Target>,
+    cobs: &[CobId],
+) -> Vec<Told> {
+    let (client, who) = (context.client.clone(), context.client.who());
+    let of_host = |host: &HostName| cobs.iter().filter(|cob| cob.host_str() == host.as_str()).cloned().collect();
+    let hosts: Vec<(Target, Vec<CobId>)> = targets.iter().map(|(host, t)| (t.clone(), of_host(host))).collect();
+    let silent: Arc<Mutex<BTreeSet<HostName>>> = Arc::new(Mutex::new(targets.keys().cloned().collect()));
+    let asked = gather::each(&hosts, |(target, cobs)| {
+        let (client, who, silent) = (client.clone(), who.clone(), Arc::clone(&silent));
+        async move {
+            let mut told = Vec::new();
+            for cob in cobs {
+                let order = CobOrder { cob: cob.clone(), who: who.clone() };
+                told.push(Told::new(cob, client.order(&target.endpoint, "/v1/retry", &order).await));
+            }
+            silent.lock().unwrap_or_else(PoisonError::into_inner).remove(&target.stand_in());
+            told
+        }
+    });
+    let mut asked = std::pin::pin!(asked);
+    let told = match tokio::time::timeout(client.timeout(), &mut asked).await {
+        Ok(told) => told,
+        Err(_) => {
+            let silent = silent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            say_waits(screen, &client, &silent.iter().collect::<Vec<_>>());
+            asked.await
+        }
+    };
+    let mut by_cob: BTreeMap<CobId, Told> =
+        told.into_iter().flat_map(|(_, told)| told).map(|one| (one.cob.clone(), one)).collect();
+    cobs.iter().filter_map(|cob| by_cob.remove(cob)).collect()
+}
+
+/// Waits for all of them to be where they should be, or for nothing to get on any more. The answer is given on fresh
+/// answers of all hosts: what one of them waits for may be anywhere.
+async fn until_ended(context: &Context, cobs: &[CobId], deadline: Instant) -> (Ended, ClusterStatus) {
+    let targets = &context.targets.all;
+    let mut live = Live::start(&context.client, targets, StatusOf::Restless);
+    let mut stranded_since: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            () = live.changed() => {}
+            () = tokio::time::sleep(TICK.min(deadline.saturating_duration_since(Instant::now()))) => {}
+        }
+        if Instant::now() >= deadline {
+            let fresh = gather::cluster(&context.client.once_more(LAST), targets).await;
+            return (at_the_end(&fresh, cobs), fresh);
+        }
+        if !live.is_complete() {
+            continue;
+        }
+        let watched = live.cluster();
+        let theirs: Vec<&HostStatus> = of_theirs(&watched, cobs).collect();
+        let is_away = |cob: &CobStatus| cobs.contains(&cob.id) && !is_home(cob);
+        let may_be_home = theirs.iter().all(|host| host.reachable && !host.cobs.iter().any(is_away));
+        stranded_since = stranded(&watched, cobs).then(|| stranded_since.unwrap_or_else(Instant::now));
+        if may_be_home || stranded_since.is_some_and(|since| since.elapsed() >= STRANDED_FOR) {
+            let fresh = gather::cluster(&context.client, targets).await;
+            match at_the_end(&fresh, cobs) {
+                ended @ (Ended::Settled | Ended::Failed) => return (ended, fresh),
+                Ended::Late | Ended::Unreached => {}
+            }
+        }
+    }
+}
+
+/// What these answers say, if nobody waits any longer.
+fn at_the_end(fresh: &ClusterStatus, cobs: &[CobId]) -> Ended {
+    match verdict(fresh, cobs) {
+        Verdict::Converged(_) => Ended::Settled,
+        Verdict::Unreached(..) => Ended::Unreached,
+        Verdict::Not(_) if stranded(fresh, cobs) => Ended::Failed,
+        Verdict::Not(_) => Ended::Late,
+    }
+}
+
+/// Why they are not settled: what their hosts say, and the first causes of those that wait.
+fn why(fresh: &ClusterStatus, cobs: &[CobId]) -> Vec<String> {
+    let of_hosts = match verdict(fresh, cobs) {
+        Verdict::Unreached(hosts, _) => vec![format!("{} could not be reached", list(hosts, 6))],
+        Verdict::Not(_) | Verdict::Converged(_) => Vec::new(),
+    };
+    let away = |cob: &&CobId| of_theirs(fresh, cobs).flat_map(|host| &host.cobs).any(|c| c.id == **cob && !is_home(c));
+    of_hosts.into_iter().chain(first_causes(fresh, cobs.iter().filter(away))).collect()
+}
+
+/// The judgement on these alone: other hosts may be away.
+fn verdict(cluster: &ClusterStatus, cobs: &[CobId]) -> Verdict {
+    let hosts = of_theirs(cluster, cobs).cloned().collect();
+    judge_named(
+        &ClusterStatus { hosts, ..ClusterStatus::default() },
+        &BTreeSet::new(),
+        &cobs.iter().collect::<Vec<_>>(),
+    )
+}
+
+/// The hosts that have these.
+fn of_theirs<'a>(cluster: &'a ClusterStatus, cobs: &[CobId]) -> impl Iterator<Item = &'a HostStatus> {
+    cluster.hosts.iter().filter(|host| cobs.iter().any(|cob| cob.host_str() == host.name.as_str()))
+}
