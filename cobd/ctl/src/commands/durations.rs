@@ -4,12 +4,13 @@
 //! action: it is known by the state that it leads to. Out of `outdated` two actions are made in one move, and
 //! nobody knows which took how long.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use cob_types::history::HistoryEntry;
 use cob_types::{CobId, StateName};
 use serde_json::Value;
 
+use super::recorded::{Latest, Record, took};
 use super::saved::{self, Parts};
 use super::transitions::Transitions;
 use super::{Context, history};
@@ -19,22 +20,6 @@ use crate::screen::Screen;
 
 /// Of each action on a node the last so many count.
 const LAST: usize = 9;
-
-/// What is summed up from histories.
-pub(super) trait Record: Default {
-    /// Takes the next entry of a history.
-    fn take(&mut self, entry: HistoryEntry);
-
-    /// That history has ended. What comes is of another one: of the same hosts at another time, or of others that have
-    /// the same names. What both have counts once.
-    fn end(&mut self);
-
-    /// How many times were left out because a clock was put right in them.
-    fn left_out(&self) -> usize;
-
-    /// What `cobgen plan --durations` reads.
-    fn lines(&self) -> BTreeMap<String, Value>;
-}
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DurationsArgs) -> Result<Exit, Failure> {
     if args.transitions {
@@ -99,46 +84,6 @@ struct Recorded {
     /// Moves that ended well and are no action of a plan.
     others: usize,
     left_out: usize,
-}
-
-/// From one moment to another, in nanoseconds; none: the clock was put right between them, back or by more than a year.
-pub(super) fn took(began_ns: u64, ended_ns: u64) -> Option<u64> {
-    const LONGEST: u64 = 365 * 24 * 3600 * 1_000_000_000;
-    ended_ns.checked_sub(began_ns).filter(|ns| *ns <= LONGEST)
-}
-
-/// The latest of some values, each with what it was noted under: what is noted twice is one, as it was noted last.
-#[derive(Debug)]
-pub(super) struct Latest<K, T>(VecDeque<(K, T)>);
-
-impl<K, T> Default for Latest<K, T> {
-    fn default() -> Self {
-        Self(VecDeque::new())
-    }
-}
-
-impl<K: Eq, T> Latest<K, T> {
-    /// Keeps so many.
-    pub(super) fn add(&mut self, under: K, value: T, most: usize) {
-        if let Some((_, noted)) = self.0.iter_mut().find(|(noted, _)| *noted == under) {
-            *noted = value;
-            return;
-        }
-        self.0.push_back((under, value));
-        if self.0.len() > most {
-            self.0.pop_front();
-        }
-    }
-
-    /// The latest last.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(K, T)> {
-        self.0.iter()
-    }
-
-    /// The latest last.
-    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().map(|(_, value)| value)
-    }
 }
 
 impl Record for Recorded {

@@ -35,6 +35,7 @@ mod orders;
 mod outcomes;
 mod output;
 mod plan;
+mod recorded;
 pub(crate) mod replay;
 mod retry;
 mod saved;

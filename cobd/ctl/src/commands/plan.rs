@@ -13,7 +13,7 @@ use cobgen::cli::painted;
 use cobgen::forecast::{Asked, Durations, Forecasted, Sides, Source, durations, forecast, show};
 use cobgen::generation::NoOrder;
 
-use super::durations::Record as _;
+use super::recorded::Record as _;
 use super::transitions::Transitions;
 use super::{Context, history};
 use crate::args::{PlanArgs, Wanted};

@@ -8,7 +8,7 @@ use cob_types::history::HistoryEntry;
 use cob_types::{CobId, HostName, StateName};
 use serde_json::{Value, json};
 
-use super::durations::{Latest, Record, took};
+use super::recorded::{Latest, Record, took};
 
 /// Of each transition of a change object the last so many count.
 const LAST: usize = 50;

@@ -30,7 +30,7 @@ use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::Screen;
 use crate::targets::{Target, endpoints};
-use crate::verdict::Expected;
+use crate::verdict::{Expected, Verdict, judge};
 use crate::words::{clean, count, list};
 use prepare::{Gone, Ready};
 use report::Report;
@@ -70,6 +70,17 @@ impl Plan {
     fn go_in_full(&self) -> prepare::Go {
         let how = SwitchHow { on_failure: self.how.on_failure.or(self.policy), ..self.how };
         prepare::Go { how, ..prepare::Go::to_all(self) }
+    }
+
+    /// The judgement on the hosts of the manifest, and on those that leave while they can be asked.
+    fn verdict(&self, cluster: &ClusterStatus) -> Verdict {
+        let leaves = |name: &HostName| self.leaving.iter().any(|t| t.name.as_ref() == Some(name));
+        let hosts = cluster.hosts.iter().filter(|h| h.reachable || !leaves(&h.name)).cloned().collect();
+        judge(&ClusterStatus { hosts, ..ClusterStatus::default() }, &self.expected)
+    }
+
+    fn is_converged(&self, cluster: &ClusterStatus) -> bool {
+        matches!(self.verdict(cluster), Verdict::Converged(_))
     }
 }
 

@@ -10,7 +10,6 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::Plan;
-use super::wait::verdict;
 use crate::args::SwitchArgs;
 use crate::client::AskError;
 use crate::commands::Context;
@@ -414,7 +413,7 @@ fn goes_back(cluster: &ClusterStatus, generation: GenerationNumber) -> bool {
 
 /// What is missing, and the first causes of some that are not where they should be.
 fn unfinished(plan: &Plan, cluster: &ClusterStatus) -> Vec<String> {
-    let mut lines = match verdict(plan, cluster) {
+    let mut lines = match plan.verdict(cluster) {
         Verdict::Converged(_) => Vec::new(),
         Verdict::Not(reasons) | Verdict::Unreached(_, reasons) => reasons,
     };

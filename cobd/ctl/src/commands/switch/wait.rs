@@ -21,7 +21,7 @@ use crate::gather;
 use crate::live::Live;
 use crate::screen::Screen;
 use crate::targets::Target;
-use crate::verdict::{Verdict, hopeless, judge};
+use crate::verdict::{Verdict, hopeless};
 
 /// How often the progress line is looked after when nothing is heard.
 const TICK: Duration = Duration::from_millis(500);
@@ -92,11 +92,11 @@ pub(super) async fn until_ended(
         };
         let patience = if goes_back(&watched) { GOES_BACK_IN } else { HOPELESS_FOR };
         let given_up = hopeless_since.as_ref().is_some_and(|(_, since)| since.elapsed() >= patience);
-        if given_up || is_converged(plan, &watched) {
+        if given_up || plan.is_converged(&watched) {
             // Why it does not get on is told by all of them; that nothing is left to do by those that are left.
             let of = if given_up { StatusOf::All } else { StatusOf::Restless };
             let fresh = gather::cluster_of(&context.client, &targets, of).await;
-            if is_converged(plan, &fresh) {
+            if plan.is_converged(&fresh) {
                 break (Ended::Converged, fresh);
             }
             if given_up && let Some(causes) = hopeless(&fresh) {
@@ -129,7 +129,7 @@ fn arrive(screen: &mut Screen, report: &mut Report, arrived: Result<(Target, Gon
 
 /// The answer at the end of the time. Who has taken an order and is silent now was reached: it is late like any other.
 fn last_look(plan: &Plan, report: &Report, fresh: &ClusterStatus) -> Ended {
-    match verdict(plan, fresh) {
+    match plan.verdict(fresh) {
         Verdict::Converged(_) => Ended::Converged,
         Verdict::Not(_) => match hopeless(fresh) {
             Some(causes) => Ended::Failed(causes),
@@ -140,17 +140,6 @@ fn last_look(plan: &Plan, report: &Report, fresh: &ClusterStatus) -> Ended {
             if never.is_empty() { Ended::Late } else { Ended::Unreached(never) }
         }
     }
-}
-
-fn is_converged(plan: &Plan, cluster: &ClusterStatus) -> bool {
-    matches!(verdict(plan, cluster), Verdict::Converged(_))
-}
-
-/// The judgement on the hosts of the manifest, and on those that leave while they can be asked.
-pub(super) fn verdict(plan: &Plan, cluster: &ClusterStatus) -> Verdict {
-    let leaves = |name: &HostName| plan.leaving.iter().any(|t| t.name.as_ref() == Some(name));
-    let hosts = cluster.hosts.iter().filter(|h| h.reachable || !leaves(&h.name)).cloned().collect();
-    judge(&ClusterStatus { hosts, ..ClusterStatus::default() }, &plan.expected)
 }
 
 /// Whether a host would go back by itself for what fails in the switch under way.
