@@ -54,6 +54,15 @@ pub fn write_file_with(
     }
 }
 
+/// Deletes what somebody who was killed has left half-way in a folder: all that bears [`TEMP_SUFFIX`].
+pub fn sweep(folder: &Path) {
+    let left = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in left.filter(|path| path.to_str().is_some_and(|path| path.ends_with(TEMP_SUFFIX))) {
+        // What can't be deleted is in nobody's way.
+        let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+    }
+}
+
 fn make(temp: &Path, mode: u32, sync: Sync, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     match fs::remove_file(temp) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

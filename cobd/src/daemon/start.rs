@@ -33,7 +33,7 @@ use crate::journal::{FileJournal, Journal as _, JournalError, Keep, MAX_PAYLOAD,
 use crate::kinds::Kinds;
 use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
 use crate::permissions::{self, Exposed};
-use crate::run::{Opener, Program, payload};
+use crate::run::{Opener, Program};
 use crate::source::Source;
 use crate::web::{Access, Api, Front, ServeError, UnixServer};
 
@@ -224,7 +224,7 @@ impl Daemon {
         let last = opened.journal.last_seq();
         let index = Indexing::new(config.host.clone(), journal, last, index, clock.now());
         let payload_root = config.state_dir.join("payload");
-        payload::sweep(&payload_root);
+        durable::sweep(&payload_root);
         let mut daemon = Self {
             clock,
             engine,

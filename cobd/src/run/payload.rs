@@ -106,15 +106,6 @@ fn put_in_place(temp: &Path, folder: &Path, files: &BTreeMap<String, PayloadFile
     fs::rename(temp, folder).map_err(failed(folder))
 }
 
-/// Clears what a daemon that was killed has left half-way.
-pub fn sweep(root: &Path) {
-    let left = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
-    for path in left.filter(|path| path.to_str().is_some_and(|path| path.ends_with(TEMP_SUFFIX))) {
-        // What can't be cleared is in nobody's way.
-        let _ = remove(&path);
-    }
-}
-
 /// A name made of all names, modes and contents.
 fn name_of(files: &BTreeMap<String, PayloadFile>) -> String {
     let modes: Vec<_> = files.values().map(|f| mode(f).to_be_bytes()).collect();
@@ -286,7 +277,7 @@ mod tests {
         let killed = root.path().join(format!("abc.7{TEMP_SUFFIX}"));
         fs::create_dir_all(killed.join("half")).expect("made");
         let folder = materialise(root.path(), &files, &blobs).expect("in place");
-        sweep(root.path());
+        durable::sweep(root.path());
         assert!(!killed.exists() && is_whole(&folder, &files));
     }
 

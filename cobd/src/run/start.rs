@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::job::{self, Exit, FORMAT, JobId, JobResult, Spec, SpecFile};
 use super::leftovers::Trail;
@@ -21,6 +21,7 @@ use super::program::Program;
 use super::runner::now_ns;
 use super::secrets::{self, Opener};
 use crate::blocking::beside;
+use crate::durable::{self, TEMP_SUFFIX};
 
 /// Between two looks at the lock of a job that an earlier daemon began.
 const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -163,8 +164,9 @@ impl Runner {
         written.map(|()| Some(private.clone())).map_err(failed(&private, "putting its secrets into memory"))
     }
 
-    /// Takes away what jobs that are not there any more have left in memory.
+    /// Takes away what jobs that are not there any more have left in memory, and those that a daemon was taking away.
     pub fn clear_leftovers(&self) {
+        durable::sweep(&self.root);
         if let Some(opener) = &self.opener {
             opener.clear("jobs", |name| self.root.join(name).is_dir());
         }
@@ -228,7 +230,12 @@ impl Runner {
         if let Some(opener) = &self.opener {
             secrets::remove(&opener.job_folder(&folder_name(&folder)))?;
         }
-        secrets::remove(&folder)
+        // Out of the way first: half of a folder would be taken for a job whose runner was killed.
+        let going = PathBuf::from(format!("{}{TEMP_SUFFIX}", folder.display()));
+        match fs::rename(&folder, &going) {
+            Err(error) if !job::is_absent(&error) => Err(error),
+            Ok(()) | Err(_) => secrets::remove(&going),
+        }
     }
 }
 
@@ -415,7 +422,11 @@ fn end_lost(folder: &Path) -> io::Result<JobResult> {
         let spec = SpecFile::read(folder).ok();
         let grace = spec.as_ref().map_or(GRACE, |spec| Duration::from_millis(spec.grace_ms));
         let processes = trail(folder, spec.as_ref(), text.as_deref()).end(grace);
-        warn!(%job, processes, "its runner was killed; what was left of its action was ended");
+        if text.is_none() && processes == 0 {
+            info!(%job, "its daemon ended before it had begun it");
+        } else {
+            warn!(%job, processes, "its runner was killed; what was left of its action was ended");
+        }
     }
     Ok(JobResult::lost(folder, now_ns()))
 }

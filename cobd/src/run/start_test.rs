@@ -308,9 +308,14 @@ async fn a_job_outlives_its_daemon_and_is_found() {
     wait_for("the killed runner is gone", || !is_locked(&folder));
     // A daemon killed right after it had made the folder.
     fs::create_dir(JobId(4).folder(&bench.runner.root)).expect("made");
+    // And one that was killed while it took away what had ended.
+    let going = bench.runner.root.join(format!("{:016x}.tmp", 5));
+    fs::create_dir_all(going.join("half")).expect("made");
     number_in(&bench.path("pid"));
 
     let returned = Runner::new(program(), &bench.runner.root).expect("there");
+    returned.clear_leftovers();
+    assert!(!going.exists());
     let found = returned.scan().expect("listed");
     assert_eq!(found.iter().map(|j| j.id.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
     assert_eq!(found[0].state, FoundState::Running);
