@@ -6,7 +6,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::cob::Fingerprint;
-use crate::generation::BlobHash;
+use crate::id::BlobHash;
 
 /// The canonical text of a JSON value.
 #[must_use]

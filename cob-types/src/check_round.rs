@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::GenerationNumber;
-use crate::id::{CobId, HostName, StateName};
+use crate::id::{CobId, GenerationNumber, HostName, StateName};
 
 /// So many change objects are named in each list of a round; the others are counted.
 pub const LISTED: usize = 1000;

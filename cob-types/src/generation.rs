@@ -1,13 +1,12 @@
 //! Generations: what is published, and the part of it that one host gets.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cob::Cob;
-use crate::id::{CobId, HostName, KindName, StateName};
+use crate::id::{BlobHash, CobId, GenerationNumber, HostName, KindName, StateName};
 use crate::kind::Kind;
 use crate::switch::{SwitchOrder, SwitchPolicy};
 use crate::trust::{Operator, PublicKey};
@@ -18,33 +17,6 @@ pub const FORMAT: u32 = 1;
 pub const MAX_BUNDLE: usize = 256 << 20;
 /// The largest manifest that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 << 20;
-
-/// The number of a generation: grows, never used again. Zero means "none yet".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct GenerationNumber(pub u64);
-
-impl fmt::Display for GenerationNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// SHA-256 of some bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct BlobHash(#[serde(with = "serde_bytes")] pub [u8; 32]);
-
-impl fmt::Display for BlobHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
-    }
-}
-
-impl fmt::Debug for BlobHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// What all hosts share of a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::GenerationNumber;
-use crate::id::{CobId, HostName, StateName};
+use crate::id::{CobId, GenerationNumber, HostName, StateName};
 
 /// One event of the merged journal, as `cobctl history --json` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

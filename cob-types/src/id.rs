@@ -1,4 +1,4 @@
-//! Names: hosts, change objects, states, kinds.
+//! By what things are known: names of hosts, change objects, states and kinds; numbers of generations; hashes of contents.
 //!
 //! Every name is checked when it is made, so a value of these types is always well formed:
 //! segments of `[A-Za-z0-9_.-]+`, never `.` or `..`, at most 255 bytes in all. They are cheap to
@@ -254,6 +254,33 @@ impl CobId {
 impl StateName {
     /// The state whose name the protocol knows: content other than the wanted one was found.
     pub const OUTDATED: &'static str = "outdated";
+}
+
+/// The number of a generation: grows, never used again. Zero means "none yet".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GenerationNumber(pub u64);
+
+impl fmt::Display for GenerationNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// SHA-256 of some bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BlobHash(#[serde(with = "serde_bytes")] pub [u8; 32]);
+
+impl fmt::Display for BlobHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for BlobHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 #[cfg(test)]

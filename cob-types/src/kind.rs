@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::BlobHash;
-use crate::id::{KindName, StateName};
+use crate::id::{BlobHash, KindName, StateName};
 
 /// The most states that a kind may have.
 pub const MAX_STATES: usize = 256;

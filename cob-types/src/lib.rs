@@ -37,8 +37,8 @@ pub mod trust;
 pub mod words;
 
 pub use cob::{Cob, LockNeeds, Need, TransitionNeeds};
-pub use generation::{BlobHash, Bundle, Generation, GenerationNumber, Manifest};
-pub use id::{CobId, HostName, IdError, KindName, StateName};
+pub use generation::{Bundle, Generation, Manifest};
+pub use id::{BlobHash, CobId, GenerationNumber, HostName, IdError, KindName, StateName};
 pub use kind::{Command, Kind, Transition};
 pub use message::{Batch, Incarnation, Item, Number, Rank};
 pub use packed::Packed;

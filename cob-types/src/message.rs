@@ -11,8 +11,7 @@ use serde_bytes::ByteBuf;
 
 use crate::cob::Fingerprint;
 use crate::codec::{self, CodecError};
-use crate::generation::GenerationNumber;
-use crate::id::{CobId, HostName, StateName};
+use crate::id::{CobId, GenerationNumber, HostName, StateName};
 use crate::switch::SwitchPolicy;
 
 /// The protocol version spoken here.

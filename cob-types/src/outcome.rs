@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::GenerationNumber;
 use crate::history::HistoryEntry;
-use crate::id::{CobId, HostName};
+use crate::id::{CobId, GenerationNumber, HostName};
 use crate::words::list;
 
 mod course;

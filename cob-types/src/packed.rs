@@ -18,8 +18,8 @@ use lz4_flex::block::{compress_prepend_size_with_dict, decompress_size_prepended
 use crate::beside::{Difference, merged};
 use crate::cob::{Cob, Fingerprint};
 use crate::codec::{self, CodecError};
-use crate::generation::{BlobHash, Bundle, BundleError, MAX_BUNDLE};
-use crate::id::{CobId, HostName, KindName};
+use crate::generation::{Bundle, BundleError, MAX_BUNDLE};
+use crate::id::{BlobHash, CobId, HostName, KindName};
 use crate::kind::Kind;
 use crate::outline::{Digest, Entry, Outline};
 use crate::secret::SecretId;

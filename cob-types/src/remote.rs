@@ -6,8 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::GenerationNumber;
-use crate::id::HostName;
+use crate::id::{GenerationNumber, HostName};
 use crate::trust::{PublicKey, Signature};
 
 /// What a host that is being enrolled says in ALPN (RFC 7301): no other request is answered there.

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::GenerationNumber;
-use crate::id::{CobId, HostName, StateName};
+use crate::id::{CobId, GenerationNumber, HostName, StateName};
 use crate::switch::OnFailure;
 use crate::trust::PublicKey;
 

@@ -8,8 +8,7 @@ use std::ops::Bound::{Excluded, Included};
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::GenerationNumber;
-use crate::id::{CobId, HostName};
+use crate::id::{CobId, GenerationNumber, HostName};
 
 /// The order of one switch, from a generation to another one.
 ///

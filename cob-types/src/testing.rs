@@ -6,8 +6,8 @@ use std::sync::Arc;
 use thin_vec::{ThinVec, thin_vec};
 
 use crate::cob::{Cob, Fingerprint, Need, TransitionNeeds};
-use crate::generation::{BlobHash, Bundle};
-use crate::id::{CobId, HostName, KindName, StateName};
+use crate::generation::Bundle;
+use crate::id::{BlobHash, CobId, HostName, KindName, StateName};
 use crate::kind::{Check, Kind, PayloadFile, Transition};
 use crate::small::SmallMap;
 

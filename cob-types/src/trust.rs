@@ -55,7 +55,7 @@ pub struct Operator {
     pub keys: Vec<PublicKey>,
     /// SHA-256 of the bearer token that does the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<crate::generation::BlobHash>,
+    pub token: Option<crate::id::BlobHash>,
 }
 
 /// One publisher's signature over a manifest.

@@ -172,8 +172,8 @@ fn list(keys: impl Iterator<Item = PublicKey>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cob_types::GenerationNumber;
-    use cob_types::generation::{BlobHash, ManifestHost};
+    use cob_types::generation::ManifestHost;
+    use cob_types::{BlobHash, GenerationNumber};
 
     use super::*;
 

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cob_types::generation::{BlobHash, Security};
+use cob_types::generation::Security;
 use cob_types::kind::PayloadFile;
 use cob_types::secret::SecretId;
 use cob_types::switch::SwitchPolicy;
 use cob_types::trust::{Operator, PublicKey};
-use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
+use cob_types::{BlobHash, CobId, HostName, Kind, KindName, Need, StateName};
 
 /// A place in the user's files.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use cob_depot::{Depot, DepotError};
-use cob_types::generation::{BlobHash, WayBack};
+use cob_types::generation::WayBack;
 use cob_types::secret::SecretId;
-use cob_types::{CobId, Generation, GenerationNumber, HostName, Manifest, PublicKey};
+use cob_types::{BlobHash, CobId, Generation, GenerationNumber, HostName, Manifest, PublicKey};
 
 use crate::check;
 use crate::diagnostic::{Diagnostic, Severity};

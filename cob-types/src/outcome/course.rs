@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{CobOutcome, Ended, HostOutcome, Later, SKEW_NS};
-use crate::generation::GenerationNumber;
 use crate::history::HistoryEntry;
-use crate::id::{CobId, StateName};
+use crate::id::{CobId, GenerationNumber, StateName};
 
 /// So many times a host is moved again are told.
 const LATER: usize = 100;

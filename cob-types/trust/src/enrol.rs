@@ -12,10 +12,9 @@ use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use cob_types::HostName;
 use cob_types::canonical::blob_hash;
-use cob_types::generation::BlobHash;
 use cob_types::trust::PublicKey;
+use cob_types::{BlobHash, HostName};
 use zeroize::Zeroizing;
 
 /// What stands before a token's parts.

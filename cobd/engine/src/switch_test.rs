@@ -1,6 +1,7 @@
 //! Switches as stories: what is on record, and what follows from it.
 
-use cob_types::generation::{BlobHash, ManifestHost, Security};
+use cob_types::BlobHash;
+use cob_types::generation::{ManifestHost, Security};
 
 use super::*;
 

@@ -242,8 +242,8 @@ mod tests {
     use std::path::Path;
 
     use cob_trust::SecretKey;
-    use cob_types::GenerationNumber;
-    use cob_types::generation::{BlobHash, ManifestHost};
+    use cob_types::generation::ManifestHost;
+    use cob_types::{BlobHash, GenerationNumber};
 
     use super::*;
 

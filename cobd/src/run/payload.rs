@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use cob_types::BlobHash;
 use cob_types::canonical;
-use cob_types::generation::BlobHash;
 use cob_types::kind::PayloadFile;
 use serde_bytes::ByteBuf;
 

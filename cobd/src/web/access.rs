@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cob_types::canonical::blob_hash;
-use cob_types::generation::{BlobHash, Security};
+use cob_types::generation::Security;
 use cob_types::trust::{Operator, PublicKey, Role};
-use cob_types::{HostName, Manifest};
+use cob_types::{BlobHash, HostName, Manifest};
 
 use super::api::Caller;
 use super::wire::{Refusal, RefusalKind};
@@ -283,8 +283,8 @@ impl Proof {
 
 #[cfg(test)]
 mod tests {
-    use cob_types::GenerationNumber;
-    use cob_types::generation::{BlobHash, ManifestHost};
+    use cob_types::generation::ManifestHost;
+    use cob_types::{BlobHash, GenerationNumber};
 
     use super::*;
 

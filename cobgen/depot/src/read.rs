@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::beside::Digests;
-use cob_types::generation::{BlobHash, FORMAT, MAX_BUNDLE, MAX_MANIFEST};
-use cob_types::{Bundle, Generation, GenerationNumber, HostName, Manifest};
-use cob_types::{canonical, codec};
+use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
+use cob_types::{BlobHash, Bundle, Generation, GenerationNumber, HostName, Manifest, canonical, codec};
 use git2::{ObjectType, Oid, Tree};
 use rayon::prelude::*;
 use serde::Deserialize;

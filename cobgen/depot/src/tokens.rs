@@ -13,10 +13,9 @@ use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use cob_types::generation::BlobHash;
 use cob_types::remote::Standing;
 use cob_types::status::RefusedTokens;
-use cob_types::{HostName, PublicKey};
+use cob_types::{BlobHash, HostName, PublicKey};
 use serde::{Deserialize, Serialize};
 
 use crate::depot::sync_folder;

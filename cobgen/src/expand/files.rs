@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
+use cob_types::BlobHash;
 use cob_types::canonical::blob_hash;
-use cob_types::generation::BlobHash;
 use cob_types::kind::{Command, PayloadFile};
 
 use super::Report;

@@ -37,9 +37,9 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use cob_types::generation::{BlobHash, Security};
+use cob_types::generation::Security;
 use cob_types::switch::{OnFailure, SwitchPolicy};
-use cob_types::{CobId, IdError};
+use cob_types::{BlobHash, CobId, IdError};
 use rayon::prelude::*;
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};

@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-use cob_types::generation::{BlobHash, MAX_BUNDLE, MAX_MANIFEST};
-use cob_types::{CobId, HostName, KindName};
+use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST};
+use cob_types::{BlobHash, CobId, HostName, KindName};
 
 use crate::diagnostic::Diagnostic;
 use crate::draft::{Arrow, Place, When};

@@ -306,9 +306,8 @@ fn told(sides: &[Side<'_>; 2]) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use cob_types::GenerationNumber;
-    use cob_types::generation::BlobHash;
     use cob_types::status::PeerStatus;
+    use cob_types::{BlobHash, GenerationNumber};
 
     use super::*;
 

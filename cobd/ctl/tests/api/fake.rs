@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use cob_trust::SecretKey;
 use cob_trust::tls::{self, Admits, Identity};
-use cob_types::generation::{BlobHash, ManifestHost, Security};
+use cob_types::generation::{ManifestHost, Security};
 use cob_types::history::HistoryEntry;
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, Phase, Wait};
-use cob_types::{CobId, GenerationNumber, HostName, Manifest, StateName, codec};
+use cob_types::{BlobHash, CobId, GenerationNumber, HostName, Manifest, StateName, codec};
 use cobctl::screen::{Screen, Written};
 use cobctl::verdict::is_home;
 use cobd::peer::HttpStream;

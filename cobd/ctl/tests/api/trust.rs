@@ -7,9 +7,9 @@ use cob_depot::Depot;
 use cob_trust::SecretKey;
 use cob_trust::publishers::sign;
 use cob_trust::tls::Admits;
-use cob_types::generation::{BlobHash, ManifestHost, Security};
+use cob_types::generation::{ManifestHost, Security};
 use cob_types::trust::{Operator, PublicKey, Role, Signed};
-use cob_types::{GenerationNumber, Manifest};
+use cob_types::{BlobHash, GenerationNumber, Manifest};
 use cobd::web::Command;
 use tempfile::TempDir;
 

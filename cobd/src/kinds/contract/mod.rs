@@ -24,8 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
-use cob_types::generation::BlobHash;
-use cob_types::{Cob, CobId, Kind, Ranks, SmallMap, StateName, canonical};
+use cob_types::{BlobHash, Cob, CobId, Kind, Ranks, SmallMap, StateName, canonical};
 use serde_bytes::ByteBuf;
 
 pub use report::{Report, Rule, Trial, Verdict};
