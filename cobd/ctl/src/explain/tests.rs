@@ -381,6 +381,12 @@ fn what_is_kept_elsewhere_leads_to_what_those_do_who_keep_it() {
     assert_eq!((kind, culprit.as_str()), (CauseKind::Moving, "n1/schema"));
     insta::assert_snapshot!(sentence, @"n2/web down is kept there by n1/schema, which has been moving from absent to present for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
     assert_eq!(crate::words::reasons(&kept("n2/web"), 0), "kept there by n1/schema");
+    // And who waits for it waits for these.
+    let paused = waiting("n1/schema", "absent", "present", vec![Wait::Paused]);
+    let all = hosts(vec![waiting("n3/lb", "down", "up", vec![lock("n2/web", "up")]), kept("n2/web"), paused]);
+    let (kind, culprit, sentence) = told(&all, "n3/lb");
+    assert_eq!((kind, culprit.as_str()), (CauseKind::Paused, "n1/schema"));
+    insta::assert_snapshot!(sentence, @"n3/lb up waits for n2/web up, which is kept there by n1/schema, which may not move: n1 is paused");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cob_types::status::{CobStatus, HostStatus, Phase, SwitchWait, Wait};
+use cob_types::status::{CobStatus, Holder, HostStatus, Phase, SwitchWait, Wait};
 use cob_types::{CobId, StateName};
 
 use super::cause::Cause;
@@ -223,7 +223,7 @@ impl<'a> Walk<'a, '_> {
 
     /// It would be elsewhere by itself: what those do who hold its promise to be where it is.
     fn kept_there(&mut self, host: &'a HostStatus, cob: &'a CobStatus, found: &mut Found) {
-        for holder in cob.held_by.iter().filter(|h| cob.state.as_ref() == Some(&h.state)) {
+        for holder in kept_by(cob) {
             let is_settled = matches!(self.look(&holder.cob), Seen::Found(_, by) if by.phase == Phase::Settled);
             found.edges.push(Edge {
                 words: format!("is kept there by {}", holder.cob),
@@ -358,6 +358,10 @@ impl<'a> Walk<'a, '_> {
         }
         if cob.retiring {
             return Some(Cause::leaving(cob));
+        }
+        // It would go there by itself: who keeps it where it is tells more.
+        if cob.state.as_ref() != Some(&cob.preferred) && kept_by(cob).next().is_some() {
+            return None;
         }
         let here = crate::words::state(cob.state.as_ref());
         Some(Cause::on_its_way(if cob.state.as_ref().is_some_and(|s| wanted.contains(s)) {
@@ -531,6 +535,11 @@ fn drained(host: &HostStatus, cob: &CobStatus) -> Found {
     let edges: Vec<_> = edges.collect();
     let causes = if edges.is_empty() { vec![Cause::on_its_way("has a token: it is on its way")] } else { Vec::new() };
     Found { edges, causes }
+}
+
+/// Those who hold a change object's promise to be where it is.
+fn kept_by(cob: &CobStatus) -> impl Iterator<Item = &Holder> {
+    cob.held_by.iter().filter(|holder| cob.state.as_ref() == Some(&holder.state))
 }
 
 /// The holders of a change object's promises: those that it has asked back, if it has asked any.
