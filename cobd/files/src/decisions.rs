@@ -1,7 +1,12 @@
-//! Decisions about conflicts: made by people, kept until they are carried out.
+//! Decisions about conflicts: made by people, kept until they are carried out; and what takes them back.
 //!
 //! A decision is for exactly the conflict that was seen, which its id says; so it can be made before the content that it is
 //! about is wanted, and is passed over when either side has changed since.
+//!
+//! Merged back, a file may not be what its users had before: of what was decided, or was changed on both sides alike, one side
+//! is gone. So what they had is kept beside the decisions when a content is applied, under what names this one way back: from
+//! the content that is applied and what was made of the file, to the content before. Whoever edits the file since, or goes
+//! elsewhere, merges as ever.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +18,9 @@ use std::sync::PoisonError;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+use cob_types::canonical;
+use git2::{ObjectType, Oid};
+
 use crate::Files;
 use crate::attributes::Bytes;
 use crate::error::FilesError;
@@ -21,6 +29,10 @@ use crate::wanted::Wanted;
 
 /// Decisions about one tree take so much room at most: texts of files are among them.
 const MAX_CHOICES: u64 = 256 << 20;
+/// What users had before is kept for ways back up to so many bytes of a tree.
+pub(crate) const MAX_BACK: usize = 16 << 20;
+/// What the ids of these begin with; those of conflicts don't.
+const BACK: &str = "back-";
 
 /// A decision about a conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,17 +136,58 @@ impl Files {
         write().map_err(failed)
     }
 
-    /// What was decided is done, or counts no more.
-    pub fn forget_choices(&self, cob: &str) {
+    /// What was decided is done, or counts no more; what takes it back stays.
+    pub fn undecide(&self, cob: &str) {
+        let mut choices = self.choices(cob);
+        let decided = choices.len();
+        choices.retain(|id, _| is_way_back(id));
+        if choices.is_empty() {
+            self.forget_choices(cob);
+        } else if choices.len() < decided {
+            // A decision that stays behind is for what may not come again, and can be made otherwise.
+            let _ = self.write_choices(cob, &choices);
+        }
+    }
+
+    /// There is nothing to decide any more, nor to be taken back.
+    pub(crate) fn forget_choices(&self, cob: &str) {
         if self.decided.lock().unwrap_or_else(PoisonError::into_inner).remove(cob) {
             // A decision that stays behind is for a conflict that does not come again.
             let _ = fs::remove_file(self.choices_path(cob));
         }
     }
 
+    /// What takes back exactly what is about to be applied. What took back what was applied before counts no more, unless an
+    /// attempt at this was interrupted.
+    pub(crate) fn keep_way_back(
+        &self,
+        cob: &str,
+        back: &BTreeMap<String, Choice>,
+        interrupted: bool,
+    ) -> Result<(), FilesError> {
+        let before = self.choices(cob);
+        let mut choices = before.clone();
+        choices.retain(|id, _| interrupted || !is_way_back(id));
+        choices.extend(back.iter().map(|(id, text)| (id.clone(), text.clone())));
+        if choices == before { Ok(()) } else { self.write_choices(cob, &choices) }
+    }
+
     fn choices_path(&self, cob: &str) -> PathBuf {
         self.folder.join("choices").join(format!("{}.json", cob.replace('/', "+")))
     }
+}
+
+/// The id of a way back of a file: from what is applied, and what was made of it, to another content. None: one of them can't
+/// be told by its hash.
+pub(crate) fn way_back(path: &TreePath, applied: Oid, live: &[u8], to: &[u8]) -> Option<String> {
+    let hash = |bytes| Oid::hash_object(ObjectType::Blob, bytes).ok();
+    let (path, live, to) = (path.to_string(), hash(live)?, hash(to)?);
+    let parts = [path.as_bytes(), applied.as_bytes(), live.as_bytes(), to.as_bytes()];
+    Some(format!("{BACK}{}", canonical::fingerprint(&parts)))
+}
+
+pub(crate) fn is_way_back(id: &str) -> bool {
+    id.starts_with(BACK)
 }
 
 /// The content of a regular file; anything else that somebody may have put there is not waited for.

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::apply::{Progress, carry_out};
+use crate::decisions;
 use crate::disk::{Disk, Found, Stamp};
 use crate::error::{Conflict, FilesError};
 use crate::path::TreePath;
@@ -271,8 +272,11 @@ impl Files {
         let aims = self.may_go_on(&plan)?;
         let first = plan.before_is_new || aims || !plan.found.is_empty();
         let kept = first.then(|| self.keep_first(job, &plan)).transpose()?;
-        let done = carry_out(&disk, &plan.steps, job.cancelled, progress)?;
         let unchanged = current.as_ref().is_some_and(|c| c.is_of(&job.wanted.spec));
+        if !unchanged {
+            self.keep_way_back(job.cob, &plan.back, plan.goes_on)?;
+        }
+        let done = carry_out(&disk, &plan.steps, job.cancelled, progress)?;
         if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
             let applied = Record {
                 spec: Some(job.wanted.spec.clone()),
@@ -285,7 +289,7 @@ impl Files {
         }
         // What was there already is put right: a decision may be for a content that is to come.
         if !unchanged {
-            self.forget_choices(job.cob);
+            self.undecide(job.cob);
         }
         Ok(done)
     }
@@ -412,7 +416,8 @@ impl Files {
         }
         // What somebody has decided he may decide otherwise, until it is done.
         let decides = matches!(aim, For::Deciding { .. });
-        let choices = if decides { BTreeMap::new() } else { self.choices(cob) };
+        let mut choices = self.choices(cob);
+        choices.retain(|id, _| !decides || decisions::is_way_back(id));
         let tell = if let For::Looking { tell, .. } = aim { *tell } else { Tell::Nothing };
         let (store, vault) = (&self.store, &*self.vault);
         let planner = Planner { disk, store, vault, wanted, past: &past, same, retire, off, choices: &choices, tell };

@@ -29,6 +29,7 @@ use crate::{Choice, Vault};
 const MAX_TOLD: usize = 16 << 10;
 
 mod aside;
+mod back;
 mod leaving;
 mod telling;
 
@@ -65,6 +66,10 @@ pub(crate) struct Plan {
     pub(crate) stays: Listing,
     /// What is about to be done, so that the next one knows how far this one came.
     pub(crate) begun: Begun,
+    /// An earlier attempt had begun something, and was interrupted.
+    pub(crate) goes_on: bool,
+    /// What users had of files that merging back would not give, by their ways back.
+    pub(crate) back: BTreeMap<String, Choice>,
     /// What users have made of a tree that goes off: `from` is that, `base` on what it rests, `result` what is left in its place,
     /// `aim` what was before.
     pub(crate) aside: Begun,
@@ -154,6 +159,7 @@ impl Planner<'_> {
         let wanted = if self.retire { &none } else { &self.wanted.entries };
         plan.before = self.past.before.clone();
         plan.before_is_new = self.past.inherited;
+        plan.goes_on = !self.past.begun.aim.is_empty();
         let mut strangers = BTreeSet::new();
         for (path, entry) in wanted {
             if matches!(entry.node, Node::Folder { whole: true, .. }) {
@@ -299,10 +305,13 @@ impl Planner<'_> {
         }
         // A folder has no content that could be merged; what is in it has paths of its own.
         let folder = matches!(found, Found::Folder { .. }) || target.node == TargetNode::Folder;
+        let as_before = if interrupted { None } else { self.as_before(path, target, &base, live, plan)? };
         let content = if let Some(clash) = was.as_ref().and_then(Mine::clash) {
             Err(clash)
         } else if is_target || folder {
             Ok(Content::Target)
+        } else if let Some(text) = as_before {
+            Ok(Content::Merged(text.to_vec()))
         } else {
             self.merge_content(target, &base, interrupted, live)?
         };
@@ -315,8 +324,8 @@ impl Planner<'_> {
                 plan.note(path, &format!("{path}: {}\n", differences.join(", ")));
             }
         }
-        let is_decided = !conflicts.is_empty() || content.is_err();
-        let (content, attributes) = if !is_decided {
+        let is_decided = !conflicts.is_empty() || content.is_err() || as_before.is_some();
+        let (content, attributes) = if conflicts.is_empty() && content.is_ok() {
             (content.unwrap_or(Content::Live), attributes)
         } else {
             let id = self.conflict_id(path, target, &base, live)?;
@@ -369,6 +378,9 @@ impl Planner<'_> {
         let changes = plan.steps.len() > before;
         if self.off {
             self.put_aside(path, target, &base, live, &real, plan)?;
+        }
+        if as_before.is_none() {
+            self.keep_way_back(path, target, &base, live, &real, plan)?;
         }
         if changes {
             let comes = match (first, &was) {

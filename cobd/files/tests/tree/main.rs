@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use cob_files::{Applied, Choice, Content, Files, FilesError, Job, NoVault, Reason, State, TreePath, Wanted};
 
+mod back;
 mod by_model;
 mod leaving;
 mod off;
@@ -344,7 +345,7 @@ fn what_was_decided_can_be_decided_otherwise_and_is_told() {
     let told = bench.files.foresee(COB, &second, false).expect("looked").difference;
     assert!(told.contains("the same lines were changed here and in the model; decided: theirs\n"), "{told}");
     assert!(told.contains("-port 9\n+port 2\n"), "{told}");
-    bench.files.forget_choices(COB);
+    bench.files.undecide(COB);
     assert_eq!(bench.state(&second), State::Conflict);
 }
 

@@ -169,7 +169,7 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
             plain(cob_types::words::count(count, "conflict") + " decided")
         }
         FilesQuery::Undecide => {
-            files.forget_choices(need.cob());
+            files.undecide(need.cob());
             plain(String::new())
         }
         FilesQuery::Restore { version, path } => {

@@ -1,0 +1,87 @@
+//! Ways back: what users had of a file, where merging back would give something else ([`crate::decisions`]).
+
+use super::{Plan, Planner, Step};
+use crate::Choice;
+use crate::decisions::{MAX_BACK, way_back};
+use crate::disk::Found;
+use crate::error::FilesError;
+use crate::merge::{self, Merged};
+use crate::path::TreePath;
+use crate::sides::{Base, Live, Target, TargetNode};
+use crate::store::{Kept, KeptNode};
+
+impl Planner<'_> {
+    /// What users had of it when the content that is wanted was last applied, if nothing was made of it since then but what
+    /// is applied now. It stays kept until this is done.
+    pub(super) fn as_before(
+        &self,
+        path: &TreePath,
+        target: &Target,
+        base: &Base<'_>,
+        live: &Live<'_>,
+        plan: &mut Plan,
+    ) -> Result<Option<&[u8]>, FilesError> {
+        let (Base::Kept(Kept { node: KeptNode::File(applied), .. }), TargetNode::File(to)) = (base, &target.node)
+        else {
+            return Ok(None);
+        };
+        if self.choices.is_empty() || !target.shared || target.secret || !matches!(live.found, Found::File { .. }) {
+            return Ok(None);
+        }
+        let Some(applied) = applied.id() else { return Ok(None) };
+        let Some(id) = way_back(path, applied, live.content()?, to) else { return Ok(None) };
+        let Some(kept @ Choice::Edited(text)) = self.choices.get(&id) else { return Ok(None) };
+        plan.back.insert(id, kept.clone());
+        Ok(Some(text))
+    }
+
+    /// Keeps what users have of it now, if merging back from what is about to be applied would not give that again.
+    pub(super) fn keep_way_back(
+        &self,
+        path: &TreePath,
+        target: &Target,
+        base: &Base<'_>,
+        live: &Live<'_>,
+        real: &Live<'_>,
+        plan: &mut Plan,
+    ) -> Result<(), FilesError> {
+        let (Base::Kept(Kept { node: KeptNode::File(before), .. }), TargetNode::File(applied)) = (base, &target.node)
+        else {
+            return Ok(());
+        };
+        let is_shared = target.shared && !target.secret && !self.held_secret(path);
+        let are_files = [live, real].iter().all(|live| matches!(live.found, Found::File { .. }));
+        if self.same || self.retire || !is_shared || !are_files || target.is(&KeptNode::File(before.clone())) {
+            return Ok(());
+        }
+        let theirs = live.content()?;
+        if live.is(&KeptNode::File(before.clone()))? {
+            return Ok(());
+        }
+        let written = match plan.steps.last().filter(|(at, _)| at == path) {
+            Some((_, Step::File { content, .. })) => content.clone(),
+            Some(_) | None => real.content()?.clone(),
+        };
+        let before = self.store.blob(before)?;
+        let merged = if written == *applied {
+            Merged::Clean(before.to_vec())
+        } else {
+            merge::merge(applied, &written, &before)?
+        };
+        let held: usize = plan.back.values().map(size).sum();
+        if merged == Merged::Clean(theirs.to_vec()) || held + theirs.len() > MAX_BACK {
+            return Ok(());
+        }
+        let applied = git2::Oid::hash_object(git2::ObjectType::Blob, applied).ok();
+        let id = applied.and_then(|applied| way_back(path, applied, &written, &before));
+        plan.back.extend(id.map(|id| (id, Choice::Edited(theirs.to_vec()))));
+        Ok(())
+    }
+}
+
+fn size(choice: &Choice) -> usize {
+    match choice {
+        Choice::Edited(text) => text.len(),
+        Choice::Ours | Choice::Theirs => 0,
+    }
+}
