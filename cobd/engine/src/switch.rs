@@ -156,6 +156,9 @@ pub struct Switching {
     pub current: Option<Current>,
     /// Generations that were left by a withdrawal and not gone to again.
     pub withdrawn: BTreeMap<GenerationNumber, Withdrawal>,
+    /// Those of them that an order led back to since, from a newer one: they hold again.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub regained: BTreeSet<GenerationNumber>,
     /// Hosts that this one has left behind, and may have to do with still.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parted: BTreeMap<HostName, Parted>,
@@ -227,6 +230,9 @@ impl Switching {
                 let (from, to, left, terms) = (*from, *to, *left, *terms);
                 if left.is_none() {
                     self.withdrawn.remove(&to);
+                    self.regained.remove(&to);
+                } else if self.withdrawn.contains_key(&to) {
+                    self.regained.insert(to);
                 }
                 let before = self.current.take().filter(|c| left == Some(c.to) && c.left.is_none());
                 let made = before.map(|c| c.made).unwrap_or_default();
@@ -255,8 +261,11 @@ impl Switching {
                     }
                 });
                 self.withdrawn.insert(*generation, withdrawal.clone());
-                while self.withdrawn.len() > WITHDRAWN_MAX {
-                    self.withdrawn.pop_first();
+                self.regained.remove(generation);
+                while self.withdrawn.len() > WITHDRAWN_MAX
+                    && let Some((forgotten, _)) = self.withdrawn.pop_first()
+                {
+                    self.regained.remove(&forgotten);
                 }
             }
             SwitchRecord::Reterm(terms) => self.with(|c| c.terms = *terms),
@@ -393,6 +402,12 @@ impl Switching {
         let leaves = |c: &Current| c.left == Some(generation) && c.stage == Stage::UnderWay;
         let sets_out = |c: &Current| c.to == generation && self.withdrawal_of(c).is_some();
         self.is_withdrawn(generation, round) && self.current.as_ref().is_some_and(|c| leaves(c) || sets_out(c))
+    }
+
+    /// Whether a generation is no place to go back to: it was withdrawn, and nobody has ordered it since.
+    #[must_use]
+    pub fn is_left(&self, generation: GenerationNumber) -> bool {
+        self.withdrawn.contains_key(&generation) && !self.regained.contains(&generation)
     }
 
     /// Whether a generation was withdrawn in this round or a later one.

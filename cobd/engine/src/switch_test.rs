@@ -189,6 +189,23 @@ fn a_withdrawn_generation_is_gone_to_again_in_a_later_round_alone() {
 }
 
 #[test]
+fn where_an_order_has_led_back_to_is_a_place_to_go_back_to() {
+    let of = |left: u64, to: u64| {
+        let withdrawal = Withdrawal { to: number(to), round: 0, ordered: true, why: String::new() };
+        SwitchRecord::Withdrawn(number(left), withdrawal)
+    };
+    let go = |from, to| begun(from, to, None, terms(HOLD, 0));
+    let back = |from, to| begun(from, to, Some(from), terms(HOLD, 0));
+    let mut switch = after(&[go(7, 8), of(8, 7), back(8, 7), go(7, 9)]);
+    assert_eq!([7, 8, 9].map(|g| switch.is_left(number(g))), [false, true, false]);
+    [of(9, 8), back(9, 8), SwitchRecord::Settled, go(8, 9)].iter().for_each(|record| switch.apply(record, NOW));
+    assert_eq!([7, 8, 9].map(|g| switch.is_left(number(g))), [false; 3]);
+    assert_eq!(switch.round_of_order(number(8)), 1, "other hosts remember that it was withdrawn");
+    [of(9, 8), back(9, 8), of(8, 7), back(8, 7)].iter().for_each(|record| switch.apply(record, NOW));
+    assert_eq!([7, 8, 9].map(|g| switch.is_left(number(g))), [false, true, true]);
+}
+
+#[test]
 fn a_host_that_was_away_goes_on_until_it_is_there() {
     let switch = after(&[begun(5, 8, None, terms(ROLLBACK, 0))]);
     assert_eq!(switch.next(seen(5, Some(6), false)), None);
