@@ -246,9 +246,14 @@ Examples:
   cobctl rollback             to the generation before
   cobctl rollback 7 --wait    to generation 7, and wait up to 10 minutes for it to converge
 
+Where it leads is looked at first, as for a switch: file trees in which what users have changed excludes what was there \
+before are named, and nothing is done (`cobctl resolve COB --generation N` decides, --despite-conflicts goes all the same).
+
 A host that can't be reached follows when it is back: the others tell it. What can't be taken back stays as it \
-is, and `cobctl status` names it. The generation that was left is gone to again by `cobctl switch N` alone, by its number; \
-`cobctl switch N` also leads further back than a generation names a way.")]
+is, and `cobctl status` names it. The generation that was left is gone to again by `cobctl switch N` alone, by its number. \
+Further back than the last generation names ways: make a new one with the older content, and switch to that.
+
+Exit status: 0 told, or with --wait converged; 1 refused, in conflict, failed or out of time; 3 a host could not be reached.")]
     Rollback(RollbackArgs),
     /// Let change objects try again that have given up
     #[command(after_help = words::RETRY)]

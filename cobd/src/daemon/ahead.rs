@@ -307,7 +307,10 @@ impl Daemon {
             None => "it has not answered yet".to_owned(),
         };
         let unlinked = down.map(|peer| (peer.host.clone(), why(&peer))).collect();
-        self.turn.answers.push((reply, Ok(Done { changed: false, detail, unlinked, conflicts, unseen })));
+        self.turn.answers.push((
+            reply,
+            Ok(Done { changed: false, detail, generation: Some(generation), unlinked, conflicts, unseen }),
+        ));
     }
 
     /// What was seen ahead of a change object that the engine wants checked.

@@ -142,7 +142,7 @@ impl Daemon {
             Command::Cancel { generation, on_failure } => self.cancel(generation, on_failure, &who, reply),
             Command::CallOff { generation } => self.call_off(generation, who, reply),
             Command::Limit { at_most, budget } => self.limit(at_most, budget, &who, reply),
-            Command::Rollback { generation } => self.rollback(generation, Asked { who, reply }),
+            Command::Rollback { generation, prepare } => self.rollback(generation, prepare, Asked { who, reply }),
             Command::Retry { cob } => self.retry(cob, &who, reply),
             Command::Pause => self.pause(true, &who, reply),
             Command::Resume => self.pause(false, &who, reply),
@@ -170,10 +170,10 @@ impl Daemon {
         }
     }
 
-    fn prepare(&mut self, generation: GenerationNumber, asked: Asked) {
+    pub(super) fn prepare(&mut self, generation: GenerationNumber, asked: Asked) {
         // Whoever prepares a switch learns here already that it will be refused.
         match self.way_to(generation) {
-            Err(error @ FetchError::Older { .. }) if generation != self.here() && self.config.trust.is_some() => {
+            Err(error @ FetchError::Older { .. }) if generation != self.here() => {
                 self.refuse_generation(generation, &error, Some(asked.reply));
             }
             Ok(_) | Err(_) => self.fetch(generation, Aim::Keep, Some(asked)),
@@ -509,6 +509,9 @@ impl Daemon {
     }
 }
 
+/// Of an older generation to which no way back leads.
+pub(super) const OLDER_CONTENT: &str = "to go back, make a new generation with the older content and switch to that";
+
 /// Of what can't be looked at in a generation that is to come.
 const NOT_AHEAD: &str = "`cobctl switch N --prepare` brings a generation to its hosts, and changes nothing";
 
@@ -571,9 +574,7 @@ fn hint_for(error: &FetchError) -> (RefusalKind, &'static str) {
         FetchError::NobodyTrusted { .. } => {
             (RefusalKind::Conflict, "`trust = [\"ed25519:…\"]` in cobd.toml, then restart the daemon")
         }
-        FetchError::Older { .. } => {
-            (RefusalKind::Conflict, "to go back, make a new generation with the older content and switch to that")
-        }
+        FetchError::Older { .. } => (RefusalKind::Conflict, OLDER_CONTENT),
         FetchError::Bad { .. } => (RefusalKind::Conflict, "make the generation again with `cobgen generate`"),
         FetchError::NoThread => {
             (RefusalKind::Unavailable, "look at the limits of processes and memory, and give the order again")

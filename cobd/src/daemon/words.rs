@@ -179,8 +179,8 @@ impl Daemon {
         }
         let fetching = self.fetches.call_off(|g| g == generation);
         // Those that were active here are kept for the way back, and are no switch's to forget.
-        let forgotten = match self.prepared().contains(&generation).then(|| self.generations.forget(generation)) {
-            None => false,
+        let forgotten = match self.never_gone_to().contains(&generation).then(|| self.generations.forget(generation)) {
+            None => self.looked_at() == Some(generation),
             Some(Ok(forgotten)) => forgotten,
             Some(Err(error)) => {
                 self.refuse(reply, RefusalKind::Unavailable, &error.to_string(), "look at the state folder's disk");
@@ -201,8 +201,22 @@ impl Daemon {
         self.done(reply, changed, format!("generation {generation}: {detail}"));
     }
 
-    /// Generations that are here, newer than the one that this host has or goes to, by whatever steps, and were never gone to.
+    /// Generations that somebody has prepared, and that this host does not go to.
     pub(super) fn prepared(&self) -> Vec<GenerationNumber> {
+        let mut prepared = self.never_gone_to();
+        prepared.extend(self.looked_at().filter(|older| !prepared.contains(older)));
+        prepared.sort_unstable();
+        prepared
+    }
+
+    /// The one that was prepared last, if the host does not go to it. It may be an older one.
+    fn looked_at(&self) -> Option<GenerationNumber> {
+        let looked_at = self.ahead.meets()?.generation;
+        (self.switching().is_none() && looked_at != self.engine.generation()).then_some(looked_at)
+    }
+
+    /// Generations that are here, newer than the one that this host has or goes to, by whatever steps, and were never gone to.
+    fn never_gone_to(&self) -> Vec<GenerationNumber> {
         let Ok(newest) = self.newest() else { return Vec::new() };
         self.generations.kept().into_iter().filter(|g| *g > newest).collect()
     }
@@ -270,7 +284,7 @@ impl Daemon {
         info!(%generation, "called off while it was fetched");
         self.switch.forget_told(|told| told == generation);
         if kept
-            && self.prepared().contains(&generation)
+            && self.never_gone_to().contains(&generation)
             && let Err(error) = self.generations.forget(generation)
         {
             tracing::warn!(%generation, %error, "it can't be deleted; nothing uses it");

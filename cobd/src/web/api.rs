@@ -184,6 +184,8 @@ pub enum Command {
     Rollback {
         /// To this one; none: the newest to which a way back is named.
         generation: Option<GenerationNumber>,
+        /// Nothing is left yet: where that leads is prepared.
+        prepare: bool,
     },
     /// Forget that this change object has given up.
     Retry {
@@ -241,7 +243,10 @@ impl fmt::Display for Command {
                 }
                 budget.as_ref().map_or(Ok(()), |budget| write!(f, ", budget {budget}"))
             }
-            Self::Rollback { generation } => of(f, "rollback", *generation),
+            Self::Rollback { generation, prepare } => {
+                of(f, "rollback", *generation)?;
+                f.write_str(if *prepare { ", prepare" } else { "" })
+            }
             Self::Retry { cob } => write!(f, "retry {cob}"),
             Self::Pause => f.write_str("pause"),
             Self::Resume => f.write_str("resume"),

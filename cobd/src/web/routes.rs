@@ -341,8 +341,8 @@ async fn limit(State(api): State<Api>, Extension(author): Extension<Who>, reques
 }
 
 async fn rollback(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let RollbackOrder { generation, who } = body(&api, request).await?;
-    order(&api, Command::Rollback { generation }, &author, who).await
+    let RollbackOrder { generation, prepare, who } = body(&api, request).await?;
+    order(&api, Command::Rollback { generation, prepare }, &author, who).await
 }
 
 async fn retry(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {

@@ -452,7 +452,8 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
         ),
         (switch(how(true), Vec::new()), "switch 7, on failure rollback, guard 5000 ms, told to nobody else"),
         (Command::Cancel { generation: None, on_failure: Some(OnFailure::Hold) }, "cancel, on failure hold"),
-        (Command::Rollback { generation: Some(generation) }, "rollback 7"),
+        (Command::Rollback { generation: Some(generation), prepare: false }, "rollback 7"),
+        (Command::Rollback { generation: None, prepare: true }, "rollback, prepare"),
         (Command::Limit { at_most: None, budget: None }, "limit none"),
         (Command::Limit { at_most: Some(2), budget }, "limit 2, budget n1/budget/web"),
     ] {

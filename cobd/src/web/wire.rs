@@ -121,6 +121,9 @@ pub struct RollbackOrder {
     /// The generation to return to; none: the newest to which a way back is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
+    /// Nothing is left yet: where that leads is prepared, as for a switch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prepare: bool,
     /// Who orders, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
@@ -188,6 +191,9 @@ pub struct Done {
     /// What it did, in words.
     #[serde(default)]
     pub detail: String,
+    /// To `prepare`, `rollback`: the generation that is prepared, or where the way back leads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationNumber>,
     /// To `prepare`: hosts of the generation that there is no link to, and why as far as that is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unlinked: BTreeMap<HostName, String>,
@@ -204,7 +210,8 @@ impl Done {
     /// Of an order that concerns no link.
     #[must_use]
     pub fn new(changed: bool, detail: String) -> Self {
-        Self { changed, detail, unlinked: BTreeMap::new(), conflicts: BTreeMap::new(), unseen: String::new() }
+        let (unlinked, conflicts) = (BTreeMap::new(), BTreeMap::new());
+        Self { changed, detail, generation: None, unlinked, conflicts, unseen: String::new() }
     }
 }
 

@@ -313,6 +313,56 @@ fn a_conflict_is_foreseen_and_decided_before_the_switch() {
     cluster.until(PATIENCE, has_given_up, "it meets the conflict");
 }
 
+/// The way back is looked at beforehand, too; and what was decided on the way there is taken back with it.
+#[test]
+fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {
+    let content = |port: u32| format!("manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}}}");
+    let mut cluster = with_tree(&content(1));
+    let first = cluster.status("n1").and_then(|status| status.generation).expect("active");
+    let path = cluster.path("host/x.conf");
+    let read = || fs::read_to_string(&path).unwrap_or_default();
+    fs::write(&path, "port 77\n").expect("edited");
+    let second = cluster.generate(&write(&cluster, &content(2)));
+    let (to, number) = (first.to_string(), second.to_string());
+    let go = |cluster: &Cluster| {
+        assert_eq!(ctl(cluster, &["switch", &number, "--prepare"], None).0, 1);
+        let (code, told) = ctl(cluster, &["resolve", "n1/files", "--generation", &number, "--theirs"], None);
+        assert_eq!(code, 0, "{told}");
+        let (code, told) = ctl(cluster, &["switch", &number, "--wait", "20s"], None);
+        assert_eq!((code, read().as_str()), (0, "port 2\n"), "{told}");
+    };
+    go(&cluster);
+    // Nobody has touched it since: it is as its user had it.
+    let (code, told) = ctl(&cluster, &["rollback", "--prepare"], None);
+    assert!(
+        code == 0 && told.contains(&format!("generation {to} is prepared on 1 host, nothing has changed")),
+        "{told}"
+    );
+    assert_eq!(cluster.status("n1").expect("it answers").prepared, [first]);
+    let (code, told) = ctl(&cluster, &["rollback", "--wait", "20s"], None);
+    assert_eq!((code, read().as_str()), (0, "port 77\n"), "{told}");
+    go(&cluster);
+    fs::write(&path, "port 78\n").expect("edited");
+    for words in [["rollback", "--wait", "20s"].as_slice(), &["rollback", "--prepare"]] {
+        let (code, told) = ctl(&cluster, words, None);
+        assert!(code == 1 && told.contains("n1/files would be in conflict: "), "{code} {told}");
+        let hint = format!("`cobctl resolve n1/files --generation {to}`");
+        assert!(told.contains(&hint) && told.contains("nothing has changed"), "{told}");
+    }
+    let status = cluster.status("n1").expect("it answers");
+    assert_eq!((status.generation, status.switching_to), (Some(second), None));
+    assert_eq!(ctl(&cluster, &["resolve", "n1/files", "--generation", &to, "--ours"], None).0, 0);
+    // Called off, it is to be decided once more.
+    let (code, told) = ctl(&cluster, &["call-off", &to], None);
+    assert!(code == 0 && told.contains("what was prepared is forgotten"), "{code} {told}");
+    assert_eq!(cluster.status("n1").expect("it answers").prepared, []);
+    assert_eq!(ctl(&cluster, &["rollback", "--wait", "20s"], None).0, 1);
+    assert_eq!(ctl(&cluster, &["resolve", "n1/files", "--generation", &to, "--ours"], None).0, 0);
+    let (code, told) = ctl(&cluster, &["rollback", "--wait", "20s"], None);
+    assert_eq!((code, read().as_str()), (0, "port 78\n"), "{told}");
+    assert_eq!(cluster.status("n1").and_then(|status| status.generation), Some(first));
+}
+
 /// A path that goes from one change object to another takes along what users have made of it: that is no conflict, neither
 /// beforehand nor, though the first one is looked at before the other has it, in the switch.
 #[test]

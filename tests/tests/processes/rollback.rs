@@ -339,6 +339,21 @@ fn a_dead_end_is_of_the_switch_in_which_it_was_come_to() {
 }
 
 #[test]
+fn a_failure_leads_back_to_where_an_order_had_led_back_to() {
+    let mut shop = Shop::new();
+    let (two, three) = (shop.publish(2), shop.publish(3));
+    for generation in ["2", "1", "3", "2"] {
+        let (code, told) = shop.ctl(&["switch", generation, "--wait", "60s"]);
+        assert_eq!(code, 0, "{told}");
+    }
+    shop.break_it("n3", 3);
+    let (code, told) = shop.ctl(&["switch", "3", "--on-failure", "rollback", "--wait", "60s"]);
+    assert!(code == 1 && told.contains("generation 3 was withdrawn"), "{code} {told}");
+    shop.wait_returned(three, two);
+    shop.serves(2);
+}
+
+#[test]
 fn what_has_failed_is_held_explained_and_completed_by_a_retry() {
     let mut shop = Shop::new();
     let two = shop.publish(2);

@@ -289,9 +289,17 @@ pub struct RetryArgs {
 /// Arguments of `rollback`.
 #[derive(Debug, ClapArgs)]
 pub struct RollbackArgs {
-    /// The generation to return to [default: the newest to which the last one names a way back]
+    /// The generation to return to [default: the one that each host came from, if the last one names a way there; else the
+    /// newest to which it does]
     #[arg(value_name = "N", value_parser = generation)]
     pub generation: Option<GenerationNumber>,
+    /// Only look where it would lead, and what users have changed that excludes what was there; nothing changes
+    #[arg(long, conflicts_with_all = ["wait", "despite_conflicts"])]
+    pub prepare: bool,
+    /// Go back although that excludes what users have changed: these file trees wait for `cobctl resolve`, with what needs
+    /// them
+    #[arg(long)]
+    pub despite_conflicts: bool,
     /// Wait until it has converged, at most so long; without a DURATION, at most 10 minutes
     #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
     pub wait: Option<Duration>,

@@ -431,5 +431,6 @@ async fn a_return_that_nobody_was_seen_to_begin_is_no_success() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--host", &n1.address, "rollback", "--wait", "300ms"]).await;
     assert!(ran.code == 1 && ran.err.contains("no host was seen to set out"), "{ran:?}");
-    assert_eq!(orders(&n1), [Command::Rollback { generation: None }]);
+    let rollback = |prepare| Command::Rollback { generation: None, prepare };
+    assert_eq!(orders(&n1), [rollback(true), rollback(false)]);
 }

@@ -28,10 +28,11 @@ use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{CobId, GenerationNumber, HostName, Item, Manifest, StateName};
 use tracing::{error, warn};
 
+use super::orders::OLDER_CONTENT;
 use super::{Asked, Daemon};
 use crate::generations::FetchError;
 use crate::peer::{Topic, Transport as _};
-use crate::web::{RefusalKind, SwitchHow};
+use crate::web::{Done, RefusalKind, SwitchHow};
 
 use dead_end::DeadEnds;
 use tellers::Tellers;
@@ -399,8 +400,8 @@ impl Daemon {
         quiet
     }
 
-    /// An operator's word: back from the generation that was gone to last.
-    pub(in crate::daemon) fn rollback(&mut self, to: Option<GenerationNumber>, asked: Asked) {
+    /// An operator's word: back from the generation that was gone to last; or only: bring here where that leads, and look.
+    pub(in crate::daemon) fn rollback(&mut self, to: Option<GenerationNumber>, only_prepare: bool, asked: Asked) {
         let Asked { who, reply } = asked;
         let left = self.furthest();
         if let Some((from, withdrawal)) = self.switch.state.returned().filter(|_| to.is_none_or(|to| to == self.goal()))
@@ -421,26 +422,28 @@ impl Daemon {
                 Some(to) if to > left => {
                     format!("that is no way back: if there is such a generation, `cobctl switch {to}` goes on to it")
                 }
-                Some(to) => format!(
-                    "`cobctl switch {to}` goes there, in an order that is made when it is needed, and can be planned"
-                ),
-                None => "`cobctl switch N` goes to an older one that you name".to_owned(),
+                Some(_) => OLDER_CONTENT.to_owned(),
+                None => "`cobctl switch N` goes to one that was withdrawn, by its number".to_owned(),
             };
             return self.refuse(reply, RefusalKind::Conflict, &what, &hint);
         };
         if let Err(error) = self.way_to(target) {
             return self.refuse_generation(target, &error, Some(reply));
         }
+        if only_prepare {
+            return self.prepare(target, Asked { who, reply });
+        }
         let why = format!("ordered by {who}");
         self.withdraw(left, target, true, why, Some(&who));
-        self.done(reply, true, format!("back from generation {left} to {target}"));
+        let done = Done::new(true, format!("back from generation {left} to {target}"));
+        self.turn.answers.push((reply, Ok(Done { generation: Some(target), ..done })));
     }
 
     /// Where a withdrawal of a generation leads, if nobody says.
     pub(in crate::daemon) fn way_back(&self, left: GenerationNumber) -> Option<GenerationNumber> {
-        let Switching { current, withdrawn, .. } = &self.switch.state;
-        let came_from = current.as_ref().filter(|c| c.to == left && c.left.is_none()).map(|c| c.from);
-        way_back(&*self.manifest_of(left).ok()?, came_from, |generation| withdrawn.contains_key(&generation))
+        let state = &self.switch.state;
+        let came_from = state.current.as_ref().filter(|c| c.to == left && c.left.is_none()).map(|c| c.from);
+        way_back(&*self.manifest_of(left).ok()?, came_from, |generation| state.is_left(generation))
     }
 
     fn names_way_back(&self, left: GenerationNumber, to: GenerationNumber) -> bool {

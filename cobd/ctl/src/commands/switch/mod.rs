@@ -16,12 +16,13 @@ mod report;
 mod staged;
 mod wait;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus, SwitchStatus};
 use cob_types::switch::OnFailure;
 use cob_types::{GenerationNumber, HostName};
-use cobd::web::{RollbackOrder, StatusOf, SwitchHow};
+use cobd::web::{Done, RollbackOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
 use super::{Context, leaving, outcomes};
@@ -94,7 +95,12 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArg
 /// `cobctl rollback`: every host leaves the generation that it was last told to go to.
 pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Exit, Failure> {
     let began = Instant::now();
-    let order = RollbackOrder { generation: args.generation, who: context.client.who() };
+    if !args.despite_conflicts
+        && let Some(exit) = look_back(context, screen, args).await?
+    {
+        return Ok(exit);
+    }
+    let order = RollbackOrder { generation: args.generation, prepare: false, who: context.client.who() };
     let words = match args.generation {
         Some(_) => ("goes back", "is back already, or on its way"),
         None => ("goes back", "is back already, or on its way; `cobctl rollback N` leads further"),
@@ -114,6 +120,46 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     report.gone = now.hosts.iter().filter(|h| h.reachable).map(|h| h.name.clone()).collect();
     // Who is away follows when it is back: the others tell it.
     wait::until_ended(context, screen, &plan, Vec::new(), report, (began, began + limit)).await
+}
+
+/// Has every host look at where it would go back to; how that ends it, if it does. Hosts that can't tell keep nobody from
+/// going back.
+async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Option<Exit>, Failure> {
+    let order = RollbackOrder { generation: args.generation, prepare: true, who: context.client.who() };
+    let within = args.wait.unwrap_or(PREPARE).min(PREPARE);
+    let answers = gather::each(&context.targets.all, |target| {
+        let (client, order) = (context.client.clone(), order.clone());
+        async move { client.order_within(&target.endpoint, "/v1/rollback", &order, within).await }
+    });
+    // One for each generation that they lead to.
+    let mut reports: BTreeMap<GenerationNumber, Report> = BTreeMap::new();
+    let mut exits = Vec::new();
+    for (target, answer) in answers.await {
+        let name = target.stand_in();
+        match answer {
+            Ok(done @ Done { generation: Some(to), .. }) => {
+                reports.entry(to).or_insert_with(|| Report::new(to)).prepared(&name, done);
+            }
+            // The order itself tells of all others.
+            Ok(_) | Err(_) if !args.prepare => {}
+            Ok(done) => screen.say(&format!("{name}: {}", clean(&done.detail))),
+            Err(error) => {
+                screen.problem("error", &format!("{name}: {}", error.in_a_line()));
+                exits.push(if gather::is_refusal(&error) { Exit::No } else { Exit::Unreached });
+            }
+        }
+    }
+    for report in reports.values() {
+        let ends = report.excludes(screen, false, args.prepare);
+        if ends || args.prepare {
+            if context.json {
+                screen.json(report)?;
+            }
+            exits.push(report.prepared_only(screen));
+        }
+    }
+    let worst = [Exit::Unreached, Exit::No].into_iter().find(|exit| exits.contains(exit));
+    Ok(worst.or_else(|| args.prepare.then_some(Exit::Yes)))
 }
 
 /// Waits until a host is on its way back: it has to find the generation first, after it has taken the word.
@@ -206,7 +252,7 @@ async fn run_within(
         return Ok(if refused { Exit::No } else { Exit::Unreached });
     }
     report.links(screen);
-    if report.excludes(screen, args) || args.prepare {
+    if report.excludes(screen, args.despite_conflicts, args.prepare) || args.prepare {
         report.finish(context, screen, &first, &plan.expected)?;
         return Ok(report.prepared_only(screen));
     }

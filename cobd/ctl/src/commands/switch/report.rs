@@ -10,7 +10,6 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::Plan;
-use crate::args::SwitchArgs;
 use crate::client::AskError;
 use crate::commands::Context;
 use crate::commands::explain::first_causes;
@@ -146,10 +145,10 @@ impl Report {
 
     /// Tells, before anything begins, in which file trees the generation excludes what users have changed. Whether the
     /// switch ends with that.
-    pub(super) fn excludes(&mut self, screen: &mut Screen, args: &SwitchArgs) -> bool {
+    pub(super) fn excludes(&self, screen: &mut Screen, despite_conflicts: bool, only_prepare: bool) -> bool {
         let (first, generation) = (self.conflicts.keys().next(), self.generation);
-        let ends = !args.despite_conflicts && (first.is_some() || !self.unseen.is_empty());
-        let label = if ends && !args.prepare { "error" } else { "warning" };
+        let ends = !despite_conflicts && (first.is_some() || !self.unseen.is_empty());
+        let label = if ends && !only_prepare { "error" } else { "warning" };
         for (cob, what) in self.conflicts.iter().take(CONFLICTS) {
             screen.problem(label, &format!("{cob} would be in conflict: {}", clean(what)));
         }
