@@ -9,11 +9,19 @@
 //!   of the old content are worth nothing to it, so it does not converge before that host goes;
 //! * one of its change objects needs, as it is now, one there that changes or leaves: once that host goes, it stands
 //!   still until its own host goes too. Nothing waits for it, but a service would be down for the time of the gate.
+//!
+//! Needs that count are those of transitions that are made in this switch, and of states that are kept to
+//! ([`moves`]): who is where it should be, does not differ, and is asked by nobody to go elsewhere does without what
+//! its transitions would need.
+
+mod moves;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cob_types::switch::SwitchOrder;
-use cob_types::{Cob, CobId, Generation, HostName};
+use cob_types::{CobId, Generation, HostName};
+
+use self::moves::Moves;
 
 /// Why a host goes together with another one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,28 +53,23 @@ pub struct Coupling {
 
 impl Coupling {
     /// Between a generation that is active and the new one; none is active: only what the new one says counts.
+    /// `at_rest` says who is where it should be under the active one: the others are on their way already.
     #[must_use]
-    pub fn between(old: Option<&Generation>, new: &Generation) -> Self {
+    pub fn between(old: Option<&Generation>, new: &Generation, at_rest: &dyn Fn(&CobId) -> bool) -> Self {
         let mut coupling = Self::default();
         let order = old.and_then(|o| new.manifest.switch_order(o.manifest.generation, new.manifest.generation));
         if let Some(order) = order {
             coupling.add_waits(order);
         }
-        let old = old.map(cobs).unwrap_or_default();
-        let new = cobs(new);
-        let same = |id: &CobId| match (old.get(id), new.get(id)) {
-            (Some(a), Some(b)) => a.fingerprint == b.fingerprint && a.rests_on == b.rests_on,
-            (None, None) => true,
-            (Some(_), None) | (None, Some(_)) => false,
-        };
-        for cob in new.values() {
-            for need in cob.needs().filter(|n| new.contains_key(&n.cob) && !same(&n.cob)) {
-                coupling.add(&cob.id.host(), &need.cob.host(), Why::Needed(cob.id.clone(), need.cob.clone()));
+        let moves = Moves::between(old, new, order, at_rest);
+        for id in moves.new.keys() {
+            for need in moves.needs_of_new(id).filter(|n| moves.new.contains_key(&n.cob) && !moves.is_same(&n.cob)) {
+                coupling.add(&id.host(), &need.cob.host(), Why::Needed((*id).clone(), need.cob.clone()));
             }
         }
-        for cob in old.values() {
-            for need in cob.needs().filter(|n| old.contains_key(&n.cob) && !same(&n.cob)) {
-                coupling.add(&need.cob.host(), &cob.id.host(), Why::Disturbed(cob.id.clone(), need.cob.clone()));
+        for id in moves.old.keys() {
+            for need in moves.needs_of_old(id).filter(|n| moves.old.contains_key(&n.cob) && !moves.is_same(&n.cob)) {
+                coupling.add(&need.cob.host(), &id.host(), Why::Disturbed((*id).clone(), need.cob.clone()));
             }
         }
         coupling
@@ -172,121 +175,5 @@ impl Added {
     }
 }
 
-fn cobs(generation: &Generation) -> BTreeMap<&CobId, &Cob> {
-    generation.bundles.values().flat_map(|b| &b.cobs).map(|(id, cob)| (id, &**cob)).collect()
-}
-
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use cob_types::cob::Fingerprint;
-    use cob_types::generation::Security;
-    use cob_types::{Bundle, GenerationNumber, LockNeeds, Manifest, Need, StateName};
-
-    use super::*;
-
-    fn id(text: &str) -> CobId {
-        CobId::new(text).expect("an id")
-    }
-
-    fn name(text: &str) -> HostName {
-        HostName::new(text).expect("a name")
-    }
-
-    /// `n1/db 1`, `n2/app 1 <- n1/db`: a change object, its content, and what it needs.
-    fn generation(number: u64, lines: &[&str]) -> Generation {
-        let up = StateName::new("up").expect("a state");
-        let before = GenerationNumber(number - 1);
-        let manifest = Manifest::empty(GenerationNumber(number), before, Security::LoopbackOnly);
-        let mut bundles: BTreeMap<HostName, Bundle> = BTreeMap::new();
-        for line in lines {
-            let (head, needs) = line.split_once(" <- ").unwrap_or((line, ""));
-            let (cob, content) = head.split_once(' ').expect("a content");
-            let cob = id(cob);
-            let need = |text: &str| Need { cob: id(text), states: vec![up.clone()] };
-            let needs: Vec<Need> = needs.split_whitespace().map(need).collect();
-            let locks = if needs.is_empty() { vec![] } else { vec![LockNeeds { state: up.clone(), needs }] };
-            let made = Cob {
-                id: cob.clone(),
-                kind: cob_types::KindName::new("noop").expect("a kind"),
-                preferred: up.clone(),
-                content: content.to_owned(),
-                fingerprint: Fingerprint([content.parse().expect("a number"); 16]),
-                rests_on: None,
-                transitions: Default::default(),
-                locks: locks.into(),
-                ranks: cob_types::Ranks::default(),
-                expects: cob_types::SmallMap::new(),
-                files: BTreeMap::new(),
-                budget: None,
-                at_most: None,
-                keep: false,
-                observe: false,
-            };
-            bundles.entry(cob.host()).or_insert_with(|| Bundle::empty(cob.host())).cobs.insert(cob, Arc::new(made));
-        }
-        Generation { manifest, bundles }
-    }
-
-    fn closure(coupling: &Coupling, of: &[&str]) -> Vec<String> {
-        let named = of.iter().map(|h| name(h)).collect();
-        coupling.closure(&named).iter().map(Added::sentence).collect()
-    }
-
-    #[test]
-    fn what_does_not_change_ties_nobody() {
-        let old = generation(1, &["n1/db 1", "n2/app 1 <- n1/db", "n3/lb 1 <- n2/app"]);
-        let new = generation(2, &["n1/db 1", "n2/app 1 <- n1/db", "n3/lb 2 <- n2/app"]);
-        let coupling = Coupling::between(Some(&old), &new);
-        assert_eq!(closure(&coupling, &["n3"]), [""; 0]);
-        assert_eq!(closure(&coupling, &["n1"]), [""; 0]);
-    }
-
-    #[test]
-    fn who_needs_what_changes_goes_with_it_in_both_directions() {
-        let old = generation(1, &["n1/db 1", "n2/app 1 <- n1/db", "n3/lb 1 <- n2/app"]);
-        let new = generation(2, &["n1/db 2", "n2/app 1 <- n1/db", "n3/lb 1 <- n2/app"]);
-        let coupling = Coupling::between(Some(&old), &new);
-        assert_eq!(
-            closure(&coupling, &["n1"]),
-            ["n2 goes too: n2/app needs n1/db, which changes or leaves, and would stand still meanwhile"]
-        );
-        assert_eq!(
-            closure(&coupling, &["n2"]),
-            ["n1 goes too: n2/app needs n1/db, which changes, and would not converge without it"]
-        );
-        let groups = coupling.groups(&["n1", "n2", "n3"].map(name).into());
-        assert_eq!(groups, [BTreeSet::from(["n1", "n2"].map(name)), BTreeSet::from([name("n3")])]);
-    }
-
-    #[test]
-    fn what_is_new_is_waited_for_by_who_needs_it_alone() {
-        let old = generation(1, &["n1/db 1", "n2/app 1"]);
-        let new = generation(2, &["n1/db 1", "n1/queue 1", "n2/app 2 <- n1/queue"]);
-        let coupling = Coupling::between(Some(&old), &new);
-        assert_eq!(closure(&coupling, &["n1"]), [""; 0], "what nobody has yet disturbs nobody");
-        assert_eq!(closure(&coupling, &["n2"]).len(), 1);
-        assert_eq!(closure(&Coupling::between(None, &new), &["n2"]).len(), 1, "at first all of it is new");
-    }
-
-    #[test]
-    fn waits_and_what_they_come_after_are_followed() {
-        let lines = ["n1/a 1", "n2/b 1", "n3/c 1", "n4/d 1"];
-        let (old, mut new) = (generation(1, &lines), generation(2, &lines));
-        let mut order = SwitchOrder::free(GenerationNumber(1), GenerationNumber(2));
-        order.waits.insert(name("n1"), [id("n2/gone")].into());
-        order.after.insert(id("n2/gone"), [id("n3/gone")].into());
-        new.manifest.switches.push(order);
-        let coupling = Coupling::between(Some(&old), &new);
-        assert_eq!(
-            closure(&coupling, &["n1"]),
-            [
-                "n2 goes too: n1 waits for n2/gone to leave before it can switch",
-                "n3 goes too: n1 waits for n3/gone to leave before it can switch"
-            ]
-        );
-        assert_eq!(closure(&coupling, &["n4"]), [""; 0]);
-        assert_eq!(closure(&coupling, &["n3"]), [""; 0], "who is waited for waits for nobody");
-    }
-}
+mod tests;

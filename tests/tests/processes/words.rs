@@ -6,7 +6,7 @@ use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
 use cob_types::status::Phase;
 
-use crate::{CHECK, PATIENCE, QUICK, cluster};
+use crate::{CHECK, PATIENCE, QUICK, VERSIONED, cluster};
 
 const BEFORE: &str = r#"
 security: loopback-only
@@ -280,6 +280,40 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
     let ends: Vec<_> = told["outcomes"].as_array().expect("a list").iter().map(|o| o["ended"].as_str()).collect();
     assert_eq!((code, ends), (0, vec![Some("rolled-back"), Some("converged")]), "{said}");
     assert_eq!(told["outcomes"][1]["hosts"]["n2"]["from"], 1, "{said}");
+}
+
+/// The database stops only while the application servers are stopped, and the load balancer is started only after them:
+/// neither is moved when one of those changes.
+#[test]
+fn who_is_not_moved_by_a_switch_need_not_go_with_a_canary() {
+    let shop = |app: u32| {
+        let (hosts, _) = THREE.split_once("cobs:").expect("it has some");
+        let apps = ["n2", "n3"]
+            .map(|host| format!("  {host}/app: {{kind: versioned, content: {{v: {app}}}, requires: [n1/db]}}\n"));
+        let lb = "  n3/lb: {kind: versioned, content: {v: 1}, after: [n2/app, n3/app]}\n";
+        format!("{hosts}cobs:\n  n1/db: {{kind: versioned, content: {{v: 1}}}}\n{}{lb}", apps.concat())
+    };
+    let mut cluster = cluster(&HOSTS);
+    for app in 1..=3 {
+        let model = cluster.write_model(&format!("v{app}"), &[("model.yaml", &shop(app)), VERSIONED]);
+        let generation = cluster.generate(&model);
+        if app == 1 {
+            cluster.bring_up(generation, PATIENCE);
+        }
+    }
+    let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "2", "--canary", "n2", "--wait", "60s"]));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("canary: n2 go first") && !said.contains("goes too"), "{said}");
+    assert!(cluster.is_converged(GenerationNumber(2)));
+    let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "3", "--limit-hosts", "1", "--wait", "60s"]));
+    assert_eq!(code, 0, "{said}");
+    assert!(!said.contains("go together"), "{said}");
+    assert!(cluster.is_converged(GenerationNumber(3)));
+    let starts = |host: &str, name: &str| {
+        let of = |e: &cob_types::history::HistoryEntry| e.cob.as_ref().is_some_and(|c| c.name() == name);
+        cluster.history(host).iter().filter(|e| e.event == "start" && of(e)).count()
+    };
+    assert_eq!([starts("n1", "db"), starts("n3", "lb")], [1, 1], "once, in the beginning");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
-use cob_types::status::{ClusterStatus, HostStatus};
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase};
 use cob_types::switch::OnFailure;
 use cob_types::{CobId, GenerationNumber, HostName};
 use cobd::web::{CancelOrder, GenerationOrder, StatusOf, SwitchHow};
@@ -130,9 +130,19 @@ fn coupling(context: &Context, plan: &Plan, first: &ClusterStatus) -> Result<Cou
     let mut coupling = Coupling::default();
     for generation in active.into_iter().filter(|g| *g != Some(plan.generation)) {
         let old = generation.map(|g| depot.whole(g)).transpose()?;
-        coupling.extend(Coupling::between(old.as_ref(), &new));
+        coupling.extend(Coupling::between(old.as_ref(), &new, &at_rest(first)));
     }
     Ok(coupling)
+}
+
+/// Who is where it should be. Of a host of which not all is known, or that is on its way somewhere, nobody is taken to be.
+fn at_rest(first: &ClusterStatus) -> impl Fn(&CobId) -> bool {
+    let is_known = |h: &&HostStatus| h.reachable && h.goal().is_none() && h.waiting == 0;
+    let hosts: BTreeSet<HostName> = first.hosts.iter().filter(is_known).map(|h| h.name.clone()).collect();
+    let rests = |c: &&CobStatus| c.phase == Phase::Settled && !c.failed && c.state.as_ref() == Some(&c.preferred);
+    let cobs = first.hosts.iter().flat_map(|h| &h.cobs).filter(|c| !rests(c));
+    let astray: BTreeSet<CobId> = cobs.map(|c| c.id.clone()).collect();
+    move |id| hosts.contains(id.host_str()) && !astray.contains(id)
 }
 
 /// A switch whose stages are gone through.

@@ -1,0 +1,213 @@
+//! What ties hosts together, on generations of a few lines and on those of models.
+
+use std::sync::Arc;
+
+use cob_types::cob::Fingerprint;
+use cob_types::generation::Security;
+use cob_types::{Bundle, Cob, GenerationNumber, LockNeeds, Manifest, Need, StateName};
+use cobgen::make::{After, make};
+
+use super::*;
+
+fn id(text: &str) -> CobId {
+    CobId::new(text).expect("an id")
+}
+
+fn name(text: &str) -> HostName {
+    HostName::new(text).expect("a name")
+}
+
+/// `n1/db 1`, `n2/app 1 <- n1/db`: a change object, its content, and what it needs.
+fn generation(number: u64, lines: &[&str]) -> Generation {
+    let up = StateName::new("up").expect("a state");
+    let before = GenerationNumber(number - 1);
+    let manifest = Manifest::empty(GenerationNumber(number), before, Security::LoopbackOnly);
+    let mut bundles: BTreeMap<HostName, Bundle> = BTreeMap::new();
+    for line in lines {
+        let (head, needs) = line.split_once(" <- ").unwrap_or((line, ""));
+        let (cob, content) = head.split_once(' ').expect("a content");
+        let cob = id(cob);
+        let need = |text: &str| Need { cob: id(text), states: vec![up.clone()] };
+        let needs: Vec<Need> = needs.split_whitespace().map(need).collect();
+        let locks = if needs.is_empty() { vec![] } else { vec![LockNeeds { state: up.clone(), needs }] };
+        let made = Cob {
+            id: cob.clone(),
+            kind: cob_types::KindName::new("noop").expect("a kind"),
+            preferred: up.clone(),
+            content: content.to_owned(),
+            fingerprint: Fingerprint([content.parse().expect("a number"); 16]),
+            rests_on: None,
+            transitions: Default::default(),
+            locks: locks.into(),
+            ranks: cob_types::Ranks::default(),
+            expects: cob_types::SmallMap::new(),
+            files: BTreeMap::new(),
+            budget: None,
+            at_most: None,
+            keep: false,
+            observe: false,
+        };
+        bundles.entry(cob.host()).or_insert_with(|| Bundle::empty(cob.host())).cobs.insert(cob, Arc::new(made));
+    }
+    Generation { manifest, bundles }
+}
+
+/// Between generations whose change objects are all where they should be.
+fn between(old: Option<&Generation>, new: &Generation) -> Coupling {
+    Coupling::between(old, new, &|_| true)
+}
+
+fn closure(coupling: &Coupling, of: &[&str]) -> Vec<String> {
+    let named = of.iter().map(|h| name(h)).collect();
+    coupling.closure(&named).iter().map(Added::sentence).collect()
+}
+
+#[test]
+fn what_does_not_change_ties_nobody() {
+    let old = generation(1, &["n1/db 1", "n2/app 1 <- n1/db", "n3/lb 1 <- n2/app"]);
+    let new = generation(2, &["n1/db 1", "n2/app 1 <- n1/db", "n3/lb 2 <- n2/app"]);
+    let coupling = between(Some(&old), &new);
+    assert_eq!(closure(&coupling, &["n3"]), [""; 0]);
+    assert_eq!(closure(&coupling, &["n1"]), [""; 0]);
+}
+
+#[test]
+fn who_needs_what_changes_goes_with_it_in_both_directions() {
+    let old = generation(1, &["n1/db 1", "n2/app 1 <- n1/db", "n3/lb 1 <- n2/app"]);
+    let new = generation(2, &["n1/db 2", "n2/app 1 <- n1/db", "n3/lb 1 <- n2/app"]);
+    let coupling = between(Some(&old), &new);
+    assert_eq!(
+        closure(&coupling, &["n1"]),
+        ["n2 goes too: n2/app needs n1/db, which changes or leaves, and would stand still meanwhile"]
+    );
+    assert_eq!(
+        closure(&coupling, &["n2"]),
+        ["n1 goes too: n2/app needs n1/db, which changes, and would not converge without it"]
+    );
+    let groups = coupling.groups(&["n1", "n2", "n3"].map(name).into());
+    assert_eq!(groups, [BTreeSet::from(["n1", "n2"].map(name)), BTreeSet::from([name("n3")])]);
+}
+
+#[test]
+fn what_is_new_is_waited_for_by_who_needs_it_alone() {
+    let old = generation(1, &["n1/db 1", "n2/app 1"]);
+    let new = generation(2, &["n1/db 1", "n1/queue 1", "n2/app 2 <- n1/queue"]);
+    let coupling = between(Some(&old), &new);
+    assert_eq!(closure(&coupling, &["n1"]), [""; 0], "what nobody has yet disturbs nobody");
+    assert_eq!(closure(&coupling, &["n2"]).len(), 1);
+    assert_eq!(closure(&between(None, &new), &["n2"]).len(), 1, "at first all of it is new");
+}
+
+#[test]
+fn waits_and_what_they_come_after_are_followed() {
+    let lines = ["n1/a 1", "n2/b 1", "n3/c 1", "n4/d 1"];
+    let (old, mut new) = (generation(1, &lines), generation(2, &lines));
+    let mut order = SwitchOrder::free(GenerationNumber(1), GenerationNumber(2));
+    order.waits.insert(name("n1"), [id("n2/gone")].into());
+    order.after.insert(id("n2/gone"), [id("n3/gone")].into());
+    new.manifest.switches.push(order);
+    let coupling = between(Some(&old), &new);
+    assert_eq!(
+        closure(&coupling, &["n1"]),
+        [
+            "n2 goes too: n1 waits for n2/gone to leave before it can switch",
+            "n3 goes too: n1 waits for n3/gone to leave before it can switch"
+        ]
+    );
+    assert_eq!(closure(&coupling, &["n4"]), [""; 0]);
+    assert_eq!(closure(&coupling, &["n3"]), [""; 0], "who is waited for waits for nobody");
+}
+
+/// The web shop on three hosts; of the database, the application servers and the load balancer what each is, and how the
+/// last one depends on those in the middle.
+fn shop([db, app, lb]: [u32; 3], word: &str) -> Generation {
+    let model = format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+  n3: {{address: "tcp://127.0.0.1:3"}}
+kinds:
+  server:
+    states: [down, outdated, up]
+    preferred: up
+    pre_remove: down
+    check: {{run: "true"}}
+    transitions:
+      - {{from: down, to: up, run: "true"}}
+      - {{from: outdated, to: down, run: "true"}}
+      - {{from: up, to: down, run: "true"}}
+cobs:
+  n1/db: {{kind: server, content: {db}}}
+  n2/app: {{kind: server, content: {app}, requires: [n1/db]}}
+  n3/app: {{kind: server, content: {app}, requires: [n1/db]}}
+  n3/lb: {{kind: server, content: {lb}, {word}: [n2/app, n3/app]}}
+"#
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("model.yaml");
+    std::fs::write(&file, model).expect("written");
+    let made = make(&file, &After::default());
+    assert_eq!(cobgen::diagnostic::render(&made.diagnostics, &made.sources, false), "");
+    made.assembled.expect("a generation").generation
+}
+
+fn groups(coupling: &Coupling) -> Vec<String> {
+    let all = coupling.groups(&["n1", "n2", "n3"].map(name).into());
+    all.iter().map(|group| group.iter().map(HostName::as_str).collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn needs_of_transitions_that_nobody_makes_tie_nobody() {
+    // The database would stop only while the application servers are stopped; and nobody starts the load balancer.
+    let coupling = between(Some(&shop([1, 1, 1], "after")), &shop([1, 2, 1], "after"));
+    for host in ["n1", "n2", "n3"] {
+        assert_eq!(closure(&coupling, &[host]), [""; 0], "{host}");
+    }
+    assert_eq!(groups(&coupling), ["n1", "n2", "n3"]);
+}
+
+#[test]
+fn who_is_stopped_for_another_needs_it_when_it_starts_again() {
+    let coupling = between(Some(&shop([1, 1, 1], "requires")), &shop([1, 2, 1], "requires"));
+    assert_eq!(
+        closure(&coupling, &["n2"]),
+        ["n3 goes too: n3/lb needs n2/app, which changes or leaves, and would stand still meanwhile"]
+    );
+    assert_eq!(
+        closure(&coupling, &["n3"]),
+        ["n2 goes too: n3/lb needs n2/app, which changes, and would not converge without it"]
+    );
+    assert_eq!(groups(&coupling), ["n1", "n2 n3"]);
+    // Who is stopped needs the others to be so for it.
+    let coupling = between(Some(&shop([1, 1, 1], "after")), &shop([2, 1, 1], "after"));
+    assert_eq!(closure(&coupling, &["n1"]).len(), 2, "both application servers stop for the database");
+    assert_eq!(groups(&coupling), ["n1 n2 n3"]);
+}
+
+#[test]
+fn who_changes_itself_moves_only_when_its_own_host_goes() {
+    let coupling = between(Some(&shop([1, 1, 1], "after")), &shop([1, 2, 2], "after"));
+    assert_eq!(closure(&coupling, &["n2"]), [""; 0], "the load balancer goes on as it is");
+    assert_eq!(
+        closure(&coupling, &["n3"]),
+        ["n2 goes too: n3/lb needs n2/app, which changes, and would not converge without it"]
+    );
+}
+
+#[test]
+fn who_is_not_where_it_should_be_is_taken_to_move() {
+    let (old, new) = (shop([1, 1, 1], "after"), shop([1, 2, 1], "after"));
+    let coupling = Coupling::between(Some(&old), &new, &|cob| cob.as_str() != "n3/lb");
+    assert_eq!(
+        closure(&coupling, &["n2"]),
+        ["n3 goes too: n3/lb needs n2/app, which changes or leaves, and would stand still meanwhile"]
+    );
+    assert_eq!(
+        closure(&coupling, &["n3"]),
+        ["n2 goes too: n3/lb needs n2/app, which changes, and would not converge without it"]
+    );
+    let coupling = Coupling::between(Some(&old), &new, &|cob| cob.as_str() != "n1/db");
+    assert_eq!(groups(&coupling), ["n1 n2 n3"], "the database may have to stop first");
+}
