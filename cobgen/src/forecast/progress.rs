@@ -35,8 +35,8 @@ pub struct Progress {
     elsewhere: BTreeSet<GenerationNumber>,
     /// By transition.
     made: Vec<Made>,
-    /// Transitions of each move that are still to come.
-    coming: BTreeMap<(CobId, StateName, StateName), VecDeque<usize>>,
+    /// Transitions of each to a state that are still to come.
+    coming: BTreeMap<(CobId, StateName), VecDeque<usize>>,
     running: BTreeMap<CobId, Option<usize>>,
     /// Moves that the plan does not have.
     unplanned: u64,
@@ -111,8 +111,7 @@ impl Progress {
         self.running.clear();
         (self.unplanned, self.failed, self.last_end) = (0, 0, 0);
         for step in &plan.transitions {
-            let hop = (step.cob.clone(), step.from.clone(), step.to.clone());
-            self.coming.entry(hop).or_default().push_back(step.id);
+            self.coming.entry((step.cob.clone(), step.to.clone())).or_default().push_back(step.id);
         }
     }
 
@@ -145,10 +144,7 @@ impl Progress {
             ("start", Some(_), ..) if self.left.contains(&entry.host) => {}
             // A host that has not been told may begin what one that has asks of it.
             ("start", Some(cob), Some(from), Some(to)) if self.began.is_some() => {
-                let again = self.running.get(cob).copied().flatten();
-                let hop = (cob.clone(), from.clone(), to.clone());
-                let next = again.filter(|at| is_hop(plan, *at, &hop));
-                let next = next.or_else(|| self.next(plan, &hop, entry.generation));
+                let next = self.next(plan, (cob, from, to), entry.generation);
                 match next {
                     // A further attempt belongs to the first one.
                     Some(at) if self.made[at] == Made::Not => self.made[at] = Made::Runs(entry.ts_ns),
@@ -166,8 +162,7 @@ impl Progress {
                 if let Some(at) = self.running.remove(cob).flatten() {
                     self.made[at] = Made::Not;
                     let step = &plan.transitions[at];
-                    let hop = (step.cob.clone(), step.from.clone(), step.to.clone());
-                    self.coming.entry(hop).or_default().push_front(at);
+                    self.coming.entry((step.cob.clone(), step.to.clone())).or_default().push_front(at);
                 }
             }
             ("end", Some(cob), ..) => match (self.running.get(cob).copied(), entry.ok) {
@@ -192,18 +187,29 @@ impl Progress {
         }
     }
 
-    /// The next transition of a move that is still to come, of a leg that a host in this generation is at.
+    /// The transition that a move is: the one that is tried again, or the next that is still to come, of a leg that a
+    /// host in this generation is at. The state that it sets out from hangs on when the host has heard `go`: who is
+    /// asked to leave before does so as it is, and else from `outdated`. So one to the same end is meant, too.
     fn next(
         &mut self,
         plan: &SwitchPlan,
-        hop: &(CobId, StateName, StateName),
+        (cob, from, to): (&CobId, &StateName, &StateName),
         generation: GenerationNumber,
     ) -> Option<usize> {
-        let coming = self.coming.get_mut(hop)?;
+        let again = self.running.get(cob).copied().flatten().filter(|at| plan.transitions[*at].to == *to);
+        let is_hop = |at: &usize| plan.transitions[*at].from == *from;
+        if again.as_ref().is_some_and(is_hop) {
+            return again;
+        }
+        let mut none = VecDeque::new();
+        let coming = self.coming.get_mut(&(cob.clone(), to.clone())).unwrap_or(&mut none);
         let now = left_over(plan, generation).unwrap_or(usize::MAX);
         let is_past = |at: &usize| plan.transitions[*at].step.is_some_and(|leg| left_over(plan, leg) > Some(now));
-        let at = coming.iter().position(|at| !is_past(at)).unwrap_or(0);
-        coming.remove(at)
+        let exactly = coming.iter().position(|at| is_hop(at) && !is_past(at));
+        if let Some(at) = exactly.or_else(|| coming.iter().position(is_hop)) {
+            return coming.remove(at);
+        }
+        again.or_else(|| coming.remove(coming.iter().position(|at| !is_past(at))?))
     }
 
     /// The merged history is in the order of causes: what has nothing to do with the switch and ended before it began
@@ -315,8 +321,4 @@ fn beyond_medians(plan: &SwitchPlan, left_us: u64) -> i64 {
     let whole = i128::from(f.p50_us) - i128::from(f.end_us);
     let part = whole * i128::from(left_us.min(f.end_us)) / i128::from(f.end_us.max(1));
     i64::try_from(part).unwrap_or_default()
-}
-
-fn is_hop(plan: &SwitchPlan, at: usize, hop: &(CobId, StateName, StateName)) -> bool {
-    plan.transitions.get(at).is_some_and(|step| (&step.cob, &step.from, &step.to) == (&hop.0, &hop.1, &hop.2))
 }

@@ -317,6 +317,34 @@ mod tests {
         assert_eq!(beside.compared(&screen).last().map(String::as_str), Some(last));
     }
 
+    /// It would set out from `outdated`, had its host heard `go` before.
+    #[test]
+    fn what_sets_out_from_another_state_because_go_comes_later_is_the_planned_move() {
+        let mut beside = plan();
+        go_on(&mut beside, "n2", 0);
+        let from = |event: &str, from: &str, ms: u64, ok: Option<bool>| {
+            let base = entry("n1", 1, 1, BEGAN + ms * 1_000_000);
+            let (from, to) = (Some(state(from)), Some(state("up")));
+            HistoryEntry { cob: Some(id("n1/db")), event: event.to_owned(), from, to, ok, ..base }
+        };
+        beside.take(&from("start", "half", 10, None));
+        go_on(&mut beside, "n1", 15);
+        beside.take(&from("end", "half", 20, Some(false)));
+        beside.take(&from("start", "half", 30, None));
+        let in_short = |beside: &Beside| {
+            let now = beside.json(BEGAN + 2_500_000_000);
+            ["ended", "running", "unplanned", "stuck"].map(|field| now[field].as_u64().expect("a number"))
+        };
+        assert_eq!(in_short(&beside), [0, 1, 0, 0]);
+        beside.take(&from("end", "half", 1010, Some(true)));
+        told(&mut beside, "n2/app", "start", 1010, None);
+        told(&mut beside, "n2/app", "end", 2010, Some(true));
+        assert_eq!(in_short(&beside), [2, 0, 0, 0]);
+        // What comes to that end once more is not planned.
+        beside.take(&from("start", "half", 2020, None));
+        assert_eq!(in_short(&beside), [2, 0, 1, 0]);
+    }
+
     /// The last moves of the switch before may stand behind the first `go` of this one, in the order of causes.
     #[test]
     fn what_ended_before_the_switch_began_is_none_of_it() {
