@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use cob_types::history::HistoryEntry;
 use cob_types::{CobId, GenerationNumber, HostName, StateName};
 
-use super::plan::SwitchPlan;
+use super::plan::{Planned, SwitchPlan};
 
 /// How far a transition is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,15 @@ pub enum Made {
     Failed(u64),
     /// It has begun and ended then.
     Ended(u64, u64),
+}
+
+/// Why a host begins nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Still {
+    /// It was told to pause.
+    Paused,
+    /// The switch was cancelled there.
+    Cancelled,
 }
 
 /// What histories say of a switch. Times are in nanoseconds, by the clocks of the hosts.
@@ -38,6 +47,12 @@ pub struct Progress {
     /// Transitions of each to a state that are still to come.
     coming: BTreeMap<(CobId, StateName), VecDeque<usize>>,
     running: BTreeMap<CobId, Option<usize>>,
+    /// Those of them whose attempt has ended badly, and that are to be tried again.
+    between: BTreeSet<CobId>,
+    /// The hosts that were told to pause. It outlasts switches.
+    paused: BTreeSet<HostName>,
+    /// Those on which the switch was cancelled, and that have not been told to go on or elsewhere.
+    cancelled: BTreeSet<HostName>,
     /// Moves that the plan does not have.
     unplanned: u64,
     failed: u64,
@@ -72,6 +87,10 @@ pub struct Standing {
     pub failed: u64,
     /// Hosts that went elsewhere afterwards.
     pub left: usize,
+    /// Transitions that are not to be expected before hosts resume that stand still: theirs, and those behind them.
+    pub held: usize,
+    /// These hosts, where they hold any.
+    pub still: BTreeMap<HostName, Still>,
     /// Transitions that will not be made by themselves: those that have failed, those that come after them, and those of
     /// hosts that went elsewhere. When the rest has ended, nothing more is to be expected.
     pub stuck: usize,
@@ -92,6 +111,9 @@ impl Progress {
             made: Vec::new(),
             coming: BTreeMap::new(),
             running: BTreeMap::new(),
+            between: BTreeSet::new(),
+            paused: BTreeSet::new(),
+            cancelled: BTreeSet::new(),
             unplanned: 0,
             failed: 0,
             last_end: 0,
@@ -100,7 +122,8 @@ impl Progress {
         progress
     }
 
-    fn begin(&mut self, plan: &SwitchPlan) {
+    /// Forgets the switch, for the next one.
+    pub fn begin(&mut self, plan: &SwitchPlan) {
         self.began = None;
         self.told.clear();
         self.left.clear();
@@ -109,6 +132,7 @@ impl Progress {
         self.made = vec![Made::Not; plan.transitions.len()];
         self.coming.clear();
         self.running.clear();
+        self.between.clear();
         (self.unplanned, self.failed, self.last_end) = (0, 0, 0);
         for step in &plan.transitions {
             self.coming.entry((step.cob.clone(), step.to.clone())).or_default().push_back(step.id);
@@ -117,6 +141,7 @@ impl Progress {
 
     /// Takes the next entry of the merged history.
     pub fn take(&mut self, plan: &SwitchPlan, entry: &HistoryEntry) {
+        self.stand(entry);
         let leads = || entry.about().and_then(|to| left_over(plan, to));
         match (entry.event.as_str(), &entry.cob, &entry.from, &entry.to) {
             ("go", None, ..) if let Some(steps) = leads() => {
@@ -156,6 +181,7 @@ impl Progress {
                     None if self.told.contains_key(&entry.host) => self.unplanned += 1,
                     None => return,
                 }
+                self.between.remove(cob);
                 self.running.insert(cob.clone(), next);
             }
             ("end", Some(cob), ..) if self.is_of_before(entry) => {
@@ -175,7 +201,14 @@ impl Progress {
                         self.made[at] = Made::Ended(since, entry.ts_ns);
                     }
                 }
-                (Some(_), Some(false) | None) => self.failed += 1,
+                (Some(at), Some(false) | None) => {
+                    self.between.insert(cob.clone());
+                    match at {
+                        // What ends because it was told to has not failed, and begins anew.
+                        Some(at) if self.cancelled.contains(&entry.host) => self.made[at] = Made::Not,
+                        Some(_) | None => self.failed += 1,
+                    }
+                }
                 (None, _) => {}
             },
             ("failed", Some(cob), ..) => {
@@ -185,6 +218,38 @@ impl Progress {
             }
             _ => {}
         }
+    }
+
+    /// Whether its host goes on or stands still from here on.
+    fn stand(&mut self, entry: &HistoryEntry) {
+        let host = &entry.host;
+        match entry.event.as_str() {
+            "pause" => {
+                self.paused.insert(host.clone());
+            }
+            "cancel" => {
+                self.cancelled.insert(host.clone());
+            }
+            "resume" => {
+                self.paused.remove(host);
+                self.cancelled.remove(host);
+            }
+            "unhold" | "go" | "return" if entry.cob.is_none() => {
+                self.cancelled.remove(host);
+            }
+            _ => {}
+        }
+    }
+
+    fn stands_still(&self, host: &str) -> bool {
+        self.paused.contains(host) || self.cancelled.contains(host)
+    }
+
+    /// How far one is; of a host that stands still nothing runs that would only be tried again.
+    fn made(&self, plan: &SwitchPlan, at: usize) -> Made {
+        let cob = &plan.transitions[at].cob;
+        let runs = matches!(self.made[at], Made::Runs(_));
+        if runs && self.between.contains(cob) && self.stands_still(cob.host_str()) { Made::Not } else { self.made[at] }
     }
 
     /// The transition that a move is: the one that is tried again, or the next that is still to come, of a leg that a
@@ -238,10 +303,12 @@ impl Progress {
         let since = |ns: u64| ns.saturating_sub(began) / 1000;
         let now = since(now_ns);
         let mut transitions: Vec<Expected> = Vec::with_capacity(plan.transitions.len());
-        let stuck = self.stuck(plan);
+        let never = self.stuck(plan, false);
+        let stuck = self.stuck(plan, true);
         for step in &plan.transitions {
             let lasts = step.end_us.saturating_sub(step.begin_us);
-            let expected = match self.made[step.id] {
+            let made = self.made(plan, step.id);
+            let expected = match made {
                 Made::Ended(from, to) => (since(from), since(to)),
                 // When, nobody knows: what was planned stands there, and is not reckoned with.
                 _ if stuck.contains(&step.id) => (step.begin_us, step.end_us),
@@ -256,29 +323,49 @@ impl Progress {
                 }
             };
             let (begin_us, end_us) = expected;
-            transitions.push(Expected { made: self.made[step.id], begin_us, end_us });
+            transitions.push(Expected { made, begin_us, end_us });
         }
         let comes = |at: &usize| !stuck.contains(at);
         let last = (0..transitions.len()).filter(comes).map(|at| transitions[at].end_us).max().unwrap_or(0);
         let other = if self.last_end == 0 { 0 } else { since(self.last_end) };
         let end_us = last.max(other);
-        let ended = self.made.iter().filter(|made| matches!(made, Made::Ended(..))).count();
+        let count = |is: fn(&Made) -> bool| transitions.iter().filter(|step| is(&step.made)).count();
+        let ended = count(|made| matches!(made, Made::Ended(..)));
+        let running = count(|made| matches!(made, Made::Runs(_)));
         let left_us = if ended + stuck.len() == self.made.len() { 0 } else { end_us.saturating_sub(now) };
         Standing {
             end_us: end_us.saturating_add_signed(beyond_medians(plan, left_us)),
             ended,
-            running: self.made.iter().filter(|made| matches!(made, Made::Runs(_))).count(),
+            running,
             transitions,
             unplanned: self.unplanned,
             failed: self.failed,
             left: self.left.len(),
-            stuck: stuck.len(),
+            held: stuck.len() - never.len(),
+            still: if stuck.len() > never.len() { self.holding(plan) } else { BTreeMap::new() },
+            stuck: never.len(),
             elsewhere: self.elsewhere.clone(),
         }
     }
 
-    /// Transitions that will not be made by themselves.
-    fn stuck(&self, plan: &SwitchPlan) -> BTreeSet<usize> {
+    /// The hosts that stand still before they have made all of theirs.
+    fn holding(&self, plan: &SwitchPlan) -> BTreeMap<HostName, Still> {
+        let of = |all: &BTreeSet<HostName>, why: Still| {
+            let waits = |step: &&Planned| match self.made(plan, step.id) {
+                Made::Not => true,
+                Made::Runs(_) => why == Still::Cancelled,
+                Made::Failed(_) | Made::Ended(..) => false,
+            };
+            let hosts: BTreeSet<&str> = plan.transitions.iter().filter(waits).map(|s| s.cob.host_str()).collect();
+            let all = all.iter().filter(|host| hosts.contains(host.as_str()));
+            all.map(|host| (host.clone(), why)).collect::<Vec<_>>()
+        };
+        // Who was told both was cancelled.
+        [of(&self.paused, Still::Paused), of(&self.cancelled, Still::Cancelled)].into_iter().flatten().collect()
+    }
+
+    /// Transitions that will not be made by themselves, with or without those that wait for hosts to resume.
+    fn stuck(&self, plan: &SwitchPlan, with_held: bool) -> BTreeSet<usize> {
         let mut stuck = BTreeSet::new();
         for step in &plan.transitions {
             let host = step.cob.host();
@@ -286,13 +373,15 @@ impl Progress {
             // then do all that would lie ahead if it had.
             let goes_on = |leg| self.told.get(&host).is_some_and(|now| left_over(plan, leg) > Some(*now));
             let passed = step.step.is_some_and(goes_on) || self.settled.contains(&host);
-            let gone = || self.left.contains(&host) || passed;
+            let gone = || self.left.contains(&host) || passed || with_held && self.stands_still(host.as_str());
             let is_of_leg = |before: &&usize| plan.transitions[**before].step == step.step;
             let behind = || step.after.iter().filter(is_of_leg).any(|before| stuck.contains(before));
-            let never = match self.made[step.id] {
+            let never = match self.made(plan, step.id) {
                 Made::Failed(_) => true,
                 Made::Not => gone() || behind(),
-                Made::Runs(_) | Made::Ended(..) => false,
+                // It was asked to end.
+                Made::Runs(_) => with_held && self.cancelled.contains(&host),
+                Made::Ended(..) => false,
             };
             if never {
                 stuck.insert(step.id);

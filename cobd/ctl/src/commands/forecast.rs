@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
+use cob_types::{GenerationNumber, HostName};
 use cobgen::forecast::SwitchPlan;
 use cobgen::forecast::plan::Planned;
-use cobgen::forecast::progress::{Made, Progress, Standing};
+use cobgen::forecast::progress::{Made, Progress, Standing, Still};
 use cobgen::forecast::show::time;
 use serde_json::{Value, json};
 
@@ -53,14 +53,14 @@ impl Beside {
     /// Forgets a switch that all hosts have left again: the one that the plan is of is to come.
     pub(super) fn wait_for_the_next(&mut self) {
         if self.progress.is_left() {
-            self.progress = Progress::new(&self.plan);
+            self.progress.begin(&self.plan);
         }
     }
 
-    /// How many transitions have ended, and when all ends.
-    pub(super) fn stands(&self, now_ns: u64) -> (u64, u64) {
+    /// How many transitions have ended, how many wait for hosts that stand still, and when all ends.
+    pub(super) fn stands(&self, now_ns: u64) -> (usize, usize, u64) {
         let stands = self.progress.stands(&self.plan, now_ns);
-        (stands.ended as u64, stands.end_us)
+        (stands.ended, stands.held, stands.end_us)
     }
 
     /// The forecast as it stands, in a line.
@@ -80,6 +80,14 @@ impl Beside {
         let late = apart(stands.end_us, plan.forecast.p50_us);
         let when = if stands.ended == all {
             format!("all done after {}", time(stands.end_us))
+        } else if stands.held > 0 {
+            let running = stands.running;
+            return format!(
+                "plan {} -> {}: {made}, {running} run; no end in sight{}",
+                plan.from,
+                plan.to,
+                other(&stands)
+            );
         } else if stands.running == 0 && stands.ended + stands.stuck == all {
             return format!(
                 "plan {} -> {}: {made}; nothing more comes by itself{}",
@@ -118,6 +126,7 @@ impl Beside {
             "planned_p90_us": self.plan.forecast.p90_us,
             "end_us": stands.end_us, "ended": stands.ended, "running": stands.running,
             "unplanned": stands.unplanned, "failed": stands.failed, "left": stands.left, "stuck": stands.stuck,
+            "held": stands.held, "paused": still(&stands, Still::Paused), "cancelled": still(&stands, Still::Cancelled),
             "elsewhere": stands.elsewhere, "transitions": transitions,
         })
     }
@@ -169,8 +178,22 @@ impl Beside {
     }
 }
 
+/// The hosts that stand still for this reason.
+fn still(stands: &Standing, why: Still) -> Vec<&HostName> {
+    stands.still.iter().filter(|(_, is)| **is == why).map(|(host, _)| host).collect()
+}
+
 fn other(stands: &Standing) -> String {
     let mut text = String::new();
+    for (why, word) in [(Still::Paused, "paused"), (Still::Cancelled, "cancelled")] {
+        let hosts = still(stands, why);
+        if !hosts.is_empty() {
+            text.push_str(&format!("; {word} on {}", list(hosts, 6)));
+        }
+    }
+    if stands.held > 0 {
+        text.push_str(&format!("; {} not to be made before `cobctl resume`", count(stands.held, "transition")));
+    }
     if stands.failed > 0 {
         text.push_str(&format!("; {} failed", count(stands.failed, "attempt")));
     }
@@ -343,6 +366,51 @@ mod tests {
         // What comes to that end once more is not planned.
         beside.take(&from("start", "half", 2020, None));
         assert_eq!(in_short(&beside), [2, 0, 1, 0]);
+    }
+
+    #[test]
+    fn hosts_that_stand_still_let_no_end_be_seen() {
+        let order = |beside: &mut Beside, event: &str, ms: u64| {
+            beside.take(&HistoryEntry { event: event.to_owned(), ..entry("n1", 1, 1, BEGAN + ms * 1_000_000) });
+        };
+        let at = |beside: &Beside, ms: u64| {
+            let line = beside.line(BEGAN + ms * 1_000_000);
+            line.strip_prefix("plan 6 -> 7: ").map_or(line.clone(), str::to_owned)
+        };
+        let mut beside = plan();
+        go(&mut beside);
+        order(&mut beside, "pause", 5);
+        let mut lines = vec![at(&beside, 1000), at(&beside, 9000)];
+        assert_eq!(beside.stands(BEGAN + 1_000_000_000), beside.stands(BEGAN + 9_000_000_000));
+        order(&mut beside, "resume", 9000);
+        told(&mut beside, "n1/db", "start", 9000, None);
+        order(&mut beside, "cancel", 9500);
+        lines.push(at(&beside, 9500));
+        told(&mut beside, "n1/db", "end", 9600, Some(false));
+        lines.push(at(&beside, 9600));
+        let (screen, _) = Screen::memory();
+        let words = |line: String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        lines.extend(beside.compared(&screen).into_iter().map(words).filter(|line| line.contains("made")));
+        order(&mut beside, "resume", 10_000);
+        told(&mut beside, "n1/db", "start", 10_000, None);
+        lines.push(at(&beside, 10_500));
+        let expected = [
+            "0 of 2 transitions made, 0 run; no end in sight; paused on n1; \
+             2 transitions not to be made before `cobctl resume`",
+            "0 of 2 transitions made, 0 run; no end in sight; paused on n1; \
+             2 transitions not to be made before `cobctl resume`",
+            "0 of 2 transitions made, 1 run; no end in sight; cancelled on n1; \
+             2 transitions not to be made before `cobctl resume`",
+            "0 of 2 transitions made, 0 run; no end in sight; cancelled on n1; \
+             2 transitions not to be made before `cobctl resume`",
+            "n1/db down -> up 0 ms to 1.000 s not made",
+            "n2/app down -> up 1.000 s to 2.000 s not made",
+            "0 of 2 transitions made; cancelled on n1; 2 transitions not to be made before `cobctl resume`",
+            "0 of 2 transitions made, 1 run; ends after 12.000 s, 1.500 s from now; 10.000 s late",
+        ];
+        assert_eq!(lines, expected);
+        let json = beside.json(BEGAN);
+        assert_eq!([&json["held"], &json["failed"]], [0, 0], "what was told to end has not failed");
     }
 
     /// The last moves of the switch before may stand behind the first `go` of this one, in the order of causes.

@@ -121,7 +121,7 @@ struct Forecast {
     beside: Beside,
     history: Following,
     /// What of it was told last.
-    told: Option<(u64, u64)>,
+    told: Option<(usize, usize, u64)>,
 }
 
 /// The forecast as it stands.
@@ -147,9 +147,9 @@ impl Forecast {
         let Some(now) = cluster.hosts.iter().map(|host| host.now_ns).max().filter(|now| *now > 0) else {
             return Ok(None);
         };
-        let (ended, end_us) = self.beside.stands(now);
+        let (ended, held, end_us) = self.beside.stands(now);
         // Where the end moves only because time passes, a line each second is enough.
-        let told = (ended, end_us / 1_000_000);
+        let told = (ended, held, end_us / 1_000_000);
         let is_new = self.told != Some(told);
         self.told = Some(told);
         let text =
