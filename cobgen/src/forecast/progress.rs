@@ -40,6 +40,8 @@ pub struct Progress {
     left: BTreeSet<HostName>,
     /// Those that have come to rest in the generation that it leads to, on a way in steps.
     settled: BTreeSet<HostName>,
+    /// Some host was told in the generation of which the plan begins, or on the way from it.
+    is_from_there: bool,
     /// Generations in which hosts were told to go, other than that of which the plan begins.
     elsewhere: BTreeSet<GenerationNumber>,
     /// By transition.
@@ -107,6 +109,7 @@ impl Progress {
             told: BTreeMap::new(),
             left: BTreeSet::new(),
             settled: BTreeSet::new(),
+            is_from_there: false,
             elsewhere: BTreeSet::new(),
             made: Vec::new(),
             coming: BTreeMap::new(),
@@ -128,6 +131,7 @@ impl Progress {
         self.told.clear();
         self.left.clear();
         self.settled.clear();
+        self.is_from_there = false;
         self.elsewhere.clear();
         self.made = vec![Made::Not; plan.transitions.len()];
         self.coming.clear();
@@ -142,6 +146,10 @@ impl Progress {
     /// Takes the next entry of the merged history.
     pub fn take(&mut self, plan: &SwitchPlan, entry: &HistoryEntry) {
         self.stand(entry);
+        // A switch that was made before that came to be of which the plan begins is not the one that was planned.
+        if !self.is_from_there && entry.generation == plan.from && self.left.contains(&entry.host) {
+            self.begin(plan);
+        }
         let leads = || entry.about().and_then(|to| left_over(plan, to));
         match (entry.event.as_str(), &entry.cob, &entry.from, &entry.to) {
             ("go", None, ..) if let Some(steps) = leads() => {
@@ -151,7 +159,9 @@ impl Progress {
                 }
                 self.told.insert(entry.host.clone(), steps);
                 self.left.remove(&entry.host);
-                if entry.generation != plan.from && left_over(plan, entry.generation).is_none() {
+                if entry.generation == plan.from || left_over(plan, entry.generation).is_some() {
+                    self.is_from_there = true;
+                } else {
                     self.elsewhere.insert(entry.generation);
                 }
                 self.began = Some(self.began.map_or(entry.ts_ns, |began| began.min(entry.ts_ns)));

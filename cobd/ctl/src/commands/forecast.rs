@@ -413,6 +413,32 @@ mod tests {
         assert_eq!([&json["held"], &json["failed"]], [0, 0], "what was told to end has not failed");
     }
 
+    #[test]
+    fn a_switch_to_the_same_generation_from_another_one_before_is_not_the_planned_one() {
+        let switched = |beside: &mut Beside, from: u64, to: u64, ms: u64| {
+            for host in ["n1", "n2"] {
+                let base = entry(host, 1, 1, BEGAN + ms * 1_000_000);
+                let under = |generation| HistoryEntry { generation: GenerationNumber(generation), ..base.clone() };
+                let detail = format!("to generation {to}, by ann");
+                beside.take(&HistoryEntry { event: "go".to_owned(), detail, ..under(from) });
+                beside.take(&HistoryEntry { event: "activate".to_owned(), ..under(to) });
+            }
+        };
+        let mut beside = plan();
+        switched(&mut beside, 3, 7, 0);
+        let elsewhere = "; hosts came from generation 3, which the plan did not reckon with";
+        assert!(beside.has_begun() && beside.line(BEGAN).ends_with(elsewhere), "{}", beside.line(BEGAN));
+        switched(&mut beside, 7, 8, 1000);
+        assert!(beside.has_begun(), "of what hosts do elsewhere nothing is counted");
+        switched(&mut beside, 8, 6, 2000);
+        let line = "plan 6 -> 7: not begun; 2 transitions would take 2.000 s";
+        assert_eq!((beside.has_begun(), beside.line(BEGAN).as_str()), (false, line));
+        // The planned one counts, also when it was left again.
+        switched(&mut beside, 6, 7, 3000);
+        switched(&mut beside, 7, 6, 4000);
+        assert!(beside.has_begun());
+    }
+
     /// The last moves of the switch before may stand behind the first `go` of this one, in the order of causes.
     #[test]
     fn what_ended_before_the_switch_began_is_none_of_it() {
