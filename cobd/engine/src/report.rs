@@ -79,6 +79,12 @@ impl Engine {
         self.names.find_cob(cob).and_then(|cob| self.object(cob)).is_some_and(is_in_dead_end)
     }
 
+    /// Whether it is known where a change object is.
+    #[must_use]
+    pub fn is_known(&self, cob: &CobId) -> bool {
+        self.names.find_cob(cob).and_then(|cob| self.object(cob)).is_some_and(|o| o.state.is_some())
+    }
+
     /// All that have given up since then.
     pub fn given_up(&self, since: Time) -> impl Iterator<Item = CobId> {
         let failed = move |o: &&Object| o.failed && o.since >= since;

@@ -59,7 +59,8 @@ mod hex {
 }
 
 impl Files {
-    /// Decides the conflicts that there are: in one path, or in all, or the one of this id. How many were decided. It takes
+    /// Decides the conflicts that there are: in one path, or the one of this id; else all that nobody has decided, or all anew
+    /// where there is none of these. How many were decided. It takes
     /// effect when the tree is brought about the next time, if nothing has changed until then.
     ///
     /// # Errors
@@ -76,6 +77,13 @@ impl Files {
         let ids = self.decided_by(cob, wanted, retire, path, id, choice)?;
         let mut choices = self.choices(cob);
         choices.extend(ids.iter().map(|id| (id.clone(), choice.clone())));
+        // What is larger would not be read again.
+        if choices.values().map(|choice| 2 * size(choice) as u64).sum::<u64>() > MAX_CHOICES / 2 {
+            let most = MAX_CHOICES >> 22;
+            return Err(FilesError::NotThere(format!(
+                "the texts that were decided for {cob} would have more than {most} MiB: call off what they were for"
+            )));
+        }
         self.write_choices(cob, &choices)?;
         Ok(ids.len())
     }
@@ -95,7 +103,14 @@ impl Files {
     ) -> Result<Vec<String>, FilesError> {
         let conflicts = self.undecided(cob, wanted, retire)?;
         let there: Vec<_> = conflicts.iter().filter(|c| path.is_none_or(|p| *p == c.path)).collect();
-        let ids: Vec<_> = there.iter().map(|c| &c.id).filter(|its| id.is_none_or(|id| *id == **its)).cloned().collect();
+        let mut ids: Vec<_> =
+            there.iter().map(|c| &c.id).filter(|its| id.is_none_or(|id| *id == **its)).cloned().collect();
+        if path.is_none() && id.is_none() {
+            let decided = self.choices(cob);
+            if ids.iter().any(|id| !decided.contains_key(id)) {
+                ids.retain(|id| !decided.contains_key(id));
+            }
+        }
         if let (Some(_), [], [other, ..]) = (id, &ids[..], &there[..]) {
             let what = format!("{} was changed since the conflict in it was shown: look at it again", other.path);
             return Err(FilesError::NotThere(what));
@@ -184,6 +199,14 @@ pub(crate) fn way_back(path: &TreePath, applied: Oid, live: &[u8], to: &[u8]) ->
     let (path, live, to) = (path.to_string(), hash(live)?, hash(to)?);
     let parts = [path.as_bytes(), applied.as_bytes(), live.as_bytes(), to.as_bytes()];
     Some(format!("{BACK}{}", canonical::fingerprint(&parts)))
+}
+
+/// The bytes of a text that was decided.
+pub(crate) fn size(choice: &Choice) -> usize {
+    match choice {
+        Choice::Edited(text) => text.len(),
+        Choice::Ours | Choice::Theirs => 0,
+    }
 }
 
 pub(crate) fn is_way_back(id: &str) -> bool {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_engine::Time;
 use cob_types::words::count;
-use cob_types::{CobId, GenerationNumber, canonical};
+use cob_types::{CobId, GenerationNumber, Packed, canonical};
 use tokio::task::JoinSet;
 
 use super::Daemon;
@@ -28,6 +28,8 @@ pub(super) struct Foreseen {
     /// Which look into what is to come it was.
     look: u64,
     conflicts: BTreeMap<CobId, Vec<FileConflict>>,
+    /// Those that could not be looked at, and why.
+    unseen: BTreeMap<CobId, String>,
 }
 
 /// The looks into what is to come, and what the last one has found.
@@ -37,6 +39,7 @@ pub(super) struct Foresight {
     /// The one that is waited for.
     awaited: Option<u64>,
     conflicts: BTreeMap<CobId, String>,
+    unseen: BTreeMap<CobId, String>,
 }
 
 impl Foresight {
@@ -47,17 +50,26 @@ impl Foresight {
 
     /// Takes what was foreseen of the generation that is prepared, and why that is not all.
     pub(super) fn take(&mut self) -> (BTreeMap<CobId, String>, String) {
-        let unseen = match self.awaited.take() {
-            Some(_) => "its shared files were not all looked at: that takes long, or another generation came between",
-            None => "",
+        let unseen = std::mem::take(&mut self.unseen);
+        let unseen = match (self.awaited.take(), unseen.first_key_value()) {
+            (Some(_), _) => {
+                "its shared files were not all looked at: that takes long, or another generation came between"
+                    .to_owned()
+            }
+            (None, Some((cob, why))) if unseen.len() == 1 => format!("{cob} can't be looked at: {why}"),
+            (None, Some((cob, why))) => {
+                format!("{} can't be looked at; {cob}: {why}", count(unseen.len(), "file tree"))
+            }
+            (None, None) => String::new(),
         };
-        (std::mem::take(&mut self.conflicts), unseen.to_owned())
+        (std::mem::take(&mut self.conflicts), unseen)
     }
 
     fn begin(&mut self) -> u64 {
         self.begun += 1;
         self.awaited = Some(self.begun);
         self.conflicts.clear();
+        self.unseen.clear();
         self.begun
     }
 
@@ -79,27 +91,36 @@ impl Daemon {
         }
         let bundle = &prepared.bundle;
         let folders = Folders::of(&self.payload_root, bundle, concerned.iter().filter_map(|cob| bundle.get(cob)));
-        let mut looks = JoinSet::new();
+        let (mut looks, mut unseen) = (JoinSet::new(), BTreeMap::new());
         for cob in concerned {
-            if let Ok((context, retire)) = self.context_to_come(prepared, &folders, &cob)
-                && let Ok(look) = self.kinds.files(&context, FilesQuery::Diff { retire, written: false })
-            {
-                looks.spawn(async move { (cob, look.await) });
+            let look = self.context_to_come(prepared, &folders, &cob).and_then(|to_come| {
+                let look = |(context, retire)| self.kinds.files(&context, FilesQuery::Diff { retire, written: false });
+                to_come.map(look).transpose()
+            });
+            match look {
+                Ok(Some(look)) => drop(looks.spawn(async move { (cob, look.await) })),
+                // It leaves as it is.
+                Ok(None) => {}
+                Err(why) => drop(unseen.insert(cob, why)),
             }
         }
         let (look, foreseen) = (self.ahead.foresight.begin(), self.foreseen.0.clone());
         tokio::spawn(async move {
             let mut conflicts = BTreeMap::new();
             while let Some(seen) = looks.join_next().await {
-                // What can't be looked at now is told by the first check.
-                let Ok((cob, Ok(FilesAnswer { conflicts: mut of, .. }))) = seen else { continue };
-                if !of.is_empty() {
-                    of.iter_mut().for_each(|conflict| conflict.hunks = None);
-                    conflicts.insert(cob, of);
+                match seen {
+                    Ok((cob, Ok(FilesAnswer { conflicts: mut of, .. }))) if !of.is_empty() => {
+                        of.iter_mut().for_each(|conflict| conflict.hunks = None);
+                        conflicts.insert(cob, of);
+                    }
+                    Ok((_, Ok(_))) => {}
+                    Ok((cob, Err(why))) => drop(unseen.insert(cob, why)),
+                    // A look that has panicked ends the daemon, or nobody waits for this one any more.
+                    Err(_) => {}
                 }
             }
             // Nobody waits for it when the daemon has ended.
-            let _ = foreseen.send(Foreseen { look, conflicts }).await;
+            let _ = foreseen.send(Foreseen { look, conflicts, unseen }).await;
         });
     }
 
@@ -118,6 +139,7 @@ impl Daemon {
             }
         }
         self.ahead.foresight.conflicts = told;
+        self.ahead.foresight.unseen = foreseen.unseen;
     }
 
     /// Whether another change object has this path in the generation that is prepared. What leaves has left before it can.
@@ -125,8 +147,10 @@ impl Daemon {
         let (Some(active), Some(prepared)) = (&self.active, &self.at_hand) else { return false };
         let named = canonical::json(&serde_json::json!(path));
         let bundle = &prepared.bundle;
+        // Another file tree: who only speaks of the path does not take it.
+        let is_alike = |other: &CobId| other != cob && bundle.kind_of(other) == bundle.kind_of(cob);
         let names = |other: &CobId| bundle.get(other).is_some_and(|other| other.content.contains(&named));
-        bundle.has(cob) && bundle.changed(&active.prepared.bundle).any(|other| other != cob && names(other))
+        bundle.has(cob) && bundle.changed(&active.prepared.bundle).any(|other| is_alike(other) && names(other))
     }
 
     /// What is known of a change object in a generation that is at hand, and whether it is taken back by it.
@@ -140,7 +164,7 @@ impl Daemon {
             Some(prepared) => {
                 let bundle = &prepared.bundle;
                 let folders = Folders::of(&self.payload_root, bundle, bundle.get(cob).into_iter());
-                self.context_to_come(prepared, &folders, cob)
+                self.context_to_come(prepared, &folders, cob)?.ok_or_else(|| format!("{cob} leaves as it is"))
             }
             None if self.engine.generation() == generation => self.context_of(cob).map(|context| (context, false)),
             None if self.prepared().contains(&generation) => Err(format!(
@@ -150,12 +174,19 @@ impl Daemon {
         }
     }
 
-    /// A generation that was prepared is called off: what was decided about its conflicts counts no more.
+    /// A generation that was prepared is called off: what was decided about its conflicts counts no more. Where it is not at
+    /// hand (it was prepared before another one, or in an earlier life) nobody knows what that was, and nothing counts.
     pub(super) fn undecide(&mut self, generation: GenerationNumber) {
-        let Some(prepared) = self.at_hand.as_ref().filter(|at_hand| at_hand.manifest.generation == generation) else {
-            return;
+        let at_hand = self.at_hand.as_ref().filter(|at_hand| at_hand.manifest.generation == generation);
+        let concerned = match (at_hand, &self.active) {
+            (Some(prepared), _) => self.may_conflict(prepared),
+            (None, Some(active)) => {
+                let bundle = &active.prepared.bundle;
+                bundle.ids().filter(|cob| self.may_conflict_in(bundle, cob)).cloned().collect()
+            }
+            (None, None) => BTreeSet::new(),
         };
-        for cob in self.may_conflict(prepared) {
+        for cob in concerned {
             let forgets = self.context_of(&cob).and_then(|context| self.kinds.files(&context, FilesQuery::Undecide));
             if let Ok(forgets) = forgets {
                 self.turn.beside.push(Box::pin(async move { drop(forgets.await) }));
@@ -167,30 +198,35 @@ impl Daemon {
     fn may_conflict(&self, prepared: &Prepared) -> BTreeSet<CobId> {
         let Some(active) = &self.active else { return BTreeSet::new() };
         let was = &*active.prepared.bundle;
-        let may = |cob: &CobId| {
-            [was, &*prepared.bundle].into_iter().any(|bundle| {
-                let its = bundle.get(cob).and_then(|cob| Some((bundle.kinds().get(&cob.kind)?, cob)));
-                its.is_some_and(|(kind, cob)| self.kinds.may_conflict(kind, &cob))
-            })
-        };
+        let may = |cob: &CobId| [was, &*prepared.bundle].into_iter().any(|bundle| self.may_conflict_in(bundle, cob));
         let stuck = self.engine.dead_ends(Time(0)).filter(|cob| may(cob));
         prepared.bundle.changed(was).filter(|cob| may(cob)).cloned().chain(stuck).collect()
     }
 
-    fn context_to_come(&self, prepared: &Prepared, folders: &Folders, cob: &CobId) -> Result<(Context, bool), String> {
+    fn may_conflict_in(&self, bundle: &Packed, cob: &CobId) -> bool {
+        let its = bundle.get(cob).and_then(|cob| Some((bundle.kinds().get(&cob.kind)?, cob)));
+        its.is_some_and(|(kind, cob)| self.kinds.may_conflict(kind, &cob))
+    }
+
+    /// What is known of a change object in a generation to come, and whether it is taken back; none: it leaves as it is.
+    fn context_to_come(
+        &self,
+        prepared: &Prepared,
+        folders: &Folders,
+        cob: &CobId,
+    ) -> Result<Option<(Context, bool)>, String> {
         let bundle = &prepared.bundle;
         let next = bundle.kind_of(cob).and_then(|kind| bundle.kinds().get(kind));
         let was = self.active.as_ref().and_then(|active| active.kind_of(cob));
         // As another kind it is another thing: what it was is taken back.
         if was.is_some_and(|was| next.is_none_or(|next| !next.continues(was))) {
             let context = self.context_of(cob)?;
-            let stays = context.cob.leaves_as_it_is();
-            return if stays { Err(format!("{cob} leaves as it is")) } else { Ok((context, true)) };
+            return Ok((!context.cob.leaves_as_it_is()).then_some((context, true)));
         }
         let ready = folders.ready(prepared, cob).ok_or_else(|| format!("{cob} is not in it"))?;
         let context = ready.context_in(prepared)?;
         let goes_off = context.cob.preferred == context.kind.pre_remove;
-        Ok((context, goes_off))
+        Ok(Some((context, goes_off)))
     }
 }
 
@@ -209,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_was_foreseen_of_another_generation_is_not_told() {
-        let foreseen = |look| Foreseen { look, conflicts: BTreeMap::new() };
+        let foreseen = |look| Foreseen { look, conflicts: BTreeMap::new(), unseen: BTreeMap::new() };
         let mut foresight = Foresight::default();
         let first = foresight.begin();
         let second = foresight.begin();
@@ -219,6 +255,12 @@ mod tests {
         let (told, unseen) = foresight.take();
         assert_eq!((told.len(), unseen.as_str()), (1, ""));
         assert_eq!(foresight.take(), (BTreeMap::new(), String::new()), "it is told once");
+        let unseen = |names: &[&str]| {
+            let unseen = |name: &&str| (CobId::new(name).expect("an id"), "too large".to_owned());
+            Foresight { unseen: names.iter().map(unseen).collect(), ..Foresight::default() }.take().1
+        };
+        assert_eq!(unseen(&["n1/a"]), "n1/a can't be looked at: too large");
+        assert_eq!(unseen(&["n1/a", "n1/b"]), "2 file trees can't be looked at; n1/a: too large");
         // Whoever waited is answered before its end: he must not take it for all.
         let third = foresight.begin();
         let (told, unseen) = foresight.take();

@@ -178,6 +178,7 @@ impl Daemon {
             return;
         }
         let fetching = self.fetches.call_off(|g| g == generation);
+        let is_here = self.generations.kept().contains(&generation);
         // Those that were active here are kept for the way back, and are no switch's to forget.
         let forgotten = match self.never_gone_to().contains(&generation).then(|| self.generations.forget(generation)) {
             None => self.looked_at() == Some(generation),
@@ -187,7 +188,9 @@ impl Daemon {
                 return;
             }
         };
-        self.undecide(generation);
+        if is_here {
+            self.undecide(generation);
+        }
         self.forget_looks_at(generation);
         let changed = fetching || forgotten;
         if changed {

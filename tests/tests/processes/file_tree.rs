@@ -313,6 +313,48 @@ fn a_conflict_is_foreseen_and_decided_before_the_switch() {
     cluster.until(PATIENCE, has_given_up, "it meets the conflict");
 }
 
+/// Called off counts wherever the generation is by then; and what can't be looked at is told, not taken for well.
+#[test]
+fn what_is_called_off_or_can_not_be_looked_at_is_asked_about() {
+    let content = |port: u32| {
+        format!(
+            "manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}, y.conf: {{content: \"y {port}\\n\"}}}}"
+        )
+    };
+    let mut cluster = with_tree(&content(1));
+    let (path, other) = (cluster.path("host/x.conf"), cluster.path("host/y.conf"));
+    fs::write(&path, "port 77\n").expect("edited");
+    let second = cluster.generate(&write(&cluster, &content(2))).to_string();
+    let third = cluster.generate(&write(&cluster, &content(3))).to_string();
+    let prepare = |cluster: &Cluster, generation: &str| ctl(cluster, &["switch", generation, "--prepare"], None);
+    let decide = |cluster: &Cluster| {
+        assert_eq!(prepare(cluster, &second).0, 1);
+        let (code, told) = ctl(cluster, &["resolve", "n1/files", "--generation", &second, "--theirs"], None);
+        assert!(code == 0 && told.contains("1 conflict decided"), "{code} {told}");
+        assert_eq!(prepare(cluster, &second).0, 0);
+    };
+    // By another life of the daemon.
+    decide(&cluster);
+    cluster.kill("n1");
+    cluster.start("n1");
+    cluster.wait_answers("n1");
+    assert_eq!(ctl(&cluster, &["call-off", &second], None).0, 0);
+    assert_eq!(prepare(&cluster, &second).0, 1, "nothing is decided any more");
+    // And after another one was looked at.
+    decide(&cluster);
+    assert_eq!(prepare(&cluster, &third).0, 1);
+    assert_eq!(ctl(&cluster, &["call-off", &second], None).0, 0);
+    assert_eq!(prepare(&cluster, &second).0, 1, "nothing is decided any more");
+    fs::write(&path, "port 1\n").expect("edited");
+    assert_eq!(prepare(&cluster, &second).0, 0);
+    fs::File::options().write(true).open(&other).and_then(|file| file.set_len(70 << 20)).expect("large");
+    for words in [&["switch", &second, "--prepare"][..], &["switch", &second, "--wait", "20s"]] {
+        let (code, told) = ctl(&cluster, words, None);
+        assert!(code == 1 && told.contains("there may be conflicts: n1/files can't be looked at: "), "{code} {told}");
+    }
+    assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("port 1\n"), "nothing is touched");
+}
+
 /// The way back is looked at beforehand, too; and what was decided on the way there is taken back with it.
 #[test]
 fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {

@@ -54,14 +54,21 @@ async fn edited(context: &Context, screen: &mut Screen, target: &Target, args: &
     let answer = ask_at(context, target, &args.cob, "hunks", &query).await?;
     let editor = editor()?;
     let file = written(&answer.text)?;
-    let decided = match edit(&editor, file.path()) {
+    match edit(&editor, file.path()) {
         Ok(text) => {
             let path = answer.path.or_else(|| args.path.clone());
-            decide(context, screen, target, args, path, answer.conflict, ChoiceWord::Edited(text)).await
+            let decided = decide(context, screen, target, args, path, answer.conflict, ChoiceWord::Edited(text)).await;
+            // It may be about what is there no more.
+            decided.map_err(|failure| {
+                let then = |_: &str| "look at the conflict again, and take over from there what still fits".to_owned();
+                keep(file, &answer.text, failure, then)
+            })
         }
-        Err(failure) => Err(failure),
-    };
-    decided.map_err(|failure| keep(file, &answer.text, failure))
+        Err(failure) => {
+            let then = |path: &str| format!("`VISUAL='cp {path}' cobctl resolve … --edit` decides by it");
+            Err(keep(file, &answer.text, failure, then))
+        }
+    }
 }
 
 async fn decide(
@@ -202,15 +209,14 @@ fn edit(editor: &str, file: &Path) -> Result<String, Failure> {
     Ok(edited)
 }
 
-/// What somebody has written stays where it is, also where nothing could be decided by it.
-fn keep(file: NamedTempFile, given: &str, failure: Failure) -> Failure {
+/// What somebody has written stays where it is, also where nothing could be decided by it; and what to do `then`.
+fn keep(file: NamedTempFile, given: &str, failure: Failure, then: impl Fn(&str) -> String) -> Failure {
     if fs::read(file.path()).is_ok_and(|text| text == given.as_bytes()) {
         return failure;
     }
     let Ok((_, path)) = file.keep() else { return failure };
-    let path = path.display();
-    failure
-        .hint(format!("what was edited is kept in {path}; `VISUAL='cp {path}' cobctl resolve … --edit` decides by it"))
+    let path = path.display().to_string();
+    failure.hint(format!("what was edited is kept in {path}; {}", then(&path)))
 }
 
 fn time(seconds: u64) -> String {
@@ -231,7 +237,7 @@ mod tests {
             let failure = edit(editor, file.path()).expect_err("undecided");
             let (mut screen, written) = Screen::memory();
             let path = file.path().to_owned();
-            keep(file, given, failure).print(&mut screen);
+            keep(file, given, failure, str::to_owned).print(&mut screen);
             let told = written.err();
             assert_eq!(path.exists(), told.contains(&format!("is kept in {}", path.display())), "{told}");
             (told, fs::read(path).ok())

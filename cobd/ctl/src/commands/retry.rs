@@ -131,28 +131,30 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RetryArgs
         screen.problem("error", &format!("what has given up there is not known: no answer from {silent}"));
     }
     let taken: Vec<CobId> = report.cobs.iter().filter(|one| one.done.is_some()).map(|one| one.cob.clone()).collect();
+    let mut left = taken.clone();
     if args.wait.is_some() && !taken.is_empty() {
         let (ended, cluster) = until_ended(context, &taken, deadline).await;
         report.ended = Some(ended);
         if ended != Ended::Settled {
+            left.retain(|cob| verdict(&cluster, std::slice::from_ref(cob)) != Verdict::Converged(None));
             report.why = why(&cluster, &taken);
         }
     }
     if context.json {
         screen.json(&report)?;
     } else {
-        report.say_end(screen, &taken)?;
+        report.say_end(screen, &left)?;
     }
     Ok(report.exit())
 }
 
 impl Report {
-    /// What waiting for it has shown.
-    fn say_end(&self, screen: &mut Screen, taken: &[CobId]) -> std::io::Result<()> {
+    /// What waiting for it has shown, of all that have settled, or of those that have not.
+    fn say_end(&self, screen: &mut Screen, cobs: &[CobId]) -> std::io::Result<()> {
         let Some(ended) = self.ended else { return Ok(()) };
-        let cobs = match taken {
+        let cobs = match cobs {
             [cob] => cob.to_string(),
-            _ => count(taken.len(), "change object"),
+            _ => count(cobs.len(), "change object"),
         };
         let (paint, head) = match ended {
             Ended::Settled => (Paint::Good, format!("{cobs} settled")),

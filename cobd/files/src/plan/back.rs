@@ -2,7 +2,7 @@
 
 use super::{Plan, Planner, Step};
 use crate::Choice;
-use crate::decisions::{MAX_BACK, way_back};
+use crate::decisions::{MAX_BACK, size, way_back};
 use crate::disk::Found;
 use crate::error::FilesError;
 use crate::merge::{self, Merged};
@@ -76,12 +76,5 @@ impl Planner<'_> {
         let id = applied.and_then(|applied| way_back(path, applied, &written, &before));
         plan.back.extend(id.map(|id| (id, Choice::Edited(theirs.to_vec()))));
         Ok(())
-    }
-}
-
-fn size(choice: &Choice) -> usize {
-    match choice {
-        Choice::Edited(text) => text.len(),
-        Choice::Ours | Choice::Theirs => 0,
     }
 }

@@ -331,6 +331,28 @@ fn a_decision_about_what_is_to_come_outlasts_that_the_tree_goes_off() {
 }
 
 #[test]
+fn who_decides_about_all_leaves_what_was_decided() {
+    let bench = Bench::new();
+    let with = |port: u32| {
+        let file = |name: &str| format!(r#""@/{name}.conf": {{"content": "port {port}\n"}}"#);
+        bench.wanted(&format!(r#"{{"manage": "merge", "files": {{{}, {}, {}}}}}"#, file("a"), file("b"), file("c")))
+    };
+    bench.apply(&with(1)).expect("applied");
+    ["a.conf", "b.conf", "c.conf"].iter().for_each(|name| bench.write(name, "port 9\n"));
+    let resolve = |path: Option<&str>, choice: &Choice| {
+        let path = path.map(|path| bench.tree_path(path));
+        bench.files.resolve(COB, &with(2), false, path.as_ref(), None, choice).expect("decided")
+    };
+    assert_eq!(resolve(Some("b.conf"), &Choice::Edited(b"port 5\n".to_vec())), 1);
+    assert_eq!(resolve(None, &Choice::Theirs), 2);
+    // Nobody is left: it is about all of them.
+    assert_eq!(resolve(None, &Choice::Ours), 3);
+    assert_eq!(resolve(Some("b.conf"), &Choice::Edited(b"port 5\n".to_vec())), 1);
+    bench.apply(&with(2)).expect("applied");
+    assert_eq!(["a.conf", "b.conf", "c.conf"].map(|name| bench.read(name)), ["port 9\n", "port 5\n", "port 9\n"]);
+}
+
+#[test]
 fn what_was_decided_can_be_decided_otherwise_and_is_told() {
     let bench = Bench::new();
     let with = |port: u32| bench.one(&format!("mine?\nport {port}\n"), r#", "manage": "merge""#);

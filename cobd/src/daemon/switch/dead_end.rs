@@ -18,6 +18,8 @@ const LASTS: Span = Span::secs(3);
 /// Those that are in a dead end in the switch under way.
 #[derive(Debug, Default)]
 pub(super) struct DeadEnds {
+    /// Known to be in one when the switch began, and never seen out of it since: also where the switch has changed them.
+    before: BTreeSet<CobId>,
     /// Found somewhere in this turn.
     found: BTreeSet<CobId>,
     come: BTreeMap<CobId, Come>,
@@ -40,7 +42,21 @@ pub(super) struct Lasting {
     pub(super) failed: Vec<CobId>,
 }
 
+/// How it stands with one now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stands {
+    InOne,
+    /// Nobody knows where it is.
+    Unknown,
+    Elsewhere,
+}
+
 impl DeadEnds {
+    /// A switch begins, and these are in one.
+    pub(super) fn begin(&mut self, before: BTreeSet<CobId>) {
+        *self = Self { before, ..Self::default() };
+    }
+
     /// Takes up where somebody was found, or was left by an action.
     pub(super) fn hear(&mut self, record: &Record) {
         if let Body::Checked { cob, state: Some(_), unclear: false, .. }
@@ -59,13 +75,14 @@ impl DeadEnds {
     pub(super) fn look(
         &mut self,
         now: Time,
-        is_in_one: impl Fn(&CobId) -> bool,
+        stands: impl Fn(&CobId) -> Stands,
         is_checked: impl Fn(&CobId) -> bool,
     ) -> Lasting {
-        for cob in std::mem::take(&mut self.found) {
+        self.before.retain(|cob| stands(cob) != Stands::Elsewhere);
+        for cob in std::mem::take(&mut self.found).difference(&self.before).cloned() {
             self.come.entry(cob).or_insert(Come { since: now, looked: false });
         }
-        self.come.retain(|cob, _| is_in_one(cob));
+        self.come.retain(|cob, _| stands(cob) == Stands::InOne);
         let mut lasting = Lasting::default();
         for (cob, come) in self.come.iter_mut().filter(|(_, come)| come.since + LASTS <= now) {
             match (is_checked(cob), come.looked) {
@@ -84,9 +101,10 @@ impl DeadEnds {
         waits.map(|come| come.since + LASTS).min().unwrap_or(Time::NEVER)
     }
 
-    /// It does not matter who is.
+    /// It does not matter who has come to one.
     pub(super) fn forget(&mut self) {
-        *self = Self::default();
+        self.found.clear();
+        self.come.clear();
     }
 }
 
@@ -125,7 +143,8 @@ mod tests {
     fn look(ends: &mut DeadEnds, secs: u64, in_one: &[&str], checked: &[&str]) -> (Vec<String>, Vec<String>) {
         let names = |all: Vec<CobId>| all.into_iter().map(|cob| cob.to_string()).collect();
         let is = |of: &[&str], cob: &CobId| of.contains(&cob.as_str());
-        let Lasting { look, failed } = ends.look(at(secs), |cob| is(in_one, cob), |cob| is(checked, cob));
+        let stands = |cob: &CobId| if is(in_one, cob) { Stands::InOne } else { Stands::Elsewhere };
+        let Lasting { look, failed } = ends.look(at(secs), stands, |cob| is(checked, cob));
         (names(look), names(failed))
     }
 
@@ -157,5 +176,25 @@ mod tests {
         ends.suspect([id("n1/d")].into_iter());
         ends.forget();
         assert_eq!((ends.due(), look(&mut ends, 30, &["n1/d"], &[])), (Time::NEVER, told(&[], &[])));
+    }
+
+    #[test]
+    fn who_was_in_one_before_is_not_of_the_switch_until_he_is_seen_elsewhere() {
+        let mut ends = DeadEnds::default();
+        ends.begin([id("n1/a")].into());
+        // The switch has changed it: nobody knows where it is until it is looked at anew.
+        let unknown = ends.look(at(0), |_| Stands::Unknown, |_| true);
+        assert_eq!(unknown, Lasting::default());
+        ends.hear(&checked("n1/a", Some("conflict")));
+        ends.hear(&checked("n1/b", Some("conflict")));
+        assert_eq!(look(&mut ends, 1, &["n1/a", "n1/b"], &[]), told(&[], &[]));
+        assert_eq!(look(&mut ends, 4, &["n1/a", "n1/b"], &[]), told(&["n1/b"], &[]));
+        ends.forget();
+        ends.suspect([id("n1/a")].into_iter());
+        assert_eq!(look(&mut ends, 5, &["n1/a"], &[]), told(&[], &[]), "whatever the policy is meanwhile");
+        assert_eq!(look(&mut ends, 6, &[], &[]), told(&[], &[]), "somebody has decided");
+        ends.hear(&checked("n1/a", Some("conflict")));
+        assert_eq!(look(&mut ends, 7, &["n1/a"], &[]), told(&[], &[]));
+        assert_eq!(look(&mut ends, 10, &["n1/a"], &[]), told(&["n1/a"], &[]), "once more is another time");
     }
 }

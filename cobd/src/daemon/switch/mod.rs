@@ -292,6 +292,7 @@ impl Daemon {
         let up = up.filter(|host| goal.hosts.get(host).is_some_and(|entry| entry.address.is_some()));
         let peers = if left.is_some() { self.lost_under_guard() } else { up.collect() };
         self.note_switch(SwitchRecord::Begun { from, to, left, terms, peers }, by);
+        self.switch.dead_ends.begin(self.engine.dead_ends(Time(0)).collect());
         self.switch.told.forget(|generation| generation <= to);
         self.switch.by = who.map(ToOwned::to_owned);
         self.switch.guard = None;

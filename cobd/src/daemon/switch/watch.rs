@@ -11,7 +11,7 @@ use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, HostName};
 use tracing::{error, info, warn};
 
-use super::dead_end::Lasting;
+use super::dead_end::{Lasting, Stands};
 use super::{Aim, NO_WAY_BACK, SETTLED_AFTER, Start, short};
 use crate::daemon::Daemon;
 
@@ -148,7 +148,12 @@ impl Daemon {
         }
         let Self { engine, switch, .. } = self;
         let checked = |cob: &CobId| engine.check_of(cob).is_some();
-        let Lasting { look, failed } = switch.dead_ends.look(now, |cob| engine.is_in_dead_end(cob), checked);
+        let stands = |cob: &CobId| match engine.is_in_dead_end(cob) {
+            true => Stands::InOne,
+            false if engine.is_known(cob) => Stands::Elsewhere,
+            false => Stands::Unknown,
+        };
+        let Lasting { look, failed } = switch.dead_ends.look(now, stands, checked);
         let failed = failed.first().and_then(|cob| engine.status_of(cob, now));
         for cob in look {
             self.feed(Event::CheckWanted(cob));
