@@ -3,6 +3,7 @@
 use std::process::{Command, Output, Stdio};
 
 use cob_tests::cluster::Cluster;
+use cob_tests::processes;
 use cob_types::GenerationNumber;
 use cob_types::status::Phase;
 
@@ -89,6 +90,21 @@ pub(crate) fn run(mut command: Command) -> (i32, String) {
     let Output { status, stdout, stderr } = command.output().expect("runs");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (status.code().expect("ends by itself"), text(stdout) + &text(stderr))
+}
+
+#[test]
+fn whoever_has_no_more_time_to_wait_is_told_that_the_switch_goes_on() {
+    let (cluster, _, after) = with_slow(cluster(&["n1", "n2"]));
+    let waits =
+        cobctl(&cluster, &["n1", "n2"], &["switch", &after.to_string(), "--wait", "60s"]).spawn().expect("runs");
+    cluster.until(PATIENCE, || slow_file(&cluster, "log").exists(), "the slow one has begun");
+    processes::signal(waits.id(), processes::Signal::INT);
+    let ended = waits.wait_with_output().expect("ends");
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("interrupted: generation {after} goes on by itself")), "{said}");
+    std::fs::write(slow_file(&cluster, "go"), "").expect("written");
+    cluster.wait_converged(after, PATIENCE);
 }
 
 #[test]
@@ -255,16 +271,17 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
     let look = format!("echo $COB_GENERATION $COB_CANARY > {}; exit 3", seen.display());
     let (code, said) = with(&look);
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("says no") && said.contains("going back: n2 to 1"), "{said}");
+    assert!(said.contains("says no") && said.contains("canary: going back: n2 to 1"), "{said}");
+    assert!(said.contains("back again: n2 to 1"), "{said}");
+    assert!(cluster.is_converged(GenerationNumber(1)), "with --wait it ends when they are back");
     assert_eq!(std::fs::read_to_string(&seen).expect("the check has run"), "2 n2\n");
-    cluster.wait_converged(GenerationNumber(1), PATIENCE);
     assert_eq!(generations(&cluster), [1, 1, 1]);
     assert!(HOSTS.iter().all(|h| cluster.status(h).is_some_and(|s| s.prepared.is_empty() && s.held.is_none())));
     assert_eq!(told(&cluster, "n2", "only").iter().filter(|d| d.starts_with("for n2 alone")).count(), 2);
 
     let (code, said) = with("true");
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("canary: n2 go first") && said.contains("converged and healthy"), "{said}");
+    assert!(said.contains("canary: n2 goes first") && said.contains("converged and healthy"), "{said}");
     assert_eq!(generations(&cluster), [2, 2, 2]);
     assert!(told(&cluster, "n2", "only").last().is_some_and(|d| d.starts_with("for everybody")));
 
@@ -303,7 +320,7 @@ fn who_is_not_moved_by_a_switch_need_not_go_with_a_canary() {
     }
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "2", "--canary", "n2", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("canary: n2 go first") && !said.contains("goes too"), "{said}");
+    assert!(said.contains("canary: n2 goes first") && !said.contains("goes too"), "{said}");
     assert!(cluster.is_converged(GenerationNumber(2)));
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "3", "--limit-hosts", "1", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");

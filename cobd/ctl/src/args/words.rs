@@ -111,7 +111,9 @@ Examples:
 
 First every host gets the generation, verifies it and looks at what is new in it (prepare); nothing has changed until \
 then, and a host that refuses it calls the switch off. So do files in which users have changed what the generation changes \
-too: `cobctl resolve COB --generation N` decides about them beforehand. Hosts that can't be reached are named, and tried until the wait ends.
+too: `cobctl resolve COB --generation N` decides about them beforehand. Hosts that can't be reached are named, and tried \
+until the wait ends; the others go on meanwhile, and what needs something of one that is away may be down until it is back \
+(--require-all goes with all of them or not at all).
 
 A canary set grows by the hosts that it can't switch without, and it is said why. When it fails, the hosts that were not \
 told to go forget the generation, and those that were hold (as after `cobctl cancel`) or go back. Ctrl-C changes nothing: \
@@ -160,6 +162,9 @@ pub struct SwitchArgs {
     /// can be seen and decided
     #[arg(long, conflicts_with_all = ["wait", "canary", "limit_hosts", "on_failure", "guard", "despite_conflicts"])]
     pub prepare: bool,
+    /// Say go only if every host of the generation could be reached and has it prepared
+    #[arg(long)]
+    pub require_all: bool,
     /// Say go although it changes what users have changed too: these file trees wait for `cobctl resolve`, or take the
     /// switch back, as --on-failure says
     #[arg(long)]

@@ -175,6 +175,10 @@ async fn an_absent_host_is_named_and_follows_when_it_comes() {
     drop(listener);
     publish(folder.path(), 7, &[("n1", &n1.address, 0), ("n2", &format!("tcp://{address}"), 0)]);
     let args = ["--depot", depot, "switch", "7", "--prepare-timeout", "300ms"];
+    let ran = cobctl(&[&args[..], &["--require-all"]].concat()).await;
+    assert!(ran.code == 3 && ran.err.contains("nothing has changed: not all hosts could be reached"), "{ran:?}");
+    let call_off = Command::CallOff { generation: N7 };
+    assert_eq!(n1.look().orders.split_off(0), [TAKEN[0].clone(), call_off]);
     let ran = cobctl(&args).await;
     assert!(ran.code == 3 && ran.err.contains("absent: n2: no connection"), "{ran:?}");
     assert_eq!(orders(&n1), TAKEN, "the others went on");

@@ -127,14 +127,26 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
 async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Option<Exit>, Failure> {
     let order = RollbackOrder { generation: args.generation, prepare: true, who: context.client.who() };
     let within = args.wait.unwrap_or(PREPARE).min(PREPARE);
-    let answers = gather::each(&context.targets.all, |target| {
+    let looks = gather::each(&context.targets.all, |target| {
         let (client, order) = (context.client.clone(), order.clone());
-        async move { client.order_within(&target.endpoint, "/v1/rollback", &order, within).await }
+        async move {
+            // One that does not answer a question is not waited for as long as one that is looking.
+            gather::ask(&client, &target, StatusOf::Restless).await?;
+            client.order_within(&target.endpoint, "/v1/rollback", &order, within).await
+        }
     });
+    let mut looks = std::pin::pin!(looks);
+    let answers = match tokio::time::timeout(2 * context.client.timeout(), &mut looks).await {
+        Ok(answers) => answers,
+        Err(_) => {
+            screen.say("waiting for hosts that look at what users have changed");
+            looks.await
+        }
+    };
     // One for each generation that they lead to.
     let mut reports: BTreeMap<GenerationNumber, Report> = BTreeMap::new();
     let mut exits = Vec::new();
-    for (target, answer) in answers.await {
+    for (target, answer) in answers {
         let name = target.stand_in();
         match answer {
             Ok(done @ Done { generation: Some(to), .. }) => {
@@ -239,14 +251,19 @@ async fn run_within(
         }
     }
     let some_there = due.len() < plan.hosts.len();
-    if refused || !(some_there || due.iter().any(|t| ready.contains(t))) {
+    let lacks_one = args.require_all && !absent.is_empty();
+    if refused || lacks_one || !(some_there || due.iter().any(|t| ready.contains(t))) {
         let had_it = |target: &Target| {
             let status = first.hosts.iter().find(|h| h.name == target.stand_in());
             status.is_some_and(|h| h.prepared.contains(&plan.generation))
         };
         let others: Vec<Target> = ready.into_iter().filter(|target| !had_it(target)).collect();
         staged::forget(context, screen, plan.generation, &others).await;
-        let why = if refused { "a host refuses it" } else { "no host could be reached" };
+        let why = match (refused, lacks_one) {
+            (true, _) => "a host refuses it",
+            (false, true) => "not all hosts could be reached (--require-all)",
+            (false, false) => "no host could be reached",
+        };
         screen.problem("error", &format!("the switch is called off, nothing has changed: {why}"));
         report.finish(context, screen, &first, &plan.expected)?;
         return Ok(if refused { Exit::No } else { Exit::Unreached });

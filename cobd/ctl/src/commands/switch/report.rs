@@ -43,6 +43,8 @@ pub(super) enum Ended {
     Cancelled(HostName),
     /// A host has left it again, and all who follow: how, in words.
     Withdrawn(Vec<String>),
+    /// Whoever waited has no more time. The switch does not mind.
+    Interrupted,
     /// Out of time.
     Late,
     /// Out of time, and these could not be reached.
@@ -358,6 +360,11 @@ impl Report {
             Ended::Withdrawn(lines) => {
                 self.why.extend(lines.iter().cloned());
                 (format!("generation {generation} was withdrawn:"), Exit::No)
+            }
+            Ended::Interrupted => {
+                self.why
+                    .push(format!("`cobctl switch {generation} --wait` waits for it again, `cobctl cancel` stops it"));
+                (format!("interrupted: generation {generation} goes on by itself"), Exit::No)
             }
             Ended::Late => {
                 let silent = unreached(cluster);

@@ -19,9 +19,9 @@ use cob_types::{CobId, GenerationNumber, HostName};
 use cobd::web::{CancelOrder, GenerationOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
-use super::Plan;
 use super::prepare::{self, Go, Gone};
 use super::report::{Progress, Report};
+use super::{LOOK_AGAIN, Plan};
 use crate::args::{OnFailureArg, SwitchArgs};
 use crate::commands::Context;
 use crate::commands::explain::first_causes;
@@ -176,7 +176,8 @@ impl Run<'_> {
         }
         let gate = self.args.gate.unwrap_or_default();
         let gate_words = if gate.is_zero() { String::new() } else { format!(", then {} of good health", told(gate)) };
-        screen.say(&format!("canary: {} go first; until all of it has converged{gate_words}", list(set, 8)));
+        let go = if set.len() == 1 { "goes" } else { "go" };
+        screen.say(&format!("canary: {} {go} first; until all of it has converged{gate_words}", list(set, 8)));
         let since = match self.settle(screen, set).await {
             Settled::Yes => Instant::now(),
             Settled::No(why) => return self.give_up(screen, set, why).await,
@@ -467,15 +468,16 @@ impl Run<'_> {
         }
         let then = match policy {
             OnFailureArg::Hold => {
-                format!("{} hold where they are, the others stay as they were", list(set, 8))
+                let hold = if set.len() == 1 { "holds where it is" } else { "hold where they are" };
+                format!("{} {hold}, the others stay as they were", list(set, 8))
             }
-            OnFailureArg::Rollback => self.take_back(set, &mut why).await,
+            OnFailureArg::Rollback => self.take_back(screen, set, &mut why).await,
         };
         Staged::Ended(format!("{}; {then}", why.join("; ")))
     }
 
-    /// Sends hosts back to what each had before.
-    async fn take_back(&self, set: &BTreeSet<HostName>, why: &mut Vec<String>) -> String {
+    /// Sends hosts back to what each had before; with --wait, until they are there.
+    async fn take_back(&self, screen: &mut Screen, set: &BTreeSet<HostName>, why: &mut Vec<String>) -> String {
         let mut by_generation: BTreeMap<GenerationNumber, Vec<Target>> = BTreeMap::new();
         for target in self.targets(set) {
             let before = self.first.hosts.iter().find(|h| h.name == target.stand_in()).and_then(|h| h.generation);
@@ -484,21 +486,63 @@ impl Run<'_> {
                 None => why.push(format!("{} had no other generation before", target.stand_in())),
             }
         }
-        let mut back = Vec::new();
+        let (mut back, mut on_their_way) = (Vec::new(), Vec::new());
         for (generation, targets) in by_generation {
             let only = set.iter().cloned().collect();
             let how = SwitchHow { alone: true, ..SwitchHow::default() };
             let go = Go { generation, how, only, seen: self.plan.generation.max(self.plan.newest) };
             for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
                 match answer {
-                    Gone::Yes => back.push(format!("{} to {generation}", target.stand_in())),
+                    Gone::Yes => {
+                        back.push(format!("{} to {generation}", target.stand_in()));
+                        on_their_way.push((target, generation));
+                    }
                     Gone::Absent(error) | Gone::Refused(error) => {
                         why.push(format!("{} does not go back and holds: {}", target.stand_in(), error.in_a_line()));
                     }
                 }
             }
         }
-        if back.is_empty() { "nobody goes back".to_owned() } else { format!("going back: {}", back.join(", ")) }
+        if back.is_empty() {
+            return "nobody goes back".to_owned();
+        }
+        let back = back.join(", ");
+        let Some(limit) = self.args.wait else { return format!("going back: {back}") };
+        screen.say(&format!("canary: going back: {back}"));
+        match self.until_back(&on_their_way, Instant::now() + limit).await {
+            Ok(()) => format!("back again: {back}"),
+            Err(not) => format!("going back: {back}, and not there yet: {}", not.join("; ")),
+        }
+    }
+
+    /// Waits until each of these has converged in its generation.
+    ///
+    /// # Errors
+    /// Why not, host by host, when nothing gets on any more, or the time is over.
+    async fn until_back(&self, hosts: &[(Target, GenerationNumber)], deadline: Instant) -> Result<(), Vec<String>> {
+        let targets: Vec<Target> = hosts.iter().map(|(target, _)| target.clone()).collect();
+        let mut stuck_since: Option<Instant> = None;
+        loop {
+            let now = gather::cluster(&self.context.client, &targets).await;
+            let mut not = Vec::new();
+            for (target, generation) in hosts {
+                let its = now.hosts.iter().filter(|host| host.name == target.stand_in()).cloned().collect();
+                let expected = Expected { generation: Some(*generation), ..Expected::default() };
+                match judge(&ClusterStatus { hosts: its, ..ClusterStatus::default() }, &expected) {
+                    Verdict::Converged(_) => {}
+                    verdict @ (Verdict::Not(_) | Verdict::Unreached(..)) => not.extend(unsettled(&verdict)),
+                }
+            }
+            if not.is_empty() {
+                return Ok(());
+            }
+            // A look may have come a moment before something moves.
+            stuck_since = hopeless(&now).map(|_| stuck_since.unwrap_or_else(Instant::now));
+            if Instant::now() >= deadline || stuck_since.is_some_and(|since| since.elapsed() >= HOPELESS_FOR) {
+                return Err(not);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Those that were prepared and not told to go forget it.

@@ -55,6 +55,7 @@ pub(super) async fn until_ended(
         tokio::select! {
             () = live.changed() => {}
             Some(arrived) = late.join_next() => arrive(screen, &mut report, arrived),
+            _ = tokio::signal::ctrl_c() => break (Ended::Interrupted, live.cluster()),
             () = tokio::time::sleep(TICK.min(deadline.saturating_duration_since(Instant::now()))) => {}
         }
         if !report.refusals.is_empty() {
@@ -105,7 +106,8 @@ pub(super) async fn until_ended(
         }
     };
     progress.clear(screen);
-    if !plan.had_ended || outcomes::is_to_be_noted(context, plan.generation) {
+    let has_ended = !matches!(ended, Ended::Interrupted);
+    if has_ended && (!plan.had_ended || outcomes::is_to_be_noted(context, plan.generation)) {
         let within = Context { client: context.client.once_more(LAST), ..context.clone() };
         let context = if Instant::now() >= deadline { &within } else { context };
         // Those that are silent have told nothing, and would be waited for once more.
