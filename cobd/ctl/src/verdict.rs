@@ -145,8 +145,10 @@ pub(crate) fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs:
     let away: Vec<&CobId> = host.cobs.iter().filter(|c| !is_home(c) && !is_left_there(c)).map(|c| &c.id).collect();
     let waiting = usize::try_from(host.waiting).unwrap_or(usize::MAX);
     if !away.is_empty() || waiting > 0 {
-        let n = count(away.len().saturating_add(waiting), "change object");
-        return Some(format!("{name}: {n} not where it should be: {}", list_and(away, 3, waiting)));
+        let n = away.len().saturating_add(waiting);
+        let should = if n == 1 { "it should be" } else { "they should be" };
+        let n = count(n, "change object");
+        return Some(format!("{name}: {n} not where {should}: {}", list_and(away, 3, waiting)));
     }
     let known = host.cob_count();
     if let Some(cobs) = cobs.filter(|c| *c != known) {
@@ -336,7 +338,7 @@ mod tests {
         let app = || waiting("n1/app", "down", "up", vec![lock("n1/mid", "up")]);
         assert_eq!(
             only_reason(vec![with(vec![app()], 9)]),
-            "n1: 10 change objects not where it should be: n1/app and 9 more"
+            "n1: 10 change objects not where they should be: n1/app and 9 more"
         );
         assert_eq!(only_reason(vec![with(vec![], 1)]), "n1: 1 change object not where it should be: 1 more");
         // Whether the one in the middle waits for the one that has failed is not known; whoever gets on would be listed.

@@ -10,6 +10,7 @@ use cob_types::{Generation, GenerationNumber};
 use serde_json::json;
 
 use super::paint::painted;
+use super::plan::Wanted;
 use super::secrets::Keys;
 use super::{Answer, Terminal, refuse, tell, tell_depot};
 use crate::diagnostic::{Diagnostic, to_json};
@@ -35,9 +36,9 @@ pub struct Args {
     /// An older generation, or a model file or folder
     #[arg(value_name = "N|MODEL")]
     from: Option<PathBuf>,
-    /// A newer generation
+    /// A newer generation: its number or `latest`
     #[arg(value_name = "M")]
-    to: Option<u64>,
+    to: Option<Wanted>,
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
@@ -55,7 +56,8 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     let difference = match (&args.from, args.to) {
         (None, _) => two(&args.depot, None, None),
         (Some(from), to) => match (number(from), to) {
-            (Some(from), to) => two(&args.depot, Some(from), to.map(GenerationNumber)),
+            (Some(from), Some(Wanted::Number(to))) => two(&args.depot, Some(from), Some(to)),
+            (Some(from), Some(Wanted::Latest) | None) => two(&args.depot, Some(from), None),
             (None, None) => return of_model(args, from, terminal),
             (None, Some(_)) => {
                 let fault = Diagnostic::error("usage", "a model is compared with the latest generation only");

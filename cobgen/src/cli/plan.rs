@@ -4,6 +4,8 @@ mod durations;
 mod show;
 mod switch;
 
+pub(super) use switch::Wanted;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;

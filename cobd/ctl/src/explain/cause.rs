@@ -186,7 +186,7 @@ impl Cause {
             );
         }
         Self::new(CauseKind::Paused, format!("may not move: {} is paused", host.name))
-            .hint(format!("`cobctl resume --host …` with the address or name of {}", host.name))
+            .hint(format!("`cobctl resume --host {}` (by its address, where no depot names it)", host.name))
     }
 
     pub(super) fn limit(host: &HostStatus, at_most: u32) -> Self {

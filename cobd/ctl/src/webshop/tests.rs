@@ -2,14 +2,18 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU8;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::*;
 
-/// A port that nobody listens on; nobody else is given it soon.
+/// An address that nobody else comes to have before it is listened on: a host of its own on the loopback network.
 fn free() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
+    static GIVEN: AtomicU8 = AtomicU8::new(0);
+    let [high, low] = u16::try_from(std::process::id() % 65_000).expect("it fits").to_be_bytes();
+    let host = Ipv4Addr::new(127, high, low, 2 + GIVEN.fetch_add(1, Ordering::Relaxed));
+    let listener = TcpListener::bind((host, 0)).expect("bound");
     listener.local_addr().expect("its address")
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Options {
 
 /// A generation as it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(in crate::cli) enum Wanted {
     Number(GenerationNumber),
     Latest,
 }

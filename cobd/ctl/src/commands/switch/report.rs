@@ -353,7 +353,9 @@ impl Report {
                 (format!("generation {generation} was replaced before it converged:"), Exit::No)
             }
             Ended::Cancelled(host) => {
-                self.why.push(format!("it was cancelled on {host}: `cobctl history` tells by whom"));
+                self.why.push(format!(
+                    "it was cancelled on {host}: `cobctl resume` goes on with it, `cobctl history` tells by whom"
+                ));
                 self.why.extend(unfinished(plan, cluster));
                 (format!("generation {generation} was cancelled before it converged:"), Exit::No)
             }
