@@ -80,6 +80,11 @@ impl Course {
                     switch.alone = true;
                 }
             }
+            // What the policy or a cancel takes back had not converged everywhere, whatever this host has done.
+            ("withdraw", Some(switch)) if entry.about() == Some(switch.to) && !is_ordered(entry) => {
+                std::mem::take(&mut switch.later).into_iter().for_each(|later| switch.absorb(later));
+                (switch.ended, switch.ended_ns) = (Ended::UnderWay, None);
+            }
             (_, Some(switch)) if switch.ended == Ended::Converged => note_later(switch, away, drifted, entry),
             ("cancel", Some(switch)) if entry.about() == Some(switch.to) => {
                 (switch.ended, switch.ended_ns) = (Ended::Cancelled, Some(entry.ts_ns));
@@ -140,6 +145,12 @@ fn begun(entry: &HistoryEntry, to: GenerationNumber, ended: Ended) -> HostOutcom
         cobs: Arc::default(),
         later: Vec::new(),
     }
+}
+
+/// Whether somebody has sent the hosts back, who may do so at any time: `generation 8, back to 7: ordered by ann`.
+fn is_ordered(withdraw: &HistoryEntry) -> bool {
+    let why = withdraw.detail.split_once(": ").and_then(|(_, why)| why.strip_prefix("ordered"));
+    why.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',']))
 }
 
 /// Another switch has begun.

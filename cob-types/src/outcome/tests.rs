@@ -324,6 +324,30 @@ fn what_a_host_does_after_all_were_there_is_something_else() {
 }
 
 #[test]
+fn who_had_converged_and_goes_back_because_of_others_was_rolled_back() {
+    let s = 1_000_000_000_u64;
+    let told = |between: &[&str], why: &str| {
+        let there = ["1 @1 go to generation 2, by ann", "2 @2 activate", "2 @2 settled generation 2"];
+        let withdraw = format!("{} @2 withdraw generation 2, back to 1: {why}", 9 * s);
+        let back = format!("{} @2 go to generation 1", 9 * s);
+        let history = of_host(&entries(&[&there[..], between, &[withdraw.as_str(), back.as_str()]].concat()));
+        // Nothing is known of the host that has brought it about.
+        let all = together([(name("n2"), history)].into());
+        (all[0].ended.word(), all[0].ended_ns, all[0].hosts[&name("n2")].cobs.len())
+    };
+    let rolled_back = ("rolled back", Some(9 * s), 0);
+    for why in ["n1/a gave up (told by n1)", "ordered/a is in conflict (told by ordered)", "cancelled by ann"] {
+        assert_eq!(told(&[], why), rolled_back, "{why}");
+    }
+    for why in ["ordered by ann", "ordered by ann (told by n1)", "ordered", "ordered (told by n1)"] {
+        assert_eq!(told(&[], why), ("converged", Some(2), 0), "{why}");
+    }
+    let moved = [format!("{} @2 start up>down", 6 * s), format!("{} @2 end up>down", 6 * s)];
+    let moved: Vec<&str> = moved.iter().map(String::as_str).collect();
+    assert_eq!(told(&moved, "n1/a gave up"), ("rolled back", Some(9 * s), 1), "for others, in the same switch");
+}
+
+#[test]
 fn the_stages_of_a_switch_are_one_and_a_canary_that_failed_is_another() {
     let of = |lines: &[&str]| of_host(&entries(lines));
     let canary = of(&[

@@ -361,6 +361,7 @@ impl Report {
             }
             Ended::Withdrawn(lines) => {
                 self.why.extend(lines.iter().cloned());
+                self.why.extend(do_not_answer(cluster));
                 (format!("generation {generation} was withdrawn:"), Exit::No)
             }
             Ended::Interrupted => {
@@ -369,9 +370,7 @@ impl Report {
                 (format!("interrupted: generation {generation} goes on by itself"), Exit::No)
             }
             Ended::Late => {
-                let silent = unreached(cluster);
-                let do_not = if silent.len() == 1 { "does not" } else { "do not" };
-                self.why.extend((!silent.is_empty()).then(|| format!("{} {do_not} answer now", list(silent, 6))));
+                self.why.extend(do_not_answer(cluster));
                 self.why.extend(unfinished(plan, cluster));
                 (format!("generation {generation} has not converged in time; it goes on:"), Exit::No)
             }
@@ -417,6 +416,13 @@ impl Report {
 /// Whether hosts have left a generation again that was withdrawn.
 fn goes_back(cluster: &ClusterStatus, generation: GenerationNumber) -> bool {
     cluster.hosts.iter().any(|host| host.switch.as_ref().is_some_and(|switch| switch.left == Some(generation)))
+}
+
+/// The hosts that are silent, if any.
+fn do_not_answer(cluster: &ClusterStatus) -> Option<String> {
+    let silent = unreached(cluster);
+    let do_not = if silent.len() == 1 { "does not" } else { "do not" };
+    (!silent.is_empty()).then(|| format!("{} {do_not} answer now", list(silent, 6)))
 }
 
 /// What is missing, and the first causes of some that are not where they should be.
