@@ -15,6 +15,7 @@ use crate::id::{CobId, GenerationNumber, HostName};
 use crate::words::list;
 
 mod course;
+mod noted;
 
 pub use course::{Course, of_host};
 

@@ -1,6 +1,5 @@
 //! `cobgen log`: a depot's history.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
@@ -86,11 +85,14 @@ fn outcomes(depot: &Depot) -> Outcomes {
 
 /// The switches to a generation, the oldest first. One that went on after it was noted was noted again.
 fn switches<'a>(outcomes: &'a Outcomes, entry: &LogEntry) -> Vec<&'a SwitchOutcome> {
-    let mut newest = BTreeMap::new();
-    for outcome in outcomes.all.iter().rev().filter(|o| o.to == entry.generation) {
-        newest.insert(outcome.began_ns, outcome);
+    let mut newest: Vec<&SwitchOutcome> = Vec::new();
+    for outcome in outcomes.all.iter().filter(|o| o.to == entry.generation) {
+        if !newest.iter().any(|later| later.is_same_as(outcome)) {
+            newest.push(outcome);
+        }
     }
-    newest.into_values().collect()
+    newest.sort_by_key(|outcome| outcome.began_ns);
+    newest
 }
 
 /// `switched 2026-11-21 20:15:03 by ann (operate): converged after 3 s on 3 hosts`; `switched back from 8 2026-...`

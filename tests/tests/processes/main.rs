@@ -24,6 +24,7 @@ mod liars;
 mod observed;
 mod orders;
 mod reach;
+mod recorded;
 mod reverts;
 mod rollback;
 mod secrets;

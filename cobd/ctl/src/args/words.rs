@@ -93,7 +93,7 @@ Examples:
   cobctl outcomes 8 --json | jq '.outcomes[-1].hosts'
 
 Gathered from the hosts' histories. `cobctl switch --wait` writes the outcome of its switch into the depot, where it may, \
-and `cobgen log` shows it; --record does that with the newest here.
+and `cobgen log` shows it; --record does that here, with the newest and with what is known better by now of the last 32.
 
 Exit status: 0 the newest switch has converged; 1 it has not; 3 a host could not be reached, and what it knows is missing. \
 With --json: {\"outcomes\": [{\"to\", \"by\", \"began_ns\", \"ended_ns\", \"ended\", \"hosts\": {HOST: {\"from\", \"to\", \"by\", \
@@ -238,7 +238,7 @@ pub struct OutcomesArgs {
     /// Only switches to this generation
     #[arg(value_name = "N", value_parser = generation)]
     pub generation: Option<GenerationNumber>,
-    /// Write the newest into the depot
+    /// Write the newest into the depot, and what is known better by now of those that were noted there last
     #[arg(long)]
     pub record: bool,
 }

@@ -9,6 +9,7 @@ use cob_types::outcome::{Ended, HostOutcome, OutcomeOf, SwitchOutcome, of_host, 
 use cob_types::{GenerationNumber, HostName};
 use cobd::web::StatusOf;
 use serde::Serialize;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Context, leaving};
@@ -38,6 +39,7 @@ struct Told {
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesArgs) -> Result<Exit, Failure> {
     let (mut hosts, silent) = parts(context, screen, &context.targets.all, None).await;
     let left = add_left(context, screen, args.generation, &mut hosts).await?;
+    let heard = hosts.keys().cloned().collect();
     let mut outcomes = together(hosts);
     outcomes.retain(|o| args.generation.is_none_or(|g| g == o.to));
     for outcome in &mut outcomes {
@@ -45,14 +47,19 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
         let of = generations(outcome.hosts.values(), None);
         outcome.silent.extend(left.iter().filter(|(_, named)| !named.is_disjoint(&of)).map(|(host, _)| host.clone()));
     }
-    if args.record
-        && let Some(newest) = outcomes.last()
-    {
+    if args.record && !outcomes.is_empty() {
         let Some(depot) = context.targets.open_depot()? else {
             return Err(Failure::usage(anyhow::anyhow!("into which depot?")).hint("name it with --depot or COB_DEPOT"));
         };
-        let new = depot.add_outcome(newest)?;
-        screen.say(if new { "recorded in the depot" } else { "the depot has it already" });
+        let mut new = 0;
+        for outcome in to_be_noted(&outcomes, &depot.newest_outcomes(NOTED), &heard) {
+            new += usize::from(depot.add_outcome(&outcome)?);
+        }
+        screen.say(&match new {
+            0 => "the depot has it already".to_owned(),
+            1 => "recorded in the depot".to_owned(),
+            _ => format!("recorded in the depot: {}", count(new, "switch")),
+        });
     }
     let exit = match outcomes.last() {
         _ if !silent.is_empty() => Exit::Unreached,
@@ -78,7 +85,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
     Ok(exit)
 }
 
-/// The outcomes that these hosts tell of, and which have told nothing: of all switches, or of the last one to a generation.
+/// The outcomes that these hosts tell of, and which of them have answered: of all switches, or of the last one to a
+/// generation.
 async fn gathered(
     context: &Context,
     screen: &mut Screen,
@@ -86,9 +94,10 @@ async fn gathered(
     only: Option<GenerationNumber>,
 ) -> (Vec<SwitchOutcome>, BTreeSet<HostName>) {
     let (hosts, silent) = parts(context, screen, targets, only).await;
+    let heard = hosts.keys().cloned().collect();
     let mut outcomes = together(hosts);
     outcomes.iter_mut().for_each(|outcome| outcome.silent.clone_from(&silent));
-    (outcomes, silent)
+    (outcomes, heard)
 }
 
 type Parts = BTreeMap<HostName, Vec<HostOutcome>>;
@@ -104,7 +113,7 @@ async fn parts(
         let client = context.client.clone();
         async move {
             let history = match only {
-                Some(generation) => match told(&client, &target, generation).await? {
+                Some(generation) => match told(&client, &target, generation).await?.filter(is_whole) {
                     Some(OutcomeOf { host, outcome }) => {
                         return Ok((whose(&target, [&host].into_iter())?, vec![outcome]));
                     }
@@ -213,6 +222,11 @@ async fn told(client: &Client, target: &Target, to: GenerationNumber) -> Result<
     }
 }
 
+/// Daemons of before do not tell a return that belongs to the switch from one that does not: the history does.
+fn is_whole(told: &OutcomeOf) -> bool {
+    told.outcome.later.last().is_none_or(|later| later.ended != Ended::RolledBack)
+}
+
 /// A host's history since it was last told to go to a generation; all of it, if it was not, or that is not told.
 async fn since_go(client: &Client, target: &Target, to: GenerationNumber) -> Result<Vec<HistoryEntry>, AskError> {
     let mut limit = NEWEST.0;
@@ -240,12 +254,12 @@ async fn since_go(client: &Client, target: &Target, to: GenerationNumber) -> Res
 pub(super) fn is_to_be_noted(context: &Context, generation: GenerationNumber) -> bool {
     let Ok(Some(depot)) = context.targets.open_depot() else { return false };
     let noted = depot.newest_outcomes(NOTED).into_iter().find(|noted| noted.to == generation);
-    noted.is_none_or(|noted| noted.ended != Ended::Converged)
+    noted.is_none_or(|noted| !noted.is_converged())
 }
 
 /// Writes what came of a switch that was waited for into the depot, if there is one that may be written. Nothing is known of
-/// the hosts that are `silent`. Those that were noted before it as not at their end may have been mended without anybody who
-/// waited: that is noted, too.
+/// the hosts that are `silent`. Those that were noted before it as not at their end, or without hosts that answer now, may
+/// have ended without anybody who waited: that is noted, too.
 pub(super) async fn record(
     context: &Context,
     screen: &mut Screen,
@@ -254,27 +268,31 @@ pub(super) async fn record(
     generation: GenerationNumber,
 ) {
     let Ok(Some(depot)) = context.targets.open_depot() else { return };
+    let silent: BTreeSet<HostName> = silent.collect();
     let noted = depot.newest_outcomes(NOTED);
-    let open = open(&noted);
+    let open = open(&noted, targets);
     let until = Instant::now() + RECORD;
-    let mut gather =
-        async |only| timeout_at(until, gathered(context, screen, targets, only)).await.map(|(told, _)| told);
-    let Ok(outcomes) = gather(Some(generation)).await else {
+    let mut gather = async |only| {
+        let mut told = timeout_at(until, gathered(context, screen, targets, only)).await?;
+        told.0.iter_mut().for_each(|outcome| outcome.silent.extend(silent.iter().cloned()));
+        Ok::<_, Elapsed>(told)
+    };
+    let Ok((mut outcomes, heard)) = gather(Some(generation)).await else {
         screen.problem(
             "note",
             "the outcome is not in the depot: the histories are long; `cobctl outcomes --record` does it",
         );
         return;
     };
+    outcomes.retain(|outcome| outcome.to == generation);
+    let newest = outcomes.pop();
     // It is told where there is time for it.
-    let all = if open.is_empty() { Vec::new() } else { gather(None).await.unwrap_or_default() };
-    let mut newest = outcomes.into_iter().rev().find(|o| o.to == generation);
-    if let Some(newest) = &mut newest {
-        newest.silent.extend(silent);
-    }
-    let ended = open.iter().filter_map(|noted| all.iter().find(|now| is_its_end(now, noted)));
-    let others = ended.filter(|ended| newest.as_ref().is_none_or(|newest| !is_same(ended, newest)));
-    for outcome in others.chain(&newest) {
+    let (all, all_heard) = if open.is_empty() { Default::default() } else { gather(None).await.unwrap_or_default() };
+    let others = open.iter().filter_map(|noted| all.iter().find(|now| now.is_same_as(noted)).zip(Some(*noted)));
+    let others = others.filter(|(now, _)| newest.as_ref().is_none_or(|newest| !newest.is_same_as(now)));
+    let others: Vec<SwitchOutcome> = others.filter_map(|(now, noted)| known_since(now, noted, &all_heard)).collect();
+    let newest = newest.and_then(|newest| known(&newest, &noted, &heard));
+    for outcome in others.iter().chain(&newest) {
         if let Err(error) = depot.add_outcome(outcome) {
             let why = error.in_a_line();
             screen
@@ -283,24 +301,41 @@ pub(super) async fn record(
     }
 }
 
-/// The switches that were noted last as not at their end, the oldest first.
-fn open(noted: &[SwitchOutcome]) -> Vec<&SwitchOutcome> {
+/// Of those that were noted last, the oldest first, the ones that were not at their end, or without hosts that are among
+/// these now.
+fn open<'o>(noted: &'o [SwitchOutcome], targets: &[Target]) -> Vec<&'o SwitchOutcome> {
     // One that went on after it was noted was noted again.
-    let is_last = |(at, one): &(usize, &SwitchOutcome)| !noted[..*at].iter().any(|later| is_same(later, one));
-    let open = noted.iter().enumerate().filter(is_last).map(|(_, noted)| noted);
-    open.filter(|noted| matches!(noted.ended, Ended::Failed | Ended::UnderWay)).rev().collect()
+    let is_last = |(at, one): &(usize, &SwitchOutcome)| !noted[..*at].iter().any(|later| later.is_same_as(one));
+    let answers = |host: &HostName| targets.iter().any(|target| target.stand_in() == *host);
+    let is_open = |noted: &&SwitchOutcome| {
+        matches!(noted.ended, Ended::Failed | Ended::UnderWay) || noted.silent.iter().any(answers)
+    };
+    noted.iter().enumerate().filter(is_last).map(|(_, noted)| noted).filter(is_open).rev().collect()
 }
 
-fn is_same(one: &SwitchOutcome, other: &SwitchOutcome) -> bool {
-    (one.to, one.began_ns) == (other.to, other.began_ns)
+/// What is to be noted of all that hosts tell of: the newest, and what is known better by now of those that were noted last.
+fn to_be_noted(outcomes: &[SwitchOutcome], noted: &[SwitchOutcome], heard: &BTreeSet<HostName>) -> Vec<SwitchOutcome> {
+    let Some((newest, older)) = outcomes.split_last() else { return Vec::new() };
+    let before = |now: &SwitchOutcome| noted.iter().find(|noted| noted.is_same_as(now));
+    let older = older.iter().filter_map(|now| known_since(now, before(now)?, heard));
+    older.chain(known(newest, noted, heard)).collect()
 }
 
-/// Whether that is how it ended after all, told by all who had told of it.
-fn is_its_end(now: &SwitchOutcome, noted: &SwitchOutcome) -> bool {
-    is_same(now, noted)
-        && now.ended != noted.ended
-        && now.silent.is_empty()
-        && noted.hosts.keys().all(|host| now.hosts.contains_key(host))
+/// What is known of a switch by now, with what was noted of it; none: that is what was noted last, or less.
+fn known(now: &SwitchOutcome, noted: &[SwitchOutcome], heard: &BTreeSet<HostName>) -> Option<SwitchOutcome> {
+    let Some(before) = noted.iter().find(|noted| noted.is_same_as(now)) else { return Some(now.clone()) };
+    let known = now.clone().with_noted(before, heard);
+    // A history that is not told from its beginning any more has less.
+    let is_told = |host: &HostName| known.hosts.contains_key(host) || known.silent.contains(host);
+    (known != *before && before.hosts.keys().all(is_told)).then_some(known)
+}
+
+/// The same of one that nobody waits for: how it ended after all, or of whom that is known now.
+fn known_since(now: &SwitchOutcome, before: &SwitchOutcome, heard: &BTreeSet<HostName>) -> Option<SwitchOutcome> {
+    let known = known(now, std::slice::from_ref(before), heard)?;
+    let was_named = |host: &HostName| before.silent.contains(host) || before.hosts.contains_key(host);
+    let is_new = known.ended != before.ended || known.silent != before.silent;
+    (is_new && known.silent.iter().all(was_named)).then_some(known)
 }
 
 fn lines(outcome: &SwitchOutcome) -> Vec<String> {
