@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
-use cob_types::{CobId, HostName};
+use cob_types::{CobId, GenerationNumber, HostName};
 use cobd::web::{CobOrder, Done, StatusOf};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::Context;
 use super::explain::first_causes;
 use super::orders::say_waits;
+use super::{Context, outcomes};
 use crate::args::RetryArgs;
 use crate::client::AskError;
 use crate::failure::{Exit, Failure};
@@ -135,7 +135,9 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RetryArgs
     if args.wait.is_some() && !taken.is_empty() {
         let (ended, cluster) = until_ended(context, &taken, deadline).await;
         report.ended = Some(ended);
-        if ended != Ended::Settled {
+        if ended == Ended::Settled {
+            note(context, screen, &cluster, &taken).await;
+        } else {
             left.retain(|cob| verdict(&cluster, std::slice::from_ref(cob)) != Verdict::Converged(None));
             report.why = why(&cluster, &taken);
         }
@@ -175,6 +177,18 @@ impl Report {
         let silent = if self.unreached.is_empty() { Exit::Yes } else { Exit::Unreached };
         let all = || self.cobs.iter().map(|one| one.exit).chain([of_end, silent]);
         [Exit::Unreached, Exit::No].into_iter().find(|exit| all().any(|one| one == *exit)).unwrap_or(Exit::Yes)
+    }
+}
+
+/// Notes in the depot what came of the switch that it has mended, if that was not noted as converged.
+async fn note(context: &Context, screen: &mut Screen, cluster: &ClusterStatus, cobs: &[CobId]) {
+    let generations: BTreeSet<GenerationNumber> = of_theirs(cluster, cobs).filter_map(|host| host.generation).collect();
+    let is_silent = |t: &Target| cluster.hosts.iter().any(|h| !h.reachable && h.name == t.stand_in());
+    let (silent, heard): (Vec<Target>, Vec<Target>) = context.targets.all.iter().cloned().partition(is_silent);
+    for generation in generations {
+        if outcomes::is_to_be_noted(context, generation) {
+            outcomes::record(context, screen, &heard, silent.iter().map(Target::stand_in), generation).await;
+        }
     }
 }
 
