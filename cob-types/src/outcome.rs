@@ -150,7 +150,7 @@ impl SwitchOutcome {
     /// The hosts for which alone it was, if it never was for all.
     #[must_use]
     pub fn alone(&self) -> Vec<&HostName> {
-        let gone = || self.hosts.iter().filter(|(_, part)| part.ended != Ended::CalledOff);
+        let gone = || self.hosts.iter().filter(|(_, part)| part.has_gone());
         let all = gone().all(|(_, part)| part.stays_alone());
         if all { gone().map(|(host, _)| host).collect() } else { Vec::new() }
     }
@@ -194,6 +194,11 @@ impl HostOutcome {
     /// It was for some hosts alone, and was never said to be for everybody.
     fn stays_alone(&self) -> bool {
         self.alone && self.widened_ns.is_none()
+    }
+
+    /// It was not only prepared.
+    fn has_gone(&self) -> bool {
+        self.ended != Ended::CalledOff
     }
 
     /// What happened later belongs to it.
@@ -272,22 +277,31 @@ pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcom
     let mut parts: Vec<(HostName, HostOutcome)> =
         hosts.into_iter().flat_map(|(host, all)| all.into_iter().map(move |part| (host.clone(), part))).collect();
     parts.sort_by(|a, b| (a.1.began_ns, &a.0).cmp(&(b.1.began_ns, &b.0)));
+    let mut begun: BTreeMap<HostName, Vec<u64>> = BTreeMap::new();
+    for (host, part) in parts.iter().filter(|(_, part)| part.has_gone()) {
+        begun.entry(host.clone()).or_default().push(part.began_ns);
+    }
     let mut all: Vec<SwitchOutcome> = Vec::new();
     for (host, part) in parts {
         // What was called off may be a part of a switch that had begun elsewhere, and never the beginning of one.
         let fits = |s: &&mut SwitchOutcome| {
-            let begins = s.ended == Ended::CalledOff && part.ended != Ended::CalledOff;
+            if s.to != part.to || !has_room(s, &host, &part) {
+                return false;
+            }
+            let has_begun = s.hosts.values().any(HostOutcome::has_gone);
+            let begins = !has_begun && part.has_gone();
             // Who was told by another host, and not by whoever ordered it, follows what goes on, however late; but nobody
             // goes back with those who went there first.
-            let follows = part.by.is_empty() && part.ended != Ended::CalledOff && s.ended != Ended::CalledOff;
-            let follows = follows && s.back_from() == part.back_from();
+            let follows = part.by.is_empty() && part.has_gone() && has_begun && s.back_from() == part.back_from();
             let beside = s.back_from().is_some() == part.back_from().is_some();
             let reached = follows || part.began_ns <= if beside { reach(s) } else { end(s) };
-            s.to == part.to && !s.hosts.contains_key(&host) && reached && !begins
+            reached && !begins && !is_over(s, &begun, part.began_ns)
         };
         match all.iter_mut().rev().find(fits) {
             Some(switch) => {
-                switch.ended = switch.ended.max(part.ended);
+                if switch.by.is_empty() {
+                    switch.by.clone_from(&part.by);
+                }
                 switch.hosts.insert(host, part);
             }
             None => all.push(SwitchOutcome {
@@ -307,6 +321,24 @@ pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcom
         add_up(switch);
     }
     all
+}
+
+/// Whether a host has no part in a switch yet; or has called it off, and then those that were to go alone were told that it
+/// is for everybody.
+fn has_room(switch: &SwitchOutcome, host: &HostName, part: &HostOutcome) -> bool {
+    let Some(before) = switch.hosts.get(host) else { return true };
+    let widened = |of: &HostOutcome| of.widened_ns.is_some_and(|at| at >= before.began_ns);
+    part.has_gone() && !before.has_gone() && switch.hosts.values().any(widened)
+}
+
+/// Whether all hosts of a switch had gone elsewhere by then. `begun`: when each host has gone anywhere.
+fn is_over(switch: &SwitchOutcome, begun: &BTreeMap<HostName, Vec<u64>>, at: u64) -> bool {
+    let next = |host: &HostName, after: u64| {
+        let all = begun.get(host)?;
+        all.get(all.partition_point(|began| *began <= after)).copied()
+    };
+    let mut gone = switch.hosts.iter().filter(|(_, part)| part.has_gone()).peekable();
+    gone.peek().is_some() && gone.all(|(host, part)| next(host, part.began_ns).is_some_and(|next| next < at))
 }
 
 /// How the whole ended, from how its parts did.

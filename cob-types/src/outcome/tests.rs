@@ -373,3 +373,60 @@ fn the_stages_of_a_switch_are_one_and_a_canary_that_failed_is_another() {
     let all = together([(name("n1"), off("5")), (name("n2"), off("9"))].into());
     assert_eq!((all.len(), all[0].hosts.len(), all[0].ended), (1, 2, Ended::CalledOff));
 }
+
+#[test]
+fn nobody_follows_those_who_have_gone_elsewhere_since() {
+    let of = |lines: &[&str]| of_host(&entries(lines));
+    // A canary that was sent back, and a switch of both that was withdrawn: n2 is the first on the way back.
+    let n1 = of(&[
+        "10 @1 go to generation 2, by ann",
+        "10 @1 only for n1 alone, by ann",
+        "20 @2 go to generation 1, by ann",
+        "20 @2 only for n1 alone, by ann",
+        "21 @1 settled generation 1",
+        "30 @1 go to generation 2, by ann",
+        "30 @1 only for everybody, by ann",
+        "41 @2 go to generation 1",
+        "43 @1 settled generation 1",
+    ]);
+    let n2 = of(&["31 @1 go to generation 2, by ann", "40 @2 go to generation 1", "42 @1 settled generation 1"]);
+    let all = together([(name("n1"), n1), (name("n2"), n2)].into());
+    let told: Vec<_> = all.iter().map(|s| (s.to.0, s.began_ns, s.hosts.len(), s.ended_ns)).collect();
+    assert_eq!(told, [(2, 10, 1, Some(20)), (1, 20, 1, Some(21)), (2, 30, 2, Some(41)), (1, 40, 2, Some(43))]);
+}
+
+#[test]
+fn a_canary_that_holds_and_then_is_for_everybody_is_one_switch() {
+    let of = |lines: &[&str]| of_host(&entries(lines));
+    // The check of the first canary says no, and it holds; that of the second one sends it back.
+    let canary = of(&[
+        "10 @1 go to generation 2, by ann",
+        "10 @1 only for n1 alone, by ann",
+        "20 @2 settled generation 2",
+        "40 @2 only for everybody, by ann",
+        "60 @2 go to generation 1, by ann",
+        "65 @1 settled generation 1",
+        "70 @1 go to generation 2, by ann",
+        "70 @1 only for n1 alone, by ann",
+        "80 @2 settled generation 2",
+        "90 @2 go to generation 1, by ann",
+    ]);
+    // It hears of it from n1 first.
+    let n2 = of(&[
+        "30 @1 call-off generation 2, by ann",
+        "41 @1 go to generation 2",
+        "50 @2 settled generation 2",
+        "61 @2 go to generation 1, by ann",
+        "66 @1 settled generation 1",
+        "85 @1 call-off generation 2, by ann",
+    ]);
+    let all = together([(name("n1"), canary), (name("n2"), n2)].into());
+    let told: Vec<_> = all.iter().map(|s| (s.to.0, s.by.as_str(), s.ended.word(), s.hosts.len(), s.ended_ns)).collect();
+    let switches = [
+        (2, "ann", "rolled back", 2, Some(61)),
+        (1, "ann", "converged", 2, Some(66)),
+        (2, "ann", "rolled back", 2, Some(90)),
+        (1, "ann", "under way", 1, None),
+    ];
+    assert_eq!(told, switches);
+}
