@@ -1,4 +1,5 @@
-//! Words that all programs say alike: counts, what is wrong with the form of a text, and texts that are safe to show.
+//! Words that all programs say alike: counts, spans of time, what is wrong with the form of a text, and texts that are safe
+//! to show.
 
 use std::fmt::{self, Write as _};
 
@@ -15,6 +16,25 @@ fn many(one: &str) -> String {
         None if ["s", "x", "ch", "sh"].iter().any(|end| one.ends_with(end)) => format!("{one}es"),
         None => format!("{one}s"),
     }
+}
+
+/// A span of time as people say it: `340 ms`, `3.2 s`, `42 s`, `5 min 12 s`, `3 h 20 min`, `5 d 3 h`.
+#[must_use]
+pub fn span(ns: u64) -> String {
+    let ms = ns / 1_000_000;
+    let s = ms / 1000;
+    match s {
+        0 => format!("{ms} ms"),
+        1..=9 => format!("{s}.{} s", ms % 1000 / 100),
+        10..=119 => format!("{s} s"),
+        120..=7199 => two(s / 60, "min", s % 60, "s"),
+        7200..=172_799 => two(s / 3600, "h", s % 3600 / 60, "min"),
+        _ => two(s / 86_400, "d", s % 86_400 / 3600, "h"),
+    }
+}
+
+fn two(large: u64, of: &str, small: u64, than: &str) -> String {
+    if small == 0 { format!("{large} {of}") } else { format!("{large} {of} {small} {than}") }
 }
 
 /// `a`, `a and b`, `a, b and 3 more`: at most `shown` of them by name.
@@ -110,6 +130,14 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
+
+    #[test]
+    fn spans_are_told_in_two_parts_at_most() {
+        let s = 1_000_000_000;
+        let told: Vec<String> =
+            [0, s / 3, 3_290_000_000, 42 * s, 119 * s, 312 * s, 7200 * s, 12_000 * s, 442_800 * s].map(span).into();
+        assert_eq!(told, ["0 ms", "333 ms", "3.2 s", "42 s", "119 s", "5 min 12 s", "2 h", "3 h 20 min", "5 d 3 h"]);
+    }
 
     #[test]
     fn one_is_one_and_all_else_are_many() {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use cob_depot::{Depot, DepotError, LogEntry, Outcomes};
 use cob_types::PublicKey;
 use cob_types::outcome::{Ended, SwitchOutcome};
-use cob_types::words::count;
+use cob_types::words::{count, span};
 use serde_json::{Value, json};
 
 use super::sign::{names, signers};
@@ -95,11 +95,11 @@ fn switches<'a>(outcomes: &'a Outcomes, entry: &LogEntry) -> Vec<&'a SwitchOutco
     newest
 }
 
-/// `switched 2026-11-21 20:15:03 by ann (operate): converged after 3 s on 3 hosts`; `switched back from 8 2026-...`
+/// `switched 2026-11-21 20:15:03 by ann (operate): converged after 3.1 s on 3 hosts`; `switched back from 8 2026-...`
 fn told(switch: &SwitchOutcome) -> String {
     let began = utc(i64::try_from(switch.began_ns / NS).unwrap_or(i64::MAX));
     let by = if switch.by.is_empty() { String::new() } else { format!(" by {}", switch.by) };
-    let took = switch.ended_ns.map(|end| format!(" after {} s", end.saturating_sub(switch.began_ns).div_ceil(NS)));
+    let took = switch.ended_ns.map(|end| format!(" after {}", span(end.saturating_sub(switch.began_ns))));
     // What goes on is noted when somebody has stopped waiting for it.
     let noted = if switch.ended == Ended::UnderWay { " when this was noted" } else { "" };
     let (ended, took) = (switch.in_words() + noted, took.unwrap_or_default());
