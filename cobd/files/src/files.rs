@@ -416,7 +416,8 @@ impl Files {
         }
         // What somebody has decided he may decide otherwise, until it is done.
         let decides = matches!(aim, For::Deciding { .. });
-        let mut choices = self.choices(cob);
+        // Where nothing else is wanted than was applied there is nothing to decide, and nothing to take back.
+        let mut choices = if same { BTreeMap::new() } else { self.choices(cob) };
         choices.retain(|id, _| !decides || decisions::is_way_back(id));
         let tell = if let For::Looking { tell, .. } = aim { *tell } else { Tell::Nothing };
         let (store, vault) = (&self.store, &*self.vault);

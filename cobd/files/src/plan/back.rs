@@ -68,8 +68,11 @@ impl Planner<'_> {
         } else {
             merge::merge(applied, &written, &before)?
         };
+        if matches!(&merged, Merged::Clean(text) if **text == **theirs) {
+            return Ok(());
+        }
         let held: usize = plan.back.values().map(size).sum();
-        if merged == Merged::Clean(theirs.to_vec()) || held + theirs.len() > MAX_BACK {
+        if held + theirs.len() > MAX_BACK {
             return Ok(());
         }
         let applied = git2::Oid::hash_object(git2::ObjectType::Blob, applied).ok();
