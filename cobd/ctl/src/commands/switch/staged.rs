@@ -523,7 +523,7 @@ impl Run<'_> {
         let targets: Vec<Target> = hosts.iter().map(|(target, _)| target.clone()).collect();
         let mut stuck_since: Option<Instant> = None;
         loop {
-            let now = gather::cluster(&self.context.client, &targets).await;
+            let now = gather::cluster_of(&self.context.client, &targets, StatusOf::Restless).await;
             let mut not = Vec::new();
             for (target, generation) in hosts {
                 let its = now.hosts.iter().filter(|host| host.name == target.stand_in()).cloned().collect();
@@ -538,10 +538,17 @@ impl Run<'_> {
             }
             // A look may have come a moment before something moves.
             stuck_since = hopeless(&now).map(|_| stuck_since.unwrap_or_else(Instant::now));
-            if Instant::now() >= deadline || stuck_since.is_some_and(|since| since.elapsed() >= HOPELESS_FOR) {
+            let is_stuck = stuck_since.is_some_and(|since| since.elapsed() >= HOPELESS_FOR);
+            // Whom others wait for in the end is told by all of them.
+            if Instant::now() >= deadline
+                || is_stuck && hopeless(&gather::cluster(&self.context.client, &targets).await).is_some()
+            {
                 return Err(not);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                _ = tokio::signal::ctrl_c() => return Err(vec!["interrupted; it goes on by itself".to_owned()]),
+            }
         }
     }
 
