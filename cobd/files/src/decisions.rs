@@ -29,6 +29,8 @@ use crate::wanted::Wanted;
 
 /// Decisions about one tree take so much room at most: texts of files are among them.
 const MAX_CHOICES: u64 = 256 << 20;
+/// So many bytes of texts that people have decided for a tree, which are two digits each there, beside what else is kept.
+const MAX_TEXTS: usize = 64 << 20;
 /// What users had before is kept for ways back up to so many bytes of a tree.
 pub(crate) const MAX_BACK: usize = 16 << 20;
 /// What the ids of these begin with; those of conflicts don't.
@@ -60,8 +62,8 @@ mod hex {
 
 impl Files {
     /// Decides the conflicts that there are: in one path, or the one of this id; else all that nobody has decided, or all anew
-    /// where there is none of these. How many were decided. It takes
-    /// effect when the tree is brought about the next time, if nothing has changed until then.
+    /// where there is none of these. How many were decided. It takes effect when the tree is brought about the next time, if
+    /// nothing has changed until then.
     ///
     /// # Errors
     /// When there is no such conflict, or the decision can't be written down.
@@ -78,10 +80,10 @@ impl Files {
         let mut choices = self.choices(cob);
         choices.extend(ids.iter().map(|id| (id.clone(), choice.clone())));
         // What is larger would not be read again.
-        if choices.values().map(|choice| 2 * size(choice) as u64).sum::<u64>() > MAX_CHOICES / 2 {
-            let most = MAX_CHOICES >> 22;
+        if choices.values().map(size).sum::<usize>() > MAX_TEXTS {
             return Err(FilesError::NotThere(format!(
-                "the texts that were decided for {cob} would have more than {most} MiB: call off what they were for"
+                "the texts that were decided for {cob} would have more than {} MiB: call off what they were for",
+                MAX_TEXTS >> 20
             )));
         }
         self.write_choices(cob, &choices)?;

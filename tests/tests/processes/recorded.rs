@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
 
-use crate::words::{cobctl, run, told};
+use crate::words::{cobctl, logged, run, told};
 use crate::{PATIENCE, cluster};
 
 const HOSTS: [&str; 2] = ["n1", "n2"];
@@ -40,11 +39,7 @@ cobs:
 
 /// What the depot tells of switches that led forward.
 fn switches(cluster: &Cluster) -> Vec<String> {
-    let mut log = Command::new(env!("CARGO_BIN_EXE_cob"));
-    log.args(["cobgen", "log", "--depot"]).arg(cluster.path("depot"));
-    let (code, said) = run(log);
-    assert_eq!(code, 0, "{said}");
-    said.lines().filter(|line| line.contains("switched 20")).map(ToOwned::to_owned).collect()
+    logged(cluster).lines().filter(|line| line.contains("switched 20")).map(ToOwned::to_owned).collect()
 }
 
 /// Two hosts with the first generation, and the second one in the depot.

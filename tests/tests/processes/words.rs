@@ -92,6 +92,15 @@ pub(crate) fn run(mut command: Command) -> (i32, String) {
     (status.code().expect("ends by itself"), text(stdout) + &text(stderr))
 }
 
+/// What the depot tells of switches.
+pub(crate) fn logged(cluster: &Cluster) -> String {
+    let mut log = Command::new(env!("CARGO_BIN_EXE_cob"));
+    log.args(["cobgen", "log", "--depot"]).arg(cluster.path("depot"));
+    let (code, said) = run(log);
+    assert_eq!(code, 0, "{said}");
+    said
+}
+
 #[test]
 fn whoever_has_no_more_time_to_wait_is_told_that_the_switch_goes_on() {
     let (cluster, _, after) = with_slow(cluster(&["n1", "n2"]));
@@ -286,10 +295,7 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
     assert!(told(&cluster, "n2", "only").last().is_some_and(|d| d.starts_with("for everybody")));
 
     // What came of both is in the depot for good, and the hosts tell the same.
-    let mut log = Command::new(env!("CARGO_BIN_EXE_cob"));
-    log.args(["cobgen", "log", "--depot"]).arg(cluster.path("depot"));
-    let (code, said) = run(log);
-    assert_eq!(code, 0, "{said}");
+    let said = logged(&cluster);
     assert!(said.contains(": rolled back (for n2 alone) after ") && !said.contains("on 1 host"), "{said}");
     assert!(said.contains(": converged after ") && said.contains("s on 3 hosts\n"), "{said}");
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["outcomes", "2", "--json"]));
@@ -549,12 +555,7 @@ fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
     let (code, told) = outcome(&cluster, "3");
     assert_eq!((code, told["ended"].as_str()), (1, Some("failed")), "{told}");
     assert_eq!(told["hosts"]["n2"]["cobs"]["n2/app"]["failed"], true, "{told}");
-    let log = |cluster: &Cluster| {
-        let mut log = Command::new(env!("CARGO_BIN_EXE_cob"));
-        log.args(["cobgen", "log", "--depot"]).arg(cluster.path("depot"));
-        run(log).1
-    };
-    assert!(log(&cluster).contains(": failed"), "{}", log(&cluster));
+    assert!(logged(&cluster).contains(": failed"), "{}", logged(&cluster));
 
     // With the policy all go back, and neither host has converged in it.
     let (code, said) = run(cobctl(&cluster, &hosts, &["rollback", "2", "--wait", "60s"]));
@@ -566,18 +567,18 @@ fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
     let ends: Vec<_> = ["n1", "n2"].iter().map(|host| told["hosts"][host]["ended"].as_str()).collect();
     assert_eq!((told["ended"].as_str(), ends), (Some("rolled-back"), vec![Some("rolled-back"); 2]), "{told}");
     // What was mended since is noted by who waits for it, though nothing is left to do.
-    assert!(log(&cluster).contains(": failed"), "{}", log(&cluster));
+    assert!(logged(&cluster).contains(": failed"), "{}", logged(&cluster));
     let (code, said) = run(cobctl(&cluster, &hosts, &["switch", "2", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");
-    assert!(!log(&cluster).contains(": failed"), "{}", log(&cluster));
+    assert!(!logged(&cluster).contains(": failed"), "{}", logged(&cluster));
     // And by who waits for the next one, where nobody has waited for that.
     std::fs::write(cluster.path("broken"), "").expect("written");
     assert_eq!(run(cobctl(&cluster, &hosts, &["switch", "4", "--wait", "60s"])).0, 1);
-    assert!(log(&cluster).contains(": failed on 1 of 2 hosts; gave up: n2/app"), "{}", log(&cluster));
+    assert!(logged(&cluster).contains(": failed on 1 of 2 hosts; gave up: n2/app"), "{}", logged(&cluster));
     std::fs::remove_file(cluster.path("broken")).expect("removed");
     let _ = run(cobctl(&cluster, &hosts, &["retry", "n2/app"]));
     cluster.wait_converged(GenerationNumber(4), PATIENCE);
     let (code, said) = run(cobctl(&cluster, &hosts, &["switch", "5", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");
-    assert!(!log(&cluster).contains(": failed"), "{}", log(&cluster));
+    assert!(!logged(&cluster).contains(": failed"), "{}", logged(&cluster));
 }
