@@ -33,7 +33,7 @@ pub enum IdError {
         len: usize,
     },
     /// A character outside `[A-Za-z0-9_.-]`.
-    #[error("{what} {text:?} contains {bad:?}; allowed are letters, digits, `_`, `.` and `-`")]
+    #[error("{what} {text:?} contains {bad:?} (U+{:04X}); allowed are ASCII letters, digits, `_`, `.` and `-`", u32::from(*.bad))]
     Character {
         /// What the text was meant to name.
         what: &'static str,

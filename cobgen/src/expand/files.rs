@@ -70,10 +70,10 @@ impl Files {
         }
     }
 
-    /// A program beside the model that nobody may execute would be refused on every host.
+    /// A program beside the model that no host could execute is an error here.
     fn must_be_executable(&self, program: &str, mark: Mark, payload: &Payload, report: &mut Report<'_>) {
-        let file = program.strip_prefix("./").and_then(|name| payload.get(name));
-        if file.is_some_and(|file| file.mode & 0o111 == 0) {
+        let Some(file) = program.strip_prefix("./").and_then(|name| payload.get(name)) else { return };
+        if file.mode & 0o111 == 0 {
             let fault = Diagnostic::error("bad-file", format!("`{program}` is to be run and is not executable"));
             report.push(mark, fault.help(format!("chmod +x {program}, or name what runs it: `sh {program}`")));
         }
@@ -196,6 +196,10 @@ impl Files {
         }
         if !self.read.contains_key(&path) {
             let file = self.load(&path, &report.folder(mark), word).map_err(|fault| report.push(mark, *fault)).ok();
+            let bytes = file.as_ref().and_then(|file| self.blobs.get(&file.blob));
+            if let (Some(bytes), Some(file)) = (bytes, &file) {
+                report_line_ends(word, bytes, file.mode & 0o111 != 0, mark, report);
+            }
             self.read.insert(path.clone(), file);
         }
         if let Some(Some(file)) = self.read.get(&path) {
@@ -219,6 +223,21 @@ impl Files {
         }
         Ok(PayloadFile { mode: mode(&meta), blob })
     }
+}
+
+/// Reports a script whose first line ends as on Windows: the kernel looks for an interpreter whose name ends in a
+/// carriage return, and says "not found" of a file that is there. A program beside the model can't be executed so.
+pub(super) fn report_line_ends(name: &str, bytes: &[u8], program: bool, mark: Mark, report: &mut Report<'_>) {
+    let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    if !first.starts_with(b"#!") || !first.ends_with(b"\r") {
+        return;
+    }
+    let what = format!("the script `{name}` has Windows line ends (CR LF): Linux does not find its interpreter");
+    let fault = if program { Diagnostic::error("line-ends", what) } else { Diagnostic::warning("line-ends", what) };
+    report.push(
+        mark,
+        fault.help("convert it: `sed -i 's/\\r$//' FILE`, and check the editor's and git's `eol` settings"),
+    );
 }
 
 /// A file beside the model, which a link must not lead away from.

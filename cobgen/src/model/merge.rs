@@ -9,6 +9,9 @@ use super::Sources;
 use super::node::{Key, Map, Mark, Node, Value};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
+/// How the top-level keys begin that only hold values for anchors, as in Compose files: `x-defaults: &defaults {…}`.
+const EXTENSION: &str = "x-";
+
 /// One mapping of all documents.
 pub(super) fn merge(documents: Vec<Node>, sources: &Sources, out: &mut Diagnostics) -> Node {
     let mark = documents.first().map_or(Mark { file: 0, line: 1, column: 1 }, |d| d.mark);
@@ -33,7 +36,9 @@ struct Merged<'a> {
 }
 
 impl Merged<'_> {
-    fn add(&mut self, map: Map) {
+    fn add(&mut self, mut map: Map) {
+        // The aliases were resolved while the file was read, so the values themselves are not needed any more.
+        map.entries.retain(|(key, _)| !key.text.starts_with(EXTENSION));
         let mut root = std::mem::take(&mut self.root);
         self.level(&mut root, map, &mut Vec::new());
         self.root = root;

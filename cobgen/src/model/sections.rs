@@ -21,6 +21,7 @@ const LATER: &str = "x-not-supported-yet";
 /// A data model: hosts, what kinds of things there are, and what is to be on which host.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("patternProperties" = {"^x-": {}}))]
 pub struct Sections {
     /// How links between hosts are protected. `identities` (default): every host has a key and every
     /// generation is signed. `loopback-only`: no keys and no signatures, accepted only when every

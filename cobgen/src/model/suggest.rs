@@ -3,7 +3,21 @@
 /// `did you mean ...?`, when one of the known names is near enough to be meant.
 #[must_use]
 pub fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    nearest(wrong, known).map(|name| format!("did you mean `{name}`?"))
+    nearest(wrong, known).map(|name| with_odd_character(wrong, format!("did you mean `{name}`?")))
+}
+
+/// Adds to a help which character of a name is not ASCII: a no-break space, or a letter that only looks like another one.
+fn with_odd_character(wrong: &str, help: String) -> String {
+    match wrong.chars().find(|c| !c.is_ascii()) {
+        Some(odd) => format!("{help} The character {} is not ASCII", code_point(odd)),
+        None => help,
+    }
+}
+
+/// A character with its number, so that it can be told from others that look alike or are not visible.
+#[must_use]
+pub(crate) fn code_point(character: char) -> String {
+    format!("{character:?} (U+{:04X})", u32::from(character))
 }
 
 /// `did you mean ...?`, or else what there is.
@@ -16,12 +30,16 @@ pub fn did_you_mean_or_list<'a>(wrong: &str, known: impl IntoIterator<Item = &'a
     names.sort_unstable();
     names.dedup();
     let listed: Vec<String> = names.iter().take(LISTED).map(|n| format!("`{n}`")).collect();
-    match names.len() {
-        0 => None,
-        n if n > LISTED => Some(format!("there are {}, and {} more", listed.join(", "), n - LISTED)),
-        1 => Some(format!("there is {}", listed.join(", "))),
-        _ => Some(format!("there are {}", listed.join(", "))),
-    }
+    let help = match names.len() {
+        0 => return None,
+        n if n > LISTED => format!("there are {}, and {} more", listed.join(", "), n - LISTED),
+        1 => format!("there is {}", listed.join(", ")),
+        _ => format!("there are {}", listed.join(", ")),
+    };
+    Some(match wrong.is_ascii() {
+        true => help,
+        false => with_odd_character(wrong, format!("{help}.")),
+    })
 }
 
 /// The known name with the fewest changes, if these are few for its length.

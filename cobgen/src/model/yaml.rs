@@ -12,6 +12,7 @@ use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, T
 
 use super::Sources;
 use super::node::{Key, Map, Mark, Node, Value, Written};
+use super::suggest::code_point;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The deepest nesting; a model in use has about ten levels.
@@ -216,14 +217,19 @@ impl Builder<'_> {
         if key.text.is_empty() && plain {
             return Err(Box::new(self.fault("bad-key", key.mark, "a key is missing before the `:`")));
         }
+        if let Some(odd) = key.text.chars().next().filter(|c| is_blank_that_yaml_does_not_know(*c)) {
+            let what = format!("the key {:?} begins with {}, which YAML takes for a letter", key.text, code_point(odd));
+            let help = "indent with ordinary spaces; text from web pages often contains such characters";
+            return Err(Box::new(self.fault("odd-blank", key.mark, what).help(help)));
+        }
         let Some(Open::Map(open)) = self.stack.last_mut() else { return Ok(()) };
         let first = open.seen.get(&key.text).copied();
         let role = match first {
-            _ if plain && key.text == "<<" => Role::Merge,
             Some(_) => Role::Twice,
+            None if plain && key.text == "<<" => Role::Merge,
             None => Role::Own,
         };
-        if role == Role::Own {
+        if role != Role::Twice {
             open.seen.insert(key.text.clone(), key.mark);
         }
         let (mark, text) = (key.mark, key.text.clone());
@@ -232,7 +238,10 @@ impl Builder<'_> {
             let fault = self
                 .fault("duplicate-key", mark, format!("the key `{text}` stands here twice"))
                 .note(Some(self.sources.place(first)), "first here")
-                .help("leave one of them");
+                .help(match plain && text == "<<" {
+                    true => "one `<<` can merge several mappings: `<<: [*first, *second]`",
+                    false => "leave one of them",
+                });
             self.out.push(fault);
         }
         Ok(())
@@ -364,6 +373,13 @@ impl Builder<'_> {
             Some("look at the indentation, the quotes and the `:` in this line and the one before it".to_owned())
         })
     }
+}
+
+/// Whether a character looks like a blank, or like nothing, and is a part of the text for YAML: the no-break space, the
+/// spaces of typography, the marks of zero width.
+fn is_blank_that_yaml_does_not_know(c: char) -> bool {
+    let invisible = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}' | '\u{feff}' | '\u{ad}');
+    invisible || (c.is_whitespace() && !c.is_ascii())
 }
 
 impl OpenMap {
