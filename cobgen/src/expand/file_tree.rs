@@ -16,7 +16,7 @@ use super::objects::Object;
 use super::template::{Names, Templates, is_template};
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
-use crate::model::{Key, Label, Mark, Marked, Named, Node, Value};
+use crate::model::{Key, Label, Mark, Marked, Named, Node, Value, file_mode};
 
 /// The most files that a folder beside the model brings.
 const MAX_FILES: usize = 100_000;
@@ -53,6 +53,7 @@ struct FileEntry {
     /// It is a folder.
     folder: Option<Marked<bool>>,
     /// Permission bits, octal and in quotes: `"0640"`.
+    #[schemars(extend("x-mode" = true, "x-what" = "a file mode in quotes"))]
     mode: Option<Marked<String>>,
     /// The owner, a name or a number.
     owner: Option<Label>,
@@ -270,12 +271,9 @@ impl Made<'_> {
             report.push(mark, fault.help("write one of `content`, `from`, `template`, `link`, `folder: true`"));
             return;
         }
-        if let Some(mode) = &entry.mode {
-            let octal = u32::from_str_radix(&mode.value, 8).is_ok_and(|m| m <= 0o7777);
-            if !octal || !(3..=4).contains(&mode.value.len()) {
-                let fault = Diagnostic::error("bad-mode", format!("{:?} is no mode", mode.value));
-                report.push(mode.mark, fault.help("three or four octal digits in quotes: \"0640\""));
-            }
+        if let Some(mode) = entry.mode.as_ref().filter(|mode| file_mode::parse(&mode.value).is_none()) {
+            let fault = Diagnostic::error("bad-mode", format!("{:?} is not a file mode", mode.value));
+            report.push(mode.mark, fault.help(file_mode::help_for_text(&mode.value)));
         }
         let mut out = self.common(path, mark, entry, report);
         match (&entry.content, &entry.from, &entry.link) {

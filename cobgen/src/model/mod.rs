@@ -7,6 +7,7 @@
 //! that is no YAML at all ends the loading early.
 
 mod entities;
+pub(crate) mod file_mode;
 mod forms;
 mod merge;
 mod node;

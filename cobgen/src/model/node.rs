@@ -62,7 +62,7 @@ impl Written {
         Self((printed != written).then(|| Box::new(Spelling(written.into()))))
     }
 
-    fn text(&self) -> Option<&str> {
+    pub(super) fn text(&self) -> Option<&str> {
         self.0.as_ref().map(|spelling| &*spelling.0)
     }
 }

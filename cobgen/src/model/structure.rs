@@ -3,14 +3,15 @@
 //! Walks the positioned values along the JSON Schema that is made of
 //! [`sections`](super::sections), so what editors accept and what `cobgen` accepts is one thing. It
 //! understands what that schema uses: `$ref`, `type`, `properties`, `additionalProperties`,
-//! `required`, `dependentRequired`, `items`, `anyOf`/`oneOf`, `enum`/`const`, bounds; and five words of our own:
+//! `required`, `dependentRequired`, `items`, `anyOf`/`oneOf`, `enum`/`const`, bounds; and six words of our own:
 //! `x-not-supported-yet` (known, but refused with this advice), `x-what` (how to call the expected
-//! value), `x-either` (one of these keys is needed), `x-words` (the words, or their beginnings, that a text may be) and `x-whole` (without a
-//! required key nothing of the mapping can be used). What is wrong is marked [`Value::Invalid`].
+//! value), `x-either` (one of these keys is needed), `x-words` (the words, or their beginnings, that a text may be), `x-mode` (a number
+//! here was meant as a file mode) and `x-whole` (without a required key nothing of the mapping can be used). What is wrong is marked [`Value::Invalid`].
 
 use serde_json::Value as Json;
 
 use super::Sources;
+use super::file_mode;
 use super::node::{Key, Map, Mark, Node, Value};
 use super::sections::not_supported_yet;
 use super::suggest::{did_you_mean, did_you_mean_or_list, nearest};
@@ -243,6 +244,9 @@ impl<'a> Walk<'a> {
         let expected = self.expected(schema);
         let help = match &node.value {
             Value::Null => Some("write a value after the `:`, or leave the key away".to_owned()),
+            Value::Int(number, written) if self.resolve(schema).get("x-mode").is_some() => {
+                Some(file_mode::help_for(*number, written.text()))
+            }
             Value::Bool(_) | Value::Int(..) | Value::Float(..)
                 if self.takes(schema, "string") && schema.get("x-what").is_none() =>
             {
