@@ -161,3 +161,60 @@ fn numbers_that_become_texts_are_as_written() {
     let told = cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, false);
     assert_eq!((expansion.draft.expect(&told).cobs.len(), told.as_str()), (1, ""));
 }
+
+#[test]
+fn a_name_without_a_value_takes_its_default_and_is_an_error_without_one() {
+    let of = |text: &str| attempt(&format!("cobs: {{n1/a: {{kind: k, content: {{x: {text:?}}}}}}}"), &[]);
+    let value = |text: &str| {
+        let draft = of(text).unwrap_or_else(|told| panic!("{text}: {told}"));
+        draft.cobs[&CobId::new("n1/a").expect("an id")].value.content["x"].clone()
+    };
+    assert_eq!(value("{{ nothing | default(80) }}"), json!(80));
+    assert_eq!(value("{{ port | default(80) }}"), json!(5));
+    assert_eq!(value("p={{ nothing | d('y') }}"), json!("p=y"));
+    assert_eq!(value("{% if nothing is defined %}{{ nothing }}{% else %}none{% endif %}"), json!("none"));
+    assert_eq!(value("{% if port is not defined %}none{% else %}{{ port }}{% endif %}"), json!("5"));
+    assert_eq!(value("{{ nothing is undefined }}"), json!(true));
+    for wrong in [
+        "{{ nothing }}",
+        "{{ nothing == 1 }}",
+        "{{ [nothing] }}",
+        "{{ nothing | tojson }}",
+        "{{ host.nothing | tojson }}",
+        "{{ nothing_else | default(1) }} {{ nothing }}",
+        "{{ x.nothing | default(1) }}",
+        "{{ nothing | string | default(1) }}",
+    ] {
+        assert!(of(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn truth_values_and_no_value_are_the_same_words_everywhere() {
+    const MODEL: &str = "variables: {all: {tls: true, off: false, nil: ~}}
+cobs: {n1/a: {kind: k, content: {
+  whole: '{{ tls }}', text: 'tls = {{ tls }}, {{ off }}', nothing: 'x={{ nil }}', list: '{{ [tls, 1, \"a\"] }}.',
+  map: '{{ {\"a\": tls, \"b\": none} }}.', string: '{{ tls | string }}.', join: '{{ [tls, none, 1] | join(\",\") }}',
+  json: '{{ {\"a\": [tls, none]} | tojson }}', test: '{{ tls == true }} {{ not tls }}', plain: '{{ [1, \"a\"] }}.'}}}
+";
+    let told = content(MODEL, "n1/a");
+    let wanted = json!({
+        "whole": true, "text": "tls = true, false", "nothing": "x=null", "list": "[true, 1, 'a'].",
+        "map": "{'a': true, 'b': null}.", "string": "true.", "join": "true,null,1", "json": r#"{"a": [true, null]}"#,
+        "test": "true false", "plain": "[1, 'a'].",
+    });
+    assert_eq!(told, wanted);
+}
+
+#[test]
+fn a_comment_is_never_a_part_of_the_text() {
+    const MODEL: &str = "cobs: {n1/a: {kind: k, content: {alone: '{# a comment #}text', beside: '{# a comment #}{{ port }}', shell: 'echo ${#list}'}}}";
+    assert_eq!(content(MODEL, "n1/a"), json!({"alone": "text", "beside": "5", "shell": "echo ${#list}"}));
+}
+
+#[test]
+fn top_level_keys_for_anchors_are_left_out() {
+    const MODEL: &str =
+        "x-defaults: &d {one: 1}\nx-more: [anything]\ncobs: {n1/a: {kind: k, content: {<<: *d, two: 2}}}";
+    assert_eq!(content(MODEL, "n1/a"), json!({"one": 1, "two": 2}));
+}

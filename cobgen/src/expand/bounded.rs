@@ -9,10 +9,14 @@ use std::sync::Arc;
 use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
+use super::as_text;
+
 /// The longest text that a template or a filter may give, in bytes.
 pub(super) const MAX_RENDERED: usize = 16 << 20;
 /// The longest list that a template or a filter may give, with all lists in it.
 pub(super) const MAX_ITEMS: usize = 1_000_000;
+/// The widest indentation of JSON.
+const MAX_INDENT: usize = 16;
 /// The most words and signs that may stand above one another in one expression, and the most `elif` in one `if`.
 const MAX_NESTED: usize = 500;
 
@@ -27,6 +31,7 @@ pub(super) fn bound(environment: &mut Environment<'static>) {
     environment.add_filter("list", list);
     environment.add_filter("split", split);
     environment.add_filter("lines", lines);
+    environment.add_filter("tojson", tojson);
 }
 
 fn fits(filter: &str, bytes: usize) -> Result<(), Error> {
@@ -91,7 +96,14 @@ fn join(
             fits("join", whole.saturating_sub(between))?;
         }
     }
-    filters::join(state, value, joiner, attribute, kwargs)
+    let items = value.try_iter().ok().filter(|_| value.as_str().is_none() && attribute.or(named).is_none());
+    match items {
+        Some(items) => {
+            let items = items.map(|item| as_text::word(&item).map_or(item, Value::from));
+            filters::join(state, &items.collect::<Vec<_>>().into(), joiner, attribute, kwargs)
+        }
+        None => filters::join(state, value, joiner, attribute, kwargs),
+    }
 }
 
 /// The part of a value that a way of names and numbers, `a.b.0`, leads to.
@@ -171,6 +183,21 @@ fn split(value: &Value, by: Option<Arc<str>>, most: Option<i64>) -> Result<Value
 fn lines(value: &Value) -> Result<Value, Error> {
     counts("lines", value.as_str().map_or(0, |text| text.matches('\n').count()))?;
     filters::lines(value)
+}
+
+fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    if value.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    let named = kwargs.peek::<Option<usize>>("indent").ok().flatten();
+    let wide = indent.as_ref().and_then(|indent| usize::try_from(indent.clone()).ok()).or(named);
+    if wide.is_some_and(|wide| wide > MAX_INDENT) {
+        let what = format!("`tojson` indents by at most {MAX_INDENT} spaces");
+        return Err(Error::new(ErrorKind::InvalidOperation, what));
+    }
+    let json = filters::tojson(value, indent, kwargs)?;
+    fits("tojson", json.as_str().map_or(0, str::len))?;
+    Ok(json)
 }
 
 /// Where a template nests deeper than the engine can read it by recursion: how many bytes from its begin.

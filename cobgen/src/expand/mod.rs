@@ -8,6 +8,7 @@
 
 mod actions;
 mod arrows;
+mod as_text;
 mod asks;
 mod bounded;
 mod budgets;
@@ -32,6 +33,7 @@ mod system;
 mod targets;
 mod template;
 mod trust;
+mod unrendered;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,6 +135,7 @@ fn draft(
     let mut trust = trust::Trust::read(sections, security, &hosts, known, report);
     let kinds = kinds::Kinds::read(&sections.kinds, files, report);
     let secrets = secrets::Secrets::read(&sections.secrets, report);
+    unrendered::warn(sections, &templates, report);
     let world = scope::World::new(sections, templates, hosts, clusters, secrets, needs, report);
     let mut objects = objects::Objects::make(&world, &kinds, known.previous, files, report);
     let mut no_address = arrows::NoAddress::default();

@@ -82,7 +82,7 @@ impl<'a> World<'a> {
         needs: Services,
         report: &mut Report<'_>,
     ) -> Self {
-        let variables = Variables::read(sections, &hosts, report);
+        let variables = Variables::read(sections, &templates, &hosts, report);
         let facts = Jinja::from(self::variables(&sections.facts));
         let directory = Directory {
             hosts: hosts.0.values().map(|h| (h.name.clone(), h.value.clone())).collect(),
@@ -97,11 +97,25 @@ impl<'a> World<'a> {
 }
 
 impl Variables {
-    fn read(sections: &Sections, hosts: &Hosts, report: &mut Report<'_>) -> Self {
+    fn read(sections: &Sections, templates: &Templates, hosts: &Hosts, report: &mut Report<'_>) -> Self {
         let written = &sections.variables;
         let mut all_groups: Vec<&Named<Node>> = vec![&written.all];
         for group in [&written.label, &written.service, &written.cluster, &written.host] {
             all_groups.extend(group.iter().map(|(_, v)| v));
+        }
+        // A host's own variables can also be read as `host.vars["any name"]`.
+        for (name, _) in all_groups.iter().flat_map(|g| g.iter()) {
+            if templates.names_used(&name.value) != [name.value.as_str()] {
+                let what = format!("a template can't read a variable with the name {:?}", name.value);
+                let good: String =
+                    name.value.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+                let help = match templates.names_used(&good) == [good.as_str()] {
+                    true => format!("use ASCII letters, digits and `_`, and no digit at the beginning: `{good}`"),
+                    false => "use ASCII letters, digits and `_`, no digit at the beginning, and no word of templates"
+                        .to_owned(),
+                };
+                report.push(name.mark, Diagnostic::error("variable-name", what).help(help));
+            }
         }
         all_groups.extend(sections.hosts.iter().map(|(_, h)| &h.vars));
         for name in all_groups.iter().flat_map(|g| g.iter()).map(|(n, _)| n) {

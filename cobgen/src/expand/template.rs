@@ -1,6 +1,6 @@
 //! Templates and expressions in a model: minijinja, strict, with bounded work.
 //!
-//! A text is a template when it holds `{{` or `{%`. A text that is one `{{ expression }}` and nothing
+//! A text is a template when it holds `{{`, `{%` or a comment `{# … #}`. A text that is one `{{ expression }}` and nothing
 //! else, no line end either, gives the expression's value with its type, so `"{{ host.vars.port }}"` stays a number. An
 //! unknown name is an error with a suggestion, never an empty text; only in `when` an attribute that
 //! is not there counts as false.
@@ -11,6 +11,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Value as Jinja, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 
+use super::as_text;
 use super::bounded::{self, MAX_ITEMS, MAX_RENDERED};
 use super::secrets::Secrets;
 use super::{Report, guarded};
@@ -63,6 +64,7 @@ impl Default for Templates {
             let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
             environment.set_syntax(syntax.expect("the usual delimiters"));
             environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+            as_text::set(&mut environment);
             bounded::bound(&mut environment);
             environment
         };
@@ -70,9 +72,10 @@ impl Default for Templates {
     }
 }
 
-/// Whether a text is a template.
+/// Whether a text is a template. A `{#` that nothing closes is the shell's `${#name}`.
 pub(super) fn is_template(text: &str) -> bool {
-    text.contains("{{") || text.contains("{%")
+    let comment = || text.split_once("{#").is_some_and(|(_, rest)| rest.contains("#}"));
+    text.contains("{{") || text.contains("{%") || comment()
 }
 
 impl Templates {
@@ -156,6 +159,17 @@ impl Templates {
             compiled.map(|e| e.undeclared_variables(false).into_iter().collect()).unwrap_or_default();
         used.sort();
         used
+    }
+
+    /// The names that a text uses as a template without making them; none: it is not a template that can be read.
+    pub(super) fn names_in(&self, text: &str) -> Option<Vec<String>> {
+        if bounded::too_deep(text).is_some() {
+            return None;
+        }
+        let template = self.strict.template_from_str(text).ok()?;
+        let mut used: Vec<String> = template.undeclared_variables(false).into_iter().collect();
+        used.sort();
+        Some(used)
     }
 
     fn value(&self, text: &str, names: &dyn Names) -> Result<Value, Fault> {
@@ -266,7 +280,7 @@ fn evaluate(environment: &Environment<'static>, text: &str, names: &dyn Names) -
     Ok(value)
 }
 
-/// The values of the names that are used; one that nobody knows is a fault.
+/// The values of the names that are used. A name without a value is a fault, except where the text says what holds then.
 fn context(
     environment: &Environment<'static>,
     used: impl IntoIterator<Item = String>,
@@ -279,7 +293,7 @@ fn context(
     for name in used {
         if let Some(value) = names.get(&name) {
             context.insert(name, value);
-        } else if !environment.globals().any(|(global, _)| global == name) {
+        } else if !environment.globals().any(|(global, _)| global == name) && !may_be_undefined(text, &name) {
             let known = names.known();
             let line = text.lines().position(|l| l.contains(&name)).map(|i| i + 1);
             return Err(Fault {
@@ -292,6 +306,33 @@ fn context(
     Ok(context)
 }
 
+/// Whether a text asks somewhere for the case that a name has no value: `name | default(…)`, `name is defined`. The
+/// engine still refuses every other use of such a name while it has no value.
+fn may_be_undefined(text: &str, name: &str) -> bool {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name).any(|(at, _)| {
+        let before = text[..at].trim_end();
+        let attribute = before.ends_with('.') || text[..at].ends_with(word);
+        let after = &text[at + name.len()..];
+        if attribute || after.starts_with(word) {
+            return false;
+        }
+        let mut words = after.split(|c: char| c.is_whitespace() || "()[]{}%,|".contains(c)).filter(|w| !w.is_empty());
+        let first = words.next();
+        match after.trim_start().strip_prefix('|') {
+            Some(filter) if !filter.starts_with('|') => matches!(first, Some("default" | "d")),
+            Some(_) => false,
+            None => {
+                let test = match words.next() {
+                    Some("not") => words.next(),
+                    other => other,
+                };
+                first == Some("is") && matches!(test, Some("defined" | "undefined"))
+            }
+        }
+    })
+}
+
 /// An engine's error in our words.
 fn fault(error: &Error, text: &str) -> Fault {
     let part = error.range().and_then(|r| text.get(r)).map(|p| format!(" in `{}`", p.trim())).unwrap_or_default();
@@ -300,7 +341,9 @@ fn fault(error: &Error, text: &str) -> Fault {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the list is the template engine's and grows")]
     let (message, help) = match error.kind() {
         ErrorKind::SyntaxError => {
-            (format!("template syntax{detail}"), help("a template is `{{ expression }}`; the engine is minijinja"))
+            let literal =
+                "where the text itself has `{{`, `{%` or `{#`: {% raw %}…{% endraw %} around it, or {{ '{{' }}";
+            (format!("template syntax{detail}"), Some(format!("a template is `{{{{ expression }}}}`; {literal}")))
         }
         ErrorKind::UndefinedError => {
             (format!("undefined value{part}{detail}"), help("define it, or give a default: `{{ x | default('y') }}`"))

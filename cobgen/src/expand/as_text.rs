@@ -1,0 +1,95 @@
+//! How the values of a template become text.
+//!
+//! Truth values are `true` and `false`, and no value is `null`, as everywhere else in a model, in JSON and in YAML. The
+//! engine by itself writes Python's words `True` and `None`. Its operator `~` and its filter `format` still do.
+
+use std::fmt::Write as _;
+
+use minijinja::value::{Value, ValueKind};
+use minijinja::{Environment, Error, Output, State, escape_formatter, filters};
+
+/// The deepest list or mapping that is written by this module. The engine writes what lies deeper.
+const MAX_DEPTH: usize = 64;
+
+/// Makes an environment write its values so.
+pub(super) fn set(environment: &mut Environment<'static>) {
+    environment.set_formatter(format);
+    environment.add_filter("string", string);
+}
+
+/// A truth value, or no value, as text; none: the engine's own text is right.
+pub(super) fn word(value: &Value) -> Option<&'static str> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the list is the template engine's and grows")]
+    match value.kind() {
+        ValueKind::Bool if value.is_true() => Some("true"),
+        ValueKind::Bool => Some("false"),
+        ValueKind::None => Some("null"),
+        _ => None,
+    }
+}
+
+fn format(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    match text(value) {
+        Some(text) => Ok(out.write_str(&text)?),
+        None => escape_formatter(out, state, value),
+    }
+}
+
+fn string(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
+    text(value).map_or_else(|| filters::string(state, value), |text| Ok(Value::from(text)))
+}
+
+/// The text of a value in which a truth value or no value stands; none: of all other values.
+fn text(value: &Value) -> Option<String> {
+    if let Some(word) = word(value) {
+        return Some(word.to_owned());
+    }
+    holds_words(value, MAX_DEPTH).then(|| {
+        let mut text = String::new();
+        write(&mut text, value, MAX_DEPTH);
+        text
+    })
+}
+
+fn is_collection(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Seq | ValueKind::Map)
+}
+
+fn holds_words(value: &Value, depth: usize) -> bool {
+    if depth == 0 || !is_collection(value) {
+        return word(value).is_some();
+    }
+    let Ok(mut items) = value.try_iter() else { return false };
+    match value.kind() == ValueKind::Map {
+        true => items.any(|key| value.get_item(&key).is_ok_and(|item| holds_words(&item, depth - 1))),
+        false => items.any(|item| holds_words(&item, depth - 1)),
+    }
+}
+
+/// Lists and mappings look as the engine writes them: `['a', true]`, `{'a': null}`.
+fn write(text: &mut String, value: &Value, depth: usize) {
+    if let Some(word) = word(value) {
+        text.push_str(word);
+        return;
+    }
+    let items = value.try_iter().ok().filter(|_| depth > 0 && is_collection(value));
+    let Some(items) = items else {
+        // A text can't fail to be written.
+        let _ = write!(text, "{value:?}");
+        return;
+    };
+    let map = value.kind() == ValueKind::Map;
+    text.push(if map { '{' } else { '[' });
+    for (index, item) in items.enumerate() {
+        text.push_str(if index > 0 { ", " } else { "" });
+        match map {
+            true => {
+                write(text, &item, 0);
+                text.push_str(": ");
+                write(text, &value.get_item(&item).unwrap_or_default(), depth - 1);
+            }
+            false => write(text, &item, depth - 1),
+        }
+    }
+    text.push(if map { '}' } else { ']' });
+}
