@@ -251,7 +251,12 @@ impl Tools {
 
     /// The folder of a change object's own that lasts, `COB_STATE_DIR`.
     pub(super) fn own_folder(&self, cob: &CobId) -> PathBuf {
-        self.state_dir.join("cobs").join(folder_name(cob))
+        self.cobs().join(folder_name(cob))
+    }
+
+    /// The folder that holds those of change objects.
+    pub(super) fn cobs(&self) -> PathBuf {
+        self.state_dir.join("cobs")
     }
 
     /// The folder in memory for what a service's secrets are in.

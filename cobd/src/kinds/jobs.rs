@@ -17,7 +17,7 @@ use tracing::warn;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, make_folder};
 use super::saved::Saved;
-use super::{registry, service};
+use super::{kept, registry, service};
 use crate::blocking::{beside, beside_or_here};
 use crate::run::{Exit, FoundState, JobId, JobResult, Opener, Program, Runner, Spec, StartError, now_ns};
 
@@ -342,6 +342,12 @@ impl Kinds {
     pub fn watch(&self, bundle: &Packed, concerned: &BTreeSet<String>) {
         for (name, backend) in self.backends.iter().filter(|(name, _)| concerned.contains(**name)) {
             backend.watch(&self.hands.tools, &mut bundle.iter_of(|kind| kind.backend == *name));
+        }
+        if kept::BACKENDS.iter().any(|name| concerned.contains(*name)) {
+            let all = bundle.iter_of(|kind| kept::BACKENDS.contains(&kind.backend.as_str()));
+            if let Err(error) = kept::note(&self.hands.tools.cobs(), all) {
+                warn!(%error, "folders that are to stay on this host are not known to packages that leave");
+            }
         }
     }
 

@@ -22,6 +22,7 @@ mod file_tree;
 mod gate;
 mod http_check;
 mod jobs;
+mod kept;
 pub(crate) mod native;
 mod noop;
 mod package;

@@ -19,7 +19,7 @@ pub(super) fn all() -> Vec<Arc<dyn Backend>> {
         Arc::new(tcp_check::TcpCheck::default()),
         Arc::new(wait::Wait::default()),
     ];
-    all.extend(NATIVE.iter().map(|native| Arc::new(NativeKind(*native)) as Arc<dyn Backend>));
+    all.extend(NATIVE.iter().map(|native| Arc::new(NativeKind::new(*native)) as Arc<dyn Backend>));
     all
 }
 

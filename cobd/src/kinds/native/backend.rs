@@ -1,19 +1,29 @@
 //! The daemon's side of a native kind: makes calls of checks and moves, and outcomes of answers.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cob_types::{Command, Kind};
+use cob_types::{Cob, CobId, Command, Kind};
+use tracing::warn;
 
-use super::{Answer, Call, Native};
+use super::{Answer, Call, Native, Peers};
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
 use crate::run::{ACT_KIND, Exit, JobResult, escape};
 
 /// The back end of a native kind.
 #[derive(Debug)]
-pub(in crate::kinds) struct NativeKind(pub(in crate::kinds) &'static dyn Native);
+pub(in crate::kinds) struct NativeKind {
+    native: &'static dyn Native,
+    /// The change objects of this host, and their subjects.
+    peers: Arc<Mutex<Peers>>,
+}
 
 impl NativeKind {
+    pub(in crate::kinds) fn new(native: &'static dyn Native) -> Self {
+        Self { native, peers: Arc::default() }
+    }
+
     /// This program, with what it is to do.
     fn command(
         &self,
@@ -23,10 +33,11 @@ impl NativeKind {
         timeout: Duration,
     ) -> Result<Command, String> {
         let call = Call {
-            backend: self.0.name().to_owned(),
+            backend: self.native.name().to_owned(),
             hop: hop.cloned(),
             timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
             observed: context.cob.observe,
+            leaving: context.leaving,
             content: String::new(),
             cob: String::new(),
             own: std::path::PathBuf::new(),
@@ -42,7 +53,7 @@ impl NativeKind {
 
 impl Backend for NativeKind {
     fn name(&self) -> &'static str {
-        self.0.name()
+        self.native.name()
     }
 
     fn durable(&self) -> bool {
@@ -50,15 +61,15 @@ impl Backend for NativeKind {
     }
 
     fn accept(&self, kind: &Kind) -> Result<(), String> {
-        let known = self.0.states();
+        let known = self.native.states();
         match kind.states.iter().find(|s| !known.contains(&s.as_str())) {
-            Some(state) => Err(format!("{} has no state {state}; it has {}", self.0.name(), known.join(", "))),
+            Some(state) => Err(format!("{} has no state {state}; it has {}", self.native.name(), known.join(", "))),
             None => Ok(()),
         }
     }
 
     fn accept_content(&self, content: &str) -> Result<(), String> {
-        self.0.accept(content)
+        self.native.accept(content)
     }
 
     fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome> {
@@ -75,7 +86,7 @@ impl Backend for NativeKind {
                 CheckOutcome { state: Ok(state), difference: escape(&difference), exports }
             }
             Ok(Answer::Done { .. }) => CheckOutcome::unknown("check: it answered as to a move"),
-            Ok(Answer::Failed(why)) | Err(why) => {
+            Ok(Answer::Failed(why) | Answer::FailedBeside { why, .. }) | Err(why) => {
                 CheckOutcome { difference: result.last_lines, ..CheckOutcome::unknown(format!("check: {why}")) }
             }
         };
@@ -92,17 +103,56 @@ impl Backend for NativeKind {
             Ok(command) => command,
             Err(why) => return Work::known(Outcome::failed(why)),
         };
-        let read = move |result: JobResult| match result.exit {
-            Exit::Lost => Outcome::Lost,
-            Exit::Cancelled => Outcome::Cancelled,
-            Exit::Exited(_) | Exit::Signal(_) | Exit::TimedOut | Exit::SpawnFailed(_) => match answer(&result, timeout)
-            {
-                Ok(Answer::Done { exports }) => Outcome::Done { exports, saved: None },
+        let (peers, drifts, cob) = (self.peers.clone(), tools.drifts().clone(), context.cob.id.clone());
+        let check_again = move |concerned: &dyn Fn(&Peers) -> Vec<CobId>| {
+            let peers = peers.lock().unwrap_or_else(PoisonError::into_inner);
+            for other in concerned(&peers).into_iter().filter(|other| *other != cob) {
+                // A full queue loses nothing for ever: the kind's own interval finds it as well.
+                let _ = drifts.try_send(other);
+            }
+        };
+        let read = move |result: JobResult| {
+            let ended = match result.exit {
+                Exit::Lost => Err(Outcome::Lost),
+                Exit::Cancelled => Err(Outcome::Cancelled),
+                Exit::Exited(_) | Exit::Signal(_) | Exit::TimedOut | Exit::SpawnFailed(_) => {
+                    answer(&result, timeout).map_err(|reason| Outcome::Failed { reason })
+                }
+            };
+            match ended {
+                Ok(Answer::Done { exports, touched }) => {
+                    check_again(&|peers| peers.about(&touched));
+                    Outcome::Done { exports, saved: None }
+                }
+                Ok(Answer::FailedBeside { why, touched }) => {
+                    check_again(&|peers| peers.about(&touched));
+                    Outcome::Failed { reason: why }
+                }
+                Ok(Answer::Failed(reason)) => Outcome::Failed { reason },
                 Ok(Answer::Found { .. }) => Outcome::failed("it answered as to a check"),
-                Ok(Answer::Failed(reason)) | Err(reason) => Outcome::Failed { reason },
-            },
+                // Ended in the midst of its work: it has not told what it has touched.
+                Err(outcome) => {
+                    check_again(&Peers::all);
+                    outcome
+                }
+            }
         };
         Work::Process(process(command, timeout, Duration::from_millis(transition.grace_ms), Box::new(read)))
+    }
+
+    fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {
+        let peers = Peers::of(cobs.filter_map(|cob| {
+            let is_wanted = !cob.observe && cob.preferred == "present";
+            Some((cob.id.clone(), self.native.subject(&cob.content).filter(|_| is_wanted)?))
+        }));
+        let mut known = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known == peers {
+            return;
+        }
+        if let Err(error) = peers.write(&tools.cobs(), self.native.name()) {
+            warn!(%error, "moves do not know of other change objects of their kind");
+        }
+        *known = peers;
     }
 }
 

@@ -12,8 +12,10 @@
 mod backend;
 mod bytes;
 mod host;
+mod peers;
 mod turn;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
@@ -31,6 +33,7 @@ use super::registry;
 pub(super) use backend::NativeKind;
 pub(super) use bytes::bytes_of;
 pub(super) use host::{Host, Ran, run_bounded};
+pub(super) use peers::Peers;
 pub(super) use turn::Turn;
 
 /// A longer difference is cut: an answer has to fit into what a result may hold.
@@ -57,10 +60,28 @@ pub(super) trait Native: fmt::Debug + Send + Sync {
     fn check(&self, call: &Call) -> Result<Found, String>;
 
     /// Makes a move. Made twice, or killed and made again, it ends as if made once.
-    ///
-    /// # Errors
-    /// Why it is not in the new state.
-    fn make(&self, call: &Call, hop: &Hop) -> Result<Values, String>;
+    fn make(&self, call: &Call, hop: &Hop) -> Made;
+
+    /// The thing that a content is about, by the name under which moves of other change objects may change it; none:
+    /// no move changes the thing of another change object.
+    fn subject(&self, _content: &str) -> Option<String> {
+        None
+    }
+}
+
+/// What came of a move.
+#[derive(Debug)]
+pub(super) struct Made {
+    /// What it exports, or why it is not in the new state.
+    pub(super) result: Result<Values, String>,
+    /// The subjects of other change objects that it has changed.
+    pub(super) touched: BTreeSet<String>,
+}
+
+impl From<Result<Values, String>> for Made {
+    fn from(result: Result<Values, String>) -> Self {
+        Self { result, touched: BTreeSet::new() }
+    }
 }
 
 /// What is to be done.
@@ -73,6 +94,9 @@ pub(super) struct Call {
     /// Its change object is observed: what others have made counts as well as what we would.
     #[serde(default)]
     pub(super) observed: bool,
+    /// Its change object is on its way out of the model, and what it has made is not to stay.
+    #[serde(default)]
+    pub(super) leaving: bool,
     /// With the values of secrets.
     #[serde(skip)]
     pub(super) content: String,
@@ -96,9 +120,22 @@ pub(super) struct Found {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Answer {
-    Found { state: StateName, difference: String, exports: Values },
-    Done { exports: Values },
+    Found {
+        state: StateName,
+        difference: String,
+        exports: Values,
+    },
+    Done {
+        exports: Values,
+        #[serde(default)]
+        touched: BTreeSet<String>,
+    },
     Failed(String),
+    /// Failed, after other change objects were touched.
+    FailedBeside {
+        why: String,
+        touched: BTreeSet<String>,
+    },
 }
 
 impl Call {
@@ -140,7 +177,7 @@ pub(crate) fn act(call: &OsStr) -> ExitCode {
         return ExitCode::from(2);
     };
     let said = read(call, &content, own).map_or_else(Answer::Failed, |call| answer_to(&call));
-    let failed = matches!(said, Answer::Failed(_));
+    let failed = matches!(said, Answer::Failed(_) | Answer::FailedBeside { .. });
     let written = serde_json::to_vec(&said).map_err(std::io::Error::other).and_then(|bytes| fs::write(&answer, bytes));
     if failed || written.is_err() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -162,7 +199,11 @@ fn answer_to(call: &Call) -> Answer {
         return Answer::Failed(format!("there is no kind {:?} that acts by itself", call.backend));
     };
     match &call.hop {
-        Some(hop) => native.make(call, hop).map_or_else(Answer::Failed, |exports| Answer::Done { exports }),
+        Some(hop) => match native.make(call, hop) {
+            Made { result: Ok(exports), touched } => Answer::Done { exports, touched },
+            Made { result: Err(why), touched } if touched.is_empty() => Answer::Failed(why),
+            Made { result: Err(why), touched } => Answer::FailedBeside { why, touched },
+        },
         None => native.check(call).map_or_else(Answer::Failed, |found| Answer::Found {
             state: StateName::new(found.state).expect("a kind's states are well formed"),
             difference: cut(found.difference),

@@ -4,17 +4,19 @@
 //! changed one stays. With a repository of its own a change object has lists of its own, too: those of the host
 //! are neither used nor touched, so nothing but what it was given can be installed, and no network is asked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::content::Content;
 use super::own::Own;
-use super::{Installed, Manager, lock, not_fetched};
+use super::plan::Plan;
+use super::{Installed, Manager, hiding, lock, not_fetched};
 use crate::durable::Sync;
+use crate::kinds::kept;
 use crate::kinds::native::{Host, Ran, run_bounded};
 
 /// Where dpkg's database is.
@@ -130,15 +132,56 @@ impl<'a> Apt<'a> {
         Ok((!shown.is_empty()).then(|| format!("half-done: {}", shown.join(", "))))
     }
 
+    /// The architecture of the host's own packages.
+    fn architecture(&self) -> Result<String, String> {
+        let told = run_bounded(self.dpkg().arg("--print-architecture"), b"")?.ok()?;
+        Ok(told.trim().to_owned())
+    }
+
+    /// A package as apt calls it: with its architecture where that is not the host's own.
+    fn qualified(package: &str, architecture: &str, native: &str) -> String {
+        if architecture == native || ["all", "any", "native"].contains(&architecture) {
+            package.to_owned()
+        } else {
+            format!("{package}:{architecture}")
+        }
+    }
+
+    /// This package, as apt calls it.
+    fn name(&self) -> Result<String, String> {
+        match self.content.name.split_once(':') {
+            Some((package, architecture)) => Ok(Self::qualified(package, architecture, &self.architecture()?)),
+            None => Ok(self.content.name.clone()),
+        }
+    }
+
+    /// What dpkg knows of these packages; of none: of all.
+    fn known(&self, packages: &[&str]) -> Result<Vec<Known>, String> {
+        let native = self.architecture()?;
+        let format =
+            "${Package}|${Architecture}|${Version}|${db:Status-Want}|${db:Status-Status}|${db:Status-Abbrev}|\n";
+        let ran = self.query(&[&["-f", format], packages].concat())?;
+        if ran.code != Some(0) && !ran.err.contains("no packages found") {
+            return Err(ran.complaint());
+        }
+        let read = |line: &str| {
+            let mut words = line.split('|').map(str::to_owned);
+            let (package, architecture, version) = (words.next()?, words.next()?, words.next()?);
+            let (want, status, abbreviated) = (words.next()?, words.next()?, words.next()?);
+            let name = Self::qualified(&package, &architecture, &native);
+            Some(Known { name, version, held: want == "hold", status, abbreviated })
+        };
+        Ok(ran.out.lines().filter_map(read).collect())
+    }
+
     /// All packages that are installed.
     fn all(&self) -> Result<BTreeSet<String>, String> {
         self.with_status("installed")
     }
 
     fn with_status(&self, status: &str) -> Result<BTreeSet<String>, String> {
-        let told = self.query(&["-f", "${db:Status-Status}|${Package}\n"])?.ok()?;
-        let names = told.lines().filter_map(|line| line.split_once('|')).filter(|(found, _)| *found == status);
-        Ok(names.map(|(_, name)| name.to_owned()).collect())
+        let known = self.known(&[])?.into_iter().filter(|known| known.status == status);
+        Ok(known.map(|known| known.name).collect())
     }
 
     fn query(&self, arguments: &[&str]) -> Result<Ran, String> {
@@ -161,46 +204,87 @@ impl<'a> Apt<'a> {
 
     /// Packages that are neither installed nor not, with what dpkg says of them.
     fn half_done(&self) -> Result<Vec<(String, String)>, String> {
-        let told = self.query(&["-f", "${db:Status-Abbrev}|${Package}\n"])?;
-        if told.code != Some(0) && !told.err.contains("no packages found") {
-            return Err(told.complaint());
-        }
-        let half = |line: &str| {
-            let (status, name) = line.split_once('|')?;
-            let is_whole =
-                matches!(status.get(1..2), Some("n" | "c" | "i")) && matches!(status.get(2..3), None | Some(" "));
-            (!is_whole).then(|| (name.to_owned(), status.trim().to_owned()))
+        let is_whole = |status: &str| {
+            matches!(status.get(1..2), Some("n" | "c" | "i")) && matches!(status.get(2..3), None | Some(" "))
         };
-        Ok(told.out.lines().filter_map(half).collect())
+        let half = self.known(&[])?.into_iter().filter(|known| !is_whole(&known.abbreviated));
+        Ok(half.map(|known| (known.name, known.abbreviated.trim().to_owned())).collect())
     }
 
-    /// What would be installed besides.
-    fn would_bring(&self, wanted: &str) -> Result<BTreeSet<String>, String> {
-        let told = self.get(&["-s", "-y", "--allow-downgrades", "--allow-change-held-packages", "install", wanted])?;
-        let told = done(told)?;
-        let names = told.lines().filter_map(|line| line.strip_prefix("Inst ")?.split_whitespace().next());
-        Ok(names.filter(|name| *name != self.content.name).map(str::to_owned).collect())
+    /// What these arguments would do.
+    fn simulated(&self, arguments: &[&str]) -> Result<Plan, String> {
+        let all = [&["-s", "-y", "--allow-downgrades", "--allow-change-held-packages"], arguments].concat();
+        done(self.get(&all)?).map(|told| Plan::of_apt(&told))
     }
 
-    fn remove_these(&self, verb: &str, names: &[String]) -> Result<(), String> {
-        let names = names.iter().map(String::as_str);
-        let arguments: Vec<&str> = ["-y", "--allow-change-held-packages", verb].into_iter().chain(names).collect();
+    fn remove_these(&self, verb: &str, names: &[&str]) -> Result<(), String> {
+        let kept = kept::folders_beside(self.own.folder(), self.host.root());
+        if verb == "purge" && !kept.is_empty() {
+            self.remove_these("remove", names)?;
+            return self.purge_beside(names, &kept);
+        }
+        let arguments = [&["-y", "--allow-change-held-packages", verb], names].concat();
         done(self.get(&arguments)?).map(|_| ())
     }
 
-    /// What nobody needs any more.
-    fn needless(&self) -> Result<BTreeSet<String>, String> {
-        self.would_remove(&["autoremove"])
+    /// Purges packages that are removed already, while folders that are to stay are hidden from their scripts.
+    fn purge_beside(&self, names: &[&str], kept: &[PathBuf]) -> Result<(), String> {
+        self.prepare()?;
+        let purge = || -> Result<Ran, String> {
+            let mut command = self.apt("apt-get");
+            command.args(["-y", "--allow-change-held-packages", "purge"]).args(names);
+            run_bounded(&mut hiding::without(kept, &command), b"")
+        };
+        let mut ran = purge()?;
+        if ran.code == Some(hiding::FAILED) {
+            let kept: Vec<_> = kept.iter().map(|path| path.display().to_string()).collect();
+            return Err(format!(
+                "the scripts of {} may delete {}, which the model keeps, and can't be kept from it: {}; write \
+                 `purge: false`",
+                names.join(", "),
+                kept.join(", "),
+                ran.complaint()
+            ));
+        }
+        // The script has done all that it may, and fails for the folder that it may not delete.
+        if ran.code != Some(0) && ran.err.contains("Device or resource busy") {
+            for name in names {
+                self.host.remove(&format!("{DATABASE}/info/{name}.postrm"))?;
+            }
+            ran = purge()?;
+        }
+        done(ran).map(|_| ())
     }
 
-    /// What would be removed by this.
-    fn would_remove(&self, arguments: &[&str]) -> Result<BTreeSet<String>, String> {
-        let told = self.get(&[&["-s", "-y"], arguments].concat())?.ok()?;
-        let names = told.lines().filter_map(|line| {
-            line.strip_prefix("Remv ").or_else(|| line.strip_prefix("Purg "))?.split_whitespace().next()
-        });
-        Ok(names.map(str::to_owned).collect())
+    /// Whether only this package, what came along with it and what may go would go.
+    fn goes_alone(&self, plan: &Plan) -> Result<bool, String> {
+        let (name, came_along) = (self.name()?, self.own.came_along());
+        let is_ours =
+            |gone: &String| *gone == name || came_along.contains(gone) || self.content.may_remove.contains(gone);
+        Ok(plan.going().iter().all(is_ours))
     }
+
+    /// Has apt put the database in order, without other packages going for it.
+    fn fix(&self, arguments: &[&str]) -> Result<Ran, String> {
+        let arguments = [&["-y", "-f", "--no-install-recommends"], arguments].concat();
+        let simulated = self.get(&[&["-s"], &arguments[..]].concat())?;
+        let plan = Plan::of_apt(&simulated.out);
+        if simulated.code != Some(0) || self.goes_alone(&plan)? {
+            return self.get(&arguments);
+        }
+        let going: Vec<String> = plan.going().into_iter().collect();
+        Err(format!("a repair by apt would remove {}, and was not made", going.join(", ")))
+    }
+}
+
+/// What dpkg knows of a package.
+#[derive(Debug)]
+struct Known {
+    name: String,
+    version: String,
+    held: bool,
+    status: String,
+    abbreviated: String,
 }
 
 /// Whether not even its files are all there, by what dpkg says of a package that is half-done.
@@ -229,21 +313,44 @@ fn of_a_script(err: &str) -> Option<String> {
 
 impl Manager for Apt<'_> {
     fn installed(&self) -> Result<Installed, String> {
-        let ran = self.query(&["-f", "${db:Status-Want} ${db:Status-Status} ${Version}\n", &self.content.name])?;
-        if ran.code == Some(1) && ran.err.contains("no packages found") {
+        let name = self.name()?;
+        let package = name.split_once(':').map_or(name.as_str(), |(package, _)| package);
+        let Some(known) = self.known(&[package])?.into_iter().find(|known| known.name == name) else {
             return Ok(Installed::No);
-        }
-        let told = ran.ok()?;
-        let mut words = told.lines().next().unwrap_or_default().split_whitespace();
-        let (want, status, version) = (words.next(), words.next(), words.next());
-        Ok(match (status, version) {
-            (Some("installed"), Some(version)) => {
-                Installed::Yes { version: version.to_owned(), held: want == Some("hold") }
-            }
-            (Some("not-installed") | None, _) => Installed::No,
-            (Some("config-files"), _) => Installed::Configuration,
-            (Some(status), _) => Installed::Half(status.to_owned()),
+        };
+        Ok(match known.status.as_str() {
+            "installed" => Installed::Yes { version: known.version, held: known.held },
+            "not-installed" => Installed::No,
+            "config-files" => Installed::Configuration,
+            status => Installed::Half(status.to_owned()),
         })
+    }
+
+    fn snapshot(&self) -> Result<BTreeMap<String, String>, String> {
+        let line = |known: Known| (known.name, format!("{} {}", known.abbreviated.trim(), known.version));
+        Ok(self.known(&[])?.into_iter().map(line).collect())
+    }
+
+    fn names(&self) -> Result<Vec<String>, String> {
+        let name = self.name()?;
+        let explicit = (!name.contains(':')).then(|| Ok::<_, String>(format!("{name}:{}", self.architecture()?)));
+        Ok([name].into_iter().chain(explicit.transpose()?).collect())
+    }
+
+    fn held(&self) -> Result<BTreeSet<String>, String> {
+        Ok(self.known(&[])?.into_iter().filter(|known| known.held).map(|known| known.name).collect())
+    }
+
+    fn is_automatic(&self) -> Result<bool, String> {
+        let name = self.name()?;
+        let told = run_bounded(self.apt("apt-mark").args(["showauto", &name]), b"")?.ok()?;
+        Ok(told.lines().any(|line| line.trim() == name))
+    }
+
+    fn mark(&self, name: &str, automatic: bool) -> Result<(), String> {
+        self.wait_for_others()?;
+        let verb = if automatic { "auto" } else { "manual" };
+        run_bounded(self.apt("apt-mark").args([verb, name]), b"")?.ok().map(|_| ())
     }
 
     fn available(&self) -> Result<Vec<String>, String> {
@@ -289,14 +396,14 @@ impl Manager for Apt<'_> {
         if self.content.is_own_repository() {
             self.refresh()?;
         }
-        let mut fixed = self.get(&["-y", "-f", "--no-install-recommends", "install"])?;
+        let mut fixed = self.fix(&["install"])?;
         // One that is unpacked in half has to be unpacked again before it can even be removed. One whose script fails
         // would only fail again.
         let half: Vec<_> = self.half_done()?.into_iter().filter(|(_, status)| is_in_half(status)).collect();
         if !half.is_empty() {
-            let options = ["-y", "-f", "--no-install-recommends", "--reinstall", "--allow-downgrades", "install"];
+            let options = ["--reinstall", "--allow-downgrades", "install"];
             let names = half.iter().map(|(name, _)| name.as_str());
-            fixed = self.get(&options.into_iter().chain(names).collect::<Vec<_>>())?;
+            fixed = self.fix(&options.into_iter().chain(names).collect::<Vec<_>>())?;
         }
         self.mark_companions()?;
         self.repaired(done(fixed).map(|_| ()))
@@ -306,7 +413,8 @@ impl Manager for Apt<'_> {
         // What another program is at may still be put right.
         let others = self.is_interrupted() || lock::holder(&self.host)?.is_some();
         let came_along = self.own.came_along();
-        let is_own = |name: &String| *name == self.content.name || came_along.contains(name);
+        let own = self.name()?;
+        let is_own = |name: &String| *name == own || came_along.contains(name);
         Ok(!others && self.half_done()?.iter().all(|(name, _)| is_own(name)))
     }
 
@@ -315,21 +423,35 @@ impl Manager for Apt<'_> {
         fetched.map(|_| ()).map_err(|why| not_fetched(self.content, "a file Packages", &why))
     }
 
-    fn install(&self, version: &str) -> Result<(), String> {
-        let wanted = format!("{}={version}", self.content.name);
-        let there = self.all()?;
-        self.own.note_coming(self.would_bring(&wanted)?, &there)?;
+    fn plan(&self, version: &str) -> Result<Plan, String> {
+        self.simulated(&["--no-install-recommends", "install", &format!("{}={version}", self.name()?)])
+    }
+
+    fn plan_removal(&self) -> Result<Plan, String> {
+        self.simulated(&["remove", &self.name()?])
+    }
+
+    fn install(&self, version: &str, plan: &Plan, over_hold: bool) -> Result<(), String> {
+        let name = self.name()?;
+        let wanted = format!("{name}={version}");
+        let mut coming = plan.coming();
+        coming.remove(&name);
+        self.own.note_coming(coming, &self.all()?)?;
         // Where its script alone is missing apt finds no file to install again.
-        let is_unpacked = |(name, status): &(String, String)| *name == self.content.name && !is_in_half(status);
+        let is_unpacked = |(half, status): &(String, String)| *half == name && !is_in_half(status);
         let again = if self.half_done()?.iter().any(is_unpacked) { &[][..] } else { &["--reinstall"] };
-        let options = ["-y", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"];
+        let mut options = vec!["-y", "--no-install-recommends"];
+        // What was not simulated is not done either.
+        options.extend(plan.going().is_empty().then_some("--no-remove"));
+        options.extend(plan.has_downgrade().then_some("--allow-downgrades"));
+        options.extend(over_hold.then_some("--allow-change-held-packages"));
         done(self.get(&[&options[..], again, &["install", &wanted]].concat())?).map(|_| ())
     }
 
     fn remove(&self, purge: bool) -> Result<(), String> {
         let verb = if purge { "purge" } else { "remove" };
-        let mut names = vec![self.content.name.clone()];
-        let removed = self.remove_these(verb, &names);
+        let mut names = vec![self.name()?];
+        let removed = self.remove_these(verb, &[&names[0]]);
         let came_along = self.own.came_along();
         let half = self.half_done()?.into_iter().map(|(name, _)| name);
         names.extend(half.filter(|name| came_along.contains(name)));
@@ -337,38 +459,40 @@ impl Manager for Apt<'_> {
         match removed {
             Err(_) if names.len() > 1 => {
                 let arguments: Vec<&str> = std::iter::once(verb).chain(names.iter().map(String::as_str)).collect();
-                let is_ours = |name: &String| *name == self.content.name || came_along.contains(name);
-                if self.would_remove(&arguments)?.iter().all(is_ours) {
-                    self.remove_these(verb, &names)
-                } else {
-                    removed
+                match self.goes_alone(&self.simulated(&arguments)?)? {
+                    true => self.remove_these(verb, &arguments[1..]),
+                    false => removed,
                 }
             }
             Ok(()) | Err(_) => removed,
         }
     }
 
-    fn remove_companions(&self, purge: bool) -> Result<(), String> {
-        let (verb, came_along) = (if purge { "purge" } else { "remove" }, self.own.came_along());
-        if came_along.is_empty() {
-            return Ok(());
-        }
-        let mut needless = self.needless()?;
+    fn needless(&self, purge: bool) -> Result<BTreeSet<String>, String> {
+        // What another package merely suggests is not needed by it.
+        let told = self.get(&["-s", "-y", "-o", "APT::AutoRemove::SuggestsImportant=false", "autoremove"])?.ok()?;
+        let mut needless = Plan::of_apt(&told).going();
         if purge {
-            // Killed between the two, one has gone, and its configuration has not.
+            // Killed between the two, a package has gone, and its configuration has not.
             needless.extend(self.with_status("config-files")?);
         }
-        let needless: Vec<String> = needless.intersection(&came_along).cloned().collect();
-        if needless.is_empty() {
-            return Ok(());
+        Ok(needless)
+    }
+
+    fn remove_needless(&self, names: &BTreeSet<String>, purge: bool) -> Result<(), String> {
+        let verb = if purge { "purge" } else { "remove" };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let plan = self.simulated(&[&[verb], &names[..]].concat())?;
+        let others: Vec<String> = plan.going().into_iter().filter(|name| !names.contains(&name.as_str())).collect();
+        if !others.is_empty() {
+            return Err(format!("to remove {} apt would remove {}, too", names.join(", "), others.join(", ")));
         }
-        let names: Vec<&str> = needless.iter().map(String::as_str).collect();
-        done(self.get(&[&["-y", verb][..], &names].concat())?).map(|_| ())
+        self.remove_these(verb, &names)
     }
 
     fn hold(&self, hold: bool) -> Result<(), String> {
         self.wait_for_others()?;
-        let line = format!("{} {}\n", self.content.name, if hold { "hold" } else { "install" });
+        let line = format!("{} {}\n", self.name()?, if hold { "hold" } else { "install" });
         run_bounded(self.dpkg().arg("--set-selections"), line.as_bytes())?.ok().map(|_| ())
     }
 

@@ -1,5 +1,6 @@
 //! The content of `package`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +24,12 @@ pub(super) struct Content {
     pub(super) override_hold: bool,
     #[serde(default)]
     pub(super) purge: bool,
+    /// Other packages that its transactions may remove.
+    #[serde(default)]
+    pub(super) may_remove: BTreeSet<String>,
+    /// Other packages that its transactions may change to an older version.
+    #[serde(default)]
+    pub(super) may_downgrade: BTreeSet<String>,
     #[serde(default)]
     pub(super) repository: Option<String>,
     #[serde(default)]
@@ -32,7 +39,7 @@ pub(super) struct Content {
     #[serde(default)]
     pub(super) root: Option<PathBuf>,
     #[serde(default, deserialize_with = "some_duration")]
-    lock_timeout: Option<Duration>,
+    pub(super) lock_timeout: Option<Duration>,
 }
 
 /// Which version is wanted.
@@ -62,9 +69,11 @@ fn some_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Du
 /// Reads a content, and looks at what would become part of command lines.
 pub(super) fn read(text: &str) -> Result<Content, String> {
     let content: Content = content::read(text)?;
-    let name = |c: char| c.is_ascii_alphanumeric() || "+-.:_".contains(c);
-    if !content.name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !content.name.chars().all(name) {
-        return Err(format!("content: {:?} is no name of a package", content.name));
+    let in_a_name = |c: char| c.is_ascii_alphanumeric() || "+-.:_".contains(c);
+    let is_name = |name: &str| name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(in_a_name);
+    let names = [&content.name].into_iter().chain(&content.may_remove).chain(&content.may_downgrade);
+    if let Some(bad) = names.into_iter().find(|name| !is_name(name)) {
+        return Err(format!("content: {bad:?} is no name of a package"));
     }
     if let Version::Like(like) = &content.version {
         let part = like.strip_suffix('*').unwrap_or(like);
@@ -78,7 +87,8 @@ pub(super) fn read(text: &str) -> Result<Content, String> {
         let words = repository.split_whitespace().collect::<Vec<_>>();
         let known =
             ["/", "file://", "http://", "https://"].iter().any(|s| words.first().is_some_and(|w| w.starts_with(s)));
-        if !known || repository.contains(['\n', '[', ']']) {
+        // A comment begins at `#`, in a list of sources.
+        if !known || repository.contains(['[', ']', '#']) || repository.chars().any(char::is_control) {
             return Err(format!(
                 "content: {repository:?} is no repository; write a folder, file:///…, http://… or https://…, and behind \
                  it, for one that is not flat, suite and components"
@@ -103,6 +113,11 @@ pub(super) fn fits(like: &str, version: &str) -> bool {
 }
 
 impl Content {
+    /// A package of the same host as a subject of change objects.
+    pub(super) fn subject(&self, name: &str) -> String {
+        self.root.as_ref().map_or_else(|| name.to_owned(), |root| format!("{} {name}", root.display()))
+    }
+
     /// The version that is wanted, in words.
     pub(super) fn wanted(&self) -> String {
         let version = match &self.version {
@@ -170,6 +185,8 @@ mod tests {
             (r#"{"name":"a","repository":"srv/x"}"#, "no repository"),
             (r#"{"name":"a","repository":"/srv/x [trusted=yes]"}"#, "no repository"),
             (r#"{"name":"a","trusted":true}"#, "none is named"),
+            (r#"{"name":"a","may_remove":["-x"]}"#, "no name of a package"),
+            (r#"{"name":"a","repository":"http://h/x#y"}"#, "no repository"),
             (r#"{"name":"a","root":"x"}"#, "must be an absolute path"),
             (r#"{"name":"a","repository":"/x","signed_by":"/k ]"}"#, "must be an absolute path"),
         ] {

@@ -8,12 +8,13 @@
 //! killed half-way is known by our mark alone; it is installed again, which makes all its files known, before anything
 //! else is done.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
 use super::content::Content;
 use super::own::Own;
+use super::plan::Plan;
 use super::version::by_rpm;
 use super::{Installed, Manager, not_fetched};
 use crate::kinds::native::{Host, Ran, run_bounded};
@@ -103,35 +104,22 @@ impl<'a> Dnf<'a> {
         format!("{}-{version}", self.content.name)
     }
 
-    /// Installs it, and notes before what comes along.
-    fn bring(&self, wanted: &str) -> Result<Ran, String> {
-        let there = self.all()?;
-        self.own.note_coming(self.would_bring(wanted)?, &there)?;
-        self.dnf(&["install", wanted])
+    /// What these arguments would do. dnf asks whether to go on, and hears no.
+    fn simulated(&self, arguments: &[&str]) -> Result<Plan, String> {
+        let ran = self.dnf(&[&["--assumeno"], arguments].concat())?;
+        let is_asked = [&ran.out, &ran.err].iter().any(|said| said.contains("Operation aborted"));
+        if ran.code != Some(0) && !is_asked {
+            return done(ran).map(|()| Plan::default());
+        }
+        Ok(Plan::of_dnf(&ran.out, &self.snapshot()?))
     }
 
-    /// What would be installed besides. It asks whether to go on, and hears no.
-    fn would_bring(&self, wanted: &str) -> Result<BTreeSet<String>, String> {
-        let ran = self.dnf(&["--assumeno", "install", wanted])?;
-        if ran.code != Some(0) && !ran.out.contains("Operation aborted") && !ran.err.contains("Operation aborted") {
-            return Err(ran.complaint());
-        }
-        Ok(dependencies(&ran.out).into_iter().filter(|name| *name != self.content.name).collect())
+    /// Notes what comes along.
+    fn note_coming(&self, plan: &Plan) -> Result<(), String> {
+        let mut coming = plan.coming();
+        coming.remove(&self.content.name);
+        self.own.note_coming(coming, &self.all()?)
     }
-}
-
-/// The packages below "Installing dependencies:" in what dnf is about to do.
-fn dependencies(told: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    let mut below = false;
-    for line in told.lines() {
-        if !line.starts_with(' ') {
-            below = line.starts_with("Installing dependencies:") || (below && line.is_empty());
-        } else if below && line.starts_with(' ') && !line.starts_with("  ") {
-            names.extend(line.split_whitespace().next().map(str::to_owned));
-        }
-    }
-    names
 }
 
 /// What it printed, when it succeeded; else why not, with the lines that say what is missing.
@@ -204,7 +192,10 @@ impl Manager for Dnf<'_> {
         let done_again = match self.installed()? {
             Installed::Half(_) => self.dnf(&["remove", "--duplicates"])?,
             Installed::Yes { version, .. } => self.dnf(&["reinstall", &self.exactly(&version)])?,
-            Installed::No | Installed::Configuration => self.bring(&self.content.name)?,
+            Installed::No | Installed::Configuration => {
+                self.note_coming(&self.simulated(&["install", &self.content.name])?)?;
+                self.dnf(&["install", &self.content.name])?
+            }
         };
         let came_along = self.companions()?;
         if !came_along.is_empty() {
@@ -219,25 +210,57 @@ impl Manager for Dnf<'_> {
         fetched.map(|_| ()).map_err(|why| not_fetched(self.content, "a folder repodata", &why))
     }
 
-    fn install(&self, version: &str) -> Result<(), String> {
-        done(self.bring(&self.exactly(version))?)
+    fn snapshot(&self) -> Result<BTreeMap<String, String>, String> {
+        let told = self.query(&format!("%{{NAME}} {EVR}\n"), &["-a"])?.ok()?;
+        let mut all: BTreeMap<String, String> = BTreeMap::new();
+        for (name, version) in told.lines().filter_map(|line| line.split_once(' ')) {
+            // Kernels stand side by side.
+            let versions = all.entry(name.to_owned()).or_default();
+            if !versions.is_empty() {
+                versions.push(' ');
+            }
+            versions.push_str(version);
+        }
+        Ok(all)
+    }
+
+    fn names(&self) -> Result<Vec<String>, String> {
+        Ok(vec![self.content.name.clone()])
+    }
+
+    fn is_automatic(&self) -> Result<bool, String> {
+        let told = self.dnf(&["-q", "-C", "repoquery", "--userinstalled", "--qf", "%{name}\n"])?.ok()?;
+        Ok(!told.lines().any(|line| line.trim() == self.content.name))
+    }
+
+    fn mark(&self, name: &str, automatic: bool) -> Result<(), String> {
+        done(self.dnf(&["mark", if automatic { "remove" } else { "install" }, name])?)
+    }
+
+    fn plan(&self, version: &str) -> Result<Plan, String> {
+        self.simulated(&["install", &self.exactly(version)])
+    }
+
+    fn plan_removal(&self) -> Result<Plan, String> {
+        self.simulated(&["remove", &self.content.name])
+    }
+
+    fn install(&self, version: &str, plan: &Plan, _over_hold: bool) -> Result<(), String> {
+        self.note_coming(plan)?;
+        done(self.dnf(&["install", &self.exactly(version)])?)
     }
 
     fn remove(&self, _purge: bool) -> Result<(), String> {
         done(self.dnf(&["remove", &self.content.name])?)
     }
 
-    fn remove_companions(&self, _purge: bool) -> Result<(), String> {
-        let came_along = self.companions()?;
-        if came_along.is_empty() {
-            return Ok(());
-        }
+    fn needless(&self, _purge: bool) -> Result<BTreeSet<String>, String> {
         let told = self.dnf(&["-q", "-C", "repoquery", "--unneeded", "--qf", "%{name}\n"])?.ok()?;
-        let needless: BTreeSet<String> = told.lines().map(|line| line.trim().to_owned()).collect();
-        let names: Vec<&str> = needless.intersection(&came_along).map(String::as_str).collect();
-        if names.is_empty() {
-            return Ok(());
-        }
+        Ok(told.lines().map(|line| line.trim().to_owned()).collect())
+    }
+
+    fn remove_needless(&self, names: &BTreeSet<String>, _purge: bool) -> Result<(), String> {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         done(self.dnf(&[&["remove"][..], &names].concat())?)
     }
 
@@ -254,33 +277,5 @@ impl Manager for Dnf<'_> {
 
     fn forget(&self) -> Result<(), String> {
         self.own.clear(&[], CACHE)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_comes_along_is_read_from_the_table() {
-        let told = "\
-Dependencies resolved.
-================================================================================
- Package         Architecture   Version            Repository              Size
-================================================================================
-Installing:
- cobtest         noarch         2.0-1              cob                    6.4 k
-Installing dependencies:
- cobdep          noarch         1.0-1              cob                    6.3 k
- a-very-long-name-of-a-package-that-needs-a-line-of-its-own
-                 noarch         1.0-1              cob                    6.3 k
-
-Transaction Summary
-================================================================================
-Install  3 Packages
-";
-        let names = ["a-very-long-name-of-a-package-that-needs-a-line-of-its-own", "cobdep"];
-        assert_eq!(dependencies(told), names.map(str::to_owned).into());
-        assert_eq!(dependencies("Nothing to do.\n"), BTreeSet::new());
     }
 }

@@ -9,29 +9,31 @@ mod content;
 mod dnf;
 #[cfg(test)]
 mod dnf_test;
+mod hiding;
 mod lock;
+mod mover;
+mod note;
 mod own;
+mod plan;
 #[cfg(test)]
 #[path = "package_test.rs"]
 mod tests;
 mod version;
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-use cob_types::message::Values;
 use serde_json::json;
 
 use self::content::{Content, Version};
+use self::mover::Mark;
+use self::note::Note;
+use self::plan::Plan;
 use super::backend::Hop;
-use super::native::{Call, Found, Host, Native, Turn};
-use crate::durable::{self, Sync};
+use super::native::{Call, Found, Host, Made, Native};
 
 /// The states that it knows.
 const STATES: [&str; 4] = ["absent", "present", "outdated", "held"];
-/// Stands in the own folder while a move is under way.
-const UNDER_WAY: &str = "under-way";
 
 /// The back end `package`.
 #[derive(Debug)]
@@ -67,14 +69,40 @@ trait Manager {
     /// Learns what its repositories have.
     fn refresh(&self) -> Result<(), String>;
 
-    /// Installs this version, with what it needs, up or down.
-    fn install(&self, version: &str) -> Result<(), String>;
+    /// All packages that dpkg or rpm knows, each with its state and version.
+    fn snapshot(&self) -> Result<BTreeMap<String, String>, String>;
+
+    /// The package's name in a snapshot or plan, and other names of it.
+    fn names(&self) -> Result<Vec<String>, String>;
+
+    /// The packages that are on hold.
+    fn held(&self) -> Result<BTreeSet<String>, String> {
+        Ok(BTreeSet::new())
+    }
+
+    /// Whether it is there only because another package needs it.
+    fn is_automatic(&self) -> Result<bool, String>;
+
+    /// Marks an installed package so, or as wanted for itself.
+    fn mark(&self, name: &str, automatic: bool) -> Result<(), String>;
+
+    /// What the installation of this version would do.
+    fn plan(&self, version: &str) -> Result<Plan, String>;
+
+    /// What its removal would do.
+    fn plan_removal(&self) -> Result<Plan, String>;
+
+    /// Installs this version, with what it needs, up or down, as it was planned; `over_hold`: though it is on hold.
+    fn install(&self, version: &str, plan: &Plan, over_hold: bool) -> Result<(), String>;
 
     /// Takes it away; its configuration as well if `purge` is given.
     fn remove(&self, purge: bool) -> Result<(), String>;
 
-    /// Takes away what came along with it and nobody needs any more.
-    fn remove_companions(&self, purge: bool) -> Result<(), String>;
+    /// The packages that no other package needs any more; with `purge` also those that have left their configuration.
+    fn needless(&self, purge: bool) -> Result<BTreeSet<String>, String>;
+
+    /// Takes such packages away.
+    fn remove_needless(&self, names: &BTreeSet<String>, purge: bool) -> Result<(), String>;
 
     /// Keeps others from changing its version, or lets them.
     fn hold(&self, hold: bool) -> Result<(), String>;
@@ -146,9 +174,15 @@ impl Native for Package {
         content::read(content).map(|_| ())
     }
 
+    fn subject(&self, content: &str) -> Option<String> {
+        let content = content::read(content).ok()?;
+        Some(content.subject(&content.name))
+    }
+
     fn check(&self, call: &Call) -> Result<Found, String> {
         let content = content::read(&call.content)?;
-        let manager = manager(&content, &call.own)?;
+        let (manager, note) = (manager(&content, &call.own)?, Note::read(&call.own)?);
+        let names = manager.names()?;
         // Whoever was killed half-way has something to finish, whatever the package itself looks like. Nothing is asked
         // then: a manager that comes upon what it has left itself puts that in order.
         match Mark::of(call).read().as_deref() {
@@ -156,42 +190,25 @@ impl Native for Package {
             Some("") => return Ok(Found::differing("outdated", "a move of it was killed half-way")),
             Some(why) => return Ok(Found::differing("outdated", format!("a move of it has failed half-way: {why}"))),
         }
+        if let Some(note) = note.as_ref().filter(|note| !names.contains(&note.name)) {
+            let what = format!("wanted {}, and {} is installed for this change object", content.name, note.name);
+            return Ok(Found::differing("outdated", what));
+        }
         let installed = manager.installed()?;
         // Without a repository's list nothing is known of what it has, and nothing is looked up: that would change it.
         let available = manager.available().unwrap_or_default();
-        Ok(judge(&content, &installed, &available))
+        Ok(judge(&content, &installed, &available, note.as_ref()))
     }
 
-    fn make(&self, call: &Call, hop: &Hop) -> Result<Values, String> {
-        let content = content::read(&call.content)?;
-        let manager = manager(&content, &call.own)?;
-        let _turn = Turn::wait(&call.own, "packages", content.lock_timeout(call.timeout()))?;
-        let mark = Mark::of(call);
-        repair(manager.as_ref(), &mark)?;
-        mark.set("")?;
-        let moved = match hop.to.as_str() {
-            "present" => present(manager.as_ref(), &content),
-            "absent" => absent(manager.as_ref(), &content),
-            other => Err(format!("nothing moves a package to {other}")),
-        };
-        let installed = manager.installed()?;
-        if matches!(installed, Installed::No | Installed::Configuration) {
-            manager.forget()?;
-        }
-        match &moved {
-            // What it has left is repaired by the next one, which may be told nothing of the cause any more.
-            Err(why) if manager.broken()?.is_some() => mark.set(why)?,
-            // A failure that has left all in order is no half-done move.
-            Ok(()) | Err(_) => mark.clear()?,
-        }
-        moved?;
-        let found = judge(&content, &installed, &manager.available().unwrap_or_default());
-        Ok(found.into_exports())
+    fn make(&self, call: &Call, hop: &Hop) -> Made {
+        let mut touched = BTreeSet::new();
+        let result = mover::moved(call, hop, &mut touched);
+        Made { result, touched }
     }
 }
 
 /// The state, and what is wanted, found and available.
-fn judge(content: &Content, installed: &Installed, available: &[String]) -> Found {
+fn judge(content: &Content, installed: &Installed, available: &[String], note: Option<&Note>) -> Found {
     let offered = if available.is_empty() { "nothing that is known".to_owned() } else { available.join(" ") };
     let told = |found: &str| format!("wanted {}, found {found}, available {offered}", content.wanted());
     match installed {
@@ -210,9 +227,11 @@ fn judge(content: &Content, installed: &Installed, available: &[String]) -> Foun
             };
             match (fits, *held) {
                 (true, held) if held == content.hold => found("present"),
+                // A hold of somebody else is no affair of this change object, as long as the version fits.
+                (true, true) if !lifts(content, note) => found("present"),
                 (true, true) => Found::differing("outdated", told(&format!("{version}, on hold"))),
                 (true, false) => Found::differing("outdated", told(&format!("{version}, not on hold"))),
-                (false, true) if !content.hold && !content.override_hold => {
+                (false, true) if !content.hold && !lifts(content, note) => {
                     Found::differing("held", told(&format!("{version}, on hold")))
                 }
                 (false, _) => Found::differing("outdated", told(version)),
@@ -221,117 +240,7 @@ fn judge(content: &Content, installed: &Installed, available: &[String]) -> Foun
     }
 }
 
-/// Whoever was killed or has failed half-way is repaired; what others have left is for a person to look at.
-fn repair(manager: &dyn Manager, mark: &Mark) -> Result<(), String> {
-    if let Some(earlier) = mark.read() {
-        let repaired = manager.repair();
-        // A script that fails again is no reason to keep its package, nor this version of it.
-        if repaired.is_err() && manager.is_own_alone()? {
-            return Ok(());
-        }
-        let first =
-            if earlier.is_empty() { earlier } else { format!("; the move that left it so failed with {earlier}") };
-        return repaired.map_err(|why| why + &first);
-    }
-    match manager.broken()? {
-        Some(what) => Err(format!(
-            "the package database is not in order, and nothing was changed: {what}; repair it ({}) and try again",
-            manager.how_to_repair()
-        )),
-        None => Ok(()),
-    }
-}
-
-fn present(manager: &dyn Manager, content: &Content) -> Result<(), String> {
-    let before = manager.installed()?;
-    let held = matches!(before, Installed::Yes { held: true, .. });
-    let mut available = manager.available().unwrap_or_default();
-    // Known lists may be old: what is not found in them, or wanted anew, is looked for again.
-    let is_old = content.is_own_repository() || content.version == Version::Latest;
-    if is_old || choose(content, &before, &available).is_none() {
-        manager.refresh()?;
-        available = manager.available()?;
-    }
-    let Some(version) = choose(content, &before, &available) else {
-        let offered = if available.is_empty() {
-            "it has none at all".to_owned()
-        } else {
-            format!("it has {}", available.join(" "))
-        };
-        let (name, wanted, place) = (&content.name, content.wanted(), content.place());
-        return Err(format!("{name}: {place} has no version that fits {wanted}; {offered}"));
-    };
-    let there = matches!(&before, Installed::Yes { version: found, .. } if *found == version);
-    if !there {
-        if held && !content.hold && !content.override_hold {
-            return Err(on_hold(manager, content));
-        }
-        manager.install(&version)?;
-    }
-    // An installation forgets the hold.
-    if content.hold != (held && there) { manager.hold(content.hold) } else { Ok(()) }
-}
-
-/// The version to have: the one there if it fits, else the best that does.
-fn choose(content: &Content, installed: &Installed, available: &[String]) -> Option<String> {
-    let there = match installed {
-        Installed::Yes { version, .. } => Some(version),
-        Installed::No | Installed::Configuration | Installed::Half(_) => None,
-    };
-    match &content.version {
-        Version::Latest => available.first().or(there).cloned(),
-        Version::Any => there.or(available.first()).cloned(),
-        Version::Like(like) => there
-            .filter(|v| content::fits(like, v))
-            .or_else(|| available.iter().find(|v| content::fits(like, v)))
-            .cloned(),
-    }
-}
-
-fn on_hold(manager: &dyn Manager, content: &Content) -> String {
-    format!(
-        "{} is on hold, which somebody has asked for; lift it with {}, or write `override_hold: true`",
-        content.name,
-        manager.how_to_unhold()
-    )
-}
-
-fn absent(manager: &dyn Manager, content: &Content) -> Result<(), String> {
-    match manager.installed()? {
-        Installed::No => {}
-        Installed::Configuration if !content.purge => {}
-        Installed::Yes { held: true, .. } if !content.hold && !content.override_hold => {
-            return Err(on_hold(manager, content));
-        }
-        Installed::Yes { .. } | Installed::Half(_) | Installed::Configuration => manager.remove(content.purge)?,
-    }
-    // Also when an earlier attempt was killed between the two.
-    manager.remove_companions(content.purge)
-}
-
-/// Says, in the own folder, that a move is under way: whoever finds it afterwards was killed, or has failed with what
-/// stands in it.
-struct Mark(PathBuf);
-
-impl Mark {
-    fn of(call: &Call) -> Self {
-        Self(call.own.clone())
-    }
-
-    /// None: it is not set.
-    fn read(&self) -> Option<String> {
-        match fs::read(self.0.join(UNDER_WAY)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            text => Some(String::from_utf8_lossy(&text.unwrap_or_default()).into_owned()),
-        }
-    }
-
-    fn set(&self, why: &str) -> Result<(), String> {
-        let written = durable::write_file(&self.0, UNDER_WAY, 0o600, why.as_bytes(), Sync::Now);
-        written.map_err(|error| format!("{}: {error}", self.0.display()))
-    }
-
-    fn clear(&self) -> Result<(), String> {
-        fs::remove_file(self.0.join(UNDER_WAY)).map_err(|error| format!("{}: {error}", self.0.display()))
-    }
+/// Whether a hold that is found counts for nothing: this change object has set it, or may override it.
+fn lifts(content: &Content, note: Option<&Note>) -> bool {
+    content.override_hold || note.is_some_and(|note| note.holds)
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::note::Note;
 use crate::durable::{self, Sync};
 
 /// What came with the package, to go with it.
@@ -17,6 +18,10 @@ pub(super) struct Own(PathBuf);
 impl Own {
     pub(super) fn new(folder: &Path) -> Self {
         Self(folder.to_owned())
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.0
     }
 
     /// A file or folder in it.
@@ -42,16 +47,23 @@ impl Own {
         self.write(CAME_ALONG, 0o600, &text, Sync::Now)
     }
 
-    /// Takes away these files, the folder of lists, and what is noted.
+    /// Whether an installation of this change object has noted what comes along, be it nothing.
+    pub(super) fn has_installed(&self) -> bool {
+        self.join(CAME_ALONG).exists()
+    }
+
+    /// Takes away these files, the folder of lists, and what is noted; what was there before last, because a killed move
+    /// needs it.
     pub(super) fn clear(&self, files: &[&str], lists: &str) -> Result<(), String> {
         let gone = |removed: io::Result<()>| match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed(&error)),
             Ok(()) | Err(_) => Ok(()),
         };
-        for name in files.iter().chain([&CAME_ALONG]) {
+        gone(fs::remove_dir_all(self.join(lists)))?;
+        for name in files.iter().chain([&CAME_ALONG, &Note::file()]) {
             gone(fs::remove_file(self.join(name)))?;
         }
-        gone(fs::remove_dir_all(self.join(lists)))
+        Ok(())
     }
 
     pub(super) fn failed(&self, error: &io::Error) -> String {

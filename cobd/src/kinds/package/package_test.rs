@@ -7,9 +7,11 @@ use std::process::Command;
 
 use cob_types::Kind;
 
+use super::mover::UNDER_WAY;
 use super::*;
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
+use crate::kinds::native::Turn;
 use crate::kinds::testing::{Bench, kind, reason, state};
 use crate::kinds::{Context, Outcome};
 
@@ -63,9 +65,13 @@ impl World {
 
     /// A shell in the root folder, for scripts of packages.
     fn has_a_shell(&self) {
-        let told = Command::new("ldd").arg("/bin/sh").output().expect("ldd");
+        let told = Command::new("ldd").args(["/bin/sh", "/bin/rm"]).output().expect("ldd");
         let told = String::from_utf8_lossy(&told.stdout).into_owned();
-        for file in told.split_whitespace().filter(|word| word.starts_with('/')).chain(["/bin/sh"]) {
+        for file in told
+            .split_whitespace()
+            .filter(|word| word.starts_with('/') && !word.ends_with(':'))
+            .chain(["/bin/sh", "/bin/rm"])
+        {
             let to = self.root().join(file.trim_start_matches('/'));
             fs::create_dir_all(to.parent().expect("below")).expect("made");
             fs::copy(file, to).expect("copied");
@@ -77,7 +83,7 @@ impl World {
         self.add_with(name, version, more, None);
     }
 
-    /// Builds a package into the repository, perhaps with a script that configures it.
+    /// Builds a package into the repository, perhaps with a script: one that configures it, or `NAME: SCRIPT`.
     fn add_with(&self, name: &str, version: &str, more: &str, script: Option<&str>) {
         let build = self.folder.path().join("build");
         let _ = fs::remove_dir_all(&build);
@@ -94,7 +100,8 @@ impl World {
         );
         fs::write(build.join("DEBIAN/control"), &control).expect("written");
         if let Some(script) = script {
-            let path = build.join("DEBIAN/postinst");
+            let (name, script) = script.split_once(": ").unwrap_or(("postinst", script));
+            let path = build.join("DEBIAN").join(name);
             fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
         }
@@ -111,6 +118,21 @@ impl World {
         fs::write(list, before + &entry).expect("written");
     }
 
+    /// Builds version 0.9 of a package for another architecture, beside the repository.
+    fn foreign(&self, name: &str, architecture: &str) -> PathBuf {
+        let (build, path) = (self.folder.path().join("foreign"), self.folder.path().join("foreign.deb"));
+        fs::create_dir_all(build.join("DEBIAN")).expect("made");
+        let control = format!(
+            "Package: {name}\nVersion: 0.9\nArchitecture: {architecture}\nMulti-Arch: same\n\
+             Maintainer: T <t@example.invalid>\nDescription: a test\n"
+        );
+        fs::write(build.join("DEBIAN/control"), control).expect("written");
+        let built =
+            Command::new("dpkg-deb").args(["-Znone", "--root-owner-group", "-b"]).arg(&build).arg(&path).output();
+        assert!(built.expect("dpkg-deb").status.success());
+        path
+    }
+
     fn content(&self, keys: &str) -> String {
         let (root, repository) = (self.root(), self.repository());
         let (root, repository) = (root.display(), repository.display());
@@ -121,6 +143,12 @@ impl World {
         let root = format!("--root={}", self.root().display());
         let ran = Command::new("dpkg").arg(root).args(arguments).output().expect("dpkg");
         String::from_utf8_lossy(&ran.stdout).into_owned()
+    }
+
+    /// As `apt-mark hold`.
+    fn hold(&self, name: &str) {
+        let line = format!("echo {name} hold | dpkg --root={} --set-selections", self.root().display());
+        assert!(Command::new("sh").args(["-c", &line]).status().expect("run").success());
     }
 
     /// Installed packages with their versions.
@@ -219,7 +247,13 @@ async fn a_hold_is_set_kept_and_respected() {
     let pinned = bench.context(&package(), &world.content(r#","version":"1*","hold":true"#));
     moved(&mut bench, &pinned, "absent", "present").await;
     assert_eq!(world.installed(), "ii cobdep 1.0\nhi cobtest 1.0\n");
-    // Somebody wants another version, and does not say that the hold does not count.
+    // What the change object has set itself, it lifts itself.
+    let loose = bench.context(&package(), &world.content(r#","version":"1*""#));
+    moved(&mut bench, &loose, "outdated", "present").await;
+    assert_eq!(world.installed(), "ii cobdep 1.0\nii cobtest 1.0\n");
+    // A hold of somebody else stays as long as the version fits, and bars another version.
+    world.hold("cobtest");
+    assert_eq!(found(&mut bench, &loose).await, ("present".to_owned(), String::new()));
     let other = bench.context(&package(), &world.content(r#","version":"2.0""#));
     let (state, difference) = found(&mut bench, &other).await;
     assert_eq!(state, "held", "{difference}");
@@ -397,4 +431,222 @@ async fn another_program_is_not_waited_for_for_ever() {
     fs::write(bench.path("cobs/n1+a+b").join(UNDER_WAY), "").expect("written");
     let why = reason(bench.transition(&context, "outdated", "present").await);
     assert!(why.contains("lock-frontend") && why.contains("50ms"), "{why}");
+}
+
+/// The change object of this name, about this package.
+fn about(bench: &Bench, world: &World, id: &str, name: &str, keys: &str) -> Context {
+    let mut context = bench.context(&package(), &world.content(keys).replace("\"cobtest\"", &format!("\"{name}\"")));
+    std::sync::Arc::make_mut(&mut context.cob).id = crate::kinds::testing::cob_id(id);
+    context
+}
+
+fn leaving(context: &Context) -> Context {
+    Context { leaving: true, ..context.clone() }
+}
+
+/// As when a generation becomes active: these change objects are wanted.
+fn wanted(bench: &Bench, contexts: &[&Context]) {
+    let mut bundle = cob_types::Bundle::empty(cob_types::HostName::new("n1").expect("a name"));
+    for context in contexts {
+        let mut cob = (*context.cob).clone();
+        cob.preferred = state("present");
+        bundle.kinds.insert(cob.kind.clone(), (*context.kind).clone());
+        bundle.cobs.insert(cob.id.clone(), std::sync::Arc::new(cob));
+    }
+    let packed = cob_types::Packed::of(&bundle).expect("CBOR");
+    bench.kinds.watch(&packed, &["package".to_owned()].into());
+}
+
+#[tokio::test]
+async fn a_package_that_others_need_stays_for_them_and_goes_with_the_last() {
+    let Some(world) = World::new() else { return };
+    world.add("cclib", "1.0", "");
+    world.add("cctool", "1.0", "Depends: cclib\n");
+    let mut bench = Bench::new();
+    let lib = about(&bench, &world, "n1/lib", "cclib", "");
+    let tool = about(&bench, &world, "n1/tool", "cctool", "");
+    // What somebody else has installed is not removed with it.
+    moved(&mut bench, &lib, "absent", "present").await;
+    world.dpkg(&["--install", world.repository().join("cctool_1.0_all.deb").to_str().expect("text")]);
+    let why = reason(bench.transition(&lib, "present", "absent").await);
+    assert!(why.contains("remove cctool; nothing was changed"), "{why}");
+    let (outcome, lines) = bench.transition_with_lines(&leaving(&lib), "present", "absent").await;
+    assert!(matches!(outcome, Outcome::Done { .. }) && lines.contains("cclib stays"), "{outcome:?} {lines}");
+    assert_eq!(world.installed(), "ii cclib 1.0\nii cctool 1.0\n");
+    world.dpkg(&["--purge", "cctool", "cclib"]);
+    // Nor is what another change object has installed, and that one takes it along when it leaves.
+    moved(&mut bench, &lib, "absent", "present").await;
+    moved(&mut bench, &tool, "absent", "present").await;
+    bench.transition(&leaving(&lib), "present", "absent").await;
+    assert_eq!(world.installed(), "ii cclib 1.0\nii cctool 1.0\n");
+    let allowed = about(&bench, &world, "n1/tool", "cctool", r#","purge":true"#);
+    bench.transition(&leaving(&allowed), "present", "absent").await;
+    assert_eq!(world.installed(), "");
+    // What may go is named.
+    moved(&mut bench, &lib, "absent", "present").await;
+    moved(&mut bench, &tool, "absent", "present").await;
+    let harsh = about(&bench, &world, "n1/lib", "cclib", r#","may_remove":["cctool"],"purge":true"#);
+    moved(&mut bench, &harsh, "present", "absent").await;
+    assert!(!world.installed().contains("ii "), "{}", world.installed());
+}
+
+#[tokio::test]
+async fn of_two_that_exclude_each_other_the_second_fails() {
+    let Some(world) = World::new() else { return };
+    for name in ["mta-a", "mta-b"] {
+        world.add(name, "1.0", "Provides: mta\nConflicts: mta\n");
+    }
+    let mut bench = Bench::new();
+    let [a, b] = ["a", "b"].map(|end| about(&bench, &world, &format!("n1/{end}"), &format!("mta-{end}"), ""));
+    wanted(&bench, &[&a, &b]);
+    moved(&mut bench, &a, "absent", "present").await;
+    let why = reason(bench.transition(&b, "absent", "present").await);
+    assert!(why.contains("remove mta-a (which n1/a wants); nothing was changed"), "{why}");
+    assert_eq!(world.installed(), "ii mta-a 1.0\n");
+    // Allowed, it is made, and the other one is looked at again.
+    let mut drifts = bench.kinds.take_drifts().expect("it is there once");
+    let b = about(&bench, &world, "n1/b", "mta-b", r#","may_remove":["mta-a"]"#);
+    moved(&mut bench, &b, "absent", "present").await;
+    assert!(world.installed().contains("ii mta-b 1.0\n"), "{}", world.installed());
+    assert_eq!(drifts.try_recv().expect("told"), a.cob.id);
+    assert!(drifts.try_recv().is_err());
+    assert_eq!(found(&mut bench, &a).await.0, "absent");
+}
+
+#[tokio::test]
+async fn an_upgrade_does_not_take_others_away() {
+    let Some(world) = World::new() else { return };
+    world.add("libx", "1.0", "");
+    world.add("old", "1.0", "Depends: libx (= 1.0)\n");
+    let mut bench = Bench::new();
+    let old = about(&bench, &world, "n1/old", "old", "");
+    moved(&mut bench, &old, "absent", "present").await;
+    world.add("libx", "2.0", "");
+    let new = about(&bench, &world, "n1/libx", "libx", r#","version":"2.0""#);
+    let why = reason(bench.transition(&new, "outdated", "present").await);
+    assert!(why.contains("to install libx 2.0, the package manager would remove old; nothing was changed"), "{why}");
+    assert_eq!(world.installed(), "ii libx 1.0\nii old 1.0\n");
+    // Nor what is on hold.
+    world.hold("libx");
+    world.add("new", "1.0", "Depends: libx (= 2.0)\n");
+    let new = about(&bench, &world, "n1/new", "new", r#","may_remove":["old"]"#);
+    reason(bench.transition(&new, "absent", "present").await);
+    assert_eq!(world.installed(), "hi libx 1.0\nii old 1.0\n");
+}
+
+#[tokio::test]
+async fn what_was_there_before_stays_as_it_was() {
+    let Some(world) = World::filled() else { return };
+    let mut bench = Bench::new();
+    world.dpkg(&["--install", world.repository().join("cobdep_1.0_all.deb").to_str().expect("text")]);
+    world.dpkg(&["--install", world.repository().join("cobtest_1.0_all.deb").to_str().expect("text")]);
+    world.hold("cobtest");
+    let there = "ii cobdep 1.0\nhi cobtest 1.0\n";
+    // Nothing has to be done for it, and nothing is done when it leaves.
+    let plain = bench.context(&package(), &world.content(""));
+    assert_eq!(found(&mut bench, &plain).await, ("present".to_owned(), String::new()));
+    bench.transition(&leaving(&plain), "present", "absent").await;
+    assert_eq!(world.installed(), there);
+    // Changed, it stays, and is on hold again.
+    let newer = bench.context(&package(), &world.content(r#","version":"2.0","override_hold":true,"purge":true"#));
+    moved(&mut bench, &newer, "outdated", "present").await;
+    assert_eq!(world.installed(), "ii cobdep 1.0\nii cobtest 2.0\n");
+    bench.transition(&leaving(&newer), "present", "absent").await;
+    assert_eq!(world.installed(), "ii cobdep 1.0\nhi cobtest 2.0\n");
+    assert_eq!(fs::read_dir(bench.path("cobs/n1+a+b")).expect("there").count(), 0, "nothing of ours is left");
+    // Where the model wants it away, it goes, but for a hold.
+    assert!(reason(bench.transition(&plain, "present", "absent").await).contains("on hold"));
+    assert_eq!(world.installed(), "ii cobdep 1.0\nhi cobtest 2.0\n");
+}
+
+#[tokio::test]
+async fn what_came_along_and_another_change_object_wants_is_handed_over() {
+    let Some(world) = World::filled() else { return };
+    let mut bench = Bench::new();
+    let (test, dep) = (about(&bench, &world, "n1/test", "cobtest", ""), about(&bench, &world, "n1/dep", "cobdep", ""));
+    moved(&mut bench, &test, "absent", "present").await;
+    wanted(&bench, &[&dep]);
+    assert_eq!(found(&mut bench, &dep).await.0, "present");
+    let purged = about(&bench, &world, "n1/test", "cobtest", r#","purge":true"#);
+    bench.transition(&leaving(&purged), "present", "absent").await;
+    assert_eq!(world.installed(), "ii cobdep 1.0\n");
+    let purged = about(&bench, &world, "n1/dep", "cobdep", r#","purge":true"#);
+    bench.transition(&leaving(&purged), "present", "absent").await;
+    assert_eq!(world.installed(), "");
+}
+
+#[tokio::test]
+async fn what_others_merely_suggest_goes() {
+    let Some(world) = World::filled() else { return };
+    world.add("fan", "1.0", "Suggests: cobdep\n");
+    let mut bench = Bench::new();
+    world.dpkg(&["--install", world.repository().join("fan_1.0_all.deb").to_str().expect("text")]);
+    let test = bench.context(&package(), &world.content(r#","purge":true"#));
+    moved(&mut bench, &test, "absent", "present").await;
+    moved(&mut bench, &leaving(&test), "present", "absent").await;
+    assert_eq!(world.installed(), "ii fan 1.0\n");
+}
+
+#[tokio::test]
+async fn a_purge_leaves_the_data_that_the_model_keeps() {
+    let Some(world) = World::new() else { return };
+    world.has_a_shell();
+    for (name, script) in [
+        ("strict", "postrm: set -e; [ \"$1\" != purge ] || rm -rf /var/lib/data"),
+        ("lenient", "postrm: [ \"$1\" != purge ] || rm -rf /var/lib/data/* || true"),
+    ] {
+        world.add_with(name, "1", "", Some(script));
+        let mut bench = Bench::new();
+        let data = world.root().join("var/lib/data");
+        fs::create_dir_all(data.join("main")).expect("made");
+        fs::write(data.join("main/kept"), "kept").expect("written");
+        fs::write(data.join("else"), "goes").expect("written");
+        // The data's change object has left before, and what it has made stays.
+        let list = serde_json::json!([data.join("main")]).to_string();
+        fs::create_dir_all(bench.path("cobs")).expect("made");
+        fs::write(bench.path("cobs/.kept-folders"), list).expect("written");
+        let context = about(&bench, &world, "n1/a/b", name, r#","purge":true"#);
+        moved(&mut bench, &context, "absent", "present").await;
+        moved(&mut bench, &leaving(&context), "present", "absent").await;
+        assert_eq!(world.installed(), "", "{name}");
+        assert_eq!(fs::read_to_string(data.join("main/kept")).expect("kept"), "kept", "{name}");
+        assert!(!data.join("else").exists(), "{name}");
+        assert!(!world.root().join("etc").join(name).join("conf").exists(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn another_package_in_the_same_change_object_replaces_the_first() {
+    let Some(world) = World::filled() else { return };
+    world.add("other", "1.0", "");
+    let mut bench = Bench::new();
+    let first = bench.context(&package(), &world.content(r#","purge":true"#));
+    moved(&mut bench, &first, "absent", "present").await;
+    let second = about(&bench, &world, "n1/a/b", "other", r#","purge":true"#);
+    let (state, difference) = found(&mut bench, &second).await;
+    assert_eq!(state, "outdated", "{difference}");
+    assert!(difference.contains("wanted other, and cobtest is installed for this change object"), "{difference}");
+    moved(&mut bench, &second, "outdated", "present").await;
+    assert_eq!(world.installed(), "ii other 1.0\n");
+}
+
+#[tokio::test]
+async fn a_package_of_another_architecture_is_another_package() {
+    let Some(world) = World::new() else { return };
+    world.add("cobtest", "1.0", "");
+    let own = Command::new("dpkg").arg("--print-architecture").output().expect("dpkg");
+    let own = String::from_utf8_lossy(&own.stdout).trim().to_owned();
+    let foreign = if own == "i386" { "amd64" } else { "i386" };
+    let deb = world.foreign("cobtest", foreign);
+    world.dpkg(&["--add-architecture", foreign]);
+    world.dpkg(&["--install", deb.to_str().expect("text")]);
+    assert_eq!(world.installed(), "ii cobtest 0.9\n");
+    let mut bench = Bench::new();
+    let plain = bench.context(&package(), &world.content(""));
+    assert_eq!(found(&mut bench, &plain).await.0, "absent");
+    let exact = about(&bench, &world, "n1/exact", &format!("cobtest:{foreign}"), "");
+    assert_eq!(found(&mut bench, &exact).await.0, "present");
+    // It is another name of the same one.
+    let named = about(&bench, &world, "n1/named", &format!("cobtest:{own}"), "");
+    assert_eq!(found(&mut bench, &named).await.0, "absent");
 }

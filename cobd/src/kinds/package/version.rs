@@ -1,4 +1,4 @@
-//! Versions as rpm compares them.
+//! Versions as package managers compare them.
 
 use std::cmp::Ordering;
 
@@ -6,6 +6,45 @@ use std::cmp::Ordering;
 pub(super) fn by_rpm(one: &str, other: &str) -> Ordering {
     let ((e1, v1, r1), (e2, v2, r2)) = (parts(one), parts(other));
     e1.cmp(&e2).then_with(|| by_segments(v1, v2)).then_with(|| by_segments(r1, r2))
+}
+
+/// Compares two versions as dpkg does, `EPOCH:UPSTREAM-REVISION` each; without an epoch it is 0.
+pub(super) fn by_dpkg(one: &str, other: &str) -> Ordering {
+    let ((e1, v1, r1), (e2, v2, r2)) = (parts(one), parts(other));
+    e1.cmp(&e2).then_with(|| by_runs(v1, v2)).then_with(|| by_runs(r1, r2))
+}
+
+/// Runs of other characters and of digits, in turn: letters are before all others but `~`, which is before the end.
+fn by_runs(mut one: &str, mut other: &str) -> Ordering {
+    let weight = |char: Option<char>| match char {
+        Some('~') => -1,
+        None => 0,
+        Some(char) if char.is_ascii_alphabetic() => char as i64,
+        Some(char) => char as i64 + 256,
+    };
+    while !(one.is_empty() && other.is_empty()) {
+        let split = |text: &str, digits: bool| text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len());
+        let ((w1, rest1), (w2, rest2)) = (one.split_at(split(one, false)), other.split_at(split(other, false)));
+        let (mut c1, mut c2) = (w1.chars(), w2.chars());
+        loop {
+            let (a, b) = (c1.next(), c2.next());
+            let order = weight(a).cmp(&weight(b));
+            if order.is_ne() {
+                return order;
+            }
+            if a.is_none() && b.is_none() {
+                break;
+            }
+        }
+        let ((n1, rest1), (n2, rest2)) = (rest1.split_at(split(rest1, true)), rest2.split_at(split(rest2, true)));
+        let (n1, n2) = (n1.trim_start_matches('0'), n2.trim_start_matches('0'));
+        let order = n1.len().cmp(&n2.len()).then_with(|| n1.cmp(n2));
+        if order.is_ne() {
+            return order;
+        }
+        (one, other) = (rest1, rest2);
+    }
+    Ordering::Equal
 }
 
 fn parts(version: &str) -> (u64, &str, &str) {
@@ -64,6 +103,30 @@ fn by_segments(mut one: &str, mut other: &str) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As `dpkg --compare-versions` answers.
+    #[test]
+    fn versions_are_compared_as_dpkg_does() {
+        for (one, other, order) in [
+            ("1.0", "1.0", Ordering::Equal),
+            ("1.0-1", "1.0-1", Ordering::Equal),
+            ("0:1.0", "1.0", Ordering::Equal),
+            ("1.0", "1.0-0", Ordering::Equal),
+            ("1.0-1", "1.0-2", Ordering::Less),
+            ("1.9", "1.10", Ordering::Less),
+            ("1:1.0", "2.0", Ordering::Greater),
+            ("1.0~rc1", "1.0", Ordering::Less),
+            ("1.0~~", "1.0~", Ordering::Less),
+            ("1.0a", "1.0+b", Ordering::Less),
+            ("1.0+deb12u1", "1.0", Ordering::Greater),
+            ("2.36-9+deb12u14", "2.36-9+deb12u9", Ordering::Greater),
+            ("1.001", "1.1", Ordering::Equal),
+            ("9.0.0-3", "9.0.0-3.1", Ordering::Less),
+        ] {
+            assert_eq!(by_dpkg(one, other), order, "{one} {other}");
+            assert_eq!(by_dpkg(other, one), order.reverse(), "{other} {one}");
+        }
+    }
 
     /// As rpm's own tests have them.
     #[test]

@@ -40,10 +40,10 @@ use std::time::Duration;
 
 use cob_types::message::Values;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::backend::Hop;
-use super::native::{Call, Found, Host, Native, Turn};
+use super::native::{Call, Found, Host, Made, Native, Turn};
 use crate::durable;
 
 pub(super) use cron::Cron;
@@ -87,7 +87,8 @@ trait Wish {
         None
     }
 
-    /// Where turns are taken, and how long they are waited for, by those that take one only when they have come to it.
+    /// Its own folder, where turns are taken, and how long they are waited for, by those that take one only when they have
+    /// come to it.
     fn take_turns_at(&mut self, _own: &Path, _longest: Duration) {}
 
     /// How it is now, as far as it is asked for; none: not there. `before` is what was noted: what was made here may be
@@ -187,7 +188,7 @@ impl<S: Setting> Native for S {
     }
 
     fn check(&self, call: &Call) -> Result<Found, String> {
-        let wish = self.read(&call.content, &call.cob)?;
+        let wish = wish(self, &call.content, call)?;
         let Some(note) = Note::read(&call.own)? else {
             return if call.observed { seen(wish.as_ref()) } else { Ok(Found::state("absent")) };
         };
@@ -197,11 +198,7 @@ impl<S: Setting> Native for S {
             return Ok(Found::differing("outdated", format!("wanted {wanted}, and {noted} is set")));
         }
         let (found, wanted) = (wish.look(note.before.as_ref())?, wish.wanted());
-        let differs = match found {
-            Some(found) if found == wanted => None,
-            Some(found) => Some(format!("wanted {wanted}, found {found}")),
-            None => Some(format!("wanted {wanted}, found nothing")),
-        };
+        let differs = (found.as_ref() != Some(&wanted)).then(|| difference(&wanted, found.as_ref()));
         let wrong: Vec<String> = differs.into_iter().chain(wish.of_use().err()).collect();
         Ok(match wrong.is_empty() {
             true => Found::state("present"),
@@ -209,19 +206,22 @@ impl<S: Setting> Native for S {
         })
     }
 
-    fn make(&self, call: &Call, hop: &Hop) -> Result<Values, String> {
-        let wish = wish(self, &call.content, call)?;
-        // Who hangs, as a mount from a server that is away, must not keep from its work what has nothing to do with it.
-        let _turn = wish.turn().map(|what| Turn::wait(&call.own, what, longest(call))).transpose()?;
-        match hop.to.as_str() {
-            "present" => {
-                wish.of_use()?;
-                present(self, wish.as_ref(), call)?;
-            }
-            "absent" => undo(self, wish.as_ref(), call)?,
-            other => return Err(format!("nothing moves it to {other}")),
+    fn make(&self, call: &Call, hop: &Hop) -> Made {
+        moved(self, call, hop).map(|()| Values::new()).into()
+    }
+}
+
+fn moved(setting: &impl Setting, call: &Call, hop: &Hop) -> Result<(), String> {
+    let wish = wish(setting, &call.content, call)?;
+    // A mount from a server that is away hangs: it must not delay moves that have nothing to do with it.
+    let _turn = wish.turn().map(|what| Turn::wait(&call.own, what, longest(call))).transpose()?;
+    match hop.to.as_str() {
+        "present" => {
+            wish.of_use()?;
+            present(setting, wish.as_ref(), call)
         }
-        Ok(Values::new())
+        "absent" => undo(setting, wish.as_ref(), call),
+        other => Err(format!("nothing moves it to {other}")),
     }
 }
 
@@ -245,8 +245,7 @@ fn seen(wish: &dyn Wish) -> Result<Found, String> {
             Ok(()) => Found::state("present"),
             Err(why) => Found::differing("absent", why),
         },
-        Some(found) => Found::differing("absent", format!("wanted {wanted}, found {found}")),
-        None => Found::differing("absent", format!("wanted {wanted}, found nothing")),
+        found => Found::differing("absent", difference(&wanted, found.as_ref())),
     })
 }
 
@@ -285,10 +284,25 @@ fn present(setting: &impl Setting, wish: &dyn Wish, call: &Call) -> Result<(), S
     if wish.look(before.as_ref())? != Some(wish.wanted()) {
         wish.apply(before.as_ref())?;
     }
-    match wish.look(before.as_ref())? {
-        Some(found) if found == wish.wanted() => Ok(()),
-        Some(found) => Err(format!("set to {}, it is {found}", wish.wanted())),
-        None => Err(format!("set to {}, it is not there", wish.wanted())),
+    let (found, wanted) = (wish.look(before.as_ref())?, wish.wanted());
+    if found.as_ref() == Some(&wanted) {
+        return Ok(());
+    }
+    Err(format!("it was set, and is not as wanted: {}", difference(&wanted, found.as_ref())))
+}
+
+/// In what the host differs from what is wanted: of both, what is not the same.
+fn difference(wanted: &Value, found: Option<&Value>) -> String {
+    match (wanted, found) {
+        (Value::Object(wanted), Some(Value::Object(found))) => {
+            let without = |one: &Map<String, Value>, other: &Map<String, Value>| {
+                let differs = one.iter().filter(|(key, value)| other.get(*key) != Some(value));
+                Value::Object(differs.map(|(key, value)| (key.clone(), value.clone())).collect())
+            };
+            format!("wanted {}, found {}", without(wanted, found), without(found, wanted))
+        }
+        (wanted, Some(found)) => format!("wanted {wanted}, found {found}"),
+        (wanted, None) => format!("wanted {wanted}, found nothing"),
     }
 }
 

@@ -1,0 +1,405 @@
+//! The moves of a package: simulated first, and made only if they do to other packages what the model allows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use cob_types::CobId;
+use cob_types::message::Values;
+
+use super::content::{Content, Version};
+use super::note::{Before, Note};
+use super::own::Own;
+use super::{Installed, Manager, content, judge, lifts, manager};
+use crate::durable::{self, Sync};
+use crate::kinds::backend::{Hop, of_folder_name};
+use crate::kinds::native::{Call, Peers, Turn};
+
+/// Stands in the own folder while a move is under way.
+pub(super) const UNDER_WAY: &str = "under-way";
+
+/// A change object at work on its package.
+struct Mover<'a> {
+    manager: &'a dyn Manager,
+    content: &'a Content,
+    call: &'a Call,
+    /// The package is to be as it was before the change object came.
+    leaving: bool,
+    own: Own,
+    note: Option<Note>,
+    peers: Peers,
+    /// Its name in plans, and other names of it.
+    names: Vec<String>,
+}
+
+/// Makes a move; `touched` are the subjects of others that it has changed, also when it fails.
+pub(super) fn moved(call: &Call, hop: &Hop, touched: &mut BTreeSet<String>) -> Result<Values, String> {
+    let content = content::read(&call.content)?;
+    let manager = manager(&content, &call.own)?;
+    let _turn = Turn::wait(&call.own, "packages", content.lock_timeout(call.timeout()))?;
+    let before = manager.snapshot();
+    let made = make(call, hop, manager.as_ref(), &content);
+    if let (Ok(before), Ok(after), Ok(names)) = (before, manager.snapshot(), manager.names()) {
+        // The model may name the architecture of the host.
+        let suffix = names.get(1).and_then(|name| name.split_once(':')).map(|(_, architecture)| architecture);
+        for name in changed(&before, &after) {
+            touched.insert(content.subject(name));
+            touched.extend(suffix.map(|suffix| content.subject(&format!("{name}:{suffix}"))));
+        }
+    }
+    made
+}
+
+/// The packages that are in one snapshot otherwise than in the other one.
+fn changed<'a>(
+    before: &'a BTreeMap<String, String>,
+    after: &'a BTreeMap<String, String>,
+) -> impl Iterator<Item = &'a String> {
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    names.into_iter().filter(|name| before.get(*name) != after.get(*name))
+}
+
+fn make(call: &Call, hop: &Hop, manager: &dyn Manager, content: &Content) -> Result<Values, String> {
+    let mark = Mark::of(call);
+    repair(manager, &mark)?;
+    mark.set("")?;
+    let mut mover = Mover::new(call, manager, content, call.leaving)?;
+    if let Some(earlier) = mover.of_another() {
+        let manager = super::manager(&earlier, &call.own)?;
+        Mover::new(call, manager.as_ref(), &earlier, true)?.absent()?;
+        manager.forget()?;
+        mover.note = None;
+    }
+    let moved = match hop.to.as_str() {
+        "present" => mover.present(),
+        "absent" => mover.absent(),
+        other => Err(format!("nothing moves a package to {other}")),
+    };
+    let installed = manager.installed()?;
+    let is_over = hop.to == "absent" && moved.is_ok();
+    if is_over || matches!(installed, Installed::No | Installed::Configuration) {
+        manager.forget()?;
+    }
+    match &moved {
+        // What it has left is repaired by the next one, which may be told nothing of the cause any more.
+        Err(why) if manager.broken()?.is_some() => mark.set(why)?,
+        // A failure that has left all in order is no half-done move.
+        Ok(()) | Err(_) => mark.clear()?,
+    }
+    moved?;
+    let available = manager.available().unwrap_or_default();
+    Ok(judge(content, &installed, &available, mover.note.as_ref()).into_exports())
+}
+
+impl<'a> Mover<'a> {
+    fn new(call: &'a Call, manager: &'a dyn Manager, content: &'a Content, leaving: bool) -> Result<Self, String> {
+        Ok(Self {
+            manager,
+            content,
+            call,
+            leaving,
+            own: Own::new(&call.own),
+            note: Note::read(&call.own)?,
+            peers: Peers::beside(&call.own, "package"),
+            names: manager.names()?,
+        })
+    }
+
+    /// The content of this change object when it was about another package, which leaves first; none: it never was.
+    fn of_another(&self) -> Option<Content> {
+        let is_another = |note: &&Note| !self.names.contains(&note.name);
+        self.note.as_ref().filter(is_another).map(|note| Content {
+            name: note.name.clone(),
+            version: Version::Any,
+            hold: note.holds,
+            ..self.content.clone()
+        })
+    }
+
+    fn name(&self) -> &str {
+        self.names.first().map_or(self.content.name.as_str(), String::as_str)
+    }
+
+    /// Writes down what is there, before the first transaction of this change object.
+    fn note(&mut self, installed: &Installed) -> Result<(), String> {
+        // An installation by a version that wrote no notes: the package is this change object's.
+        if self.note.is_none() && !self.own.has_installed() {
+            let automatic = matches!(installed, Installed::Yes { .. }) && self.manager.is_automatic()?;
+            let note = Note::new(self.name(), installed, automatic);
+            note.write(&self.own)?;
+            self.note = Some(note);
+        }
+        Ok(())
+    }
+
+    fn set_hold(&mut self, hold: bool) -> Result<(), String> {
+        if self.note.is_some() || hold {
+            let mut note = self.note.take().unwrap_or_else(|| Note::brought(self.name()));
+            note.holds = hold;
+            note.write(&self.own)?;
+            self.note = Some(note);
+        }
+        self.manager.hold(hold)
+    }
+
+    fn present(&mut self) -> Result<(), String> {
+        let (manager, content) = (self.manager, self.content);
+        let before = manager.installed()?;
+        let held = matches!(before, Installed::Yes { held: true, .. });
+        let lifts = content.hold || lifts(content, self.note.as_ref());
+        let mut available = manager.available().unwrap_or_default();
+        // Known lists may be old: what is not found in them, or wanted anew, is looked for again.
+        let is_old = content.is_own_repository() || content.version == Version::Latest;
+        if is_old || choose(content, &before, &available).is_none() {
+            manager.refresh()?;
+            available = manager.available()?;
+        }
+        let Some(version) = choose(content, &before, &available) else {
+            let offered = if available.is_empty() {
+                "it has none at all".to_owned()
+            } else {
+                format!("it has {}", available.join(" "))
+            };
+            let (name, wanted, place) = (&content.name, content.wanted(), content.place());
+            return Err(format!("{name}: {place} has no version that fits {wanted}; {offered}"));
+        };
+        let there = matches!(&before, Installed::Yes { version: found, .. } if *found == version);
+        if !there {
+            if held && !lifts {
+                return Err(on_hold(manager, content));
+            }
+            let plan = manager.plan(&version)?;
+            let faults = plan.faults(self.name(), content, &manager.held()?);
+            if !faults.is_empty() {
+                return Err(self.refusal(&version, &faults));
+            }
+            self.note(&before)?;
+            manager.install(&version, &plan, held)?;
+        }
+        // An installation forgets the hold.
+        match (content.hold, held && there) {
+            (true, false) => {
+                self.note(&before)?;
+                self.set_hold(true)
+            }
+            (false, true) if lifts => self.set_hold(false),
+            (true, true) | (false, _) => Ok(()),
+        }
+    }
+
+    /// Why a transaction was not made.
+    fn refusal(&self, version: &str, faults: &[String]) -> String {
+        let owner = |fault: &String| {
+            let name = fault.strip_prefix("remove ")?;
+            let cob = self.peers.wanting(&self.content.subject(name))?;
+            Some(format!(" (which {cob} wants)"))
+        };
+        let faults = faults.iter().map(|fault| format!("{fault}{}", owner(fault).unwrap_or_default()));
+        format!(
+            "to install {} {version}, the package manager would {}; nothing was changed. Allow it in the content \
+             (`may_remove: [NAME]`, `may_downgrade: [NAME]`), ask for another version, or take one of the packages out \
+             of the model",
+            self.content.name,
+            faults.collect::<Vec<_>>().join(", ")
+        )
+    }
+
+    fn absent(&mut self) -> Result<(), String> {
+        let (manager, content) = (self.manager, self.content);
+        let installed = manager.installed()?;
+        let purge = content.purge && !self.found(|before| before == Before::Configuration);
+        match installed {
+            Installed::No => {}
+            Installed::Configuration if !purge => {}
+            Installed::Yes { held, .. } if self.leaving && self.was_there() => return self.give_back(held),
+            Installed::Yes { held: true, .. } if !content.hold && !lifts(content, self.note.as_ref()) => {
+                return Err(on_hold(manager, content));
+            }
+            Installed::Yes { held, .. } => match self.in_the_way()? {
+                others if others.is_empty() => manager.remove(purge)?,
+                others if self.leaving => return self.stay(&others, held),
+                others => {
+                    let (name, others) = (&content.name, others.join(", "));
+                    return Err(format!(
+                        "to remove {name}, the package manager would {others}; nothing was changed. Allow it in the \
+                         content (`may_remove: [NAME]`), or remove the other package first"
+                    ));
+                }
+            },
+            Installed::Half(_) | Installed::Configuration => manager.remove(purge)?,
+        }
+        // Also when an earlier attempt was killed between the two.
+        self.remove_companions(purge)
+    }
+
+    fn found(&self, is: impl Fn(Before) -> bool) -> bool {
+        self.note.as_ref().is_some_and(|note| is(note.before))
+    }
+
+    /// Whether the package was there before the change object came.
+    fn was_there(&self) -> bool {
+        match &self.note {
+            Some(note) => matches!(note.before, Before::Package { .. }),
+            None => !self.own.has_installed(),
+        }
+    }
+
+    /// What was there before the change object came stays, on hold and marked as it was.
+    fn give_back(&mut self, held: bool) -> Result<(), String> {
+        tell(&format!("{} was there before this change object and stays installed", self.content.name));
+        let Some(Before::Package { held: was_held, automatic }) = self.note.as_ref().map(|note| note.before) else {
+            return Ok(());
+        };
+        if automatic {
+            self.manager.mark(self.name(), true)?;
+        }
+        let is_ours = self.content.hold || lifts(self.content, self.note.as_ref());
+        if held != was_held && (was_held || is_ours) { self.manager.hold(was_held) } else { Ok(()) }
+    }
+
+    /// What the removal would do to packages that are not this change object's, in words.
+    fn in_the_way(&self) -> Result<Vec<String>, String> {
+        let (plan, came_along) = (self.manager.plan_removal()?, self.own.came_along());
+        let is_ours = |name: &String| {
+            self.names.contains(name) || came_along.contains(name) || self.content.may_remove.contains(name)
+        };
+        let going = plan.going().into_iter().filter(|name| !is_ours(name)).map(|name| format!("remove {name}"));
+        // Another package that offers the same, for those that need it.
+        Ok(going.chain(plan.coming().into_iter().map(|name| format!("install {name}"))).collect())
+    }
+
+    /// Other packages need it: it stays for them, and goes with the last of them.
+    fn stay(&mut self, others: &[String], held: bool) -> Result<(), String> {
+        let (name, others_in_words) = (&self.content.name, others.join(", "));
+        tell(&format!(
+            "{name} stays, marked as installed automatically: without it the package manager would {others_in_words}"
+        ));
+        if held {
+            self.manager.hold(false)?;
+        }
+        self.manager.mark(self.name(), true)?;
+        let mut left = self.own.came_along();
+        left.insert(self.name().to_owned());
+        for other in others.iter().filter_map(|other| other.strip_prefix("remove ")) {
+            if let Some(folder) = self.bringer_of(other) {
+                Own::new(&folder).note_coming(left.clone(), &BTreeSet::new())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The folder of another change object that has installed a package.
+    fn bringer_of(&self, package: &str) -> Option<PathBuf> {
+        let folders = fs::read_dir(self.call.own.parent()?).into_iter().flatten().flatten().map(|entry| entry.path());
+        let brought = |folder: &PathBuf| {
+            let is_other = *folder != self.call.own;
+            let note = Note::read(folder).ok().flatten();
+            is_other && note.is_some_and(|note| note.name == package && note.before == Before::Nothing)
+        };
+        let is_a_cob = |folder: &PathBuf| folder.file_name()?.to_str().and_then(of_folder_name);
+        folders.filter(|folder| is_a_cob(folder).is_some()).find(brought)
+    }
+
+    /// Removes what came along and no other package needs any more, but for what another change object wants.
+    fn remove_companions(&self, purge: bool) -> Result<(), String> {
+        let came_along = self.own.came_along();
+        if came_along.is_empty() {
+            return Ok(());
+        }
+        let mut needless: BTreeSet<String> = self.manager.needless(purge)?.intersection(&came_along).cloned().collect();
+        let wanted = |name: &String| Some((name.clone(), self.peers.wanting(&self.content.subject(name))?.clone()));
+        let wanted: Vec<(String, CobId)> = needless.iter().filter_map(wanted).collect();
+        for (name, cob) in wanted {
+            needless.remove(&name);
+            self.hand_over(&name, &cob)?;
+        }
+        if needless.is_empty() { Ok(()) } else { self.manager.remove_needless(&needless, purge) }
+    }
+
+    /// From here on a package that came along is another change object's, which removes it when it leaves.
+    fn hand_over(&self, name: &str, to: &CobId) -> Result<(), String> {
+        let folder = Peers::folder(&self.call.own, to)?;
+        if Note::read(&folder)?.is_none() {
+            Note::brought(name).write(&Own::new(&folder))?;
+        }
+        self.manager.mark(name, false)
+    }
+}
+
+/// For people who look at the action's output; nobody may be reading.
+fn tell(what: &str) {
+    let _ = writeln!(io::stderr(), "{what}");
+}
+
+/// Whoever was killed or has failed half-way is repaired; what others have left is for a person to look at.
+fn repair(manager: &dyn Manager, mark: &Mark) -> Result<(), String> {
+    if let Some(earlier) = mark.read() {
+        let repaired = manager.repair();
+        // A script that fails again is no reason to keep its package, nor this version of it.
+        if repaired.is_err() && manager.is_own_alone()? {
+            return Ok(());
+        }
+        let first =
+            if earlier.is_empty() { earlier } else { format!("; the move that left it so failed with {earlier}") };
+        return repaired.map_err(|why| why + &first);
+    }
+    match manager.broken()? {
+        Some(what) => Err(format!(
+            "the package database is not in order, and nothing was changed: {what}; repair it ({}) and try again",
+            manager.how_to_repair()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The version to have: the one there if it fits, else the best that does.
+fn choose(content: &Content, installed: &Installed, available: &[String]) -> Option<String> {
+    let there = match installed {
+        Installed::Yes { version, .. } => Some(version),
+        Installed::No | Installed::Configuration | Installed::Half(_) => None,
+    };
+    match &content.version {
+        Version::Latest => available.first().or(there).cloned(),
+        Version::Any => there.or(available.first()).cloned(),
+        Version::Like(like) => there
+            .filter(|v| content::fits(like, v))
+            .or_else(|| available.iter().find(|v| content::fits(like, v)))
+            .cloned(),
+    }
+}
+
+fn on_hold(manager: &dyn Manager, content: &Content) -> String {
+    format!(
+        "{} is on hold, which somebody has asked for; lift it with {}, or write `override_hold: true`",
+        content.name,
+        manager.how_to_unhold()
+    )
+}
+
+/// Says, in the own folder, that a move is under way: whoever finds it afterwards was killed, or has failed with what
+/// stands in it.
+pub(super) struct Mark(PathBuf);
+
+impl Mark {
+    pub(super) fn of(call: &Call) -> Self {
+        Self(call.own.clone())
+    }
+
+    /// None: it is not set.
+    pub(super) fn read(&self) -> Option<String> {
+        match fs::read(self.0.join(UNDER_WAY)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            text => Some(String::from_utf8_lossy(&text.unwrap_or_default()).into_owned()),
+        }
+    }
+
+    fn set(&self, why: &str) -> Result<(), String> {
+        let written = durable::write_file(&self.0, UNDER_WAY, 0o600, why.as_bytes(), Sync::Now);
+        written.map_err(|error| format!("{}: {error}", self.0.display()))
+    }
+
+    fn clear(&self) -> Result<(), String> {
+        fs::remove_file(self.0.join(UNDER_WAY)).map_err(|error| format!("{}: {error}", self.0.display()))
+    }
+}

@@ -1,0 +1,89 @@
+//! What was there before a change object came, written down before the first transaction and read when it leaves.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::Installed;
+use super::own::Own;
+use crate::durable::Sync;
+
+/// The note, in the change object's own folder.
+const NOTE: &str = "before.json";
+/// The format of the note.
+const FORMAT: u32 = 1;
+
+/// What is known of the time before the change object came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Note {
+    format: u32,
+    /// The package.
+    pub(super) name: String,
+    /// What of it was there.
+    pub(super) before: Before,
+    /// The hold that is there now was set by this change object.
+    #[serde(default)]
+    pub(super) holds: bool,
+}
+
+/// What was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Before {
+    /// Nothing.
+    Nothing,
+    /// Its configuration alone.
+    Configuration,
+    /// The package.
+    Package {
+        /// On hold.
+        held: bool,
+        /// Installed because another package needed it.
+        automatic: bool,
+    },
+}
+
+impl Note {
+    /// The note of a change object that has just come to a package.
+    pub(super) fn new(name: &str, installed: &Installed, automatic: bool) -> Self {
+        let before = match installed {
+            // What is there in half was begun by this change object, or has been repaired.
+            Installed::No | Installed::Half(_) => Before::Nothing,
+            Installed::Configuration => Before::Configuration,
+            Installed::Yes { held, .. } => Before::Package { held: *held, automatic },
+        };
+        Self { format: FORMAT, name: name.to_owned(), before, holds: false }
+    }
+
+    /// The note of a package that another change object has brought along.
+    pub(super) fn brought(name: &str) -> Self {
+        Self { format: FORMAT, name: name.to_owned(), before: Before::Nothing, holds: false }
+    }
+
+    /// Reads the note in a folder; none: there is none.
+    pub(super) fn read(folder: &Path) -> Result<Option<Self>, String> {
+        let path = folder.join(NOTE);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|error| format!("{}: {error}", path.display()))?,
+        };
+        let note: Self = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        match note.format {
+            FORMAT => Ok(Some(note)),
+            other => Err(format!("{}: it has format {other}; this program reads {FORMAT}", path.display())),
+        }
+    }
+
+    /// Writes it durably.
+    pub(super) fn write(&self, own: &Own) -> Result<(), String> {
+        let text = serde_json::to_string(self).expect("a note is plain data");
+        own.write(NOTE, 0o600, &text, Sync::Now)
+    }
+
+    /// The name of its file.
+    pub(super) const fn file() -> &'static str {
+        NOTE
+    }
+}
