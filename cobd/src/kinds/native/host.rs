@@ -14,7 +14,7 @@ use crate::run::{Stream, exchange};
 /// Of what a program prints so much is kept, on each of its outputs.
 const MAX_OUTPUT: usize = 1 << 20;
 /// The longest file of the host that is read.
-const MAX_FILE: u64 = 16 << 20;
+pub(super) const MAX_FILE: u64 = 16 << 20;
 
 /// The host, or a tree of files that is to become one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,11 +113,17 @@ impl Host {
         self.put(absolute, &path, text, mode, None)
     }
 
-    fn put(&self, absolute: &str, path: &Path, text: &str, mode: u32, owner: Option<(u32, u32)>) -> Result<(), String> {
+    /// A link may lead out of the folder that is to become a host.
+    pub(super) fn is_inside(&self, absolute: &str, path: &Path) -> Result<(), String> {
         let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
-        if !path.starts_with(&root) {
-            return Err(format!("{absolute}: it leads to {}, out of {}", path.display(), root.display()));
+        if path.starts_with(&root) {
+            return Ok(());
         }
+        Err(format!("{absolute}: it leads to {}, out of {}", path.display(), root.display()))
+    }
+
+    fn put(&self, absolute: &str, path: &Path, text: &str, mode: u32, owner: Option<(u32, u32)>) -> Result<(), String> {
+        self.is_inside(absolute, path)?;
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         let bytes = bytes_of(text);
         if bytes.len() as u64 > MAX_FILE {
@@ -164,7 +170,7 @@ impl Host {
     }
 }
 
-fn too_long() -> io::Error {
+pub(super) fn too_long() -> io::Error {
     io::Error::other(format!("it is longer than {MAX_FILE} bytes"))
 }
 

@@ -13,6 +13,7 @@ mod backend;
 mod bytes;
 mod host;
 mod peers;
+mod shared;
 mod turn;
 
 use std::collections::BTreeSet;
@@ -34,6 +35,7 @@ pub(super) use backend::NativeKind;
 pub(super) use bytes::bytes_of;
 pub(super) use host::{Host, Ran, run_bounded};
 pub(super) use peers::Peers;
+pub(super) use shared::{insert_line, lines};
 pub(super) use turn::Turn;
 
 /// A longer difference is cut: an answer has to fit into what a result may hold.

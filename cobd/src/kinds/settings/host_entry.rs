@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Setting, Wish};
 use crate::kinds::content;
-use crate::kinds::native::Host;
+use crate::kinds::native::{Host, insert_line, lines};
 
 const FILE: &str = "/etc/hosts";
 /// What stands before the id of a line's change object.
@@ -95,12 +95,7 @@ impl Entry {
     }
 
     fn without_ours(&self, text: &str) -> Vec<String> {
-        text.lines().filter(|line| !self.is_ours(line)).map(str::to_owned).collect()
-    }
-
-    fn write(&self, lines: &[String]) -> Result<(), String> {
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        self.host.write(FILE, &text, 0o644)
+        lines(text).into_iter().filter(|line| !self.is_ours(line)).map(str::to_owned).collect()
     }
 }
 
@@ -151,16 +146,19 @@ impl Wish for Entry {
     }
 
     fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
-        let mut lines = self.without_ours(&self.host.read(FILE)?);
-        let place = lines.iter().position(|line| self.speaks_of(line)).unwrap_or(lines.len());
-        lines.insert(place, self.line.clone());
-        self.write(&lines)
+        let with_ours = |text: &str| {
+            let mut lines = self.without_ours(text);
+            let place = lines.iter().position(|line| self.speaks_of(line)).unwrap_or(lines.len());
+            insert_line(&mut lines, place, &self.line);
+            Some(lines.concat()).filter(|new| new != text)
+        };
+        self.host.edit(FILE, 0o644, &with_ours).map(|_| ())
     }
 
     fn restore(&self, _before: Option<&Value>) -> Result<(), String> {
-        let text = self.host.read(FILE)?;
-        // A file without our line is nobody's but others'.
-        if text.lines().any(|line| self.is_ours(line)) { self.write(&self.without_ours(&text)) } else { Ok(()) }
+        // A file without our line is left alone.
+        let without = |text: &str| Some(self.without_ours(text).concat()).filter(|new| new != text);
+        self.host.edit(FILE, 0o644, &without).map(|_| ())
     }
 }
 
@@ -174,15 +172,23 @@ mod tests {
     fn what_others_have_written_stays_byte_for_byte() {
         let root = tempfile::tempdir().expect("a folder");
         let file = root.path().join("etc/hosts");
-        let theirs = b"10.0.0.9 db # b\xFCro\n".as_slice();
         fs::create_dir(root.path().join("etc")).expect("made");
-        fs::write(&file, theirs).expect("written");
         let content = format!(r#"{{"root":{:?},"address":"10.0.0.1","names":["db"]}}"#, root.path());
         let wish = HostEntry.read(&content, "n1/db").expect("good");
-        wish.apply(None).expect("applied");
-        assert_eq!(wish.look(None).expect("seen"), Some(wish.wanted()));
-        assert_eq!(fs::read(&file).expect("read"), [b"10.0.0.1 db # cob n1/db\n", theirs].concat());
-        wish.restore(None).expect("restored");
-        assert_eq!(fs::read(&file).expect("read"), theirs);
+        for theirs in [
+            b"10.0.0.9 db # b\xFCro\n".as_slice(),
+            b"127.0.0.1 localhost\r\n10.0.0.9 db\r\n",
+            b"127.0.0.1 localhost\n10.0.0.9 other",
+            b"127.0.0.1 localhost\r\n10.0.0.9 db",
+            b"",
+        ] {
+            fs::write(&file, theirs).expect("written");
+            wish.apply(None).expect("applied");
+            assert_eq!(wish.look(None).expect("seen"), Some(wish.wanted()));
+            let now = fs::read(&file).expect("read");
+            assert_eq!(now.len(), theirs.len() + b"10.0.0.1 db # cob n1/db\n".len(), "{now:?}");
+            wish.restore(None).expect("restored");
+            assert_eq!(fs::read(&file).expect("read"), theirs);
+        }
     }
 }

@@ -1,0 +1,309 @@
+//! Files that other programs write as well: changed without losing a line of theirs.
+//!
+//! A program may append to the file, or replace it, at any time, and none of them takes a lock. So the new content is
+//! exchanged with the old one, and what comes out is compared with what was read: lines that were appended meanwhile are
+//! appended to the new content, too, and any other change is put back and taken as the content to start from.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::bytes::{bytes_of, text_of};
+use super::host::{Host, MAX_FILE, too_long};
+use crate::durable;
+
+/// So often a change is made again because others have changed the file meanwhile.
+const ATTEMPTS: u32 = 100;
+/// A program that has the old content open for writing is waited for so long.
+const WRITERS: Duration = Duration::from_secs(2);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The lines of a text, each with its end.
+pub(in crate::kinds) fn lines(text: &str) -> Vec<&str> {
+    text.split_inclusive('\n').collect()
+}
+
+/// Puts a line, without its end, before one of these. A last line that has no end stays the last one.
+pub(in crate::kinds) fn insert_line(lines: &mut Vec<String>, at: usize, line: &str) {
+    let is_open = lines.last().is_some_and(|last| !last.ends_with('\n'));
+    let at = if is_open { at.min(lines.len() - 1) } else { at };
+    lines.insert(at, format!("{line}\n"));
+}
+
+impl Host {
+    /// Changes a file that others change as well, or makes it: `change` says of a text what it is to become, or that
+    /// nothing has to be done. Whether anything was. Its owner, group and mode stay.
+    ///
+    /// # Errors
+    /// In words, with the file.
+    pub(in crate::kinds) fn edit(
+        &self,
+        absolute: &str,
+        mode: u32,
+        change: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<bool, String> {
+        let mut is_changed = false;
+        for _ in 0..ATTEMPTS {
+            let path = self.path(absolute);
+            // Where a link stands, what it leads to is the file.
+            let path = path.canonicalize().unwrap_or(path);
+            self.is_inside(absolute, &path)?;
+            let failed = |error: io::Error| format!("{}: {error}", path.display());
+            let old = Old::open(&path).map_err(failed)?;
+            let Some(new) = change(&text_of(old.content().to_vec())) else { return Ok(is_changed) };
+            let new = bytes_of(&new).into_owned();
+            if new.len() as u64 > MAX_FILE {
+                return Err(failed(too_long()));
+            }
+            is_changed |= old.replace(&path, &new, mode).map_err(failed)?;
+        }
+        Err(format!("{}: other programs change it all the time", self.path(absolute).display()))
+    }
+}
+
+/// A file as it was read; none: it is not there.
+struct Old(Option<(File, Vec<u8>)>);
+
+impl Old {
+    fn open(path: &Path) -> io::Result<Self> {
+        match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self(None)),
+            opened => {
+                let file = opened?;
+                let content = content_of(&file)?;
+                Ok(Self(Some((file, content))))
+            }
+        }
+    }
+
+    fn content(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |(_, content)| content)
+    }
+
+    /// Puts the new content in its place, unless others have changed it meanwhile. Whether it is there now.
+    fn replace(&self, path: &Path, new: &[u8], mode: u32) -> io::Result<bool> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+            return Err(io::Error::other("no file can be there"));
+        };
+        fs::create_dir_all(folder)?;
+        let is = self.0.as_ref().map(|(file, _)| file.metadata()).transpose()?;
+        let mode = is.as_ref().map_or(mode, |is| is.permissions().mode() & 0o7777);
+        let fill = |file: &mut File| {
+            let made = file.metadata()?;
+            if let Some(is) = is.as_ref().filter(|is| (is.uid(), is.gid()) != (made.uid(), made.gid())) {
+                fchown(&*file, Some(is.uid()), Some(is.gid()))?;
+            }
+            file.write_all(new)
+        };
+        let staged = durable::stage(folder, name, mode, fill)?;
+        let put = |flags| renameat_with(CWD, &staged, CWD, path, flags).map_err(io::Error::from);
+        let done = match &self.0 {
+            None => match put(RenameFlags::NOREPLACE) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+                made => made.map(|()| true),
+            },
+            Some((file, before)) => match put(RenameFlags::EXCHANGE) {
+                // It has gone meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                exchanged => exchanged.and_then(|()| came_out(&staged, path, file, before, new)),
+            },
+        };
+        if !matches!(done, Ok(true)) || self.0.is_some() {
+            let _ = fs::remove_file(&staged);
+        }
+        durable::sync_folder(folder)?;
+        done
+    }
+}
+
+/// Looks at what has come out of the place of a file: what others have added meanwhile is added to the new content; any
+/// other change goes back to its place, and false is the answer.
+fn came_out(staged: &Path, path: &Path, file: &File, before: &[u8], new: &[u8]) -> io::Result<bool> {
+    let is_it = {
+        let (out, was) = (fs::metadata(staged)?, file.metadata()?);
+        (out.dev(), out.ino()) == (was.dev(), was.ino())
+    };
+    if is_it {
+        wait_for_writers(file)?;
+        let after = content_of(file)?;
+        if let Some(added) = after.strip_prefix(before) {
+            append(path, added)?;
+            return Ok(true);
+        }
+    }
+    renameat_with(CWD, staged, CWD, path, RenameFlags::EXCHANGE)?;
+    let ours = File::open(staged)?;
+    wait_for_writers(&ours)?;
+    append(path, content_of(&ours)?.strip_prefix(new).unwrap_or_default())?;
+    Ok(false)
+}
+
+fn append(path: &Path, added: &[u8]) -> io::Result<()> {
+    if added.is_empty() {
+        return Ok(());
+    }
+    let mut file = OpenOptions::new().append(true).open(path)?;
+    file.write_all(added)?;
+    file.sync_all()
+}
+
+fn content_of(file: &File) -> io::Result<Vec<u8>> {
+    // Opened anew: another reader of the same file is not moved on.
+    let again = File::open(own_link(file))?;
+    let mut bytes = Vec::new();
+    let read = again.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    // A part would be written back as the whole.
+    if read as u64 > MAX_FILE { Err(too_long()) } else { Ok(bytes) }
+}
+
+fn own_link(file: &File) -> PathBuf {
+    use std::os::fd::AsRawFd as _;
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Waits until no other program has a file that is no longer in its place open for writing. No program can open it any
+/// more.
+fn wait_for_writers(file: &File) -> io::Result<()> {
+    let is = file.metadata()?;
+    let limit = Instant::now() + WRITERS;
+    while has_writer((is.dev(), is.ino())) && Instant::now() < limit {
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+fn has_writer(file: (u64, u64)) -> bool {
+    let numbers = |entry: &fs::DirEntry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter(numbers);
+    processes.into_iter().any(|process| {
+        let open = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        open.into_iter().any(|fd| {
+            let is_it = fs::metadata(fd.path()).is_ok_and(|meta| (meta.dev(), meta.ino()) == file);
+            is_it && is_for_writing(&process.path().join("fdinfo").join(fd.file_name()))
+        })
+    })
+}
+
+/// Of the flags, which are octal, the lowest two bits say how it is open.
+fn is_for_writing(info: &Path) -> bool {
+    let info = fs::read_to_string(info).unwrap_or_default();
+    let flags = info.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & 0o3 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> (tempfile::TempDir, Host, PathBuf) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let host = Host::below(Some(folder.path())).expect("absolute");
+        let path = folder.path().join("hosts");
+        (folder, host, path)
+    }
+
+    fn append_line(path: &Path, line: &str) {
+        let mut file = OpenOptions::new().append(true).create(true).open(path).expect("open");
+        file.write_all(line.as_bytes()).expect("written");
+    }
+
+    /// Adds our line once.
+    fn with_ours(text: &str) -> Option<String> {
+        (!text.contains("ours\n")).then(|| format!("ours\n{text}"))
+    }
+
+    #[test]
+    fn what_others_write_between_reading_and_replacing_stays() {
+        for (name, meddle, expected) in [
+            ("appended", (|path| append_line(path, "theirs\n")) as fn(&Path), "ours\nold\ntheirs\n"),
+            ("rewritten", |path| fs::write(path, "new\n").expect("written"), "ours\nnew\n"),
+            (
+                "replaced",
+                |path| {
+                    let other = path.with_extension("new");
+                    fs::write(&other, "other\n").expect("written");
+                    fs::rename(other, path).expect("renamed");
+                },
+                "ours\nother\n",
+            ),
+            ("removed", |path| fs::remove_file(path).expect("removed"), "ours\n"),
+        ] {
+            let (_folder, host, path) = host();
+            fs::write(&path, "old\n").expect("written");
+            let is_first = std::cell::Cell::new(true);
+            let change = |text: &str| {
+                // After the file was read.
+                if is_first.replace(false) {
+                    meddle(&path);
+                }
+                with_ours(text)
+            };
+            assert_eq!(host.edit("/hosts", 0o644, &change), Ok(true), "{name}");
+            assert_eq!(fs::read_to_string(&path).expect("read"), expected, "{name}");
+            let left = fs::read_dir(path.parent().expect("a folder")).expect("list").count();
+            assert_eq!(left, 1, "{name}: nothing is left beside it");
+        }
+    }
+
+    /// A program that has opened the file before, and writes when it is no longer in its place.
+    #[test]
+    fn what_is_written_late_stays() {
+        let (_folder, host, path) = host();
+        fs::write(&path, "old\n").expect("written");
+        let mut late = OpenOptions::new().append(true).open(&path).expect("open");
+        let before = fs::metadata(&path).expect("there").ino();
+        let writer = {
+            let path = path.clone();
+            thread::spawn(move || {
+                while fs::metadata(&path).is_ok_and(|meta| meta.ino() == before) {
+                    thread::yield_now();
+                }
+                late.write_all(b"late\n").expect("written");
+            })
+        };
+        assert_eq!(host.edit("/hosts", 0o644, &with_ours), Ok(true));
+        writer.join().expect("ended");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "ours\nold\nlate\n");
+    }
+
+    #[test]
+    fn nothing_of_one_who_appends_all_the_time_is_lost() {
+        let (_folder, host, path) = host();
+        fs::write(&path, "").expect("written");
+        let writer = {
+            let path = path.clone();
+            thread::spawn(move || (0..500).for_each(|number| append_line(&path, &format!("{number}\n"))))
+        };
+        let toggled = |text: &str| {
+            Some(if text.contains("ours\n") { text.replacen("ours\n", "", 1) } else { format!("ours\n{text}") })
+        };
+        let mut changes = 0;
+        while !writer.is_finished() || changes == 0 {
+            let once = std::cell::Cell::new(true);
+            let change = |text: &str| once.replace(false).then(|| toggled(text)).flatten();
+            host.edit("/hosts", 0o644, &change).expect("changed");
+            changes += 1;
+        }
+        writer.join().expect("ended");
+        let text = fs::read_to_string(&path).expect("read").replace("ours\n", "");
+        let lines: Vec<String> = (0..500).map(|number| number.to_string()).collect();
+        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn a_last_line_without_an_end_and_other_ends_stay() {
+        for text in ["", "a\n", "a", "a\r\nb\r\n", "a\r\nb"] {
+            let mut with: Vec<String> = lines(text).into_iter().map(str::to_owned).collect();
+            let at = with.len();
+            insert_line(&mut with, at, "ours");
+            let without: String = with.iter().filter(|line| *line != "ours\n").map(String::as_str).collect();
+            assert_eq!((with.len(), without.as_str()), (lines(text).len() + 1, text));
+        }
+    }
+}
