@@ -13,6 +13,7 @@ pub mod canonical;
 pub mod check_round;
 pub mod cob;
 pub mod codec;
+pub mod crontab;
 pub mod facts;
 pub mod generation;
 pub mod history;

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 
-use cob_types::schedule;
+use cob_types::{crontab, schedule};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -52,7 +52,8 @@ struct Table {
     host: Host,
     file: String,
     text: String,
-    schedule: String,
+    /// Why cron would skip a file with this content.
+    fault: Option<String>,
     user: String,
 }
 
@@ -77,20 +78,29 @@ impl Setting for Cron {
         if !is_word(&content.user) {
             return Err(format!("content: {:?} is no user", content.user));
         }
+        // What takes more than one line was never written.
         if content.command.trim().is_empty() || content.command.contains(['\n', '\0']) {
             return Err("content: the command is empty, or has more than one line".to_owned());
         }
+        let mut fault = schedule::check(&content.schedule)
+            .map_err(|why| format!("content: {:?} is no schedule: {why}", content.schedule))
+            .and_then(|()| crontab::command(&content.command).map_err(|why| format!("content: the command {why}")))
+            .err();
         let mut text = format!("# Written by cobd for {cob}.\n");
         for (name, value) in &content.env {
             if !is_word(name) || name.contains('=') || value.contains(['\n', '\0']) {
                 return Err(format!("content: the variable {name:?} can't be set"));
             }
-            text.push_str(&format!("{name}={value}\n"));
+            let line = crontab::assignment(name, value).unwrap_or_else(|why| {
+                fault.get_or_insert(format!("content: the variable {name:?} can't be set: {why}"));
+                format!("{name}={value}")
+            });
+            text.push_str(&line);
+            text.push('\n');
         }
         text.push_str(&format!("{} {} {}\n", content.schedule.trim(), content.user, content.command.trim()));
         let host = Host::below(content.root.as_deref())?;
-        let Content { schedule, user, .. } = content;
-        Ok(Box::new(Table { host, file: format!("{FOLDER}/{name}"), text, schedule, user }))
+        Ok(Box::new(Table { host, file: format!("{FOLDER}/{name}"), text, fault, user: content.user }))
     }
 }
 
@@ -139,10 +149,9 @@ impl Table {
 fn jobs(text: &str) -> Vec<(Variables, String)> {
     let (mut variables, mut jobs) = (Variables::new(), Vec::new());
     for line in conf::of(text) {
-        let assigned = line.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
-        match assigned.filter(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')) {
+        match crontab::assigned(&line) {
             Some((name, value)) => {
-                variables.insert(name.to_owned(), value.trim_matches(['"', '\'']).to_owned());
+                variables.insert(name.to_owned(), value.to_owned());
             }
             None => jobs.push((variables.clone(), line.split_whitespace().collect::<Vec<_>>().join(" "))),
         }
@@ -215,7 +224,7 @@ impl Wish for Table {
     }
 
     fn sound(&self) -> Result<(), String> {
-        schedule::check(&self.schedule).map_err(|why| format!("content: {:?} is no schedule: {why}", self.schedule))
+        self.fault.clone().map_or(Ok(()), Err)
     }
 
     fn of_use(&self) -> Result<(), String> {
@@ -297,6 +306,46 @@ mod tests {
         }
         mode(0o600);
         assert_eq!(found(), wish.wanted(), "who may read it is nothing to cron");
+    }
+
+    /// The reader's own judgement, where it is installed: Debian's cron has `crontab -n`, cronie `crontab -T`.
+    #[test]
+    fn cron_itself_reads_what_is_written() {
+        let validate = |text: &str| -> Option<bool> {
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            // A table of a user has no user in its lines.
+            fs::write(file.path(), text.replace(" root ", " ")).expect("written");
+            let tries = ["-n", "-T"].map(|flag| Command::new("crontab").arg(flag).arg(file.path()).output());
+            let said = tries.into_iter().flatten().map(|ran| (ran.status.success(), ran.stderr));
+            let answers = said.filter(|(_, said)| !String::from_utf8_lossy(said).contains("invalid option"));
+            answers.map(|(success, _)| success).reduce(|one, other| one || other)
+        };
+        for (env, command) in [
+            (r#"{"MAILTO":""}"#, "date"),
+            (r#"{"A":"'","B":"'a' b","C":" x ","D":"\"","E":"x 'y' \"z\"","F":"1=2 # 3"}"#, "true"),
+            (r"{}", &"x".repeat(998)),
+            (r"{}", "date \\\\% x"),
+        ] {
+            let content = format!(r#"{{"name":"x","schedule":"*/5 * * * *","command":"{command}","env":{env}}}"#);
+            let wish = Setting::read(&Cron, &content, "n1/x").expect("read");
+            assert_eq!(wish.sound(), Ok(()), "{content}");
+            let text = wish.wanted().as_str().expect("a text").to_owned();
+            match validate(&text) {
+                Some(is_read) => assert!(is_read, "cron would skip {text}"),
+                None => eprintln!("skipped: it takes crontab"),
+            }
+        }
+        // What an earlier program has written is still read, and named.
+        for (env, command, word) in [
+            (r#"{"A":"'\" "}"#, "true".to_owned(), "quotes of both sorts"),
+            (r#"{"A B":"x"}"#, "true".to_owned(), "can't be set"),
+            ("{}", "x".repeat(999), "longer than 998 bytes"),
+            ("{}", "a\\rb".to_owned(), "control characters"),
+        ] {
+            let content = format!(r#"{{"name":"x","schedule":"@daily","command":"{command}","env":{env}}}"#);
+            let why = Setting::read(&Cron, &content, "n1/x").map_or_else(Err, |wish| wish.sound());
+            assert!(why.as_ref().is_err_and(|why| why.contains(word)), "{content}: {why:?}");
+        }
     }
 
     #[test]
