@@ -19,6 +19,7 @@ mod conf;
 mod cron;
 mod group;
 mod host_entry;
+mod kernel_log;
 mod kernel_module;
 mod mount;
 mod mounted;
@@ -26,6 +27,7 @@ mod mounted;
 mod mounts_test;
 #[cfg(test)]
 mod observed_test;
+mod remount;
 mod sysctl;
 #[cfg(test)]
 #[path = "settings_test.rs"]

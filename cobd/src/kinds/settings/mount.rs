@@ -13,14 +13,20 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::kernel_log::KernelLog;
 use super::mounted::{self, Mounted};
+use super::remount::Changed;
 use super::{Setting, Wish};
 use crate::kinds::content;
-use crate::kinds::native::{Host, Turn, run_bounded};
+use crate::kinds::native::{Host, Ran, Turn, insert_line, lines, run_bounded};
 
 const FSTAB: &str = "/etc/fstab";
 /// What stands before our line, which has no room for a word of its own.
 const MARK: &str = "# cob";
+/// There where systemd has started the machine. It makes units of the lines of the table when it is told to.
+const SYSTEMD: &str = "/run/systemd/system";
+/// Stands in the own folder from before the table is changed until systemd has read it.
+const UNREAD: &str = "fstab-unread";
 
 /// The back end `mount`.
 #[derive(Debug)]
@@ -157,33 +163,77 @@ impl Place {
         Ok(text.lines().filter(|line| self.is_about(line)).map(str::to_owned).collect())
     }
 
-    /// Puts these lines in the place of those about this path, ours with its mark.
-    fn set_lines(&self, ours: bool, new: &[String]) -> Result<(), String> {
+    /// Puts these lines in the place of those about this path, ours with its mark; `open`: the last line of the table had
+    /// no end.
+    fn set_lines(&self, ours: bool, new: &[String], open: bool) -> Result<(), String> {
         let turns = self.turns.as_ref();
         let _turn = turns.map(|(own, longest)| Turn::wait(own, "fstab", *longest)).transpose()?;
-        let text = self.host.read(FSTAB)?;
-        let mut out: Vec<&str> = Vec::new();
+        let unread = turns.map(|(own, _)| own.join(UNREAD)).filter(|_| self.has_systemd());
+        let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+        let change = |text: &str| Some(self.with_lines(text, ours, new, open)).filter(|changed| changed != text);
+        // Also when an earlier attempt was killed in between.
+        let was_unread = unread.as_ref().is_some_and(|path| path.exists());
+        if let Some(path) = unread.as_ref().filter(|_| !was_unread) {
+            fs::write(path, "").map_err(|error| failed(path, error))?;
+        }
+        let is_changed = self.host.edit(FSTAB, 0o644, &change)?;
+        let Some(path) = unread else { return Ok(()) };
+        if is_changed || was_unread {
+            let told = self.run("systemctl", &["daemon-reload"]);
+            told.map_err(|why| format!("{FSTAB} was changed, and systemd does not read it again: {why}"))?;
+        }
+        fs::remove_file(&path).map_err(|error| failed(&path, error))
+    }
+
+    fn has_systemd(&self) -> bool {
+        self.is_live() && self.host.path(SYSTEMD).is_dir()
+    }
+
+    /// The table with these lines in the place of those about this path.
+    fn with_lines(&self, text: &str, ours: bool, new: &[String], open: bool) -> String {
+        let mut out: Vec<String> = Vec::new();
         let mut at = None;
-        for line in text.lines() {
+        for line in lines(text) {
             if self.is_about(line) {
-                if out.last().is_some_and(|last| *last == self.mark()) {
+                if out.last().is_some_and(|last| last.trim_end() == self.mark()) {
                     out.pop();
                 }
                 at.get_or_insert(out.len());
             } else {
-                out.push(line);
+                out.push(line.to_owned());
             }
         }
         let at = at.unwrap_or(out.len());
+        // A last line without an end stays the last one, unless what is mounted there has to be mounted first.
+        if at == out.len()
+            && let Some(last) = out.last_mut().filter(|last| !last.ends_with('\n') && self.is_above(last))
+        {
+            last.push('\n');
+        }
+        let is_last = at == out.len();
         let mark = self.mark();
         let marked = ours.then_some(mark.as_str());
-        out.splice(at..at, marked.into_iter().chain(new.iter().map(String::as_str)));
-        let mut changed = out.join("\n");
-        // A table that had no end of its last line, and gets nothing of ours, stays as it is.
-        if !changed.is_empty() && (ours || text.ends_with('\n') || text.is_empty()) {
-            changed.push('\n');
+        for (offset, line) in marked.into_iter().chain(new.iter().map(String::as_str)).enumerate() {
+            insert_line(&mut out, at + offset, line);
         }
-        if changed == text { Ok(()) } else { self.host.write(FSTAB, &changed, 0o644) }
+        let mut changed = out.concat();
+        if open && is_last && changed.ends_with('\n') {
+            changed.pop();
+        }
+        changed
+    }
+
+    /// Whether a line of the table mounts a folder that this path is in.
+    fn is_above(&self, line: &str) -> bool {
+        let on = line.split_whitespace().nth(1).map(mounted::unescaped);
+        on.is_some_and(|on| Path::new(&self.path).starts_with(on))
+    }
+
+    /// The options that the table has for this path.
+    fn options_in_table(&self) -> Result<Option<Vec<String>>, String> {
+        let lines = self.lines()?;
+        let options = lines.first().and_then(|line| line.split_whitespace().nth(3));
+        Ok(options.map(|options| options.split(',').map(str::to_owned).collect()))
     }
 
     /// What is mounted there, in the words of what is wanted where it is the same.
@@ -239,7 +289,15 @@ impl Place {
     fn run(&self, program: &str, arguments: &[&str]) -> Result<(), String> {
         let mut command = Command::new(program);
         command.env("LC_ALL", "C.UTF-8").args(arguments);
-        run_bounded(&mut command, b"")?.ok().map(|_| ())
+        let ran = run_bounded(&mut command, b"")?;
+        if ran.code == Some(0) { Ok(()) } else { Err(reason(&ran)) }
+    }
+
+    /// Mounts, and says with a failure what the kernel says of it.
+    fn run_mount(&self, arguments: &[&str]) -> Result<(), String> {
+        let log = KernelLog::from_now();
+        let name = self.source.rsplit('/').next().unwrap_or_default();
+        self.run("mount", arguments).map_err(|why| why + &log.about(&[&self.kind, name]))
     }
 
     fn mount(&self) -> Result<(), String> {
@@ -253,7 +311,7 @@ impl Place {
             fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         }
         let options = self.options.join(",");
-        let done = self.run("mount", &["-t", &self.kind, "-o", &options, "--", &self.source, &self.path]);
+        let done = self.run_mount(&["-t", &self.kind, "-o", &options, "--", &self.source, &self.path]);
         done.map_err(|why| format!("{} can't be mounted on {}: {why}", self.source, self.path))
     }
 
@@ -267,8 +325,25 @@ impl Place {
         let said = mounted::FLAGS.iter().map(|(flag, opposite)| if flags.contains(flag) { flag } else { opposite });
         all.extend(said.map(|said| (*said).to_owned()));
         let all = all.join(",");
-        let done = self.run("mount", &["-o", &all, "--", &self.source, &self.path]);
+        let done = self.run_mount(&["-o", &all, "--", &self.source, &self.path]);
         done.map_err(|why| format!("{} can't be mounted anew with other options: {why}", self.path))
+    }
+
+    /// The same with all options that are wanted, and a look at what came of those that are new.
+    fn remount_all(&self) -> Result<(), String> {
+        let seen = || Ok::<_, String>(mounted::at(&self.host, &self.path)?.seen);
+        let before = seen()?;
+        let in_table = self.options_in_table()?;
+        let is_adopted = in_table.is_none();
+        let changed = Changed::of(&self.kind, &in_table.unwrap_or_default(), &self.options);
+        let mut options = self.options.clone();
+        options.extend(changed.defaults());
+        self.remount(&self.wanted_flags(), &options)?;
+        // Of a mount that somebody else has made it is not known which options were asked for.
+        if is_adopted && self.kind != "tmpfs" {
+            return Ok(());
+        }
+        changed.finish(&self.host.path(&self.path), before.as_ref(), seen()?.as_ref())
     }
 
     fn unmount(&self) -> Result<(), String> {
@@ -309,6 +384,14 @@ impl Place {
     }
 }
 
+/// Why a program has failed: the last line that says so, without hints about where else to look.
+fn reason(ran: &Ran) -> String {
+    let is_hint =
+        |line: &&str| ["dmesg(1)", "(hint)", "systemctl daemon-reload"].iter().any(|hint| line.contains(hint));
+    let said = ran.err.lines().map(str::trim).filter(|line| !line.is_empty()).rfind(|line| !is_hint(line));
+    said.map_or_else(|| ran.complaint(), str::to_owned)
+}
+
 /// A folder that can't be removed for that has something of others in it, or on it.
 fn is_of_others(error: io::ErrorKind) -> bool {
     matches!(error, io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::ResourceBusy)
@@ -323,6 +406,14 @@ impl Wish for Place {
         format!("{} from {} ({})", self.path, self.source, self.kind)
     }
 
+    fn sound(&self) -> Result<(), String> {
+        let is_ignored = |option: &&String| option.contains('=') && !option.starts_with("mode=");
+        match self.options.iter().filter(|_| self.kind == "ramfs").find(is_ignored) {
+            Some(option) => Err(format!("content: `ramfs` takes no notice of {option:?}; `tmpfs` does")),
+            None => Ok(()),
+        }
+    }
+
     fn take_turns_at(&mut self, own: &Path, longest: Duration) {
         self.turns = Some((own.to_owned(), longest));
     }
@@ -333,6 +424,9 @@ impl Wish for Place {
             let mounted::On { hidden, cover, .. } = mounted::at(&self.host, &self.path)?;
             let hidden = (hidden > 0).then(|| json!(format!("hidden by what was mounted on {cover} later")));
             found["mounted"] = self.live()?.or(hidden).unwrap_or(Value::Null);
+        }
+        if self.turns.as_ref().is_some_and(|(own, _)| own.join(UNREAD).exists()) {
+            found["systemd"] = json!(format!("has not read {FSTAB} again"));
         }
         Ok(Some(found))
     }
@@ -349,6 +443,11 @@ impl Wish for Place {
 
     fn before(&self) -> Result<Option<Value>, String> {
         let mut found = self.look(None)?.unwrap_or_default();
+        // With the ends that they have, but for that of the line.
+        let text = self.host.read(FSTAB)?;
+        let about: Vec<&str> = lines(&text).into_iter().filter(|line| self.is_about(line)).collect();
+        found["fstab"] = json!(about.iter().map(|line| line.strip_suffix('\n').unwrap_or(line)).collect::<Vec<_>>());
+        found["open"] = json!(about.last().is_some_and(|line| !line.ends_with('\n')));
         if self.is_live() {
             found["folder"] = json!(self.missing_folder());
             found["mounted"] = self.live()?.unwrap_or(Value::Null);
@@ -384,12 +483,12 @@ impl Wish for Place {
                 Some(_) if mounted::at(&self.host, &self.path)?.seen.is_some_and(|seen| self.is_awaited(&seen)) => {}
                 // Of most options nothing is told; the line says whether these have been applied.
                 Some(found) if found != self.live_wanted() || self.lines()? != [self.line()] => {
-                    self.remount(&self.wanted_flags(), &self.options)?;
+                    self.remount_all()?;
                 }
                 Some(_) => {}
             }
         }
-        self.set_lines(true, &[self.line()])
+        self.set_lines(true, &[self.line()], false)
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
@@ -425,7 +524,8 @@ impl Wish for Place {
             }
         }
         let lines = before["fstab"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        self.set_lines(false, &lines.map(str::to_owned).collect::<Vec<_>>())
+        let is_open = before["open"].as_bool().unwrap_or_default();
+        self.set_lines(false, &lines.map(str::to_owned).collect::<Vec<_>>(), is_open)
     }
 }
 

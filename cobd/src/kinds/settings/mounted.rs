@@ -23,6 +23,8 @@ pub(super) struct Mounted {
     pub(super) source: String,
     pub(super) kind: String,
     options: Vec<String>,
+    /// Those that hold wherever the file system is mounted.
+    of_file_system: Vec<String>,
 }
 
 /// What options imply that let others than root mount and unmount.
@@ -41,6 +43,11 @@ impl Mounted {
 
     fn has(&self, option: &str) -> bool {
         self.options.iter().any(|o| o == option)
+    }
+
+    /// The value of an option that the kernel shows.
+    pub(super) fn value(&self, key: &str) -> Option<&str> {
+        self.of_file_system.iter().chain(&self.options).find_map(|option| option.strip_prefix(key)?.strip_prefix('='))
     }
 }
 
@@ -131,7 +138,9 @@ fn read(line: &str) -> Option<Line> {
     let of_file_system = back.next().unwrap_or_default();
     // Read-only are both: this mount, and the whole file system.
     let options = front.get(5)?.split(',').chain(of_file_system.split(',').filter(|option| *option == "ro"));
-    let mounted = Mounted { source, kind, options: options.map(str::to_owned).collect() };
+    let options = options.map(str::to_owned).collect();
+    let of_file_system = of_file_system.split(',').map(str::to_owned).collect();
+    let mounted = Mounted { source, kind, options, of_file_system };
     let number = |at: usize| front.get(at)?.parse().ok();
     Some(Line { id: number(0)?, below: number(1)?, on: unescaped(front.get(4)?), mounted })
 }
@@ -212,6 +221,8 @@ mod tests {
         let found = seen("/srv/my data").expect("mounted");
         assert_eq!((found.source.as_str(), found.kind.as_str()), ("/dev/sdb1", "ext4"), "the topmost one");
         assert_eq!(seen("/srv"), None);
+        let found = seen("/").expect("mounted");
+        assert_eq!((found.value("errors"), found.value("error")), (Some("remount-ro"), None));
         // The kernel knows no links, whether they lead to what is mounted or to a folder above.
         fs::create_dir_all(root.path().join("srv/my data")).expect("made");
         std::os::unix::fs::symlink("srv", root.path().join("link")).expect("made");

@@ -85,3 +85,103 @@ async fn who_waits_keeps_only_those_from_their_work_that_change_the_same() {
     drop(held);
     moved(&mut bench, &context, "outdated", "present").await;
 }
+
+#[tokio::test]
+async fn options_that_a_remount_ignores_are_brought_into_effect_or_named() {
+    let name = "kinds::settings::mounts_test::options_that_a_remount_ignores_are_brought_into_effect_or_named";
+    if in_a_namespace(name).is_some() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    own_fstab(folder.path(), "");
+    let path = folder.path().join("scratch");
+    let mut bench = Bench::new();
+    let with = |options: &str| {
+        let keys = format!(r#""type":"tmpfs","options":[{options}]"#);
+        bench.context(&setting("mount"), &mount(&path, "tmpfs", &keys))
+    };
+    let (open, private) = (with(r#""size=1m""#), with(r#""size=2m","mode=0700","uid=1""#));
+    let (unlimited, bad) = (with(r#""mode=0750""#), with(r#""size=much""#));
+    let is = || run(&format!("stat -c '%a %u' {path}; findmnt -n -b -o SIZE {path}", path = path.display()));
+    moved(&mut bench, &open, "absent", "present").await;
+    assert_eq!(is(), "1777 0\n1048576");
+    moved(&mut bench, &private, "outdated", "present").await;
+    assert_eq!(is(), "700 1\n2097152");
+    moved(&mut bench, &unlimited, "outdated", "present").await;
+    assert!(is().starts_with("750 0\n") && !is().ends_with("\n2097152"), "{}", is());
+    // What the kernel refuses is no success, and the table stays as it was.
+    let why = reason(bench.transition(&bad, "outdated", "present").await);
+    assert!(why.contains("can't be mounted anew") && !why.contains("dmesg(1)"), "{why}");
+    assert!(read("/etc/fstab".into()).contains("mode=0750"));
+    moved(&mut bench, &bad, "outdated", "absent").await;
+    assert!(!is_mounted(&path));
+}
+
+#[tokio::test]
+async fn systemd_reads_the_table_again_after_each_change() {
+    let name = "kinds::settings::mounts_test::systemd_reads_the_table_again_after_each_change";
+    if in_a_namespace(name).is_some() || !std::path::Path::new("/usr/bin/systemctl").exists() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    own_fstab(folder.path(), "");
+    let (log, refuses) = (folder.path().join("told"), folder.path().join("refuses"));
+    let fake = folder.path().join("systemctl");
+    let script = format!(
+        "#!/bin/sh\n[ ! -e {} ] || {{ echo no bus >&2; exit 1; }}\necho \"$@ $(grep -c scratch /etc/fstab)\" >> {}\n",
+        refuses.display(),
+        log.display()
+    );
+    fs::write(&fake, script).expect("written");
+    run(&format!("chmod 755 {fake}; mount --bind {fake} /usr/bin/systemctl", fake = fake.display()));
+    run("mount -t tmpfs t /run && mkdir -p /run/systemd/system");
+    let path = folder.path().join("scratch");
+    let mut bench = Bench::new();
+    let context = bench.context(&setting("mount"), &mount(&path, "scratch", r#""type":"tmpfs""#));
+    moved(&mut bench, &context, "absent", "present").await;
+    assert_eq!(read(log.clone()), "daemon-reload 1\n");
+    // As long as systemd has not read it, the move is not over.
+    fs::write(&refuses, "").expect("written");
+    let other = bench.context(&setting("mount"), &mount(&path, "scratch", r#""type":"tmpfs","options":["ro"]"#));
+    let why = reason(bench.transition(&other, "outdated", "present").await);
+    assert!(why.contains("systemd does not read it again: no bus"), "{why}");
+    let found = bench.check(&other).await;
+    assert!(found.state.is_ok_and(|state| state == *"outdated"));
+    assert!(found.difference.contains("has not read /etc/fstab again"), "{}", found.difference);
+    fs::remove_file(&refuses).expect("removed");
+    moved(&mut bench, &other, "outdated", "present").await;
+    moved(&mut bench, &other, "present", "absent").await;
+    assert_eq!(read(log), "daemon-reload 1\ndaemon-reload 1\ndaemon-reload 0\n");
+}
+
+#[tokio::test]
+async fn a_table_keeps_its_ends_of_lines_and_its_reader_takes_ours() {
+    let mut bench = Bench::new();
+    for table in [
+        "",
+        "/dev/sda1 / ext4 defaults 0 1\r\n/dev/sdb /srv/x xfs noauto 0 0\r\n",
+        "proc /proc proc defaults 0 0\n/dev/sdb /srv/x xfs noauto 0 0",
+        "proc /proc proc defaults 0 0\n/dev/sdb /other xfs noauto 0 0",
+    ] {
+        let host = host(&[("etc/fstab", table)]);
+        let keys = r#""path":"/srv/x","source":"/dev/a b#c","type":"ext4","options":["ro","x-mine=a#b"]"#;
+        let context = bench.context(&setting("mount"), &content(host.path(), keys));
+        let file = host.path().join("etc/fstab");
+        moved(&mut bench, &context, "absent", "present").await;
+        // Whether the devices are there is no matter here.
+        let verify = format!("findmnt --verify --tab-file {} 2>&1 || true", file.display());
+        let said = run(&verify);
+        assert!(said.contains("0 parse errors") || said.contains("Success"), "{said}\n{}", read(file.clone()));
+        let listed = run(&format!("findmnt --fstab --tab-file {} -n -o SOURCE,OPTIONS /srv/x", file.display()));
+        assert_eq!(listed.split_whitespace().collect::<Vec<_>>().join(" "), "/dev/a b#c ro,x-mine=a#b");
+        moved(&mut bench, &context, "present", "absent").await;
+        assert_eq!(read(file), table);
+    }
+    // What has to be mounted first stays first.
+    let host = host(&[("etc/fstab", "/dev/sdb /srv xfs defaults 0 0")]);
+    let keys = r#""path":"/srv/x","source":"/dev/sdc","type":"ext4""#;
+    let context = bench.context(&setting("mount"), &content(host.path(), keys));
+    moved(&mut bench, &context, "absent", "present").await;
+    let lines = "/dev/sdb /srv xfs defaults 0 0\n# cob n1/a/b\n/dev/sdc /srv/x ext4 defaults 0 0\n";
+    assert_eq!(read(host.path().join("etc/fstab")), lines);
+}

@@ -1,0 +1,145 @@
+//! Options that a remount does not bring into effect by itself: the kernel takes them, and changes nothing.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::path::Path;
+
+use super::mounted::Mounted;
+
+/// What the root folder of a new `tmpfs` is like.
+const TMPFS_ROOT: [(&str, &str); 3] = [("mode", "1777"), ("uid", "0"), ("gid", "0")];
+/// A size is rounded up to whole pages, which are no larger anywhere.
+const PAGE: u64 = 64 << 10;
+
+/// What is changed from one list of options to another one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Changed {
+    kind: String,
+    /// Options with values that are new.
+    new: Vec<(String, String)>,
+    /// Options that had values, and are not named any more.
+    gone: Vec<String>,
+}
+
+impl Changed {
+    pub(super) fn of(kind: &str, before: &[String], now: &[String]) -> Self {
+        let valued = |options: &[String]| -> Vec<(String, String)> {
+            let pairs = options.iter().filter_map(|option| option.split_once('='));
+            let pairs = pairs.filter(|(key, _)| !key.starts_with("x-"));
+            pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        };
+        let (before, now) = (valued(before), valued(now));
+        let gone = before.iter().map(|(key, _)| key).filter(|key| now.iter().all(|(named, _)| named != *key));
+        Self {
+            kind: kind.to_owned(),
+            gone: gone.cloned().collect(),
+            new: now.iter().filter(|pair| !before.contains(pair)).cloned().collect(),
+        }
+    }
+
+    /// Options that say aloud what holds again when others are not named any more.
+    pub(super) fn defaults(&self) -> Vec<String> {
+        let is_unlimited = self.kind == "tmpfs" && self.gone.iter().any(|key| key == "size");
+        is_unlimited.then(|| "size=50%".to_owned()).into_iter().collect()
+    }
+
+    /// Does what the remount has not done, and looks at what came of the rest. `before` and `now` are what the kernel
+    /// showed before and shows after it.
+    ///
+    /// # Errors
+    /// Which option is not in effect, in words.
+    pub(super) fn finish(&self, path: &Path, before: Option<&Mounted>, now: Option<&Mounted>) -> Result<(), String> {
+        if self.kind == "tmpfs" {
+            self.set_root(path)?;
+        }
+        for (key, value) in self.new.iter().filter(|(key, _)| !self.is_of_root(key)) {
+            let shown = |mounted: Option<&Mounted>| mounted.and_then(|mounted| mounted.value(key)).map(str::to_owned);
+            let (was, is) = (shown(before), shown(now));
+            let is_in_effect = match (self.kind.as_str(), key.as_str(), bytes(value)) {
+                ("tmpfs", "size", Some(wanted)) => (wanted..wanted.saturating_add(PAGE)).contains(&size(path)?),
+                ("tmpfs", "size", None) => true,
+                // What is shown as before was not taken; what is not shown is not known.
+                _ => is.is_none() || is.as_deref() == Some(value) || is != was,
+            };
+            if !is_in_effect {
+                let is = is.unwrap_or_else(|| "something else".to_owned());
+                return Err(format!(
+                    "a remount of {} does not change `{key}` to {value}: the kernel still shows {is}; unmount it, and it \
+                     is mounted with the new options",
+                    path.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_of_root(&self, key: &str) -> bool {
+        self.kind == "tmpfs" && TMPFS_ROOT.iter().any(|(known, _)| *known == key)
+    }
+
+    /// The kernel looks at owner and mode of the root folder of a `tmpfs` at the first mount alone.
+    fn set_root(&self, path: &Path) -> Result<(), String> {
+        let wanted = |key: &str| {
+            let new = self.new.iter().find(|(named, _)| named == key).map(|(_, value)| value.as_str());
+            let default = TMPFS_ROOT.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
+            new.or(default.filter(|_| self.gone.iter().any(|gone| gone == key)))
+        };
+        let failed = |error: std::io::Error| format!("{}: owner and mode can't be set: {error}", path.display());
+        let id = |key: &str| {
+            let number = |text: &str| text.parse().map_err(|_| format!("option {key}={text}: it is no number"));
+            wanted(key).map(number).transpose()
+        };
+        let (uid, gid): (Option<u32>, Option<u32>) = (id("uid")?, id("gid")?);
+        if uid.is_some() || gid.is_some() {
+            chown(path, uid, gid).map_err(failed)?;
+        }
+        let Some(mode) = wanted("mode") else { return Ok(()) };
+        let number = u32::from_str_radix(mode, 8).map_err(|_| format!("option mode={mode}: it is no mode"))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(number)).map_err(failed)?;
+        let is = fs::metadata(path).map_err(failed)?.mode() & 0o7777;
+        if is == number { Ok(()) } else { Err(format!("{}: its mode stays {is:o}", path.display())) }
+    }
+}
+
+/// As the kernel reads sizes: a number, and a letter for the power of 1024; none: it is relative to the memory.
+fn bytes(text: &str) -> Option<u64> {
+    let shift = match text.chars().last()?.to_ascii_lowercase() {
+        'k' => 10,
+        'm' => 20,
+        'g' => 30,
+        't' => 40,
+        c if c.is_ascii_digit() => 0,
+        _ => return None,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// The size of the file system; 0: it has no limit.
+fn size(path: &Path) -> Result<u64, String> {
+    let found = rustix::fs::statvfs(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(found.f_blocks * found.f_frsize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_is_new_and_what_is_gone_is_told_apart() {
+        let changed = Changed::of("tmpfs", &options("ro size=1m mode=0700 uid=1"), &options("size=2m uid=1 x-a=b"));
+        assert_eq!(changed.new, [("size".to_owned(), "2m".to_owned())]);
+        assert_eq!(changed.gone, ["mode"]);
+        assert_eq!(changed.defaults(), [""; 0]);
+        assert_eq!(Changed::of("tmpfs", &options("size=1m"), &options("ro")).defaults(), ["size=50%"]);
+        for (text, size) in
+            [("4096", Some(4096)), ("1m", Some(1 << 20)), ("2G", Some(2 << 30)), ("50%", None), ("", None)]
+        {
+            assert_eq!(bytes(text), size, "{text}");
+        }
+    }
+}
