@@ -15,6 +15,14 @@ const PLACES: [&str; 5] = ["/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"]
 /// # Errors
 /// In words, with the file that can't be read.
 pub(super) fn lines(host: &Host, folder: &str) -> Result<Vec<String>, String> {
+    Ok(files(host, folder)?.into_iter().flat_map(|(_, lines)| lines).collect())
+}
+
+/// The files themselves, in the order in which they are read, each with these lines.
+///
+/// # Errors
+/// In words, with the file that can't be read.
+pub(super) fn files(host: &Host, folder: &str) -> Result<Vec<(String, Vec<String>)>, String> {
     let mut files = BTreeMap::new();
     for place in PLACES {
         let folder = format!("{place}/{folder}");
@@ -25,11 +33,7 @@ pub(super) fn lines(host: &Host, folder: &str) -> Result<Vec<String>, String> {
             }
         }
     }
-    let mut lines = Vec::new();
-    for file in files.values() {
-        lines.extend(of(&host.read(file)?));
-    }
-    Ok(lines)
+    files.into_values().map(|file| Ok((file.clone(), of(&host.read(&file)?).collect()))).collect()
 }
 
 /// The lines of a file, but for blanks and comments.

@@ -27,6 +27,7 @@ mod mounted;
 mod mounts_test;
 #[cfg(test)]
 mod observed_test;
+mod parameter;
 mod remount;
 mod sysctl;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Setting, Wish, conf};
+use super::{Setting, Wish, conf, parameter};
 use crate::kinds::content;
 use crate::kinds::native::Host;
 
@@ -33,7 +33,7 @@ struct Content {
 
 /// A number or a text.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "the value is neither a number without a fraction nor a text")]
 enum Plain {
     Number(i64),
     Text(String),
@@ -116,14 +116,23 @@ impl Parameter {
         Ok(self.host.read_if_there(&self.live_file())?.map(|live| plain(&live)))
     }
 
-    /// What files of whomever set it to at the start: the last word counts.
-    fn set_at_start(&self) -> Result<Option<String>, String> {
+    /// The file that sets it at the start, and to what: the last word counts.
+    fn set_at_start(&self) -> Result<Option<(String, String)>, String> {
         let ours = in_dots(&self.key);
-        let value = |line: String| {
+        let value = |line: &String| {
             let (key, value) = line.split_once('=')?;
             (in_dots(key.trim().trim_start_matches('-')) == ours).then(|| plain(value))
         };
-        Ok(conf::lines(&self.host, "sysctl.d")?.into_iter().filter_map(value).next_back())
+        let said = |(file, lines): (String, Vec<String>)| Some((file, lines.iter().filter_map(value).next_back()?));
+        Ok(conf::files(&self.host, "sysctl.d")?.into_iter().filter_map(said).next_back())
+    }
+
+    /// A file that is read after ours, and sets it to something else.
+    fn overridden(&self) -> Result<Option<(String, String)>, String> {
+        let name = |file: &str| file.rsplit('/').next().unwrap_or_default().to_owned();
+        let ours = name(&self.file());
+        let last = self.set_at_start()?;
+        Ok(last.filter(|(file, value)| name(file) > ours && !parameter::is_same(&self.value, value)))
     }
 
     fn unknown(&self) -> String {
@@ -185,7 +194,9 @@ impl Wish for Parameter {
             if value.is_none() && before.is_none() {
                 return Err(self.unknown());
             }
-            found["value"] = json!(value);
+            // In the words in which it is wanted, where it is the same.
+            let is_same = value.as_ref().is_some_and(|value| parameter::is_same(&self.value, value));
+            found["value"] = if is_same { json!(self.value) } else { json!(value) };
         }
         if self.persist {
             found["file"] = json!(self.host.read_if_there(&self.file())?);
@@ -193,10 +204,18 @@ impl Wish for Parameter {
         Ok(Some(found))
     }
 
+    fn before(&self) -> Result<Option<Value>, String> {
+        let mut found = self.look(None)?;
+        if let Some(found) = found.as_mut().filter(|_| self.live) {
+            found["value"] = json!(self.read_live()?);
+        }
+        Ok(found)
+    }
+
     fn seen(&self) -> Result<Option<Value>, String> {
         let mut found = self.look(None)?;
         if let Some(found) = found.as_mut().filter(|_| self.persist)
-            && self.set_at_start()?.as_ref() == Some(&self.value)
+            && self.set_at_start()?.is_some_and(|(_, value)| parameter::is_same(&self.value, &value))
         {
             found["file"] = json!(self.line());
         }
@@ -212,6 +231,16 @@ impl Wish for Parameter {
             wanted["file"] = json!(self.line());
         }
         wanted
+    }
+
+    fn of_use(&self) -> Result<(), String> {
+        let Some((file, value)) = self.overridden()?.filter(|_| self.persist) else { return Ok(()) };
+        Err(format!(
+            "{file} is read after {} at the next start, and sets {} to {value:?}: remove that line, or write \
+             `persist: false`",
+            self.file(),
+            self.key
+        ))
     }
 
     fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
@@ -292,6 +321,41 @@ mod tests {
         assert_eq!(read("proc/sys/kernel/pid_max"), "9\n");
         let why = parameter(&host, "net.x.y", "1", true).before().expect_err("missing");
         assert!(why.contains("no parameter net.x.y; does a module have to be loaded"), "{why}");
+    }
+
+    #[test]
+    fn a_value_in_the_words_of_the_kernel_is_as_wanted() {
+        let host = host(&[("net/ipv4/ip_local_reserved_ports", "8080-8082\n")]);
+        let ports = parameter(&host, "net.ipv4.ip_local_reserved_ports", "8080,8081,8082", false);
+        assert_eq!(ports.look(None).expect("seen"), Some(ports.wanted()));
+        assert_eq!(ports.before().expect("seen"), Some(json!({"value": "8080-8082"})), "as it was");
+        let other = parameter(&host, "net.ipv4.ip_local_reserved_ports", "8080", false);
+        let found = other.look(None).expect("seen");
+        assert_eq!(
+            super::super::difference(&other.wanted(), found.as_ref()),
+            r#"wanted {"value":"8080"}, found {"value":"8080-8082"}"#
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_read_later_and_says_otherwise_is_named() {
+        let host = host(&[("net/ipv4/ip_forward", "0\n")]);
+        let set = |file: &str, text: &str| {
+            let path = host.path().join("etc/sysctl.d").join(file);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        let forward = parameter(&host, "net.ipv4.ip_forward", "1", true);
+        set("10-early.conf", "net.ipv4.ip_forward = 0\n");
+        forward.apply(None).expect("applied");
+        assert_eq!(forward.of_use(), Ok(()));
+        set("99-late.conf", "net/ipv4/ip_forward=0\n");
+        let why = forward.of_use().expect_err("overridden");
+        assert!(why.contains("/etc/sysctl.d/99-late.conf is read after"), "{why}");
+        assert!(why.contains("sets net.ipv4.ip_forward to \"0\""), "{why}");
+        assert_eq!(parameter(&host, "net.ipv4.ip_forward", "1", false).of_use(), Ok(()), "now is all that is asked");
+        set("99-late.conf", "-net.ipv4.ip_forward = 0x1\n");
+        assert_eq!(forward.of_use(), Ok(()));
     }
 
     #[test]
