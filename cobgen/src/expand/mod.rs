@@ -16,6 +16,7 @@ mod builtin;
 mod clusters;
 mod file_tree;
 mod files;
+mod footprint;
 mod gates;
 mod ground;
 mod hosted;

@@ -1,13 +1,14 @@
 //! What on a host is one change object's alone: two that set the same would undo each other's moves, and each find that
 //! all is as it wants it.
 //!
-//! Of paths of file trees `file_tree` says it. A name in `/etc/hosts` may have several addresses, so entries are shared.
+//! Of paths of two file trees `file_tree` says it. A name in `/etc/hosts` may have several addresses, so entries are shared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use cob_types::CobId;
 
+use super::footprint::{Access, Footprint, footprint};
 use super::objects::Object;
 use super::service::UNIT_TYPES;
 use super::{ByCob, Report};
@@ -16,20 +17,110 @@ use crate::draft::Arrow;
 
 /// What mounts are called here.
 const MOUNT: &str = "mount on";
+/// What packages are called here.
+const PACKAGE: &str = "package";
+
+/// The architectures of hosts of today. A package of one of these is the one that is meant without an architecture.
+const OWN: [&str; 10] =
+    ["all", "any", "native", "amd64", "arm64", "ppc64el", "riscv64", "s390x", "loong64", "mips64el"];
+/// What is done about two owners.
+const HELP: &str = "each would undo what the other does: leave one of them away, or observe it (`mode: observe`)";
 
 /// Reports what two change objects of a host would set. Who is observed sets nothing.
 pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
     let mut owners: BTreeMap<(&str, &str, Thing), (&CobId, &Object)> = BTreeMap::new();
     for (id, object) in objects.iter().filter(|(_, object)| !object.observe) {
         let Some(thing) = thing(id, object) else { continue };
-        let root = object.content["root"].as_str().unwrap_or("/").trim_end_matches('/');
         let what = format!("the {} {}", thing.sort, thing.name);
-        let Some((first, other)) = owners.insert((id.host_str(), root, thing), (id, object)) else { continue };
-        let fault = Diagnostic::error("two-owners", format!("{what} is managed by {first} and by {id}"))
-            .note(Some(report.place(other.mark)), "the first")
-            .help("each would undo what the other does: leave one of them away, or observe it (`mode: observe`)");
-        report.push(object.mark, fault);
+        let Some((first, other)) = owners.insert((id.host_str(), root(object), thing), (id, object)) else { continue };
+        let of = |object: &Object| architecture(object).map(str::to_owned);
+        if of(object).zip(of(other)).is_some_and(|(one, other)| one != other) {
+            continue;
+        }
+        let fault = Diagnostic::error("two-owners", format!("{what} is managed by {first} and by {id}"));
+        let is_package = of(object) != of(other);
+        let help =
+            if is_package { "write the architecture in both, if two are meant; else leave one away" } else { HELP };
+        report.push(object.mark, fault.note(Some(report.place(other.mark)), "the first").help(help));
     }
+    report_removed(objects, &owners, report);
+    report_paths(objects, report);
+}
+
+/// Reports packages that one change object may remove for its own, and another one installs.
+fn report_removed(
+    objects: &ByCob<Box<Object>>,
+    owners: &BTreeMap<(&str, &str, Thing), (&CobId, &Object)>,
+    report: &mut Report<'_>,
+) {
+    for (id, object) in objects.iter().filter(|(_, object)| !object.observe) {
+        for name in object.content["may_remove"].as_array().into_iter().flatten().filter_map(|name| name.as_str()) {
+            let thing = Thing { sort: PACKAGE, name: package(name) };
+            let Some((other, owner)) = owners.get(&(id.host_str(), root(object), thing)) else { continue };
+            if owner.preferred.as_ref().is_some_and(|preferred| *preferred == "present") && *other != id {
+                let what = format!("{id} may remove the package {name}, which {other} installs");
+                let fault =
+                    Diagnostic::error("two-owners", what).note(Some(report.place(owner.mark)), "installed here");
+                report.push(object.mark, fault.help("leave one of the two away, or `may_remove`"));
+            }
+        }
+    }
+}
+
+/// Reports files that change objects of different kinds would write.
+fn report_paths(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
+    let mut owners: BTreeMap<(&str, String), (&CobId, &Object, Access)> = BTreeMap::new();
+    let set = || objects.iter().filter(|(_, object)| !object.observe);
+    for (id, object) in set() {
+        for Footprint { path, access } in footprint(id, object) {
+            let key = (id.host_str(), path);
+            let Some((first, other, held)) = owners.get(&key) else {
+                owners.insert(key, (id, object, access));
+                continue;
+            };
+            // Two of one thing are reported as such.
+            let is_one = thing(id, object).is_some_and(|one| Some(one) == thing(first, other));
+            let is_told = is_one || (is_tree(object) && is_tree(other));
+            if *first != id && !access.goes_with(*held) && !is_told {
+                two_paths(&key.1, (first, other), (id, object), report);
+            }
+        }
+    }
+    for (id, object) in set() {
+        for Footprint { path, .. } in footprint(id, object) {
+            for above in Path::new(&path).ancestors().skip(1).filter_map(Path::to_str) {
+                let owner = owners.get(&(id.host_str(), above.to_owned()));
+                if let Some((other, first, Access::Whole)) = owner
+                    && *other != id
+                    && !(is_tree(first) && is_tree(object))
+                {
+                    two_paths(&path, (other, first), (id, object), report);
+                }
+            }
+        }
+    }
+}
+
+fn two_paths(path: &str, one: (&CobId, &Object), other: (&CobId, &Object), report: &mut Report<'_>) {
+    let kind = |object: &Object| object.kind.as_ref().map_or("", |known| known.kind.backend.as_str()).to_owned();
+    let ((first, of_first), (id, object)) = (one, other);
+    let what = format!("{path} is written by {first} ({}) and by {id} ({})", kind(of_first), kind(object));
+    let fault = Diagnostic::error("two-owners", what).note(Some(report.place(of_first.mark)), "the first");
+    report.push(object.mark, fault.help(HELP));
+}
+
+fn is_tree(object: &Object) -> bool {
+    object.kind.as_ref().is_some_and(|known| known.kind.backend == "file-tree")
+}
+
+/// The folder that is to become a host, or nothing for the host itself.
+pub(super) fn root(object: &Object) -> &str {
+    object.content["root"].as_str().unwrap_or("/").trim_end_matches('/')
+}
+
+/// The architecture that a package is named with.
+fn architecture(object: &Object) -> Option<&str> {
+    object.content["name"].as_str()?.split_once(':').map(|(_, architecture)| architecture)
 }
 
 /// Warns of mounts in a folder of another mount that do not wait for it: whichever comes later hides the other one.
@@ -84,7 +175,7 @@ fn thing(id: &CobId, object: &Object) -> Option<Thing> {
         "mount" => (MOUNT, word("path")?.trim_end_matches('/').to_owned()),
         "kernel-module" => ("kernel module", word("name")?.replace('-', "_")),
         "cron" => ("file", format!("/etc/cron.d/{}", word("name").map_or_else(|| table_of(id), str::to_owned))),
-        "package" => ("package", word("name")?.to_owned()),
+        "package" => (PACKAGE, package(word("name")?)),
         "user" => ("user", word("name")?.to_owned()),
         "group" => ("group", word("name")?.to_owned()),
         _ => return None,
@@ -92,8 +183,14 @@ fn thing(id: &CobId, object: &Object) -> Option<Thing> {
     Some(Thing { sort, name })
 }
 
+/// Without the architecture of most hosts, which need not be named.
+fn package(name: &str) -> String {
+    let bare = name.split_once(':').filter(|(_, architecture)| OWN.contains(architecture)).map(|(bare, _)| bare);
+    bare.unwrap_or(name).to_owned()
+}
+
 /// With its ending: without one it is a service.
-fn unit(name: &str) -> String {
+pub(super) fn unit(name: &str) -> String {
     match name.rsplit_once('.') {
         Some((_, ending)) if UNIT_TYPES.contains(&ending) => name.to_owned(),
         Some(_) | None => format!("{name}.service"),
@@ -114,7 +211,7 @@ fn parameter(key: &str) -> String {
 }
 
 /// The file that a change object's command stands in where none is named.
-fn table_of(id: &CobId) -> String {
+pub(super) fn table_of(id: &CobId) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' };
     format!("cob-{}", id.as_str().chars().map(plain).collect::<String>())
 }
@@ -128,6 +225,7 @@ mod tests {
         assert_eq!(unit("a"), unit("a.service"));
         assert_eq!(unit("php8.2-fpm"), "php8.2-fpm.service");
         assert_ne!(unit("a.socket"), unit("a"));
+        assert_eq!((package("app:amd64"), package("app:i386")), (package("app"), "app:i386".to_owned()));
         assert_eq!(parameter("net/ipv4/conf/eth0.1/forwarding"), parameter("net.ipv4.conf.eth0/1.forwarding"));
         assert_ne!(parameter("net.ipv4.ip_forward"), parameter("net.ipv6.ip_forward"));
         let table = |id: &str| table_of(&CobId::new(id).expect("an id"));
