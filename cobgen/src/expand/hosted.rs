@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use cob_types::schedule;
+use cob_types::{crontab, schedule};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -16,7 +16,10 @@ use super::builtin::{Settled, read};
 use super::files::Files;
 use super::kinds::check_duration;
 use crate::diagnostic::Diagnostic;
-use crate::model::{self, Duration, Label, Mark, Marked, Named, Node};
+use crate::model::{self, Duration, Label, Mark, Marked, Named, Node, Value};
+
+/// The longest name of a parameter whose file has a name of at most 255 bytes, `60-cob-KEY.conf`.
+const MAX_KEY: usize = 240;
 
 /// The content of `package`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -36,6 +39,10 @@ struct PackageContent {
     /// Its configuration goes with it when it leaves.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     purge: Option<bool>,
+    /// Other packages that may be removed for it: those that conflict with it, or need it when it leaves.
+    may_remove: Option<Vec<Marked<String>>>,
+    /// Other packages that may be changed to an older version for it.
+    may_downgrade: Option<Vec<Marked<String>>>,
     /// Where it comes from, and nothing else: a folder, `file://`, `http://` or `https://`; behind it, for one that is
     /// not flat, suite and components.
     repository: Option<Marked<String>>,
@@ -60,7 +67,6 @@ struct SysctlContent {
     #[schemars(required)]
     value: Option<Label>,
     /// Also after a restart, by a file in `/etc/sysctl.d`; default: true.
-    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     persist: Option<bool>,
     /// A folder that is to become a host, instead of the host itself.
     root: Option<Marked<String>>,
@@ -91,8 +97,7 @@ struct CronContent {
     #[schemars(required)]
     command: Option<Marked<String>>,
     /// As whom; default: root.
-    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
-    user: Option<String>,
+    user: Option<Marked<String>>,
     /// The name of its file in `/etc/cron.d`; default: made of the change object's id.
     name: Option<Marked<String>>,
     /// Variables, such as `MAILTO`; numbers, as they are written, and truth values become texts.
@@ -167,8 +172,10 @@ pub(super) fn package(content: &Node, _files: &mut Files, report: &mut Report<'_
     absolute("root", package.root.as_ref(), report);
     let name = package.name?;
     let in_a_name = |c: char| c.is_ascii_alphanumeric() || "+-.:_".contains(c);
-    if !name.value.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.value.chars().all(in_a_name) {
-        bad(name.mark, format!("{:?} is no name of a package", name.value), "one package a change object", report);
+    let is_name = |name: &str| name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(in_a_name);
+    let others = package.may_remove.iter().chain(&package.may_downgrade).flatten();
+    for Marked { mark, value } in [&name].into_iter().chain(others).filter(|name| !is_name(&name.value)) {
+        bad(*mark, format!("{value:?} is no name of a package"), "one package a change object", report);
     }
     if let Some(Marked { mark, value }) = &package.version {
         let part = value.strip_suffix('*').unwrap_or(value);
@@ -180,7 +187,7 @@ pub(super) fn package(content: &Node, _files: &mut Files, report: &mut Report<'_
     }
     if let Some(Marked { mark, value }) = &package.repository {
         let known = ["/", "file://", "http://", "https://"].iter().any(|start| value.starts_with(start));
-        if !known || value.contains(['\n', '[', ']']) {
+        if !known || value.contains(['[', ']', '#']) || value.chars().any(char::is_control) {
             let help = "write a folder, file:///…, http://… or https://…";
             bad(*mark, format!("{value:?} is no repository"), help, report);
         }
@@ -208,11 +215,34 @@ pub(super) fn sysctl(content: &Node, _files: &mut Files, report: &mut Report<'_>
     if !value.split('.').all(part) || value.starts_with('/') || value.contains("//") {
         bad(mark, format!("{value:?} is no parameter of the kernel"), "write it as in net.ipv4.ip_forward", report);
     }
-    let value = sysctl.value?.0;
-    if value.trim().is_empty() || value.contains('\n') {
-        bad(content.mark, "the value is empty, or has more than one line".to_owned(), "give a number or words", report);
+    if value.len() > MAX_KEY && sysctl.persist != Some(false) {
+        let what = format!("the parameter is longer than {MAX_KEY} bytes, and its file would be named after it");
+        bad(mark, what, "write `persist: false`", report);
     }
+    let value = sysctl.value?.0;
+    let at = content.map().and_then(|map| map.get("value")).map_or(content.mark, |node| node.mark);
+    if value.trim().is_empty() || value.trim().chars().any(char::is_control) {
+        let what = "the value is empty, or has more than one line or control characters".to_owned();
+        bad(at, what, "give a number or words", report);
+    }
+    plain(content, "value", false, report);
     (report.errors() == before).then(Settled::default)
+}
+
+/// Whether the daemon takes a value of this key: a text or a whole number of 64 bits, perhaps a truth value.
+pub(super) fn plain(within: &Node, key: &str, truth: bool, report: &mut Report<'_>) {
+    let Some(node) = within.map().and_then(|map| map.get(key)) else { return };
+    let (what, help) = match &node.value {
+        Value::Bool(is) if !truth => {
+            (format!("`{key}` is {is}, a truth value"), format!("write {}", if *is { "1" } else { "0" }))
+        }
+        Value::Float(..) => (format!("`{key}` is a number with a fraction"), "put it into quotes".to_owned()),
+        Value::Int(number, _) if i64::try_from(*number).is_err() => {
+            (format!("`{key}` is a number of more than 63 bits"), "put it into quotes".to_owned())
+        }
+        _ => return,
+    };
+    bad(node.mark, what, &help, report);
 }
 
 /// Checks the content of `host-entry`.
@@ -248,9 +278,20 @@ pub(super) fn cron(content: &Node, _files: &mut Files, report: &mut Report<'_>) 
         bad(mark, format!("{value:?} is no schedule: {why}"), &help, report);
     }
     let command = cron.command?;
-    if command.value.trim().is_empty() || command.value.contains('\n') {
-        let help = "put more than one line into a script of its own";
-        bad(command.mark, "the command is empty, or has more than one line".to_owned(), help, report);
+    if let Err(why) = crontab::command(&command.value) {
+        let help = "put what is long, or has more than one line, into a script of its own";
+        bad(command.mark, format!("the command {why}"), help, report);
+    }
+    if let Some(Marked { mark, value }) = cron.user
+        && (value.is_empty() || value.contains(|c: char| c.is_whitespace() || c.is_control()))
+    {
+        bad(mark, format!("{value:?} is no user"), "the name of an account", report);
+    }
+    for (name, value) in cron.env.iter().flat_map(Named::iter) {
+        if let Err(why) = crontab::assignment(&name.value, &value.0) {
+            let help = "let the command set it, in a script of its own";
+            bad(name.mark, format!("the variable {:?} can't be set: {why}", name.value), help, report);
+        }
     }
     if let Some(Marked { mark, value }) = cron.name
         && (value.is_empty() || !value.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)))

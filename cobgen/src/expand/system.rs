@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::Report;
 use super::builtin::{Settled, read};
 use super::files::Files;
-use super::hosted::{absolute, bad};
+use super::hosted::{absolute, bad, plain};
 use crate::model::{self, Label, Marked, Named, Node};
 
 /// The content of `kernel-module`.
@@ -73,6 +73,11 @@ pub(super) fn kernel_module(content: &Node, _files: &mut Files, report: &mut Rep
             bad(key.mark, what, "one word, without quotes", report);
         }
     }
+    if let Some(options) = content.map().and_then(|map| map.get("options")) {
+        for (key, _) in module.options.iter().flat_map(Named::iter) {
+            plain(options, &key.value, true, report);
+        }
+    }
     let has_options = module.options.as_ref().is_some_and(|options| !options.0.is_empty());
     let kept_out = module.blacklist.filter(|blacklist| blacklist.value);
     if let Some(blacklist) = kept_out.as_ref().filter(|_| has_options) {
@@ -107,6 +112,10 @@ pub(super) fn mount(content: &Node, _files: &mut Files, report: &mut Report<'_>)
         );
     }
     let Marked { mark, value } = mount.r#type?;
+    let is_ignored = |option: &&Marked<String>| option.value.contains('=') && !option.value.starts_with("mode=");
+    if let Some(option) = mount.options.iter().flatten().filter(|_| value == "ramfs").find(is_ignored) {
+        bad(option.mark, format!("`ramfs` takes no notice of {:?}", option.value), "`tmpfs` does", report);
+    }
     let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if !value.starts_with(|c: char| c.is_ascii_alphanumeric()) || !value.chars().all(good) {
         bad(mark, format!("{value:?} is no type of file system"), "ext4, xfs, nfs, tmpfs, bind or auto", report);

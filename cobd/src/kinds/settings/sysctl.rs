@@ -15,6 +15,9 @@ use super::{Setting, Wish, conf, parameter};
 use crate::kinds::content;
 use crate::kinds::native::Host;
 
+/// The longest parameter whose file has a name of at most 255 bytes.
+const MAX_KEY: usize = 240;
+
 /// The back end `sysctl`.
 #[derive(Debug)]
 pub(in crate::kinds) struct Sysctl;
@@ -233,7 +236,15 @@ impl Wish for Parameter {
         wanted
     }
 
+    fn sound(&self) -> Result<(), String> {
+        if self.persist && self.key.len() > MAX_KEY {
+            return Err(format!("content: the parameter is longer than {MAX_KEY} bytes; write `persist: false`"));
+        }
+        Ok(())
+    }
+
     fn of_use(&self) -> Result<(), String> {
+        self.sound()?;
         let Some((file, value)) = self.overridden()?.filter(|_| self.persist) else { return Ok(()) };
         Err(format!(
             "{file} is read after {} at the next start, and sets {} to {value:?}: remove that line, or write \
