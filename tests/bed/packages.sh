@@ -296,3 +296,82 @@ switch_cluster
 on h3 rm /var/lib/greeter-fails
 soon is_as_before
 rm -rf "$repository"
+
+step "packages that others need, that exclude each other, that are on hold, and data that is kept"
+make_small() { # NAME, MORE of its control file, and what its script does when it is purged
+    local tree file
+    tree=$(mktemp -d) file=$1_1_all.deb
+    mkdir -p "$tree/DEBIAN" "$tree/usr/share/$1"
+    printf 'Package: %s\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@example.org>\n%bDescription: a test\n' \
+        "$1" "$2" > "$tree/DEBIAN/control"
+    echo 1 > "$tree/usr/share/$1/version"
+    if [ -n "${3:-}" ]; then
+        printf '#!/bin/sh\nset -e\n[ "$1" != purge ] || %s\n' "$3" > "$tree/DEBIAN/postrm"
+        chmod 755 "$tree/DEBIAN/postrm"
+    fi
+    dpkg-deb --build --root-owner-group -Zgzip "$tree" "$small/$file" >/dev/null
+    {
+        dpkg-deb --field "$small/$file"
+        printf 'Filename: ./%s\nSize: %s\nSHA256: %s\n\n' "$file" "$(stat -c %s "$small/$file")" \
+            "$(sha256sum < "$small/$file" | cut -d ' ' -f 1)"
+    } >> "$small/Packages"
+    rm -rf "$tree"
+}
+small=$(mktemp -d)
+make_small cclib ''
+make_small cctool 'Depends: cclib\n'
+make_small ccmta-a 'Provides: ccmta\nConflicts: ccmta\n'
+make_small ccmta-b 'Provides: ccmta\nConflicts: ccmta\n'
+make_small ccheld ''
+make_small ccdata '' 'rm -rf /var/lib/ccdata'
+tar -C "$small" -c . | on h2 sh -c 'mkdir -p /srv/small && tar -C /srv/small --no-same-owner -x'
+rm -rf "$small"
+package() { # NAME MORE: a change object of h2 of that name
+    echo "  h2/$1: {kind: package, content: {name: $1, repository: /srv/small, trusted: true, purge: true${2:-}}}"
+}
+switch_packages() { # from standard input
+    { echo 'cobs:'; cat; } | put h1 $site/small.yaml
+    switch_cluster
+}
+is_installed() { [ "$(on h2 dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+nothing() { switch_packages <<< '  h2/nothing: {kind: noop}'; }
+
+# What somebody else has installed stays, with what it needs.
+package cclib | switch_packages
+on h2 dpkg -i /srv/small/cctool_1_all.deb >/dev/null
+nothing
+is_installed cctool && is_installed cclib
+on h2 dpkg -P cctool cclib >/dev/null
+# What another change object has installed stays as long as that one, and goes with it.
+{ package cclib; package cctool; } | switch_packages
+package cctool | switch_packages
+is_installed cctool && is_installed cclib
+nothing
+fails is_installed cctool
+fails is_installed cclib
+# Of two that exclude each other the second one fails, and says why.
+{ echo 'cobs:'; package ccmta-a; package ccmta-b; } | put h1 $site/small.yaml
+publish_cluster
+ctl switch $cluster_generation >/dev/null 2>&1
+soon says "the package manager would remove ccmta-" ctl history --since-generation $cluster_generation
+nothing
+# What was there before stays, on hold.
+on h2 sh -c 'dpkg -i /srv/small/ccheld_1_all.deb && apt-mark hold ccheld' >/dev/null
+package ccheld | switch_packages
+nothing
+says ccheld on h2 apt-mark showhold
+on h2 dpkg -P ccheld >/dev/null
+# A purge spares what the model keeps.
+{
+    package ccdata
+    echo '  h2/data: {kind: file-tree, on_remove: keep, content: {files: {/var/lib/ccdata/main: {folder: true}}}}'
+} | switch_packages
+on h2 touch /var/lib/ccdata/main/kept /var/lib/ccdata/else
+nothing
+on h2 test -e /var/lib/ccdata/main/kept
+fails on h2 test -e /var/lib/ccdata/else
+fails on h2 dpkg-query -W ccdata
+on h2 rm -r /var/lib/ccdata /srv/small
+on h1 rm $site/small.yaml
+switch_cluster
+soon is_as_before

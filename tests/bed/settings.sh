@@ -58,6 +58,62 @@ ctl check >/dev/null 2>&1 || true
 gone
 are_as_before
 
+step "a value in the kernel's words is as wanted, and a later file that says otherwise is named"
+switch_settings <<'MODEL'
+  h2/ports: {kind: sysctl, content: {key: net.ipv4.ip_local_reserved_ports, value: "8080,8081,8082"}}
+MODEL
+[ "$(on h2 cat /proc/sys/net/ipv4/ip_local_reserved_ports)" = 8080-8082 ]
+on h2 sh -c 'echo net.ipv4.ip_local_reserved_ports=1 > /etc/sysctl.d/99-late.conf'
+ctl check >/dev/null 2>&1 || true
+soon says "/etc/sysctl.d/99-late.conf is read after" ctl history --cob h2/ports
+on h2 rm /etc/sysctl.d/99-late.conf
+gone
+are_as_before
+
+step "a table of cron with an empty variable is one that cron reads"
+switch_settings <<'MODEL'
+  h2/job: {kind: cron, content: {name: job, schedule: "* * * * *", command: "true", env: {MAILTO: "", B: "'a' b"}}}
+MODEL
+says 'MAILTO=""' on h2 cat /etc/cron.d/job
+if on h2 sh -c 'crontab -h 2>&1 | grep -q -- "-n"'; then
+    # A table of a user has no user in its lines.
+    on h2 sh -c 'sed "s/ root / /" /etc/cron.d/job > /run/table; crontab -n /run/table; rm /run/table'
+fi
+gone
+are_as_before
+
+step "lines that others append to /etc/hosts meanwhile stay"
+on h2 sh -c 'for k in $(seq 400); do echo "10.9.$((k / 250)).$((k % 250)) other$k" >> /etc/hosts; sleep 0.01; done' &
+writer=$!
+for _ in 1 2; do
+    for k in $(seq 20); do
+        echo "  h2/e$k: {kind: host-entry, content: {address: 10.1.0.$k, names: [ours$k]}}"
+    done | switch_settings
+    gone
+done
+wait $writer
+[ "$(on h2 grep -c ' other[0-9]' /etc/hosts)" = 400 ]
+fails on h2 grep -q ' ours[0-9]' /etc/hosts
+on h2 sed -i '/ other[0-9]/d' /etc/hosts
+are_as_before
+
+step "systemd reads the table of mounts again, and options that a remount ignores are in effect"
+switch_settings <<'MODEL'
+  h2/scratch: {kind: mount, content: {path: /srv/set, source: tmpfs, type: tmpfs, options: [size=1m, ro]}}
+MODEL
+on h2 systemctl daemon-reload
+switch_settings <<'MODEL'
+  h2/scratch: {kind: mount, content: {path: /srv/set, source: tmpfs, type: tmpfs, options: [size=2m, mode=0700, uid=1]}}
+MODEL
+[ "$(on h2 stat -c '%a %u' /srv/set)" = "700 1" ]
+[ "$(on h2 systemctl show --value --property NeedDaemonReload srv-set.mount)" = no ]
+on h2 systemctl restart srv-set.mount
+[ "$(on h2 stat -c '%a %u' /srv/set)" = "700 1" ]
+says "size=2048k" on h2 findmnt -n -o OPTIONS /srv/set
+gone
+fails on h2 systemctl start srv-set.mount
+are_as_before
+
 step "mounts in each other: one that is hidden is seen again, and both go"
 set_to <<'MODEL'
   h2/a-data: {kind: mount, content: {path: /srv/set/data, source: tmpfs, type: tmpfs}}
