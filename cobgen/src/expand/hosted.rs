@@ -240,7 +240,13 @@ pub(super) fn plain(within: &Node, key: &str, truth: bool, report: &mut Report<'
         Value::Int(number, _) if i64::try_from(*number).is_err() => {
             (format!("`{key}` is a number of more than 63 bits"), "put it into quotes".to_owned())
         }
-        _ => return,
+        Value::Bool(_)
+        | Value::Int(..)
+        | Value::Text(_)
+        | Value::Null
+        | Value::List(_)
+        | Value::Map(_)
+        | Value::Invalid => return,
     };
     bad(node.mark, what, &help, report);
 }

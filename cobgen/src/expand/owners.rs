@@ -26,9 +26,12 @@ const OWN: [&str; 10] =
 /// What is done about two owners.
 const HELP: &str = "each would undo what the other does: leave one of them away, or observe it (`mode: observe`)";
 
+/// Which change object sets a thing of a host, or of a folder that is to become one.
+type Owners<'a> = BTreeMap<(&'a str, &'a str, Thing), (&'a CobId, &'a Object)>;
+
 /// Reports what two change objects of a host would set. Who is observed sets nothing.
 pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
-    let mut owners: BTreeMap<(&str, &str, Thing), (&CobId, &Object)> = BTreeMap::new();
+    let mut owners: Owners<'_> = BTreeMap::new();
     for (id, object) in objects.iter().filter(|(_, object)| !object.observe) {
         let Some(thing) = thing(id, object) else { continue };
         let what = format!("the {} {}", thing.sort, thing.name);
@@ -48,11 +51,7 @@ pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) 
 }
 
 /// Reports packages that one change object may remove for its own, and another one installs.
-fn report_removed(
-    objects: &ByCob<Box<Object>>,
-    owners: &BTreeMap<(&str, &str, Thing), (&CobId, &Object)>,
-    report: &mut Report<'_>,
-) {
+fn report_removed(objects: &ByCob<Box<Object>>, owners: &Owners<'_>, report: &mut Report<'_>) {
     for (id, object) in objects.iter().filter(|(_, object)| !object.observe) {
         for name in object.content["may_remove"].as_array().into_iter().flatten().filter_map(|name| name.as_str()) {
             let thing = Thing { sort: PACKAGE, name: package(name) };
