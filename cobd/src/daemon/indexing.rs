@@ -5,6 +5,7 @@
 //! has been quiet for a moment, and before anybody asks. Where the list would grow long, or the thread is behind,
 //! it is dropped: the thread reads the journal itself, later. The loop never waits for it.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,6 +33,8 @@ const AT_LAST: Span = Span::secs(60);
 const LONG: usize = 1024;
 /// From so many records on they are not kept waiting: the journal forgets old ones.
 const MANY: u64 = 200_000;
+/// So many orders are put aside at most, while the index is to read the journal: the newest.
+const ASIDE: usize = 1024;
 /// So many lists are on their way at most.
 const LISTS: usize = 4;
 
@@ -48,6 +51,8 @@ pub(super) struct Indexing {
     waiting: List,
     /// The index is to read the journal from this record on.
     behind: Option<u64>,
+    /// What operators have ordered since, and how switches went: the journal may forget it before it is read.
+    aside: VecDeque<(u64, Record)>,
     /// The last record that it was told of.
     last: u64,
     due: Time,
@@ -70,6 +75,7 @@ enum Word {
     CatchUp {
         upto: u64,
         bundle: Option<Arc<Packed>>,
+        aside: VecDeque<(u64, Record)>,
     },
     Ask(Query, Reply),
 }
@@ -96,7 +102,8 @@ impl Indexing {
         // What it may know of it need not have taken in.
         let behind = lacks_from.filter(|_| keeper.is_some());
         let due = if behind.is_some() { now + QUIET } else { Time::NEVER };
-        Self { keeper, waiting: Vec::new(), behind, last, due, at_last: now + AT_LAST }
+        let aside = VecDeque::new();
+        Self { keeper, waiting: Vec::new(), behind, aside, last, due, at_last: now + AT_LAST }
     }
 
     /// When [`Indexing::feed`] is to be called.
@@ -110,7 +117,9 @@ impl Indexing {
             return;
         }
         self.come_to(seq, now);
-        if self.behind.is_none() {
+        if self.behind.is_some() {
+            self.put_aside(seq, record);
+        } else {
             let measured = measured(bundle.map(AsRef::as_ref), &record);
             self.waiting.push((seq, record, measured));
             if self.waiting.len() >= LONG {
@@ -141,7 +150,18 @@ impl Indexing {
     fn fall_behind(&mut self) {
         let first = self.waiting.first().map(|(seq, _, _)| *seq);
         self.behind = self.behind.or(first);
-        self.waiting = Vec::new();
+        for (seq, record, _) in std::mem::take(&mut self.waiting) {
+            self.put_aside(seq, record);
+        }
+    }
+
+    fn put_aside(&mut self, seq: u64, record: Record) {
+        if matches!(record.body, Body::Ordered(_) | Body::Go(_) | Body::Activated(_)) || record.by.is_some() {
+            self.aside.push_back((seq, record));
+            if self.aside.len() > ASIDE {
+                self.aside.pop_front();
+            }
+        }
     }
 
     /// Hands over what waits, which must be committed: an index that knows of more than the journal is put aside. It can
@@ -160,7 +180,10 @@ impl Indexing {
 
     fn hand_over(&mut self, bundle: Option<&Arc<Packed>>) {
         let word = match self.behind.take() {
-            Some(_) => Word::CatchUp { upto: self.last, bundle: bundle.cloned() },
+            Some(_) => {
+                let aside = std::mem::take(&mut self.aside);
+                Word::CatchUp { upto: self.last, bundle: bundle.cloned(), aside }
+            }
             None if self.waiting.is_empty() => return,
             None => Word::Feed(std::mem::take(&mut self.waiting)),
         };
@@ -231,7 +254,7 @@ impl Keeping {
                         list.into_iter().map(|(seq, record, measured)| entry(&self.host, seq, &record, measured));
                     self.index.add(upto, entries);
                 }
-                Word::CatchUp { upto, bundle } => self.catch_up(upto, bundle.as_deref()),
+                Word::CatchUp { upto, bundle, aside } => self.catch_up(upto, bundle.as_deref(), aside),
                 // One who has gone away does not miss the answer.
                 Word::Ask(query, reply) => {
                     reply(self.index.opened().map(|index| index.history(&query)));
@@ -245,7 +268,7 @@ impl Keeping {
         }
     }
 
-    fn catch_up(&mut self, upto: u64, bundle: Option<&Packed>) {
+    fn catch_up(&mut self, upto: u64, bundle: Option<&Packed>, aside: VecDeque<(u64, Record)>) {
         self.index.open(upto);
         let Some(from) = self.index.opened().map(|index| index.upto() + 1).filter(|from| *from <= upto) else {
             return;
@@ -257,6 +280,10 @@ impl Keeping {
                 return;
             }
         };
+        let mut past = past.peekable();
+        let first = past.peek().and_then(|entry| entry.as_ref().ok()).map_or(upto, |entry| entry.seq);
+        let forgotten = aside.iter().take_while(|(seq, _)| *seq < first);
+        let forgotten: Vec<_> = forgotten.map(|(seq, record)| entry(&self.host, *seq, record, None)).collect();
         // A snapshot tells nothing that was not told before.
         let past = past.map_while(Result::ok).take_while(|_| !self.closing.load(Ordering::Relaxed));
         let entries = past.filter(|entry| entry.what == What::Change).filter_map(|entry| {
@@ -264,7 +291,7 @@ impl Keeping {
             let measured = measured(bundle, &record);
             Some(self::entry(&self.host, entry.seq, &record, measured))
         });
-        self.index.add(upto, entries);
+        self.index.add(upto, forgotten.into_iter().chain(entries));
     }
 }
 

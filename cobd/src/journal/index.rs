@@ -8,6 +8,8 @@
 //! ```text
 //!   h SEQ N               one line of the history, JSON
 //!   c COB 0 SEQ N         points to the line, for one change object
+//!   o SEQ N               points to the line, of an operator's order
+//!   s SEQ N               points to the line, of a switch
 //!   k KIND 0 FROM 0 TO    how long the move takes, all change objects of the kind
 //!   d COB 0 FROM 0 TO     how long it takes for this one
 //!   u                     the last record that is in here
@@ -19,7 +21,8 @@
 //!
 //! Rules: a record is added whole or not at all, and once: adding it again changes nothing. Numbers
 //! in keys are big-endian, so that order of bytes is order in time. Of the history the newest lines are
-//! kept: the store has something in memory of each, as long as the daemon lives.
+//! kept: the store has something in memory of each, as long as the daemon lives. Orders and switches are counted by
+//! themselves: however much other hosts say, it takes none of their places.
 
 use std::fs;
 use std::io;
@@ -35,6 +38,8 @@ use tracing::warn;
 use crate::durable;
 use crate::run::read_capped;
 
+mod kept;
+
 /// An idle daemon is to stay small; more made additions no faster.
 const CACHE_BYTES: u64 = 1 << 18;
 /// `sled` holds several of these in memory.
@@ -47,6 +52,8 @@ const TOGETHER: usize = 64;
 const MOST_LINES: u64 = 100_000;
 /// How many of the oldest lines are forgotten in one batch.
 const FORGET_BATCH: usize = 1000;
+/// So many orders are kept, and so many lines of switches, beside all others.
+const MOST_KEPT: u64 = if cfg!(test) { 100 } else { 10_000 };
 /// So long somebody may take to let go of the store.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// Where an unreadable index is put, beside the index: one of them, the newest.
@@ -64,8 +71,9 @@ pub struct Index {
     upto: u64,
     /// How many lines there are; none: they were not counted yet.
     lines: Option<u64>,
-    /// How many are kept.
+    /// How many are kept that are neither orders nor of switches.
     most: u64,
+    kept: kept::Kept,
 }
 
 /// What one record tells.
@@ -232,7 +240,8 @@ impl Index {
                 // The version before adds without counting.
                 let lines = counted.as_deref().and_then(|v| v.strip_prefix(&upto)?.try_into().ok());
                 let (upto, lines) = (u64::from_be_bytes(upto), lines.map(u64::from_be_bytes));
-                Ok(Self { folder: folder.to_owned(), tree, upto, lines, most: MOST_LINES })
+                let kept = kept::Kept::default();
+                Ok(Self { folder: folder.to_owned(), tree, upto, lines, most: MOST_LINES, kept })
             }
             Ok(Err(sled::Error::Io(source))) if !is_about_content(&source) => Err(Fault::Refused(source)),
             Ok(Err(error)) => Err(Fault::Damaged(error.to_string())),
@@ -256,9 +265,7 @@ impl Index {
         let mut entries = entries.into_iter().peekable();
         while entries.peek().is_some() {
             self.add_some(entries.by_ref().take(TOGETHER))?;
-            while self.lines()? >= self.most + FORGET_BATCH as u64 {
-                self.forget_some()?;
-            }
+            self.forget_surplus()?;
         }
         Ok(())
     }
@@ -274,31 +281,15 @@ impl Index {
     fn lines(&mut self) -> Result<u64, IndexError> {
         let lines = match self.lines {
             Some(lines) => lines,
-            None => {
-                let counted = self.tree.scan_prefix(b"h").keys().try_fold(0, |lines, key| key.map(|_| lines + 1));
-                counted.map_err(|e| self.store_error(&e))?
-            }
+            None => self.count(b'h')?,
         };
         self.lines = Some(lines);
         Ok(lines)
     }
 
-    /// Forgets the oldest lines; durations stay.
-    fn forget_some(&mut self) -> Result<(), IndexError> {
-        let oldest: Result<Vec<_>, _> = self.tree.scan_prefix(b"h").take(FORGET_BATCH).collect();
-        let oldest = oldest.map_err(|e| self.store_error(&e))?;
-        let mut batch = sled::Batch::default();
-        for (line, value) in &oldest {
-            let cob = serde_json::from_slice::<HistoryEntry>(value).ok().and_then(|e| e.cob);
-            if let Some(cob) = cob {
-                batch.remove(key(b'c', &[cob.as_str()], &line[1..]));
-            }
-            batch.remove(line);
-        }
-        // Those that are not there can't be forgotten, whatever was counted.
-        let is_all = oldest.len() < FORGET_BATCH;
-        let lines = if is_all { 0 } else { self.lines()?.saturating_sub(oldest.len() as u64) };
-        self.apply(batch, self.upto, lines)
+    fn count(&self, sort: u8) -> Result<u64, IndexError> {
+        let counted = self.tree.scan_prefix([sort]).keys().try_fold(0, |lines, key| key.map(|_| lines + 1));
+        counted.map_err(|e| self.store_error(&e))
     }
 
     fn apply(&mut self, mut batch: sled::Batch, upto: u64, lines: u64) -> Result<(), IndexError> {
@@ -315,6 +306,7 @@ impl Index {
         let (mut upto, mut lines) = (self.upto, self.lines()?);
         // Two measures may be about the same move: the second sees the first.
         let mut updated = std::collections::BTreeMap::new();
+        let mut kept = self.kept_lines()?;
         for Entry { seq, history, measured } in entries {
             if seq <= upto {
                 continue;
@@ -324,6 +316,10 @@ impl Index {
             for (n, entry) in (0u16..).zip(&history) {
                 let at = position(seq, n);
                 batch.insert(key(b'h', &[], &at), json(entry));
+                if let Some(class) = kept::class_of(entry) {
+                    batch.insert(key(class.sort(), &[], &at), &[]);
+                    kept[class as usize] += 1;
+                }
                 if let Some(cob) = &entry.cob {
                     batch.insert(key(b'c', &[cob.as_str()], &at), &[]);
                 }
@@ -344,7 +340,9 @@ impl Index {
         for (key, durations) in updated {
             batch.insert(key, json(&durations));
         }
-        self.apply(batch, upto, lines)
+        self.apply(batch, upto, lines)?;
+        self.kept.lines = Some(kept);
+        Ok(())
     }
 
     /// A part of the history, oldest first.

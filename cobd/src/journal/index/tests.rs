@@ -99,6 +99,58 @@ fn of_the_history_the_newest_lines_are_kept() {
     assert_eq!((index.lines, index.lines().expect("counted")), (None, 30));
 }
 
+/// Records `from` to `upto`, each with one line of this event.
+fn add_events(index: &mut Index, event: &str, from: u64, upto: u64) {
+    let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/b"), event)], measured: None };
+    index.add(upto, (from..=upto).map(one)).expect("added");
+}
+
+fn count_events(index: &Index, event: &str) -> usize {
+    ask(index, 0, None, usize::MAX, false).iter().filter(|(_, e)| e == event).count()
+}
+
+#[test]
+fn orders_and_switches_are_kept_whatever_other_hosts_say() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("index");
+    let mut index = Index::open(&path).expect("opens");
+    index.most = 30;
+    add_events(&mut index, "pause", 1, 71);
+    add_events(&mut index, "activate", 72, 80);
+    for flood in 0..5 {
+        add_events(&mut index, "grant", 81 + flood * 2000, 80 + (flood + 1) * 2000);
+        assert_eq!((count_events(&index, "pause"), count_events(&index, "activate")), (71, 9));
+        assert!(count_events(&index, "grant") < 30 + FORGET_BATCH);
+        // Of change objects as well, and after the next start.
+        assert!(ask(&index, 0, Some("n1/b"), 1, false).contains(&(1, "pause".into())));
+        drop(index);
+        index = Index::open(&path).expect("opens");
+        index.most = 30;
+    }
+    // An earlier version has not pointed to its orders.
+    for pointer in index.tree.scan_prefix(b"o").keys().collect::<Result<Vec<_>, _>>().expect("keys") {
+        index.tree.remove(pointer).expect("removed");
+    }
+    drop(index);
+    index = Index::open(&path).expect("opens");
+    index.most = 30;
+    add_events(&mut index, "grant", 20_000, 24_000);
+    assert_eq!((count_events(&index, "pause"), index.kept_lines().expect("counted")), (71, [71, 9]));
+}
+
+#[test]
+fn of_orders_the_newest_are_kept() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut index = Index::open(&folder.path().join("index")).expect("opens");
+    add_events(&mut index, "activate", 1, 5);
+    add_events(&mut index, "retry", 6, 3000);
+    let kept = count_events(&index, "retry");
+    assert!((100..100 + FORGET_BATCH).contains(&kept), "{kept}");
+    assert_eq!(count_events(&index, "activate"), 5, "they take no place of switches");
+    assert_eq!(ask(&index, 0, None, 1, true), [(3000, "retry".into())]);
+    assert_eq!(index.lines().expect("counted"), 5 + kept as u64);
+}
+
 #[test]
 fn a_count_that_is_wrong_is_put_right() {
     let folder = tempfile::tempdir().expect("folder");

@@ -1,0 +1,153 @@
+//! What the history keeps: the newest lines, and beside them the newest orders and the newest lines of switches.
+//!
+//! Whatever other hosts say leaves lines of other sorts (requests, grants, returns, terms of later rounds). So a host that
+//! floods this one with well-formed words makes it forget such lines, and no order.
+
+use cob_types::history::HistoryEntry;
+
+use super::{FORGET_BATCH, Index, IndexError, MOST_KEPT, key};
+
+/// Orders of operators.
+const ORDERS: [&str; 14] = [
+    "pause",
+    "resume",
+    "retry",
+    "prepare",
+    "declare-final",
+    "cancel",
+    "unhold",
+    "call-off",
+    "limit",
+    "only",
+    "fence",
+    "resolve",
+    "restore",
+    "terms",
+];
+/// Where a host goes, and that its daemon starts.
+const SWITCHES: [&str; 7] = ["go", "activate", "return", "withdrawn", "guard", "stopped", "daemon"];
+
+/// Lines that are counted by themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Order,
+    Switch,
+}
+
+impl Class {
+    const ALL: [Self; 2] = [Self::Order, Self::Switch];
+
+    /// The sort of the keys that point to such lines.
+    pub(super) fn sort(self) -> u8 {
+        match self {
+            Self::Order => b'o',
+            Self::Switch => b's',
+        }
+    }
+}
+
+/// What a line is counted as; none: with all others.
+pub(super) fn class_of(entry: &HistoryEntry) -> Option<Class> {
+    let is_of = |events: &[&str]| events.contains(&entry.event.as_str());
+    // Other hosts bring about later rounds without an operator of this one.
+    let anonymous = entry.event == "terms" && !entry.detail.contains("by ");
+    if is_of(&ORDERS) && !anonymous {
+        Some(Class::Order)
+    } else if is_of(&SWITCHES) {
+        Some(Class::Switch)
+    } else {
+        None
+    }
+}
+
+/// Keeps account of them.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// How many there are of each class; none: they were not counted yet.
+    pub(super) lines: Option<[u64; 2]>,
+    /// Of all lines before this key only those that are kept are left.
+    passed: Vec<u8>,
+}
+
+impl Index {
+    pub(super) fn kept_lines(&mut self) -> Result<[u64; 2], IndexError> {
+        let lines = match self.kept.lines {
+            Some(lines) => lines,
+            None => [self.count(Class::Order.sort())?, self.count(Class::Switch.sort())?],
+        };
+        self.kept.lines = Some(lines);
+        Ok(lines)
+    }
+
+    /// Forgets the oldest lines where there are too many; durations stay.
+    pub(super) fn forget_surplus(&mut self) -> Result<(), IndexError> {
+        while self.lines()?.saturating_sub(self.kept_lines()?.iter().sum()) >= self.most + FORGET_BATCH as u64 {
+            self.forget_some()?;
+        }
+        for class in Class::ALL {
+            while self.kept_lines()?[class as usize] >= MOST_KEPT + FORGET_BATCH as u64 {
+                self.forget_kept(class)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_some(&mut self) -> Result<(), IndexError> {
+        let mut batch = sled::Batch::default();
+        let (mut forgotten, mut kept, mut passed) = (0, self.kept_lines()?, self.kept.passed.clone());
+        let from = if passed.is_empty() { b"h".to_vec() } else { passed.clone() };
+        for found in self.tree.range(from..b"i".to_vec()) {
+            let (line, value) = found.map_err(|e| self.store_error(&e))?;
+            let entry = serde_json::from_slice::<HistoryEntry>(&value).ok();
+            passed = line.to_vec();
+            if let Some(class) = entry.as_ref().and_then(class_of) {
+                // An earlier version has written it without pointing to it.
+                let pointer = key(class.sort(), &[], &line[1..]);
+                let known = self.tree.contains_key(&pointer).map_err(|e| self.store_error(&e))?;
+                kept[class as usize] += u64::from(!known);
+                batch.insert(pointer, &[]);
+                continue;
+            }
+            forget(&mut batch, &line, entry);
+            forgotten += 1;
+            if forgotten == FORGET_BATCH {
+                break;
+            }
+        }
+        // Those that are not there can't be forgotten, whatever was counted.
+        let is_all = forgotten < FORGET_BATCH;
+        let others = self.lines()?.saturating_sub(forgotten as u64);
+        let lines = if is_all { kept.iter().sum() } else { others };
+        self.apply(batch, self.upto, lines)?;
+        self.kept = Kept { lines: Some(kept), passed };
+        Ok(())
+    }
+
+    fn forget_kept(&mut self, class: Class) -> Result<(), IndexError> {
+        let oldest: Result<Vec<_>, _> = self.tree.scan_prefix([class.sort()]).keys().take(FORGET_BATCH).collect();
+        let oldest = oldest.map_err(|e| self.store_error(&e))?;
+        let (mut batch, mut forgotten) = (sled::Batch::default(), 0);
+        for pointer in &oldest {
+            let line = key(b'h', &[], &pointer[1..]);
+            if let Some(value) = self.tree.get(&line).map_err(|e| self.store_error(&e))? {
+                forget(&mut batch, &line, serde_json::from_slice(&value).ok());
+                forgotten += 1;
+            }
+            batch.remove(pointer);
+        }
+        let lines = self.lines()?.saturating_sub(forgotten);
+        let mut kept = self.kept_lines()?;
+        let is_all = oldest.len() < FORGET_BATCH;
+        kept[class as usize] = if is_all { 0 } else { kept[class as usize].saturating_sub(oldest.len() as u64) };
+        self.apply(batch, self.upto, lines)?;
+        self.kept.lines = Some(kept);
+        Ok(())
+    }
+}
+
+fn forget(batch: &mut sled::Batch, line: &[u8], entry: Option<HistoryEntry>) {
+    if let Some(cob) = entry.and_then(|e| e.cob) {
+        batch.remove(key(b'c', &[cob.as_str()], &line[1..]));
+    }
+    batch.remove(line);
+}
