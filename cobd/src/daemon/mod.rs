@@ -24,6 +24,7 @@ mod foresee;
 mod indexing;
 mod orders;
 mod outputs;
+mod parts;
 mod perform;
 mod rounds;
 mod route;
@@ -34,7 +35,7 @@ mod tell;
 mod trust;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ use cob_engine::time::Span;
 use cob_engine::{Effects, Engine, Event, Time};
 use cob_types::generation::Security;
 use cob_types::status::Unheard;
-use cob_types::{CobId, GenerationNumber, HostName, Kind, Manifest, Number, PublicKey};
+use cob_types::{Batch, CobId, GenerationNumber, HostName, Kind, Manifest, Number, PublicKey};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
@@ -69,6 +70,8 @@ pub use start::StartError;
 
 /// Events taken into one turn at most: a commit is shared by so many, and no deadline waits for more.
 const TURN: usize = 512;
+/// No more events are taken into a turn after this time: whatever peers say, people are answered in between.
+const TURN_TIME: Span = Span::millis(50);
 /// How long the end waits for peers to acknowledge what was said.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// Records that nothing waits for are committed after this time: they are what people are told of the
@@ -140,6 +143,8 @@ pub struct Daemon {
     busy_at: Time,
     /// Ends of jobs that could not even begin.
     pending_ends: Vec<JobEnded>,
+    /// What is left of a batch with very many items: each part has a turn of its own.
+    parts: VecDeque<Batch>,
     checks: checks::Checks,
     /// Checks that operators have asked for.
     rounds: rounds::Rounds,
@@ -227,7 +232,7 @@ impl Daemon {
         self.manager.up();
         loop {
             self.tell_manager();
-            if !self.take_pending_ends() {
+            if !self.take_pending_ends() && !self.take_part() {
                 let deadline = self
                     .engine
                     .next_wakeup()
@@ -266,10 +271,15 @@ impl Daemon {
 
     /// Everything that has come meanwhile shares this turn's commit.
     fn take_what_is_there(&mut self) {
-        for _ in 0..TURN {
+        if let Ok(ask) = self.asks.try_recv() {
+            self.answer(ask);
+        }
+        let (end, mut taken) = (self.clock.now() + TURN_TIME, 0);
+        while taken < TURN && self.clock.now() <= end {
+            taken += 1;
             if let Ok(ended) = self.ended.try_recv() {
                 self.job_ended(ended);
-            } else if let Ok(event) = self.link_events.try_recv() {
+            } else if let Some(event) = self.next_link_event() {
                 self.link_event(event);
             } else if let Ok(cob) = self.drifts.try_recv() {
                 self.feed(Event::CheckWanted(cob));
@@ -277,6 +287,11 @@ impl Daemon {
                 break;
             }
         }
+    }
+
+    /// What a host says next comes after all parts of what it has said.
+    fn next_link_event(&mut self) -> Option<LinkEvent> {
+        if self.parts.is_empty() { self.link_events.try_recv().ok() } else { None }
     }
 
     /// Hands the engine an event; what it wants done waits for the end of the turn.

@@ -263,6 +263,7 @@ impl Daemon {
             busy_hosts: BTreeSet::new(),
             busy_at: Time(0),
             pending_ends: Vec::new(),
+            parts: std::collections::VecDeque::new(),
             checks: Checks::default(),
             rounds: Rounds::default(),
             ahead: super::ahead::Ahead::default(),

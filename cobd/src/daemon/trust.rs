@@ -11,6 +11,7 @@ use cob_types::{Batch, HostName, Item, Manifest, PublicKey};
 use tracing::{error, warn};
 
 use super::Daemon;
+use super::parts::in_parts;
 use crate::config::{Config, parse_address};
 use crate::generations::Prepared;
 use crate::identity::Keys;
@@ -124,11 +125,19 @@ impl Daemon {
         self.asked_in_switch(&mut received.batch, greets);
         // A batch that was of switches alone concerns no change object.
         if all == 0 || !received.batch.items.is_empty() {
-            let left_out = self.engine.left_out();
-            self.feed(cob_engine::Event::Received(received.batch));
-            self.too_much(host, self.engine.left_out() - left_out);
-            self.note_unheard(host);
+            self.parts.extend(in_parts(received.batch));
+            self.take_part();
         }
+    }
+
+    /// Hands the engine the next part of what a host has said, if there is one.
+    pub(super) fn take_part(&mut self) -> bool {
+        let Some(part) = self.parts.pop_front() else { return false };
+        let (host, left_out) = (part.from.clone(), self.engine.left_out());
+        self.feed(cob_engine::Event::Received(part));
+        self.too_much(&host, self.engine.left_out() - left_out);
+        self.note_unheard(&host);
+        true
     }
 
     /// A host says more than one that does as it should: so many of its words are left out.
