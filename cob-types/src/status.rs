@@ -13,7 +13,7 @@ use crate::id::{CobId, GenerationNumber, HostName, StateName};
 use crate::switch::OnFailure;
 use crate::trust::PublicKey;
 
-pub use cob::{ActionStatus, CobStatus, FileDrift, Holder, IN_CONFLICT, Phase, Trouble, Wait};
+pub use cob::{ActionStatus, CobStatus, EARLIER_CONTENT, FileDrift, Holder, IN_CONFLICT, Phase, Trouble, Wait};
 
 /// The cluster, as `cobctl status --json` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

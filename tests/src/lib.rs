@@ -1,6 +1,7 @@
 //! What the tests of the whole share: small systems written down or drawn at random, and their way
 //! into bundles.
 
+pub mod churn;
 pub mod cluster;
 pub mod conditions;
 pub mod draw;

@@ -252,7 +252,14 @@ pub struct ActionStatus {
     /// The last line that it printed, filled in by the daemon.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_line: String,
+    /// It runs with the content of a generation before the active one, which has another: that follows when it has ended.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub earlier_content: bool,
 }
+
+/// What is said of an action that runs with [earlier content](ActionStatus::earlier_content).
+pub const EARLIER_CONTENT: &str =
+    "it runs with the content of an earlier generation; the new content follows when it has ended";
 
 /// Named trouble.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -72,6 +72,7 @@ pub(crate) fn moving(cob: &str, from: &str, to: &str) -> CobStatus {
             since_ns: NOW - 3_200_000_000,
             error: String::new(),
             last_line: "waiting for port 5432".to_owned(),
+            earlier_content: false,
         }),
         ..waiting(cob, from, to, vec![])
     }
@@ -89,6 +90,7 @@ pub(crate) fn failed(cob: &str, from: &str, to: &str) -> CobStatus {
             since_ns: NOW - s(20),
             error: "exit status 1".to_owned(),
             last_line: "port 5432 is taken".to_owned(),
+            earlier_content: false,
         }),
         ..waiting(cob, from, to, vec![Wait::Failed])
     }

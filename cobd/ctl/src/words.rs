@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cob_types::StateName;
 use cob_types::status::{
-    CobStatus, FileDrift, HostStatus, Lapse, LapseCause, MadeMove, Phase, SwitchStage, Trouble, Wait,
+    CobStatus, EARLIER_CONTENT, FileDrift, HostStatus, Lapse, LapseCause, MadeMove, Phase, SwitchStage, Trouble, Wait,
 };
 use cob_types::words::join;
 pub use cob_types::words::{clean_lines, count, is_hostile, list, list_and, span};
@@ -217,6 +217,9 @@ pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
     if all.is_empty() && cob.phase == Phase::Settled && cob.state.as_ref() != Some(&cob.preferred) {
         let by: Vec<_> = cob.held_by.iter().filter(|h| cob.state.as_ref() == Some(&h.state)).map(|h| &h.cob).collect();
         all.extend((!by.is_empty()).then(|| format!("kept there by {}", list(by, 3))));
+    }
+    if cob.action.as_ref().is_some_and(|action| action.earlier_content) {
+        all.push(EARLIER_CONTENT.to_owned());
     }
     if let Some(action) = &cob.action {
         let mut text =

@@ -232,7 +232,7 @@ impl Engine {
         // Those of this host say what they have asked for once: it is asked of whoever speaks for it now.
         let waiting = object.requests.iter().filter(|r| r.is_open() && self.names.host_of(r.asker) == self.here);
         let waiting: Vec<Mail> = waiting.map(|r| r.said_to(cob)).collect();
-        self.left.put(cob, object.requests.into());
+        self.left.put(cob, object.requests.into_iter().map(|request| *request));
         self.repeat_for_left(now);
         // Whoever waits for another state of it, or had asked before, hears the answer for absent ones.
         self.gone.insert(cob, state);

@@ -369,6 +369,7 @@ impl Engine {
 
     fn canonical_object(&self, form: &mut Form<'_>, o: &Object, now: Time) {
         form.word(o.state.map_or(u64::MAX, |s| u64::from(s.0)));
+        form.word(o.recorded.map_or(u64::MAX, |s| u64::from(s.0)));
         form.word(match o.activity {
             Activity::Idle => 0,
             Activity::Checking { .. } => 1,
@@ -389,7 +390,7 @@ impl Engine {
             self.canonical_spec(form, &o.spec);
             self.canonical_spec(form, next);
         }
-        let mut requests: Vec<&Request> = o.requests.iter().collect();
+        let mut requests: Vec<&Request> = o.requests.iter().map(AsRef::as_ref).collect();
         requests.sort_by(|a, b| self.names.cmp(a.asker, b.asker));
         form.word(requests.len() as u64);
         requests.into_iter().for_each(|r| self.canonical_request(form, o.me, r, now));

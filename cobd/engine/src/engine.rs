@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Item, Number};
+use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName};
 
 use crate::adopt::Footing;
 use crate::effect::Run;
@@ -64,6 +64,8 @@ pub struct Engine {
     pub(crate) highest: GenerationNumber,
     /// Somebody who is owed an answer may be given one.
     pub(crate) facts_changed: bool,
+    /// A switch was left elsewhere: who waits for whom is to be worked out anew.
+    pub(crate) must_lay_out: bool,
     /// Requests for change objects that this host does not have yet: their generation may come.
     pub(crate) early: BTreeMap<(CobRef, CobRef), Mail>,
     pub(crate) peers: Vec<Peer>,
@@ -139,6 +141,12 @@ pub struct Faults {
     /// A host does not wait for what leaves on other hosts.
     #[cfg(feature = "planted-faults")]
     pub ignores_waits: bool,
+    /// What change objects of a reinstalled host gave back is remembered under its old numbers.
+    #[cfg(feature = "planted-faults")]
+    pub keeps_numbers: bool,
+    /// What is asked for again and again is never put off.
+    #[cfg(feature = "planted-faults")]
+    pub asks_without_end: bool,
 }
 
 impl Engine {
@@ -175,7 +183,9 @@ faults!(
     gives_any_number,
     forgets_tokens,
     ignores_after,
-    ignores_waits
+    ignores_waits,
+    keeps_numbers,
+    asks_without_end
 );
 
 impl Engine {
@@ -203,6 +213,7 @@ impl Engine {
             turn: 0,
             highest: GenerationNumber(0),
             facts_changed: false,
+            must_lay_out: false,
             early: BTreeMap::new(),
             peers: Vec::new(),
             dirty: VecDeque::new(),
@@ -341,6 +352,19 @@ impl Engine {
         running.collect()
     }
 
+    /// The actions that run with other content than the active generation has: where they lead from and to.
+    #[must_use]
+    pub fn actions_with_earlier_content(&self) -> Vec<(CobId, StateName, StateName)> {
+        let found = self.restless().filter_map(|o| {
+            let Activity::Acting { transition, .. } = o.activity else { return None };
+            o.next_spec.as_ref().filter(|next| next.fingerprint != o.spec.fingerprint)?;
+            let t = &o.spec.kind.transitions[usize::from(transition)];
+            let name = |state| self.names.state_name(o.spec.kind.id(state)).clone();
+            Some((self.names.cob_id(o.me).clone(), name(t.from), name(t.to)))
+        });
+        found.collect()
+    }
+
     pub(crate) fn unsettled(&self) -> usize {
         self.unsettled
     }
@@ -374,7 +398,7 @@ impl Engine {
             self.slot_of.resize(self.names.cob_count().max(me.0 as usize + 1), NOWHERE);
         }
         self.slot_of[me.0 as usize] = slot;
-        object.requests = self.left.take(me).into();
+        object.requests = self.left.take(me).into_iter().map(Box::new).collect();
         object.given_back = self.left.take_given_back(me).into();
         object.restless = true;
         self.restless.insert(slot);
@@ -576,9 +600,10 @@ impl Engine {
 
     /// Who waits for what comes with the generation that this host goes to waits for those that leave before it.
     pub(crate) fn lead_to_leaving(&mut self, awaited: CobRef, mut probe: Probed, now: Time) {
-        let Some(going) = &self.going else { return };
+        let Some(going) = self.going.as_ref().filter(|_| self.probing.may_pass(now)) else { return };
         let open: Vec<CobRef> = going.open.iter().copied().take(if probe.wide { usize::MAX } else { 1 }).collect();
         probe.path.push(awaited);
+        self.probing.pass(open.len());
         for cob in open {
             let probe = probe.clone();
             self.with(cob, now, |o, cx| o.lead_on(cx, awaited, probe));

@@ -208,8 +208,8 @@ impl Engine {
     }
 
     /// Another host asks.
-    pub(crate) fn on_ask_final(&mut self, host: HostRef, asked: Finals, now: Time) {
-        self.hear_turn(asked.turn, now);
+    pub(crate) fn on_ask_final(&mut self, host: HostRef, asked: Finals) {
+        self.hear_turn(asked.turn);
         let Finals { from, to, turn, cobs } = asked;
         if turn < self.turn {
             // It asks again when it has heard of what it has missed.
@@ -269,8 +269,8 @@ impl Engine {
     }
 
     /// Another host has told of some of its own.
-    pub(crate) fn on_final(&mut self, host: HostRef, told: Finals, now: Time) {
-        if self.hear_turn(told.turn, now) || told.turn != self.turn {
+    pub(crate) fn on_final(&mut self, host: HostRef, told: Finals) {
+        if self.hear_turn(told.turn) || told.turn != self.turn {
             return;
         }
         let pair = (self.generation, self.going_to());
@@ -290,7 +290,7 @@ impl Engine {
     }
 
     /// Another host knows of a switch that was left: what was told before counts no more. True if it was news.
-    fn hear_turn(&mut self, turn: u64, now: Time) -> bool {
+    fn hear_turn(&mut self, turn: u64) -> bool {
         if turn <= self.turn {
             return false;
         }
@@ -298,8 +298,15 @@ impl Engine {
         if let Some(going) = &mut self.going {
             going.told.clear();
         }
-        self.lay_out(now);
+        self.must_lay_out = true;
         true
+    }
+
+    /// Works out who waits for whom where some words of a batch make that necessary: once, however many there are.
+    pub(crate) fn lay_out_if_due(&mut self, now: Time) {
+        if std::mem::take(&mut self.must_lay_out) {
+            self.lay_out(now);
+        }
     }
 
     /// This host leaves a switch: what is final in it is final no more.

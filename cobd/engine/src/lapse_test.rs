@@ -82,7 +82,8 @@ fn a_restart_in_between_takes_no_promise_for_one_that_stands() {
     let mut b = on_the_way_back();
     b.event(let_lapse(&["a"]));
     b.returns();
-    let told = b.ended("h/net", true);
+    b.ended("h/net", true);
+    let told = b.found("h/net", "0");
     assert!(told.contains(&"write: Activated(GenerationNumber(1))".to_owned()), "{told:?}");
     assert!(link_up(&mut b, "a").contains(&LAPSED.to_owned()));
 }

@@ -17,9 +17,6 @@ use crate::object::{Mail, Msg, Object, RESEND, RESEND_CAP, Request, shared};
 use crate::record::{Body, DurableCob, KeptGrant};
 use crate::time::Time;
 
-/// The most requests that are kept for change objects which this host does not have yet.
-const EARLY_MAX: usize = 100_000;
-
 /// What is still open with those that have left.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Left {
@@ -41,7 +38,7 @@ struct Repeat {
 
 impl Left {
     /// One leaves with these promises out.
-    pub(crate) fn put(&mut self, cob: CobRef, requests: Vec<Request>) {
+    pub(crate) fn put(&mut self, cob: CobRef, requests: impl IntoIterator<Item = Request>) {
         let out = requests.into_iter().filter(|r| r.granted.is_some() || r.broken.is_some());
         // Whoever it comes back to asks whether they are still meant.
         let as_left = |r: Request| {
@@ -138,6 +135,10 @@ impl Engine {
         let answer = match msg {
             Msg::Request { number, rev, set, rank, origin, fingerprint } => {
                 let known = self.left.find(to, from).map(|r| r.number);
+                if let Some(higher) = known.filter(|k| *number < *k) {
+                    // The asker's host may have been reinstalled meanwhile, and knows nothing of the higher one.
+                    self.out.mail.push_back(Mail { from: to, to: from, msg: Msg::Query(higher) });
+                }
                 let broken = self.left.find(to, from).is_some_and(|r| r.broken.is_some());
                 if known.is_some_and(|k| *number < k) {
                     Some(Msg::Released(*number))
@@ -166,14 +167,15 @@ impl Engine {
                 } else {
                     // A higher number stands for the release of the one before.
                     self.returned_to_left(to, from, *number);
-                    if self.early.len() < EARLY_MAX {
-                        self.early.insert((to, from), mail);
-                    }
+                    self.wait_for_absent(mail, now);
                     return;
                 }
             }
             Msg::Release(number) => {
-                self.early.remove(&(to, from));
+                let is_given_back = |early: &Mail| early.number().is_none_or(|asked| asked <= *number);
+                if self.early.get(&(to, from)).is_some_and(is_given_back) {
+                    self.early.remove(&(to, from));
+                }
                 self.returned_to_left(to, from, *number);
                 Some(Msg::Released(*number))
             }
@@ -195,6 +197,18 @@ impl Engine {
         };
         if let Some(msg) = answer {
             self.out.mail.push_back(Mail { from: to, to: from, msg });
+        }
+    }
+
+    /// Keeps a request for a change object that has not come yet; of one asker the newest.
+    fn wait_for_absent(&mut self, mail: Mail, now: Time) {
+        let key = (mail.to, mail.from);
+        let waits = match self.early.get(&key) {
+            Some(known) => mail.number() >= known.number(),
+            None => self.has_early_place(self.names.host_of(mail.from), now),
+        };
+        if waits {
+            self.early.insert(key, mail);
         }
     }
 

@@ -30,6 +30,7 @@ pub mod engine;
 pub mod event;
 mod finals;
 pub mod guard;
+mod incarnations;
 pub mod invariants;
 mod left;
 mod limit;
@@ -49,6 +50,8 @@ pub mod time;
 
 #[cfg(test)]
 mod finals_test;
+#[cfg(test)]
+mod incarnations_test;
 #[cfg(test)]
 mod lapse_test;
 #[cfg(test)]

@@ -7,11 +7,12 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use cob_types::message::{About, Grant, Hello, HelloAck, Probe, Refused, Request};
+use cob_types::message::{About, Grant, Hello, HelloAck, MAX_VALUES, MAX_WHY, Probe, Refused, Request, Values};
 use cob_types::status::Unheard;
 use cob_types::{Batch, CobId, HostName, Incarnation, Item, Number};
 
 use crate::engine::Engine;
+use crate::incarnations::Over;
 use crate::names::{CobRef, HostRef};
 use crate::object::{Mail, Msg, Object, shared};
 use crate::record::{Body, OrderRecord};
@@ -32,6 +33,8 @@ pub(crate) struct Peer {
     pub(crate) life: Option<Incarnation>,
     /// The last lives of its state folders before the present one: late words of those are refused.
     past: Vec<Incarnation>,
+    /// The incarnation that this daemon heard last, also when it is fenced.
+    heard: Option<Incarnation>,
     /// Why the last that it said did not count.
     unheard: Option<Unheard>,
     /// It has acknowledged our hello of this life.
@@ -74,6 +77,12 @@ impl Engine {
             self.peers.resize_with(at + 1, Peer::default);
         }
         &mut self.peers[at]
+    }
+
+    /// The incarnation in which a host has said hello last.
+    #[must_use]
+    pub fn life_of(&self, host: &HostName) -> Option<Incarnation> {
+        self.find_peer(host)?.1.life
     }
 
     /// Whether the engine has something at stake with a host: asked, held, granted or awaited.
@@ -154,8 +163,8 @@ impl Engine {
                 // Switches are the daemon's affair; it has taken these out.
                 Item::Hello(_) | Item::Going(_) | Item::Withdrawn(_) | Item::Through(_) => {}
                 Item::HelloAck(ack) => self.on_hello_ack(host, &ack),
-                Item::AskFinal(asked) => self.on_ask_final(host, asked, now),
-                Item::Final(told) => self.on_final(host, told, now),
+                Item::AskFinal(asked) => self.on_ask_final(host, asked),
+                Item::Final(told) => self.on_final(host, told),
                 Item::Request(_)
                 | Item::Release(_)
                 | Item::Released(_)
@@ -171,6 +180,7 @@ impl Engine {
                 }
             }
         }
+        self.lay_out_if_due(now);
     }
 
     /// Why what a host said last was refused, if it was: its daemon lives, and is not heard here.
@@ -212,11 +222,9 @@ impl Engine {
     }
 
     fn on_hello(&mut self, host: HostRef, life: Incarnation, hello: &Hello, known: bool, now: Time) {
-        let reinstalled = self.peer(host).life.is_some_and(|old| old.id != life.id);
         let peer = self.peer(host);
-        if let Some(old) = peer.life
-            && reinstalled
-        {
+        let before = peer.heard.filter(|old| old.id != life.id);
+        if let Some(old) = before {
             // A folder that comes back is not of the past any more.
             peer.past.retain(|past| past.id != life.id);
             peer.past.push(old);
@@ -224,6 +232,7 @@ impl Engine {
                 peer.past.remove(0);
             }
         }
+        peer.heard = Some(life);
         peer.life = Some(life);
         if !known {
             peer.acked = false;
@@ -234,8 +243,8 @@ impl Engine {
             .iter()
             .filter_map(|k| Some((self.names.find_cob(&k.asker)?, self.names.find_cob(&k.asked)?, k.number)))
             .collect();
-        self.forget_numbers(host, life, reinstalled, &kept, now);
-        if reinstalled {
+        self.forget_numbers(host, &Over { life, replaced: before.is_some(), kept: &kept }, now);
+        if before.is_some() {
             self.lose_locks_of(host);
         }
         if !known {
@@ -245,73 +254,22 @@ impl Engine {
         self.send.push((host, Item::HelloAck(HelloAck { incarnation: life, granted })));
     }
 
-    /// Drops the requests, and with them the promises, of numbers older than the life and not kept.
-    fn forget_numbers(
-        &mut self,
-        host: HostRef,
-        life: Incarnation,
-        reinstalled: bool,
-        kept: &BTreeSet<(CobRef, CobRef, Number)>,
-        now: Time,
-    ) {
-        let old = |number: Number| reinstalled || number.start < life.start;
-        let left = self.left.iter().map(|(cob, r)| (r.asker, cob, r.number));
-        let stale: Vec<_> = left.filter(|l| self.names.host_of(l.0) == host && old(l.2) && !kept.contains(l)).collect();
-        for (asker, cob, _) in stale {
-            self.forget_left(cob, asker);
-        }
-        for asked in self.peer(host).asked.clone() {
-            let names: Vec<CobRef> = match self.object(asked) {
-                Some(object) => object.requests.iter().map(|r| r.asker).collect(),
-                None => continue,
-            };
-            let of_host: Vec<_> = names.into_iter().filter(|a| self.names.host_of(*a) == host).collect();
-            self.with(asked, now, |o, cx| {
-                for asker in of_host {
-                    let Ok(at) = o.request_ix(asker) else { continue };
-                    let number = o.requests[at].number;
-                    if old(number) && !kept.contains(&(asker, asked, number)) {
-                        o.drop_request(cx, at);
-                    }
-                }
-            });
-        }
-    }
-
-    /// The host has lost its promises: what rests on them is checked.
-    fn lose_locks_of(&mut self, host: HostRef) {
-        for cob in self.peer(host).dependents.clone() {
-            let names: Vec<CobRef> = self.object(cob).map_or(Vec::new(), |o| o.locks.iter().map(|l| l.asked).collect());
-            for asked in names {
-                if self.names.host_of(asked) != host {
-                    continue;
-                }
-                if let Some(object) = self.object_mut(cob)
-                    && let Ok(at) = object.lock_ix(asked)
-                    && object.locks[at].held.is_some()
-                {
-                    object.lose(at);
-                }
-            }
-            self.touch(cob);
-        }
-    }
-
     fn granted_as(&self, asker: CobRef, asked: CobRef, number: Number) -> Option<Grant> {
-        let grant = |rev, state, values| Grant {
+        // Its values the other side has on record, or asks for.
+        let grant = |rev, state| Grant {
             asker: self.names.cob_id(asker).clone(),
             asked: self.names.cob_id(asked).clone(),
             number,
             rev,
             state: self.names.state_name(state).clone(),
-            values,
+            values: Values::new(),
         };
         let Some(object) = self.object(asked) else {
-            return Some(grant(0, self.left_as(asker, asked, number)?, Default::default()));
+            return Some(grant(0, self.left_as(asker, asked, number)?));
         };
         let request = &object.requests[object.request_ix(asker).ok()?];
         let state = request.granted.filter(|_| request.number == number && !request.lapsed)?;
-        Some(grant(request.rev, state, object.values.as_ref().clone()))
+        Some(grant(request.rev, state))
     }
 
     fn on_hello_ack(&mut self, host: HostRef, ack: &HelloAck) {
@@ -325,10 +283,10 @@ impl Engine {
         let mut restored = std::mem::take(&mut peer.restored);
         restored.retain(|(asker, asked, number)| self.holds(*asker, *asked, *number));
         self.peer(host).restored.clone_from(&restored);
+        let find = |g: &Grant| Some((self.names.find_cob(&g.asker)?, self.names.find_cob(&g.asked)?, g.number));
+        let granted: BTreeSet<_> = ack.granted.iter().filter_map(find).collect();
         for (asker, asked, number) in restored {
-            let stands = ack.granted.iter().any(|g| {
-                g.number == number && g.asker == *self.names.cob_id(asker) && g.asked == *self.names.cob_id(asked)
-            });
+            let stands = granted.contains(&(asker, asked, number));
             if let Some(object) = self.object_mut(asker)
                 && let Ok(at) = object.lock_ix(asked)
             {
@@ -386,9 +344,8 @@ impl Engine {
         let life = peer.life.take().or(peer.fenced);
         peer.fenced = life;
         self.out.record(Body::Ordered(OrderRecord::Fence(host.clone(), life)));
-        let nothing = BTreeSet::new();
         let any = life.unwrap_or(Incarnation { id: 0, start: u32::MAX });
-        self.forget_numbers(named, any, true, &nothing, now);
+        self.forget_numbers(named, &Over { life: any, replaced: true, kept: &BTreeSet::new() }, now);
         let Self { left, names, .. } = self;
         left.forget_given_back(|cob| names.host_of(cob) == named);
     }
@@ -538,12 +495,16 @@ impl Engine {
             }
             Item::Grant(g) => {
                 let (from, to) = pair(&g.asked, &g.asker)?;
+                if g.values.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_VALUES {
+                    return None;
+                }
                 let state = self.names.state(&g.state);
                 (from, to, Msg::Grant { number: g.number, rev: g.rev, state, values: shared(g.values) })
             }
             Item::Refused(r) => {
                 let (from, to) = pair(&r.about.asked, &r.about.asker)?;
-                (from, to, Msg::Refused { number: r.about.number, reason: r.reason.into() })
+                let reason = r.reason.chars().take(MAX_WHY).collect::<String>();
+                (from, to, Msg::Refused { number: r.about.number, reason: reason.into() })
             }
             Item::Probe(p) => {
                 if p.path.len() > cob_types::message::MAX_PROBE_PATH {

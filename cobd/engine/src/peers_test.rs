@@ -119,12 +119,12 @@ fn a_return_names_what_an_action_and_a_promise_rest_on() {
         said,
         [
             "write: life 2".to_owned(),
-            "note: h/w asks f/f@1".to_owned(),
             format!("d: hello h/b of d/d #{d}"),
             format!("e: hello h/c of e/e #{e}"),
             "f: hello".to_owned(),
             "a: hello".to_owned(),
-            "f: request h/w of f/f@1 #2.1 rev 0 rank 11 from h/w".to_owned(),
+            "note: h/w asks f/f@1".to_owned(),
+            "f: request h/w of f/f@1 #2.3 rev 0 rank 11 from h/w".to_owned(),
         ]
     );
 }
@@ -170,10 +170,8 @@ fn an_action_that_runs_at_a_return_is_waited_for() {
     assert_eq!(b.returns(), ["write: life 2", "d: hello h/c of d/d #1.2"]);
     let confirmed = b.hears_together("d", &["hello", "hello-ack 2 d/d@1 to h/c #1.2"]);
     assert_eq!(confirmed, ["d: hello-ack 1"]);
-    assert_eq!(
-        b.ended("h/c", true),
-        ["write: h/c ended well, is 1", "note: h/c gives d/d back", "d: release h/c of d/d #1.2"]
-    );
+    assert_eq!(b.ended("h/c", true), ["write: h/c ended well, is unknown", "check h/c"]);
+    assert_eq!(b.found("h/c", "1"), ["write: h/c found 1", "note: h/c gives d/d back", "d: release h/c of d/d #1.2"]);
 }
 
 #[test]

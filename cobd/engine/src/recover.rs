@@ -160,7 +160,7 @@ impl Engine {
             let process = o.spec.kind.process;
             // Actions inside the daemon died with it, and so did what they knew.
             let known = process && same_boot;
-            o.state = state.filter(|_| known).and_then(|s| o.spec.kind.ix(s));
+            o.recorded = state.filter(|_| known).and_then(|s| o.spec.kind.ix(s));
             o.failed = was.failed;
             o.values = shared(was.values.iter().map(|(name, value)| (name.clone(), value.clone())).collect());
             o.applied = was.applied;
@@ -170,13 +170,13 @@ impl Engine {
             }
             o.since = if was.since == Time(0) { now } else { was.since };
             // What could not be told is looked at again, and is not well until then.
-            let unclear = if o.state.is_some() { was.unclear } else { 0 };
+            let unclear = if o.recorded.is_some() { was.unclear } else { 0 };
             o.trouble(|t| (t.failures, t.check_failures) = (was.failures, unclear));
             o.restore_missed(cx, was);
-            o.check_at = if o.state.is_some() && was.unclear == 0 { Time::NEVER } else { Time(0) };
+            o.check_at = Time(0);
             for request in grants {
                 if let Err(at) = o.request_ix(request.asker) {
-                    o.requests.insert(at, request);
+                    o.requests.insert(at, Box::new(request));
                 }
             }
             for lock in locks {
@@ -186,7 +186,7 @@ impl Engine {
                     Err(at) => o.locks.insert(at, lock),
                 }
             }
-            if o.state.is_none() && was.state.is_some() {
+            if o.recorded.is_none() && was.state.is_some() {
                 let id = cx.names.cob_id(cob).clone();
                 cx.record(Body::Unknown { cob: id, from_nothing: false });
                 // The record forgets these; what was given up stays given up until somebody says otherwise.
@@ -353,8 +353,9 @@ impl Engine {
             let error = object.troubles.error.as_deref().unwrap_or_default().to_owned();
             Box::new(Missed { from: name(last.from), to: name(last.to), attempt: last.attempt, error })
         });
+        let state = object.state_on_record();
         DurableCob {
-            state: object.state_id().map(|s| self.names.state_name(s).clone()),
+            state: state.map(|s| self.names.state_name(object.spec.kind.id(s)).clone()),
             failed: object.failed,
             failures: object.troubles.failures,
             values: object.values.as_ref().clone().into_iter().collect(),
@@ -365,7 +366,7 @@ impl Engine {
             grants: granted.collect(),
             lapsed: lapsed.collect(),
             since: object.since,
-            unclear: if object.state.is_some() { object.troubles.check_failures } else { 0 },
+            unclear: if state.is_some() { object.troubles.check_failures } else { 0 },
             missed,
         }
     }
@@ -387,12 +388,13 @@ impl Object {
         let Some(transition) = self.spec.kind.transitions.iter().position(|t| t.from == from && t.to == to) else {
             return;
         };
-        self.state = Some(from);
+        (self.state, self.recorded) = (Some(from), None);
         self.activity = Activity::Acting { job: begun.job, transition: transition as u16 };
         self.last = Some(LastAction { from, to, attempt: begun.attempt, since: now });
         // What it has made is of another generation's content: looked at when it has ended.
         self.outlived = begun.generation != GenerationNumber(0) && begun.generation != cx.generation;
-        self.suspect |= self.outlived;
+        // It may have ended long ago, and what it has made may be gone: that is looked at as well.
+        self.suspect = true;
         if !process {
             self.action_ended(cx, begun.job, ActionOutcome::Lost, (0, 0));
         }

@@ -189,6 +189,8 @@ impl Engine {
                 since_ns: last.since.0,
                 error,
                 last_line: String::new(),
+                earlier_content: o.acting()
+                    && o.next_spec.as_ref().is_some_and(|n| n.fingerprint != o.spec.fingerprint),
             });
         }
         (o.troubles.check_failures > 0).then(|| ActionStatus {
@@ -200,6 +202,7 @@ impl Engine {
             since_ns: o.since.0,
             error,
             last_line: String::new(),
+            earlier_content: false,
         })
     }
 
@@ -304,7 +307,7 @@ impl Engine {
                 recalled: r.recalled,
             })
         };
-        o.requests.iter().filter_map(holder).collect()
+        o.requests.iter().map(AsRef::as_ref).filter_map(holder).collect()
     }
 }
 

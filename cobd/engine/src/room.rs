@@ -21,6 +21,11 @@ pub(crate) const NAMES: usize = 64 << 10;
 const PAIRS: usize = 1_000_000;
 #[cfg(test)]
 pub(crate) const PAIRS: usize = 1000;
+/// The most requests of a host that are kept for change objects which this one does not have yet.
+#[cfg(not(test))]
+const EARLY: usize = 100_000;
+#[cfg(test)]
+pub(crate) const EARLY: usize = 100;
 /// When all places are taken, it is counted at most so often who still has one.
 const COUNT: Span = Span::secs(10);
 
@@ -29,9 +34,29 @@ const COUNT: Span = Span::secs(10);
 pub(crate) struct Room {
     /// What the names weigh.
     names: usize,
-    /// So many pairs at most: some may be gone.
-    pairs: usize,
+    pairs: Places,
+    early: Places,
+}
+
+/// So many places are taken at most: some may be free again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Places {
+    taken: usize,
     counted: Time,
+}
+
+impl Places {
+    /// Whether it is to be counted how many are taken.
+    fn is_doubtful(self, most: usize, now: Time) -> bool {
+        self.taken >= most && self.counted + COUNT <= now
+    }
+
+    /// Takes one, if there is one.
+    fn take(&mut self, most: usize) -> bool {
+        let free = self.taken < most;
+        self.taken += usize::from(free);
+        free
+    }
 }
 
 impl Engine {
@@ -52,12 +77,18 @@ impl Engine {
         let more = self.names.weight() - before;
         self.peer(host).room.names += more;
         let mail = mail?;
+        // A host asks under numbers of the incarnation that it is in, or of earlier ones.
+        let newest = self.peer(host).life.map_or(u32::MAX, |life| life.start);
+        if mail.number().is_some_and(|number| number.start > newest) {
+            self.left_out += 1;
+            return None;
+        }
         let asks = matches!(mail.msg, Msg::Request { .. } | Msg::Release(_));
         if asks && !self.knows_pair(mail.from, mail.to) && !self.has_place(host, now) {
             self.left_out += 1;
             return None;
         }
-        if let Msg::Request { .. } = mail.msg {
+        if asks {
             self.peer(host).asked.insert(mail.to);
         }
         Some(mail)
@@ -76,15 +107,23 @@ impl Engine {
     }
 
     fn has_place(&mut self, host: HostRef, now: Time) -> bool {
-        if self.peer(host).room.pairs >= PAIRS && self.peer(host).room.counted + COUNT <= now {
-            let pairs = self.count_pairs(host);
-            let room = &mut self.peer(host).room;
-            (room.pairs, room.counted) = (pairs, now);
+        if self.peer(host).room.pairs.is_doubtful(PAIRS, now) {
+            let taken = self.count_pairs(host);
+            self.peer(host).room.pairs = Places { taken, counted: now };
         }
-        let room = &mut self.peer(host).room;
-        let free = room.pairs < PAIRS;
-        room.pairs += usize::from(free);
-        free
+        self.peer(host).room.pairs.take(PAIRS)
+    }
+
+    /// Whether one more request of a host may wait for its change object to come. No other host can take its places.
+    pub(crate) fn has_early_place(&mut self, host: HostRef, now: Time) -> bool {
+        if host == self.here {
+            return true;
+        }
+        if self.peer(host).room.early.is_doubtful(EARLY, now) {
+            let taken = self.early.keys().filter(|(_, asker)| self.names.host_of(*asker) == host).count();
+            self.peer(host).room.early = Places { taken, counted: now };
+        }
+        self.peer(host).room.early.take(EARLY)
     }
 
     fn count_pairs(&self, host: HostRef) -> usize {

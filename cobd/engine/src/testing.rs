@@ -98,6 +98,11 @@ impl Bench {
         self.lives.get_mut(host).expect("it was met").id = id;
     }
 
+    /// The other host is set up anew: its daemon begins with an empty state folder.
+    pub(crate) fn reinstalled(&mut self, host: &str, id: u64) {
+        *self.lives.get_mut(host).expect("it was met") = Incarnation { id, start: 1 };
+    }
+
     /// A message of another host arrives.
     pub(crate) fn hears(&mut self, text: &str) -> Vec<String> {
         let item = read(text, self.engine.life());
@@ -155,8 +160,21 @@ impl Bench {
         self.event(Event::Tick)
     }
 
-    /// The daemon dies and returns with what was written.
+    /// The daemon dies and returns with what was written, and its first checks find what is on record.
     pub(crate) fn returns(&mut self) -> Vec<String> {
+        let (checks, mut said): (Vec<_>, Vec<_>) = self.comes_back().into_iter().partition(|t| t.starts_with("check "));
+        for check in checks {
+            let cob = check.trim_start_matches("check ").to_owned();
+            match self.durable.cobs[&id(&cob)].state.clone() {
+                Some(state) => said.extend(self.found(&cob, state.as_str())),
+                None => said.push(check),
+            }
+        }
+        said
+    }
+
+    /// The daemon dies and returns with what was written; nothing has been checked yet.
+    pub(crate) fn comes_back(&mut self) -> Vec<String> {
         let mut life = self.engine.life();
         life.start += 1;
         let host = name("h");

@@ -11,6 +11,7 @@
 //! fail COB N                its next N actions fail
 //! slow COB 300 ms           its actions take so long from now on
 //! drift COB STATE           it is found in another state
+//! reinstall HOST            it is set up anew, with an empty state folder
 //! kill HOST, power-off HOST its daemon dies; every action on it as well; then `revive HOST`
 //! hold A B                  what A says to B is kept back; then `deliver A B` or `lose A B`
 //! order HOST pause | resume | retry COB | fence HOST | declare-final COB
@@ -80,6 +81,7 @@ impl Play {
                 self.world()?.drift(&cob, &state);
             }
             "kill" => self.world()?.kill(&read_host(rest)?),
+            "reinstall" => self.world()?.reinstall(&read_host(rest)?),
             "power-off" => self.world()?.power_off(&read_host(rest)?),
             "revive" => self.world()?.revive(&read_host(rest)?),
             "hold" | "deliver" | "lose" => {

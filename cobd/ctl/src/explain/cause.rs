@@ -1,6 +1,8 @@
 //! First causes: the reasons to wait behind which there is no other change object to look at.
 
-use cob_types::status::{ActionStatus, CobStatus, HostStatus, IN_CONFLICT, PeerStatus, Phase, Trouble, Unheard};
+use cob_types::status::{
+    ActionStatus, CobStatus, EARLIER_CONTENT, HostStatus, IN_CONFLICT, PeerStatus, Phase, Trouble, Unheard,
+};
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde::Serialize;
 
@@ -375,6 +377,9 @@ fn remarks(action: &ActionStatus, attempt: bool) -> String {
     let mut all = Vec::new();
     if attempt {
         all.push(format!("attempt {} of {}", action.attempt, action.of));
+    }
+    if action.earlier_content {
+        all.push(EARLIER_CONTENT.to_owned());
     }
     if !action.error.is_empty() {
         all.push(clean(&action.error));

@@ -52,7 +52,7 @@ impl Object {
         let job = cx.number();
         self.activity = Activity::Checking { job };
         self.check_at = Time::NEVER;
-        if self.state.is_none() {
+        if self.state_on_record().is_none() {
             self.since = cx.now;
         }
         cx.out.runs.push(Run::Check { cob: cx.names.cob_id(self.me).clone(), job });
@@ -92,7 +92,8 @@ impl Object {
         let was_unclear = self.troubles.check_failures > 0;
         self.trouble(|t| (t.check_failures, t.check_error) = (0, None));
         let state = self.judge_content(found);
-        let before = self.state;
+        let before = self.state_on_record();
+        (self.state, self.recorded) = (before, None);
         let drift = before.is_some_and(|b| b != state);
         // It has given up, and its attempts have led there all the same. The next one that fails is the last again.
         let lifted = self.failed && self.last.as_ref().is_some_and(|last| last.to == state);
@@ -156,14 +157,15 @@ impl Object {
         self.check_at = cx.now + CHECK_RETRY.doubled(times.min(16), CHECK_RETRY_CAP);
         self.trouble(|t| (t.check_failures, t.check_error) = (times.saturating_add(1), Some(reason.clone().into())));
         // A recheck that could not tell takes nothing back: the state was known.
-        self.record_check(cx, Found { unclear: self.state.is_some(), ..Found::default() }, reason);
+        let unclear = self.state_on_record().is_some();
+        self.record_check(cx, Found { unclear, ..Found::default() }, reason);
     }
 
     fn record_check(&self, cx: &mut Cx<'_>, found: Found, detail: String) {
         let Found { drift, unclear, renewed } = found;
         cx.record(Body::Checked {
             cob: cx.names.cob_id(self.me).clone(),
-            state: self.state_id().map(|s| cx.names.state_name(s).clone()),
+            state: self.state_on_record().map(|s| cx.names.state_name(self.spec.kind.id(s)).clone()),
             drift,
             failed: self.failed,
             values: self.values.as_ref().clone(),
@@ -247,7 +249,8 @@ impl Object {
             ActionOutcome::Cancelled => {
                 self.state = t.failure;
                 self.values = shared(Values::new());
-                (Some(false), "ended before its time: the switch was cancelled".to_owned())
+                let why = if self.next_spec.is_some() { "its content has changed" } else { "the switch was cancelled" };
+                (Some(false), format!("ended before its time: {why}"))
             }
             ActionOutcome::Lost => {
                 self.state = None;
@@ -343,7 +346,7 @@ impl Object {
         }
         // Found out by a check; a check that runs is of the old content and counts for nothing.
         self.activity = Activity::Idle;
-        self.state = None;
+        (self.state, self.recorded) = (None, None);
         self.last = None;
         self.trouble(|t| (t.check_failures, t.check_error, t.error) = (0, None, None));
         self.check_at = Time(0);

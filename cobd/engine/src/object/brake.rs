@@ -4,6 +4,10 @@
 //! withdrawn with no action between) and a *flap* (actions that undo each other). A change object
 //! counts both since its lot last changed; from the eighth time on it rests before the next, 0.1 s
 //! doubling to 60 s, and the pair is reported. A rest only delays, so counting too much does no harm.
+//!
+//! This is the livelock guard between hosts as well. Every other message is either the answer to one, and has no
+//! answer itself that begins anew, or said by a timer. So two daemons can talk at a high rate without progress only as long
+//! as one of them asks, asks again for what it has lost, or revises; and each of these three is counted here.
 
 use thin_vec::ThinVec;
 
@@ -15,6 +19,9 @@ use crate::time::{Span, Time};
 
 /// So often something may happen before the next time is put off.
 const FREE: u32 = 8;
+/// So often a lock that was recalled or lost is asked for again before the next time is put off. Each state that its granter
+/// has to be in for others takes one of these.
+const FREE_AGAIN: u32 = 64;
 /// So often a request may be revised before the next time is put off: more, for the rank of a
 /// request that serves many changes with each of them that comes and goes.
 const FREE_REVISIONS: u32 = 128;
@@ -29,7 +36,8 @@ pub(crate) struct Brake {
     /// The activation since which it is counted: what was counted before the last one means nothing.
     since: u64,
     asks: ThinVec<Ask>,
-    revisions: ThinVec<Revisions>,
+    again: ThinVec<Of>,
+    revisions: ThinVec<Of>,
     leaves: ThinVec<Leave>,
 }
 
@@ -40,11 +48,25 @@ struct Ask {
     tally: Tally,
 }
 
-/// Another rank, origin or set under the same number.
+/// What is counted by the change object that is asked alone: the same wish under another number, or another rank, origin or
+/// set under the same number.
 #[derive(Debug, Clone)]
-struct Revisions {
+struct Of {
     of: CobRef,
     tally: Tally,
+}
+
+/// The count of one change object, in a list of few.
+fn tally_of(list: &mut ThinVec<Of>, of: CobRef) -> &mut Tally {
+    let at = match list.iter().position(|r| r.of == of) {
+        Some(at) => at,
+        None => {
+            room_for_one(list);
+            list.push(Of { of, tally: Tally::default() });
+            list.len() - 1
+        }
+    };
+    &mut list[at].tally
 }
 
 #[derive(Debug, Clone)]
@@ -98,6 +120,7 @@ impl Brake {
     pub(crate) fn is_slack(&self) -> bool {
         let slack = |tally: &Tally, free: u32| tally.rest_until == Time(0) && tally.times < free;
         self.asks.iter().all(|a| slack(&a.tally, FREE))
+            && self.again.iter().all(|a| slack(&a.tally, FREE_AGAIN))
             && self.revisions.iter().all(|r| slack(&r.tally, FREE_REVISIONS))
             && self.leaves.iter().all(|l| slack(&l.tally, FREE))
     }
@@ -112,12 +135,18 @@ impl Brake {
     pub(crate) fn acted(&mut self) {
         // With their room: of a chain each asks once, and waits for long.
         self.asks = ThinVec::new();
+        self.again = ThinVec::new();
         self.revisions = ThinVec::new();
     }
 
     /// Counts a wish for a lock, or puts it off.
     pub(crate) fn may_ask(&mut self, cx: &mut Cx<'_>, me: CobRef, of: CobRef, set: &Set) -> bool {
         self.begin(cx);
+        // What was given back because it had been lost too often.
+        let again = self.again.iter_mut().find(|a| a.of == of && a.tally.rest_until != Time(0));
+        if again.is_some_and(|a| a.tally.pass(FREE_AGAIN, cx.now).is_err()) {
+            return false;
+        }
         let at = match self.asks.iter().position(|a| a.of == of && a.set == *set) {
             Some(at) => at,
             None => {
@@ -137,19 +166,25 @@ impl Brake {
         passed
     }
 
+    /// Counts that a lock which was recalled or lost is asked for again, or puts it off: it is given back until then.
+    pub(crate) fn may_ask_again(&mut self, cx: &mut Cx<'_>, me: CobRef, of: CobRef) -> bool {
+        self.begin(cx);
+        let tally = tally_of(&mut self.again, of);
+        let fresh = tally.rest_until == Time(0);
+        let passed = tally.pass(FREE_AGAIN, cx.now).is_ok() || cx.faults.asks_without_end();
+        if !passed && fresh {
+            let times = tally.times;
+            let of = cx.names.cob_id(of).clone();
+            cx.note(me, Note::Chase { of, times });
+        }
+        passed
+    }
+
     /// Counts a revision of a request, or puts it off. What wants a lock on account of the very lock that
     /// it serves can revise both for ever, with nothing asked anew.
     pub(crate) fn may_revise(&mut self, cx: &mut Cx<'_>, me: CobRef, of: CobRef) -> bool {
         self.begin(cx);
-        let at = match self.revisions.iter().position(|r| r.of == of) {
-            Some(at) => at,
-            None => {
-                room_for_one(&mut self.revisions);
-                self.revisions.push(Revisions { of, tally: Tally::default() });
-                self.revisions.len() - 1
-            }
-        };
-        let tally = &mut self.revisions[at].tally;
+        let tally = tally_of(&mut self.revisions, of);
         let fresh = tally.rest_until == Time(0);
         let passed = tally.pass(FREE_REVISIONS, cx.now).is_ok();
         if !passed && fresh && tally.times >= FREE_REVISIONS + FREE {
@@ -193,6 +228,7 @@ impl Brake {
     pub(crate) fn forgive(&mut self, now: Time) {
         let counts = |tally: &Tally| !tally.is_forgiven(now);
         self.asks.retain(|a| counts(&a.tally));
+        self.again.retain(|a| counts(&a.tally));
         self.revisions.retain(|r| counts(&r.tally));
         self.leaves.retain(|l| counts(&l.tally));
     }
@@ -202,23 +238,25 @@ impl Brake {
         let asks = self.asks.iter().map(|a| (&a.tally, FREE));
         let revisions = self.revisions.iter().map(|r| (&r.tally, FREE_REVISIONS));
         let leaves = self.leaves.iter().map(|l| (&l.tally, FREE));
-        let all = asks.chain(revisions).chain(leaves);
+        let again = self.again.iter().map(|a| (&a.tally, FREE_AGAIN));
+        let all = asks.chain(again).chain(revisions).chain(leaves);
         all.filter(|(t, free)| t.times >= *free && t.rest_until == Time(0)).map(|(t, _)| t.forgiven_at()).min()
     }
 
     /// The earliest end of a rest that is on.
     pub(crate) fn next_end(&self, now: Time) -> Option<Time> {
         let tallies = self.asks.iter().map(|a| &a.tally).chain(self.leaves.iter().map(|l| &l.tally));
-        let tallies = tallies.chain(self.revisions.iter().map(|r| &r.tally));
+        let tallies = tallies.chain(self.again.iter().chain(&self.revisions).map(|r| &r.tally));
         tallies.map(|t| t.rest_until).filter(|t| *t > now).min()
     }
 
     /// Chases to report: of whom, how often.
     pub(crate) fn chases(&self) -> impl Iterator<Item = (CobRef, u32)> + '_ {
         let asks = self.asks.iter().filter(|a| a.tally.times >= FREE).map(|a| (a.of, a.tally.times));
+        let again = self.again.iter().filter(|a| a.tally.times >= FREE_AGAIN).map(|a| (a.of, a.tally.times));
         // Revisions rest more than once before they are named: many that come and go are no chase.
         let revisions = self.revisions.iter().filter(|r| r.tally.times >= FREE_REVISIONS + FREE);
-        asks.chain(revisions.map(|r| (r.of, r.tally.times)))
+        asks.chain(again).chain(revisions.map(|r| (r.of, r.tally.times)))
     }
 
     /// Flaps to report: which state, how often, because of whom.

@@ -38,8 +38,14 @@ pub(super) enum Token {
 pub(crate) struct Watch {
     /// Whose circle the probe that is on its way looks for.
     holder: Option<CobRef>,
-    /// Those who can't be back before somebody gets a token.
+    /// Those who can't be back before somebody gets a token, sorted.
     blocked: ThinVec<CobRef>,
+}
+
+impl Watch {
+    fn is_blocked(&self, holder: CobRef) -> bool {
+        self.blocked.binary_search(&holder).is_ok()
+    }
 }
 
 impl Object {
@@ -136,7 +142,7 @@ impl Object {
     /// blocked.
     pub(super) fn next_watched(&mut self, turn: u32) -> Option<CobRef> {
         let holders = self.requests.iter().filter(|r| r.granted.is_some()).map(|r| r.asker);
-        let open: Vec<_> = holders.filter(|h| !self.watch.blocked.contains(h)).collect();
+        let open: Vec<_> = holders.filter(|h| !self.watch.is_blocked(*h)).collect();
         let next = (!open.is_empty()).then(|| open[turn as usize % open.len()]);
         self.watch.holder = next;
         next
@@ -150,9 +156,10 @@ impl Object {
         if self.requests[at].granted.is_some() {
             return false;
         }
-        self.watch.blocked.push(holder);
-        let blocked = |r: &Request| r.granted.is_none() || self.watch.blocked.contains(&r.asker);
-        if !self.requests.iter().all(blocked) {
+        if let Err(at) = self.watch.blocked.binary_search(&holder) {
+            self.watch.blocked.insert(at, holder);
+        }
+        if !self.requests.iter().all(|r| r.granted.is_none() || self.watch.is_blocked(r.asker)) {
             return false;
         }
         self.requests[at].beyond = true;

@@ -1,9 +1,12 @@
 //! What checks say of what was known: that it can't be told, or that failed attempts have led where they were to.
 
+use std::sync::Arc;
+
+use cob_types::cob::Fingerprint;
 use cob_types::status::{ActionStatus, CobStatus, Phase, Trouble, Wait};
 use cob_types::{CobId, GenerationNumber, StateName};
 
-use crate::event::{Event, Order};
+use crate::event::{ActionOutcome, Event, Order};
 use crate::testing::{Bench, bundle, free};
 use crate::time::Span;
 
@@ -35,12 +38,62 @@ fn what_can_not_be_told_again_and_again_is_not_well_until_it_is_told() {
     assert!(!b.engine.is_converged() && status(&b).failed);
     assert_eq!(status(&b).state.expect("known").as_str(), "1", "what was known is known still");
     // A return looks at once, and takes nothing for well before.
-    assert_eq!(b.returns().iter().filter(|t| *t == "check h/x").count(), 1);
+    assert_eq!(b.comes_back().iter().filter(|t| *t == "check h/x").count(), 1);
     assert!(!b.engine.is_converged() && status(&b).failed);
     assert_eq!(b.found("h/x", "1"), ["write: h/x found 1"]);
     assert!(b.engine.is_converged() && !status(&b).failed);
     b.returns();
     assert!(b.engine.is_converged() && !status(&b).failed, "that it was told is known, too");
+}
+
+/// What was up may have died while the daemon was away: nobody may count on it before it was looked at.
+#[test]
+fn a_state_on_record_counts_for_nothing_before_the_first_check_of_a_life() {
+    let mut b = Bench::new(&[X]);
+    b.hears("request a/a of h/x@1 #1.7");
+    assert_eq!(b.comes_back(), ["write: life 2", "a: hello", "check h/x"]);
+    assert!(status(&b).state.is_none() && !b.engine.is_converged());
+    b.meet("a");
+    assert_eq!(b.hears("request a/b of h/x@1 #1.8"), [""; 0], "nothing is promised");
+    assert_eq!(b.hears("request a/a of h/x@1 #1.7"), ["a: grant h/x@1 to a/a #1.7 rev 0"], "what was promised stands");
+    // Another return in between loses nothing.
+    b.comes_back();
+    b.meet("a");
+    assert_eq!(b.not_told("h/x"), ["write: h/x can't be told"]);
+    b.after(Span::secs(1));
+    let found = b.found("h/x", "0");
+    assert!(found.contains(&"write: h/x found 0, drifted".to_owned()), "{found:?}");
+    assert!(found.contains(&"a: lapsed a/a of h/x #1.7".to_owned()), "{found:?}");
+}
+
+/// Nothing that has begun with the old content counts for the new one; where it only waits, the daemon ends it.
+#[test]
+fn an_action_whose_content_changes_is_named_and_made_again_when_it_has_ended() {
+    let x = "h/x: 0 1, is 0, prefers 1";
+    let mut b = Bench::new(&[x]);
+    let mut other = bundle(&[x]);
+    Arc::make_mut(other.cobs.get_mut(&id("h/x")).expect("it is there")).fingerprint = Fingerprint([8; 16]);
+    let (bundle, in_process) = (Arc::new(other).into(), Vec::new());
+    b.event(Event::Go { generation: GenerationNumber(2), bundle, in_process, order: free(2) });
+    let name = |text| StateName::new(text).expect("a name");
+    assert_eq!(b.engine.actions_with_earlier_content(), [(id("h/x"), name("0"), name("1"))]);
+    assert!(status(&b).action.expect("it acts").earlier_content);
+    let (cob, job) = b.engine.running_actions().remove(0);
+    let told = b.event(Event::ActionEnded { cob, job, outcome: ActionOutcome::Cancelled, span: (0, 0) });
+    assert!(told.contains(&"check h/x".to_owned()), "{told:?}");
+    assert!(b.found("h/x", "0").contains(&"act h/x 0 -> 1, attempt 1".to_owned()));
+    assert!(b.engine.actions_with_earlier_content().is_empty());
+}
+
+#[test]
+fn a_state_on_record_that_the_first_check_finds_counts_as_before() {
+    let mut b = Bench::new(&[X]);
+    let since = status(&b).since_ns;
+    b.after(Span::secs(5));
+    b.comes_back();
+    assert_eq!(b.found("h/x", "1"), [""; 0], "there is nothing to be written");
+    assert!(b.engine.is_converged());
+    assert_eq!(status(&b).since_ns, since);
 }
 
 /// A check finds this one home, and the next one off again, after so long.

@@ -140,9 +140,8 @@ impl Object {
         if state == target {
             // A promise that is out rests on its locks until it is back, whether it would still be given or not.
             let counts = |r: &&Request| r.granted == Some(id) || self.serves(r) && r.set.contains(&id);
-            if let Some(first) =
-                self.requests.iter().filter(counts).min_by(|a, b| (a.rank, a.asker).cmp(&(b.rank, b.asker)))
-            {
+            let all = self.requests.iter().map(AsRef::as_ref);
+            if let Some(first) = all.filter(counts).min_by(|a, b| (a.rank, a.asker).cmp(&(b.rank, b.asker))) {
                 add_all(needs, spec.lock_needs(state), first, cx);
             }
         } else {
@@ -267,6 +266,10 @@ impl Object {
                 recall_mine = true;
             } else if recalled {
                 // Asking again under a new number is the release: nobody loses his place by a recall.
+                if !self.brake.may_ask_again(cx, self.me, need.cob) {
+                    self.give_back(cx, at);
+                    continue;
+                }
                 self.ask_again(cx, at, need);
             }
             at += 1;

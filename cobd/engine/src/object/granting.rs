@@ -11,6 +11,9 @@ use crate::object::{Cx, Msg, Object, Request, room_for_one};
 use crate::record::{Body, Note};
 use crate::spec::Set;
 
+/// The most askers of which it is remembered what they gave back.
+const RETURNED_MAX: usize = 1024;
+
 /// A request as it came in.
 pub(crate) struct Asked {
     pub(crate) asker: CobRef,
@@ -26,12 +29,15 @@ impl Object {
     pub(crate) fn on_request(&mut self, cx: &mut Cx<'_>, asked: Asked) {
         let Asked { asker, number, .. } = asked;
         match self.request_ix(asker) {
-            Ok(at) if number < self.requests[at].number => cx.post(self.me, asker, Msg::Released(number)),
+            Ok(at) if number < self.requests[at].number => {
+                cx.post(self.me, asker, Msg::Released(number));
+                self.ask_if_still_meant(cx, at);
+            }
             Ok(at) if number == self.requests[at].number => self.on_repeat(cx, at, asked),
             Ok(at) => {
                 self.note_return(cx, at);
                 self.remember_returned(cx, asker, self.requests[at].number);
-                self.requests[at] = fresh(cx, asked);
+                *self.requests[at] = fresh(cx, asked);
                 self.changed();
             }
             Err(_) if self.returned_up_to(asker).is_some_and(|n| number <= n) => {
@@ -39,9 +45,18 @@ impl Object {
             }
             Err(at) => {
                 room_for_one(&mut self.requests);
-                self.requests.insert(at, fresh(cx, asked));
+                self.requests.insert(at, Box::new(fresh(cx, asked)));
                 self.changed();
             }
+        }
+    }
+
+    /// A promise of an earlier life stands in the way of a lower number: the asker's host may have been reinstalled
+    /// meanwhile, and knows nothing of the higher one.
+    fn ask_if_still_meant(&self, cx: &mut Cx<'_>, at: usize) {
+        let Request { asker, number, restored, .. } = *self.requests[at];
+        if restored {
+            cx.post(self.me, asker, Msg::Query(number));
         }
     }
 
@@ -75,12 +90,17 @@ impl Object {
     }
 
     pub(crate) fn on_release(&mut self, cx: &mut Cx<'_>, asker: CobRef, number: Number) {
+        // Of a number on record from an earlier life nobody knows whether this incarnation of the asker's host has made it.
+        let mut is_of_this_life = true;
         if let Ok(at) = self.request_ix(asker)
             && self.requests[at].number <= number
         {
+            is_of_this_life = !self.requests[at].restored;
             self.drop_request(cx, at);
         }
-        self.remember_returned(cx, asker, number);
+        if is_of_this_life {
+            self.remember_returned(cx, asker, number);
+        }
         if !cx.is_here(asker) {
             cx.post(self.me, asker, Msg::Released(number));
         }
@@ -91,6 +111,18 @@ impl Object {
         self.note_return(cx, at);
         self.requests.remove(at);
         self.changed();
+    }
+
+    /// Forgets all requests that `which` picks, in one pass.
+    pub(crate) fn drop_requests(&mut self, cx: &mut Cx<'_>, which: impl Fn(&Request) -> bool) {
+        let all = self.requests.len();
+        for at in (0..all).filter(|at| which(&self.requests[*at])) {
+            self.note_return(cx, at);
+        }
+        self.requests.retain(|r| !which(r));
+        if self.requests.len() < all {
+            self.changed();
+        }
     }
 
     /// On a way back: forgets what other hosts have asked for in what is left and did not get. They go back as well and
@@ -123,7 +155,13 @@ impl Object {
         }
         match self.returned.binary_search_by_key(&asker, |r| r.0) {
             Ok(i) => self.returned[i].1 = self.returned[i].1.max(number),
-            Err(i) => self.returned.insert(i, (asker, number)),
+            Err(i) => {
+                self.returned.insert(i, (asker, number));
+                // It saves time and no more: whoever asks by mistake is asked whether that is meant.
+                if self.returned.len() > RETURNED_MAX {
+                    self.returned.remove(0);
+                }
+            }
         }
     }
 
@@ -136,7 +174,7 @@ impl Object {
                 continue;
             }
             let (asker, number) = (request.asker, request.number);
-            self.requests[at] = Request { since: cx.now, ..request.clone().broken() };
+            *self.requests[at] = Request { since: cx.now, ..request.as_ref().clone().broken() };
             let (cob, from) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(asker).clone());
             cx.record(Body::Lapsed { cob, from, number });
             cx.post(self.me, asker, Msg::Lapsed(number));

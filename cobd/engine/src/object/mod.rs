@@ -74,6 +74,8 @@ pub(crate) struct Object {
     pub(crate) next_spec: Option<Arc<Spec>>,
     /// None: unknown.
     pub(crate) state: Option<StateIx>,
+    /// The state on record, from a return to the end of the first check: it counts for nothing until that has found it.
+    pub(crate) recorded: Option<StateIx>,
     pub(crate) activity: Activity,
     /// It has given up: no hop starts until a retry or the next generation.
     pub(crate) failed: bool,
@@ -91,8 +93,8 @@ pub(crate) struct Object {
     pub(crate) outlived: bool,
     /// The promise under which its last action ran was broken: check it when the action has ended.
     pub(crate) suspect: bool,
-    /// Asked of this one, sorted by asker.
-    pub(crate) requests: ThinVec<Request>,
+    /// Asked of this one, sorted by asker. Each in a box: where a hundred thousand ask, one more moves a word of each.
+    pub(crate) requests: ThinVec<Box<Request>>,
     /// Asked of others, sorted by whom.
     pub(crate) locks: ThinVec<Lock>,
     /// Highest number given back to a change object of another host and not yet acknowledged.
@@ -355,6 +357,13 @@ pub(crate) struct Cx<'a> {
     pub(crate) scratch: &'a mut decide::Scratch,
 }
 
+impl Mail {
+    /// The number of the request that it is.
+    pub(crate) fn number(&self) -> Option<Number> {
+        if let Msg::Request { number, .. } = self.msg { Some(number) } else { None }
+    }
+}
+
 impl Cx<'_> {
     pub(crate) fn number(&mut self) -> Number {
         *self.counter += 1;
@@ -386,6 +395,7 @@ impl Object {
             spec,
             next_spec: None,
             state: None,
+            recorded: None,
             activity: Activity::Idle,
             failed: false,
             ordered: false,
@@ -442,6 +452,11 @@ impl Object {
     /// It leaves as it is.
     pub(crate) fn leaves_as_it_is(&self) -> bool {
         self.retiring && self.spec.keep
+    }
+
+    /// The state as it is on record, whether it counts or not.
+    pub(crate) fn state_on_record(&self) -> Option<StateIx> {
+        self.state.or(self.recorded)
     }
 
     pub(crate) fn state_id(&self) -> Option<StateId> {

@@ -46,11 +46,17 @@ const SEEN_MAX: usize = 4096;
 /// 64 waiters on a host never wait for a turn, and of more waiters than steps one probe goes in several such times.
 const STEPS: usize = 4096;
 
+/// So many steps may probes of others take through this host within [`WAIT`]. A probe beyond that is lost here; its
+/// initiator sends the next one.
+const PASSED: usize = 32_768;
+
 /// The turns of a host's probes. The wide ones have their own: they may dissolve a circle, the others only name it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Probing {
     wide: Turns,
     narrow: Turns,
+    /// Steps of probes that came by.
+    passed: Turns,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -60,6 +66,21 @@ struct Turns {
 }
 
 impl Probing {
+    /// Whether one more probe may be passed on. A probe that takes very many steps is paid for by those that come after it.
+    pub(crate) fn may_pass(&mut self, now: Time) -> bool {
+        let times = now.0.saturating_sub(self.passed.since.0) / WAIT.0;
+        if times > 0 {
+            let free = PASSED.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX));
+            self.passed = Turns { since: now, sent: self.passed.sent.saturating_sub(free) };
+        }
+        self.passed.sent < PASSED
+    }
+
+    /// Counts the steps of a probe that is passed on.
+    pub(crate) fn pass(&mut self, steps: usize) {
+        self.passed.sent = self.passed.sent.saturating_add(steps);
+    }
+
     /// Takes a turn, if there is one.
     fn turn(&mut self, wide: bool, now: Time, waiters: usize) -> bool {
         let turns = if wide { &mut self.wide } else { &mut self.narrow };
@@ -146,6 +167,13 @@ impl ProbeState {
 
     pub(crate) fn forget(&mut self) {
         self.leave(|Kept { number, seen, .. }| Kept { number, seen, ..Kept::default() });
+    }
+
+    /// Forgets the numbers of some initiators: they begin anew.
+    pub(crate) fn forget_seen(&mut self, of: impl Fn(CobRef) -> bool) {
+        if let Some(kept) = &mut self.0 {
+            kept.seen.retain(|(initiator, ..)| !of(*initiator));
+        }
     }
 
     /// It does not wait.
@@ -284,7 +312,10 @@ impl Object {
             }
             return false;
         }
-        self.pass_on(cx, probe);
+        if cx.probing.may_pass(cx.now) {
+            let steps = self.pass_on(cx, probe);
+            cx.probing.pass(steps);
+        }
         true
     }
 
@@ -342,8 +373,8 @@ impl Object {
     }
 
     /// To the change objects of needs not held, and to the holders of promises that are out: to all of
-    /// them, or to the first.
-    fn pass_on(&self, cx: &mut Cx<'_>, mut probe: Probed) {
+    /// them, or to the first. How many these are.
+    fn pass_on(&self, cx: &mut Cx<'_>, mut probe: Probed) -> usize {
         // Who is never moved wants its promises back only where what they rest on is wanted back.
         let from = probe.path.last().copied();
         let gives_back = self.locks.iter().any(|l| Some(l.asked) == from && l.held.is_some());
@@ -356,9 +387,12 @@ impl Object {
         probe.path.push(self.me);
         let Probed { initiator, number, generation, path, more, wide } = probe;
         let needed = self.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()).map(|l| l.asked);
-        let holders = self.requests.iter().filter(wants_back).map(|r| r.asker);
+        let holders = self.requests.iter().map(AsRef::as_ref).filter(wants_back).map(|r| r.asker);
+        let mut steps = 0;
         for to in needed.chain(holders).take(if wide { usize::MAX } else { 1 }) {
             cx.post(self.me, to, Msg::Probe { initiator, number, generation, path: path.clone(), more, wide });
+            steps += 1;
         }
+        steps
     }
 }

@@ -37,7 +37,7 @@ impl Object {
         }
         let asks = |r: &Request| self.serves(r) && !self.is_as_good_as_off(r);
         let counts = |r: &&Request| asks(r) && without_origin != Some(r.origin) && self.can_serve(r, state);
-        let mut wishes: Vec<&Request> = self.requests.iter().filter(counts).collect();
+        let mut wishes: Vec<&Request> = self.requests.iter().map(AsRef::as_ref).filter(counts).collect();
         let first_place = |r: &Request| {
             let first = r.set.first().and_then(|s| self.spec.kind.ix(*s));
             first.map_or(u16::MAX, |s| self.spec.kind.priority(s))

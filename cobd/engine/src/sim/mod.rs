@@ -19,4 +19,4 @@ mod world;
 
 pub use random::Random;
 pub use scene::Scene;
-pub use world::{Config, Initial, Outcome, World};
+pub use world::{Config, Initial, Outcome, TALK, World};

@@ -73,6 +73,8 @@ pub(super) struct Begin<'a> {
     pub(super) to: &'a StateName,
     /// Follow lock dependencies too: a long way in a large cluster.
     pub(super) deep: bool,
+    /// Hosts that were set up anew and of which this one has not heard: promises of theirs are broken by the world.
+    pub(super) void: &'a [usize],
 }
 
 impl Reality {
@@ -162,14 +164,14 @@ impl Reality {
         self.ix.get(id).copied()
     }
 
-    /// What a check finds.
+    /// What a check finds: while an action runs, the state that it leaves, as many checks do. No engine looks then.
     pub(super) fn look(&self, id: &CobId, active: Option<&Bundle>) -> CheckOutcome {
         match self.find(id) {
-            Some(thing) if self.things[thing].running.is_none() => {
+            Some(thing) => {
                 let state = self.judged(thing, active);
                 CheckOutcome::Found { state, values: Values::new(), detail: String::new() }
             }
-            Some(_) | None => CheckOutcome::Failed("an action of an earlier life still runs".to_owned()),
+            None => CheckOutcome::Failed("there is no such thing".to_owned()),
         }
     }
 
@@ -229,7 +231,7 @@ impl Reality {
         active: impl Fn(usize) -> Option<&'b Bundle>,
         breaches: &mut Vec<String>,
     ) -> Vec<usize> {
-        let Begin { thing, from, to, deep, .. } = *begin;
+        let Begin { thing, from, to, deep, void, .. } = *begin;
         let Thing { id, host, .. } = &self.things[thing];
         let mut open: Vec<(&CobId, &Need)> = Vec::new();
         if let Some(c) = active(*host).and_then(|b| b.cobs.get(id)) {
@@ -242,6 +244,9 @@ impl Reality {
             let other = &need.cob;
             let Some(ix) = self.find(other) else { continue };
             let Thing { state, running, host, kept_from, promised_as_left, .. } = &self.things[ix];
+            if void.contains(host) {
+                continue;
+            }
             let as_left = kept_from.iter().chain(promised_as_left.get(asker));
             let left = as_left.into_iter().any(|off| need.states.contains(off));
             if running.is_some() {
@@ -291,6 +296,21 @@ impl Reality {
         if let Some(thing) = self.find(by) {
             self.things[thing].beyond.take_if(|budget| budget == asked);
         }
+    }
+
+    /// What a host that was set up anew has of a change object: the state given, made by nobody. What ran is no more, and
+    /// what relied on it does so for nothing.
+    pub(super) fn wipe(&mut self, thing: usize, state: Option<StateName>) {
+        self.end(thing, false);
+        for other in &mut self.things {
+            if let Some(running) = &mut other.running {
+                running.relies_on.retain(|on| *on != thing);
+            }
+        }
+        let thing = &mut self.things[thing];
+        thing.state = state.unwrap_or_else(|| thing.state.clone());
+        (thing.content, thing.relied_on, thing.disturbed, thing.beyond) = (None, 0, None, None);
+        thing.promised_as_left.clear();
     }
 
     /// The action that runs comes to its end: into the state that it enters, or not.

@@ -124,6 +124,13 @@ impl World {
         }
     }
 
+    /// Sets a host up anew, with an empty state folder. One that was killed stays down until [`World::revive`].
+    pub fn reinstall(&mut self, host: &HostName) {
+        if let Some(host) = self.host_ix.get(host).copied() {
+            self.wipe(host);
+        }
+    }
+
     /// Keeps back what one host says to another, from now on.
     pub fn hold(&mut self, from: &HostName, to: &HostName) {
         if let Some(link) = self.link(from, to) {

@@ -26,6 +26,11 @@ use crate::sim::switching::{Bundles, Orders, Word};
 use crate::sim::trace::{describe, describe_note};
 use crate::time::{Span, Time};
 
+mod churn;
+
+/// The span in which messages are counted that nothing comes of.
+pub const TALK: Span = Span::secs(10);
+
 /// What may happen in a run.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -63,6 +68,8 @@ pub struct Config {
     pub max_events: u64,
     /// At most so many transitions at a time on each host: an operator's limit.
     pub limit_actions: Option<u32>,
+    /// So many messages may be said in [`TALK`] without anything coming of them; none: as many as they like.
+    pub talk: Option<u64>,
     /// Planted faults.
     pub faults: Faults,
     /// A restart does not raise the incarnation: a planted fault.
@@ -91,6 +98,7 @@ impl Default for Config {
             limit: Span::secs(3600),
             max_events: 2_000_000,
             limit_actions: None,
+            talk: None,
             faults: Faults::default(),
             same_incarnation: false,
             trace: false,
@@ -156,7 +164,7 @@ pub(super) struct Host {
     kept_in: (GenerationNumber, GenerationNumber),
     /// None: the daemon is down.
     pub(super) engine: Option<Engine>,
-    life: Incarnation,
+    pub(super) life: Incarnation,
     durable: Durable,
     /// Written, but not known to be on the disk.
     unsynced: Vec<Record>,
@@ -165,6 +173,8 @@ pub(super) struct Host {
     tick: Time,
     /// It has lost power since its daemon was last up.
     rebooted: bool,
+    /// It was set up anew, with an empty state folder.
+    reinstalled: bool,
     /// The next turn is cut short by a crash, after so many of its parts.
     cut: Option<u8>,
 }
@@ -211,6 +221,8 @@ pub struct World {
     deep: bool,
     failures_left: u32,
     crashes_pending: u32,
+    /// Messages said since something came of one, and since when they are counted.
+    talk: (u64, Time),
     /// What a script wants otherwise.
     pub(super) script: Script,
     pub(super) outcome: Outcome,
@@ -255,6 +267,7 @@ impl World {
             deep: config.check,
             failures_left: config.failures,
             crashes_pending: config.crashes,
+            talk: (0, Time(0)),
             script: Script::default(),
             outcome: Outcome::default(),
             trace: String::new(),
@@ -294,6 +307,7 @@ impl World {
             results: BTreeMap::new(),
             tick: Time::NEVER,
             rebooted: false,
+            reinstalled: false,
             cut: None,
         });
     }
@@ -480,12 +494,21 @@ impl World {
     pub(super) fn happen_at(&mut self, at: Time, what: What) {
         self.now = self.now.max(at);
         self.outcome.events += 1;
+        if !matches!(what, What::Deliver { .. } | What::Tick { .. }) {
+            self.talk = (0, self.now);
+        }
         self.happen(what);
     }
 
     pub(super) fn happen(&mut self, what: What) {
         match what {
-            What::Deliver { to, batch } => self.event(to, Event::Received(batch)),
+            What::Deliver { to, batch } => {
+                // Links end with their host: nothing that a machine has said arrives when another one is in its place.
+                let sender = self.host_ix.get(&batch.from).map(|from| self.hosts[*from].life.id);
+                if sender.is_none_or(|id| id == batch.incarnation.id) {
+                    self.event(to, Event::Received(batch));
+                }
+            }
             What::CheckDone { host, start, cob, job } => {
                 if self.hosts[host].life.start == start && self.hosts[host].engine.is_some() {
                     let found = self.reality.look(&cob, self.hosts[host].active_bundle());
@@ -647,11 +670,13 @@ impl World {
         let mut by_host: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
         for (to, item) in send {
             self.outcome.messages += 1;
+            self.talk.0 += 1;
             self.outcome.probes += u64::from(matches!(item, Item::Probe(_)));
             if let Some(to) = self.host_ix.get(&to) {
                 by_host.entry(*to).or_default().push(item);
             }
         }
+        self.count_talk();
         let Some((incarnation, lamport)) = self.hosts[host].engine.as_ref().map(|e| (e.life(), e.lamport())) else {
             return;
         };
@@ -726,9 +751,16 @@ impl World {
         let Some(thing) = self.reality.find(&cob) else { return };
         self.line(|_| format!("start {cob} {from} -> {to}"));
         self.outcome.actions.push((self.now, cob, from.clone(), to.clone()));
-        let begin = Begin { thing, job, from: &from, to: &to, deep: self.deep };
-        // What a turn starts before it activates a generation goes by the one before.
         let here = self.reality.things[thing].host;
+        // Of a host that was set up anew it may still count on what the one before has promised, until it hears of that.
+        let unheard = |host: usize| {
+            let Host { name, life, reinstalled, .. } = &self.hosts[host];
+            let knows = |engine: &Engine| engine.life_of(name) == Some(*life);
+            *reinstalled && host != here && !self.hosts[here].engine.as_ref().is_some_and(knows)
+        };
+        let void: Vec<usize> = (0..self.hosts.len()).filter(|host| unheard(*host)).collect();
+        let begin = Begin { thing, job, from: &from, to: &to, deep: self.deep, void: &void };
+        // What a turn starts before it activates a generation goes by the one before.
         let active = |host: usize| match was.filter(|_| host == here) {
             Some(was) => self.hosts[host].bundles.get(&was).map(|bundle| &**bundle),
             None => self.hosts[host].active_bundle(),

@@ -372,7 +372,7 @@ impl Setting<'_> {
                 if let Some(judge) = self.judge.filter(|_| cluster.switching && !cluster.turned) {
                     judge.moves(&cob)?;
                 }
-                let begin = Begin { thing, job, from: &from, to: &to, deep: !cluster.turned };
+                let begin = Begin { thing, job, from: &from, to: &to, deep: !cluster.turned, void: &[] };
                 let generations: Vec<_> = cluster.daemons.iter().map(|d| d.engine.generation()).collect();
                 let active = |at: usize| {
                     let generation = if at == host { by } else { generations[at] };

@@ -1,0 +1,95 @@
+//! What this host keeps under numbers of another host, and when these numbers mean nothing any more.
+//!
+//! A number is unique within one state folder of its host: a daemon that starts on the same folder continues above all
+//! earlier numbers, and a reinstalled host begins at 1 again. Each table that is keyed by such numbers is listed in
+//! [`Engine::forget_numbers`]. A table that is forgotten there too late makes this host answer a reinstalled one by the memory
+//! of its predecessor, for ever.
+
+use std::collections::BTreeSet;
+
+use cob_types::{Incarnation, Number};
+
+use crate::engine::Engine;
+use crate::names::{CobRef, HostRef};
+use crate::object::{Cx, Object, Request};
+use crate::time::Time;
+
+/// The numbers of another host that count no more.
+pub(crate) struct Over<'a> {
+    /// The incarnation that the host is in.
+    pub(crate) life: Incarnation,
+    /// The host has another state folder than the one that its numbers are of, or an operator has fenced it.
+    pub(crate) replaced: bool,
+    /// Numbers of earlier incarnations that still count: dependent, depended-on, number.
+    pub(crate) kept: &'a BTreeSet<(CobRef, CobRef, Number)>,
+}
+
+impl Over<'_> {
+    fn has(&self, asker: CobRef, asked: CobRef, number: Number) -> bool {
+        // A number above the present start is of another state folder: this daemon has restarted since.
+        let other = self.replaced || number.start != self.life.start;
+        other && !self.kept.contains(&(asker, asked, number))
+    }
+}
+
+impl Engine {
+    /// Forgets what is kept under numbers of a host that are over: requests and with them grants, also of change objects
+    /// that have left or not come yet; of a host that was replaced also what its change objects have given back, and the
+    /// probes that they have sent.
+    pub(crate) fn forget_numbers(&mut self, host: HostRef, over: &Over<'_>, now: Time) {
+        let left = self.left.iter().map(|(cob, r)| (r.asker, cob, r.number));
+        let is_stale = |(asker, cob, number): &(CobRef, CobRef, Number)| {
+            self.names.host_of(*asker) == host && over.has(*asker, *cob, *number)
+        };
+        let stale: Vec<_> = left.filter(is_stale).collect();
+        for (asker, cob, _) in stale {
+            self.forget_left(cob, asker);
+        }
+        let Self { early, names, .. } = self;
+        early.retain(|(asked, asker), mail| {
+            names.host_of(*asker) != host || mail.number().is_none_or(|number| !over.has(*asker, *asked, number))
+        });
+        for asked in self.peer(host).asked.clone() {
+            self.with(asked, now, |o, cx| o.forget_numbers_of(cx, host, over));
+        }
+        if over.replaced {
+            self.forget_probes_of(host);
+        }
+    }
+
+    fn forget_probes_of(&mut self, host: HostRef) {
+        let Self { slots, names, .. } = self;
+        for object in slots.iter_mut().flatten() {
+            object.probe.forget_seen(|initiator| names.host_of(initiator) == host);
+        }
+    }
+
+    /// The host has lost its promises: what rests on them is checked.
+    pub(crate) fn lose_locks_of(&mut self, host: HostRef) {
+        let dependents = self.peers.get(host.0 as usize).map(|peer| peer.dependents.clone()).unwrap_or_default();
+        for cob in dependents {
+            if let Some(object) = self.slot(cob).and_then(|slot| self.slots[slot].as_mut()) {
+                for at in 0..object.locks.len() {
+                    let lock = &object.locks[at];
+                    if lock.held.is_some() && self.names.host_of(lock.asked) == host {
+                        object.lose(at);
+                    }
+                }
+            }
+            self.touch(cob);
+        }
+    }
+}
+
+impl Object {
+    /// Forgets the requests of a host that are over, in one pass however many there are.
+    fn forget_numbers_of(&mut self, cx: &mut Cx<'_>, host: HostRef, over: &Over<'_>) {
+        let names = cx.names;
+        let is_of_host = |asker: CobRef| names.host_of(asker) == host;
+        let me = self.me;
+        self.drop_requests(cx, |r: &Request| is_of_host(r.asker) && over.has(r.asker, me, r.number));
+        if over.replaced && !cx.faults.keeps_numbers() {
+            self.returned.retain(|(asker, _)| !is_of_host(*asker));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Hosts that are restarted, set up anew and replaced at random moments, in random systems: everything stays safe, comes to
+//! rest, and no two daemons talk at a high rate with nothing coming of it. How many, and how to replay one:
+//! [`cob_tests::runs`].
+
+use cob_engine::Faults;
+use cob_engine::sim::{Config, Random};
+use cob_engine::time::Span;
+use cob_tests::churn;
+use cob_tests::family::{WITHIN, WORDS, Weather};
+use cob_tests::runs::Seeds;
+use cob_tests::system::System;
+
+fn drawn(seed: u64) -> (System, Config) {
+    let weather = [Weather::Plain, Weather::AnyOrder, Weather::Hostile][(seed % 3) as usize];
+    let family = match seed % 4 {
+        0 => &WITHIN[0],
+        1 => &WITHIN[3],
+        2 => &WITHIN[6],
+        _ => &WORDS,
+    };
+    let config = Config { crashes: 0, limit: Span::secs(3600), max_events: u64::MAX, ..weather.config(seed) };
+    ((family.draw)(&mut Random::new(seed)), config)
+}
+
+#[test]
+fn hosts_that_are_restarted_set_up_anew_and_replaced_come_to_rest() {
+    for seed in Seeds::share(1, 10) {
+        let (system, config) = drawn(seed);
+        if let Err(wrong) = churn::run(&system, config) {
+            panic!("seed {seed}: {wrong}\n{system}");
+        }
+    }
+}
+
+/// A fault shows with some seed, in words that have this text in them.
+fn shows(text: &str, faults: &Faults) {
+    // In a network that loses nothing: a loss interrupts what goes to and fro.
+    let seeds = (3..=900).step_by(3);
+    for seed in seeds.clone() {
+        let (system, config) = drawn(seed);
+        match churn::run(&system, Config { faults: faults.clone(), ..config }) {
+            Err(wrong) if wrong.contains(text) => return,
+            Ok(_) | Err(_) => {}
+        }
+    }
+    panic!("the fault does not show as {text:?} in the seeds {seeds:?}");
+}
+
+/// What change objects of a reinstalled host gave back under its old numbers was remembered: each of its requests was answered
+/// by that memory, and asked for again at once.
+#[test]
+fn numbers_of_a_reinstalled_host_that_are_kept_are_noticed() {
+    shows("does not converge", &Faults { keeps_numbers: true, ..Faults::default() });
+}
+
+#[test]
+fn a_lock_that_is_asked_for_again_without_end_is_noticed() {
+    shows("nothing comes of them", &Faults { keeps_numbers: true, asks_without_end: true, ..Faults::default() });
+}
