@@ -110,6 +110,7 @@ impl Daemon {
         let Some(prepared) = self.coming.take() else { return };
         info!(generation = %prepared.manifest.generation, "activated");
         self.looks_may_count(prepared.manifest.generation);
+        self.end_outdated_waits();
         self.make_ready(prepared);
         let mut needed = vec![self.engine.generation()];
         let back = self.active.iter().flat_map(|a| &a.prepared.manifest.back);
@@ -124,6 +125,19 @@ impl Daemon {
             }
         }
         self.generations.prune(KEEP_GENERATIONS, &needed);
+    }
+
+    /// Moves that only wait, for what their change objects named before this generation, end now: they are made again with
+    /// what is named now. All others end by themselves first.
+    fn end_outdated_waits(&self) {
+        for (cob, from, to) in self.engine.actions_with_earlier_content() {
+            let kind = self.active.as_ref().and_then(|active| active.kind_of(&cob));
+            let ends = kind.is_some_and(|kind| self.kinds.only_waits(kind, &Hop { from, to, attempt: 1 }));
+            if let Some((_, handle)) = self.running.get(&cob).filter(|_| ends) {
+                info!(%cob, "what it waits for is named otherwise now: it waits anew");
+                handle.cancel();
+            }
+        }
     }
 
     /// Puts a generation's files where jobs find them, and says to the links who exists. What is as it was before is
@@ -170,10 +184,7 @@ impl Daemon {
         if is_check {
             match self.seen_ahead(&cob, job) {
                 Seen::Nothing => {}
-                Seen::Soon(handle) => {
-                    self.running.insert(cob, (job, handle));
-                    return;
-                }
+                Seen::Soon(handle) => return self.runs(cob, job, handle),
                 Seen::Found(ended) => {
                     self.pending_ends.push(*ended);
                     return;
@@ -200,10 +211,16 @@ impl Daemon {
             Err(reason) => Err(reason),
         };
         match begun {
-            Ok(handle) => {
-                self.running.insert(cob, (job, handle));
-            }
+            Ok(handle) => self.runs(cob, job, handle),
             Err(reason) => self.could_not_begin(cob, job, is_check, reason),
+        }
+    }
+
+    /// Notes that a job runs. Where one is in its place, that is a check whose content has changed since it began: the engine
+    /// wants nothing of it any more.
+    fn runs(&mut self, cob: CobId, job: crate::run::JobId, handle: crate::kinds::JobHandle) {
+        if let Some((_, before)) = self.running.insert(cob, (job, handle)) {
+            before.cancel();
         }
     }
 

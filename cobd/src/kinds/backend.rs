@@ -54,6 +54,12 @@ pub trait Backend: Send + Sync {
     /// How a move is made. Made twice, it ends as if made once.
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome>;
 
+    /// Whether this move only waits for something outside and leaves nothing behind when it is ended before its time: when
+    /// its content changes meanwhile it is ended, and made with the new one.
+    fn only_waits(&self, _kind: &Kind, _hop: &Hop) -> bool {
+        false
+    }
+
     /// Whether what its transitions write to `COB_RESULT_OUT` is the author's, to be given to the way back also
     /// when the transition has failed. Else it is the back end's own word.
     fn saves(&self) -> bool {

@@ -38,8 +38,8 @@ impl Remembered {
 }
 
 /// Whether a move is the one that a gate waits for.
-pub(super) fn opens(context: &Context, hop: &Hop) -> bool {
-    hop.to == context.kind.preferred
+pub(super) fn opens(kind: &Kind, hop: &Hop) -> bool {
+    hop.to == kind.preferred
 }
 
 /// A gate's check: off when it was moved off, else what one look says.
@@ -75,7 +75,7 @@ where
 {
     let timeout = context.transition(hop).map_or(Duration::ZERO, |t| Duration::from_millis(t.timeout_ms));
     let (remembered, cob, to) = (remembered.clone(), context.cob.id.clone(), hop.to.clone());
-    let waits = opens(context, hop);
+    let waits = opens(&context.kind, hop);
     let future = async move {
         if waits && let Err(last) = poll(timeout, interval, look).await {
             return Outcome::failed(format!("not so after {timeout:?}: {last}"));

@@ -216,6 +216,12 @@ impl Kinds {
         self.backend(kind).is_ok_and(Backend::checks_in_turn)
     }
 
+    /// Whether a move of this kind may be ended before its time, with nothing left behind.
+    #[must_use]
+    pub fn only_waits(&self, kind: &Kind, hop: &Hop) -> bool {
+        self.backend(kind).is_ok_and(|backend| backend.only_waits(kind, hop))
+    }
+
     /// Begins a check. Must be called within a tokio runtime.
     ///
     /// # Errors

@@ -88,6 +88,10 @@ impl Backend for TcpCheck {
         })
     }
 
+    fn only_waits(&self, kind: &Kind, hop: &Hop) -> bool {
+        gate::opens(kind, hop)
+    }
+
     fn forget(&self, cob: &CobId) {
         self.remembered.forget(cob);
     }

@@ -65,7 +65,7 @@ impl Backend for Wait {
     }
 
     fn transition(&self, _tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
-        let pause = if gate::opens(context, hop) { time(&context.cob.content) } else { Ok(Duration::ZERO) };
+        let pause = if gate::opens(&context.kind, hop) { time(&context.cob.content) } else { Ok(Duration::ZERO) };
         let (remembered, cob, to) = (self.remembered.clone(), context.cob.id.clone(), hop.to.clone());
         let future = async move {
             match pause {
@@ -76,6 +76,10 @@ impl Backend for Wait {
             Outcome::done()
         };
         Work::Inside { future: Box::pin(future), timeout: None }
+    }
+
+    fn only_waits(&self, kind: &Kind, hop: &Hop) -> bool {
+        gate::opens(kind, hop)
     }
 
     fn forget(&self, cob: &CobId) {

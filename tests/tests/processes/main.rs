@@ -32,6 +32,7 @@ mod service;
 mod setup;
 mod siege;
 mod signed;
+mod stale;
 mod steps;
 mod switches;
 mod withdrawals;
