@@ -156,4 +156,8 @@ elif on h1 cobd join --help >/dev/null 2>&1 && on h1 cobgen enroll --help >/dev/
 else
     echo "skipped: hosts with identities, for this cobd has no \`join\`"
 fi
+if wanted cases; then
+    # shellcheck source=tests/bed/cases.sh
+    source "$here/cases.sh"
+fi
 step "all is done"
