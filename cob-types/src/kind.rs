@@ -9,6 +9,16 @@ use crate::id::{BlobHash, KindName, StateName};
 /// The most states that a kind may have.
 pub const MAX_STATES: usize = 256;
 
+/// The built-in kinds whose off state means "not managed": on their way there they give back what the host had before,
+/// so an account or a file can well exist while its change object is `absent`.
+const GIVE_BACK: [&str; 8] = ["cron", "file-tree", "group", "host-entry", "kernel-module", "mount", "sysctl", "user"];
+
+/// Whether a state of a built-in kind says nothing about the host, only that the change object does not manage it.
+#[must_use]
+pub fn is_unmanaged(kind: &str, state: &str) -> bool {
+    state == "absent" && GIVE_BACK.contains(&kind)
+}
+
 /// A kind as it stands in a bundle. Everything is explicit here: defaults have been filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kind {

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use cob_types::StateName;
+use cob_types::kind::is_unmanaged;
 use cob_types::status::{
     CobStatus, EARLIER_CONTENT, FileDrift, HostStatus, Lapse, LapseCause, MadeMove, Phase, SwitchStage, Trouble, Wait,
 };
@@ -181,10 +182,13 @@ pub fn state(state: Option<&StateName>) -> &str {
     state.map_or("unknown", StateName::as_str)
 }
 
-/// Where a change object is and where it goes: `up`, `down → up`, `unknown`.
+/// Where a change object is and where it goes: `up`, `down → up`, `unknown`. An `absent` that says nothing about the host
+/// is shown as `not managed`: the account or the file may exist.
 #[must_use]
 pub fn heading(cob: &CobStatus) -> String {
+    let unmanaged = |state: &StateName| is_unmanaged(&cob.kind, state.as_str());
     match &cob.target {
+        Some(target) if cob.state.as_ref() == Some(target) && unmanaged(target) => "not managed".to_owned(),
         Some(target) if cob.state.as_ref() != Some(target) => format!("{} → {target}", state(cob.state.as_ref())),
         Some(_) | None => state(cob.state.as_ref()).to_owned(),
     }
@@ -326,6 +330,18 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_gives_no_time() {
         assert_eq!((ago(9, 5).as_str(), ago(5, 9).as_str()), ("0 ms", "0 ms"));
+    }
+
+    #[test]
+    fn an_off_state_that_says_nothing_about_the_host_is_shown_as_not_managed() {
+        let shown = |kind: &str, state: &str, target: &str| {
+            heading(&CobStatus { kind: kind.to_owned(), ..crate::testing::moving("n1/x", state, target) })
+        };
+        assert_eq!(shown("user", "absent", "absent"), "not managed");
+        assert_eq!(shown("user", "absent", "present"), "absent → present");
+        assert_eq!(shown("user", "present", "present"), "present");
+        assert_eq!(shown("package", "absent", "absent"), "absent");
+        assert_eq!(shown("mine", "absent", "absent"), "absent");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod turns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use cob_types::kind::is_unmanaged;
 use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
 use minijinja::value::Value as Jinja;
 
@@ -167,6 +168,18 @@ impl Objects {
             cobs.push((id, At { value, place }));
         }
         (kinds, cobs.into_iter().collect())
+    }
+}
+
+/// Warns where a model seems to want something removed that stays as it was before.
+fn warn_of_unmanaged(known: &Known, state: Option<&StateName>, mark: Mark, report: &mut Report<'_>) {
+    let kind = known.kind.name.as_str();
+    if known.builtin.is_some() && state.is_some_and(|state| is_unmanaged(kind, state.as_str())) {
+        let what = format!(
+            "`preferred: absent` of the kind `{kind}` removes nothing that was there before: it is not managed"
+        );
+        let help = "a change object can't remove what it has not made; remove it with a `script`, or by hand";
+        report.push(mark, Diagnostic::warning("not-managed", what).help(help));
     }
 }
 
@@ -498,7 +511,11 @@ impl Maker<'_> {
         self.files.named(&entry.files, &mut object.files, report);
         if let Some(known) = entry.kind.as_ref().and_then(|name| self.kind(name, &content, &mut object, report)) {
             object.preferred = match &entry.preferred {
-                Some(written) => text(written, report).and_then(|name| known.state(&name, report)),
+                Some(written) => {
+                    let state = text(written, report).and_then(|name| known.state(&name, report));
+                    warn_of_unmanaged(&known, state.as_ref(), written.mark, report);
+                    state
+                }
                 None => Some(known.on().clone()),
             };
             self.world.secrets.check_places(&content, &known, report);
