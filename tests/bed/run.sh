@@ -142,6 +142,10 @@ if wanted etcd; then
     # shellcheck source=tests/bed/etcd.sh
     source "$here/etcd.sh"
 fi
+if wanted postgresql; then
+    # shellcheck source=tests/bed/postgresql.sh
+    source "$here/postgresql.sh"
+fi
 if ! wanted together; then
     :
 elif on h1 cobd join --help >/dev/null 2>&1 && on h1 cobgen enroll --help >/dev/null 2>&1; then
