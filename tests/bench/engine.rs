@@ -56,8 +56,12 @@ fn end_jobs(engine: &mut Engine, jobs: Vec<Run>, state: &str, now: &mut Time) {
         now.0 += 1000;
         let event = match job {
             Run::Check { cob, job } => {
-                let found =
-                    CheckOutcome::Found { state: state.clone(), values: BTreeMap::new(), detail: String::new() };
+                let found = CheckOutcome::Found {
+                    state: state.clone(),
+                    values: BTreeMap::new(),
+                    detail: String::new(),
+                    fresh: false,
+                };
                 Event::CheckEnded { cob, job, found }
             }
             Run::Action { cob, job, .. } => {

@@ -71,6 +71,12 @@ impl CobStatus {
         self.kind == "file-tree" && self.state.as_ref().is_some_and(|state| *state == "conflict")
     }
 
+    /// Whether it is a service, in whatever form: what that prints is kept, and `cobctl logs` shows it.
+    #[must_use]
+    pub fn is_service(&self) -> bool {
+        self.kind.strip_prefix("service").is_some_and(|form| form.is_empty() || form.starts_with('.'))
+    }
+
     /// Whether it does nothing but wait for others: it gets on when they do, and there is nothing else to be told of it.
     #[must_use]
     pub fn only_waits(&self) -> bool {

@@ -78,6 +78,8 @@ pub enum CheckOutcome {
         values: Values,
         /// The difference to what is wanted, for people.
         detail: String,
+        /// What runs was started after everything that it rests on had come to be as it is now, whoever started it.
+        fresh: bool,
     },
     /// It could not tell.
     Failed(String),

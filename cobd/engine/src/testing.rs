@@ -131,7 +131,7 @@ impl Bench {
     pub(crate) fn found(&mut self, cob: &str, state: &str) -> Vec<String> {
         let (cob, state) = (id(cob), label(state));
         let job = self.jobs[&cob];
-        let found = CheckOutcome::Found { state, values: Values::new(), detail: String::new() };
+        let found = CheckOutcome::Found { state, values: Values::new(), detail: String::new(), fresh: false };
         self.event(Event::CheckEnded { cob, job, found })
     }
 

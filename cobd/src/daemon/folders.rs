@@ -126,6 +126,7 @@ impl Ready<'_> {
             imports: BTreeMap::new(),
             secrets: cob_types::secret::marks(&self.cob.content).filter_map(secret).collect(),
             leaving: false,
+            rested_for: None,
         })
     }
 }

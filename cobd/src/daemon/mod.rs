@@ -18,6 +18,7 @@ mod ahead;
 mod book;
 mod brakes;
 mod checks;
+mod departures;
 mod folders;
 mod follow;
 mod foresee;
@@ -26,6 +27,7 @@ mod orders;
 mod outputs;
 mod parts;
 mod perform;
+mod resting;
 mod rounds;
 mod route;
 mod service_manager;
@@ -48,7 +50,7 @@ use cob_engine::{Effects, Engine, Event, Time};
 use cob_types::generation::Security;
 use cob_types::status::Unheard;
 use cob_types::{Batch, CobId, GenerationNumber, HostName, Kind, Manifest, Number, PublicKey};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::{info, warn};
 
 use crate::clock::Clock;
@@ -126,6 +128,13 @@ pub struct Daemon {
     payload_root: PathBuf,
     link_events: mpsc::Receiver<LinkEvent>,
     ended: mpsc::Receiver<JobEnded>,
+    /// When a transition of a change object ended last in this life of the daemon.
+    moved_at: BTreeMap<CobId, Time>,
+    /// The machine has not restarted since the daemon's life before this one.
+    same_boot: bool,
+    /// What is still put back for change objects that have left, and who is told of its steps.
+    departures: departures::Departures,
+    departed: Arc<Notify>,
     /// Change objects that somebody else may have changed.
     drifts: mpsc::Receiver<CobId>,
     asks: mpsc::Receiver<Ask>,
@@ -251,6 +260,7 @@ impl Daemon {
                     Some(fetched) = self.fetched.1.recv() => self.generation_fetched(fetched),
                     Some(foreseen) = self.foreseen.1.recv() => self.foreseen(foreseen),
                     Some(cob) = self.drifts.recv() => self.feed(Event::CheckWanted(cob)),
+                    () = self.departed.notified() => self.look_at_departures(),
                     Some(ask) = self.asks.recv() => self.answer(ask),
                     Some(newest) = self.depot_changes.recv() => self.depot_changed(newest),
                     () = tokio::time::sleep(sleep) => {}
@@ -359,12 +369,18 @@ impl Daemon {
         match end {
             JobEnd::Checked(checked) => {
                 let found = match checked.state {
-                    Ok(state) => CheckOutcome::Found { state, values: checked.exports, detail: checked.difference },
+                    Ok(state) => CheckOutcome::Found {
+                        state,
+                        values: checked.exports,
+                        detail: checked.difference,
+                        fresh: checked.fresh && self.still_rests(&cob, began_ns),
+                    },
                     Err(reason) => CheckOutcome::Failed(reason),
                 };
                 self.check_ended(cob, job, found);
             }
             JobEnd::Moved(moved) => {
+                self.moved_at.insert(cob.clone(), self.clock.now());
                 self.outputs.ended(&cob, last_lines, matches!(moved, kinds::Outcome::Failed { .. }));
                 let outcome = match moved {
                     kinds::Outcome::Done { exports, .. } => ActionOutcome::Done { values: exports },

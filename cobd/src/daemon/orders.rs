@@ -476,7 +476,13 @@ impl Daemon {
 
     fn retry(&mut self, cob: CobId, who: &str, reply: Reply) {
         let Some(status) = self.engine.status_of(&cob, self.clock.now()) else {
-            self.turn.answers.push((reply, Err(unknown(&cob))));
+            match self.departures.retry(&cob) {
+                Some(failed) => {
+                    let detail = format!("{cob} has left; what was there before it is put back again now");
+                    self.done(reply, failed, detail);
+                }
+                None => self.turn.answers.push((reply, Err(unknown(&cob)))),
+            }
             return;
         };
         self.feed_ordered(Event::Order(Order::Retry(cob.clone())), who);

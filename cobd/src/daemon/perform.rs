@@ -148,7 +148,7 @@ impl Daemon {
             Some(active) => (active.prepared.bundle, active.folders),
             None => (Arc::new(Packed::empty(self.config.host.clone())), Folders::default()),
         };
-        let (mut concerned, mut new) = (BTreeSet::new(), BTreeSet::new());
+        let (mut concerned, mut new, mut gone) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
         new.extend(earlier.missing().filter(|id| bundle.has(id)).cloned());
         for id in bundle.changed(&before) {
             let kind_before = before.kind_of(id).and_then(|kind| before.kinds().get(kind));
@@ -157,6 +157,10 @@ impl Daemon {
             new.extend(Some(id).filter(|id| bundle.has(id) && bundle.has_files(id)).cloned());
             let keeps = before.get(id).is_some_and(|cob| cob.leaves_as_it_is());
             let goes_on = kind_before.zip(kind_now).is_none_or(|(before, now)| keeps || now.continues(before));
+            if let Some(kind) = kind_now.filter(|_| bundle.has(id)) {
+                self.departures.end(id);
+                self.kinds.is_here(id, kind);
+            }
             if bundle.has(id) && goes_on {
                 continue;
             }
@@ -164,12 +168,28 @@ impl Daemon {
             if keeps {
                 self.kinds.forget_kept(id);
             } else {
-                drop(self.kinds.forget(id));
+                gone.push(id.clone());
             }
         }
         let mut folders = Folders::of(&self.payload_root, bundle, new.iter().filter_map(|id| bundle.get(id)));
         folders.take_over(earlier, |id| bundle.has(id));
+        self.moved_at.retain(|id, _| bundle.has(id));
         self.kinds.watch(bundle, &concerned);
+        // Only now is it known which change object is about what those were about.
+        for id in gone {
+            let departures = self.kinds.forget(&id);
+            // The next one of this name and back end takes over what is noted.
+            let backend = |bundle: &Packed| Some(bundle.kinds().get(bundle.kind_of(&id)?)?.backend.clone());
+            if backend(bundle).is_some_and(|now| backend(&before) == Some(now)) {
+                drop(departures);
+                bundle
+                    .kind_of(&id)
+                    .and_then(|kind| bundle.kinds().get(kind))
+                    .inspect(|kind| self.kinds.is_here(&id, kind));
+            } else {
+                self.departures.add(departures, self.clock.now());
+            }
+        }
         self.rounds.only(|cob| bundle.has(cob));
         self.active = Some(Active { prepared, folders });
         self.tell_roster();
@@ -250,7 +270,8 @@ impl Daemon {
                 .coming
                 .as_ref()
                 .is_some_and(|coming| coming.kind_of(cob).is_none_or(|next| !next.continues(ready.kind)));
-        Ok(Context { imports, leaving, ..context })
+        let rested_for = self.rested_for(&context.cob);
+        Ok(Context { imports, leaving, rested_for, ..context })
     }
 
     /// What the locks of an action carry.

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use super::book::Book;
 use super::checks::Checks;
+use super::departures::Departures;
 use super::follow::{Again, follow};
 use super::indexing::Indexing;
 use super::outputs::Outputs;
@@ -225,6 +226,7 @@ impl Daemon {
         let index = Indexing::new(config.host.clone(), journal, last, index, clock.now());
         let payload_root = config.state_dir.join("payload");
         durable::sweep(&payload_root);
+        let kinds_departed = kinds.departed();
         let mut daemon = Self {
             clock,
             engine,
@@ -263,6 +265,10 @@ impl Daemon {
             busy_hosts: BTreeSet::new(),
             busy_at: Time(0),
             pending_ends: Vec::new(),
+            moved_at: BTreeMap::new(),
+            same_boot,
+            departures: Departures::default(),
+            departed: kinds_departed,
             parts: std::collections::VecDeque::new(),
             checks: Checks::default(),
             rounds: Rounds::default(),
@@ -278,7 +284,8 @@ impl Daemon {
     fn come_back(&mut self, active: Option<Prepared>, effects: Effects) -> Result<(), StartError> {
         if let Some(active) = active {
             let bundles = [Some(&active), self.coming.as_ref()];
-            self.kinds.return_to(&bundles.into_iter().flatten().flat_map(|p| p.bundle.ids().cloned()).collect());
+            let here = bundles.into_iter().flatten().flat_map(|p| p.bundle.ids().cloned()).collect();
+            self.departures.add(self.kinds.return_to(&here), self.clock.now());
             self.make_ready(active);
         } else {
             self.tell_roster();

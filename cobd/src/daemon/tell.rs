@@ -21,13 +21,14 @@ impl Daemon {
             StatusOf::Restless => self.engine.status_of_restless(now, most_waiting),
         };
         cobs.iter_mut().for_each(|c| self.add_more(c));
+        cobs.extend(self.departures.status());
         HostStatus {
             name: self.config.host.clone(),
             reachable: true,
             error: None,
             generation: (generation != GenerationNumber(0)).then_some(generation),
             switching_to: self.engine.going_to(),
-            converged: self.engine.is_converged(),
+            converged: self.is_converged(),
             paused: self.engine.is_paused(),
             security: self.security(),
             identity: self.identity,
@@ -82,7 +83,7 @@ impl Daemon {
     /// Where the host stands, for those who wait for it.
     pub(super) fn tell_standing(&self) {
         self.front.api.pace.stands(Stands {
-            converged: self.engine.is_converged(),
+            converged: self.is_converged(),
             generation: self.engine.generation(),
             going_to: self.engine.going_to(),
             paused: self.engine.is_paused(),
@@ -96,11 +97,12 @@ impl Daemon {
         let changes = *self.changes.borrow();
         let changed = std::mem::replace(&mut self.told_changes, changes) != changes;
         let through = self.are_through();
+        let converged = self.is_converged();
         let (engine, links) = (&self.engine, &self.links);
         self.manager.alive(now, changed, || {
             let peers: Vec<_> = links.status().into_iter().filter(|p| !through.contains(&p.host)).collect();
             let up = peers.iter().filter(|p| p.up).count();
-            let state = match (engine.is_paused(), engine.is_converged()) {
+            let state = match (engine.is_paused(), converged) {
                 (true, _) if engine.held().is_some() => "held",
                 (true, _) => "paused",
                 (false, true) => "converged",
@@ -123,7 +125,9 @@ impl Daemon {
     }
 
     pub(super) fn cob_status(&self, cob: &CobId) -> Option<CobStatus> {
-        let mut status = self.engine.status_of(cob, self.clock.now())?;
+        let Some(mut status) = self.engine.status_of(cob, self.clock.now()) else {
+            return self.departures.status_of(cob);
+        };
         self.add_more(&mut status);
         Some(status)
     }

@@ -69,7 +69,7 @@ impl Daemon {
     /// The generation to which a switch is under way here: `go` was said, and it has not converged since.
     fn switching(&self) -> Option<GenerationNumber> {
         let (active, goal) = (self.engine.generation(), self.goal());
-        let converging = active != GenerationNumber(0) && !self.book.durable().settled && !self.engine.is_converged();
+        let converging = active != GenerationNumber(0) && !self.book.durable().settled && !self.is_converged();
         (goal != active || converging).then_some(goal)
     }
 
@@ -312,9 +312,10 @@ impl Daemon {
 
     /// The first time that all is where it should be since the activation, for the outcome of the switch.
     pub(super) fn note_settled(&self, activated: bool) -> Option<Record> {
-        // What this very turn has activated is not yet in what the records add up to.
-        let first = activated || !self.book.durable().settled;
-        (first && self.engine.is_converged()).then(|| self.record(Body::Settled(self.engine.generation()), None))
+        // What departs with this very turn's activation is known when that is made ready: the next turn, which comes at once,
+        // looks again.
+        let first = !activated && !self.book.durable().settled;
+        (first && self.is_converged()).then(|| self.record(Body::Settled(self.engine.generation()), None))
     }
 
     pub(super) fn note_order(&mut self, order: OrderRecord, by: Option<String>) {

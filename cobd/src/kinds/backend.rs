@@ -15,11 +15,12 @@ use cob_types::status::FileDrift;
 use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
+use super::departure::Attempt;
 use super::file_tree::{FilesAnswer, FilesQuery};
 use super::saved::Saved;
 use super::service::{LogsAnswer, LogsQuery, Systemd};
+use crate::run::endings;
 use crate::run::{Exit, JobResult, Opener, Program, Sealed, base_environment};
 
 /// What carries out the checks and transitions of kinds that name it.
@@ -92,11 +93,14 @@ pub trait Backend: Send + Sync {
     /// The daemon comes up: what is kept of an earlier life may be opened beside all else that it does then.
     fn wake(&self, _tools: &Tools) {}
 
-    /// A change object has left: what it has found when it came, and its last move did not bring back, is
-    /// put back from here on. What goes on with that, if anything does; the daemon does not wait for it.
-    fn left(&self, _tools: &Tools, _cob: &CobId) -> Option<JoinHandle<()>> {
+    /// A change object has left: how what it has found when it came, and its last move did not bring back, is put back from
+    /// here on. None: there is nothing.
+    fn left(&self, _tools: &Tools, _cob: &CobId) -> Option<Attempt> {
         None
     }
+
+    /// A change object is here. Where it had left before, nothing is put back for that any more.
+    fn is_here(&self, _tools: &Tools, _cob: &CobId) {}
 
     /// Whether, with this content, what users have changed may be excluded by what is wanted.
     fn may_conflict(&self, _content: &str) -> bool {
@@ -108,7 +112,9 @@ pub trait Backend: Send + Sync {
 
     /// The daemon has returned. `here` says of folders that belong to a change object each whether it is still
     /// there; the others have [left](Self::left).
-    fn return_to(&self, _tools: &Tools, _here: &dyn Fn(&Path) -> bool) {}
+    fn return_to(&self, _tools: &Tools, _here: &dyn Fn(&Path) -> bool) -> Vec<(CobId, Attempt)> {
+        Vec::new()
+    }
 
     /// These change objects are here, and no others: what happens to them behind our back is to be noticed
     /// from here on, as well as that can be done.
@@ -132,6 +138,8 @@ pub struct Context {
     pub secrets: Sealed,
     /// It is on its way out of the model, and what it has made is not to stay.
     pub leaving: bool,
+    /// For so long everything that it rests on has been as it is now; none: that is not known.
+    pub rested_for: Option<Duration>,
 }
 
 /// What a held lock carries.
@@ -163,6 +171,8 @@ pub struct CheckOutcome {
     pub difference: String,
     /// What the change object exports.
     pub exports: Values,
+    /// What runs was started after everything that it rests on had come to be as it is now, whoever started it.
+    pub fresh: bool,
 }
 
 /// How a transition ended.
@@ -353,13 +363,13 @@ impl CheckOutcome {
     /// It is in a state, and there is nothing to say about it.
     #[must_use]
     pub fn found(state: StateName) -> Self {
-        Self { state: Ok(state), difference: String::new(), exports: Values::new() }
+        Self { state: Ok(state), difference: String::new(), exports: Values::new(), fresh: false }
     }
 
     /// The state is not known.
     #[must_use]
     pub fn unknown(reason: impl Into<String>) -> Self {
-        Self { state: Err(reason.into()), difference: String::new(), exports: Values::new() }
+        Self { state: Err(reason.into()), difference: String::new(), exports: Values::new(), fresh: false }
     }
 }
 
@@ -393,7 +403,7 @@ pub(super) fn complaint(result: &JobResult, timeout: Duration) -> Option<String>
         Exit::Exited(126) => format!("exit status 126, not executable{last}"),
         Exit::Exited(127) => format!("exit status 127, a program was not found{last}"),
         Exit::Exited(code) => format!("exit status {code}{last}"),
-        Exit::Signal(number) => format!("ended by signal {number}{last}"),
+        Exit::Signal(number) => format!("ended by {}{last}", endings::signal(*number)),
         Exit::TimedOut => format!("not done after {timeout:?}, so it was ended{last}"),
         Exit::Cancelled => "cancelled".to_owned(),
         Exit::SpawnFailed(why) => why.clone(),

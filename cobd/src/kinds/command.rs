@@ -101,7 +101,7 @@ fn read_check(states: &[StateName], timeout: Duration, result: JobResult) -> Che
         return CheckOutcome { difference, ..CheckOutcome::unknown(reason) };
     };
     match result.exports {
-        Ok(exports) => CheckOutcome { state: Ok(state.clone()), difference, exports },
+        Ok(exports) => CheckOutcome { state: Ok(state.clone()), difference, exports, fresh: false },
         Err(reason) => CheckOutcome { difference, ..CheckOutcome::unknown(format!("check: {reason}")) },
     }
 }

@@ -11,11 +11,11 @@ use std::time::Duration;
 use cob_types::status::FileDrift;
 use cob_types::{Cob, CobId, Kind, Packed};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tracing::warn;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, make_folder};
+use super::departure::{Attempt, Departure};
 use super::saved::Saved;
 use super::{kept, registry, service};
 use crate::blocking::{beside, beside_or_here};
@@ -31,6 +31,7 @@ pub struct Kinds {
     backends: BTreeMap<&'static str, Arc<dyn Backend>>,
     hands: Hands,
     drifts: Option<mpsc::Receiver<CobId>>,
+    departed: Arc<Notify>,
 }
 
 /// What every job needs.
@@ -162,7 +163,7 @@ impl Kinds {
             ended,
         };
         let backends = registry::all().into_iter().map(|b| (b.name(), b)).collect();
-        Ok(Self { backends, hands, drifts: Some(drifts) })
+        Ok(Self { backends, hands, drifts: Some(drifts), departed: Arc::default() })
     }
 
     /// Where change objects are named that somebody else may have changed: hints to look. It is there once.
@@ -301,11 +302,29 @@ impl Kinds {
         self.hands.runner.last_lines(job)
     }
 
-    /// A change object has left this host: what kinds remember of it is forgotten. What goes on putting back what was
-    /// there before need not be waited for.
-    pub fn forget(&self, cob: &CobId) -> Vec<JoinHandle<()>> {
+    /// A change object has left this host: what kinds remember of it is forgotten. What there was before it is put back from
+    /// here on; the switch is not over before.
+    #[must_use]
+    pub fn forget(&self, cob: &CobId) -> Vec<Departure> {
         self.forget_all_of(cob);
-        self.backends.values().filter_map(|b| b.left(&self.hands.tools, cob)).collect()
+        let attempts = self.backends.values().filter_map(|b| b.left(&self.hands.tools, cob));
+        attempts.map(|attempt| self.departure(cob.clone(), attempt)).collect()
+    }
+
+    fn departure(&self, cob: CobId, attempt: Attempt) -> Departure {
+        Departure::begin(cob, attempt, Arc::clone(&self.departed))
+    }
+
+    /// Is told of every step of a departure.
+    pub fn departed(&self) -> Arc<Notify> {
+        Arc::clone(&self.departed)
+    }
+
+    /// A change object is here: what was left to be done for it since it had left is not done any more.
+    pub fn is_here(&self, cob: &CobId, kind: &Kind) {
+        if let Ok(backend) = self.backend(kind) {
+            backend.is_here(&self.hands.tools, cob);
+        }
     }
 
     /// A change object has left this host, and what it has made stays as it is.
@@ -338,9 +357,11 @@ impl Kinds {
     }
 
     /// The daemon has returned: what change objects that are not among these have left is put in order.
-    pub fn return_to(&self, cobs: &BTreeSet<CobId>) {
+    #[must_use]
+    pub fn return_to(&self, cobs: &BTreeSet<CobId>) -> Vec<Departure> {
         let folders: BTreeSet<_> = cobs.iter().map(|cob| self.hands.tools.service_folder(cob)).collect();
-        self.backends.values().for_each(|b| b.return_to(&self.hands.tools, &|folder| folders.contains(folder)));
+        let left = |b: &Arc<dyn Backend>| b.return_to(&self.hands.tools, &|folder| folders.contains(folder));
+        self.backends.values().flat_map(left).map(|(cob, attempt)| self.departure(cob, attempt)).collect()
     }
 
     /// What happens to these change objects behind our back is noticed from here on. The others of which a back end was

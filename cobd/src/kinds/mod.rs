@@ -18,6 +18,7 @@ mod budget;
 mod command;
 mod content;
 pub mod contract;
+mod departure;
 mod file_tree;
 mod gate;
 mod http_check;
@@ -38,6 +39,7 @@ mod wait;
 
 pub use backend::{Backend, CheckOutcome, Context, Hop, Import, Outcome, Process, Tools, Work};
 pub(crate) use backend::{folder_name, make_folder, of_folder_name};
+pub use departure::{ATTEMPTS as DEPARTURE_ATTEMPTS, Departure, Progress};
 pub use file_tree::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};
 pub use service::{LogsAnswer, LogsQuery};

@@ -108,6 +108,7 @@ impl Bench {
             imports: BTreeMap::new(),
             secrets: BTreeMap::new(),
             leaving: false,
+            rested_for: None,
         }
     }
 

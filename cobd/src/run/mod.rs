@@ -25,6 +25,7 @@
 //! - The daemon may come and go; `systemd` must be told `KillMode=process`.
 
 mod alarm;
+pub(crate) mod endings;
 mod environment;
 mod exchange;
 mod handover;

@@ -21,7 +21,8 @@ pub(crate) const MOVE_SERVICE: &str = "__move-service";
 pub(crate) const ACT_KIND: &str = "__act-kind";
 /// First argument of a call of a plug-in; the second is the call.
 pub(crate) const CALL_PLUGIN: &str = "__call-plugin";
-/// First argument of the process that puts back what a service has found; the second is its folder.
+/// First argument of the process that puts back what a service has found; then its folder, the word for the departure, and the
+/// folder of the change object that is about the same unit now, if there is one.
 pub(crate) const RESTORE_SERVICE: &str = "__restore-service";
 
 /// Stands at the very beginning of `main`, before anything is parsed or started: when this process was
@@ -46,7 +47,7 @@ pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program
         KEEP_SERVICE => service::keep(Path::new(what)),
         ACT_KIND => native::act(what),
         CALL_PLUGIN => plugin::call(what),
-        RESTORE_SERVICE => service::restore(Path::new(what)),
+        RESTORE_SERVICE => service::restore(Path::new(what), &rest[1..]),
         _ => program().map_or(ExitCode::FAILURE, |program| service::make_move(&program, what)),
     })
 }

@@ -79,7 +79,7 @@ fn a_service_that_died_is_found_and_started_again() {
     }
     let drifts = cluster.history("n1").into_iter().filter(|e| e.event == "drift");
     let told: Vec<_> = drifts.map(|e| (e.to.expect("a state").to_string(), e.detail)).collect();
-    let expected = ("failed".to_owned(), "it has ended by itself: signal 9".to_owned());
+    let expected = ("failed".to_owned(), "it has ended by itself: signal 9 (SIGKILL)".to_owned());
     assert_eq!(told, [expected.clone(), expected]);
 }
 
@@ -157,4 +157,51 @@ fn what_a_service_prints_is_shown_and_followed_over_its_lives() {
     following.kill().expect("killed");
     following.wait().expect("ends");
     assert_eq!(logs(&["n1/server", "--previous"]), (0, "begun\ncomplaint\n".to_owned()));
+}
+
+const DRIVEN: &str = r#"
+security: loopback-only
+hosts:
+  n1: {address: "tcp://127.0.0.1:1"}
+cobs:
+  n1/other: {kind: noop}
+  n1/server:
+    kind: service
+    content:
+      start: "test ! -e FOLDER/broken || { echo the disk is full; exit 3; }; touch FOLDER/runs"
+      stop: "rm FOLDER/runs"
+      status: "test -e FOLDER/runs"
+"#;
+
+#[test]
+fn a_switch_ends_with_the_last_that_is_put_back_and_fails_with_it() {
+    let mut cluster = cluster(&["n1"]);
+    let folder = cluster.path("server");
+    fs::create_dir(&folder).expect("made");
+    let model = DRIVEN.replace("FOLDER", &folder.display().to_string());
+    let model = cluster.write_model("model", &[("model.yaml", &model)]);
+    // It ran before it was managed.
+    fs::write(folder.join("runs"), "").expect("written");
+    let first = cluster.generate(&model);
+    cluster.bring_up(first, PATIENCE);
+    fs::write(folder.join("broken"), "").expect("written");
+    let mut draft = cluster.load(&model);
+    draft.cobs.retain(|id, _| id.as_str() == "n1/other");
+    let second = cluster.publish_draft(&draft);
+    cluster.switch_all(second);
+    let has_failed = |cluster: &Cluster| {
+        let status = cluster.cob("n1/server").filter(|status| status.failed && status.retiring);
+        status.and_then(|status| status.action).is_some_and(|action| action.error.contains("the disk is full"))
+    };
+    cluster.until(PATIENCE, || has_failed(&cluster), "what ran before can't be started again");
+    assert!(!cluster.is_converged(second) && !cluster.status("n1").is_some_and(|host| host.settled));
+    // The next daemon goes on with it.
+    cluster.kill("n1");
+    cluster.start("n1");
+    cluster.until(PATIENCE, || has_failed(&cluster), "it is tried on after a restart");
+    assert!(!cluster.is_converged(second));
+    fs::remove_file(folder.join("broken")).expect("removed");
+    cluster.http("n1", "POST", "/v1/retry", "{\"cob\":\"n1/server\"}").expect("an answer");
+    cluster.wait_converged(second, PATIENCE);
+    assert!(folder.join("runs").exists() && cluster.cob("n1/server").is_none());
 }

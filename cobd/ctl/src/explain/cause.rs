@@ -122,7 +122,8 @@ impl Cause {
         let met_conflict = cob.action.as_ref().is_some_and(|action| action.error.contains("`cobctl resolve`"));
         let hint = match cob.kind.as_str() {
             "file-tree" if met_conflict => how_to_decide(id),
-            "service" => {
+            "departure" => format!("mend what it says; it is tried on, at once with `cobctl retry {id}`"),
+            _ if cob.is_service() => {
                 format!("see `cobctl output {id}` and `cobctl logs {id}`, mend what it says, then `cobctl retry {id}`")
             }
             _ if acts_inside(cob) => format!("mend what it says, then `cobctl retry {id}`"),
@@ -351,6 +352,7 @@ impl Cause {
 }
 
 /// Whether the daemon itself does what there is to do, without a process that could print anything.
+
 fn acts_inside(cob: &CobStatus) -> bool {
     matches!(cob.kind.as_str(), "file-tree" | "noop" | "wait" | "tcp-check" | "http-check" | "budget")
 }

@@ -271,9 +271,13 @@ fn unknown_states_tell_of_their_check() {
 #[test]
 fn of_a_service_that_has_given_up_what_it_printed_is_named() {
     let mut db = failed("n1/db", "down", "up");
-    db.kind = "service".to_owned();
     let hint = |db: &CobStatus| of(&hosts(vec![db.clone()]), "n1/db").first.hint.clone();
-    assert!(hint(&db).contains("`cobctl output n1/db` and `cobctl logs n1/db`, mend"));
+    for kind in ["service", "service.unit", "service.unit-reload.0123"] {
+        db.kind = kind.to_owned();
+        assert!(hint(&db).contains("`cobctl output n1/db` and `cobctl logs n1/db`, mend"), "{kind}");
+    }
+    db.kind = "departure".to_owned();
+    assert_eq!(hint(&db), "mend what it says; it is tried on, at once with `cobctl retry n1/db`");
     db.kind = "script".to_owned();
     assert!(hint(&db).contains("`cobctl output n1/db`, mend"));
     // What the daemon does itself prints nothing.

@@ -79,8 +79,13 @@ impl Object {
         self.activity = Activity::Idle;
         let known = |name| cx.names.find_state(name).and_then(|s| self.spec.kind.ix(s));
         match found {
-            CheckOutcome::Found { state, values, detail } => match known(&state) {
-                Some(ix) => self.found(cx, ix, values, detail),
+            CheckOutcome::Found { state, values, detail, fresh } => match known(&state) {
+                Some(ix) => {
+                    if fresh && ix == self.spec.preferred {
+                        self.rested_on = self.spec.rests_on;
+                    }
+                    self.found(cx, ix, values, detail);
+                }
                 None => self.check_failed(cx, format!("the check found {state}, which is no state of its kind")),
             },
             CheckOutcome::Failed(reason) => self.check_failed(cx, reason),

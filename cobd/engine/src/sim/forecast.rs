@@ -314,7 +314,7 @@ impl<P: Pace> Running<'_, P> {
             self.course.steps[step].what = What::Check { found: state.clone() };
         }
         let found = match state {
-            Some(state) => CheckOutcome::Found { state, values: Values::new(), detail: String::new() },
+            Some(state) => CheckOutcome::Found { state, values: Values::new(), detail: String::new(), fresh: false },
             None => CheckOutcome::Failed("it is not here".to_owned()),
         };
         self.hosts[host].last = step;

@@ -169,7 +169,7 @@ impl Reality {
         match self.find(id) {
             Some(thing) => {
                 let state = self.judged(thing, active);
-                CheckOutcome::Found { state, values: Values::new(), detail: String::new() }
+                CheckOutcome::Found { state, values: Values::new(), detail: String::new(), fresh: false }
             }
             None => CheckOutcome::Failed("there is no such thing".to_owned()),
         }

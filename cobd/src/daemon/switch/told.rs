@@ -176,7 +176,7 @@ impl Daemon {
     pub(super) fn seen(&self) -> Seen {
         let engine = &self.engine;
         let settled = |at: Time| at + SETTLED_AFTER <= self.clock.now();
-        let converged = engine.is_converged() && self.switch.converged.is_some_and(settled);
+        let converged = self.is_converged() && self.switch.converged.is_some_and(settled);
         Seen { active: engine.generation(), going: engine.going_to(), converged }
     }
 

@@ -47,7 +47,7 @@ impl Daemon {
     /// Does what the switch asks for, once everything of the turn is known.
     pub(in crate::daemon) fn look_after_switch(&mut self) {
         let now = self.clock.now();
-        if self.engine.is_converged() {
+        if self.is_converged() {
             self.switch.converged.get_or_insert(now);
         } else {
             self.switch.converged = None;
@@ -166,6 +166,14 @@ impl Daemon {
         });
     }
 
+    /// What was there before a change object that has left can't be put back: a failure of the switch that it has left in.
+    pub(in crate::daemon) fn departure_failed(&mut self, why: String) {
+        if self.switch.state.current.as_ref().is_some_and(|c| c.stage == Stage::UnderWay) {
+            let now = self.clock.now();
+            self.has_failed(self.switch.state.on_failure(now), why);
+        }
+    }
+
     fn cob_failed(&mut self, cob: &CobId, at: Time) {
         let failing = self.switch.state.on_failure(at);
         let why = match self.engine.status_of(cob, self.clock.now()).and_then(|status| status.action) {
@@ -175,6 +183,10 @@ impl Daemon {
             },
             None => format!("{cob} gave up"),
         };
+        self.has_failed(failing, why);
+    }
+
+    fn has_failed(&mut self, failing: Failing, why: String) {
         match failing {
             Failing::Hold => {}
             Failing::Stop => {
@@ -202,7 +214,7 @@ impl Daemon {
         let Some(mut watch) = self.switch.guard.take() else { return };
         let required = self.required();
         let heard: Vec<Heard> = required.iter().map(|host| self.heard(host)).collect();
-        let converged = self.engine.is_converged();
+        let converged = self.is_converged();
         match watch.look(&heard, converged, now) {
             Judgement::Wait => self.switch.guard = Some(watch),
             Judgement::Note(guard) => {

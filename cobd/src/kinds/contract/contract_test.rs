@@ -111,8 +111,7 @@ async fn services_with_commands_pass() {
     let flag = folder.path().join("runs");
     let shown = flag.display();
     let content = format!(r#"{{"start":"touch {shown}","stop":"rm -f {shown}","status":"test -e {shown}"}}"#);
-    let two = kind("service", &["down", "up"], |_, _| None);
-    holds(&Case::new(two, &content).watching(folder.path()).kills(4), &[]).await;
+    holds(&Case::new(service(), &content).watching(folder.path()).kills(4), &[]).await;
 }
 
 #[tokio::test]

@@ -72,6 +72,7 @@ impl Subject {
             imports: BTreeMap::new(),
             secrets: BTreeMap::new(),
             leaving: false,
+            rested_for: None,
         };
         let (own, other) = (context(case.cob.clone()), case.with_other().map(context));
         let mut watched = vec![kinds.own_folder(&own.cob.id), work.clone()];
@@ -100,10 +101,11 @@ impl Subject {
     pub(super) async fn end_leaving(&mut self, gone: bool) {
         self.leaving = false;
         if gone {
-            for puts_back in self.kinds.forget(&self.own.cob.id) {
-                // One that panics has not put it back, and that is seen.
-                let _ = puts_back.await;
+            for mut departure in self.kinds.forget(&self.own.cob.id) {
+                // One that fails has not put it back, and that is seen.
+                let _ = departure.settled().await;
             }
+            self.kinds.is_here(&self.own.cob.id, &self.kind);
         }
     }
 

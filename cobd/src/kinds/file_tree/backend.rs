@@ -469,7 +469,7 @@ fn judge(states: &[StateName], checked: Checked, tolerates: bool) -> CheckOutcom
     };
     let present = checked.state == State::Present && tolerates;
     let exports = if present { exports(&checked.paths) } else { Values::new() };
-    CheckOutcome { state: Ok(state), difference: checked.difference, exports }
+    CheckOutcome { state: Ok(state), difference: checked.difference, exports, fresh: false }
 }
 
 /// What is left as it is, and is not as the model says: others may want to know.

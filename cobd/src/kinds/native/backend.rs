@@ -83,7 +83,7 @@ impl Backend for NativeKind {
                 CheckOutcome::unknown(format!("check: it is {state}, and its kind has no such state"))
             }
             Ok(Answer::Found { state, difference, exports }) => {
-                CheckOutcome { state: Ok(state), difference: escape(&difference), exports }
+                CheckOutcome { state: Ok(state), difference: escape(&difference), exports, fresh: false }
             }
             Ok(Answer::Done { .. }) => CheckOutcome::unknown("check: it answered as to a move"),
             Ok(Answer::Failed(why) | Answer::FailedBeside { why, .. }) | Err(why) => {

@@ -72,7 +72,7 @@ impl Backend for Plugin {
         let timeout = context.check_timeout();
         let read = move |result: JobResult| match answer(&result, timeout) {
             Ok(Answer::Found { state, difference, exports }) => {
-                CheckOutcome { state: Ok(state), difference: escape(&difference), exports }
+                CheckOutcome { state: Ok(state), difference: escape(&difference), exports, fresh: false }
             }
             Ok(Answer::Done { .. }) => CheckOutcome::unknown("check: it answered as to a move"),
             Ok(Answer::Failed(why)) | Err(why) => {

@@ -1,6 +1,6 @@
 //! What the daemon does itself: looks, and says what is to be done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,6 @@ use std::time::Duration;
 use cob_types::message::Values;
 use cob_types::{Cob, CobId, Command, Kind, StateName, canonical};
 use serde::Deserialize;
-use tokio::task::JoinHandle;
 
 use super::commands::Status;
 use super::folder::{Look, ServiceFolder};
@@ -17,11 +16,12 @@ use super::leaving;
 use super::link::Link;
 use super::logs::{self, LogsAnswer, LogsQuery};
 use super::mover::{Answer, Goal, Wish};
-use super::unit::{self, OnChange, Question, UnitContent, unit_of};
+use super::unit::{self, Judgement, OnChange, Question, UnitContent, unit_of};
 use super::watch::Watcher;
 use crate::blocking::beside;
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
 use crate::kinds::content;
+use crate::kinds::departure::Attempt;
 use crate::run::{Exit, JobResult, MOVE_SERVICE};
 
 /// The states that it knows; a kind needs the first two. `stale`, of units: what differs can be put right
@@ -62,6 +62,10 @@ pub(super) struct CommandsContent {
     #[serde(default)]
     pub(super) on_change: OnChange,
     #[serde(default)]
+    pub(super) user: Option<String>,
+    #[serde(default)]
+    pub(super) group: Option<String>,
+    #[serde(default)]
     pub(super) dir: Option<PathBuf>,
     #[serde(default)]
     pub(super) env: BTreeMap<String, String>,
@@ -97,6 +101,13 @@ fn read_commands(text: &str) -> Result<CommandsContent, String> {
     }
     if content.dir.as_ref().is_some_and(|d| !d.is_absolute()) {
         return Err("content: `dir` must be absolute".to_owned());
+    }
+    if content.group.is_some() && content.user.is_none() {
+        return Err("content: `group` needs `user`".to_owned());
+    }
+    let names = content.user.iter().chain(&content.group);
+    if let Some(name) = names.into_iter().find(|name| name.is_empty() || name.starts_with('-') || name.contains('\0')) {
+        return Err(format!("content: {name:?} is no name of a user or group"));
     }
     let others = [&content.stop, &content.status, &content.reload, &content.ready];
     if others.into_iter().flatten().chain([&content.start]).any(is_empty) {
@@ -186,7 +197,11 @@ impl Backend for Service {
         let private = tools.private_service_folder(&context.cob.id).filter(|_| !context.secrets.is_empty());
         let (dir, on_change) = match &content {
             Content::Unit(content) => (None, content.on_change),
-            Content::Commands(content) => (content.dir.clone(), content.on_change),
+            // The folder of its files is root's alone.
+            Content::Commands(content) => {
+                let elsewhere = content.user.as_ref().map(|_| PathBuf::from("/"));
+                (content.dir.clone().or(elsewhere), content.on_change)
+            }
         };
         let wish = Wish {
             goal: goal(hop, on_change),
@@ -200,6 +215,7 @@ impl Backend for Service {
             rests_on: rests_on(context),
             rests_down: rests_down(context),
             leaving: context.leaving,
+            triggers: if rests_down(context) { self.watcher.triggers().as_ref().clone() } else { BTreeSet::new() },
         };
         let mut argv: Vec<String> = Vec::new();
         for word in tools.program().argv(MOVE_SERVICE) {
@@ -240,16 +256,20 @@ impl Backend for Service {
         Some(Work::Inside { future: Box::pin(future), timeout: None })
     }
 
-    fn left(&self, tools: &Tools, cob: &CobId) -> Option<JoinHandle<()>> {
-        leaving::put_back(tools, tools.service_folder(cob))
+    fn left(&self, tools: &Tools, cob: &CobId) -> Option<Attempt> {
+        leaving::put_back(tools, tools.service_folder(cob), cob, &|unit| self.watcher.about(unit))
+    }
+
+    fn is_here(&self, tools: &Tools, cob: &CobId) {
+        leaving::is_here(&tools.service_folder(cob));
     }
 
     fn kept(&self, tools: &Tools, cob: &CobId) {
         leaving::keep(&tools.service_folder(cob));
     }
 
-    fn return_to(&self, tools: &Tools, here: &dyn Fn(&Path) -> bool) {
-        leaving::put_back_all(tools, here);
+    fn return_to(&self, tools: &Tools, here: &dyn Fn(&Path) -> bool) -> Vec<(CobId, Attempt)> {
+        leaving::put_back_all(tools, here)
     }
 
     fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {
@@ -266,6 +286,8 @@ impl Service {
             rests_on: rests_on(context),
             rests_down: rests_down(context),
             leaving: context.leaving,
+            triggers: self.watcher.triggers(),
+            rested_for: context.rested_for,
             content: content.clone(),
         };
         let (link, states) = (self.link.clone(), context.kind.states.clone());
@@ -275,7 +297,10 @@ impl Service {
                 Err(reason) => return CheckOutcome::unknown(reason),
             };
             match unit::check(&bus, question).await {
-                Ok((state, difference)) => in_words_of(&states, &[state, "up"], difference, &Content::Unit(content)),
+                Ok(Judgement { state, difference, fresh }) => {
+                    let outcome = in_words_of(&states, &[state, "up"], difference, &Content::Unit(content));
+                    CheckOutcome { fresh, ..outcome }
+                }
                 Err(reason) => CheckOutcome::unknown(reason),
             }
         };
@@ -377,7 +402,7 @@ fn in_words_of(states: &[StateName], wanted: &[&str], difference: String, conten
     let state = wanted.iter().find_map(|name| states.iter().find(|s| *s == *name)).cloned();
     let exports = if ["up", "stale"].contains(&wanted[0]) { exports(content) } else { Values::new() };
     match state {
-        Some(state) => CheckOutcome { state: Ok(state), difference, exports },
+        Some(state) => CheckOutcome { state: Ok(state), difference, exports, fresh: false },
         None => CheckOutcome::unknown(format!("{difference}; its kind has no state for that ({})", wanted.join(", "))),
     }
 }

@@ -1,12 +1,16 @@
 //! Running a service's own commands: `start`, `stop`, `status`, `reload`, `ready`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cob_types::Command;
+use serde::{Deserialize, Serialize};
 
 use super::folder::{COMMANDS, Plan};
+use crate::kinds::native::run_bounded;
+use crate::run::endings;
 use crate::run::supervise::{self, Group, Rest, Watch};
 use crate::run::{Exit, JOB_VARIABLE, OutputFile, Redactor, base_environment, escape, now_ns, tail};
 
@@ -18,6 +22,8 @@ pub(super) const ATTEMPT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(500);
 /// This much of what a service said is shown when it does not start.
 const SHOWN: usize = 2 << 10;
+/// So many of its last lines stand behind a reason.
+const LAST_WORDS: usize = 3;
 
 /// What `status` says.
 pub(super) enum Status {
@@ -42,6 +48,57 @@ impl Status {
     }
 }
 
+/// The user as whom a service runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RunAs {
+    user: String,
+    uid: u32,
+    /// The group that is asked for, or that of the user.
+    gid: String,
+    home: String,
+}
+
+impl RunAs {
+    /// Finds the user, by whatever this host knows users from.
+    ///
+    /// # Errors
+    /// In words, with what to do.
+    pub(super) fn find(user: &str, group: Option<&str>) -> Result<Self, String> {
+        let mut asked = std::process::Command::new("getent");
+        let answer = run_bounded(asked.args(["passwd", "--", user]), b"")?;
+        let fields: Vec<&str> = answer.out.trim_end().split(':').collect();
+        let (Some(Ok(uid)), Some(gid), Some(home)) =
+            (fields.get(2).map(|uid| uid.parse()), fields.get(3), fields.get(5))
+        else {
+            return Err(format!(
+                "there is no user {user} on this host; make it a change object of the kind `user` that this one `requires`"
+            ));
+        };
+        let gid = group.unwrap_or(gid).to_owned();
+        Ok(Self { user: user.to_owned(), uid, gid, home: (*home).to_owned() })
+    }
+
+    /// The words that run a program as this user, in front of its own.
+    fn words(&self) -> [OsString; 5] {
+        let of = |key: &str, value: &str| OsString::from(format!("--{key}={value}"));
+        let uid = self.uid.to_string();
+        ["setpriv".into(), of("reuid", &uid), of("regid", &self.gid), "--init-groups".into(), "--".into()]
+    }
+
+    /// What such a program finds in its environment of the user.
+    pub(super) fn add_to(&self, environment: &mut BTreeMap<String, String>) {
+        let known = [("HOME", &self.home), ("USER", &self.user), ("LOGNAME", &self.user)];
+        environment.extend(known.map(|(name, value)| (name.to_owned(), value.clone())));
+    }
+}
+
+/// The words of a command of a service, as they are executed.
+pub(super) fn words_as(run_as: Option<&RunAs>, command: &Command) -> Vec<OsString> {
+    let mut words: Vec<OsString> = run_as.into_iter().flat_map(RunAs::words).collect();
+    words.extend(supervise::words(command));
+    words
+}
+
 /// What commands of a service need to be run.
 pub(super) struct Commands {
     /// Where what they print is written.
@@ -51,6 +108,8 @@ pub(super) struct Commands {
     /// Takes the values of secrets out of what is shown; none: there are no secrets.
     pub(super) redactor: Option<Redactor>,
     pub(super) grace: Duration,
+    /// As whom `start`, `stop` and `reload` run; none: as the daemon.
+    pub(super) run_as: Option<RunAs>,
 }
 
 impl Commands {
@@ -64,36 +123,37 @@ impl Commands {
             environment: plan.environment.clone(),
             redactor: None,
             grace: Duration::from_millis(plan.grace_ms),
+            run_as: plan.run_as.clone(),
         }
     }
 
     /// Runs a command that takes a moment; the error says why it did not succeed.
     pub(super) fn run(&self, command: &Command, limit: Instant) -> Result<(), String> {
-        self.run_until(command, limit.min(Instant::now() + ATTEMPT), &[])
+        let exit = self.end_of(&supervise::words(command), limit.min(Instant::now() + ATTEMPT), &[])?;
+        if exit == Exit::Exited(0) { Ok(()) } else { Err(self.complaint(&exit)) }
     }
 
     /// Runs `status`.
     pub(super) fn ask(&self, status: &Command, limit: Instant) -> Status {
-        match self.end_of(status, limit.min(Instant::now() + ATTEMPT), &[]) {
+        match self.end_of(&supervise::words(status), limit.min(Instant::now() + ATTEMPT), &[]) {
             Ok(exit) => Status::of(&exit, || self.complaint(&exit)),
             Err(why) => Status::Unknown(why),
         }
     }
 
-    /// Runs a command, with further variables; the error says why it did not succeed.
+    /// Runs a command as the service's user, with further variables; the error says why it did not succeed.
     pub(super) fn run_until(
         &self,
         command: &Command,
         limit: Instant,
         variables: &[(String, String)],
     ) -> Result<(), String> {
-        let exit = self.end_of(command, limit, variables)?;
+        let exit = self.end_of(&words_as(self.run_as.as_ref(), command), limit, variables)?;
         if exit == Exit::Exited(0) { Ok(()) } else { Err(self.complaint(&exit)) }
     }
 
     /// Runs a command to its end; the error says why it could not be begun.
-    fn end_of(&self, command: &Command, limit: Instant, variables: &[(String, String)]) -> Result<Exit, String> {
-        let words = supervise::words(command);
+    fn end_of(&self, words: &[OsString], limit: Instant, variables: &[(String, String)]) -> Result<Exit, String> {
         let (program, arguments) = words.split_first().ok_or("an empty command")?;
         let mut output = [OutputFile::open(&self.place, COMMANDS).map_err(|e| e.to_string())?];
         let mut child = std::process::Command::new(program);
@@ -105,7 +165,7 @@ impl Commands {
         child.env(COMMAND_VARIABLE, &own);
         let mark = format!("{COMMAND_VARIABLE}={own}");
         let group = Group::begin(&mut child, [&output[0], &output[0]])
-            .map_err(|e| supervise::why_not_begun(&words, &self.working_folder, &e))?;
+            .map_err(|e| supervise::why_not_begun(words, &self.working_folder, &e))?;
         // `start` and `stop` of a service that looks after itself may leave it in the background.
         let watch = Watch { asked: &|| false, alarm: None, longest: LOOK, rest: Rest::Leave, mark: Some(&mark) };
         let ended = group.wait(&mut output, Some(limit), self.grace, &watch);
@@ -119,11 +179,16 @@ impl Commands {
     fn complaint(&self, exit: &Exit) -> String {
         let how = match exit {
             Exit::Exited(code) => format!("exit status {code}"),
-            Exit::Signal(number) => format!("ended by signal {number}"),
+            Exit::Signal(number) => format!("ended by {}", endings::signal(*number)),
             Exit::TimedOut | Exit::Cancelled => "took too long".to_owned(),
             Exit::SpawnFailed(_) | Exit::Lost => return "its end is not known".to_owned(),
         };
         how + &last_line(&self.said(&self.place.join(COMMANDS)))
+    }
+
+    /// The last lines that commands have printed, to be put behind a reason.
+    pub(super) fn last_said(&self) -> String {
+        last_words(&self.said(&self.place.join(COMMANDS)))
     }
 
     /// The end of what something printed, without the values of secrets.
@@ -140,6 +205,15 @@ pub(super) fn environment(own: &BTreeMap<String, String>) -> BTreeMap<String, St
     let known = |name: &str| std::env::var(name).ok().map(|value| (name.to_owned(), value));
     all.extend(["COB_ID", "COB_HOST", "COB_STATE_DIR"].into_iter().filter_map(known));
     all
+}
+
+/// The last lines that say something, to be put behind a reason: the very last is often only where to read on.
+pub(super) fn last_words(text: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.dedup();
+    let last = &lines[lines.len().saturating_sub(LAST_WORDS)..];
+    let cut = |line: &&str| escape(&line.chars().take(200).collect::<String>());
+    if last.is_empty() { String::new() } else { format!(": {}", last.iter().map(cut).collect::<Vec<_>>().join(" / ")) }
 }
 
 /// The last line that says something, to be put behind a reason.

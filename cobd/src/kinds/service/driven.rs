@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cob_types::Command;
 
-use super::commands::{Commands, Status};
+use super::commands::{ATTEMPT, Commands, Status};
 
 /// Between two looks at a service that starts or stops, and between two attempts of `ready`.
 pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
@@ -32,7 +32,9 @@ impl Driven<'_> {
     /// In words; it may still run.
     pub(super) fn stop(&self, stop: Option<&Command>) -> Result<(), String> {
         let stop = stop.ok_or("it has no `stop`")?;
-        self.commands.run(stop, self.limit).map_err(|why| format!("stop: {why}"))?;
+        self.commands
+            .run_until(stop, self.limit.min(Instant::now() + ATTEMPT), &[])
+            .map_err(|why| format!("stop: {why}"))?;
         if self.ask_until(|runs| !runs)? {
             return Err("`stop` succeeded, but `status` says that it still runs".to_owned());
         }
@@ -40,7 +42,7 @@ impl Driven<'_> {
     }
 
     /// Asks until the answer is enough; returns the last one. Who does not answer is asked again.
-    fn ask_until(&self, enough: impl Fn(bool) -> bool) -> Result<bool, String> {
+    pub(super) fn ask_until(&self, enough: impl Fn(bool) -> bool) -> Result<bool, String> {
         let mut last = None;
         wait_until(self.limit, || {
             let answer = match self.commands.ask(self.status, self.limit) {

@@ -11,7 +11,9 @@ use cob_types::Command;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use super::commands::RunAs;
 use crate::durable::{self, Sync};
+use crate::run::endings;
 use crate::run::leftovers::Trail;
 use crate::run::{Exit, Opener, OutputFile, present, read_capped};
 
@@ -35,6 +37,8 @@ const READY: &str = "ready";
 const MAIN: &str = "main";
 /// How what ran before the first move is started again.
 const RAN: &str = "ran";
+/// Which departure of its change object goes on; gone when the change object is back.
+const DEPARTED: &str = "departed";
 /// The variable that names the folder; what is left of a service is found by it.
 pub(super) const SERVICE_VARIABLE: &str = "COB_SERVICE";
 const FORMAT: u32 = 1;
@@ -62,6 +66,9 @@ pub(super) struct Plan {
     pub(super) environment: BTreeMap<String, String>,
     pub(super) working_folder: PathBuf,
     pub(super) grace_ms: u64,
+    /// As whom it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) run_as: Option<RunAs>,
     /// With secrets: the private folder in memory, which has the environment instead, and what the
     /// service prints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,9 +161,13 @@ impl ServiceFolder {
 
     /// Takes the lock, to hand it to a keeper.
     pub(super) fn take_lock(&self) -> io::Result<File> {
+        self.take_lock_until(Instant::now() + LOCK_PATIENCE)
+    }
+
+    /// The same, with more patience: for what a departure of its change object has begun.
+    pub(super) fn take_lock_until(&self, limit: Instant) -> io::Result<File> {
         let path = self.file(LOCK);
         let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        let limit = Instant::now() + LOCK_PATIENCE;
         loop {
             match lock.try_lock() {
                 Ok(()) => return Ok(lock),
@@ -219,6 +230,21 @@ impl ServiceFolder {
 
     pub(super) fn forget_that_it_ran(&self) -> io::Result<()> {
         remove(&self.file(RAN))
+    }
+
+    /// Its change object has left, with this word for that.
+    pub(super) fn note_departure(&self, word: &str) -> io::Result<()> {
+        durable::write_file(&self.0, DEPARTED, 0o600, word.as_bytes(), Sync::Later)
+    }
+
+    /// The word for the departure of its change object that goes on.
+    pub(super) fn departure(&self) -> Option<String> {
+        fs::read_to_string(self.file(DEPARTED)).ok()
+    }
+
+    /// Its change object is here, or nothing is left to be done for it.
+    pub(super) fn forget_departure(&self) -> io::Result<()> {
+        remove(&self.file(DEPARTED))
     }
 
     pub(super) fn mark_ready(&self) -> io::Result<()> {
@@ -311,7 +337,7 @@ fn remove(path: &Path) -> io::Result<()> {
 fn exit_in_words(exit: &Exit) -> String {
     match exit {
         Exit::Exited(code) => format!("exit status {code}"),
-        Exit::Signal(number) => format!("signal {number}"),
+        Exit::Signal(number) => endings::signal(*number),
         Exit::SpawnFailed(why) => why.clone(),
         Exit::TimedOut | Exit::Cancelled => "it was ended".to_owned(),
         Exit::Lost => "nobody knows how".to_owned(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::inotify;
 
+use super::commands::words_as;
 use super::folder::{LOCK, OUTPUT, Plan, SERVICE_VARIABLE, STOP, STOPPING, ServiceFolder, take_environment};
 use crate::run::supervise::{self, Ended, Group, Rest, Watch};
 use crate::run::{Exit, Opened, OutputFile, is_file, lead_session, present, remove_folder, sign};
@@ -39,7 +40,7 @@ pub(crate) fn keep(path: &Path) -> ExitCode {
 }
 
 fn serve(folder: &ServiceFolder, plan: &Plan) -> (Exit, bool) {
-    let words = supervise::words(&plan.start);
+    let words = words_as(plan.run_as.as_ref(), &plan.start);
     let Some((program, arguments)) = words.split_first() else {
         return (Exit::SpawnFailed("an empty command".to_owned()), false);
     };

@@ -1,58 +1,68 @@
 //! What is put back when a change object has left: what it has found, and what its last move did not bring
 //! back already.
 //!
-//! By a process of its own, which the daemon begins and does not wait for: a unit that ran before is started
-//! only when everything that had to leave has left. What is not done when the daemon ends is begun again by
-//! the next one, which finds it in the service's folder.
+//! By a process of its own: a unit that ran before is started only when everything that had to leave has left. The switch
+//! is not over before; what is not done when the daemon ends is begun again by the next one, which finds it in the
+//! service's folder.
+//!
+//! A departure has a word of its own, which stands in the folder until the change object is back. The process acts under
+//! the lock of the folder and only as long as it finds that word there, and so does every move: nothing is put back
+//! behind a change object that has come again.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use cob_types::CobId;
+use tracing::warn;
 
 use super::commands::Commands;
 use super::folder::ServiceFolder;
 use super::unit::{self, Before};
-use crate::kinds::backend::Tools;
-use crate::run::{Program, RESTORE_SERVICE};
+use crate::kinds::backend::{Tools, of_folder_name};
+use crate::kinds::departure::Attempt;
+use crate::run::{Program, RESTORE_SERVICE, now_ns};
 
-const ATTEMPTS: u32 = 5;
-/// Before the second attempt; doubles with each further one.
-const PAUSE: Duration = Duration::from_secs(2);
 /// The time that a command may take to start what ran before.
 const START: Duration = Duration::from_secs(60);
 
-/// Begins to put back what the service of this folder has found, if there is anything.
-pub(super) fn put_back(tools: &Tools, folder: PathBuf) -> Option<JoinHandle<()>> {
+/// How what the service of this folder has found is put back, if there is anything. `about` says which change object is
+/// about a unit now.
+pub(super) fn put_back(
+    tools: &Tools,
+    folder: PathBuf,
+    cob: &CobId,
+    about: &dyn Fn(&str) -> Option<CobId>,
+) -> Option<Attempt> {
+    let service = ServiceFolder::new(folder.clone());
     // Whoever starts it from here on does so without us, also if the change object comes back.
-    if let Err(error) = ServiceFolder::new(folder.clone()).forget_plan() {
+    if let Err(error) = service.forget_plan() {
         warn!(folder = %folder.display(), %error, "what was started from here is still noted");
     }
     if !has_something(&folder) {
         return None;
     }
+    let word = now_ns().to_string();
+    // Without it the attempts fail, and say so.
+    if let Err(error) = service.note_departure(&word) {
+        warn!(folder = %folder.display(), %error, "a departure can't be noted");
+    }
+    let unit = Before::read(&folder).ok().flatten().map(|before| before.unit().to_owned());
+    let successor = unit.and_then(|unit| about(&unit)).filter(|other| other != cob);
+    let successor = successor.map(|other| tools.service_folder(&other));
     let program = tools.program().clone();
-    Some(tokio::spawn(async move {
-        let mut pause = PAUSE;
-        for attempt in 1..=ATTEMPTS {
-            match attempt_to(&program, &folder).await {
-                Ok(()) => {
-                    info!(folder = %folder.display(), "what was there before the service is back");
-                    return;
-                }
-                Err(error) if attempt == ATTEMPTS => {
-                    warn!(
-                        folder = %folder.display(), error,
-                        "what was there before the service is not back; the next start of the daemon tries again"
-                    );
-                }
-                Err(_) => tokio::time::sleep(pause).await,
-            }
-            pause *= 2;
-        }
+    Some(Box::new(move || {
+        let (program, folder, word, successor) = (program.clone(), folder.clone(), word.clone(), successor.clone());
+        Box::pin(async move { attempt_to(&program, &folder, &word, successor.as_deref()).await })
     }))
+}
+
+/// The change object of this folder is here: nothing is put back for it any more.
+pub(super) fn is_here(folder: &Path) {
+    if let Err(error) = ServiceFolder::new(folder.to_owned()).forget_departure() {
+        warn!(folder = %folder.display(), %error, "what was there before the service may be put back behind it");
+    }
 }
 
 /// What the service of this folder has found is not put back.
@@ -67,13 +77,14 @@ pub(super) fn keep(folder: &Path) {
     }
 }
 
-/// The same for everything that an earlier daemon has left; `here` tells which folders are in use.
-pub(super) fn put_back_all(tools: &Tools, here: &dyn Fn(&Path) -> bool) {
+/// The same as [`put_back`] for everything that an earlier daemon has left; `here` tells which folders are in use.
+pub(super) fn put_back_all(tools: &Tools, here: &dyn Fn(&Path) -> bool) -> Vec<(CobId, Attempt)> {
     // Without the folder there never was a service.
-    let Ok(entries) = std::fs::read_dir(tools.services()) else { return };
-    for folder in entries.flatten().map(|e| e.path()).filter(|folder| !here(folder)) {
-        drop(put_back(tools, folder));
-    }
+    let Ok(entries) = std::fs::read_dir(tools.services()) else { return Vec::new() };
+    let gone = entries.flatten().map(|entry| entry.path()).filter(|folder| !here(folder));
+    let named = gone.filter_map(|folder| Some((of_folder_name(folder.file_name()?.to_str()?)?, folder)));
+    // Which units are managed is not known yet; a move of the change object that is about one takes over what is noted.
+    named.filter_map(|(cob, folder)| Some((cob.clone(), put_back(tools, folder, &cob, &|_| None)?))).collect()
 }
 
 fn has_something(folder: &Path) -> bool {
@@ -82,24 +93,43 @@ fn has_something(folder: &Path) -> bool {
         || ServiceFolder::new(folder.to_owned()).ran().is_some()
 }
 
-async fn attempt_to(program: &Program, folder: &Path) -> Result<(), String> {
-    let mut command = tokio::process::Command::from(program.command(RESTORE_SERVICE, folder));
+async fn attempt_to(program: &Program, folder: &Path, word: &str, successor: Option<&Path>) -> Result<(), String> {
+    let mut command = program.command(RESTORE_SERVICE, folder);
+    command.arg(word).args(successor);
+    let mut command = tokio::process::Command::from(command);
     command.stderr(std::process::Stdio::piped());
     let output = command.output().await.map_err(|e| e.to_string())?;
     if output.status.success() {
         return Ok(());
     }
-    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(if said.is_empty() { format!("the process that puts it back ended with {}", output.status) } else { said })
+}
+
+/// One departure, as the process that puts back sees it.
+pub(super) struct Going<'a> {
+    folder: &'a ServiceFolder,
+    word: Option<&'a str>,
+}
+
+impl<'a> Going<'a> {
+    pub(super) fn of(folder: &'a ServiceFolder, word: Option<&'a str>) -> Self {
+        Self { folder, word }
+    }
+
+    /// The change object has not come back. Asked before each step.
+    pub(super) fn goes_on(&self) -> bool {
+        self.word.is_some() && self.folder.departure().as_deref() == self.word
+    }
 }
 
 /// Puts back what the service of this folder has found. Called by `main_if_runner`, in a process of its own.
-pub(crate) fn restore(folder: &Path) -> ExitCode {
+pub(crate) fn restore(folder: &Path, more: &[OsString]) -> ExitCode {
     // What systemd has to read is not for its owner alone.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let folder = ServiceFolder::new(folder.to_owned());
-    let lock = folder.take_lock().map_err(|e| format!("taking its lock: {e}"));
-    let restored = lock.and_then(|_lock| unit::restore(folder.path()).and_then(|()| start_again(&folder)));
-    match restored {
+    let word = more.first().and_then(|word| word.to_str());
+    match restore_under_locks(&folder, &Going::of(&folder, word), more.get(1).map(Path::new)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             use std::io::Write as _;
@@ -107,6 +137,32 @@ pub(crate) fn restore(folder: &Path) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn restore_under_locks(folder: &ServiceFolder, going: &Going<'_>, successor: Option<&Path>) -> Result<(), String> {
+    let busy = |e| format!("taking its lock: {e}");
+    // In the order in which a move of that one takes them.
+    let successor = match successor {
+        Some(path) => {
+            crate::kinds::backend::make_folder(path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let service = ServiceFolder::new(path.to_owned());
+            let lock = service.take_lock().map_err(busy)?;
+            Some((service, lock))
+        }
+        None => None,
+    };
+    let _lock = folder.take_lock().map_err(busy)?;
+    if let Some((successor, _)) = successor.as_ref().filter(|_| going.goes_on()) {
+        if let Some(before) = Before::read(folder.path())? {
+            unit::hand_over(folder.path(), successor.path(), before.unit())?;
+        }
+    }
+    unit::restore(folder.path(), going)?;
+    if going.goes_on() {
+        start_again(folder)?;
+    }
+    // Under the lock, and not of a departure that has begun since.
+    if going.goes_on() { folder.forget_departure().map_err(|e| e.to_string()) } else { Ok(()) }
 }
 
 /// Starts a service of commands that ran before its change object came.
@@ -118,6 +174,7 @@ fn start_again(folder: &ServiceFolder) -> Result<(), String> {
         environment: plan.environment.clone(),
         redactor: None,
         grace: Duration::from_millis(plan.grace_ms),
+        run_as: plan.run_as.clone(),
     };
     let started = commands.run_until(&plan.start, Instant::now() + START, &[]);
     started.map_err(|why| format!("starting it again, which ran before: {why}"))?;

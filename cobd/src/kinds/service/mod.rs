@@ -49,6 +49,7 @@ mod leaving;
 mod link;
 mod logs;
 mod mover;
+mod ready;
 #[cfg(test)]
 mod service_test;
 mod unit;

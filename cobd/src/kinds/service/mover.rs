@@ -3,7 +3,7 @@
 //! It is a process below a runner, as the commands of other kinds are. So it survives the daemon, has a
 //! timeout, and can be cancelled. It says how it went in `COB_RESULT_OUT`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write as _};
@@ -16,11 +16,12 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::backend::{CommandsContent, Content, read};
-use super::commands::{Commands, environment, last_line};
+use super::commands::{ATTEMPT, Commands, RunAs, environment, last_words};
 use super::driven::{Driven, wait_until};
 use super::folder::{Look, Plan, ServiceFolder, boot, write_environment};
 use super::former;
 use super::kept::Kept;
+use super::ready::Attempts;
 use super::unit::{self, Systemd};
 use crate::kinds::backend::make_folder;
 use crate::run::{Exit, KEEP_SERVICE, Opened, Program, remove_folder};
@@ -48,6 +49,8 @@ pub(super) struct Wish {
     pub(super) rests_down: bool,
     /// It is about to leave: what was there before comes back.
     pub(super) leaving: bool,
+    /// Of a unit that is to be down: timers, sockets and paths that change objects of this host are about.
+    pub(super) triggers: BTreeSet<String>,
 }
 
 /// What a move is to bring about.
@@ -128,12 +131,21 @@ impl<'a> Mover<'a> {
         };
         let time = Duration::from_millis(wish.timeout_ms);
         let grace = Duration::from_millis(wish.grace_ms);
+        let run_as = content.user.as_ref().map(|user| RunAs::find(user, content.group.as_deref()));
+        // What is stopped may be stopped without its user.
+        let run_as = if wish.goal == Goal::Stop { run_as.and_then(Result::ok) } else { run_as.transpose()? };
+        let mut environment = environment(&content.env);
+        if let Some(run_as) = &run_as {
+            run_as.add_to(&mut environment);
+            environment.extend(content.env.clone());
+        }
         let commands = Commands {
             place: own.filter(|_| secrets.is_some()).unwrap_or_else(|| wish.folder.clone()),
             working_folder: wish.working_folder.clone(),
-            environment: environment(&content.env),
+            environment,
             redactor: secrets.as_ref().map(Opened::redactor),
             grace,
+            run_as,
         };
         Ok(Self {
             program,
@@ -244,35 +256,43 @@ impl<'a> Mover<'a> {
             environment: if private.is_none() { self.commands.environment.clone() } else { BTreeMap::new() },
             working_folder: self.wish.working_folder.clone(),
             grace_ms: self.wish.grace_ms,
+            run_as: self.commands.run_as.clone(),
             private,
             life: 0,
             life_before: 0,
         }
     }
 
+    /// Waits until it is ready, and has lived for `settle`. Whatever answers `ready`, its own process has to live then.
     fn become_ready(&self) -> Result<(), String> {
         let settled = Instant::now() + self.content.settle;
-        let mut complaint = String::new();
+        let mut attempts = Attempts::of("ready");
+        let mut is_ready = self.content.ready.is_none();
         let ready = wait_until(self.limit, || {
+            if let Some(command) = self.content.ready.as_ref().filter(|_| !is_ready && attempts.is_due()) {
+                match self.run(command, self.limit) {
+                    Ok(()) => is_ready = true,
+                    Err(why) => attempts.failed(why),
+                }
+            }
+            // Only now: it may have ended while it was asked.
             if !self.folder.is_running() {
                 let how = self.folder.end_in_words().unwrap_or_else(|| "its keeper was killed".to_owned());
                 return Some(Err(format!("it ended before it was ready: {how}{}", self.last_said())));
             }
-            match &self.content.ready {
-                None => (Instant::now() >= settled && self.is_noted(settled)).then_some(Ok(())),
-                Some(command) => match self.run(command, self.limit) {
-                    Ok(()) => Some(Ok(())),
-                    Err(why) => {
-                        complaint = why;
-                        None
-                    }
-                },
-            }
+            (is_ready && Instant::now() >= settled && self.is_noted(settled)).then_some(Ok(()))
         });
         ready.unwrap_or_else(|| {
             let within = Duration::from_millis(self.wish.timeout_ms);
-            Err(format!("it was not ready within three quarters of {within:?}; `ready` said last: {complaint}"))
+            let why = format!("it was not ready within three quarters of {within:?}{}", attempts.words());
+            Err(why + &self.last_words_behind())
         })
+    }
+
+    /// What it said last itself, behind what `ready` said.
+    fn last_words_behind(&self) -> String {
+        let said = self.last_said();
+        said.strip_prefix(": ").map(|said| format!("; the service said last: {said}")).unwrap_or_default()
     }
 
     /// Whether the keeper has noted which process it is; a disk on which it can't does not keep it from being up.
@@ -296,21 +316,38 @@ impl<'a> Mover<'a> {
         }
         let started = self.commands.run_until(&self.content.start, self.limit, &[]);
         started.map_err(|why| format!("start: {why}"))?;
-        self.folder.record(&self.plan()).map_err(|e| format!("writing down what was started: {e}"))?;
-        self.answers_ready(status)
+        // Without the identity as long as it is not ready: nothing takes it for what is wanted, whatever becomes of this move.
+        let plan = self.plan();
+        let note = |plan: &Plan| self.folder.record(plan).map_err(|e| format!("writing down what was started: {e}"));
+        note(&Plan { identity: String::new(), ..plan.clone() })?;
+        if let Err(why) = self.answers_ready(status) {
+            let ended = Driven { limit: self.limit + self.grace, ..self.driven(status) };
+            let stopped =
+                ended.runs().and_then(|runs| if runs { ended.stop(self.content.stop.as_ref()) } else { Ok(()) });
+            return Err(stopped.err().map_or(why.clone(), |still| format!("{why}; stopping it again: {still}")));
+        }
+        note(&plan)
     }
 
+    /// Waits until `ready` succeeds (without one: `status`), and until `status` says at the end of `settle` that it runs:
+    /// something else may have answered.
     fn answers_ready(&self, status: &Command) -> Result<(), String> {
-        let command = self.content.ready.as_ref().unwrap_or(status);
-        let mut complaint = String::new();
-        let ready = wait_until(self.limit, || match self.run(command, self.limit) {
-            Ok(()) => Some(()),
-            Err(why) => {
-                complaint = why;
-                None
+        let settled = Instant::now() + self.content.settle;
+        let (command, name) = self.content.ready.as_ref().map_or((status, "status"), |ready| (ready, "ready"));
+        let mut attempts = Attempts::of(name);
+        let answered = wait_until(self.limit, || {
+            if !attempts.is_due() {
+                return None;
             }
+            self.run(command, self.limit).map_err(|why| attempts.failed(why)).ok()
         });
-        ready.ok_or_else(|| format!("it was started, but is not ready: {complaint}"))
+        answered.ok_or_else(|| format!("it was started, but is not ready{}", attempts.words()))?;
+        wait_until(settled.min(self.limit), || None::<()>);
+        let limit = self.limit.min(Instant::now() + ATTEMPT);
+        if (Driven { limit, ..self.driven(status) }).ask_until(|runs| runs)? {
+            return Ok(());
+        }
+        Err(format!("it ended before it was ready: `status` says that it does not run{}", self.commands.last_said()))
     }
 
     fn down_by_commands(&self, status: &Command) -> Result<(), String> {
@@ -342,7 +379,7 @@ impl<'a> Mover<'a> {
     }
 
     fn last_said(&self) -> String {
-        last_line(&self.commands.said(&self.folder.output()))
+        last_words(&self.commands.said(&self.folder.output()))
     }
 
     /// What the service said becomes part of what the action said.

@@ -131,6 +131,65 @@ async fn readiness_is_waited_for() {
 }
 
 #[tokio::test]
+async fn another_one_that_answers_ready_does_not_make_a_service_up() {
+    let mut bench = Bench::new();
+    let kept = context(&bench, r#""start":"sleep 0.2; echo port 80 is taken; exit 3","ready":"true","settle":"20s""#);
+    let why = reason(bench.transition(&kept, "down", "up").await);
+    assert!(why.contains("it ended before it was ready: exit status 3: port 80 is taken"), "{why}");
+    assert_eq!(bench.state(&kept).await, "failed");
+    // It ends while `ready` is asked.
+    let slow = context(&bench, r#""start":"exec sleep 0.2","ready":"sleep 1","settle":0"#);
+    let why = reason(bench.transition(&slow, "failed", "up").await);
+    assert!(why.contains("it ended before it was ready"), "{why}");
+    bench.transition(&slow, "failed", "down").await;
+    let driven = r#""start":"touch {}/runs; (sleep 0.2; rm {}/runs) >/dev/null 2>&1 &","stop":"rm -f {}/runs","status":"test -e {}/runs""#;
+    let mut short = service();
+    short.transitions.iter_mut().for_each(|t| t.timeout_ms = 8_000);
+    for ready in [r#","ready":"true","settle":"1s""#, r#","settle":"1s""#] {
+        let content = format!("{{{driven}{ready}}}").replace("{}", bench.folder.path().to_str().expect("text"));
+        let why = reason(bench.transition(&bench.context(&short, &content), "down", "up").await);
+        assert!(why.contains("`status` says that it does not run"), "{why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_ready_says_is_shown_while_it_waits() {
+    let mut bench = Bench::new();
+    let context_ = context(
+        &bench,
+        r#""start":"echo warming up; exec sleep 600","ready":"test -e {}/is-ready || { echo not yet; exit 7; }","settle":0"#,
+    );
+    let (job, _handle) = bench.begin(&context_, "down", "up");
+    let said = "`ready`, attempt 1: exit status 7: not yet";
+    wait_for("the first attempt is told", || bench.kinds.last_lines(job).contains(said));
+    fs::write(bench.path("is-ready"), "").expect("written");
+    assert_eq!(bench.ended().await.end, JobEnd::Moved(Outcome::done()));
+    bench.kinds.remove(job);
+    bench.transition(&context_, "up", "down").await;
+}
+
+#[tokio::test]
+async fn a_service_runs_as_its_user() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: it takes root");
+        return;
+    }
+    let mut bench = Bench::new();
+    let keys = r#""user":"nobody","start":"id -un; pwd; echo $USER; exec sleep 600","settle":"100ms","reload":"id -un","on_change":"reload""#;
+    let own = context(&bench, keys);
+    assert_eq!(bench.transition(&own, "down", "up").await, Outcome::done());
+    wait_for("it has said who it is", || {
+        fs::read_to_string(folder(&bench).join("output")).is_ok_and(|said| said.ends_with("nobody\n/\nnobody\n"))
+    });
+    assert_eq!(bench.transition(&own, "outdated", "up").await, Outcome::done());
+    assert_eq!(fs::read_to_string(folder(&bench).join("commands")).expect("said"), "nobody\n");
+    assert_eq!(bench.transition(&own, "up", "down").await, Outcome::done());
+    let unknown = context(&bench, r#""user":"nobody-knows","start":"exec sleep 600""#);
+    let why = reason(bench.transition(&unknown, "down", "up").await);
+    assert!(why.contains("there is no user nobody-knows") && why.contains("kind `user`"), "{why}");
+}
+
+#[tokio::test]
 async fn one_that_ends_by_itself_is_found_failed_and_started_again() {
     let mut bench = Bench::new();
     let context = context(&bench, RUN);
@@ -430,19 +489,21 @@ async fn what_ran_before_is_started_again_when_the_change_object_has_left() {
         assert_eq!(bench.state(&own).await, "down");
     }
     found.wait().expect("it was stopped");
-    bench.kinds.forget(&own.cob.id);
-    let pid = bench.path("pid");
-    while !pid.exists() || fs::read_to_string(&pid).expect("read").is_empty() {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    let departed = folder(&bench).join("departed");
+    // It comes back before anything was done for it.
+    let departures = bench.kinds.forget(&own.cob.id);
+    assert!(departures.len() == 1 && departed.exists());
+    drop(departures);
+    bench.kinds.is_here(&own.cob.id, &own.kind);
+    assert!(!departed.exists());
+    for mut departure in bench.kinds.forget(&own.cob.id) {
+        assert!(departure.settled().await.done);
     }
-    let again = number_in(&pid);
+    let again = number_in(&bench.path("pid"));
     assert!(lives(again));
-    let ran = folder(&bench).join("ran");
-    while ran.exists() {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
     // Once and for all: a daemon that returns finds nothing to do.
-    bench.kinds.return_to(&std::collections::BTreeSet::new());
+    assert!(!folder(&bench).join("ran").exists() && !departed.exists());
+    assert!(bench.kinds.return_to(&BTreeSet::new()).is_empty());
     kill(again);
 }
 
@@ -457,8 +518,8 @@ async fn what_ran_before_stays_down_when_that_is_kept() {
     bench.kinds.forget_kept(&own.cob.id);
     assert!(!folder(&bench).join("ran").exists());
     // Neither now nor when a daemon returns is anything begun.
-    bench.kinds.forget(&own.cob.id);
-    bench.kinds.return_to(&std::collections::BTreeSet::new());
+    assert!(bench.kinds.forget(&own.cob.id).is_empty());
+    assert!(bench.kinds.return_to(&BTreeSet::new()).is_empty());
     assert!(!bench.path("runs").exists());
 }
 

@@ -3,7 +3,7 @@
 //! A unit's change comes with a signal; the end of a keeper with the file `ended` that it writes, or, when it
 //! was killed, with its lock file being closed. Each leads to a check, and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,11 @@ const TOGETHER: Duration = Duration::from_millis(500);
 pub(super) struct Watcher {
     units: Mutex<Option<watch::Sender<Units>>>,
     kept: Mutex<Option<watch::Sender<Kept>>>,
+    triggers: Mutex<Arc<BTreeSet<String>>>,
 }
+
+/// What the units end with that start others.
+const TRIGGERS: [&str; 4] = [".timer", ".socket", ".path", ".automount"];
 
 /// Change objects by the last part of their unit's object path.
 type Units = BTreeMap<String, Vec<CobId>>;
@@ -45,13 +49,17 @@ type Kept = BTreeMap<PathBuf, CobId>;
 impl Watcher {
     /// From here on these are watched, and no others.
     pub(super) fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {
-        let (mut units, mut kept) = (Units::new(), Kept::new());
+        let (mut units, mut kept, mut triggers) = (Units::new(), Kept::new(), BTreeSet::new());
         for cob in cobs {
             match unit_of(&cob.content) {
-                Some(unit) => units.entry(escaped(&unit)).or_default().push(cob.id.clone()),
+                Some(unit) => {
+                    units.entry(escaped(&unit)).or_default().push(cob.id.clone());
+                    triggers.extend(Some(unit).filter(|unit| TRIGGERS.iter().any(|ending| unit.ends_with(ending))));
+                }
                 None => drop(kept.insert(tools.service_folder(&cob.id), cob.id.clone())),
             }
         }
+        *self.triggers.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(triggers);
         tell(&self.units, units, |receiver| {
             let (systemd, drifts) = (tools.systemd().clone(), tools.drifts().clone());
             tokio::spawn(watch_units(systemd, receiver, drifts));
@@ -64,6 +72,19 @@ impl Watcher {
                 }
             });
         });
+    }
+}
+
+impl Watcher {
+    /// The change object that is about this unit.
+    pub(super) fn about(&self, unit: &str) -> Option<CobId> {
+        let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        units.as_ref().and_then(|units| units.borrow().get(&escaped(unit))?.first().cloned())
+    }
+
+    /// The timers, sockets and paths that are watched.
+    pub(super) fn triggers(&self) -> Arc<BTreeSet<String>> {
+        Arc::clone(&self.triggers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

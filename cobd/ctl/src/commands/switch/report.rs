@@ -394,7 +394,10 @@ impl Report {
             && let Some(first) = causes.first()
         {
             let or = if goes_back(cluster, generation) { "" } else { "; `cobctl rollback` goes back" };
-            screen.problem("hint", &format!("`cobctl explain {first}` says what to do{or}"));
+            let mut all = cluster.hosts.iter().flat_map(|host| &host.cobs);
+            let prints = all.any(|cob| cob.id == *first && cob.is_service());
+            let logs = if prints { format!("; `cobctl logs {first}` shows what it printed") } else { String::new() };
+            screen.problem("hint", &format!("`cobctl explain {first}` says what to do{logs}{or}"));
         }
         Ok(exit)
     }

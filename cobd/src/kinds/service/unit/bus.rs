@@ -12,6 +12,8 @@ use zbus::{
     Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, fdo, match_rule,
 };
 
+use super::ended::ServiceState;
+
 pub(super) const NAME: &str = "org.freedesktop.systemd1";
 pub(super) const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 /// Below it are all units.
@@ -67,8 +69,12 @@ pub(in crate::kinds::service) struct UnitState {
     pub(super) invocation: String,
     /// When it became active, in microseconds since 1970.
     pub(super) active_since_us: u64,
+    /// When its present run began, before it was active, in microseconds since the machine started.
+    pub(super) began_us: u64,
     /// What may start it again.
     pub(super) triggered_by: Vec<String>,
+    /// What it starts: of timers, sockets and paths.
+    pub(super) triggers: Vec<String>,
 }
 
 /// Something has changed.
@@ -160,12 +166,13 @@ impl Bus {
         Ok(state)
     }
 
-    /// A property of a service; none where the unit is of another type.
-    pub(super) async fn of_service<T: TryFrom<OwnedVariant>>(&self, unit: &str, property: &str) -> Option<T> {
-        let path: OwnedObjectPath = self.manager("LoadUnit", &unit).await.ok()?;
-        let body = (SERVICE, property);
-        let got: OwnedVariant = self.call(path.as_str(), "org.freedesktop.DBus.Properties", "Get", &body).await.ok()?;
-        got.try_into().ok()
+    /// What systemd knows of a service; nothing where the unit is of another type.
+    pub(super) async fn service(&self, unit: &str) -> ServiceState {
+        let asked = async {
+            let path: OwnedObjectPath = self.manager("LoadUnit", &unit).await?;
+            self.call(path.as_str(), "org.freedesktop.DBus.Properties", "GetAll", &SERVICE).await
+        };
+        asked.await.map(ServiceState::of).unwrap_or_default()
     }
 
     /// Has systemd do a job (`StartUnit` and the like) and waits for its end.
@@ -271,6 +278,8 @@ impl UnitState {
         let paths = take::<Vec<String>>(&mut all, "DropInPaths").unwrap_or_default();
         state.drop_ins = paths.into_iter().map(PathBuf::from).collect();
         state.triggered_by = take(&mut all, "TriggeredBy").unwrap_or_default();
+        state.triggers = take(&mut all, "Triggers").unwrap_or_default();
+        state.began_us = take(&mut all, "InactiveExitTimestampMonotonic").unwrap_or(0);
         state.needs_reload = take(&mut all, "NeedDaemonReload").unwrap_or(false);
         state.can_reload = take(&mut all, "CanReload").unwrap_or(false);
         state.active_since_us = take(&mut all, "ActiveEnterTimestamp").unwrap_or(0);

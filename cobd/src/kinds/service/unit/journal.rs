@@ -98,16 +98,23 @@ fn of_journal(printed: &[u8], after: &str) -> LogsAnswer {
     LogsAnswer { source: "journal".to_owned(), text, next: cursor.unwrap_or_else(|| after.to_owned()), ended: false }
 }
 
-/// The last lines that a run of a unit has left in the journal of the machine.
+/// The last lines that a run of a unit has left in the journal of the machine; where it has printed nothing, what systemd says
+/// of it.
 pub(super) async fn last_words(unit: &str, invocation: &str) -> String {
     // What was said a moment ago has to be in it.
     printed(&["--sync"]).await;
     let of = if invocation.bytes().all(|b| b == b'0') {
-        format!("--unit={unit}")
+        [format!("_SYSTEMD_UNIT={unit}"), format!("UNIT={unit}")]
     } else {
-        format!("_SYSTEMD_INVOCATION_ID={invocation}")
+        [format!("_SYSTEMD_INVOCATION_ID={invocation}"), format!("INVOCATION_ID={invocation}")]
     };
-    printed(&["--quiet", "--no-pager", "--output=cat", "--lines=10", "--boot", &of]).await
+    for of in of {
+        let said = printed(&["--quiet", "--no-pager", "--output=cat", "--lines=10", "--boot", &of]).await;
+        if !said.trim().is_empty() {
+            return said;
+        }
+    }
+    String::new()
 }
 
 /// What it prints; nothing where there is none, or it takes long.

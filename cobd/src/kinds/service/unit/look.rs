@@ -1,15 +1,18 @@
 //! The state of a unit, by a look at systemd and at the files.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-
-use cob_types::words::count;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::before::{Before, Started};
 use super::bus::{Bus, Systemd, UnitState};
 use super::content::{UnitContent, identity};
 use super::files::{configuration, differences};
+use super::journal::last_words as last_words_of;
 use super::own::{is_own, refusal};
 use crate::blocking::beside;
+use crate::kinds::service::commands::last_words;
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::former::{Form, left};
 
@@ -28,6 +31,20 @@ pub(in crate::kinds::service) struct Question {
     pub(in crate::kinds::service) rests_down: bool,
     /// It is about to leave: what was there before comes back.
     pub(in crate::kinds::service) leaving: bool,
+    /// Timers, sockets and paths that change objects of this host are about.
+    pub(in crate::kinds::service) triggers: Arc<BTreeSet<String>>,
+    /// For so long everything that it rests on has been as it is now; none: that is not known.
+    pub(in crate::kinds::service) rested_for: Option<Duration>,
+}
+
+/// What a check makes of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::kinds::service) struct Judgement {
+    pub(in crate::kinds::service) state: &'static str,
+    /// In what it differs from the wanted one.
+    pub(in crate::kinds::service) difference: String,
+    /// Its run began after everything that it rests on had come to be as it is now, whoever began it.
+    pub(in crate::kinds::service) fresh: bool,
 }
 
 /// All that a judgement is made of.
@@ -47,8 +64,12 @@ struct Look {
     changed: bool,
     /// Its files say otherwise how it is enabled than when it was enabled from here.
     otherwise: bool,
-    /// How it ended, and how often systemd has started it again, where it is a service.
+    /// How it ended, and how often systemd has started it again, where it is a service, with its last words.
     result: String,
+    /// See [`Judgement::fresh`].
+    fresh: bool,
+    /// The units that it triggers and whose files have changed since systemd has read them.
+    unread: Vec<String>,
 }
 
 /// A state and in what it differs from the wanted one; or why nobody knows.
@@ -69,22 +90,23 @@ pub(super) async fn name_as_systemd_does(bus: &Bus, folder: &Path, content: &mut
 }
 
 /// Looks at a unit, and changes nothing.
-pub(in crate::kinds::service) async fn check(bus: &Bus, mut question: Question) -> Judged {
+pub(in crate::kinds::service) async fn check(bus: &Bus, mut question: Question) -> Result<Judgement, String> {
     name_as_systemd_does(bus, &question.folder, &mut question.content).await?;
     let name = question.content.name();
     let state = bus.look(&name).await?;
     if is_own(&state.id) {
         // One that leaves has nothing to wait for: what an earlier daemon has found is put back beside it, as it runs.
-        return if question.leaving { Ok(("down", String::new())) } else { Err(refusal(&state.id)) };
+        let down = Judgement { state: "down", difference: String::new(), fresh: false };
+        return if question.leaving { Ok(down) } else { Err(refusal(&state.id)) };
     }
-    let mut result = String::new();
-    if state.active == "failed" || state.restarts() {
-        result = bus.of_service(&name, "Result").await.unwrap_or_default();
-        let restarts: u32 = bus.of_service(&name, "NRestarts").await.unwrap_or(0);
-        if restarts > 0 {
-            result += &format!(", with {} by systemd", count(restarts, "restart"));
-        }
-    }
+    let fresh = is_fresh(&question, &state, up_for());
+    let result = if state.active == "failed" || state.restarts() {
+        let last = last_words(&last_words_of(&name, &state.invocation).await);
+        bus.service(&name).await.how() + &last
+    } else {
+        String::new()
+    };
+    let unread = unread_of(bus, &state).await;
     let looked = beside(move || {
         if let Some(left) = left(&ServiceFolder::new(question.folder.clone()), Form::Unit(&name))? {
             return Ok(("outdated", left));
@@ -98,15 +120,74 @@ pub(in crate::kinds::service) async fn check(bus: &Bus, mut question: Question) 
         let identity = identity(&question.content, &wanted, question.rests_on.as_deref());
         let changed = before.is_some();
         let otherwise = before.is_some_and(|before| before.is_enabled_otherwise(&state));
-        let look = Look { state, files, started, configuration, newest_us, identity, changed, otherwise, result };
+        let look = Look {
+            state,
+            files,
+            started,
+            configuration,
+            newest_us,
+            identity,
+            changed,
+            otherwise,
+            result,
+            fresh,
+            unread,
+        };
         judge(&question, &look)
     });
-    looked.await.map_err(|lost| lost.to_string())?
+    let (state, difference) = looked.await.map_err(|lost| lost.to_string())??;
+    Ok(Judgement { state, difference, fresh: fresh && state == "up" })
+}
+
+/// For how long the machine has been up.
+fn up_for() -> Duration {
+    let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let seconds = text.split_whitespace().next().and_then(|seconds| seconds.parse().ok());
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
+}
+
+/// Whether its run began after everything that it rests on had come to be as it is now.
+fn is_fresh(question: &Question, state: &UnitState, up_for: Duration) -> bool {
+    /// The machine's time is told in hundredths of a second.
+    const GRAIN: Duration = Duration::from_millis(20);
+    let began = Duration::from_micros(state.began_us);
+    let runs_for = up_for.checked_sub(began).filter(|_| state.began_us > 0 && state.runs());
+    runs_for.zip(question.rested_for).is_some_and(|(runs, rested)| runs + GRAIN < rested)
+}
+
+/// The units that a timer, socket or path starts, and whose files systemd has to read again.
+pub(super) async fn unread_of(bus: &Bus, state: &UnitState) -> Vec<String> {
+    let mut unread = Vec::new();
+    for unit in &state.triggers {
+        // One that can't be looked at is told of when it is started.
+        if bus.look(unit).await.is_ok_and(|state| state.needs_reload) {
+            unread.push(unit.clone());
+        }
+    }
+    unread
+}
+
+/// A timer, a socket or a path of the model starts it while it is to be down by itself: that it runs then is as it should be.
+/// What was started from here, when it was to be up, is stopped all the same.
+pub(super) fn is_run_by_a_trigger(
+    state: &UnitState,
+    content: &UnitContent,
+    triggers: &BTreeSet<String>,
+    started: Option<&Started>,
+) -> bool {
+    (state.runs() || state.moves())
+        && content.mask != Some(true)
+        && state.triggered_by.iter().any(|unit| triggers.contains(unit))
+        && started.is_none_or(|started| started.invocation != state.invocation)
 }
 
 fn judge(question: &Question, look: &Look) -> Judged {
     let state = &look.state;
     let content = &question.content;
+    let by_itself = question.rests_down && !question.leaving;
+    if by_itself && is_run_by_a_trigger(state, content, &question.triggers, look.started.as_ref()) {
+        return Ok(at_rest(content, look));
+    }
     if state.restarts() {
         return Ok(("failed", format!("it has ended by itself ({}), and systemd starts it again", look.result)));
     }
@@ -118,6 +199,10 @@ fn judge(question: &Question, look: &Look) -> Judged {
         return Err(format!("the unit is {} ({})", state.active, state.sub));
     }
     if !state.runs() {
+        let is_to_be_masked = content.mask == Some(true) && !question.leaving;
+        if is_to_be_masked && !question.rests_down && !state.is_masked() {
+            return Ok(("outdated", "it is not masked while it is down".to_owned()));
+        }
         if question.leaving && look.changed {
             return Ok(("outdated", "what was there before is not put back yet".to_owned()));
         }
@@ -126,7 +211,7 @@ fn judge(question: &Question, look: &Look) -> Judged {
     if let Some(why) = older_than_wanted(question, look) {
         return Ok(("outdated", why));
     }
-    if let Some(why) = enablement_differs(content, look) {
+    if let Some(why) = enablement_differs(content, look).or_else(|| unread_in_words(look)) {
         return Ok(("stale", why));
     }
     Ok(("up", String::new()))
@@ -136,6 +221,10 @@ fn judge(question: &Question, look: &Look) -> Judged {
 fn at_rest(content: &UnitContent, look: &Look) -> (&'static str, String) {
     let state = &look.state;
     let mut differs = look.files.clone();
+    if state.needs_reload {
+        differs += "its files have changed since systemd has read them\n";
+    }
+    differs.extend(unread_in_words(look).map(|words| words + "\n"));
     match content.mask {
         Some(true) if !state.is_masked() => differs += "it is not masked\n",
         Some(false) if state.is_masked() => differs += "it is masked\n",
@@ -145,6 +234,11 @@ fn at_rest(content: &UnitContent, look: &Look) -> (&'static str, String) {
         differs.extend(enablement_differs(content, look));
     }
     if differs.is_empty() { ("down", differs) } else { ("outdated", differs) }
+}
+
+fn unread_in_words(look: &Look) -> Option<String> {
+    let units = look.unread.join(", ");
+    (!units.is_empty()).then(|| format!("it triggers {units}, whose files have changed since systemd has read them"))
 }
 
 fn enablement_differs(content: &UnitContent, look: &Look) -> Option<String> {
@@ -177,15 +271,20 @@ fn older_than_wanted(question: &Question, look: &Look) -> Option<String> {
         let older = look.newest_us > state.active_since_us;
         older.then(|| "its files have changed since it was started".to_owned())
     };
+    let other_content = || Some("it runs with another content".to_owned());
     match &look.started {
-        Some(started) if started.identity != look.identity => Some("it runs with another content".to_owned()),
+        Some(started) if started.identity != look.identity && started.invocation == state.invocation => other_content(),
+        // Started by systemd or somebody else since, with these files; whether with what it rests on, too, only times tell.
+        Some(started) if started.identity != look.identity && question.rests_on.is_some() && !look.fresh => {
+            other_content()
+        }
         Some(started) if started.invocation == state.invocation => {
             let other = started.configuration != look.configuration;
             other.then(|| "its files have changed since it was started".to_owned())
         }
         // Somebody else has started it since; with the files as they are.
         Some(_) => older_files(),
-        None if question.rests_on.is_some() => Some(
+        None if question.rests_on.is_some() && !look.fresh => Some(
             "it was not started from here, so nobody knows whether it was before or after what it rests on".to_owned(),
         ),
         None => older_files(),
@@ -205,6 +304,8 @@ mod tests {
             rests_on: None,
             rests_down: false,
             leaving: false,
+            triggers: Arc::default(),
+            rested_for: None,
         }
     }
 
@@ -263,11 +364,20 @@ mod tests {
     #[test]
     fn what_runs_with_something_older_is_outdated() {
         let q = question("");
-        let outdated: [(Change, &str); 5] = [
+        let outdated: [(Change, &str); 6] = [
             (|l| l.files = "a.conf differs".into(), "a.conf"),
             (|l| l.state.needs_reload = true, "systemd has read"),
             (|l| l.configuration = "others".into(), "changed since it was started"),
             (|l| l.started = Some(Started::new("old", "files".into(), "1".into())), "another content"),
+            // A content of before, and files that have changed since.
+            (
+                |l| {
+                    l.started = Some(Started::new("old", "files".into(), "1".into()));
+                    l.state.invocation = "2".into();
+                    l.newest_us = 11_000_000;
+                },
+                "changed since it was started",
+            ),
             // Started by somebody else, before the files have changed.
             (
                 |l| {
@@ -290,6 +400,52 @@ mod tests {
         assert_eq!(judged(&q, |l| l.started = None).0, "up", "taken over as it runs");
         let rests = Question { rests_on: Some("x".into()), ..question("") };
         assert_eq!(judged(&rests, |l| l.started = None).0, "outdated");
+    }
+
+    #[test]
+    fn what_others_have_started_with_the_new_content_is_not_started_again() {
+        // By systemd after a loss of power, or by an administrator: another run than the one from here.
+        let by_others = |look: &mut Look| {
+            look.started = Some(Started::new("old", "others".into(), "1".into()));
+            look.state.invocation = "2".into();
+        };
+        assert_eq!(judged(&question(""), by_others).0, "up", "its files are older than its run");
+        let rests = Question { rests_on: Some("x".into()), ..question("") };
+        assert_eq!(judged(&rests, by_others).0, "outdated", "what it rests on may have changed since");
+        for started in [None, Some(Started::new("old", "others".into(), "1".into()))] {
+            let fresh = |look: &mut Look| {
+                by_others(look);
+                (look.started, look.fresh) = (started, true);
+            };
+            assert_eq!(judged(&rests, fresh).0, "up");
+        }
+        // Its run began 40 s ago.
+        let state = UnitState { active: "active".into(), began_us: 60_000_000, ..UnitState::default() };
+        let fresh = |rested: Option<u64>, state: &UnitState| {
+            let question = Question { rested_for: rested.map(Duration::from_secs), ..question("") };
+            is_fresh(&question, state, Duration::from_secs(100))
+        };
+        assert!(fresh(Some(41), &state) && fresh(Some(u64::MAX / 2), &state));
+        assert!(!fresh(Some(40), &state) && !fresh(Some(1), &state) && !fresh(None, &state));
+        assert!(!fresh(Some(1000), &UnitState { began_us: 0, ..state.clone() }), "it is not known since when");
+        assert!(!fresh(Some(1000), &UnitState { active: "activating".into(), ..state }));
+    }
+
+    #[test]
+    fn a_unit_that_is_to_be_masked_is_down_when_it_is() {
+        let down = |file_state: &str, leaving: bool| {
+            let q = Question { leaving, ..question(",\"mask\":true") };
+            judged(&q, |l| {
+                l.state.active = "inactive".into();
+                l.state.file_state = file_state.to_owned();
+            })
+            .0
+        };
+        assert_eq!(down("disabled", false), "outdated");
+        // Its package is not there yet.
+        assert_eq!(down("", false), "outdated");
+        assert_eq!(down("masked", false), "down");
+        assert_eq!(down("disabled", true), "down");
     }
 
     #[test]

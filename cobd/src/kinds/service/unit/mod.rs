@@ -15,7 +15,9 @@
 mod before;
 mod bus;
 mod content;
+mod ended;
 mod files;
+mod handover;
 mod journal;
 mod links;
 mod look;
@@ -30,6 +32,7 @@ pub(super) use before::Before;
 pub(in crate::kinds) use bus::Systemd;
 pub(super) use bus::{Bus, Change};
 pub(super) use content::{OnChange, UnitContent, unit_of};
+pub(super) use handover::hand_over;
 pub(super) use journal::logs;
-pub(super) use look::{Question, check};
+pub(super) use look::{Judgement, Question, check};
 pub(super) use mover::{end_former, make_move, restore};

@@ -15,17 +15,20 @@ use super::before::{Before, Started};
 use super::bus::{Bus, Changes, UnitState};
 use super::content::{OnChange, UnitContent, UnitFiles, identity};
 use super::files::{configuration, is_mask, put_back, write_text};
-use super::journal::last_words;
+use super::handover::hand_over;
+use super::journal::last_words as last_words_of;
 use super::links::{Links, all_links, install_section, keep_linked, places};
-use super::look::name_as_systemd_does;
+use super::look::{is_run_by_a_trigger, name_as_systemd_does, unread_of};
 use super::own::{is_own, refusal};
 use crate::blocking::beside;
-use crate::kinds::service::commands::{Commands, environment, last_line};
+use crate::kinds::service::commands::{Commands, environment, last_words};
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::former::{Form, end_commands};
+use crate::kinds::service::leaving::Going;
 use crate::kinds::service::mover::{Goal, Wish};
+use crate::kinds::service::ready::Attempts;
 
-/// Between two looks at a unit, and between two attempts of `ready`.
+/// Between two looks at a unit.
 const LOOK: Duration = Duration::from_millis(100);
 /// The time for what has to be put in order after a cancellation.
 const AFTERWARDS: Duration = Duration::from_secs(5);
@@ -45,14 +48,15 @@ pub(in crate::kinds::service) fn make_move(wish: &Wish, mut content: UnitContent
         environment: environment(&BTreeMap::new()),
         redactor: None,
         grace: Duration::from_millis(wish.grace_ms),
+        run_as: None,
     };
     let moved = runtime.block_on(async {
         let bus = Bus::connect(&wish.systemd).await?;
         let folder = ServiceFolder::new(wish.folder.clone());
         // The keeper of a service holds the lock.
         end_commands(&folder, Form::Unit(&content.name()), &commands, limit.into_std())?;
-        // What was put back by a daemon that went on without waiting for it.
-        let _lock = folder.take_lock().map_err(|e| format!("taking its lock: {e}"))?;
+        // What was being put back when the change object came again is let come to its end.
+        let _lock = folder.take_lock_until(limit.into_std()).map_err(|e| format!("taking its lock: {e}"))?;
         let called = content.name();
         name_as_systemd_does(&bus, &wish.folder, &mut content).await?;
         Mover { bus, unit: content.name(), called, content, wish, commands: Arc::new(commands), limit }.go().await
@@ -66,25 +70,34 @@ fn runtime() -> Result<Runtime, String> {
     Builder::new_current_thread().enable_all().build().map_err(|e| format!("a runtime: {e}"))
 }
 
-/// Puts back what a change object that has left has found: its files, its enablement, its run.
+/// Puts back what a change object that has left has found: its files, its enablement, its run. Nothing from the moment on in
+/// which it is back.
 ///
 /// # Errors
 /// Why it could not be done, in words; it may be tried again.
-pub(in crate::kinds::service) fn restore(folder: &Path) -> Result<(), String> {
-    let Some(mut before) = Before::read(folder)? else { return Ok(()) };
+pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Result<(), String> {
+    let Some(mut before) = Before::read(folder)?.filter(|_| going.goes_on()) else { return Ok(()) };
     runtime()?.block_on(async {
         let bus = Bus::connect(&before.systemd).await?;
+        if !going.goes_on() {
+            return Ok(());
+        }
         put_all_back(&bus, folder, &mut before).await?;
         for unit in before.that_ran() {
             let state = bus.look(&unit).await?;
+            if !going.goes_on() {
+                return Ok(());
+            }
             // What has gone with its package, or what nobody wants to run any more, is left alone.
             if state.is_there() && !state.is_masked() && !state.runs() {
-                bus.job("StartUnit", &unit, Instant::now() + Duration::from_secs(60))
-                    .await
-                    .map_err(|e| format!("starting {unit}, which ran before: {e}"))?;
+                let started = bus.job("StartUnit", &unit, Instant::now() + Duration::from_secs(60)).await;
+                if let Err(why) = started {
+                    let why = explain(&bus, &unit, why).await;
+                    return Err(format!("starting {unit} again, which ran before: {why}"));
+                }
             }
         }
-        Before::remove(folder)
+        if going.goes_on() { Before::remove(folder) } else { Ok(()) }
     })
 }
 
@@ -155,21 +168,26 @@ impl Mover<'_> {
         put_other_back(&self.bus, &self.wish.folder, before, self.limit).await.map_err(why)
     }
 
-    /// Where another change object of this unit has just left, and the unit is still to be started again for it, that is from
+    /// Where another change object of this unit has just left, and something is still to be put back for it, that is from
     /// here on to be done when this one leaves.
     async fn take_over(&self) -> Result<(), String> {
         let own = &self.wish.folder;
         let entries =
             own.parent().and_then(|services| std::fs::read_dir(services).ok()).into_iter().flatten().flatten();
         for folder in entries.map(|entry| entry.path()).filter(|folder| folder != own) {
+            let service = ServiceFolder::new(folder.clone());
             // What can't be read is told of by whoever it belongs to.
-            let theirs =
-                || Before::read(&folder).ok().flatten().filter(|b| b.restored && b.that_ran().contains(&self.unit));
-            if theirs().is_none() {
+            let concerns = || {
+                let theirs = Before::read(&folder).ok().flatten();
+                theirs.is_some_and(|theirs| match theirs.restored {
+                    true => theirs.that_ran().contains(&self.unit),
+                    false => theirs.unit == self.unit && service.departure().is_some(),
+                })
+            };
+            if !concerns() {
                 continue;
             }
-            let service = ServiceFolder::new(folder.clone());
-            // Whoever is about to start it holds the lock.
+            // Whoever is about to put it back holds the lock.
             let _lock = loop {
                 match service.take_lock() {
                     Ok(lock) => break lock,
@@ -177,16 +195,9 @@ impl Mover<'_> {
                     Err(_) => sleep(LOOK).await,
                 }
             };
-            let Some(theirs) = theirs() else { continue };
-            let before = match Before::read(own)? {
-                Some(mut before) => {
-                    before.others_ran.insert(self.unit.clone());
-                    before
-                }
-                None => self.before(&self.bus.look(&self.unit).await?, true),
-            };
-            before.write(own)?;
-            theirs.hand_over(&folder, &self.unit)?;
+            if concerns() {
+                hand_over(&folder, own, &self.unit)?;
+            }
         }
         Ok(())
     }
@@ -198,6 +209,9 @@ impl Mover<'_> {
         self.unmask(&found, &files).await?;
         let state = self.apply(&found, &files).await?;
         self.can_start(&state)?;
+        if self.bus.service(&self.unit).await.ends_by_itself() {
+            return Err(self.ends_by_itself(&state));
+        }
         let current = Started::read(&self.wish.folder).is_some_and(|started| {
             started.identity == identity && started.invocation == state.invocation && !state.needs_reload
         });
@@ -217,6 +231,10 @@ impl Mover<'_> {
         if let Err(why) = started {
             // What is not ready is not up, and must not look like it.
             let stopped = self.bus.job("StopUnit", &self.unit, self.limit + self.grace()).await;
+            let stopped = match stopped {
+                Ok(()) => self.mask_if_wanted().await,
+                failed => failed,
+            };
             return Err(stopped.err().map_or(why.clone(), |still| format!("{why}; stopping it again: {still}")));
         }
         Ok(())
@@ -235,7 +253,9 @@ impl Mover<'_> {
                 self.unit
             ));
         }
-        self.bus.job("ReloadUnit", &self.unit, self.limit).await.map_err(|why| format!("reload: {why}"))?;
+        if let Err(why) = self.bus.job("ReloadUnit", &self.unit, self.limit).await {
+            return Err(self.explain(format!("reload: {why}")).await);
+        }
         self.become_ready(&identity(&self.content, &files, self.wish.rests_on.as_deref())).await
     }
 
@@ -246,6 +266,9 @@ impl Mover<'_> {
             return Err(format!("{} does not run any more", self.unit));
         }
         self.note(&found, [].into_iter())?;
+        if !unread_of(&self.bus, &found).await.is_empty() {
+            self.bus.reload().await?;
+        }
         self.set_enablement(&found).await
     }
 
@@ -254,13 +277,21 @@ impl Mover<'_> {
         let leaves = self.wish.leaving;
         let files = if leaves { UnitFiles::new() } else { self.content.files(&self.wish.working_folder)? };
         self.note(&found, [].into_iter())?;
-        if found.runs() || found.moves() {
-            self.bus.job("StopUnit", &self.unit, self.limit).await.map_err(|why| format!("stop: {why}"))?;
+        let started = Started::read(&self.wish.folder);
+        let run_by_a_trigger = self.wish.rests_down
+            && !leaves
+            && is_run_by_a_trigger(&found, &self.content, &self.wish.triggers, started.as_ref());
+        if !run_by_a_trigger {
+            if (found.runs() || found.moves())
+                && let Err(why) = self.bus.job("StopUnit", &self.unit, self.limit).await
+            {
+                return Err(self.explain(format!("stop: {why}")).await);
+            }
+            self.bus.reset_failed(&self.unit).await;
         }
         Started::remove(&self.wish.folder);
-        self.bus.reset_failed(&self.unit).await;
         let state = self.bus.look(&self.unit).await?;
-        if state.runs() || state.moves() {
+        if !run_by_a_trigger && (state.runs() || state.moves()) {
             return Err(self.still_runs(&state));
         }
         if leaves {
@@ -273,11 +304,17 @@ impl Mover<'_> {
             self.unmask(&state, &files).await?;
             self.apply(&state, &files).await?;
         }
-        if self.content.mask == Some(true) && !self.bus.look(&self.unit).await?.is_masked() {
-            self.note(&found, [self.unit.as_str()].into_iter())?;
-            self.bus.mask(&self.unit).await?;
+        self.mask_if_wanted().await
+    }
+
+    /// What is down is masked, where the content says so: also a unit whose package is still to come.
+    async fn mask_if_wanted(&self) -> Result<(), String> {
+        let found = self.bus.look(&self.unit).await?;
+        if self.content.mask != Some(true) || found.is_masked() {
+            return Ok(());
         }
-        Ok(())
+        self.note(&found, [self.unit.as_str()].into_iter())?;
+        self.bus.mask(&self.unit).await
     }
 
     /// Takes a mask away that is ours, or that the content says is not wanted.
@@ -326,7 +363,8 @@ impl Mover<'_> {
         }
         // Anew: files may have been written by an attempt that did not come to the reload.
         let mut state = self.bus.look(&self.unit).await?;
-        if changed || state.needs_reload || state.load == "not-found" {
+        if changed || state.needs_reload || state.load == "not-found" || !unread_of(&self.bus, &state).await.is_empty()
+        {
             self.bus.reload().await?;
             state = self.bus.look(&self.unit).await?;
         }
@@ -427,37 +465,47 @@ impl Mover<'_> {
         }
     }
 
-    /// Waits until it is ready, and writes down what it runs with.
+    /// Waits until it is ready and has run for `settle` without an end, and writes down what it runs with. Whatever answers
+    /// `ready`, its own run counts: one that systemd had to start again meanwhile is not up.
     async fn become_ready(&self, identity: &str) -> Result<(), String> {
-        let settled = Instant::now() + self.content.settle;
-        let mut complaint = String::new();
+        let mut attempts = Attempts::of("ready");
+        let mut is_ready = self.content.ready.is_none();
+        let mut first: Option<(Run, Instant)> = None;
         loop {
             let state = self.bus.look(&self.unit).await?;
+            let run = Run { invocation: state.invocation.clone(), restarts: self.restarts().await };
             if !state.runs() && !state.moves() || state.restarts() {
-                let hint = if state.active == "inactive" { "; a oneshot needs RemainAfterExit=yes" } else { "" };
-                return Err(self.explain(format!("it ended before it was ready{hint}")).await);
+                return Err(self.explain("it ended before it was ready".to_owned()).await);
             }
-            let ready = match &self.content.ready {
-                None => state.runs() && Instant::now() >= settled,
-                Some(command) => match self.ask(command).await {
-                    Ok(()) => state.runs(),
-                    Err(why) => {
-                        complaint = why;
-                        false
-                    }
-                },
-            };
-            if ready {
-                let (configuration, _) = configuration(&state);
-                return Started::new(identity, configuration, state.invocation).write(&self.wish.folder);
+            if first.as_ref().is_some_and(|(first, _)| *first != run) {
+                return Err(self
+                    .explain("it ended before it was ready, and systemd started it again".to_owned())
+                    .await);
+            }
+            if state.runs() {
+                let (_, since) = first.get_or_insert_with(|| (run, Instant::now()));
+                if is_ready && since.elapsed() >= self.content.settle {
+                    let (configuration, _) = configuration(&state);
+                    return Started::new(identity, configuration, state.invocation).write(&self.wish.folder);
+                }
             }
             if Instant::now() >= self.limit {
                 let within = Duration::from_millis(self.wish.timeout_ms);
                 let why = format!("it was not ready within three quarters of {within:?}; it is {}", state.active);
-                return Err(if complaint.is_empty() { why } else { format!("{why}; `ready` said last: {complaint}") });
+                return Err(self.explain(why + &attempts.words()).await);
             }
-            sleep(LOOK).await;
+            match self.content.ready.as_ref().filter(|_| !is_ready && attempts.is_due()) {
+                Some(command) => match self.ask(command).await {
+                    Ok(()) => is_ready = true,
+                    Err(why) => attempts.failed(why),
+                },
+                None => sleep(LOOK).await,
+            }
         }
+    }
+
+    async fn restarts(&self) -> u32 {
+        self.bus.service(&self.unit).await.restarts
     }
 
     /// Runs `ready`, without being deaf meanwhile.
@@ -466,18 +514,20 @@ impl Mover<'_> {
         beside(move || commands.run(&command, limit)).await.unwrap_or_else(|lost| Err(lost.to_string()))
     }
 
-    /// A failure, with the unit's own last words.
     async fn explain(&self, why: String) -> String {
-        let state = self.bus.look(&self.unit).await.unwrap_or_default();
-        let result: String = self.bus.of_service(&self.unit, "Result").await.unwrap_or_default();
-        let status: i32 = self.bus.of_service(&self.unit, "ExecMainStatus").await.unwrap_or(0);
-        let said = last_words(&self.unit, &state.invocation).await;
-        let _ = writeln!(std::io::stderr(), "{said}");
-        let last = last_line(&said);
-        let status = if status == 0 { String::new() } else { format!(", exit status {status}") };
-        let result =
-            if result.is_empty() || result == "success" { String::new() } else { format!(" ({result}{status})") };
-        format!("{}: {why}{result}{last}", self.unit)
+        explain(&self.bus, &self.unit, why).await
+    }
+
+    /// Why a unit whose work ends is not started.
+    fn ends_by_itself(&self, state: &UnitState) -> String {
+        let timers: Vec<&str> =
+            state.triggered_by.iter().map(String::as_str).filter(|unit| unit.ends_with(".timer")).collect();
+        let by = if timers.is_empty() { "a timer".to_owned() } else { timers.join(", ") };
+        format!(
+            "{} is not started: its work ends (Type=oneshot without RemainAfterExit=yes), so it is never up; add \
+             RemainAfterExit=yes in a drop-in, or, if {by} is to start it, write `preferred: down` on its change object",
+            self.unit
+        )
     }
 
     fn still_runs(&self, state: &UnitState) -> String {
@@ -495,6 +545,24 @@ impl Mover<'_> {
     fn grace(&self) -> Duration {
         Duration::from_millis(self.wish.grace_ms)
     }
+}
+
+/// Tells one run of a unit from the next.
+#[derive(Debug, PartialEq, Eq)]
+struct Run {
+    invocation: String,
+    /// How often systemd has started it again by itself.
+    restarts: u32,
+}
+
+/// A failure, with how the unit's processes ended and its own last words.
+async fn explain(bus: &Bus, unit: &str, why: String) -> String {
+    let state = bus.look(unit).await.unwrap_or_default();
+    let how = bus.service(unit).await.how();
+    let said = last_words_of(unit, &state.invocation).await;
+    let _ = writeln!(std::io::stderr(), "{said}");
+    let how = if how.is_empty() { how } else { format!(" ({how})") };
+    format!("{unit}: {why}{how}{}", last_words(&said))
 }
 
 /// Says of what went wrong which unit it was about.

@@ -1,16 +1,20 @@
 //! Moves of units, with a systemd of the test's own.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::before::Before;
 use super::bus::{Bus, Systemd};
 use super::content::UnitContent;
 use super::links::{AllLinks, all_links};
-use super::look::{Question, check};
+use super::look::{Judgement, Question, check};
 use super::mover::{make_move, restore};
-use super::testing::FakeSystemd;
+use super::testing::{CRASHES, FakeSystemd};
+use crate::kinds::service::folder::ServiceFolder;
+use crate::kinds::service::leaving::Going;
 use crate::kinds::service::mover::{Goal, Wish};
 
 struct Bench {
@@ -42,7 +46,11 @@ impl Bench {
     }
 
     async fn move_in(&self, folder: &Path, goal: Goal, leaving: bool, content: &str) -> Result<(), String> {
-        let wish = Wish {
+        self.move_as(content, Wish { leaving, ..self.wish(folder, goal) }).await
+    }
+
+    fn wish(&self, folder: &Path, goal: Goal) -> Wish {
+        Wish {
             goal,
             folder: folder.to_owned(),
             identity: String::new(),
@@ -53,8 +61,12 @@ impl Bench {
             systemd: self.place(),
             rests_on: None,
             rests_down: false,
-            leaving,
-        };
+            leaving: false,
+            triggers: BTreeSet::new(),
+        }
+    }
+
+    async fn move_as(&self, content: &str, wish: Wish) -> Result<(), String> {
         let content = UnitContent::read(content).expect("a content");
         let moved = tokio::task::spawn_blocking(move || make_move(&wish, content));
         moved.await.expect("not broken")
@@ -69,17 +81,27 @@ impl Bench {
     }
 
     async fn look_at(&self, content: &str, leaving: bool) -> (&'static str, String) {
-        let question = Question {
+        self.look_as(Question { leaving, ..self.question(content) }).await
+    }
+
+    fn question(&self, content: &str) -> Question {
+        Question {
             content: UnitContent::read(content).expect("a content"),
             systemd: self.place(),
             folder: self.folder().to_owned(),
             payload: self.folder().to_owned(),
             rests_on: None,
             rests_down: false,
-            leaving,
-        };
+            leaving: false,
+            triggers: Arc::default(),
+            rested_for: None,
+        }
+    }
+
+    async fn look_as(&self, question: Question) -> (&'static str, String) {
         let bus = Bus::connect(&question.systemd).await.expect("a bus");
-        check(&bus, question).await.expect("known")
+        let Judgement { state, difference, .. } = check(&bus, question).await.expect("known");
+        (state, difference)
     }
 
     async fn restore(&self) {
@@ -87,8 +109,10 @@ impl Bench {
     }
 
     async fn restore_in(&self, folder: &Path) {
-        let folder = folder.to_owned();
-        tokio::task::spawn_blocking(move || restore(&folder)).await.expect("not broken").expect("restored");
+        let folder = ServiceFolder::new(folder.to_owned());
+        folder.note_departure("this").expect("noted");
+        let restored = tokio::task::spawn_blocking(move || restore(folder.path(), &Going::of(&folder, Some("this"))));
+        restored.await.expect("not broken").expect("restored");
     }
 }
 
@@ -316,4 +340,161 @@ async fn a_changed_section_enables_anew() {
     assert_eq!(links(&bench), ["c.target.wants"]);
     bench.move_it(Goal::Stop, true, plain).await;
     assert_eq!(bench.links().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unit_that_systemd_restarts_again_and_again_is_not_up_whatever_answers_for_it() {
+    let Some(bench) = Bench::new().await else { return };
+    bench.systemd.tell("a.service", CRASHES, true);
+    for keys in [r#""settle":"1s","ready":"true""#, r#""settle":"1s""#] {
+        let content = format!(r#"{{"unit":"a.service",{keys}}}"#);
+        let why = bench.try_to_move(Goal::Start, false, &content).await.expect_err("its own process does not live");
+        assert!(why.contains("systemd started it again"), "{why}");
+        assert!(bench.systemd.running().is_empty(), "it is stopped again");
+    }
+    bench.systemd.tell("b.service", "NRestarts", 0_u32);
+    bench.move_it(Goal::Start, false, r#"{"unit":"b.service","settle":"20ms","ready":"true"}"#).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_oneshot_that_ends_is_refused_before_it_is_started() {
+    let Some(bench) = Bench::new().await else { return };
+    bench.systemd.tell("b.service", "Type", "oneshot");
+    bench.systemd.tell("b.service", "TriggeredBy", vec!["b.timer"]);
+    let why = bench.try_to_move(Goal::Start, false, B).await.expect_err("it can't be up");
+    assert!(why.contains("is not started") && why.contains("RemainAfterExit=yes") && why.contains("b.timer"), "{why}");
+    assert_eq!(bench.systemd.jobs(), 0, "it was never begun");
+    bench.systemd.tell("b.service", "RemainAfterExit", true);
+    bench.move_it(Goal::Start, false, B).await;
+    assert_eq!(bench.systemd.jobs(), 1);
+}
+
+const TIMER: &str = r#"{"unit":"b.timer","settle":0}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn systemd_reads_the_files_of_what_a_timer_starts() {
+    let Some(bench) = Bench::new().await else { return };
+    bench.systemd.tell("b.timer", "Triggers", vec!["b.service"]);
+    let changed = || bench.systemd.tell("b.service", "NeedDaemonReload", true);
+    changed();
+    bench.move_it(Goal::Start, false, TIMER).await;
+    assert_eq!(bench.look(TIMER).await, ("up", String::new()), "read with the start");
+    changed();
+    let (state, why) = bench.look(TIMER).await;
+    assert!(state == "stale" && why.contains("it triggers b.service"), "{state}: {why}");
+    bench.move_it(Goal::Adjust, false, TIMER).await;
+    assert_eq!(bench.look(TIMER).await, ("up", String::new()));
+    // One that is to be down itself.
+    changed();
+    let job = || Question { rests_down: true, ..bench.question(B) };
+    assert_eq!(bench.look_as(job()).await.0, "outdated");
+    bench.move_as(B, Wish { rests_down: true, ..bench.wish(bench.folder(), Goal::Stop) }).await.expect("moved");
+    assert_eq!(bench.look_as(job()).await, ("down", String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_its_timer_has_started_is_where_it_should_be() {
+    let Some(bench) = Bench::new().await else { return };
+    let triggers = BTreeSet::from(["b.timer".to_owned()]);
+    let question = |triggers: &BTreeSet<String>| Question {
+        rests_down: true,
+        triggers: Arc::new(triggers.clone()),
+        ..bench.question(B)
+    };
+    let stop = |triggers: &BTreeSet<String>| Wish {
+        rests_down: true,
+        triggers: triggers.clone(),
+        ..bench.wish(bench.folder(), Goal::Stop)
+    };
+    bench.systemd.tell("b.service", "TriggeredBy", vec!["b.timer"]);
+    // Started from here when it was to be up, it is stopped.
+    bench.move_it(Goal::Start, false, B).await;
+    assert_eq!(bench.look_as(question(&triggers)).await.0, "up");
+    bench.move_as(B, stop(&triggers)).await.expect("moved");
+    assert!(bench.systemd.running().is_empty());
+    // From here on the timer starts it.
+    bench.systemd.start("b.service");
+    assert_eq!(bench.look_as(question(&triggers)).await, ("down", String::new()));
+    bench.systemd.tell("b.service", "ActiveState", "activating");
+    assert_eq!(bench.look_as(question(&triggers)).await, ("down", String::new()));
+    bench.move_as(B, stop(&triggers)).await.expect("moved");
+    assert_eq!(bench.systemd.running(), ["b.service"], "what runs is let run to its end");
+    // Of a timer that nobody manages here nothing is known, and what leaves is stopped.
+    bench.systemd.tell("b.service", "ActiveState", "active");
+    assert_eq!(bench.look_as(question(&BTreeSet::new())).await.0, "up");
+    bench.systemd.forget("b.service", "ActiveState");
+    bench.move_as(B, Wish { leaving: true, ..stop(&triggers) }).await.expect("moved");
+    assert!(bench.systemd.running().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_put_back_behind_a_change_object_that_is_back() {
+    let Some(bench) = Bench::new().await else { return };
+    bench.systemd.start("a.service");
+    bench.move_it(Goal::Start, false, A).await;
+    bench.move_it(Goal::Stop, true, A).await;
+    let folder = ServiceFolder::new(bench.folder().to_owned());
+    folder.note_departure("first").expect("noted");
+    let late = |word: &'static str| {
+        let folder = folder.clone();
+        tokio::task::spawn_blocking(move || restore(folder.path(), &Going::of(&folder, Some(word))))
+    };
+    // It comes again before the attempt begins: its files, and what it runs with, stay.
+    folder.forget_departure().expect("forgotten");
+    bench.move_it(Goal::Start, false, A).await;
+    let jobs = bench.systemd.jobs();
+    late("first").await.expect("not broken").expect("nothing to do");
+    assert_eq!(bench.look(A).await, ("up", String::new()));
+    assert_eq!(bench.systemd.jobs(), jobs);
+    // It has left once more since: that is another departure.
+    bench.move_it(Goal::Stop, true, A).await;
+    folder.note_departure("second").expect("noted");
+    late("first").await.expect("not broken").expect("nothing to do");
+    assert!(bench.systemd.running().is_empty());
+    late("second").await.expect("not broken").expect("put back");
+    assert_eq!(bench.systemd.running(), ["a.service"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_not_put_back_goes_over_to_the_next_one_of_the_same_unit() {
+    let Some(bench) = Bench::new().await else { return };
+    let [old, new] = ["old", "new"].map(|name| bench.folder().join(name));
+    for folder in [&old, &new] {
+        fs::create_dir(folder).expect("made");
+    }
+    let drop_in = bench.systemd.units().join("a.service.d/10.conf");
+    fs::create_dir(drop_in.parent().expect("a folder")).expect("made");
+    fs::write(&drop_in, "theirs").expect("written");
+    bench.systemd.start("a.service");
+    // To be down by itself, it leaves without a move.
+    bench.move_in(&old, Goal::Start, false, A).await.expect("moved");
+    ServiceFolder::new(old.clone()).note_departure("this").expect("noted");
+    bench.move_in(&new, Goal::Start, false, A).await.expect("moved");
+    assert_eq!(Before::read(&old), Ok(None));
+    bench.restore_in(&old).await;
+    assert_eq!(fs::read_to_string(&drop_in).expect("there"), "[Service]\n", "it is the other one's now");
+    bench.move_in(&new, Goal::Stop, true, A).await.expect("moved");
+    bench.restore_in(&new).await;
+    assert_eq!(fs::read_to_string(&drop_in).expect("there"), "theirs");
+    assert_eq!(bench.systemd.running(), ["a.service"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mask_is_there_before_the_unit_is_and_again_when_its_start_fails() {
+    let Some(bench) = Bench::new().await else { return };
+    let content = r#"{"unit":"a.service","settle":"1s","mask":true}"#;
+    let place = bench.systemd.units().join("a.service");
+    let is_masked = || fs::read_link(&place).is_ok_and(|target| target == Path::new("/dev/null"));
+    assert_eq!(bench.look(content).await.0, "outdated");
+    bench.move_it(Goal::Stop, false, content).await;
+    assert!(is_masked());
+    assert_eq!(bench.look(content).await, ("down", String::new()));
+    bench.systemd.tell("a.service", CRASHES, true);
+    bench.try_to_move(Goal::Start, false, content).await.expect_err("it does not live");
+    assert!(is_masked());
+    bench.systemd.forget("a.service", CRASHES);
+    bench.move_it(Goal::Start, false, content).await;
+    assert!(!is_masked());
+    bench.move_it(Goal::Stop, true, content).await;
+    assert!(!place.exists() && !place.is_symlink());
 }

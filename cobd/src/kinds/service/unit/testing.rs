@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures_util::stream::StreamExt as _;
@@ -17,12 +18,16 @@ use crate::run::testing::wait_for;
 
 /// The units that run, with the number of that run.
 type Runs = Arc<Mutex<BTreeMap<String, u8>>>;
+/// What else is told of units, by name and property.
+type Properties = Arc<Mutex<BTreeMap<String, BTreeMap<&'static str, Variant<'static>>>>>;
 
 /// Such a systemd, for as long as it is not dropped.
 pub(in crate::kinds::service) struct FakeSystemd {
     folder: tempfile::TempDir,
     daemon: Child,
     runs: Runs,
+    properties: Properties,
+    jobs: Arc<AtomicU8>,
     served: JoinHandle<()>,
 }
 
@@ -47,9 +52,11 @@ impl FakeSystemd {
         wait_for("the bus", || std::os::unix::net::UnixStream::connect(folder.path().join("bus")).is_ok());
         let bus = zbus::connection::Builder::address(address.as_str()).build().await.expect("a connection");
         bus.request_name(NAME).await.expect("nobody has it");
-        let runs = Runs::default();
-        let served = tokio::spawn(serve(bus, Arc::clone(&runs), folder.path().to_owned()));
-        Some(Self { folder, daemon, runs, served })
+        let (runs, properties) = (Runs::default(), Properties::default());
+        let place = folder.path().to_owned();
+        let jobs = Arc::new(AtomicU8::new(0));
+        let served = tokio::spawn(serve(bus, Arc::clone(&runs), Arc::clone(&properties), Arc::clone(&jobs), place));
+        Some(Self { folder, daemon, runs, properties, jobs, served })
     }
 
     pub(in crate::kinds::service) fn address(&self) -> String {
@@ -71,6 +78,23 @@ impl FakeSystemd {
         self.runs.lock().expect("not poisoned").keys().cloned().collect()
     }
 
+    /// Has something told of a unit. One of which [`CRASHES`] is told runs anew at every look.
+    pub(super) fn tell(&self, unit: &str, property: &'static str, value: impl Into<Variant<'static>>) {
+        let mut all = self.properties.lock().expect("not poisoned");
+        all.entry(unit.to_owned()).or_default().insert(property, value.into());
+    }
+
+    /// Takes that back.
+    pub(super) fn forget(&self, unit: &str, property: &str) {
+        let mut all = self.properties.lock().expect("not poisoned");
+        all.entry(unit.to_owned()).or_default().remove(property);
+    }
+
+    /// How many jobs there were.
+    pub(super) fn jobs(&self) -> u8 {
+        self.jobs.load(Ordering::SeqCst)
+    }
+
     /// Somebody else starts a unit.
     pub(super) fn start(&self, unit: &str) {
         self.runs.lock().expect("not poisoned").insert(unit.to_owned(), 0);
@@ -85,8 +109,11 @@ impl Drop for FakeSystemd {
     }
 }
 
+/// No property of systemd: the unit ends at once, and is started again.
+pub(super) const CRASHES: &str = "crashes";
+
 /// Every unit is loaded, and wanted by the same target; jobs are done as soon as they are asked for.
-async fn serve(bus: Connection, runs: Runs, base: PathBuf) {
+async fn serve(bus: Connection, runs: Runs, told: Properties, begun: Arc<AtomicU8>, base: PathBuf) {
     let mut calls = MessageStream::from(bus.clone());
     let (mut names, mut jobs) = (Vec::<String>::new(), 0_u8);
     while let Some(Ok(call)) = calls.next().await {
@@ -109,12 +136,19 @@ async fn serve(bus: Connection, runs: Runs, base: PathBuf) {
             "GetAll" => {
                 let path = header.path().map(|path| path.as_str().to_owned()).unwrap_or_default();
                 let at = path.rsplit_once('u').and_then(|(_, at)| at.parse::<usize>().ok()).expect("a unit");
-                let run = runs.lock().expect("not poisoned").get(&names[at]).copied();
-                bus.reply(&header, &properties(&base, &names[at], run)).await
+                let told = told.lock().expect("not poisoned").get(&names[at]).cloned().unwrap_or_default();
+                let run = runs.lock().expect("not poisoned").get_mut(&names[at]).map(|run| {
+                    *run += u8::from(told.contains_key(CRASHES));
+                    *run
+                });
+                let mut all = properties(&base, &names[at], run);
+                all.extend(told);
+                bus.reply(&header, &all).await
             }
             "StartUnit" | "RestartUnit" | "StopUnit" => {
                 let (unit, _): (String, String) = call.body().deserialize().expect("a name and a mode");
                 jobs += 1;
+                begun.store(jobs, Ordering::SeqCst);
                 match method.as_str() {
                     "StopUnit" => _ = runs.lock().expect("not poisoned").remove(&unit),
                     _ => _ = runs.lock().expect("not poisoned").insert(unit.clone(), jobs),
@@ -123,6 +157,18 @@ async fn serve(bus: Connection, runs: Runs, base: PathBuf) {
                 bus.reply(&header, &job).await.expect("answered");
                 let body = (u32::from(jobs), job, unit, "done");
                 bus.emit_signal(None::<&str>, MANAGER_PATH, MANAGER, "JobRemoved", &body).await
+            }
+            "Reload" => {
+                told.lock().expect("not poisoned").values_mut().for_each(|told| drop(told.remove("NeedDaemonReload")));
+                bus.reply(&header, &()).await
+            }
+            "MaskUnitFiles" => {
+                let (units, _, _): (Vec<String>, bool, bool) = call.body().deserialize().expect("units");
+                let place = base.join("units").join(&units[0]);
+                let changed = symlink("/dev/null", &place).is_ok();
+                let changes =
+                    changed.then(|| ("symlink".to_owned(), place.display().to_string(), "/dev/null".to_owned()));
+                bus.reply(&header, &Changes::from_iter(changes)).await
             }
             "EnableUnitFiles" => {
                 let (units, runtime, _): (Vec<String>, bool, bool) = call.body().deserialize().expect("units");
@@ -148,7 +194,7 @@ fn folder_of(base: &Path, runtime: bool) -> PathBuf {
 
 /// A link of another name leads to the unit itself.
 fn main_name(base: &Path, unit: String) -> String {
-    let target = fs::read_link(base.join("units").join(&unit)).ok();
+    let target = fs::read_link(base.join("units").join(&unit)).ok().filter(|target| target != Path::new("/dev/null"));
     target.and_then(|target| target.file_name()?.to_str().map(str::to_owned)).unwrap_or(unit)
 }
 
@@ -184,6 +230,7 @@ fn unlink(folder: &Path, unit: &str) -> Changes {
 }
 
 fn properties(base: &Path, unit: &str, run: Option<u8>) -> BTreeMap<&'static str, Variant<'static>> {
+    let masked = fs::read_link(base.join("units").join(unit)).is_ok_and(|target| target == Path::new("/dev/null"));
     let (active, sub) = if run.is_some() { ("active", "running") } else { ("inactive", "dead") };
     let linked = |runtime| !wants(&folder_of(base, runtime), unit).is_empty();
     let file_state = match (linked(false), linked(true)) {
@@ -191,7 +238,8 @@ fn properties(base: &Path, unit: &str, run: Option<u8>) -> BTreeMap<&'static str
         (false, true) => "enabled-runtime",
         (false, false) => "disabled",
     };
-    let words = [("LoadState", "loaded"), ("UnitFileState", file_state), ("ActiveState", active), ("SubState", sub)];
+    let (load, file_state) = if masked { ("masked", "masked") } else { ("loaded", file_state) };
+    let words = [("LoadState", load), ("UnitFileState", file_state), ("ActiveState", active), ("SubState", sub)];
     let mut all: BTreeMap<_, _> = words.into_iter().map(|(name, word)| (name, Variant::from(word))).collect();
     let fragment = base.join("units").join(unit);
     if fragment.is_file() {

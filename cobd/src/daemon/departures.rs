@@ -1,0 +1,131 @@
+//! Change objects that have left this host and for which something is still put back: a switch is not over before, and what
+//! can't be put back is a failure like that of a transition.
+
+use std::collections::BTreeMap;
+
+use cob_engine::Time;
+use cob_types::status::{ActionStatus, CobStatus, Phase, Wait};
+use cob_types::{CobId, StateName};
+use tracing::error;
+
+use super::Daemon;
+use crate::kinds::{Departure, Progress};
+
+/// What a departure is told to lead from and to, as if it were a transition.
+const FROM: &str = "down";
+const TO: &str = "restored";
+
+/// All that go on.
+#[derive(Debug, Default)]
+pub(super) struct Departures(BTreeMap<CobId, Vec<Going>>);
+
+#[derive(Debug)]
+struct Going {
+    departure: Departure,
+    since: Time,
+    /// That it has failed was told.
+    told: bool,
+}
+
+impl Departures {
+    pub(super) fn add(&mut self, departures: Vec<Departure>, now: Time) {
+        for departure in departures {
+            let going = Going { since: now, told: false, departure };
+            self.0.entry(going.departure.cob().clone()).or_default().push(going);
+        }
+    }
+
+    /// A change object is back: what goes on for it ends.
+    pub(super) fn end(&mut self, cob: &CobId) {
+        self.0.remove(cob);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Forgets those that are done, and returns those that have failed and were not told of, with the reason.
+    fn take_failed(&mut self) -> Vec<(CobId, String)> {
+        let mut failed = Vec::new();
+        self.0.retain(|cob, all| {
+            all.retain_mut(|going| {
+                let progress = going.departure.progress();
+                if progress.has_failed() && !going.told {
+                    going.told = true;
+                    failed.push((cob.clone(), progress.error.clone()));
+                }
+                !progress.done
+            });
+            !all.is_empty()
+        });
+        failed
+    }
+
+    /// Tries again at once; whether it had failed, none: nothing goes on for this one.
+    pub(super) fn retry(&self, cob: &CobId) -> Option<bool> {
+        let all = self.0.get(cob)?;
+        all.iter().for_each(|going| going.departure.retry());
+        Some(all.iter().any(|going| going.departure.progress().has_failed()))
+    }
+
+    pub(super) fn status_of(&self, cob: &CobId) -> Option<CobStatus> {
+        self.0.get(cob)?.first().map(Going::status)
+    }
+
+    pub(super) fn status(&self) -> impl Iterator<Item = CobStatus> {
+        self.0.values().flatten().map(Going::status)
+    }
+}
+
+impl Going {
+    fn status(&self) -> CobStatus {
+        let state = |name| StateName::new(name).expect("a well-formed name");
+        let progress @ Progress { failures, runs, .. } = &self.departure.progress();
+        let of = crate::kinds::DEPARTURE_ATTEMPTS;
+        let action = ActionStatus {
+            from: Some(state(FROM)),
+            to: Some(state(TO)),
+            attempt: (failures + u32::from(*runs)).clamp(1, of.max(*failures)),
+            of,
+            running: *runs,
+            since_ns: self.since.0,
+            error: progress.error.clone(),
+            last_line: String::new(),
+        };
+        CobStatus {
+            id: self.departure.cob().clone(),
+            kind: "departure".to_owned(),
+            state: Some(state(FROM)),
+            target: Some(state(TO)),
+            preferred: state(TO),
+            phase: if *runs { Phase::Moving } else { Phase::Waiting },
+            since_ns: self.since.0,
+            failed: progress.has_failed(),
+            retiring: true,
+            waits_for: if progress.has_failed() { vec![Wait::Failed] } else { Vec::new() },
+            action: Some(action),
+            trouble: Vec::new(),
+            held_by: Vec::new(),
+            observed: false,
+            drift: Vec::new(),
+        }
+    }
+}
+
+impl Daemon {
+    /// Every change object is where it should be, and everything is put back for those that have left.
+    pub(super) fn is_converged(&self) -> bool {
+        self.engine.is_converged() && self.departures.is_empty()
+    }
+
+    /// A departure has made a step.
+    pub(super) fn look_at_departures(&mut self) {
+        for (cob, why) in self.departures.take_failed() {
+            error!(%cob, why, "what was there before it can't be put back");
+            self.departure_failed(format!("{cob} has left, and what was there before it can't be put back: {why}"));
+        }
+        // Nothing of the engine's may have changed in this turn.
+        self.changes.send_modify(|n| *n += 1);
+        self.tell_standing();
+    }
+}

@@ -1,0 +1,52 @@
+//! For how long what a change object rests on has been as it is: something that was started after that runs with it, whoever
+//! started it.
+
+use std::time::Duration;
+
+use cob_engine::Time;
+use cob_types::status::CobStatus;
+use cob_types::{Cob, CobId};
+
+use super::Daemon;
+
+impl Daemon {
+    /// For so long everything that it takes to be brought up has been where it is needed; none: something is not, is of
+    /// another host, or nothing is known of it.
+    pub(super) fn rested_for(&self, cob: &Cob) -> Option<Duration> {
+        cob.rests_on?;
+        let mut least: Option<Duration> = None;
+        let up = cob.transitions.iter().filter(|transition| transition.to == cob.preferred);
+        for need in up.flat_map(|transition| &transition.needs) {
+            if need.cob.host_str() != cob.id.host_str() {
+                return None;
+            }
+            let now = self.clock.now();
+            let status = self.engine.status_of(&need.cob, now)?;
+            let runs = status.action.as_ref().is_some_and(|action| action.running && action.to.is_some());
+            if runs || !status.state.as_ref().is_some_and(|state| need.states.contains(state)) {
+                return None;
+            }
+            let rested = self.unmoved_for(&status, now);
+            least = Some(least.map_or(rested, |least| least.min(rested)));
+        }
+        least
+    }
+
+    /// What no transition has touched since the machine was started was there before anything that runs now.
+    fn unmoved_for(&self, status: &CobStatus, now: Time) -> Duration {
+        let since = match self.moved_at.get(&status.id) {
+            Some(at) => at.0,
+            None if !self.same_boot => return Duration::MAX,
+            None => status.since_ns,
+        };
+        Duration::from_nanos(now.0.saturating_sub(since))
+    }
+
+    /// Nothing of what it rests on has moved since a check of it began.
+    pub(super) fn still_rests(&self, cob: &CobId, check_began_ns: u64) -> bool {
+        let Some(ready) = self.active.as_ref().and_then(|active| active.ready(cob)) else { return false };
+        let began = self.clock.of_wall(check_began_ns).0;
+        let since = Duration::from_nanos(self.clock.now().0.saturating_sub(began));
+        check_began_ns > 0 && self.rested_for(&ready.cob).is_some_and(|rested| rested > since)
+    }
+}
