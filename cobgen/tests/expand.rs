@@ -771,3 +771,44 @@ fn a_host_without_an_address_is_told_of_once() {
     let told: Vec<&str> = expansion.diagnostics.iter().map(|d| d.message.as_str()).collect();
     assert_eq!(told, ["a dependency across hosts, as in 2 more places, but n2 has no address"]);
 }
+
+#[test]
+fn a_package_is_installed_while_the_units_that_it_would_start_are_masked() {
+    let text = "
+cobs:
+  n1/pkg: {kind: package, content: {name: postgresql}}
+  n1/other: {kind: package, content: {name: other}}
+  n1/conf: {kind: file-tree, requires: [pkg], content: {files: {/etc/x: {content: a}}}}
+  n1/db: {kind: service, restarts_on: [conf], content: {unit: postgresql, mask: true}}
+  n1/plain: {kind: service, requires: [other], content: {unit: other}}
+";
+    let drafted = draft(text);
+    let lines = arrows(&drafted);
+    // Also where something stands between.
+    assert!(lines.contains("(n1/pkg, absent, present) <- (n1/db, down)"), "{lines}");
+    assert!(!lines.contains("(n1/other, absent, present)"), "{lines}");
+    // What is looked at alone installs nothing.
+    let observed = arrows(&draft(&text.replace("n1/pkg: {", "n1/pkg: {mode: observe, ")));
+    assert!(!observed.contains("(n1/pkg, absent, present)"), "{observed}");
+}
+
+#[test]
+fn a_service_says_how_long_it_is_waited_for_without_being_another_one_by_that() {
+    let text = "
+cobs:
+  n1/a: {kind: service, content: {start: x}}
+  n1/b: {kind: service, content: {start: x, timeout: 30s, grace: 1m, retries: 5, retry_delay: 3s}}
+  n1/c: {kind: service, content: {unit: x, timeout: 30s}}
+";
+    let draft = draft(text);
+    let cob = |name: &str| &draft.cobs[&id(name)].value;
+    assert_eq!(cob("n1/a").content, cob("n1/b").content);
+    let kind = &draft.kinds[&cob("n1/b").kind].value;
+    assert!(kind.continues(&draft.kinds[&cob("n1/a").kind].value));
+    for transition in &kind.transitions {
+        let told = (transition.timeout_ms, transition.grace_ms, transition.retries, transition.retry_delay_ms);
+        assert_eq!(told, (30_000, 60_000, 5, 3_000));
+    }
+    let unit = &draft.kinds[&cob("n1/c").kind].value;
+    assert!(unit.name.as_str().starts_with("service.unit.") && unit.transitions.iter().all(|t| t.timeout_ms == 30_000));
+}

@@ -265,6 +265,8 @@ pub(super) struct Settled {
     pub(super) env: Option<BTreeMap<String, String>>,
     /// The whole content as daemons take it, where that is another one.
     pub(super) content: Option<Json>,
+    /// Keys of the content that are for the generator alone.
+    pub(super) without: &'static [&'static str],
 }
 
 /// A built-in kind that the expansion itself makes change objects of.

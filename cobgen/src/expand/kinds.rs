@@ -211,6 +211,32 @@ pub(super) fn plain_transition(from: &str, to: &str) -> Transition {
     }
 }
 
+/// What a content says about the time and the attempts of the transitions of its kind.
+pub(super) struct Timing<'a> {
+    pub(super) timeout: Option<&'a Duration>,
+    pub(super) grace: Option<&'a Duration>,
+    pub(super) retries: Option<u32>,
+    pub(super) retry_delay: Option<&'a Duration>,
+}
+
+impl Timing<'_> {
+    /// Changes the transitions of a kind; false when nothing is said.
+    pub(super) fn apply(&self, kind: &mut Kind, report: &mut Report<'_>) -> bool {
+        let Self { timeout, grace, retries, retry_delay } = *self;
+        if timeout.is_none() && grace.is_none() && retries.is_none() && retry_delay.is_none() {
+            return false;
+        }
+        let timeout = milliseconds(timeout, TIMEOUT_MS, report);
+        let grace = milliseconds(grace, GRACE_MS, report);
+        let delay = milliseconds(retry_delay, RETRY_DELAY_MS, report);
+        for transition in &mut kind.transitions {
+            (transition.timeout_ms, transition.grace_ms) = (timeout, grace);
+            (transition.retries, transition.retry_delay_ms) = (retries.unwrap_or(RETRIES), delay);
+        }
+        true
+    }
+}
+
 /// The check of a built-in kind, repeated after this time while it is settled.
 pub(super) fn plain_check(interval_ms: Option<u64>) -> Check {
     Check { run: None, timeout_ms: CHECK_TIMEOUT_MS, interval_ms }

@@ -23,6 +23,7 @@ mod hosted;
 pub(crate) mod hosts;
 mod kinds;
 pub(crate) mod macros;
+mod masks;
 mod objects;
 mod owners;
 mod plugin;
@@ -146,6 +147,7 @@ fn draft(
     let mut arrows = arrows::Arrows::default();
     words::explicit(&objects, &mut arrows, report);
     words::short(&links, &objects, &mut arrows, report);
+    masks::before_packages(&links, &objects, &mut arrows, report);
     let mut arrows = arrows.checked(&world.hosts, &mut no_address, report);
     no_address.report(report);
     owners::report_nested(&objects.all, &arrows, report);

@@ -558,13 +558,16 @@ impl Maker<'_> {
             }
             return Some(known);
         };
-        let Settled { kind, files, env, content } = builtin.settle(content, self.files, report)?;
+        let Settled { kind, files, env, content, without } = builtin.settle(content, self.files, report)?;
         object.files.extend(files);
         if let Some(content) = content {
             object.content = content;
         }
         if let Some(env) = env {
             object.content["env"] = serde_json::json!(env);
+        }
+        for key in without {
+            object.content.as_object_mut().and_then(|content| content.remove(*key));
         }
         Some(match kind {
             None => known,

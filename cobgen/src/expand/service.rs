@@ -13,9 +13,9 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::Report;
-use super::builtin::{Settled, named, read};
+use super::builtin::{Settled, named, named_by_hash, read};
 use super::files::{Files, Payload};
-use super::kinds::{builtin_state, check_duration, plain_transition};
+use super::kinds::{Timing, builtin_state, check_duration, plain_transition};
 use crate::diagnostic::Diagnostic;
 use crate::model::{self, Duration, Label, Marked, Named, Node, Run};
 
@@ -32,9 +32,51 @@ const OWN_UNIT: &str = "cobd.service";
 /// The units of the system bus, over which the daemon speaks with systemd.
 const BUS_UNITS: [&str; 3] = ["dbus.service", "dbus.socket", "dbus-broker.service"];
 
+/// Keys that are made into a kind and that daemons do not see.
+const OF_THE_KIND: &[&str] = &["timeout", "grace", "retries", "retry_delay"];
+
+/// What to write instead of the keys of other tools.
+fn instead() -> Json {
+    let named: [(&[&str], &str); 12] = [
+        (&["name", "service"], "`unit: NAME.service` names a unit of systemd"),
+        (
+            &["command", "cmd", "run", "exec", "program", "exec_start", "ExecStart"],
+            "`start` starts it; of a unit the `unit_file` or a drop-in says it",
+        ),
+        (&["args", "arguments"], "write them behind the program in `start`, a text or a list of words"),
+        (&["cwd", "workdir", "working_dir", "working_directory", "chdir"], "`dir` is the working folder"),
+        (&["environment", "variables", "vars"], "`env` has the variables, such as `{PORT: \"80\"}`"),
+        (&["enable", "on_boot", "autostart"], "`enabled: true` has systemd start the unit when the machine starts"),
+        (&["masked"], "`mask: true` has the unit masked while it is down"),
+        (
+            &["health", "healthcheck", "health_check", "readiness"],
+            "`ready` is a command that succeeds once it is ready",
+        ),
+        (
+            &["state", "running", "started"],
+            "`preferred: up` or `preferred: down` stands beside `content`, on the change object",
+        ),
+        (
+            &["restart", "restart_policy"],
+            "a service that ends is always started again; `on_change` says what a changed content does",
+        ),
+        (
+            &["start_timeout", "stop_timeout", "ready_timeout", "timeout_start", "timeout_stop", "timeouts"],
+            "`timeout` is the time of each start and stop, `grace` the time between asking it to end and killing it",
+        ),
+        (
+            &["requires", "after", "wants", "restarts_on", "reloads_on", "depends_on"],
+            "dependencies stand beside `content`, on the change object",
+        ),
+    ];
+    let all = named.into_iter().flat_map(|(keys, help)| keys.iter().map(move |key| ((*key).to_owned(), help.into())));
+    Json::Object(all.collect())
+}
+
 /// The content of `service`: a unit of systemd, or commands for machines without it and other inits.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-instead" = instead()))]
 struct ServiceContent {
     /// The unit of systemd: `etcd.service`; without an ending it is a service.
     unit: Option<Marked<String>>,
@@ -58,8 +100,20 @@ struct ServiceContent {
     reload: Option<Run>,
     /// Succeeds once it is ready for others; tried again and again.
     ready: Option<Run>,
-    /// How long it must live to count as up, where there is no `ready`; default: 250ms.
+    /// How long it must live to count as up, also where `ready` succeeds before; default: 250ms.
     settle: Option<Duration>,
+    /// The user as whom `start`, `stop` and `reload` run; default: root.
+    user: Option<Marked<String>>,
+    /// With `user`: the group; default: that of the user.
+    group: Option<Marked<String>>,
+    /// The time that a start or a stop may take; default: 5m.
+    timeout: Option<Duration>,
+    /// Between asking it to end and killing it; default: 10s.
+    grace: Option<Duration>,
+    /// How often a failed start or stop is tried again; default: 2.
+    retries: Option<u32>,
+    /// Before the first retry; default: 1s.
+    retry_delay: Option<Duration>,
     /// What is done when it is outdated: `restart` (default), or `reload`.
     on_change: Option<Marked<OnChange>>,
     /// The working folder, absolute; default: where the files that travel with it are.
@@ -108,7 +162,21 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
     }
     carry_texts(&service, &mut settled.files, files, report);
     let reloads = service.on_change.as_ref().is_some_and(|c| c.value == OnChange::Reload);
-    settled.kind = kind(service.unit.is_some(), reloads);
+    let made = kind(service.unit.is_some(), reloads);
+    let mut timed = made.clone().unwrap_or_else(|| named("service").kind());
+    let timing = Timing {
+        timeout: service.timeout.as_ref(),
+        grace: service.grace.as_ref(),
+        retries: service.retries,
+        retry_delay: service.retry_delay.as_ref(),
+    };
+    settled.kind = if timing.apply(&mut timed, report) { Some(named_by_hash(timed)) } else { made };
+    settled.without = OF_THE_KIND;
+    if let (Some(user), Some(file)) = (&service.user, settled.files.keys().next()) {
+        let what = format!("`{file}` travels into a folder that only root may enter, and the service runs as a user");
+        let fault = Diagnostic::error("bad-content", what);
+        report.push(user.mark, fault.help("put it in its place with a `file-tree`, and name it from the root"));
+    }
     (report.errors() == before).then_some(settled)
 }
 
@@ -145,6 +213,18 @@ pub(super) fn only_adjusts(kind: &Kind, t: &Transition) -> bool {
 
 fn of_commands(service: &ServiceContent, content: &Node, report: &mut Report<'_>) {
     let mark = content.mark;
+    for (key, name) in [("user", &service.user), ("group", &service.group)] {
+        let Some(Marked { mark, value }) = name else { continue };
+        let fits = |c: char| c.is_alphanumeric() || "._-$@\\".contains(c);
+        if value.is_empty() || value.starts_with('-') || !value.chars().all(fits) {
+            let fault = Diagnostic::error("bad-content", format!("{value:?} is no name of a {key}"));
+            report.push(*mark, fault.help("write it as in /etc/passwd and /etc/group"));
+        }
+    }
+    if let Some(group) = service.group.as_ref().filter(|_| !content.has("user")) {
+        let fault = Diagnostic::error("missing-key", "`group` needs `user`");
+        report.push(group.mark, fault.help("add `user: NAME`"));
+    }
     if !content.has("start") {
         let fault = Diagnostic::error("missing-key", "the content of `service` lacks `unit` or `start`");
         report.push(mark, fault.help("`unit: NAME.service` for a unit of systemd, `start: COMMAND` for anything else"));
@@ -210,11 +290,26 @@ fn of_unit(service: &ServiceContent, unit: &Marked<String>, report: &mut Report<
         ("reload", service.reload.as_ref().map(|r| r.at.mark)),
         ("dir", service.dir.as_ref().map(|d| d.mark)),
         ("env", service.env.as_ref().and_then(|e| e.iter().next().map(|(name, _)| name.mark))),
+        ("user", service.user.as_ref().map(|user| user.mark)),
+        ("group", service.group.as_ref().map(|group| group.mark)),
     ];
     for (key, mark) in of_commands {
         if let Some(mark) = mark {
             let fault = Diagnostic::error("bad-content", format!("with `unit` there is no `{key}`: the unit says it"));
-            report.push(mark, fault.help("put it into a drop-in: `drop_ins: {10-cob.conf: \"[Service]…\"}`"));
+            let line = match key {
+                "start" => "ExecStart=\\nExecStart=…",
+                "stop" => "ExecStop=…",
+                "reload" => "ExecReload=…",
+                "dir" => "WorkingDirectory=…",
+                "env" => "Environment=NAME=…",
+                "user" => "User=…",
+                "group" => "Group=…",
+                _ => "…",
+            };
+            report.push(
+                mark,
+                fault.help(format!("put it into a drop-in: `drop_ins: {{10-cob.conf: \"[Service]\\n{line}\\n\"}}`")),
+            );
         }
     }
     if let (Some(mask), Some(_)) = (service.mask.as_ref().filter(|mask| mask.value), &service.unit_file) {

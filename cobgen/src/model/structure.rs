@@ -144,7 +144,8 @@ impl<'a> Walk<'a> {
                 }
             } else if others.and_then(Json::as_bool) == Some(false) {
                 let known = properties.into_iter().flatten().map(|(name, _)| name.as_str());
-                misspelt.push(self.unknown_key(key, what, known.collect()));
+                let instead = schema.get("x-instead").and_then(|all| all.get(&key.text)).and_then(Json::as_str);
+                misspelt.push(self.unknown_key(key, what, known.collect(), instead));
                 value.value = Value::Invalid;
             } else if let Some(schema) = others {
                 self.value(value, schema, &shown);
@@ -181,14 +182,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reports it; gives the key that was probably meant.
-    fn unknown_key(&mut self, key: &Key, what: &str, known: Vec<&str>) -> Option<String> {
+    /// Reports it; gives the key that was probably meant. `instead`: what is to be written for a key of other tools.
+    fn unknown_key(&mut self, key: &Key, what: &str, known: Vec<&str>, instead: Option<&str>) -> Option<String> {
         let meant = nearest(&key.text, known.iter().copied()).map(str::to_owned);
         let place = if what == "the model" { String::new() } else { format!(" in {what}") };
         let fault = Diagnostic::error("unknown-key", format!("unknown key `{}`{place}", key.text))
-            .maybe_help(did_you_mean_or_list(&key.text, known));
+            .maybe_help(instead.map(str::to_owned).or_else(|| did_you_mean_or_list(&key.text, known)));
         self.report(key.mark, fault);
-        meant
+        meant.filter(|_| instead.is_none())
     }
 
     fn later(&mut self, mark: Mark, what: &str, advice: &str) {
