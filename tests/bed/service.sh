@@ -359,6 +359,183 @@ soon on h1 cobctl status
 [ "$(etc)" = "$links" ] || { diff <(echo "$links") <(etc) >&2; false; }
 on h1 systemctl disable --now l-plain 2>/dev/null
 
+step "a crash loop exhausts its attempts, though something else answers for it"
+generate <<'MODEL'
+  h1/loop:
+    kind: service
+    content:
+      unit: l-loop
+      settle: 2s
+      ready: "true"
+      unit_file: |
+        [Unit]
+        StartLimitIntervalSec=0
+        [Service]
+        ExecStart=/bin/sh -c 'echo the port is taken; sleep 0.3; kill -SEGV $$$$'
+        Restart=always
+        RestartSec=0
+MODEL
+on h1 cobctl switch "$generation" >/dev/null
+soon status_says "gave up"
+says "signal 11 (SIGSEGV)" on h1 cobctl history
+says "the port is taken" on h1 cobctl history
+fails on h1 systemctl is-active l-loop
+switch <<< ""
+
+step "a oneshot that ends is refused before it is started"
+on h1 rm -f /run/l-once
+generate <<'MODEL'
+  h1/once:
+    kind: service
+    content: {unit: l-once, unit_file: "[Service]\nType=oneshot\nExecStart=/bin/touch /run/l-once\n"}
+MODEL
+on h1 cobctl switch "$generation" >/dev/null
+soon status_says "gave up"
+status_says "RemainAfterExit=yes"
+fails on h1 test -e /run/l-once
+switch <<< ""
+
+step "a program that can't be executed is told by its name"
+generate <<'MODEL'
+  h1/missing:
+    kind: service
+    content: {unit: l-missing, unit_file: "[Service]\nExecStart=/no/such/program\n"}
+MODEL
+on h1 cobctl switch "$generation" >/dev/null
+soon status_says "203/EXEC"
+switch <<< ""
+
+step "a timer and its job: what runs is no failure, and a changed job is read"
+for word in one two; do
+    switch <<MODEL
+  h1/job:
+    kind: service
+    preferred: down
+    content: {unit: l-job, unit_file: "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'echo $word > /run/l-job; sleep 8'\n"}
+  h1/timer:
+    kind: service
+    content: {unit: l-job.timer, enabled: true, unit_file: "[Timer]\nOnActiveSec=1s\nAccuracySec=100ms\n[Install]\nWantedBy=timers.target\n"}
+MODEL
+    [ "$word" = two ] || soon eval '[ "$(on h1 systemctl show --value --property ActiveState l-job)" = activating ]'
+    on h1 cobctl check >/dev/null 2>&1 || true
+    on h1 cobctl status >/dev/null
+done
+[ "$(on h1 systemctl show --value --property NeedDaemonReload l-job)" = no ]
+soon eval '[ "$(on h1 systemctl show --value --property ActiveState l-job)" = inactive ]'
+on h1 systemctl start l-job
+[ "$(on h1 cat /run/l-job)" = two ]
+switch <<< ""
+
+step "of a timer also a job that a file tree has written is read"
+for word in one two; do
+    switch <<MODEL
+  h1/job:
+    kind: file-tree
+    content: {files: {/etc/systemd/system/l-late.service: {content: "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'echo $word > /run/l-late'\n"}}}
+  h1/timer:
+    kind: service
+    requires: [job]
+    content: {unit: l-late.timer, unit_file: "[Timer]\nOnCalendar=03:00\n"}
+MODEL
+done
+[ "$(on h1 systemctl show --value --property NeedDaemonReload l-late)" = no ]
+on h1 systemctl start l-late
+[ "$(on h1 cat /run/l-late)" = two ]
+switch <<< ""
+
+step "a switch ends with the last that is put back, also of a unit that is to be down"
+on h1 systemctl enable l-plain 2>/dev/null
+links=$(etc)
+switch <<< '  h1/plain: {kind: service, preferred: down, content: {unit: l-plain, enabled: false}}'
+is_enabled l-plain disabled
+on h1 mkdir -p /etc/systemd/system/multi-user.target.wants/l-plain.service
+generate <<< ""
+fails on h1 cobctl switch "$generation" --wait 30s
+status_says "h1/plain"
+on h1 rmdir /etc/systemd/system/multi-user.target.wants/l-plain.service
+on h1 cobctl retry h1/plain >/dev/null
+soon on h1 cobctl status
+is_enabled l-plain enabled
+[ "$(etc)" = "$links" ] || { diff <(echo "$links") <(etc) >&2; false; }
+switch <<< '  h1/plain: {kind: service, preferred: down, content: {unit: l-plain, enabled: false}}'
+switch <<< ""
+# At once, and not a moment later.
+is_enabled l-plain enabled
+on h1 systemctl disable l-plain 2>/dev/null
+
+step "what is left to be put back touches nothing of a change object that is back"
+on h1 rm -f /run/l-cannot
+printf '[Service]\nExecStartPre=/bin/sh -c "! test -e /run/l-cannot"\nExecStart=/bin/sleep 1111\n' | put h1 /run/systemd/system/l-back.service
+on h1 sh -c 'systemctl daemon-reload; systemctl start l-back'
+back='  h1/back: {kind: service, content: {unit: l-back, unit_file: "[Service]\nExecStart=/bin/sleep 2222\n"}}'
+switch <<< "$back"
+on h1 touch /run/l-cannot
+generate <<< ""
+fails on h1 cobctl switch "$generation" --wait 30s
+status_says "ExecStartPre= ended with exit status 1"
+switch <<< "$back"
+main=$(on h1 systemctl show --value --property MainPID l-back)
+sleep 9
+[ "$(on h1 systemctl show --value --property MainPID l-back)" = "$main" ]
+on h1 rm /run/l-cannot
+switch <<< ""
+on h1 systemctl is-active l-back >/dev/null
+on h1 sh -c 'systemctl stop l-back; rm /run/systemd/system/l-back.service; systemctl daemon-reload'
+
+step "what systemd has started with the new configuration after a loss of power is not started once more"
+conf() {
+    cat <<MODEL
+  h1/conf: {kind: file-tree, content: {files: {/etc/l-conf: {content: "$1\n"}}}}
+  h1/power:
+    kind: service
+    restarts_on: [conf]
+    content: {unit: l-power, enabled: true, unit_file: "[Service]\nType=exec\nExecStartPre=/bin/sleep $2\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"}
+MODEL
+}
+conf one 0 | switch
+conf two 6 | generate
+on h1 cobctl switch "$generation" >/dev/null
+soon eval '[ "$(on h1 systemctl show --value --property SubState l-power)" = start-pre ]'
+bed power-off h1
+bed power-on h1
+soon on h1 cobctl status
+run=$(on h1 systemctl show --value --property InvocationID l-power)
+on h1 cobctl check >/dev/null 2>&1 || true
+soon on h1 cobctl status
+[ "$(on h1 systemctl show --value --property InvocationID l-power)" = "$run" ]
+[ "$(on h1 journalctl --quiet --boot --output=cat --unit=l-power | grep -c '^Started ')" = 1 ]
+
+switch <<< ""
+on h1 rm -f /etc/l-conf
+
+step "a package can't start a service that is to be masked until it is configured"
+tree=$(mktemp -d)
+mkdir -p "$tree/p"/{DEBIAN,lib/systemd/system} "$tree/repo"
+printf 'Package: l-eager\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@example.org>\nDescription: starts itself\n' > "$tree/p/DEBIAN/control"
+printf '[Service]\nExecStart=/bin/sh -c "cat /etc/l-eager.conf >> /run/l-eager; exec sleep infinity"\n[Install]\nWantedBy=multi-user.target\n' > "$tree/p/lib/systemd/system/l-eager.service"
+printf '#!/bin/sh\nset -e\nsystemctl daemon-reload\ndeb-systemd-invoke start l-eager.service >/dev/null || true\n' > "$tree/p/DEBIAN/postinst"
+printf '#!/bin/sh\nset -e\n[ "$1" != remove ] || deb-systemd-invoke stop l-eager.service >/dev/null || true\n' > "$tree/p/DEBIAN/prerm"
+chmod 755 "$tree"/p/DEBIAN/p*
+dpkg-deb --build --root-owner-group -Zgzip "$tree/p" "$tree/repo/l-eager_1_all.deb" >/dev/null
+{
+    dpkg-deb --field "$tree/repo/l-eager_1_all.deb"
+    echo "Filename: ./l-eager_1_all.deb"
+    echo "Size: $(stat -c %s "$tree/repo/l-eager_1_all.deb")"
+    echo "SHA256: $(sha256sum < "$tree/repo/l-eager_1_all.deb" | cut -d' ' -f1)"
+} > "$tree/repo/Packages"
+tar -C "$tree/repo" -c . | on h1 sh -c 'mkdir -p /srv/l-eager && tar -C /srv/l-eager -x'
+rm -rf "$tree"
+before=$(etc)
+switch <<'MODEL'
+  h1/pkg: {kind: package, content: {name: l-eager, repository: /srv/l-eager, trusted: true}}
+  h1/eager-conf: {kind: file-tree, requires: [pkg], content: {files: {/etc/l-eager.conf: {content: "configured\n"}}}}
+  h1/eager: {kind: service, requires: [eager-conf], content: {unit: l-eager, mask: true, enabled: true}}
+MODEL
+on h1 systemctl is-active l-eager >/dev/null
+soon eval '[ "$(on h1 cat /run/l-eager)" = configured ]'
+switch <<< ""
+[ "$(etc)" = "$before" ] || { diff <(echo "$before") <(etc) >&2; false; }
+
 step "the daemon does nothing to its own unit, whatever that is called"
 printf 'hosts:\n  h1: {}\ncobs:\n  h1/cobd: {kind: service, content: {unit: cobd}}\n' | put h1 /srv/own/model.yaml
 fails_with "this is the daemon itself" on h1 cobgen check /srv/own
