@@ -201,7 +201,8 @@ fn judge(question: &Question, look: &Look) -> Judged {
     if !state.runs() {
         let is_to_be_masked = content.mask == Some(true) && !question.leaving;
         if is_to_be_masked && !question.rests_down && !state.is_masked() {
-            return Ok(("outdated", "it is not masked while it is down".to_owned()));
+            // Not `outdated`: nobody needs a token of a budget to leave this.
+            return Ok(("failed", "it is not masked while it is down, so that others may start it".to_owned()));
         }
         if question.leaving && look.changed {
             return Ok(("outdated", "what was there before is not put back yet".to_owned()));
@@ -441,9 +442,9 @@ mod tests {
             })
             .0
         };
-        assert_eq!(down("disabled", false), "outdated");
+        assert_eq!(down("disabled", false), "failed");
         // Its package is not there yet.
-        assert_eq!(down("", false), "outdated");
+        assert_eq!(down("", false), "failed");
         assert_eq!(down("masked", false), "down");
         assert_eq!(down("disabled", true), "down");
     }

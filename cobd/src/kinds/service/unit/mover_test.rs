@@ -485,7 +485,7 @@ async fn a_mask_is_there_before_the_unit_is_and_again_when_its_start_fails() {
     let content = r#"{"unit":"a.service","settle":"1s","mask":true}"#;
     let place = bench.systemd.units().join("a.service");
     let is_masked = || fs::read_link(&place).is_ok_and(|target| target == Path::new("/dev/null"));
-    assert_eq!(bench.look(content).await.0, "outdated");
+    assert_eq!(bench.look(content).await.0, "failed");
     bench.move_it(Goal::Stop, false, content).await;
     assert!(is_masked());
     assert_eq!(bench.look(content).await, ("down", String::new()));
