@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::cob::Cob;
-use crate::id::{BlobHash, CobId, GenerationNumber, HostName, KindName, StateName};
+use crate::id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, KindName, StateName};
 use crate::kind::Kind;
 use crate::switch::{SwitchOrder, SwitchPolicy};
 use crate::trust::{Operator, PublicKey};
@@ -179,6 +179,13 @@ impl Manifest {
     pub fn believes(&self, key: &PublicKey) -> bool {
         let mut named = self.hosts.values().map(|h| &h.keys).chain(self.operators.values().map(|o| &o.keys));
         !self.revoked.contains(key) && named.any(|keys| keys.contains(key))
+    }
+
+    /// Whether it was made after another content than this one under the same number. What it says of switches from that
+    /// number says nothing of this one.
+    #[must_use]
+    pub fn follows_another(&self, id: GenerationId) -> bool {
+        self.back.iter().any(|way| way.generation == id.generation && way.manifest != id.manifest)
     }
 
     /// The order of the switch between two generations, if this manifest has it.

@@ -277,6 +277,92 @@ impl fmt::Display for BlobHash {
     }
 }
 
+impl BlobHash {
+    /// Enough of it to tell two contents apart by eye.
+    #[must_use]
+    pub fn short(&self) -> String {
+        self.0.iter().take(6).map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// Reads what [`Display`](fmt::Display) writes; none: the text is no hash.
+    #[must_use]
+    pub fn of_hex(text: &str) -> Option<Self> {
+        if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+            return None;
+        }
+        let byte = |at: usize| u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok();
+        let mut bytes = [0; 32];
+        for (at, to) in bytes.iter_mut().enumerate() {
+            *to = byte(at)?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+/// Writes a hash into JSON as the text that people compare.
+pub mod hex {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::BlobHash;
+
+    /// As [`Display`](std::fmt::Display) writes it.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(hash: &BlobHash, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(hash)
+    }
+
+    /// Reads it again.
+    ///
+    /// # Errors
+    /// For a text that is no hash.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BlobHash, D::Error> {
+        let text = std::borrow::Cow::<'_, str>::deserialize(deserializer)?;
+        BlobHash::of_hex(&text).ok_or_else(|| D::Error::custom("it is not 64 hexadecimal digits"))
+    }
+}
+
+/// The same for a hash that may be missing.
+pub mod hex_if_any {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::BlobHash;
+
+    /// As [`super::hex`].
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(hash: &Option<BlobHash>, serializer: S) -> Result<S::Ok, S::Error> {
+        match hash {
+            Some(hash) => serializer.collect_str(hash),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// As [`super::hex`].
+    ///
+    /// # Errors
+    /// For a text that is no hash.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BlobHash>, D::Error> {
+        #[derive(Deserialize)]
+        struct Hash(#[serde(with = "super::hex")] BlobHash);
+        Ok(Option::<Hash>::deserialize(deserializer)?.map(|hash| hash.0))
+    }
+}
+
+/// A generation by its number and its content. A depot that was restored from an older copy may give a number out a second
+/// time; the hash of the manifest tells the two generations apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct GenerationId {
+    /// The number.
+    pub generation: GenerationNumber,
+    /// Hash of the manifest's bytes.
+    #[serde(with = "hex")]
+    pub manifest: BlobHash,
+}
+
 impl fmt::Debug for BlobHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -286,6 +372,18 @@ impl fmt::Debug for BlobHash {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hash_is_read_as_it_is_written() {
+        let id = GenerationId { generation: GenerationNumber(2), manifest: BlobHash([0xa7; 32]) };
+        let json = serde_json::to_string(&id).expect("JSON");
+        assert_eq!(json, format!("{{\"generation\":2,\"manifest\":\"{}\"}}", "a7".repeat(32)));
+        assert_eq!(serde_json::from_str::<GenerationId>(&json).expect("read"), id);
+        assert_eq!(id.manifest.short(), "a7a7a7a7a7a7");
+        for bad in [String::new(), "a7".repeat(31), "A7".repeat(32), "g7".repeat(32), "ä7".repeat(32)] {
+            assert_eq!(BlobHash::of_hex(&bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn ids_are_checked() {

@@ -39,7 +39,7 @@ pub mod words;
 
 pub use cob::{Cob, LockNeeds, Need, TransitionNeeds};
 pub use generation::{Bundle, Generation, Manifest};
-pub use id::{BlobHash, CobId, GenerationNumber, HostName, IdError, KindName, StateName};
+pub use id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, IdError, KindName, StateName};
 pub use kind::{Command, Kind, Transition};
 pub use message::{Batch, Incarnation, Item, Number, Rank};
 pub use packed::Packed;

@@ -11,7 +11,7 @@ use serde_bytes::ByteBuf;
 
 use crate::cob::Fingerprint;
 use crate::codec::{self, CodecError};
-use crate::id::{CobId, GenerationNumber, HostName, StateName};
+use crate::id::{BlobHash, CobId, GenerationNumber, HostName, StateName};
 use crate::switch::SwitchPolicy;
 
 /// The protocol version spoken here.
@@ -245,6 +245,10 @@ pub struct Going {
     pub policy: SwitchPolicy,
     /// How often the generation was gone to again after it had been withdrawn.
     pub round: u32,
+    /// Hash of the generation's manifest: a host that knows another content under the number goes nowhere. Daemons of
+    /// the version before do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<BlobHash>,
 }
 
 /// A host has gone back from a generation, or is on its way.
@@ -260,6 +264,9 @@ pub struct Withdrawn {
     pub ordered: bool,
     /// Why, for people.
     pub why: String,
+    /// Hash of the manifest of the generation that was left, as in [`Going`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<BlobHash>,
 }
 
 /// The longest reason of a withdrawal that is kept, in bytes.
@@ -557,6 +564,26 @@ mod tests {
         let bytes = [&said[..2], &codec::encode_packed(&before).expect("encodes")].concat();
         assert_eq!(silent.encode().expect("encodes"), bytes);
         assert_eq!(Batch::decode(&bytes).expect("decodes").batch, silent);
+    }
+
+    #[test]
+    fn a_switch_is_announced_as_the_version_before_did_where_the_manifest_is_not_known() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Before {
+            generation: GenerationNumber,
+            policy: SwitchPolicy,
+            round: u32,
+        }
+        let before = Before { generation: GenerationNumber(7), policy: SwitchPolicy::default(), round: 2 };
+        let going =
+            |manifest| Going { generation: GenerationNumber(7), policy: SwitchPolicy::default(), round: 2, manifest };
+        let old = codec::encode_packed(&before).expect("encodes");
+        assert_eq!(codec::encode_packed(&going(None)).expect("encodes"), old);
+        assert_eq!(codec::decode::<Going>(&old, MAX_BATCH).expect("decodes"), going(None));
+        let new = going(Some(BlobHash([9; 32])));
+        let bytes = codec::encode_packed(&new).expect("encodes");
+        assert_eq!(codec::decode::<Going>(&bytes, MAX_BATCH).expect("decodes"), new);
+        assert_eq!(codec::decode::<Before>(&bytes, MAX_BATCH).expect("the older version reads it"), before);
     }
 
     #[test]

@@ -185,6 +185,17 @@ impl SwitchOutcome {
 }
 
 impl HostOutcome {
+    /// The same in the time of a clock from which the host's own differs by so many nanoseconds.
+    #[must_use]
+    pub fn by_another_clock(mut self, ahead_ns: i64) -> Self {
+        let put = |at: &mut u64| *at = at.saturating_add_signed(ahead_ns.saturating_neg());
+        put(&mut self.began_ns);
+        let later = self.later.iter_mut().flat_map(|later| [Some(&mut later.began_ns), later.ended_ns.as_mut()]);
+        let own = [&mut self.activated_ns, &mut self.ended_ns, &mut self.widened_ns];
+        own.into_iter().filter_map(Option::as_mut).chain(later.flatten()).for_each(put);
+        self
+    }
+
     /// The generation that was left for this older one; none: it led forward.
     #[must_use]
     pub fn back_from(&self) -> Option<GenerationNumber> {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{CobId, GenerationNumber, HostName, StateName};
+use crate::id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, StateName};
 use crate::switch::OnFailure;
 use crate::trust::PublicKey;
 
@@ -23,6 +23,9 @@ pub struct ClusterStatus {
     /// Tokens of enrolment that were shown in vain, where `cobctl` may read the depot's list of them.
     #[serde(default, skip_serializing_if = "RefusedTokens::is_nothing")]
     pub refused_tokens: RefusedTokens,
+    /// Hosts that know a newer generation than the depot has, and which. Only where `cobctl` knows the depot.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ahead_of_depot: BTreeMap<HostName, GenerationNumber>,
 }
 
 /// Tokens that were shown to `cobgen serve` in vain.
@@ -146,6 +149,32 @@ pub struct HostStatus {
     /// The generation that it had before the switch that it is in, or was in last: the hosts of that may still be leaving.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_from: Option<GenerationNumber>,
+    /// Hash of the manifest of the active generation: two generations may bear one number where a depot was restored.
+    #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<BlobHash>,
+    /// The newest generation that the host has ever had, been told to go to, or prepared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest_known: Option<GenerationId>,
+    /// By how many milliseconds its clock was ahead of the clock of whoever asked, when it answered; negative: behind. The
+    /// one who asks finds it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_offset_ms: Option<i64>,
+}
+
+/// The generations that a host knows, as it tells whoever is about to publish one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownGenerations {
+    /// The host.
+    pub host: HostName,
+    /// The newest first, at most [`KnownGenerations::MOST`].
+    pub known: Vec<GenerationId>,
+}
+
+impl KnownGenerations {
+    /// Where a daemon tells them.
+    pub const PATH: &'static str = "/v1/generations";
+    /// So many are told.
+    pub const MOST: usize = 32;
 }
 
 /// A promise that is broken.
@@ -200,6 +229,12 @@ pub struct SwitchStatus {
     /// After a return: moves of the withdrawn generation that can't be taken back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remains: Vec<MadeMove>,
+    /// On a return: an operator has ordered it; else the policy of the switch, or the guard.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ordered: bool,
+    /// Hash of the manifest of the generation that it leads to, where that is known.
+    #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<BlobHash>,
 }
 
 /// Where a switch is.
@@ -280,6 +315,9 @@ impl HostStatus {
             withdrawn: Vec::new(),
             alone: false,
             came_from: None,
+            manifest: None,
+            newest_known: None,
+            clock_offset_ms: None,
         }
     }
 }

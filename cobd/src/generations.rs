@@ -8,20 +8,25 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cob_trust::{Publishers, Untrusted};
+mod error;
+mod known;
+
+use cob_trust::Publishers;
+use cob_types::generation::WayBack;
 use cob_types::packed::ReadError;
 use cob_types::trust::{PublicKey, Signed};
-use cob_types::{BlobHash, CobId, GenerationNumber, HostName, Kind, Manifest, Packed, canonical, codec};
+use cob_types::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, Kind, Manifest, Packed, canonical, codec};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::acceptance::{Verified, verify};
-use crate::blocking::Lost;
 use crate::config::parse_address;
 use crate::durable;
 use crate::kinds::Kinds;
-use crate::remote::RemoteError;
 use crate::source::Source;
+use known::Known;
+
+pub use error::FetchError;
 
 const MANIFEST: &str = "manifest.cbor";
 const SIGNATURES: &str = "signatures.cbor";
@@ -44,6 +49,21 @@ pub struct Prepared {
     pub signers: Vec<PublicKey>,
 }
 
+/// A generation that is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its number.
+    pub generation: GenerationNumber,
+    /// Hash of its manifest's bytes; none: whoever wants it knows the number alone.
+    pub manifest: Option<BlobHash>,
+}
+
+impl From<GenerationNumber> for Wanted {
+    fn from(generation: GenerationNumber) -> Self {
+        Self { generation, manifest: None }
+    }
+}
+
 /// What is kept beside a manifest.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,100 +74,6 @@ struct Kept {
     signatures: Vec<Signed>,
 }
 
-/// Why a generation can't be had.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    /// The depot can't be read, or does not have it.
-    #[error("the depot {}: {source}", .depot.display())]
-    Depot {
-        /// The depot's folder.
-        depot: PathBuf,
-        /// What it said.
-        source: cob_depot::DepotError,
-    },
-    /// The server of the depot gave no answer, or said no.
-    #[error(transparent)]
-    Remote(#[from] RemoteError),
-    /// The host is not in the manifest.
-    #[error("generation {generation} has no host {host}; it has {known}")]
-    NotIn {
-        /// Which.
-        generation: GenerationNumber,
-        /// This host.
-        host: HostName,
-        /// Those in it.
-        known: String,
-    },
-    /// The publishers that are trusted here have not signed it, or not this.
-    #[error("generation {generation} is refused: {why}")]
-    Untrusted {
-        /// Which.
-        generation: GenerationNumber,
-        /// What is wrong with its signatures.
-        why: Untrusted,
-    },
-    /// A generation without identities, for a host that has publishers to trust.
-    #[error(
-        "generation {generation} is refused: its model says `security: loopback-only`, and this host takes only signed \
-         generations of hosts with identities (`trust` in cobd.toml)"
-    )]
-    Unprotected {
-        /// Which.
-        generation: GenerationNumber,
-    },
-    /// A generation with identities, for a host that trusts nobody.
-    #[error(
-        "generation {generation} is refused: its hosts have identities, but this host does not know whose signatures \
-         count; set `trust` in cobd.toml to the publishers' keys"
-    )]
-    NobodyTrusted {
-        /// Which.
-        generation: GenerationNumber,
-    },
-    /// An older one, to which no way back was signed.
-    #[error(
-        "generation {generation} is older than {here}, and history only grows: generation {newest} names no way back \
-         to it"
-    )]
-    Older {
-        /// Which.
-        generation: GenerationNumber,
-        /// The one that is active, or being switched to.
-        here: GenerationNumber,
-        /// The newest one that this host has been told to go to.
-        newest: GenerationNumber,
-    },
-    /// It is not as it should be.
-    #[error("generation {generation}: {what}")]
-    Bad {
-        /// Which.
-        generation: GenerationNumber,
-        /// What is wrong.
-        what: String,
-    },
-    /// Nothing can be read now.
-    #[error("no generation can be read now: the system makes no more threads")]
-    NoThread,
-    /// This host's disk.
-    #[error("{}: {source}", .path.display())]
-    Disk {
-        /// Where.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-}
-
-impl FetchError {
-    /// Why reading one has come to nothing.
-    pub(crate) fn lost(generation: GenerationNumber, lost: Lost) -> Self {
-        match lost {
-            Lost::NoThread => Self::NoThread,
-            Lost::Panicked => Self::Bad { generation, what: "reading it failed in an unexpected way".to_owned() },
-        }
-    }
-}
-
 /// The generations that are kept here.
 #[derive(Debug, Clone)]
 pub struct Generations {
@@ -155,6 +81,8 @@ pub struct Generations {
     depot: Source,
     host: HostName,
     trust: Option<Publishers>,
+    /// Which contents the numbers stand for.
+    known: Known,
     /// One at a time: an operator and another host may speak of the same generation.
     keeping: Arc<Mutex<()>>,
 }
@@ -165,7 +93,8 @@ impl Generations {
     #[must_use]
     pub fn new(state_dir: &Path, depot: &Source, host: &HostName, trust: Option<Publishers>) -> Self {
         let (folder, keeping) = (state_dir.join("generations"), Arc::default());
-        Self { folder, depot: depot.clone(), host: host.clone(), trust, keeping }
+        let known = Known::new(&folder);
+        Self { folder, depot: depot.clone(), host: host.clone(), trust, known, keeping }
     }
 
     /// The newest generation of the depot; none: it has none yet.
@@ -185,19 +114,23 @@ impl Generations {
     /// [`FetchError`]; nothing is kept of one that is not in order.
     pub fn fetch(
         &self,
-        generation: GenerationNumber,
+        wanted: impl Into<Wanted>,
         leaving: bool,
         known: Option<&Prepared>,
     ) -> Result<Prepared, FetchError> {
+        let wanted = wanted.into();
+        let generation = wanted.generation;
+        self.is_the_one(wanted)?;
         match self.load(generation, known) {
             Ok(prepared) => return Ok(prepared),
-            Err(FetchError::Disk { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.is_missing() => {}
             // The depot may have more signatures by now, or an unharmed copy.
             Err(error) => warn!(%generation, %error, "what is kept of a generation is not used; the depot is asked"),
         }
         let manifest_bytes = self.depot.manifest(generation)?;
         let signatures = self.depot.signatures(generation)?;
         let verified = verify(self.trust.as_ref(), generation, &manifest_bytes, &signatures)?;
+        self.is_offered(wanted, verified.hash)?;
         // Signatures that nobody here asks for are not kept: nothing would notice if they were altered.
         let signatures = if self.trust.is_some() { signatures } else { Vec::new() };
         let kept = Kept { manifest: verified.hash, signatures };
@@ -215,6 +148,79 @@ impl Generations {
         let bundle = self.parse_bundle(&verified.manifest, &bundle_bytes, known)?;
         self.keep(generation, &manifest_bytes, &kept, Some(&bundle_bytes))?;
         Ok(prepared(verified, bundle))
+    }
+
+    /// What a number stands for on this host; none: it does not know the number.
+    #[must_use]
+    pub fn manifest_known(&self, generation: GenerationNumber) -> Option<BlobHash> {
+        self.known.of(generation, |noted| self.ids_kept(noted))
+    }
+
+    /// The newest generations that this host knows, also when they are not kept any more, at most so many.
+    #[must_use]
+    pub fn newest_known(&self, most: usize) -> Vec<GenerationId> {
+        self.known.newest(most, |noted| self.ids_kept(noted))
+    }
+
+    /// Whether what is wanted is not another content than the one that this host knows under the number.
+    ///
+    /// # Errors
+    /// [`FetchError::Another`].
+    pub fn is_the_one(&self, wanted: Wanted) -> Result<(), FetchError> {
+        let generation = wanted.generation;
+        match (self.manifest_known(generation), wanted.manifest) {
+            (Some(here), Some(other)) if here != other => {
+                Err(FetchError::Another { generation, here, other, of_depot: false })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether what the depot offers is what is wanted, and what this host knows under the number.
+    fn is_offered(&self, wanted: Wanted, has: BlobHash) -> Result<(), FetchError> {
+        let generation = wanted.generation;
+        match (self.manifest_known(generation), wanted.manifest) {
+            (Some(here), _) if here != has => Err(FetchError::Another { generation, here, other: has, of_depot: true }),
+            (_, Some(wanted)) if wanted != has => {
+                Err(FetchError::AnotherInDepot { generation, depot: self.depot.to_string(), has, wanted })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Which content the depot has under a number that this host knows; none: it can't tell now.
+    #[must_use]
+    pub fn manifest_in_depot(&self, generation: GenerationNumber) -> Option<BlobHash> {
+        self.depot.manifest(generation).ok().map(|bytes| canonical::blob_hash(&bytes))
+    }
+
+    /// What is wrong with a depot that has this as its newest generation, if this host knows better.
+    #[must_use]
+    pub fn behind(&self, newest: GenerationNumber) -> Option<String> {
+        let known = self.newest_known(1).first().map(|known| known.generation)?;
+        if newest < known {
+            return Some(format!("its newest generation is {newest}, and this host knows generation {known}"));
+        }
+        let (here, has) = (self.manifest_known(newest)?, self.manifest_in_depot(newest)?);
+        (here != has).then(|| {
+            let (has, here) = (has.short(), here.short());
+            format!("its generation {newest} (manifest {has}) is another one than this host knows (manifest {here})")
+        })
+    }
+
+    /// Those of the kept generations that are not noted, by number and content.
+    fn ids_kept(&self, noted: &BTreeMap<GenerationNumber, BlobHash>) -> Vec<GenerationId> {
+        let hash = |generation| {
+            let manifest = self.read_kept(generation, MANIFEST).ok()?;
+            // What is damaged stands for nothing.
+            let is_whole = match self.read_kept(generation, SIGNATURES) {
+                Ok(bytes) => self.parse_kept(generation, &bytes, &manifest).is_ok(),
+                Err(error) => error.is_missing(),
+            };
+            is_whole.then(|| canonical::blob_hash(&manifest))
+        };
+        let id = |generation| Some(GenerationId { generation, manifest: hash(generation)? });
+        self.kept().into_iter().filter(|generation| !noted.contains_key(generation)).filter_map(id).collect()
     }
 
     /// The manifest of a generation as the depot has it, verified; nothing is kept. Nothing else of it is needed to know
@@ -242,9 +248,12 @@ impl Generations {
 
     /// Sees to it that the generations are here to which a generation leads back: a return needs no depot.
     pub fn fetch_ways_back(&self, manifest: &Manifest) {
-        for way in manifest.back.iter().filter(|way| !self.keeps(way.generation)) {
+        let is_kept =
+            |way: &&WayBack| self.keeps(way.generation) && self.manifest_known(way.generation) == Some(way.manifest);
+        for way in manifest.back.iter().filter(|way| !is_kept(way)) {
+            let wanted = Wanted { generation: way.generation, manifest: Some(way.manifest) };
             // A host that is not in it leaves with the return.
-            if let Err(error) = self.fetch(way.generation, true, None) {
+            if let Err(error) = self.fetch(wanted, true, None) {
                 warn!(generation = %way.generation, %error, "the generation of a way back can't be had");
             }
         }
@@ -278,7 +287,7 @@ impl Generations {
         let signatures = match self.read_kept(generation, SIGNATURES) {
             Ok(bytes) => self.parse_kept(generation, &bytes, &manifest_bytes)?,
             // Kept by version 0.1.0, which knew no signatures.
-            Err(FetchError::Disk { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) if error.is_missing() => Vec::new(),
             Err(error) => return Err(error),
         };
         verify(self.trust.as_ref(), generation, &manifest_bytes, &signatures)
@@ -358,7 +367,11 @@ impl Generations {
         let path = self.folder_of(generation);
         let failed = |source| FetchError::Disk { path: path.clone(), source };
         match std::fs::remove_dir_all(&path) {
-            Ok(()) => durable::sync_folder(&self.folder).map(|()| true).map_err(failed),
+            Ok(()) => {
+                let forgotten = durable::sync_folder(&self.folder);
+                let forgotten = forgotten.and_then(|()| self.known.forget(generation, |noted| self.ids_kept(noted)));
+                forgotten.map(|()| true).map_err(failed)
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(failed(error)),
         }
@@ -438,9 +451,12 @@ impl Generations {
         bundle: Option<&[u8]>,
     ) -> Result<(), FetchError> {
         let _alone = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another one may have been kept since this one was asked for.
+        self.is_offered(generation.into(), kept.manifest)?;
         if self.is_kept(generation, manifest, kept, bundle) {
-            return Ok(());
+            return self.note(generation, kept);
         }
+        let id = kept;
         let temp = self.folder.join(format!("{generation}.tmp"));
         let disk = |path: &Path| {
             let path = path.to_owned();
@@ -457,7 +473,15 @@ impl Generations {
         let folder = self.folder_of(generation);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::rename(&temp, &folder).map_err(disk(&folder))?;
-        durable::sync_folder(&self.folder).map_err(disk(&self.folder))
+        durable::sync_folder(&self.folder).map_err(disk(&self.folder))?;
+        self.note(generation, id)
+    }
+
+    /// Notes what a number stands for from now on.
+    fn note(&self, generation: GenerationNumber, kept: &Kept) -> Result<(), FetchError> {
+        let id = GenerationId { generation, manifest: kept.manifest };
+        let noted = self.known.note(id, |noted| self.ids_kept(noted));
+        noted.map_err(|source| FetchError::Disk { path: self.folder.clone(), source })
     }
 }
 
@@ -516,6 +540,12 @@ impl Prepared {
     pub fn in_process(&self, kinds: &Kinds) -> Vec<String> {
         let inside = |k: &&Kind| !kinds.durable(k).unwrap_or(true);
         self.bundle.kinds().values().filter(inside).map(|k| k.backend.clone()).collect()
+    }
+
+    /// Its number and content.
+    #[must_use]
+    pub fn id(&self) -> GenerationId {
+        GenerationId { generation: self.manifest.generation, manifest: self.hash }
     }
 
     /// The hash of its bundle's bytes; none: the host is not in it.

@@ -19,6 +19,7 @@ pub mod generation;
 pub mod guard;
 pub mod import;
 mod input;
+pub mod known;
 pub mod make;
 pub mod model;
 pub mod provenance;

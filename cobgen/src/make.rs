@@ -10,7 +10,7 @@ use std::path::Path;
 use cob_depot::{Depot, DepotError};
 use cob_types::generation::WayBack;
 use cob_types::secret::SecretId;
-use cob_types::{BlobHash, CobId, Generation, GenerationNumber, HostName, Manifest, PublicKey};
+use cob_types::{BlobHash, CobId, Generation, GenerationId, GenerationNumber, HostName, Manifest, PublicKey};
 
 use crate::check;
 use crate::diagnostic::{Diagnostic, Severity};
@@ -26,6 +26,8 @@ use crate::switches::DIRECTLY;
 pub struct After {
     /// Its number; zero: none.
     pub number: GenerationNumber,
+    /// The new one gets a number above this one, too: hosts know it.
+    pub above: GenerationNumber,
     /// Its change objects: what is placed on the `first` node stays where it is.
     pub cobs: BTreeSet<CobId>,
     /// The keys of hosts that have enrolled in the depot; none: there is no depot to ask.
@@ -42,6 +44,8 @@ pub struct After {
     pub layouts: Layouts,
     /// Layouts that are not to be found again: they have failed.
     pub excluded: Vec<Layouts>,
+    /// Its number and content; none: it is in no depot.
+    pub id: Option<GenerationId>,
 }
 
 /// A generation to which a new one may name a way back.
@@ -92,8 +96,9 @@ impl After {
         let enrolled = Some(cob_depot::enrolled::read(depot.path())?);
         let generation = before.manifest.generation;
         let back = earlier(depot, generation)?;
+        let id = back.first().map(|newest| GenerationId { generation, manifest: newest.way.manifest });
         let layouts = layouts_of(depot, generation)?;
-        Ok(Self { enrolled, back, layouts, ..Self::of(before) })
+        Ok(Self { enrolled, back, layouts, id, ..Self::of(before) })
     }
 
     /// These generations have failed: what was there before the first of them is what is there, and the layouts that
@@ -220,7 +225,7 @@ pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
     if refused {
         return nothing(diagnostics, sources);
     }
-    let number = GenerationNumber(after.number.0 + 1);
+    let number = GenerationNumber(after.number.max(after.above).0 + 1);
     let content = |hash: &BlobHash| draft.blobs.get(hash).cloned();
     let beside = beside.into_iter().filter_map(|(name, hash)| Some((name, content(&hash)?))).collect();
     let assembled = match assemble(draft, number, after.number) {

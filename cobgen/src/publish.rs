@@ -3,7 +3,7 @@
 //! What the model asks for is made after the depot's latest generation, checked, and published whole
 //! or not at all. Where another publisher was faster, it is made again after that one's generation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,6 +17,7 @@ use cob_types::{Generation, GenerationNumber, HostName, Manifest, codec};
 use crate::diagnostic::{Diagnostic, Severity, render, summary};
 use crate::expand::Enrolled;
 use crate::generation::{Difference, diff};
+use crate::known::{Asking, KnownByHosts};
 use crate::make::{After, Made, NotInstead, make_with};
 use crate::model::Sources;
 use crate::secrets::Vault;
@@ -49,6 +50,12 @@ pub struct Published {
     pub signers: Vec<PublicKey>,
     /// Keys that the generation before did not name for their hosts: whoever signs lets them in.
     pub new_keys: Vec<(HostName, PublicKey)>,
+    /// The depot's newest generation before.
+    pub before: GenerationNumber,
+    /// Hosts that knew a newer generation than the depot had.
+    pub ahead: BTreeMap<HostName, GenerationNumber>,
+    /// Hosts that know another content than the depot has under the number of its newest generation before.
+    pub with_another: BTreeSet<HostName>,
 }
 
 /// How a generation is published.
@@ -64,6 +71,19 @@ pub struct Options<'a> {
     pub vault: &'a Vault,
     /// Generations that have failed, whose layouts are not to be found again.
     pub instead_of: &'a [GenerationNumber],
+    /// The new one gets a number above this one.
+    pub above: GenerationNumber,
+    /// How hosts are asked which generations they know; none: they are not.
+    pub asking: Option<Asking<'a>>,
+}
+
+impl<'a> Options<'a> {
+    /// Without a signature, with ways back, and without asking any host.
+    #[must_use]
+    pub fn plain(vault: &'a Vault) -> Self {
+        let (above, asking) = (GenerationNumber(0), None);
+        Self { message: "", signer: None, way_back: true, vault, instead_of: &[], above, asking }
+    }
 }
 
 /// Why nothing was published.
@@ -85,11 +105,7 @@ pub enum Refused {
 /// # Errors
 /// [`Refused`]; nothing has changed then, and nobody saw anything of it.
 pub fn publish(model: &Path, depot: &Path, message: &str) -> Result<Published, Refused> {
-    publish_with(
-        model,
-        depot,
-        &Options { message, signer: None, way_back: true, vault: &Vault::new(None, None), instead_of: &[] },
-    )
+    publish_with(model, depot, &Options { message, ..Options::plain(&Vault::new(None, None)) })
 }
 
 /// As [`publish`], with a signature or without a way back.
@@ -150,7 +166,24 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
             return Err(Refused::Model { diagnostics, sources: Sources::default() });
         }
     }
-    let made = make_with(model, &after, Some(options.vault));
+    let mut known = KnownByHosts::default();
+    let mut learn = |manifest: &Manifest, after: &mut After| {
+        if let Some(asking) = options.asking {
+            known.ask(manifest, asking);
+        }
+        let above = known.newest().max(options.above);
+        let is_too_low = above > after.above.max(after.number);
+        after.above = after.above.max(above);
+        is_too_low
+    };
+    learn(&before.manifest, &mut after);
+    let mut made = make_with(model, &after, Some(options.vault));
+    if let Some(assembled) = &made.assembled
+        && learn(&assembled.generation.manifest, &mut after)
+    {
+        // A host that is new in the model, or in a new depot, knows a number that was not known of.
+        made = make_with(model, &after, Some(options.vault));
+    }
     let mut refused = made.is_refused();
     let Made { mut assembled, mut diagnostics, sources, beside, layouts } = made;
     if let (Some(assembled), false) = (&mut assembled, refused) {
@@ -201,6 +234,9 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
         sources,
         security: generation.manifest.security,
         signers,
+        before: before.manifest.generation,
+        ahead: known.ahead_of(before.manifest.generation),
+        with_another: after.id.map(|own| known.with_another(own)).unwrap_or_default(),
         new_keys: if new { new_keys(&before.manifest, &generation.manifest) } else { Vec::new() },
     };
     // Millions of small parts: nobody waits until all are let go.

@@ -430,3 +430,25 @@ fn a_canary_that_holds_and_then_is_for_everybody_is_one_switch() {
     ];
     assert_eq!(told, switches);
 }
+
+#[test]
+fn hosts_whose_clocks_differ_have_one_switch_when_their_times_are_put_right() {
+    const HOUR: i64 = 3_600_000_000_000;
+    let lines = |from: u64| -> Vec<String> {
+        let words = ["@1 go to generation 2, by ann", "@2 activate", "@2 settled generation 2"];
+        words.iter().zip(from..).map(|(line, at)| format!("{at} {line}")).collect()
+    };
+    let of = |from: u64| {
+        let lines = lines(from);
+        of_host(&entries(&lines.iter().map(String::as_str).collect::<Vec<_>>()))
+    };
+    let ahead = || of(100 + HOUR.unsigned_abs());
+    let wrong = together([(name("n1"), of(100)), (name("n2"), ahead())].into());
+    assert_eq!(wrong.len(), 2, "an hour lies between them");
+    let right = ahead().into_iter().map(|part| part.by_another_clock(HOUR)).collect();
+    let right = together([(name("n1"), of(100)), (name("n2"), right)].into());
+    assert_eq!(right.len(), 1);
+    assert_eq!((right[0].began_ns, right[0].ended_ns, right[0].hosts.len()), (100, Some(102), 2));
+    let behind = of(100).into_iter().map(|part| part.by_another_clock(-HOUR)).next().expect("one");
+    assert_eq!(behind.began_ns, 100 + HOUR.unsigned_abs());
+}

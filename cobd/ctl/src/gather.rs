@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::client::{AskError, Client, MOST_WAITING};
+use crate::clocks;
 use crate::targets::Target;
 
 /// Daemons asked at the same time.
@@ -90,7 +91,10 @@ pub async fn ask(client: &Client, target: &Target, of: StatusOf) -> Result<HostS
         StatusOf::All => "/v1/status".to_owned(),
         StatusOf::Restless => format!("/v1/status?cobs=restless&waiting={MOST_WAITING}"),
     };
-    client.get(&target.endpoint, &path).await
+    let began = clocks::now_ns();
+    let mut status: HostStatus = client.get(&target.endpoint, &path).await?;
+    status.clock_offset_ms = clocks::offset_ms(status.now_ns, began, clocks::now_ns());
+    Ok(status)
 }
 
 /// What a target has told as its status; if it is not its own, one that says why.

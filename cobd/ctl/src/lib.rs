@@ -14,6 +14,7 @@
 pub mod args;
 mod backoff;
 pub mod client;
+mod clocks;
 mod commands;
 pub mod coupling;
 pub mod demo;
@@ -21,6 +22,7 @@ pub mod demo;
 pub mod explain;
 pub mod failure;
 pub mod gather;
+pub mod identity;
 pub mod live;
 pub mod merge;
 pub mod past;

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use cob_depot::Depot;
 use cob_trust::Publishers;
 use cob_types::generation::Security;
-use cob_types::{GenerationNumber, HostName, Manifest, PublicKey};
+use cob_types::{BlobHash, GenerationNumber, HostName, Manifest, PublicKey};
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -249,6 +249,14 @@ impl Targets {
     pub fn open_depot(&self) -> Result<Option<TrustedDepot>, Failure> {
         let depot = self.depot.as_deref().map(Depot::open).transpose()?;
         Ok(depot.map(|depot| TrustedDepot::new(depot, self.trust.clone())))
+    }
+
+    /// Which content the depot has under a number; none: there is no depot, or it has no such generation.
+    ///
+    /// # Errors
+    /// [`Failure`] when the depot can't be opened any more.
+    pub fn content(&self, generation: GenerationNumber) -> Result<Option<BlobHash>, Failure> {
+        Ok(self.open_depot()?.and_then(|depot| depot.content(generation)))
     }
 
     /// The manifest of a generation, if there is a depot.

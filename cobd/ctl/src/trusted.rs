@@ -7,7 +7,7 @@ use cob_depot::Depot;
 use cob_trust::Publishers;
 use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::outcome::SwitchOutcome;
-use cob_types::{Bundle, Generation, GenerationNumber, Manifest, canonical, codec};
+use cob_types::{BlobHash, Bundle, Generation, GenerationNumber, Manifest, canonical, codec};
 use cobgen::forecast::Source;
 
 use crate::failure::Failure;
@@ -77,6 +77,12 @@ impl TrustedDepot {
             return Err(refused(&format!("its manifest is that of generation {}", manifest.generation)));
         }
         Ok(manifest)
+    }
+
+    /// Which content the depot has under a number, accepted or not; none: it has none.
+    #[must_use]
+    pub fn content(&self, generation: GenerationNumber) -> Option<BlobHash> {
+        self.depot.read_manifest_bytes(generation).ok().map(|bytes| canonical::blob_hash(&bytes))
     }
 
     /// A generation that is accepted, to be looked at bundle by bundle.

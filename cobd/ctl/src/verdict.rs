@@ -11,6 +11,7 @@ use cob_types::{CobId, GenerationNumber, HostName, Manifest};
 
 use crate::failure::Exit;
 use crate::gather::refusal;
+use crate::identity::{Contents, others};
 use crate::words::{clean, count, heading, list_and, phase};
 
 /// What a yes needs beyond the hosts' own words.
@@ -20,6 +21,8 @@ pub struct Expected {
     pub generation: Option<GenerationNumber>,
     /// The hosts that must be there and how many change objects each has.
     pub cobs: BTreeMap<HostName, u64>,
+    /// The contents that numbers of generations must stand for: those of the depot.
+    pub contents: Contents,
 }
 
 impl Expected {
@@ -29,6 +32,7 @@ impl Expected {
         Self {
             generation: Some(manifest.generation),
             cobs: manifest.hosts.iter().map(|(name, host)| (name.clone(), host.cobs)).collect(),
+            contents: Contents::new(),
         }
     }
 }
@@ -65,6 +69,7 @@ pub fn judge(status: &ClusterStatus, expected: &Expected) -> Verdict {
     let mut wrong = refusing(status);
     let wanted = expected.generation.or_else(|| highest(status.hosts.iter()));
     wrong.extend(not_converged(status.hosts.iter(), wanted, &expected.cobs));
+    wrong.extend(others(status.hosts.iter(), &expected.contents));
     if status.hosts.is_empty() {
         wrong.push("there is no host to ask".to_owned());
     }
@@ -77,11 +82,17 @@ pub fn judge(status: &ClusterStatus, expected: &Expected) -> Verdict {
 
 /// Judges what was named of the hosts that have answered: these hosts as wholes, and single change objects of any.
 #[must_use]
-pub fn judge_named(status: &ClusterStatus, whole: &BTreeSet<HostName>, cobs: &[&CobId]) -> Verdict {
+pub fn judge_named(
+    status: &ClusterStatus,
+    whole: &BTreeSet<HostName>,
+    cobs: &[&CobId],
+    contents: &Contents,
+) -> Verdict {
     let unreached = unreached(status);
     let mut wrong = refusing(status);
     let hosts = || status.hosts.iter().filter(|h| whole.contains(&h.name));
     wrong.extend(not_converged(hosts(), highest(hosts()), &BTreeMap::new()));
+    wrong.extend(others(status.hosts.iter(), contents));
     for id in cobs {
         match status.hosts.iter().flat_map(|h| &h.cobs).find(|c| c.id == **id) {
             Some(cob) if is_home(cob) || is_left_there(cob) => {}
@@ -262,7 +273,11 @@ mod tests {
         let gone = crate::gather::unreachable(HostName::new("n2").expect("a name"), "off".to_owned());
         let hosts = vec![host("n1", 7, vec![]), gone];
         assert_eq!(verdict(hosts), Verdict::Unreached(vec![HostName::new("n2").expect("a name")], vec![]));
-        let expected = Expected { generation: None, cobs: [(HostName::new("n3").expect("a name"), 0)].into() };
+        let expected = Expected {
+            generation: None,
+            cobs: [(HostName::new("n3").expect("a name"), 0)].into(),
+            ..Expected::default()
+        };
         let judged = judge(&cluster(vec![host("n1", 7, vec![])]), &expected);
         assert_eq!(judged.exit(), Exit::Unreached, "a host of the manifest that was not even asked");
         assert_eq!(verdict(vec![]).exit(), Exit::No);
@@ -296,10 +311,30 @@ mod tests {
     }
 
     #[test]
+    fn one_number_with_two_contents_is_never_a_yes() {
+        let with = |name, content| {
+            let manifest = Some(cob_types::BlobHash([content; 32]));
+            HostStatus { manifest, ..host(name, 7, vec![settled(&format!("{name}/db"), "up")]) }
+        };
+        assert_eq!(verdict(vec![with("n1", 1), with("n2", 1)]), Verdict::Converged(Some(GenerationNumber(7))));
+        assert!(only_reason(vec![with("n1", 1), with("n2", 2)]).contains("generation 7 is not the same on all hosts"));
+        let contents: Contents = [(GenerationNumber(7), cob_types::BlobHash([2; 32]))].into();
+        let expected = Expected { contents: contents.clone(), ..Expected::default() };
+        let both = cluster(vec![with("n1", 1), with("n2", 1)]);
+        let Verdict::Not(reasons) = judge(&both, &expected) else { panic!("not a plain no") };
+        assert!(reasons[0].contains("n1 and n2 have another generation 7"), "{reasons:?}");
+        let Verdict::Not(reasons) = judge_named(&both, &BTreeSet::new(), &[&id("n1/db")], &contents) else {
+            panic!("not a plain no")
+        };
+        assert!(reasons[0].contains("another generation 7"), "{reasons:?}");
+    }
+
+    #[test]
     fn the_manifest_knows_how_many_there_must_be() {
         let expected = Expected {
             generation: Some(GenerationNumber(7)),
             cobs: [(HostName::new("n1").expect("a name"), 2)].into(),
+            ..Expected::default()
         };
         let judged = judge(&cluster(vec![host("n1", 7, vec![settled("n1/db", "up")])]), &expected);
         assert_eq!(judged, Verdict::Not(vec!["n1 tells of 1 change object; its generation has 2".to_owned()]));

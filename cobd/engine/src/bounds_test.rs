@@ -53,7 +53,10 @@ fn what_comes_with_a_number_that_can_not_be_counts() {
 #[test]
 fn what_is_taken_out_of_a_batch_is_counted() {
     let mut engine = Bench::new(&["h/c: 0 1"]).engine;
-    let going = |round| Item::Going(Going { generation: GenerationNumber(2), policy: SwitchPolicy::default(), round });
+    let going = |round| {
+        let generation = GenerationNumber(2);
+        Item::Going(Going { generation, policy: SwitchPolicy::default(), round, manifest: None })
+    };
     let all = |turn, round| vec![Item::AskFinal(finals(turn)), Item::Final(finals(turn)), going(round)];
     let mut possible = batch(1_000_000, all(1_000_000, 1000));
     assert_eq!(engine.keep_possible(&mut possible, NOW), 0);

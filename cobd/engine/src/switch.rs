@@ -396,6 +396,13 @@ impl Switching {
         })
     }
 
+    /// Whether this host goes to a generation, or has gone to it, by an order that came after the withdrawal of this round.
+    #[must_use]
+    pub fn was_ordered_since(&self, generation: GenerationNumber, round: u32) -> bool {
+        let since = |c: &Current| c.to == generation && c.left.is_none() && round < c.terms.round;
+        self.current.as_ref().is_some_and(|c| since(c) && self.withdrawal_of(c).is_none())
+    }
+
     /// Whether this host leaves a generation that was gone to in this round.
     #[must_use]
     pub fn is_on_its_way_back_from(&self, generation: GenerationNumber, round: u32) -> bool {

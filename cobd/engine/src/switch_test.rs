@@ -206,6 +206,17 @@ fn where_an_order_has_led_back_to_is_a_place_to_go_back_to() {
 }
 
 #[test]
+fn an_old_withdrawal_is_told_from_one_of_this_order() {
+    let again = after(&[begun(7, 8, None, terms(HOLD, 1))]);
+    assert!(again.was_ordered_since(number(8), 0), "the host that says it was away when it was ordered again");
+    assert!(!again.was_ordered_since(number(8), 1) && !again.was_ordered_since(number(7), 0));
+    let left = after(&[begun(7, 8, None, terms(HOLD, 1)), withdrawn(1, true)]);
+    assert!(!left.was_ordered_since(number(8), 0), "it is not wanted here either");
+    let back = after(&[begun(8, 7, Some(8), terms(HOLD, 1))]);
+    assert!(!back.was_ordered_since(number(7), 0));
+}
+
+#[test]
 fn a_host_that_was_away_goes_on_until_it_is_there() {
     let switch = after(&[begun(5, 8, None, terms(ROLLBACK, 0))]);
     assert_eq!(switch.next(seen(5, Some(6), false)), None);

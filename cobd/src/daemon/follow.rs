@@ -47,7 +47,7 @@ pub(super) fn follow(
             }
         }
         Source::Server(remote) => {
-            tokio::spawn(listen(remote.clone(), tell));
+            tokio::spawn(listen(generations.clone(), remote.clone(), tell));
             None
         }
     }
@@ -64,11 +64,13 @@ fn watch(folder: &Path, wake: Arc<Notify>) -> notify::Result<RecommendedWatcher>
 
 /// Looks into a folder at every hint and at intervals.
 async fn look(generations: Generations, wake: Arc<Notify>, tell: mpsc::Sender<GenerationNumber>) {
-    let mut trouble = Trouble::default();
+    let (mut trouble, mut behind) = (Trouble::default(), Behind::default());
     loop {
-        let generations = generations.clone();
-        let newest = read_beside(move || generations.newest()).await;
-        if let Some(Some(newest)) = trouble.judge(newest)
+        let asked = generations.clone();
+        let newest = read_beside(move || asked.newest()).await;
+        let newest = trouble.judge(newest);
+        behind.judge(&generations, newest.flatten()).await;
+        if let Some(Some(newest)) = newest
             && tell.send(newest).await.is_err()
         {
             return;
@@ -80,8 +82,8 @@ async fn look(generations: Generations, wake: Arc<Notify>, tell: mpsc::Sender<Ge
 }
 
 /// Asks a server again and again; each question waits there for something new.
-async fn listen(remote: Remote, tell: mpsc::Sender<GenerationNumber>) {
-    let mut trouble = Trouble::default();
+async fn listen(generations: Generations, remote: Remote, tell: mpsc::Sender<GenerationNumber>) {
+    let (mut trouble, mut behind) = (Trouble::default(), Behind::default());
     let (mut known, mut rest) = (None, AGAIN[0]);
     while !tell.is_closed() {
         let (remote, after) = (remote.clone(), known);
@@ -95,6 +97,7 @@ async fn listen(remote: Remote, tell: mpsc::Sender<GenerationNumber>) {
         if let Some(newest) = trouble.judge(newest.await) {
             rest = AGAIN[0];
             known = Some(newest.unwrap_or_default());
+            behind.judge(&generations, newest).await;
             if let Some(newest) = newest
                 && tell.send(newest).await.is_err()
             {
@@ -160,6 +163,22 @@ async fn read_beside<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, FetchError> + Send + 'static,
 ) -> Result<T, FetchError> {
     beside(read).await.unwrap_or_else(|lost| Err(FetchError::lost(GenerationNumber(0), lost)))
+}
+
+/// A depot that this host knows better than is told of when that begins, and when it is another one.
+#[derive(Debug, Default)]
+struct Behind(Option<String>);
+
+impl Behind {
+    async fn judge(&mut self, generations: &Generations, newest: Option<GenerationNumber>) {
+        let generations = generations.clone();
+        let behind = beside(move || newest.and_then(|newest| generations.behind(newest))).await;
+        let Ok(behind) = behind else { return };
+        if let Some(why) = behind.as_ref().filter(|_| behind != self.0) {
+            warn!("the depot is not followed: {why}; was it restored from an older copy?");
+        }
+        self.0 = behind;
+    }
 }
 
 /// Trouble with the depot is told when it begins, when it changes, and when it ends.

@@ -55,12 +55,12 @@ use tracing::{info, warn};
 
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::generations::{FetchError, Generations, Prepared};
+use crate::generations::{FetchError, Generations, Prepared, Wanted};
 use crate::journal::JournalError;
 use crate::kinds::{self, JobEnd, JobEnded, JobHandle, Kinds};
 use crate::peer::{LinkEvent, Links, Quiet, Refusals, Transport as _};
 use crate::run::{JobId, Program};
-use crate::web::{Ask, Done, Front, Refusal};
+use crate::web::{Ask, Command, Done, Front, Refusal};
 
 use ahead::Ahead;
 use book::Book;
@@ -139,6 +139,8 @@ pub struct Daemon {
     drifts: mpsc::Receiver<CobId>,
     asks: mpsc::Receiver<Ask>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
+    /// Orders whose generation was looked up in the depot.
+    identified: (mpsc::Sender<(Command, Asked)>, mpsc::Receiver<(Command, Asked)>),
     foreseen: (mpsc::Sender<foresee::Foreseen>, mpsc::Receiver<foresee::Foreseen>),
     /// Fetches begun, and which of them count for nothing any more.
     fetches: words::Fetches,
@@ -205,7 +207,7 @@ struct Turn {
 
 /// A generation was fetched from the depot.
 struct Fetched {
-    generation: GenerationNumber,
+    wanted: Wanted,
     result: Result<route::Route, FetchError>,
     /// What for.
     aim: Aim,
@@ -258,6 +260,7 @@ impl Daemon {
                     Some(ended) = self.ended.recv() => self.job_ended(ended),
                     Some(event) = self.link_events.recv() => self.link_event(event),
                     Some(fetched) = self.fetched.1.recv() => self.generation_fetched(fetched),
+                    Some((order, asked)) = self.identified.1.recv() => self.identified(order, asked),
                     Some(foreseen) = self.foreseen.1.recv() => self.foreseen(foreseen),
                     Some(cob) = self.drifts.recv() => self.feed(Event::CheckWanted(cob)),
                     () = self.departed.notified() => self.look_at_departures(),

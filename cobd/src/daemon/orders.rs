@@ -5,7 +5,8 @@ use std::sync::Arc;
 use cob_engine::record::OrderRecord;
 use cob_engine::{Event, Order};
 use cob_files::Choice;
-use cob_types::{CobId, GenerationNumber, HostName, Manifest, SwitchOrder};
+use cob_types::status::KnownGenerations;
+use cob_types::{CobId, GenerationId, GenerationNumber, HostName, Manifest, SwitchOrder};
 use tracing::{info, warn};
 
 use super::folders::put_in_place;
@@ -15,7 +16,7 @@ use super::words::Terms;
 use super::{Asked, Daemon, Fetched, Reply};
 use crate::acceptance::{Newest, Way};
 use crate::blocking::beside;
-use crate::generations::{FetchError, Prepared};
+use crate::generations::{FetchError, Prepared, Wanted};
 use crate::journal::index::Query;
 use crate::kinds::{FilesAnswer, FilesQuery};
 use crate::peer::Transport as _;
@@ -32,6 +33,7 @@ impl Daemon {
                 self.front.api.pace.status_took(began.elapsed());
                 let _ = reply.send(status);
             }
+            Ask::Known { reply } => drop(reply.send(self.generations.newest_known(KnownGenerations::MOST))),
             Ask::Cob { id, reply } => drop(reply.send(self.cob_status(&id))),
             Ask::History { since, cob, limit, newest, reply } => {
                 let query = Query { since, cob, limit, newest };
@@ -135,10 +137,12 @@ impl Daemon {
 
     fn order(&mut self, order: Command, who: String, reply: Reply) {
         match order {
-            Command::Prepare { generation } => self.prepare(generation, Asked { who, reply }),
-            Command::Switch { generation, how, only, seen } => {
-                self.switch(generation, how, Terms { only, seen }, Asked { who, reply });
+            Command::Prepare { generation, manifest: None } | Command::Switch { generation, manifest: None, .. }
+                if self.generations.manifest_known(generation).is_some() =>
+            {
+                self.identify(generation, order, Asked { who, reply });
             }
+            Command::Prepare { .. } | Command::Switch { .. } => self.identified(order, Asked { who, reply }),
             Command::Cancel { generation, on_failure } => self.cancel(generation, on_failure, &who, reply),
             Command::CallOff { generation } => self.call_off(generation, who, reply),
             Command::Limit { at_most, budget } => self.limit(at_most, budget, &who, reply),
@@ -170,19 +174,48 @@ impl Daemon {
         }
     }
 
-    pub(super) fn prepare(&mut self, generation: GenerationNumber, asked: Asked) {
+    /// An order that names a generation by its number alone means the one of the depot. Where this host knows the number,
+    /// it is looked up beside the loop whether the two are the same.
+    fn identify(&mut self, generation: GenerationNumber, order: Command, asked: Asked) {
+        let (generations, done) = (self.generations.clone(), self.identified.0.clone());
+        tokio::spawn(async move {
+            // What can't be looked up is what this host knows.
+            let manifest = beside(move || generations.manifest_in_depot(generation)).await.ok().flatten();
+            // Without a receiver the daemon is ending.
+            let _ = done.send((order.with_manifest(manifest), asked)).await;
+        });
+    }
+
+    /// Carries out an order whose generation is known as well as can be.
+    pub(super) fn identified(&mut self, order: Command, asked: Asked) {
+        match order {
+            Command::Prepare { generation, manifest } => self.prepare(Wanted { generation, manifest }, asked),
+            Command::Switch { generation, manifest, how, only, seen } => {
+                self.switch(Wanted { generation, manifest }, how, Terms { only, seen }, asked);
+            }
+            other => self.order(other, asked.who, asked.reply),
+        }
+    }
+
+    pub(super) fn prepare(&mut self, wanted: Wanted, asked: Asked) {
+        let generation = wanted.generation;
+        if let Err(error) = self.generations.is_the_one(wanted) {
+            return self.refuse_generation(generation, &error, Some(asked.reply));
+        }
         // Whoever prepares a switch learns here already that it will be refused.
         match self.way_to(generation) {
             Err(error @ FetchError::Older { .. }) if generation != self.here() => {
                 self.refuse_generation(generation, &error, Some(asked.reply));
             }
-            Ok(_) | Err(_) => self.fetch(generation, Aim::Keep, Some(asked)),
+            Ok(_) | Err(_) => self.fetch(wanted, Aim::Keep, Some(asked)),
         }
     }
 
-    fn switch(&mut self, generation: GenerationNumber, how: SwitchHow, terms: Terms, asked: Asked) {
-        let Asked { who, reply } = asked;
-        if generation == self.goal() && generation != GenerationNumber(0) {
+    fn switch(&mut self, wanted: Wanted, how: SwitchHow, terms: Terms, asked: Asked) {
+        let (Asked { who, reply }, generation) = (asked, wanted.generation);
+        if let Err(error) = self.generations.is_the_one(wanted) {
+            self.refuse_generation(generation, &error, Some(reply));
+        } else if generation == self.goal() && generation != GenerationNumber(0) {
             self.widen(&terms.only, &who);
             // What stands still here goes on with `resume` alone.
             let told_again = self.engine.held().is_none() && self.speak_again(&who);
@@ -207,7 +240,7 @@ impl Daemon {
         } else if let Err(error) = self.way_to(generation) {
             self.refuse_generation(generation, &error, Some(reply));
         } else {
-            self.fetch_on(generation, Aim::Go(Start::Ordered(how)), terms, Some(Asked { who, reply }));
+            self.fetch_on(wanted, Aim::Go(Start::Ordered(how)), terms, Some(Asked { who, reply }));
         }
     }
 
@@ -259,12 +292,13 @@ impl Daemon {
     }
 
     /// Gets a generation in a task of its own; [`Daemon::generation_fetched`] hears of it.
-    pub(super) fn fetch(&mut self, generation: GenerationNumber, aim: Aim, asked: Option<Asked>) {
-        self.fetch_on(generation, aim, Terms::default(), asked);
+    pub(super) fn fetch(&mut self, wanted: impl Into<Wanted>, aim: Aim, asked: Option<Asked>) {
+        self.fetch_on(wanted.into(), aim, Terms::default(), asked);
     }
 
     /// As [`Daemon::fetch`], for a `go` that is said on terms.
-    fn fetch_on(&mut self, generation: GenerationNumber, aim: Aim, terms: Terms, asked: Option<Asked>) {
+    fn fetch_on(&mut self, wanted: Wanted, aim: Aim, terms: Terms, asked: Option<Asked>) {
+        let generation = wanted.generation;
         let fetch = self.fetches.begin(generation);
         let active = self.engine.generation();
         let accepted = self.active.as_ref().map(|a| a.prepared.clone());
@@ -277,31 +311,34 @@ impl Daemon {
         tokio::spawn(async move {
             let fetched = beside(move || {
                 let leaving = active != GenerationNumber(0);
-                let take = |generation| {
+                let take = |wanted: Wanted| {
+                    let generation = wanted.generation;
                     if let Some(prepared) = at_hand.as_ref().filter(|p| p.manifest.generation == generation)
+                        && wanted.manifest.is_none_or(|manifest| manifest == prepared.hash)
                         && generations.keeps(generation)
                     {
                         return Ok(prepared.clone());
                     }
-                    let prepared = generations.fetch(generation, leaving, accepted.as_ref())?;
+                    let prepared = generations.fetch(wanted, leaving, accepted.as_ref())?;
                     prepared.accept(&kinds, accepted.as_ref(), generation < active)?;
                     crate::identity::check(&prepared.manifest, &host, &key_file)
                         .map_err(|error| FetchError::Bad { generation, what: error.to_string() })?;
                     put_in_place(&payload_root, &prepared, accepted.as_ref());
                     Ok(prepared)
                 };
-                let goal = take(generation)?;
+                let goal = take(wanted)?;
                 generations.fetch_ways_back(&goal.manifest);
-                Route::to(goal, active, take, |g| withdrawn.contains(&g))
+                Route::to(goal, active, |step| take(step.into()), |g| withdrawn.contains(&g))
             });
             let result = fetched.await.unwrap_or_else(|lost| Err(FetchError::lost(generation, lost)));
             // Without a receiver the daemon is ending.
-            let _ = done.send(Fetched { generation, result, aim, terms, fetch, asked }).await;
+            let _ = done.send(Fetched { wanted, result, aim, terms, fetch, asked }).await;
         });
     }
 
     pub(super) fn generation_fetched(&mut self, fetched: Fetched) {
-        let Fetched { generation, result, aim, terms, fetch, asked } = fetched;
+        let Fetched { wanted, result, aim, terms, fetch, asked } = fetched;
+        let generation = wanted.generation;
         if let Aim::Go(Start::Told) = aim {
             self.switch.told_was_fetched();
         }
@@ -313,12 +350,14 @@ impl Daemon {
         let (route, start) = match (result, aim) {
             (Ok(route), Aim::Go(start)) => (route, start),
             (Ok(route), Aim::Keep) => return self.kept(generation, &route, asked),
-            (Err(error), aim) => return self.not_fetched(generation, &error, aim, asked),
+            (Err(error), aim) => return self.not_fetched(wanted, &error, aim, asked),
         };
         if asked.is_none() && matches!(start, Start::Followed) {
             self.again.taken();
         }
-        if !self.still_wanted(generation, start) {
+        // What is here has a content, also where whoever spoke of it gave the number alone.
+        let here = Wanted { manifest: self.generations.manifest_known(generation).or(wanted.manifest), ..wanted };
+        if !self.still_wanted(here, start) {
             if let Some(Asked { reply, .. }) = asked {
                 self.done(reply, false, format!("another switch was faster: generation {generation}"));
             }
@@ -338,7 +377,7 @@ impl Daemon {
                     self.done(reply, true, format!("switching: generation {generation}"));
                 }
             }
-            Err(error) => self.not_set_out(generation, &error, start, asked),
+            Err(error) => self.not_set_out(wanted, &error, start, asked),
         }
     }
 
@@ -360,10 +399,11 @@ impl Daemon {
     }
 
     /// A generation could not be had. Who ordered it is told; what is followed to is tried again.
-    fn not_fetched(&mut self, generation: GenerationNumber, error: &FetchError, aim: Aim, asked: Option<Asked>) {
+    fn not_fetched(&mut self, wanted: Wanted, error: &FetchError, aim: Aim, asked: Option<Asked>) {
+        let generation = wanted.generation;
         match aim {
             Aim::Go(start @ (Start::Return { .. } | Start::Onward | Start::Told)) => {
-                self.not_set_out(generation, error, start, asked);
+                self.not_set_out(wanted, error, start, asked);
             }
             Aim::Keep | Aim::Go(Start::Ordered(_) | Start::Followed) => {
                 if asked.is_some() || self.again.failed(generation, error) {
@@ -421,7 +461,9 @@ impl Daemon {
         info!(%generation, "{}", if matches!(way, Way::Back(_)) { "go back" } else { "go" });
         // A way in steps is known by this, whoever wants it.
         let in_steps = goal.generation != generation;
-        let by = who.map(ToOwned::to_owned).or_else(|| self.switch.teller(goal.generation, start)).filter(|_| in_steps);
+        let manifest = self.generations.manifest_known(goal.generation);
+        let told = Wanted { generation: goal.generation, manifest };
+        let by = who.map(ToOwned::to_owned).or_else(|| self.switch.teller(told, start)).filter(|_| in_steps);
         self.begin(&goal, start, left, who, by.as_deref());
         self.part_for(&prepared.manifest);
         self.coming = Some(prepared);
@@ -446,7 +488,8 @@ impl Daemon {
         let from = self.engine.generation();
         let left = newest.map(|newest| [newest, from]).into_iter().flatten();
         let left = left.filter_map(|generation| self.manifest_of(generation).ok());
-        order_in(left.chain([prepared.manifest.clone()]), from, prepared.manifest.generation)
+        let active = self.active.as_ref().map(|active| active.prepared.id());
+        order_in(left.chain([prepared.manifest.clone()]), from, active, prepared.manifest.generation)
     }
 
     /// Nothing is active or on its way, and publishers are trusted: what they sign says who may order.
@@ -467,7 +510,7 @@ impl Daemon {
         match self.newest() {
             Ok(known) if newest > known && !is_left => {
                 let terms = Terms { only: Vec::new(), seen: Some(known) };
-                self.fetch_on(newest, Aim::Go(Start::Followed), terms, None);
+                self.fetch_on(newest.into(), Aim::Go(Start::Followed), terms, None);
             }
             Ok(_) => {}
             Err(error) => warn!(%error, "the depot can't be followed"),
@@ -518,6 +561,11 @@ impl Daemon {
 /// Of an older generation to which no way back leads.
 pub(super) const OLDER_CONTENT: &str = "to go back, make a new generation with the older content and switch to that";
 
+/// Of another content under a number that is known.
+const ANOTHER: &str = "was the depot restored from an older copy? Publish above the numbers that hosts know: `cobgen generate \
+    MODEL --depot DIR` asks the hosts, and `--above N` says it by hand; \"Restore a depot\" in operating.md tells each step. \
+    What was only prepared here, `cobctl call-off N` forgets";
+
 /// Of what can't be looked at in a generation that is to come.
 const NOT_AHEAD: &str = "`cobctl switch N --prepare` brings a generation to its hosts, and changes nothing";
 
@@ -551,13 +599,16 @@ fn order_about_files(cob: &CobId, ahead: Option<GenerationNumber>, query: &Files
     }
 }
 
-/// The order of a switch by the first manifest that has it.
+/// The order of a switch by the first manifest that has it. What a manifest says of another content under the number of the
+/// `active` one is no order for this host.
 pub(super) fn order_in(
-    mut manifests: impl Iterator<Item = Arc<Manifest>>,
+    manifests: impl Iterator<Item = Arc<Manifest>>,
     from: GenerationNumber,
+    active: Option<GenerationId>,
     to: GenerationNumber,
 ) -> Arc<SwitchOrder> {
-    let order = manifests.find_map(|manifest| manifest.switch_order(from, to).cloned());
+    let fits = |manifest: &Arc<Manifest>| !active.is_some_and(|active| manifest.follows_another(active));
+    let order = manifests.filter(fits).find_map(|manifest| manifest.switch_order(from, to).cloned());
     Arc::new(order.unwrap_or_else(|| SwitchOrder::free(from, to)))
 }
 
@@ -581,6 +632,11 @@ fn hint_for(error: &FetchError) -> (RefusalKind, &'static str) {
             (RefusalKind::Conflict, "`trust = [\"ed25519:…\"]` in cobd.toml, then restart the daemon")
         }
         FetchError::Older { .. } => (RefusalKind::Conflict, OLDER_CONTENT),
+        FetchError::Another { .. } => (RefusalKind::Conflict, ANOTHER),
+        FetchError::AnotherInDepot { .. } => (
+            RefusalKind::Conflict,
+            "does `depot` in this host's cobd.toml name the same depot, or a mirror of it that is up to date?",
+        ),
         FetchError::Bad { .. } => (RefusalKind::Conflict, "make the generation again with `cobgen generate`"),
         FetchError::NoThread => {
             (RefusalKind::Unavailable, "look at the limits of processes and memory, and give the order again")

@@ -187,7 +187,8 @@ impl Daemon {
         )
         .await?;
         let (ask_tx, asks) = mpsc::channel(64);
-        let api = Api::new(ask_tx, config.host.clone());
+        let publishers = config.trust.as_ref().map(|trust| trust.keys().clone()).unwrap_or_default();
+        let api = Api::new(ask_tx, config.host.clone()).trusting(publishers);
         let manifest = |prepared: &Option<Prepared>| prepared.as_ref().map(|p| p.manifest.clone());
         api.set_access(access(&config, manifest(&active).as_deref(), manifest(&coming).as_deref()));
         let front = Front::from(api);
@@ -257,6 +258,7 @@ impl Daemon {
             ended,
             asks,
             fetched: mpsc::channel(16),
+            identified: mpsc::channel(16),
             foreseen: mpsc::channel(1),
             fetches: super::words::Fetches::default(),
             depot_changes,
@@ -414,7 +416,7 @@ fn order_of_return(
     let left = generations.returned_from().ok().flatten().filter(|left| *left != from);
     let left = left.and_then(|left| generations.manifest(left).ok());
     let at_hand = [coming.filter(|_| to > from), active].into_iter().flatten().map(|p| p.manifest.clone());
-    super::orders::order_in(left.into_iter().chain(at_hand), from, to)
+    super::orders::order_in(left.into_iter().chain(at_hand), from, active.map(Prepared::id), to)
 }
 
 /// Where the newest manifest at hand says that this host is; `named_by`: the last generation that named it, if it has left.

@@ -66,6 +66,9 @@ impl Daemon {
             withdrawn: self.switch.withdrawn().into_iter().filter(|g| *g > self.engine.generation()).collect(),
             alone: self.switch.is_alone(),
             came_from: self.switch.came_from(),
+            manifest: self.active.as_ref().map(|active| active.prepared.hash),
+            newest_known: self.generations.newest_known(1).first().copied(),
+            clock_offset_ms: None,
         }
     }
 

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_trust::SecretKey;
 use cob_trust::tls::Identity;
+use cob_trust::{Publishers, SecretKey};
 use cob_types::generation::Security;
 use cob_types::status::Unheard;
 use cob_types::{Batch, HostName, Item, Manifest, PublicKey};
@@ -191,6 +191,8 @@ fn roster(config: &Config, manifests: &[&Manifest], also: &[&Manifest], keys: &K
         roster.operators.extend(manifest.operators.values().flat_map(|o| &o.keys));
         roster.revoked.extend(&manifest.revoked);
     }
+    // A publisher may ask which generations this host knows; whoever answers looks at what else it asks.
+    roster.operators.extend(config.trust.iter().flat_map(Publishers::keys));
     let revoked: &BTreeSet<PublicKey> = &roster.revoked;
     hosts.values_mut().for_each(|h| h.keys.retain(|k| !revoked.contains(k)));
     roster.operators.retain(|k| !revoked.contains(k));

@@ -11,7 +11,7 @@ use cob_types::{HostName, PublicKey};
 pub struct Roster {
     /// Every host; this one may be among them.
     pub hosts: BTreeMap<HostName, RosterHost>,
-    /// Keys of those who may order from afar.
+    /// Keys that may come in and are no host's: of those who may order from afar, and of publishers.
     pub operators: BTreeSet<PublicKey>,
     /// Keys that are not believed any more. They are in none of the other fields.
     pub revoked: BTreeSet<PublicKey>,

@@ -3,6 +3,7 @@
 //! The loop owns the other end of the queue and answers each [`Ask`] when it comes to it. A loop that
 //! is slow or gone shows as a refusal after a while, never as a request that hangs.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use cob_types::history::HistoryEntry;
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{CobStatus, HostStatus};
 use cob_types::switch::OnFailure;
-use cob_types::{CobId, GenerationNumber, HostName, PublicKey};
+use cob_types::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, PublicKey};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -43,6 +44,11 @@ pub enum Ask {
         most_waiting: usize,
         /// The answer.
         reply: oneshot::Sender<HostStatus>,
+    },
+    /// The newest generations that this host knows.
+    Known {
+        /// The answer, the newest first.
+        reply: oneshot::Sender<Vec<GenerationId>>,
     },
     /// One change object.
     Cob {
@@ -148,11 +154,15 @@ pub enum Command {
     Prepare {
         /// Its number.
         generation: GenerationNumber,
+        /// The hash of its manifest; none: the one of the depot.
+        manifest: Option<BlobHash>,
     },
     /// `go`: switch to this generation.
     Switch {
         /// Its number.
         generation: GenerationNumber,
+        /// The hash of its manifest; none: the one of the depot.
+        manifest: Option<BlobHash>,
         /// How.
         how: SwitchHow,
         /// The hosts that it is for, and nobody else is to be told of it; none: everybody.
@@ -208,6 +218,16 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// The same for this content, where the order names a generation by its number alone.
+    pub(crate) fn with_manifest(mut self, found: Option<BlobHash>) -> Self {
+        if let Self::Prepare { manifest, .. } | Self::Switch { manifest, .. } = &mut self {
+            *manifest = manifest.or(found);
+        }
+        self
+    }
+}
+
 /// In the words of the command line, for the log.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -221,7 +241,7 @@ impl fmt::Display for Command {
             None => f.write_str(word),
         };
         match self {
-            Self::Prepare { generation } => write!(f, "prepare {generation}"),
+            Self::Prepare { generation, .. } => write!(f, "prepare {generation}"),
             Self::Switch { generation, how, only, .. } => {
                 write!(f, "switch {generation}")?;
                 policy(f, how.on_failure)?;
@@ -310,6 +330,8 @@ pub struct Api {
     pub(super) watchers: Arc<Semaphore>,
     /// Who may look and order, and word of it to the connections that are open.
     access: Arc<watch::Sender<Arc<Access>>>,
+    /// Keys of the publishers whom this host trusts: they may ask which generations it knows.
+    publishers: Arc<BTreeSet<PublicKey>>,
     /// What slows down those who guess.
     pub(super) brake: Arc<Brake>,
     /// How often watchers are told of changes.
@@ -327,9 +349,21 @@ impl Api {
             places: Arc::default(),
             watchers: Arc::new(Semaphore::new(WATCHERS)),
             access: Arc::new(watch::Sender::default()),
+            publishers: Arc::default(),
             brake: Arc::default(),
             pace: Arc::default(),
         }
+    }
+
+    /// The same, for a host that trusts these publishers.
+    #[must_use]
+    pub fn trusting(self, publishers: BTreeSet<PublicKey>) -> Self {
+        Self { publishers: Arc::new(publishers), ..self }
+    }
+
+    /// Whether a caller has proved to be a publisher.
+    pub(super) fn is_publisher(&self, caller: &Caller) -> bool {
+        matches!(caller, Caller::Tls { key: Some(key), .. } if self.publishers.contains(key))
     }
 
     /// From now on these may look and order. Connections of others are cut, but for those that have given

@@ -15,9 +15,10 @@ use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use cob_types::HostName;
+use cob_types::status::KnownGenerations;
 use cob_types::trust::Role;
 
-use super::access::{Access, Token, Who};
+use super::access::{Access, Proof, Token, Who};
 use super::api::{Api, Caller};
 use super::places::LetIn;
 use super::standing::Standing;
@@ -64,6 +65,11 @@ fn admit(api: &Api, request: &Request) -> Result<Who, Refusal> {
         Caller::Unix { .. } | Caller::Tcp { .. } => None,
     };
     let needed = needed(request.method(), request.uri().path());
+    let for_publishers = needed == Role::Look && request.uri().path() == KnownGenerations::PATH;
+    if for_publishers && api.is_publisher(caller) {
+        meant_for(&api.host, request.headers())?;
+        return Ok(Who { name: "a publisher".to_owned(), role: Role::Look, proof: Proof::Key });
+    }
     if let Some(standing) = request.extensions().get::<Standing>() {
         standing.asks(token.clone(), needed);
     }

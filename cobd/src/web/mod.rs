@@ -42,5 +42,5 @@ pub use routes::router;
 pub use serve::{Front, ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{
     API_VERSION, CancelOrder, Change, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder,
-    MEANT_FOR, PlainOrder, Refusal, RefusalBody, RefusalKind, RollbackOrder, Version, Whoami,
+    MEANT_FOR, PlainOrder, PrepareOrder, Refusal, RefusalBody, RefusalKind, RollbackOrder, Version, Whoami,
 };

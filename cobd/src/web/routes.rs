@@ -15,7 +15,7 @@ use axum::{Json, Router};
 use cob_types::check_round::CheckRound;
 use cob_types::facts::FactsOf;
 use cob_types::outcome::OutcomeOf;
-use cob_types::status::{CobStatus, HostStatus};
+use cob_types::status::{CobStatus, HostStatus, KnownGenerations};
 use cob_types::words::form;
 use cob_types::{CobId, GenerationNumber};
 use futures_util::stream;
@@ -30,7 +30,7 @@ use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
     API_VERSION, CancelOrder, Change, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder,
-    PlainOrder, Refusal, RefusalKind, RollbackOrder, Version, Whoami,
+    PlainOrder, PrepareOrder, Refusal, RefusalKind, RollbackOrder, Version, Whoami,
 };
 use crate::blocking::beside;
 use crate::kinds::{LogsAnswer, LogsQuery};
@@ -55,6 +55,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/version", get(version))
         .route("/v1/whoami", get(whoami))
         .route("/v1/status", get(status))
+        .route(KnownGenerations::PATH, get(generations))
         .route("/v1/cobs/{*id}", get(cob))
         .route("/v1/history", get(history))
         .route("/v1/outcome", get(outcome))
@@ -106,6 +107,12 @@ async fn status(
     })?;
     let most_waiting = waiting.unwrap_or(usize::MAX);
     Ok(Json(api.ask(|reply| Ask::Status { of, most_waiting, reply }).await?))
+}
+
+/// For whoever is about to publish a generation, under a number that no host knows.
+async fn generations(State(api): State<Api>) -> Result<Json<KnownGenerations>, Refusal> {
+    let known = api.ask(|reply| Ask::Known { reply }).await?;
+    Ok(Json(KnownGenerations { host: api.host.clone(), known }))
 }
 
 /// Read anew each time: nobody asks often.
@@ -314,15 +321,15 @@ async fn events(
 type Answer = Result<Json<Done>, Refusal>;
 
 async fn prepare(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let GenerationOrder { generation, who } = body(&api, request).await?;
-    order(&api, Command::Prepare { generation }, &author, who).await
+    let PrepareOrder { generation, who, manifest } = body(&api, request).await?;
+    order(&api, Command::Prepare { generation, manifest }, &author, who).await
 }
 
 async fn switch(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let GoOrder { generation, who, on_failure, guard_ms, alone, only, seen } = body(&api, request).await?;
+    let GoOrder { generation, who, on_failure, guard_ms, alone, only, seen, manifest } = body(&api, request).await?;
     // A `go` for some is told to nobody else.
     let how = SwitchHow { on_failure, guard_ms, alone: alone || !only.is_empty() };
-    order(&api, Command::Switch { generation, how, only, seen }, &author, who).await
+    order(&api, Command::Switch { generation, manifest, how, only, seen }, &author, who).await
 }
 
 async fn cancel(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {

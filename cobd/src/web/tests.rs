@@ -71,6 +71,7 @@ pub(super) fn fake() -> Fake {
                     let at_rest = if of == StatusOf::Restless { 3 } else { 0 };
                     drop(reply.send(HostStatus { at_rest, ..host_status() }));
                 }
+                Ask::Known { reply } => drop(reply.send(host_status().newest_known.into_iter().collect())),
                 Ask::Cob { reply, .. } => drop(reply.send(None)),
                 Ask::History { since, limit, reply, .. } => {
                     drop(reply.send(Ok((since..20).take(limit).map(entry).collect())));
@@ -267,6 +268,7 @@ async fn orders_reach_the_loop_with_their_author() {
             (
                 Command::Switch {
                     generation: GenerationNumber(8),
+                    manifest: None,
                     how: SwitchHow::default(),
                     only: Vec::new(),
                     seen: None
@@ -276,7 +278,7 @@ async fn orders_reach_the_loop_with_their_author() {
             (Command::Retry { cob: CobId::new("n1/a/b").expect("an id") }, me.clone()),
             (Command::Fence { host: HostName::new("n2").expect("a name") }, me.clone()),
             (Command::DeclareFinal { cob: CobId::new("n2/old").expect("an id") }, me.clone()),
-            (Command::Prepare { generation: GenerationNumber(9) }, me),
+            (Command::Prepare { generation: GenerationNumber(9), manifest: None }, me),
         ]
     );
 }
@@ -440,7 +442,7 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
     use cob_types::switch::OnFailure;
 
     let generation = GenerationNumber(7);
-    let switch = |how, only| Command::Switch { generation, how, only, seen: None };
+    let switch = |how, only| Command::Switch { generation, manifest: None, how, only, seen: None };
     let name = |text: &str| HostName::new(text).expect("a name");
     let how = |alone| SwitchHow { on_failure: Some(OnFailure::Rollback), guard_ms: Some(5000), alone };
     let budget = Some(CobId::new("n1/budget/web").expect("id"));

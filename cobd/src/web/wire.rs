@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use cob_types::status::HostStatus;
 use cob_types::switch::OnFailure;
 use cob_types::trust::Role;
-use cob_types::{CobId, GenerationNumber, HostName};
+use cob_types::{BlobHash, CobId, GenerationNumber, HostName};
 use serde::{Deserialize, Serialize};
 
 /// The version of the API that is spoken here: the first part of every path.
@@ -42,7 +42,7 @@ pub struct Whoami {
     pub proof: String,
 }
 
-/// Body of `prepare` and `call-off`.
+/// Body of `call-off`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerationOrder {
@@ -51,6 +51,21 @@ pub struct GenerationOrder {
     /// Who orders, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
+}
+
+/// Body of `prepare`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrepareOrder {
+    /// The generation meant.
+    pub generation: GenerationNumber,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+    /// Hash of the generation's manifest, in hexadecimal: a host that knows another generation under the number refuses.
+    /// Without it the generation of the host's own depot is meant.
+    #[serde(default, with = "cob_types::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<BlobHash>,
 }
 
 /// Body of `switch`.
@@ -78,6 +93,10 @@ pub struct GoOrder {
     /// the order; without it, an older generation is gone back to where the way is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<GenerationNumber>,
+    /// Hash of the generation's manifest, in hexadecimal: a host that knows another generation under the number refuses.
+    /// Without it the generation of the host's own depot is meant.
+    #[serde(default, with = "cob_types::id::hex_if_any", skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<BlobHash>,
 }
 
 /// Body of `cancel`.

@@ -224,7 +224,9 @@ impl Depot {
 /// no later generation leads back behind it where none may lead back behind the new one.
 #[must_use]
 pub fn stands_for(old: &Manifest, new: &Manifest) -> bool {
-    old.asks_for_the_same(new) && (old.mends || !new.mends)
+    // One that leaves numbers out is wanted under its own: hosts know those that are left out.
+    let is_next = new.generation.0 <= old.generation.0.saturating_add(1);
+    is_next && old.asks_for_the_same(new) && (old.mends || !new.mends)
 }
 
 /// Whether there is room for so many bytes.

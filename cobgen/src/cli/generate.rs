@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cob_trust::SecretKey;
 use cob_types::generation::Security;
-use cob_types::words::count;
+use cob_types::words::{count, list};
 use cob_types::{CobId, GenerationNumber, PublicKey};
 use serde_json::json;
 
@@ -14,11 +14,14 @@ use super::secrets::Keys;
 use super::sign::names;
 use super::{Answer, Terminal, tell, tell_publish};
 use crate::diagnostic::to_json;
+use crate::known::{Asking, PATIENCE};
 use crate::publish::{Options, Published, Refused, publish_with};
 use crate::serve::{TRUST, read_trust};
 
 /// Where a publisher's key is that needs not be named, seen from the model's folder.
 const PUBLISHER_KEY: &str = "keys/publisher.key";
+/// The hosts that are named in a line.
+const NAMED: usize = 6;
 /// The most change objects that are listed.
 const MAX_LISTED: usize = 20;
 
@@ -57,12 +60,21 @@ pub struct Args {
     /// best layout, seen from what was there before it. May be given several times
     #[arg(long, value_name = "GENERATION")]
     instead_of: Vec<u64>,
+    /// Give the new generation a number above N, also where it asks for the same as before: a depot that was restored from
+    /// an older copy does not know which numbers were given out since
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    above: u64,
+    /// Ask no host which generations it knows. Else those that can be reached are asked, for 2 s at most, so that no number
+    /// is given out twice; hosts with keys answer a publisher whom they trust (--sign-with)
+    #[arg(long)]
+    offline: bool,
     #[command(flatten)]
     keys: Keys,
     /// Print {"generation", "hosts", "cobs", "added", "changed", "removed"}, all numbers: of the
     /// generation, of its hosts and change objects, and of the change objects that differ from the
-    /// generation before (all 0 where no new one was made); "signed_by", a list of keys; and
-    /// "new_keys", a list of {"host", "key"} that the generation before did not have. Refused: {"diagnostics"} as in `check`
+    /// generation before (all 0 where no new one was made); "signed_by", a list of keys;
+    /// "new_keys", a list of {"host", "key"} that the generation before did not have; and "ahead", {HOST: number} of
+    /// hosts that knew a newer generation than the depot had. Refused: {"diagnostics"} as in `check`
     #[arg(long)]
     json: bool,
 }
@@ -81,6 +93,8 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         way_back: !args.no_way_back,
         vault: &vault,
         instead_of: &instead_of,
+        above: GenerationNumber(args.above),
+        asking: (!args.offline).then_some(Asking { key: signer.as_ref(), patience: PATIENCE }),
     };
     let published = match publish_with(&args.model, &args.depot, &options) {
         Ok(published) => published,
@@ -107,9 +121,11 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             "changed": difference.changed.len(),
             "removed": difference.removed.len(),
             "signed_by": signers,
+            "ahead": published.ahead,
             "new_keys": new_keys.iter().map(|(host, key)| json!({"host": host, "key": key})).collect::<Vec<_>>(),
         });
         writeln!(terminal.out, "{answer:#}")?;
+        warn_of_hosts(args, &published, terminal)?;
         warn_of_own(args, &published, signer.as_ref(), terminal)?;
         warn_of_publishers(args, &published, terminal)?;
         return Ok(Answer::Done);
@@ -202,6 +218,36 @@ fn warn_of_publishers(args: &Args, published: &Published, terminal: &mut Termina
     )
 }
 
+/// Says which hosts know more than the depot knew, or something else under one of its numbers.
+fn warn_of_hosts(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
+    let Published { generation, before, ahead, with_another, .. } = published;
+    if let Some(known) = ahead.values().max() {
+        let (hosts, knows) = (list(ahead.keys(), NAMED), if ahead.len() == 1 { "knows" } else { "know" });
+        let had = match before.0 {
+            0 => "it had no generation".to_owned(),
+            before => format!("its newest generation was {before}"),
+        };
+        writeln!(
+            terminal.err,
+            "warning: the depot was behind its hosts: {had}, and {hosts} {knows} generation {known}; the new one has the number \
+             {generation}"
+        )?;
+    }
+    if !with_another.is_empty() {
+        let hosts = list(with_another, NAMED);
+        let knows = if with_another.len() == 1 { "knows" } else { "know" };
+        writeln!(terminal.err, "warning: {hosts} {knows} another generation {before} than the depot")?;
+    }
+    if ahead.is_empty() && with_another.is_empty() {
+        return Ok(());
+    }
+    let depot = args.depot.display();
+    writeln!(
+        terminal.err,
+        "  help: was {depot} restored from an older copy? \"Restore a depot\" in operating.md tells what to do"
+    )
+}
+
 fn in_words(
     args: &Args,
     published: &Published,
@@ -212,6 +258,7 @@ fn in_words(
     let depot = args.depot.display();
     if !new {
         writeln!(terminal.out, "generation {generation} asks for the same already; no new one was made")?;
+        warn_of_hosts(args, published, terminal)?;
         return signatures_in_words(args, published, signer, terminal);
     }
     let (added, changed, removed) = (difference.added.len(), difference.changed.len(), difference.removed.len());
@@ -237,6 +284,7 @@ fn in_words(
     if let Some(more) = published.new_keys.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
         writeln!(terminal.out, "  and {} of hosts", count(more, "more new key"))?;
     }
+    warn_of_hosts(args, published, terminal)?;
     signatures_in_words(args, published, signer, terminal)?;
     writeln!(terminal.err, "Next: `cobctl switch {generation} --depot {depot}`.")
 }

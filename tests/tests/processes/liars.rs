@@ -123,7 +123,8 @@ fn a_lamport_number_from_the_end_of_all_numbers_ends_no_daemon() {
 }
 
 fn going(generation: u64, round: u32) -> Item {
-    Item::Going(Going { generation: GenerationNumber(generation), policy: SwitchPolicy::default(), round })
+    let generation = GenerationNumber(generation);
+    Item::Going(Going { generation, policy: SwitchPolicy::default(), round, manifest: None })
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod observed;
 mod orders;
 mod reach;
 mod recorded;
+mod restored;
 mod reverts;
 mod rollback;
 mod secrets;

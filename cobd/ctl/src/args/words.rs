@@ -162,6 +162,9 @@ pub struct SwitchArgs {
     /// can be seen and decided
     #[arg(long, conflicts_with_all = ["wait", "canary", "limit_hosts", "on_failure", "guard", "despite_conflicts"])]
     pub prepare: bool,
+    /// Go back: without this (or a yes on a terminal) a switch to an older generation than a host has is not begun
+    #[arg(long, conflicts_with = "prepare")]
+    pub back: bool,
     /// Say go only if every host of the generation could be reached and has it prepared
     #[arg(long)]
     pub require_all: bool,

@@ -19,6 +19,7 @@ use crate::args::{CheckArgs, Which};
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::gather::each;
+use crate::identity;
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
 use crate::words::{clean, count, list};
@@ -78,10 +79,11 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &CheckArgs
             tell(screen, answer)?;
         }
     }
+    let fits = identity::tell(&context.client, &context.targets, &targets, screen).await?;
     let hosts = &answers.hosts;
     Ok(if hosts.iter().any(|host| !host.reachable) {
         Exit::Unreached
-    } else if hosts.iter().all(is_well) {
+    } else if fits && hosts.iter().all(is_well) {
         Exit::Yes
     } else {
         Exit::No

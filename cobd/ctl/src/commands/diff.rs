@@ -14,6 +14,7 @@ use crate::args::{DiffArgs, Which};
 use crate::client::AskError;
 use crate::failure::{Exit, Failure};
 use crate::gather::{each, each_of, status};
+use crate::identity;
 use crate::screen::Screen;
 use crate::targets::Target;
 use crate::words::{clean, count};
@@ -87,7 +88,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs)
             .hint("`cobctl switch N --prepare` names those that would be in conflict"));
     }
     let only: Arc<[Which]> = args.only.as_slice().into();
-    let answers = each(&targets(context, &only).await?, |target| {
+    let targets = targets(context, &only).await?;
+    let answers = each(&targets, |target| {
         let (context, only) = (context.clone(), Arc::clone(&only));
         async move { of_host(&context, &target, &only).await }
     })
@@ -100,7 +102,9 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs)
             tell_host(screen, host)?;
         }
     }
-    let exits: Vec<Exit> = told.hosts.iter().map(OfHost::exit).collect();
+    let fits = identity::tell(&context.client, &context.targets, &targets, screen).await?;
+    let exits = told.hosts.iter().map(OfHost::exit).chain((!fits).then_some(Exit::No));
+    let exits: Vec<Exit> = exits.collect();
     let worst = [Exit::Unreached, Exit::No].into_iter().find(|exit| exits.contains(exit));
     Ok(worst.unwrap_or(Exit::Yes))
 }

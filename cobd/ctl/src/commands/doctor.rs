@@ -1,7 +1,7 @@
 //! `cobctl trust doctor`: what keeps two hosts from believing each other.
 
 use cob_types::generation::{ManifestHost, Security};
-use cob_types::status::{HostStatus, Unheard};
+use cob_types::status::{ClusterStatus, HostStatus, Unheard};
 use cob_types::{HostName, Manifest, PublicKey};
 use cobd::web::StatusOf;
 use serde::Serialize;
@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::Context;
 use crate::args::DoctorArgs;
 use crate::client::{AskError, Client};
+use crate::clocks;
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::{Mark, Screen};
@@ -128,6 +129,12 @@ fn diagnose(manifest: &Manifest, depot: &str, sides: &[Side<'_>; 2]) -> Diagnosi
             keys(manifest, side, other, &mut say);
         }
     }
+    let both =
+        ClusterStatus { hosts: sides.iter().map(|side| side.status.clone()).collect(), ..ClusterStatus::default() };
+    findings.extend(clocks::differing(&both).into_iter().map(|(host, problem)| {
+        let remedy = "look at its time synchronisation (`timedatectl`): histories and outcomes of hosts are put beside each other by their times";
+        Finding { host, problem, remedy: remedy.to_owned() }
+    }));
     let up = linked(&sides[0], &sides[1]) && linked(&sides[1], &sides[0]);
     if !up {
         findings.extend(told(sides));

@@ -345,6 +345,8 @@ mod tests {
                 guard_left_ms: None,
                 unreached: Vec::new(),
                 remains: Vec::new(),
+                ordered: false,
+                manifest: None,
             });
         };
         assert_eq!(told(stopped), "n1: the return has stopped: n1/db failed");

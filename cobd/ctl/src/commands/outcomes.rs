@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{Context, leaving};
 use crate::args::OutcomesArgs;
 use crate::client::{AskError, Client};
+use crate::clocks;
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::Screen;
@@ -112,32 +113,41 @@ async fn parts(
     let answers = gather::each(targets, |target| {
         let client = context.client.clone();
         async move {
+            // A host that tells no time is taken to have the same as the others.
+            let offset = gather::ask(&client, &target, StatusOf::Restless).await.ok().and_then(|h| h.clock_offset_ms);
             let history = match only {
                 Some(generation) => match told(&client, &target, generation).await?.filter(is_whole) {
                     Some(OutcomeOf { host, outcome }) => {
-                        return Ok((whose(&target, [&host].into_iter())?, vec![outcome]));
+                        return Ok((whose(&target, [&host].into_iter())?, vec![outcome], offset));
                     }
                     None => since_go(&client, &target, generation).await?,
                 },
                 None => history(&client, &target).await?,
             };
             let host = whose(&target, history.iter().map(|entry| &entry.host))?;
-            Ok::<_, AskError>((host, of_host(&history)))
+            Ok::<_, AskError>((host, of_host(&history), offset))
         }
     })
     .await;
-    let (mut hosts, mut silent) = (Parts::new(), BTreeSet::new());
+    let (mut hosts, mut silent, mut offsets) = (Parts::new(), BTreeSet::new(), BTreeMap::new());
     for (target, answer) in answers {
-        let kept = answer.map_err(|error| error.in_a_line()).and_then(|(host, outcomes)| match hosts.entry(host) {
-            Entry::Vacant(place) => {
-                place.insert(outcomes);
-                Ok(())
-            }
-            Entry::Occupied(other) => Err(format!("two daemons answer as {}", other.key())),
-        });
+        let kept =
+            answer.map_err(|error| error.in_a_line()).and_then(|(host, outcomes, offset)| match hosts.entry(host) {
+                Entry::Vacant(place) => {
+                    offsets.extend(offset.map(|offset| (place.key().clone(), offset)));
+                    place.insert(outcomes);
+                    Ok(())
+                }
+                Entry::Occupied(other) => Err(format!("two daemons answer as {}", other.key())),
+            });
         if let Err(why) = kept {
             silent.insert(target.stand_in());
             screen.problem("warning", &format!("{}: {why}", target.stand_in()));
+        }
+    }
+    for (host, ahead_ns) in clocks::corrections(&offsets) {
+        if let Some(parts) = hosts.get_mut(&host) {
+            *parts = std::mem::take(parts).into_iter().map(|part| part.by_another_clock(ahead_ns)).collect();
         }
     }
     (hosts, silent)

@@ -19,6 +19,7 @@ use super::{Context, history};
 use crate::args::{PlanArgs, Wanted};
 use crate::failure::{Exit, Failure};
 use crate::gather;
+use crate::identity::{OfDepot, others};
 use crate::screen::Screen;
 use crate::targets::{Target, endpoints};
 use crate::trusted::TrustedDepot;
@@ -34,6 +35,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
         Wanted::Latest => depot.latest()?,
     };
     let (now, from) = look(context, &depot, to).await?;
+    is_of_depot(context, screen, &now)?;
     if context.targets.narrowed {
         let asked: Vec<_> = now.hosts.iter().map(|h| &h.name).collect();
         screen.problem(
@@ -85,12 +87,31 @@ async fn look(
     let ask = |targets: Vec<Target>| async move { gather::cluster_of(&context.client, &targets, StatusOf::All).await };
     let mut now = ask(targets.clone()).await;
     let from = most_common(&now);
-    if !context.targets.narrowed && from != GenerationNumber(0) {
+    if !context.targets.narrowed && from != GenerationNumber(0) && depot.content(from).is_some() {
         let known = targets.len();
         add(context, depot, from, &mut targets)?;
         now.hosts.extend(ask(targets.split_off(known)).await.hosts);
     }
     Ok((now, from))
+}
+
+/// A plan goes by what the depot has: of a host with another content, or with one that the depot does not have, it would
+/// say nothing that is so.
+fn is_of_depot(context: &Context, screen: &mut Screen, now: &ClusterStatus) -> Result<(), Failure> {
+    let Some(depot) = OfDepot::of(&context.targets, now)? else { return Ok(()) };
+    depot.tell_ahead(now, screen);
+    let contents = depot.contents();
+    let other = others(now.hosts.iter(), &contents).into_iter().next();
+    let unknown = |h: &&HostStatus| h.reachable && h.generation.is_some_and(|g| !contents.contains_key(&g));
+    let lacking = |h: &HostStatus| {
+        let generation = h.generation.map(|g| g.to_string()).unwrap_or_default();
+        format!("the depot does not have generation {generation}, which {} has", h.name)
+    };
+    match other.or_else(|| now.hosts.iter().find(unknown).map(lacking)) {
+        Some(why) => Err(Failure::refused(anyhow::anyhow!("nothing can be planned from where the hosts are: {why}"))
+            .hint("was the depot restored from an older copy? \"Restore a depot\" in operating.md tells what to do")),
+        None => Ok(()),
+    }
 }
 
 /// Adds the hosts of a generation that are not there yet.

@@ -19,6 +19,7 @@ use crate::args::RetryArgs;
 use crate::client::AskError;
 use crate::failure::{Exit, Failure};
 use crate::gather::{self, is_refusal};
+use crate::identity::Contents;
 use crate::live::Live;
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
@@ -314,6 +315,7 @@ fn verdict(cluster: &ClusterStatus, cobs: &[CobId]) -> Verdict {
         &ClusterStatus { hosts, ..ClusterStatus::default() },
         &BTreeSet::new(),
         &cobs.iter().collect::<Vec<_>>(),
+        &Contents::new(),
     )
 }
 

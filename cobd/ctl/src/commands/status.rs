@@ -8,6 +8,7 @@ use super::{Context, leaving};
 use crate::args::{StatusArgs, Which};
 use crate::failure::{Exit, Failure};
 use crate::gather;
+use crate::identity::OfDepot;
 use crate::screen::Screen;
 use crate::verdict::Expected;
 
@@ -25,7 +26,13 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArg
         cluster.refused_tokens = tokens::read(depot).map(|tokens| tokens.refused()).unwrap_or_default();
     }
     view::narrow(&mut cluster, &args.only);
-    let verdict = view::answer(&cluster, &args.only, &Expected::default());
+    let depot = OfDepot::of(&context.targets, &cluster)?;
+    if let Some(depot) = &depot {
+        cluster.ahead_of_depot = depot.ahead(&cluster);
+        depot.tell_ahead(&cluster, screen);
+    }
+    let contents = depot.map(OfDepot::contents).unwrap_or_default();
+    let verdict = view::answer(&cluster, &args.only, &Expected { contents, ..Expected::default() });
     if context.json {
         screen.json(&cluster)?;
     } else {

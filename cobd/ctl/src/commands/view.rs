@@ -7,6 +7,7 @@ use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Lapse, Phase, Refu
 use comfy_table::Table;
 
 use crate::args::Which;
+use crate::clocks;
 use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
 use crate::verdict::{Expected, Verdict, is_home, is_left_there, judge, judge_named};
@@ -50,7 +51,7 @@ pub(super) fn answer(cluster: &ClusterStatus, only: &[Which], expected: &Expecte
             Which::Cob(cob) => cobs.push(cob),
         }
     }
-    if cobs.is_empty() { judge(cluster, expected) } else { judge_named(cluster, &whole, &cobs) }
+    if cobs.is_empty() { judge(cluster, expected) } else { judge_named(cluster, &whole, &cobs, &expected.contents) }
 }
 
 /// Everything: hosts, change objects, the answer.
@@ -116,9 +117,11 @@ fn lapses(screen: &Screen, cluster: &ClusterStatus, only: &[Which]) -> Vec<Strin
     lines
 }
 
-/// What people should know about who may order, and who tried.
+/// What people should know about who may order and who tried, and about clocks.
 fn safety(screen: &Screen, cluster: &ClusterStatus) -> Vec<String> {
-    let mut lines = Vec::new();
+    let differing = clocks::differing(cluster).into_iter();
+    let mut lines: Vec<String> =
+        differing.map(|(host, said)| screen.paint(Paint::Bad, &format!("{host}: {said}"))).collect();
     let open: Vec<_> = cluster.hosts.iter().filter(|h| h.security.as_deref() == Some("loopback-only")).collect();
     if !open.is_empty() {
         let all = open.len() == cluster.hosts.iter().filter(|h| h.reachable).count();

@@ -141,6 +141,7 @@ impl Inside {
                 }
                 drop(reply.send(status));
             }
+            Ask::Known { reply } => drop(reply.send(self.status.newest_known.into_iter().collect())),
             Ask::Cob { id, reply } => drop(reply.send(self.status.cobs.iter().find(|c| c.id == id).cloned())),
             Ask::History { since, cob, limit, newest, reply } => {
                 let wanted = |e: &&HistoryEntry| e.seq >= since && (cob.is_none() || e.cob == cob);
@@ -175,7 +176,7 @@ impl Inside {
         self.orders.push(order.clone());
         let done = |changed| Ok(Done::new(changed, String::new()));
         match order {
-            Command::Prepare { generation } => match self.refuses {
+            Command::Prepare { generation, .. } => match self.refuses {
                 Some(kind) => Err(Refusal::new(kind, format!("generation {generation} is not wanted here"), "ask why")),
                 None => done(true),
             },

@@ -2,6 +2,7 @@
 
 mod fake;
 mod hostile;
+mod identity;
 mod kinds;
 mod orders;
 mod past;

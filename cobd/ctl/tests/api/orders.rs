@@ -27,15 +27,22 @@ async fn two(depot: &Path) -> (Daemon, Daemon) {
     (n1, n2)
 }
 
+/// The orders that a daemon has heard, by the numbers of generations alone.
 fn orders(daemon: &Daemon) -> Vec<Command> {
-    daemon.look().orders.clone()
+    let mut orders = daemon.look().orders.clone();
+    for order in &mut orders {
+        if let Command::Prepare { manifest, .. } | Command::Switch { manifest, .. } = order {
+            *manifest = None;
+        }
+    }
+    orders
 }
 
 const N6: GenerationNumber = GenerationNumber(6);
 const HOW: SwitchHow = SwitchHow { on_failure: None, guard_ms: None, alone: false };
 const TAKEN: [Command; 2] = [
-    Command::Prepare { generation: N7 },
-    Command::Switch { generation: N7, how: HOW, only: Vec::new(), seen: Some(N6) },
+    Command::Prepare { generation: N7, manifest: None },
+    Command::Switch { generation: N7, manifest: None, how: HOW, only: Vec::new(), seen: Some(N6) },
 ];
 
 #[tokio::test]
@@ -59,6 +66,12 @@ async fn a_switch_prepares_everywhere_goes_and_waits() {
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(ran.out, "generation 7 is active and converged: 2 hosts, 2 change objects\n");
     assert_eq!((orders(&n1), orders(&n2)), (TAKEN.to_vec(), TAKEN.to_vec()));
+    let content = cob_depot::Depot::open(folder.path()).expect("a depot").read_manifest_hashed(N7).expect("read").1;
+    let all_name_it = |order: &Command| match order {
+        Command::Prepare { manifest, .. } | Command::Switch { manifest, .. } => *manifest == Some(content),
+        _ => false,
+    };
+    assert!(n1.look().orders.iter().all(all_name_it), "every order names the content, too");
 
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "20s", "--json"]).await;
     assert_eq!((ran.code, &ran.json()["converged"]), (0, &true.into()), "to the active one: waits only");
@@ -75,12 +88,16 @@ async fn a_host_that_has_it_alone_hears_that_it_is_for_all_and_on_which_terms() 
     n1.change(|status| status.cobs = vec![settled("n1/db")]);
     let go = |on_failure, seen| {
         let how = SwitchHow { on_failure: Some(on_failure), ..HOW };
-        Command::Switch { generation: N7, how, only: Vec::new(), seen: Some(seen) }
+        Command::Switch { generation: N7, manifest: None, how, only: Vec::new(), seen: Some(seen) }
     };
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "20s"]).await;
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(orders(&n1), [go(OnFailure::Hold, N7)]);
-    assert_eq!(orders(&n2), [Command::Prepare { generation: N7 }, go(OnFailure::Hold, N7)], "and all the same");
+    assert_eq!(
+        orders(&n2),
+        [Command::Prepare { generation: N7, manifest: None }, go(OnFailure::Hold, N7)],
+        "and all the same"
+    );
     n1.change(|status| status.alone = false);
     let ran = cobctl(&["--depot", depot, "switch", "7", "--on-failure", "rollback", "--wait", "20s"]).await;
     assert_eq!((ran.code, orders(&n1).len(), orders(&n2).len()), (0, 2, 3), "{ran:?}");
@@ -138,12 +155,12 @@ async fn a_host_that_refuses_calls_the_switch_off() {
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("n2 refuses: generation 7 is not wanted here") && ran.err.contains("hint: ask why"));
     assert!(ran.err.contains("called off, nothing has changed"), "{}", ran.err);
-    let called_off = [Command::Prepare { generation: N7 }, Command::CallOff { generation: N7 }];
+    let called_off = [Command::Prepare { generation: N7, manifest: None }, Command::CallOff { generation: N7 }];
     assert_eq!(orders(&n1), called_off, "no go anywhere, and what was prepared for it is forgotten");
     // What was there before the switch was ordered is there after it.
     n1.look().status.prepared = vec![N7];
     cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7"]).await;
-    assert_eq!(orders(&n1)[2..], [Command::Prepare { generation: N7 }]);
+    assert_eq!(orders(&n1)[2..], [Command::Prepare { generation: N7, manifest: None }]);
 }
 
 #[tokio::test]
@@ -200,7 +217,7 @@ async fn an_absent_host_is_named_and_follows_when_it_comes() {
     };
     let (ran, n2) = tokio::join!(switching, late);
     // By then the other one is in it.
-    let go = Command::Switch { generation: N7, how: HOW, only: Vec::new(), seen: Some(N7) };
+    let go = Command::Switch { generation: N7, manifest: None, how: HOW, only: Vec::new(), seen: Some(N7) };
     assert_eq!((ran.code, orders(&n2)), (0, vec![TAKEN[0].clone(), go]), "{ran:?}");
 }
 
@@ -388,7 +405,7 @@ async fn without_a_depot_a_switch_is_for_the_hosts_named() {
     let ran = cobctl(&["--host", &n1.address, "switch", "7", "--wait"]).await;
     let alone = SwitchHow { alone: true, ..HOW };
     let seen = Some(N6);
-    let go = Command::Switch { generation: N7, how: alone, only: Vec::new(), seen };
+    let go = Command::Switch { generation: N7, manifest: None, how: alone, only: Vec::new(), seen };
     assert_eq!((ran.code, orders(&n1)), (0, vec![TAKEN[0].clone(), go]), "{ran:?}");
     let n2 = Daemon::tcp("n2", 7, vec![]).await;
     let ran = cobctl(&["--host", &n1.address, "--host", &n2.address, "switch", "7"]).await;

@@ -23,14 +23,15 @@ use cob_engine::record::{Body, Record};
 use cob_engine::switch::{Act, Current, Failing, Parted, Stage, SwitchRecord, Switching, Terms, Withdrawal};
 use cob_engine::time::Span;
 use cob_engine::{Durable, Time};
+use cob_types::generation::WayBack;
 use cob_types::message::{Going, MAX_WHY, UnderWay, Withdrawn};
 use cob_types::switch::{OnFailure, SwitchPolicy};
-use cob_types::{CobId, GenerationNumber, HostName, Item, Manifest, StateName};
+use cob_types::{BlobHash, CobId, GenerationNumber, HostName, Item, Manifest, StateName};
 use tracing::{error, warn};
 
 use super::orders::OLDER_CONTENT;
 use super::{Asked, Daemon};
-use crate::generations::FetchError;
+use crate::generations::{FetchError, Wanted};
 use crate::peer::{Topic, Transport as _};
 use crate::web::{Done, RefusalKind, SwitchHow};
 
@@ -191,7 +192,7 @@ impl SwitchWatch {
     }
 
     /// Whose word it is that a host goes by, when it is not an operator's.
-    pub(in crate::daemon) fn teller(&self, goal: GenerationNumber, start: Start) -> Option<String> {
+    pub(in crate::daemon) fn teller(&self, goal: Wanted, start: Start) -> Option<String> {
         match start {
             Start::Told => self.told.of(goal).map(|(by, _)| format!("host {by}")),
             Start::Followed => Some("its depot".to_owned()),
@@ -210,26 +211,28 @@ impl SwitchWatch {
     }
 
     /// What this host tells of the switch that it is in.
-    fn stance(&self) -> Option<Item> {
+    fn stance(&self, manifest: impl Fn(GenerationNumber) -> Option<BlobHash>) -> Option<Item> {
         let current = self.state.current.as_ref()?;
         let Terms { policy, round, alone } = current.terms;
         let Some((left, withdrawal)) = self.state.returned() else {
-            return self.state.is_told().then_some(Item::Going(Going { generation: current.to, policy, round }));
+            let going = Going { generation: current.to, policy, round, manifest: manifest(current.to) };
+            return self.state.is_told().then_some(Item::Going(going));
         };
         // Who goes alone still may be the one that finds out for all.
-        (!alone || !withdrawal.ordered).then(|| told_withdrawal(left, withdrawal))
+        (!alone || !withdrawal.ordered).then(|| told_withdrawal(left, withdrawal, manifest(left)))
     }
 }
 
-fn told_withdrawal(generation: GenerationNumber, withdrawal: &Withdrawal) -> Item {
+fn told_withdrawal(generation: GenerationNumber, withdrawal: &Withdrawal, manifest: Option<BlobHash>) -> Item {
     let Withdrawal { to, round, ordered, why } = withdrawal.clone();
-    Item::Withdrawn(Withdrawn { generation, to, round, ordered, why })
+    Item::Withdrawn(Withdrawn { generation, to, round, ordered, why, manifest })
 }
 
 /// Setting out.
 impl Daemon {
     /// Whether a generation that was fetched is still to be gone to.
-    pub(in crate::daemon) fn still_wanted(&mut self, goal: GenerationNumber, start: Start) -> bool {
+    pub(in crate::daemon) fn still_wanted(&mut self, wanted: Wanted, start: Start) -> bool {
+        let goal = wanted.generation;
         let next = self.switch.state.next(self.seen());
         match start {
             // Gone to again by an order alone.
@@ -237,11 +240,11 @@ impl Daemon {
             Start::Ordered(_) | Start::Followed => goal != self.goal(),
             Start::Told => {
                 let goes = |(_, terms): (_, Terms)| self.goes_when_told(goal, terms.round);
-                let wanted = self.switch.told.of(goal).is_some_and(goes);
-                if !wanted {
+                let goes = self.switch.told.of(wanted).is_some_and(goes);
+                if !goes {
                     self.switch.told.forget(|generation| generation == goal);
                 }
-                wanted
+                goes
             }
             Start::Return { left } => {
                 self.switch.fetching = None;
@@ -271,7 +274,8 @@ impl Daemon {
             Start::Onward => return,
             Start::Return { left } => (Some(left), before),
             Start::Told => {
-                let told = self.switch.told.of(to).map(|(_, terms)| terms);
+                let told = Wanted { generation: to, manifest: self.generations.manifest_known(to) };
+                let told = self.switch.told.of(told).map(|(_, terms)| terms);
                 (None, told.unwrap_or(Terms { policy: goal.policy, round, alone: false }))
             }
             Start::Followed => (None, Terms { policy: goal.policy, round, alone: false }),
@@ -313,12 +317,12 @@ impl Daemon {
     /// The generation could not be gone to.
     pub(in crate::daemon) fn not_set_out(
         &mut self,
-        generation: GenerationNumber,
+        wanted: Wanted,
         error: &FetchError,
         start: Start,
         asked: Option<Asked>,
     ) {
-        let now = self.clock.now();
+        let (now, generation) = (self.clock.now(), wanted.generation);
         match start {
             Start::Ordered(_) | Start::Followed => {
                 return self.refuse_generation(generation, error, asked.map(|a| a.reply));
@@ -340,7 +344,7 @@ impl Daemon {
                 warn!(%generation, %error, "the next generation on the way can't be had yet");
             }
             Start::Told => {
-                if let Some(by) = self.switch.told.failed(generation, now) {
+                if let Some(by) = self.switch.told.failed(wanted, now) {
                     self.quiet.say(Topic::Told, Some(&by), |more| {
                         warn!(%generation, %error, %by, "told of a generation that can't be gone to yet{more}");
                     });
@@ -432,7 +436,7 @@ impl Daemon {
             return self.refuse_generation(target, &error, Some(reply));
         }
         if only_prepare {
-            return self.prepare(target, Asked { who, reply });
+            return self.prepare(self.way_named(left, target), Asked { who, reply });
         }
         let why = format!("ordered by {who}");
         self.withdraw(left, target, true, why, Some(&who));
@@ -444,11 +448,31 @@ impl Daemon {
     pub(in crate::daemon) fn way_back(&self, left: GenerationNumber) -> Option<GenerationNumber> {
         let state = &self.switch.state;
         let came_from = state.current.as_ref().filter(|c| c.to == left && c.left.is_none()).map(|c| c.from);
-        way_back(&*self.manifest_of(left).ok()?, came_from, |generation| state.is_left(generation))
+        let manifest = self.manifest_of(left).ok()?;
+        // A host that came from another content under the number is led to no older one instead.
+        let from_another = |way: &WayBack| Some(way.generation) == came_from && self.leads_to_another(way);
+        if manifest.back.iter().any(from_another) {
+            return None;
+        }
+        let is_none = |way: &WayBack| state.is_left(way.generation) || self.leads_to_another(way);
+        way_back(&manifest, came_from, is_none)
+    }
+
+    /// Whether this host knows another content under the number of a way back.
+    fn leads_to_another(&self, way: &WayBack) -> bool {
+        self.generations.manifest_known(way.generation).is_some_and(|known| known != way.manifest)
+    }
+
+    /// Where a way back leads, with the content that it was signed for.
+    fn way_named(&self, left: GenerationNumber, to: GenerationNumber) -> Wanted {
+        let manifest = self.manifest_of(left).ok();
+        let way = manifest.as_ref().and_then(|manifest| manifest.back.iter().find(|way| way.generation == to));
+        Wanted { generation: to, manifest: way.map(|way| way.manifest) }
     }
 
     fn names_way_back(&self, left: GenerationNumber, to: GenerationNumber) -> bool {
-        self.manifest_of(left).is_ok_and(|manifest| to < left && manifest.back.iter().any(|way| way.generation == to))
+        let leads = |way: &WayBack| way.generation == to && !self.leads_to_another(way);
+        self.manifest_of(left).is_ok_and(|manifest| to < left && manifest.back.iter().any(leads))
     }
 
     /// Puts a withdrawal on record; what follows is done at the end of the turn.
@@ -476,14 +500,14 @@ impl Daemon {
 }
 
 /// Where a generation is left for: where the host has come from, if the manifest names the way, else the newest that it
-/// names. Never one that was withdrawn itself.
+/// names. Never one that was withdrawn itself, or that is another one here.
 fn way_back(
     manifest: &Manifest,
     came_from: Option<GenerationNumber>,
-    withdrawn: impl Fn(GenerationNumber) -> bool,
+    is_none: impl Fn(&WayBack) -> bool,
 ) -> Option<GenerationNumber> {
-    let named = manifest.back.iter().map(|way| way.generation);
-    let named: BTreeSet<_> = named.filter(|back| *back < manifest.generation && !withdrawn(*back)).collect();
+    let ways = manifest.back.iter().filter(|way| way.generation < manifest.generation && !is_none(way));
+    let named: BTreeSet<_> = ways.map(|way| way.generation).collect();
     came_from.filter(|from| named.contains(from)).or(named.last().copied())
 }
 
@@ -510,7 +534,7 @@ fn short(mut why: String) -> String {
 #[cfg(test)]
 mod tests {
     use cob_types::canonical::blob_hash;
-    use cob_types::generation::{Security, WayBack};
+    use cob_types::generation::Security;
 
     use super::*;
 
@@ -521,7 +545,7 @@ mod tests {
         let way = |generation| WayBack { generation: number(generation), manifest: blob_hash(b"") };
         manifest.back = vec![way(7), way(6), way(5), way(9)];
         let back = |from: Option<u64>, withdrawn: &[u64]| {
-            way_back(&manifest, from.map(number), |g| withdrawn.contains(&g.0)).map(|g| g.0)
+            way_back(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)
         };
         assert_eq!(back(Some(7), &[]), Some(7));
         assert_eq!(back(Some(6), &[]), Some(6));

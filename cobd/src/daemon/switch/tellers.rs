@@ -11,6 +11,7 @@ use cob_engine::time::Span;
 use cob_types::{GenerationNumber, HostName};
 
 use super::AGAIN;
+use crate::generations::Wanted;
 
 /// A fetch that has not ended by then keeps the others from theirs no longer.
 const LONGEST: Span = Span::secs(600);
@@ -27,7 +28,8 @@ pub(super) struct Tellers {
 
 #[derive(Debug, Clone)]
 struct Word {
-    generation: GenerationNumber,
+    /// By number and, where the host says it, content: of two contents under one number each is tried for itself.
+    wanted: Wanted,
     terms: Terms,
     /// Which word it is, of all hosts.
     number: u64,
@@ -43,7 +45,7 @@ struct Word {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Next {
     pub(super) by: HostName,
-    pub(super) generation: GenerationNumber,
+    pub(super) wanted: Wanted,
     pub(super) round: u32,
     /// Nobody who has said it has failed with it, or with another word, before.
     pub(super) is_news: bool,
@@ -51,14 +53,14 @@ pub(super) struct Next {
 
 impl Tellers {
     /// A host says where it goes, on which terms.
-    pub(super) fn hear(&mut self, host: &HostName, generation: GenerationNumber, terms: Terms, now: Time) {
+    pub(super) fn hear(&mut self, host: &HostName, wanted: Wanted, terms: Terms, now: Time) {
         let last = self.words.get(host);
-        if last.is_some_and(|last| (last.generation, last.terms.round) == (generation, terms.round)) {
+        if last.is_some_and(|last| (last.wanted, last.terms.round) == (wanted, terms.round)) {
             return;
         }
         self.heard += 1;
         // What others have failed with is not tried sooner because one more says it; nor is the next word of one that has.
-        let same = self.words.values().find(|word| word.generation == generation && word.failed);
+        let same = self.words.values().find(|word| word.wanted == wanted && word.failed);
         let host_failed = last.is_some_and(|last| last.host_failed);
         let (at, pause) = match (same, last.filter(|_| host_failed)) {
             (Some(same), _) => (same.at, same.pause),
@@ -66,7 +68,7 @@ impl Tellers {
             (None, None) => (now, AGAIN[0]),
         };
         let failed = same.is_some();
-        let word = Word { generation, terms, number: self.heard, at, pause, failed, host_failed };
+        let word = Word { wanted, terms, number: self.heard, at, pause, failed, host_failed };
         self.words.insert(host.clone(), word);
     }
 
@@ -83,10 +85,10 @@ impl Tellers {
             return None;
         }
         let due = self.words.iter().filter(|(_, word)| word.at <= now);
-        let (_, word) = due.min_by_key(|(_, word)| (word.failed, std::cmp::Reverse(word.generation)))?;
-        let (by, Word { generation, terms, host_failed, failed, .. }) = self.word_of(word.generation)?;
+        let (_, word) = due.min_by_key(|(_, word)| (word.failed, std::cmp::Reverse(word.wanted.generation)))?;
+        let (by, Word { wanted, terms, host_failed, failed, .. }) = self.word_of(word.wanted)?;
         let is_news = !(*failed || *host_failed);
-        Some(Next { by: by.clone(), generation: *generation, round: terms.round, is_news })
+        Some(Next { by: by.clone(), wanted: *wanted, round: terms.round, is_news })
     }
 
     /// What was [next](Self::next) is being fetched.
@@ -100,9 +102,9 @@ impl Tellers {
     }
 
     /// It could not be had, or not gone to. Who said it first, where that was its first try.
-    pub(super) fn failed(&mut self, generation: GenerationNumber, now: Time) -> Option<HostName> {
-        let first = self.word_of(generation).filter(|(_, word)| !word.failed).map(|(by, _)| by.clone());
-        for word in self.words.values_mut().filter(|word| word.generation == generation) {
+    pub(super) fn failed(&mut self, wanted: Wanted, now: Time) -> Option<HostName> {
+        let first = self.word_of(wanted).filter(|(_, word)| !word.failed).map(|(by, _)| by.clone());
+        for word in self.words.values_mut().filter(|word| word.wanted == wanted) {
             (word.failed, word.host_failed) = (true, true);
             word.at = now + word.pause;
             word.pause = word.pause.doubled(1, AGAIN[1]);
@@ -110,26 +112,37 @@ impl Tellers {
         first
     }
 
-    /// Whose word it is to go to a generation, and on which terms: of those of the last round, the first who has said it.
-    pub(super) fn of(&self, generation: GenerationNumber) -> Option<(&HostName, Terms)> {
-        self.word_of(generation).map(|(host, word)| (host, word.terms))
+    /// Whose word it is to go to a generation, and on which terms: of those of the last round, the first host that has said
+    /// it. A host that says the number alone may mean any content.
+    pub(super) fn of(&self, wanted: Wanted) -> Option<(&HostName, Terms)> {
+        let may_mean = |word: &Word| {
+            let contents = (word.wanted.manifest, wanted.manifest);
+            word.wanted.generation == wanted.generation && !matches!(contents, (Some(a), Some(b)) if a != b)
+        };
+        self.first(may_mean).map(|(host, word)| (host, word.terms))
     }
 
-    fn word_of(&self, generation: GenerationNumber) -> Option<(&HostName, &Word)> {
-        let all = self.words.iter().filter(|(_, word)| word.generation == generation);
+    fn word_of(&self, wanted: Wanted) -> Option<(&HostName, &Word)> {
+        self.first(|word| word.wanted == wanted)
+    }
+
+    fn first(&self, which: impl Fn(&Word) -> bool) -> Option<(&HostName, &Word)> {
+        let all = self.words.iter().filter(|(_, word)| which(word));
         all.min_by_key(|(_, word)| (std::cmp::Reverse(word.terms.round), word.number))
     }
 
     /// These are not followed any more; whether there was any.
     pub(super) fn forget(&mut self, which: impl Fn(GenerationNumber) -> bool) -> bool {
         let all = self.words.len();
-        self.words.retain(|_, word| !which(word.generation));
+        self.words.retain(|_, word| !which(word.wanted.generation));
         self.words.len() < all
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use cob_types::BlobHash;
+
     use super::*;
 
     fn host(name: &str) -> HostName {
@@ -137,7 +150,11 @@ mod tests {
     }
 
     fn hear(tellers: &mut Tellers, name: &str, generation: u64, now: u64) {
-        tellers.hear(&host(name), GenerationNumber(generation), Terms::default(), at(now));
+        tellers.hear(&host(name), number(generation), Terms::default(), at(now));
+    }
+
+    fn number(generation: u64) -> Wanted {
+        GenerationNumber(generation).into()
     }
 
     fn at(seconds: u64) -> Time {
@@ -150,8 +167,8 @@ mod tests {
         tellers.fetches(at(now));
         assert_eq!((tellers.next(at(now)), tellers.due()), (None, at(now) + LONGEST), "one at a time");
         tellers.fetched();
-        tellers.failed(next.generation, at(now));
-        Some((next.by.to_string(), next.generation.0))
+        tellers.failed(next.wanted, at(now));
+        Some((next.by.to_string(), next.wanted.generation.0))
     }
 
     #[test]
@@ -160,8 +177,23 @@ mod tests {
         hear(&mut tellers, "a0", u64::MAX, 0);
         assert_eq!(tries(&mut tellers, 0), Some(("a0".to_owned(), u64::MAX)));
         hear(&mut tellers, "n1", 2, 1);
-        assert_eq!(tellers.next(at(1)).map(|next| (next.generation.0, next.is_news)), Some((2, true)));
-        assert_eq!(tellers.of(GenerationNumber(2)), Some((&host("n1"), Terms::default())));
+        assert_eq!(tellers.next(at(1)).map(|next| (next.wanted.generation.0, next.is_news)), Some((2, true)));
+        assert_eq!(tellers.of(number(2)), Some((&host("n1"), Terms::default())));
+    }
+
+    #[test]
+    fn of_two_contents_under_one_number_each_is_tried_for_itself() {
+        let mut tellers = Tellers::default();
+        let one = |content: u8| Wanted { manifest: Some(BlobHash([content; 32])), ..number(5) };
+        tellers.hear(&host("a0"), one(1), Terms::default(), at(0));
+        assert_eq!(tries(&mut tellers, 0), Some(("a0".to_owned(), 5)));
+        // The other content is not held back by the failure of the first one.
+        tellers.hear(&host("n1"), one(2), Terms { round: 1, ..Terms::default() }, at(0));
+        assert_eq!(tellers.next(at(0)).map(|next| (next.by, next.wanted)), Some((host("n1"), one(2))));
+        assert_eq!(tellers.of(one(1)), Some((&host("a0"), Terms::default())));
+        assert_eq!(tellers.of(one(3)), None);
+        tellers.hear(&host("n2"), number(5), Terms::default(), at(0));
+        assert_eq!(tellers.of(one(3)), Some((&host("n2"), Terms::default())), "an older daemon says the number alone");
     }
 
     #[test]
@@ -191,7 +223,7 @@ mod tests {
             }
         }
         assert_eq!(tried, [0, 2, 6, 14, 30, 60, 90]);
-        assert_eq!(tellers.of(GenerationNumber(5)).map(|(by, _)| by.as_str()), Some("n0"), "who said it first");
+        assert_eq!(tellers.of(number(5)).map(|(by, _)| by.as_str()), Some("n0"), "who said it first");
         assert!(tellers.forget(|g| g.0 <= 5) && !tellers.forget(|_| true) && tellers.due() == Time::NEVER);
     }
 
@@ -200,9 +232,9 @@ mod tests {
         let mut tellers = Tellers::default();
         hear(&mut tellers, "n1", 5, 0);
         hear(&mut tellers, "n2", 6, 0);
-        assert_eq!(tellers.next(at(0)).map(|next| next.generation.0), Some(6));
+        assert_eq!(tellers.next(at(0)).map(|next| next.wanted.generation.0), Some(6));
         let again = Terms { round: 1, ..Terms::default() };
-        tellers.hear(&host("n3"), GenerationNumber(6), again, at(0));
-        assert_eq!(tellers.of(GenerationNumber(6)), Some((&host("n3"), again)));
+        tellers.hear(&host("n3"), number(6), again, at(0));
+        assert_eq!(tellers.of(number(6)), Some((&host("n3"), again)));
     }
 }

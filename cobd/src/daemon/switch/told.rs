@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use super::tellers::Next;
 use super::{Aim, SETTLED_AFTER, Start, told_withdrawal};
 use crate::daemon::Daemon;
+use crate::generations::Wanted;
 use crate::peer::{Topic, Transport as _};
 
 /// The shortest guard that another host's word may set.
@@ -39,7 +40,7 @@ fn tells_rest_after(own: usize, count: usize) -> Span {
 impl Daemon {
     /// Tells a host of the switch that this one is in.
     pub(in crate::daemon) fn tell_switch(&mut self, host: &HostName) {
-        if let Some(item) = self.switch.stance() {
+        if let Some(item) = self.switch.stance(|generation| self.generations.manifest_known(generation)) {
             self.turn.effects.send.push((host.clone(), item));
         }
     }
@@ -77,9 +78,12 @@ impl Daemon {
     }
 
     fn heard_going(&mut self, host: &HostName, going: Going) {
-        let Going { generation, mut policy, round } = going;
+        let Going { generation, mut policy, round, manifest } = going;
+        if self.is_told_of_another(host, Wanted { generation, manifest }) {
+            return;
+        }
         if let Some(withdrawal) = self.switch.state.withdrawn.get(&generation).filter(|w| w.round >= round) {
-            let item = told_withdrawal(generation, withdrawal);
+            let item = told_withdrawal(generation, withdrawal, self.generations.manifest_known(generation));
             self.turn.effects.send.push((host.clone(), item));
             return;
         }
@@ -103,19 +107,29 @@ impl Daemon {
         if is_ahead {
             policy.guard_ms = policy.guard_ms.map(|ms| ms.max(TOLD_GUARD_MS));
             let terms = Terms { policy, round, alone: false };
-            self.switch.told.hear(host, generation, terms, self.clock.now());
+            self.switch.told.hear(host, Wanted { generation, manifest }, terms, self.clock.now());
         }
+    }
+
+    /// Whether another host speaks of a generation that is another one here: what it says of it is not of this one.
+    fn is_told_of_another(&mut self, host: &HostName, told: Wanted) -> bool {
+        let Err(error) = self.generations.is_the_one(told) else { return false };
+        self.quiet.say(Topic::Told, Some(host), |more| {
+            warn!(generation = %told.generation, by = %host, %error, "what another host says of a switch is not followed{more}");
+        });
+        true
     }
 
     /// Fetches what another host has told of, if it is time and this host goes there.
     pub(super) fn follow_told(&mut self, now: Time) {
-        while let Some(Next { by, generation, round, is_news }) = self.switch.told.next(now) {
+        while let Some(Next { by, wanted, round, is_news }) = self.switch.told.next(now) {
+            let generation = wanted.generation;
             if self.goes_when_told(generation, round) {
                 if is_news {
                     info!(%generation, %by, "told of a switch");
                 }
                 self.switch.told.fetches(now);
-                self.fetch(generation, Aim::Go(Start::Told), None);
+                self.fetch(wanted, Aim::Go(Start::Told), None);
                 return;
             }
             self.switch.told.forget(|other| other == generation);
@@ -149,8 +163,15 @@ impl Daemon {
     }
 
     fn heard_withdrawn(&mut self, host: &HostName, withdrawn: Withdrawn) {
-        let Withdrawn { generation, to, round, ordered, why } = withdrawn;
+        let Withdrawn { generation, to, round, ordered, why, manifest } = withdrawn;
+        if self.is_told_of_another(host, Wanted { generation, manifest }) {
+            return;
+        }
         let takes_part = self.is_member(host) || self.switch.state.takes_part(host);
+        if takes_part && self.switch.state.was_ordered_since(generation, round) {
+            // A host that was away goes by an old word, and may have led others by it.
+            return self.tell_switch(host);
+        }
         if !takes_part || !self.switch.state.follows(generation, round, ordered) {
             return;
         }
@@ -214,6 +235,8 @@ impl Daemon {
             remains: moves
                 .map(|(cob, from, to)| MadeMove { cob: cob.clone(), from: from.clone(), to: to.clone() })
                 .collect(),
+            ordered: returned.is_some_and(|(_, withdrawal)| withdrawal.ordered),
+            manifest: self.generations.manifest_known(current.to),
         })
     }
 }

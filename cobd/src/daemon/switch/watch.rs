@@ -8,12 +8,13 @@ use cob_engine::switch::{Act, Current, Failing, Stage, SwitchRecord};
 use cob_engine::{Time, time::Span};
 use cob_types::status::IN_CONFLICT;
 use cob_types::words::count;
-use cob_types::{CobId, GenerationNumber, HostName};
+use cob_types::{CobId, HostName};
 use tracing::{error, info, warn};
 
 use super::dead_end::{Lasting, Stands};
 use super::{Aim, NO_WAY_BACK, SETTLED_AFTER, Start, short};
 use crate::daemon::Daemon;
+use crate::generations::Wanted;
 
 /// How often a guard is looked at.
 const LOOK: Span = Span::millis(500);
@@ -72,10 +73,10 @@ impl Daemon {
                 info!(generation = %self.engine.generation(), "settled");
                 self.note_switch(SwitchRecord::Settled, None);
             }
-            Some(Act::GoBack { left, to }) => self.get(to, Start::Return { left }),
+            Some(Act::GoBack { left, to }) => self.get(self.way_named(left, to), Start::Return { left }),
             // One that was cancelled on the way stands still.
             Some(Act::GoOn(_)) if self.engine.held().is_some() => {}
-            Some(Act::GoOn(goal)) => self.get(goal, Start::Onward),
+            Some(Act::GoOn(goal)) => self.get(goal.into(), Start::Onward),
             Some(Act::Guard(guard)) => {
                 self.note_switch(SwitchRecord::Guarded(guard), None);
                 self.switch.guard = Some(Watch::new(guard, now));
@@ -95,12 +96,13 @@ impl Daemon {
         }
     }
 
-    fn get(&mut self, generation: GenerationNumber, start: Start) {
+    fn get(&mut self, wanted: Wanted, start: Start) {
+        let generation = wanted.generation;
         let now = self.clock.now();
         let rests = self.switch.again.is_some_and(|(which, at)| which == generation && at > now);
         if self.switch.fetching != Some(generation) && !rests {
             self.switch.fetching = Some(generation);
-            self.fetch(generation, Aim::Go(start), None);
+            self.fetch(wanted, Aim::Go(start), None);
         }
     }
 

@@ -11,17 +11,18 @@
 //! Hosts that leave with the generation are asked too. One that can't be reached does not keep the others
 //! from a yes: that is why hosts are mostly removed. One that refuses does: what runs there goes on.
 
+mod back;
 mod prepare;
 mod report;
 mod staged;
 mod wait;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus, SwitchStatus};
 use cob_types::switch::OnFailure;
-use cob_types::{GenerationNumber, HostName};
+use cob_types::{BlobHash, GenerationNumber, HostName};
 use cobd::web::{Done, RollbackOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
@@ -29,10 +30,12 @@ use super::{Context, leaving, outcomes};
 use crate::args::{RollbackArgs, SwitchArgs, Wanted};
 use crate::failure::{Exit, Failure};
 use crate::gather;
+use crate::identity::{Contents, OfDepot};
 use crate::screen::Screen;
 use crate::targets::{Target, endpoints};
 use crate::verdict::{Expected, Verdict, judge};
 use crate::words::{clean, count, list};
+use back::Consent;
 use prepare::{Gone, Ready};
 use report::Report;
 use staged::Staged;
@@ -64,6 +67,8 @@ struct Plan {
     had_ended: bool,
     /// What a way back has left: its outcome is another one now.
     left: Option<GenerationNumber>,
+    /// Which content the depot has under the number; none: no depot is known.
+    manifest: Option<BlobHash>,
 }
 
 impl Plan {
@@ -95,9 +100,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArg
 /// `cobctl rollback`: every host leaves the generation that it was last told to go to.
 pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Exit, Failure> {
     let began = Instant::now();
-    if !args.despite_conflicts
-        && let Some(exit) = look_back(context, screen, args).await?
-    {
+    let looked = look_back(context, screen, args).await?;
+    if let Some(exit) = looked.exit {
         return Ok(exit);
     }
     let order = RollbackOrder { generation: args.generation, prepare: false, who: context.client.who() };
@@ -107,13 +111,14 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     };
     let told = super::orders::to_all(context, screen, &context.targets.all, "/v1/rollback", &order, words).await?;
     let Some(limit) = args.wait.filter(|_| told != Exit::No) else { return Ok(told) };
-    let Some((now, switch)) = return_begun(context, began + limit).await else {
+    let Some((now, switch)) = return_begun(context, &looked.leads_to, began + limit).await else {
         screen.problem("error", "the word was taken, and no host was seen to set out on its way back in that time");
         return Ok(Exit::No);
     };
     let mut plan = plan(context, Wanted::Number(switch.to))?;
     plan.newest = switch.left.unwrap_or(switch.to).max(plan.newest);
     plan.left = switch.left;
+    go_by_the_way_back(screen, &mut plan, &switch);
     // Some may be back already: who leaves is a host of what is left, wherever the others are.
     add_leaving(context, &mut plan, &now, switch.left)?;
     let mut report = Report::new(plan.generation);
@@ -122,9 +127,32 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     wait::until_ended(context, screen, &plan, Vec::new(), report, (began, began + limit)).await
 }
 
-/// Has every host look at where it would go back to; how that ends it, if it does. Hosts that can't tell keep nobody from
-/// going back.
-async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Option<Exit>, Failure> {
+/// Hosts go back to the content that the way back was signed for, whatever the depot has under the number.
+fn go_by_the_way_back(screen: &mut Screen, plan: &mut Plan, switch: &SwitchStatus) {
+    let (Some(own), Some(of_depot)) = (switch.manifest, plan.manifest) else { return };
+    if own == of_depot {
+        return;
+    }
+    let (to, own_short, depot) = (switch.to, own.short(), of_depot.short());
+    screen.problem(
+        "warning",
+        &format!("the hosts go back to their generation {to} (manifest {own_short}); the depot has another one (manifest {depot})"),
+    );
+    plan.manifest = Some(own);
+    let contents = [(to, own)].into();
+    plan.expected = Expected { generation: Some(to), contents, ..Expected::default() };
+}
+
+/// What hosts have said of where they would go back to.
+struct Looked {
+    /// How that ends it, if it does.
+    exit: Option<Exit>,
+    /// The generations that they would go back to.
+    leads_to: BTreeSet<GenerationNumber>,
+}
+
+/// Has every host look at where it would go back to. Hosts that can't tell keep no other host from going back.
+async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Looked, Failure> {
     let order = RollbackOrder { generation: args.generation, prepare: true, who: context.client.who() };
     let within = args.wait.unwrap_or(PREPARE).min(PREPARE);
     let looks = gather::each(&context.targets.all, |target| {
@@ -145,11 +173,13 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
     };
     // One for each generation that they lead to.
     let mut reports: BTreeMap<GenerationNumber, Report> = BTreeMap::new();
+    let mut hosts: BTreeMap<GenerationNumber, Vec<HostName>> = BTreeMap::new();
     let mut exits = Vec::new();
     for (target, answer) in answers {
         let name = target.stand_in();
         match answer {
             Ok(done @ Done { generation: Some(to), .. }) => {
+                hosts.entry(to).or_default().push(name.clone());
                 reports.entry(to).or_insert_with(|| Report::new(to)).prepared(&name, done);
             }
             // The order itself tells of all others.
@@ -161,8 +191,15 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
             }
         }
     }
+    if let Some(newest) = hosts.keys().next_back().filter(|_| hosts.len() > 1) {
+        let each = hosts.iter().map(|(to, hosts)| format!("to {to} on {}", list(hosts, 6)));
+        let each: Vec<String> = each.collect();
+        screen.problem("error", &format!("this would lead the hosts to different generations: {}", list(&each, 6)));
+        screen.problem("hint", &format!("`cobctl rollback {newest}` leads all hosts to one; nothing was ordered"));
+        exits.push(Exit::No);
+    }
     for report in reports.values() {
-        let ends = report.excludes(screen, false, args.prepare);
+        let ends = report.excludes(screen, args.despite_conflicts, args.prepare);
         if ends || args.prepare {
             if context.json {
                 screen.json(report)?;
@@ -171,14 +208,22 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
         }
     }
     let worst = [Exit::Unreached, Exit::No].into_iter().find(|exit| exits.contains(exit));
-    Ok(worst.or_else(|| args.prepare.then_some(Exit::Yes)))
+    let exit = worst.or_else(|| args.prepare.then_some(Exit::Yes));
+    Ok(Looked { exit, leads_to: reports.into_keys().collect() })
 }
 
-/// Waits until a host is on its way back: it has to find the generation first, after it has taken the word.
-async fn return_begun(context: &Context, deadline: Instant) -> Option<(ClusterStatus, SwitchStatus)> {
+/// Waits until a host is on its way back: it has to find the generation first, after it has taken the word. A return to
+/// another generation than the hosts have named is an earlier one.
+async fn return_begun(
+    context: &Context,
+    leads_to: &BTreeSet<GenerationNumber>,
+    deadline: Instant,
+) -> Option<(ClusterStatus, SwitchStatus)> {
+    let is_meant = |to: &GenerationNumber| leads_to.is_empty() || leads_to.contains(to);
     loop {
         let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
-        let returns = |host: &HostStatus| host.switch.clone().filter(|switch| switch.left.is_some());
+        let returns =
+            |host: &HostStatus| host.switch.clone().filter(|switch| switch.left.is_some() && is_meant(&switch.to));
         if let Some(switch) = now.hosts.iter().find_map(returns) {
             return Some((now, switch));
         }
@@ -207,14 +252,19 @@ async fn run_within(
     }
     let known = first.hosts.iter().filter_map(|h| h.newest());
     plan.newest = known.max().unwrap_or_default();
+    if let Some(hint) = leads_back(context, screen, args, &plan, &first).await? {
+        screen.problem("hint", &hint);
+        Report::new(plan.generation).finish(context, screen, &first, &plan.expected)?;
+        return Ok(Exit::No);
+    }
     add_leaving(context, &mut plan, &first, None)?;
     // A later generation may have given the address of one of them to another host.
     let called: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
     let context = &Context { client: context.client.clone().meaning(&called), ..context.clone() };
     let stages = staged::find(context, screen, args, &plan, &first)?;
-    plan.had_ended = plan.hosts.iter().all(|t| is_there(&first, t, plan.generation) && has_settled(&first, t));
+    plan.had_ended = plan.hosts.iter().all(|t| is_there(&first, t, &plan) && has_settled(&first, t));
     let mut report = Report::new(plan.generation);
-    let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, plan.generation)).cloned().collect();
+    let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, &plan)).cloned().collect();
     let has_it: Vec<Target> = plan.hosts.iter().filter(|t| is_on_other_terms(&first, t, &plan)).cloned().collect();
     if due.is_empty() && args.prepare {
         report.finish(context, screen, &first, &plan.expected)?;
@@ -332,6 +382,37 @@ async fn say_go(
     absent
 }
 
+/// What to do where a switch leads back and that is not known to be meant; none: it may begin. Says, too, where the depot
+/// does not have the newest generation that hosts know: then the latest one may be no way forward.
+async fn leads_back(
+    context: &Context,
+    screen: &mut Screen,
+    args: &SwitchArgs,
+    plan: &Plan,
+    first: &ClusterStatus,
+) -> Result<Option<String>, Failure> {
+    let depot = OfDepot::of(&context.targets, first)?.filter(|_| matches!(args.generation, Wanted::Latest));
+    if let Some(depot) = depot {
+        depot.tell_ahead(first, screen);
+    }
+    let Some(words) = back::in_words(plan.generation, first) else { return Ok(None) };
+    if args.prepare {
+        screen.problem("note", &words);
+        return Ok(None);
+    }
+    let generation = plan.generation;
+    Ok(match back::consent(screen, args.back, &words).await {
+        Consent::Given => None,
+        Consent::Denied => {
+            Some(format!("nothing was ordered; `cobctl switch {generation} --back` goes back without asking"))
+        }
+        Consent::Missing => Some(format!(
+            "nothing was ordered. `cobctl switch {generation} --back` goes back; `cobctl rollback` leaves the generation that the \
+             hosts have for the one that each came from"
+        )),
+    })
+}
+
 /// What to do where the newest generation was left by those that had gone to it: who wants that again has to name it.
 fn withdrawn_everywhere(plan: &Plan, first: &ClusterStatus, screen: &mut Screen) -> Option<String> {
     let goes = |host: &&HostStatus| host.newest() == Some(plan.generation);
@@ -376,7 +457,7 @@ async fn prepare_all(
     screen.say(&format!("generation {}: preparing on {}", plan.generation, count(asked.len(), "host")));
     let pending = prepare::Pending::default();
     let mut progress = report::Progress::default();
-    let mut preparing = std::pin::pin!(prepare::all(&context.client, &asked, plan.generation, &pending));
+    let mut preparing = std::pin::pin!(prepare::all(&context.client, &asked, plan, &pending));
     let answers = loop {
         tokio::select! {
             answers = &mut preparing => break answers,
@@ -412,10 +493,12 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
                 .hint("name the depot with --depot or COB_DEPOT, or give its number"));
         }
     };
+    let manifest_hash = targets.content(generation)?;
+    let contents: Contents = manifest_hash.map(|hash| (generation, hash)).into_iter().collect();
     match targets.manifest(generation)? {
         Some(manifest) if !targets.narrowed => {
             let hosts = Target::all_of(endpoints(&manifest, &targets.socket)?);
-            let expected = Expected::of(&manifest);
+            let expected = Expected { contents, ..Expected::of(&manifest) };
             Ok(Plan {
                 generation,
                 hosts,
@@ -426,12 +509,14 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
                 newest: generation,
                 had_ended: false,
                 left: None,
+                manifest: manifest_hash,
             })
         }
         manifest => {
             // Only the hosts that were named; what the manifest says of them still holds.
             let mut expected = manifest.as_ref().map(Expected::of).unwrap_or_default();
             expected.generation = Some(generation);
+            expected.contents = contents;
             expected.cobs.retain(|name, _| targets.all.iter().any(|t| t.name.as_ref() == Some(name)));
             Ok(Plan {
                 generation,
@@ -443,6 +528,7 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
                 newest: generation,
                 had_ended: false,
                 left: None,
+                manifest: manifest_hash,
             })
         }
     }
@@ -485,11 +571,13 @@ fn has_settled(cluster: &ClusterStatus, target: &Target) -> bool {
 fn is_on_other_terms(cluster: &ClusterStatus, target: &Target, plan: &Plan) -> bool {
     let alone = cluster.hosts.iter().any(|h| h.alone && target.name.as_ref() == Some(&h.name));
     let other = plan.how.on_failure.is_some() || alone && !plan.how.alone;
-    other && is_there(cluster, target, plan.generation)
+    other && is_there(cluster, target, plan)
 }
 
 /// Whether a host has the generation active, with no switch under way.
-fn is_there(cluster: &ClusterStatus, target: &Target, generation: GenerationNumber) -> bool {
+fn is_there(cluster: &ClusterStatus, target: &Target, plan: &Plan) -> bool {
     let host = cluster.hosts.iter().find(|h| target.name.as_ref() == Some(&h.name));
-    host.is_some_and(|h| h.reachable && h.generation == Some(generation) && h.goal().is_none())
+    // A daemon of the version before does not tell which content it has.
+    let is_another = |h: &HostStatus| matches!((h.manifest, plan.manifest), (Some(has), Some(wanted)) if has != wanted);
+    host.is_some_and(|h| h.reachable && h.generation == Some(plan.generation) && h.goal().is_none() && !is_another(h))
 }

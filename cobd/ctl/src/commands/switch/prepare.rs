@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cob_types::{GenerationNumber, HostName};
-use cobd::web::{Done, GenerationOrder, GoOrder, SwitchHow};
+use cob_types::{BlobHash, GenerationNumber, HostName};
+use cobd::web::{Done, GenerationOrder, GoOrder, PrepareOrder, SwitchHow};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
@@ -44,6 +44,8 @@ pub(super) enum Gone {
 #[derive(Debug, Clone)]
 pub(super) struct Go {
     pub(super) generation: GenerationNumber,
+    /// Which content that is; none: no depot is known.
+    pub(super) manifest: Option<BlobHash>,
     pub(super) how: SwitchHow,
     /// For these alone; none: for everybody.
     pub(super) only: Vec<HostName>,
@@ -54,7 +56,8 @@ pub(super) struct Go {
 impl Go {
     /// For everybody.
     pub(super) fn to_all(plan: &super::Plan) -> Self {
-        Self { generation: plan.generation, how: plan.how, only: Vec::new(), seen: plan.newest }
+        let (generation, manifest) = (plan.generation, plan.manifest);
+        Self { generation, manifest, how: plan.how, only: Vec::new(), seen: plan.newest }
     }
 }
 
@@ -90,14 +93,15 @@ impl Pending {
 pub(super) async fn all(
     client: &Client,
     targets: &[(Target, Instant)],
-    generation: GenerationNumber,
+    plan: &super::Plan,
     pending: &Pending,
 ) -> Vec<(Target, Ready)> {
     targets.iter().for_each(|(target, _)| pending.note(target, String::new()));
+    let wanted = (plan.generation, plan.manifest);
     let answers = gather::each(targets, |(target, until)| {
         let (client, pending) = (client.clone(), pending.clone());
         async move {
-            let ready = prepare(&client, &target, generation, until, &pending, &mut Backoff::default()).await;
+            let ready = prepare(&client, &target, wanted, until, &pending, &mut Backoff::default()).await;
             pending.done(&target);
             ready
         }
@@ -140,11 +144,11 @@ impl Held {
 /// Brings a host that was absent to the switch, when it comes back. Ends when it has taken the `go`,
 /// or has refused.
 pub(super) async fn catch_up(client: Client, target: Target, go: Go) -> (Target, Gone) {
-    let generation = go.generation;
+    let wanted = (go.generation, go.manifest);
     let mut backoff = Backoff::default();
     loop {
         let soon = Instant::now() + Duration::from_secs(30);
-        match prepare(&client, &target, generation, soon, &Pending::default(), &mut backoff).await {
+        match prepare(&client, &target, wanted, soon, &Pending::default(), &mut backoff).await {
             Ready::Yes(_) => match order_go(&client, None, &target, &go, None).await {
                 Gone::Absent(_) => {}
                 Gone::Yes => return (target, Gone::Yes),
@@ -160,12 +164,12 @@ pub(super) async fn catch_up(client: Client, target: Target, go: Go) -> (Target,
 async fn prepare(
     client: &Client,
     target: &Target,
-    generation: GenerationNumber,
+    (generation, manifest): (GenerationNumber, Option<BlobHash>),
     until: Instant,
     pending: &Pending,
     backoff: &mut Backoff,
 ) -> Ready {
-    let order = GenerationOrder { generation, who: client.who() };
+    let mut order = PrepareOrder { generation, who: client.who(), manifest };
     loop {
         let left = until.saturating_duration_since(Instant::now()).max(LEAST);
         let error = match client.order_within(&target.endpoint, "/v1/prepare", &order, left).await {
@@ -176,6 +180,11 @@ async fn prepare(
             backoff.answered();
         }
         // What is not in a host's depot may be on its way there; any other refusal is its last word.
+        if order.manifest.is_some() && is_unknown_field(&error) {
+            // A daemon of the version before knows generations by their numbers.
+            order.manifest = None;
+            continue;
+        }
         let may_come = error.is_passing() || error.is_not_found();
         let over = Instant::now() + AGAIN >= until;
         match error {
@@ -193,14 +202,17 @@ async fn prepare(
 }
 
 async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go, until: Option<Instant>) -> Gone {
-    let Go { generation, how, only, seen } = go.clone();
+    let Go { generation, manifest, how, only, seen } = go.clone();
     let SwitchHow { on_failure, guard_ms, alone } = how;
-    let order = GoOrder { generation, who: client.who(), on_failure, guard_ms, alone, only, seen: Some(seen) };
+    let mut order =
+        GoOrder { generation, who: client.who(), on_failure, guard_ms, alone, only, seen: Some(seen), manifest };
     let mut answer = say_go(client, open, target, &order, until).await;
-    if let Err(AskError::Refused { status: 400, error, .. }) = &answer
-        && error.contains("unknown field")
-        && (on_failure, guard_ms) == (None, None)
-    {
+    if manifest.is_some() && answer.as_ref().is_err_and(is_unknown_field) {
+        // A daemon of the version before knows generations by their numbers.
+        order.manifest = None;
+        answer = say_go(client, None, target, &order, until).await;
+    }
+    if answer.as_ref().is_err_and(is_unknown_field) && (on_failure, guard_ms) == (None, None) {
         // A daemon of version 0.1.0 tells nobody else of a `go`, and takes the words that it knows.
         let plain = GenerationOrder { generation, who: client.who() };
         answer = say_go(client, None, target, &plain, until).await;
@@ -210,6 +222,11 @@ async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go,
         Err(error) if gather::is_refusal(&error) => Gone::Refused(error),
         Err(error) => Gone::Absent(error),
     }
+}
+
+/// Whether a daemon does not know a word of an order: it is of an earlier version.
+fn is_unknown_field(error: &AskError) -> bool {
+    matches!(error, AskError::Refused { status: 400, error, .. } if error.contains("unknown field"))
 }
 
 async fn say_go<B: serde::Serialize>(

@@ -613,10 +613,12 @@ mod tests {
             expected: Expected {
                 generation: Some(GenerationNumber(7)),
                 cobs: hosts.into_iter().map(|h| (h, 2)).collect(),
+                ..Expected::default()
             },
             newest: GenerationNumber(6),
             had_ended: false,
             left: None,
+            manifest: None,
         }
     }
 

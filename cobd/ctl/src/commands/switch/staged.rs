@@ -15,7 +15,7 @@ use std::time::Duration;
 use cob_types::history::HistoryEntry;
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase};
 use cob_types::switch::OnFailure;
-use cob_types::{CobId, GenerationNumber, HostName};
+use cob_types::{BlobHash, CobId, GenerationNumber, HostName};
 use cobd::web::{CancelOrder, GenerationOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
@@ -279,7 +279,7 @@ impl Run<'_> {
         let targets: Vec<Target> = self.targets(set).into_iter().filter(|t| self.is_ready(&t.stand_in())).collect();
         // What becomes of a stage that fails is decided here.
         let how = SwitchHow { on_failure: Some(OnFailure::Hold), alone: true, ..self.plan.how };
-        let go = Go { generation: self.plan.generation, how, only, seen: self.plan.newest };
+        let go = Go { how, only, ..Go::to_all(self.plan) };
         let mut wrong = Vec::new();
         for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
             match answer {
@@ -478,19 +478,21 @@ impl Run<'_> {
 
     /// Sends hosts back to what each had before; with --wait, until they are there.
     async fn take_back(&self, screen: &mut Screen, set: &BTreeSet<HostName>, why: &mut Vec<String>) -> String {
-        let mut by_generation: BTreeMap<GenerationNumber, Vec<Target>> = BTreeMap::new();
+        let mut by_generation: BTreeMap<(GenerationNumber, Option<BlobHash>), Vec<Target>> = BTreeMap::new();
         for target in self.targets(set) {
-            let before = self.first.hosts.iter().find(|h| h.name == target.stand_in()).and_then(|h| h.generation);
-            match before.filter(|g| *g != self.plan.generation) {
+            let before = self.first.hosts.iter().find(|h| h.name == target.stand_in());
+            let before = before.and_then(|h| Some((h.generation?, h.manifest)));
+            match before.filter(|(g, _)| *g != self.plan.generation) {
                 Some(generation) => by_generation.entry(generation).or_default().push(target),
                 None => why.push(format!("{} had no other generation before", target.stand_in())),
             }
         }
         let (mut back, mut on_their_way) = (Vec::new(), Vec::new());
-        for (generation, targets) in by_generation {
+        for ((generation, manifest), targets) in by_generation {
             let only = set.iter().cloned().collect();
             let how = SwitchHow { alone: true, ..SwitchHow::default() };
-            let go = Go { generation, how, only, seen: self.plan.generation.max(self.plan.newest) };
+            let seen = self.plan.generation.max(self.plan.newest);
+            let go = Go { generation, manifest, how, only, seen };
             for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
                 match answer {
                     Gone::Yes => {
@@ -613,6 +615,7 @@ impl Part {
             newest: plan.newest,
             had_ended: false,
             left: None,
+            manifest: plan.manifest,
         };
         Self { plan }
     }

@@ -65,6 +65,17 @@ pub(super) async fn until_ended(
         if live.is_complete() {
             progress.show(screen, plan, &watched, deadline);
         }
+        // What an operator has ordered since is certain, whoever does not answer.
+        if let Some(newer) = replaced(&watched, plan) {
+            break (Ended::Replaced(newer), watched);
+        }
+        if let Some(held) = watched.hosts.iter().find(|h| h.held == Some(plan.generation)) {
+            let fresh = gather::cluster(&context.client, &targets).await;
+            break (Ended::Cancelled(held.name.clone()), fresh);
+        }
+        if let Some(lines) = ordered_back(&watched, plan, &report) {
+            break (Ended::Withdrawn(lines), watched);
+        }
         if Instant::now() >= deadline {
             // Who answers does so at once, and the time is over.
             let fresh = gather::cluster(&context.client.once_more(LAST), &targets).await;
@@ -72,13 +83,6 @@ pub(super) async fn until_ended(
         }
         if !live.is_complete() {
             continue;
-        }
-        if let Some(newer) = replaced(&watched, plan) {
-            break (Ended::Replaced(newer), watched);
-        }
-        if let Some(held) = watched.hosts.iter().find(|h| h.held == Some(plan.generation)) {
-            let fresh = gather::cluster(&context.client, &targets).await;
-            break (Ended::Cancelled(held.name.clone()), fresh);
         }
         if withdrawn(&watched, plan.generation).is_some() {
             let fresh = gather::cluster_of(&context.client, &targets, StatusOf::Restless).await;
@@ -163,6 +167,18 @@ fn withdrawn(cluster: &ClusterStatus, generation: GenerationNumber) -> Option<Ve
     let some = cluster.hosts.iter().any(|host| of(host).is_some());
     let over = cluster.hosts.iter().filter(|host| host.reachable).all(done);
     (some && over).then(|| cluster.hosts.iter().flat_map(crate::words::switch).collect())
+}
+
+/// How an operator has ordered hosts back that had taken this switch; none: no operator has. Only the hosts that have taken
+/// the `go` count: another one may still show how it left the generation before.
+fn ordered_back(cluster: &ClusterStatus, plan: &Plan, report: &Report) -> Option<Vec<String>> {
+    let left = |host: &&HostStatus| {
+        let switch = host.switch.as_ref().filter(|s| s.left == Some(plan.generation) && s.ordered);
+        // Where no `go` was due, all were there when the wait began.
+        switch.is_some() && (report.gone.is_empty() || report.gone.contains(&host.name))
+    };
+    let lines: Vec<String> = cluster.hosts.iter().filter(left).flat_map(crate::words::switch).collect();
+    (!lines.is_empty()).then_some(lines)
 }
 
 /// A newer generation that somebody else has switched a host to.

@@ -1,0 +1,96 @@
+//! A switch to an older generation: said in one sentence, and never done without a word that it is meant.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead as _, IsTerminal as _};
+
+use cob_types::GenerationNumber;
+use cob_types::status::{ClusterStatus, HostStatus};
+
+use crate::screen::Screen;
+use crate::words::{count, list};
+
+/// Whether a switch that leads back may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Consent {
+    /// The operator has said so.
+    Given,
+    /// The operator was asked, and has said no.
+    Denied,
+    /// Nobody can be asked.
+    Missing,
+}
+
+/// Says that a switch leads back, and from where; none: it leads forward on every host that has answered.
+pub(super) fn in_words(to: GenerationNumber, cluster: &ClusterStatus) -> Option<String> {
+    // A host that is on its way there already is not led back by this.
+    let leads_back = |h: &&HostStatus| h.reachable && h.goal() != Some(to);
+    let mut from: BTreeMap<GenerationNumber, usize> = BTreeMap::new();
+    for newest in cluster.hosts.iter().filter(leads_back).filter_map(HostStatus::newest).filter(|newest| *newest > to) {
+        *from.entry(newest).or_default() += 1;
+    }
+    if from.is_empty() {
+        return None;
+    }
+    let parts: Vec<String> =
+        from.iter().rev().map(|(from, hosts)| format!("from {from} to {to} on {}", count(*hosts, "host"))).collect();
+    Some(format!("this goes BACK {}", list(&parts, parts.len())))
+}
+
+/// Whether the operator means it: by `--back`, or by an answer on a terminal.
+pub(super) async fn consent(screen: &mut Screen, said: bool, words: &str) -> Consent {
+    if said {
+        screen.problem("note", words);
+        return Consent::Given;
+    }
+    screen.problem("warning", words);
+    if !(io::stdin().is_terminal() && screen.is_err_live()) {
+        return Consent::Missing;
+    }
+    screen.say("Is that meant? Type yes:");
+    let read = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line).map(|_| line)
+    });
+    match read.await {
+        Ok(Ok(line)) if matches!(line.trim(), "yes" | "y") => Consent::Given,
+        Ok(_) | Err(_) => Consent::Denied,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{cluster, host};
+
+    fn words(to: u64, hosts: Vec<HostStatus>) -> Option<String> {
+        in_words(GenerationNumber(to), &cluster(hosts))
+    }
+
+    #[test]
+    fn a_switch_back_is_said_with_its_hosts() {
+        let at = |name, generation| host(name, generation, Vec::new());
+        assert_eq!(words(9, vec![at("n1", 8), at("n2", 9)]), None);
+        assert_eq!(
+            words(8, vec![at("n1", 9), at("n2", 9), at("n3", 9)]).as_deref(),
+            Some("this goes BACK from 9 to 8 on 3 hosts")
+        );
+        let mut going = at("n3", 7);
+        going.switching_to = Some(GenerationNumber(10));
+        assert_eq!(
+            words(8, vec![at("n1", 9), at("n2", 8), going]).as_deref(),
+            Some("this goes BACK from 10 to 8 on 1 host and from 9 to 8 on 1 host")
+        );
+        // One that returns there by itself is not led back by the order.
+        let mut returning = at("n1", 9);
+        returning.switching_to = Some(GenerationNumber(8));
+        assert_eq!(words(8, vec![returning, at("n2", 8)]), None);
+    }
+
+    #[tokio::test]
+    async fn without_a_terminal_nothing_but_the_option_is_consent() {
+        let (mut screen, written) = Screen::memory();
+        assert_eq!(consent(&mut screen, false, "this goes BACK").await, Consent::Missing);
+        assert_eq!(consent(&mut screen, true, "this goes BACK").await, Consent::Given);
+        assert!(written.err().contains("warning: this goes BACK"), "{}", written.err());
+    }
+}
