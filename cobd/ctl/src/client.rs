@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use crate::settings::Credentials;
-use crate::targets::{Endpoint, Target};
+use crate::targets::{Endpoint, Formers, Target};
 use crate::words::{clean, span};
 
 /// The longest answer that is read: some 50,000 change objects.
@@ -37,6 +37,8 @@ pub const MAX_ANSWER: usize = 32 << 20;
 /// Of change objects that only wait for others so many are listed for those who wait for a host to come to rest: they name
 /// three of them.
 pub(crate) const MOST_WAITING: usize = 100;
+/// How long a host has to take a connection before it is looked for where it was before.
+const CONNECT: Duration = Duration::from_secs(2);
 /// What an order may take beyond a question: the daemon fetches a bundle, or waits for its disk.
 const ORDER: Duration = Duration::from_secs(60);
 
@@ -61,6 +63,8 @@ pub struct Client {
     credentials: Credentials,
     /// Who is meant by an address.
     names: Arc<BTreeMap<Endpoint, HostName>>,
+    /// Where hosts were before.
+    formers: Formers,
 }
 
 /// Why there is no answer, or not the one hoped for.
@@ -170,6 +174,11 @@ impl AskError {
         matches!(self, AskError::Refused { .. } | AskError::KeyRefused { .. })
     }
 
+    /// Whether a daemon says that another host is meant.
+    fn is_of_another_host(&self) -> bool {
+        matches!(self, AskError::Refused { status: 409, error, .. } if error.ends_with(": nothing was done"))
+    }
+
     /// Whether a daemon says that it has no such thing.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
@@ -206,7 +215,7 @@ impl Client {
     pub fn new(timeout: Duration, credentials: Credentials) -> Self {
         let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
         let who = named.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
-        Self { timeout, patience: timeout, who, credentials, names: Arc::default() }
+        Self { timeout, patience: timeout, who, credentials, names: Arc::default(), formers: Formers::default() }
     }
 
     /// The same, for these: an order that reaches the daemon of another host is refused by it.
@@ -214,6 +223,18 @@ impl Client {
     pub fn meaning(self, targets: &[Target]) -> Self {
         let named = |target: &Target| Some((target.endpoint.clone(), target.name.clone()?));
         Self { names: Arc::new(targets.iter().filter_map(named).collect()), ..self }
+    }
+
+    /// The same, looking for hosts that do not answer where the newest generation has them also where they were before.
+    #[must_use]
+    pub fn knowing(self, formers: Formers) -> Self {
+        Self { formers, ..self }
+    }
+
+    /// Where else the host of an address may be.
+    #[must_use]
+    pub fn formers(&self, at: &Endpoint) -> Vec<Endpoint> {
+        self.formers.of(at)
     }
 
     /// The same, with no more patience than this.
@@ -340,23 +361,34 @@ impl Client {
         body: &B,
         limit: Duration,
     ) -> Result<T, AskError> {
-        let request = self.order_to(at, path, body)?;
-        let bytes = timely(at, limit, async {
-            let (response, _line) = self.send(at, request).await?;
-            whole(at, response).await
-        });
-        parse(at, &bytes.await?)
+        let name = self.names.get(at);
+        let ordered = async |at: &Endpoint| {
+            let request = order_for(name, at, path, body)?;
+            timely(at, limit, async {
+                let (response, _line) = self.send(at, request).await?;
+                whole(at, response).await
+            })
+            .await
+        };
+        let mut answer = ordered(at).await;
+        if answer.as_ref().is_err_and(AskError::is_of_another_host) {
+            // Another host has that address now, and the one that is meant has not moved there yet.
+            for former in self.formers(at) {
+                match ordered(&former).await {
+                    Err(error) if error.is_passing() || error.is_of_another_host() => {}
+                    other => {
+                        answer = other;
+                        break;
+                    }
+                }
+            }
+        }
+        parse(at, &answer?)
     }
 
     /// A request with a body, to the host that is meant.
     fn order_to<B: Serialize>(&self, at: &Endpoint, path: &str, body: &B) -> Result<Request<Full<Bytes>>, AskError> {
-        let body = serde_json::to_vec(body).map_err(|e| not_understood(at, &e.to_string()))?;
-        let mut request = request(at, Method::POST, path, Bytes::from(body))?;
-        // Names are words of letters, digits and a few signs.
-        if let Some(name) = self.names.get(at).and_then(|name| header::HeaderValue::from_str(name.as_str()).ok()) {
-            request.headers_mut().insert(MEANT_FOR, name);
-        }
-        Ok(request)
+        order_for(self.names.get(at), at, path, body)
     }
 
     /// Begins to watch a daemon, which tells its status with each change. One of the version before does not.
@@ -397,7 +429,12 @@ impl Client {
         open: Open,
         mut request: Request<Full<Bytes>>,
     ) -> Result<(Response<Incoming>, Line), AskError> {
-        let Open { mut sender, line } = open;
+        let Open { mut sender, line, at: reached } = open;
+        if reached != *at
+            && let Ok(host) = header::HeaderValue::from_str(&host_header(&reached))
+        {
+            request.headers_mut().insert(header::HOST, host);
+        }
         // Only over TLS is it told who we are, and only to one who holds the host's key.
         if let (Endpoint::Tls(..), Some(token)) = (at, &self.credentials.token) {
             request.headers_mut().insert(header::AUTHORIZATION, token.clone());
@@ -405,7 +442,27 @@ impl Client {
         Ok((sender.send_request(request).await.map_err(|e| self.fault(at, &e))?, line))
     }
 
+    /// Connects to a host: where it is or, if it is not there, where it was before.
     async fn connect(&self, at: &Endpoint) -> Result<Open, AskError> {
+        let first = match tokio::time::timeout(self.timeout.min(CONNECT), self.connect_to(at)).await {
+            Ok(Ok(open)) => return Ok(open),
+            Ok(Err(error @ (AskError::Connect { .. } | AskError::OtherKey { .. }))) => Some(error),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => None,
+        };
+        for former in self.formers(at) {
+            if let Ok(Ok(open)) = tokio::time::timeout(self.timeout.min(CONNECT), self.connect_to(&former)).await {
+                return Ok(open);
+            }
+        }
+        match first {
+            Some(error) => Err(error),
+            // Slow, and nowhere else.
+            None => self.connect_to(at).await,
+        }
+    }
+
+    async fn connect_to(&self, at: &Endpoint) -> Result<Open, AskError> {
         let refused = |source| AskError::Connect { endpoint: at.clone(), source };
         match at {
             Endpoint::Unix(path) => self.over(at, UnixStream::connect(path).await.map_err(refused)?).await,
@@ -429,7 +486,7 @@ impl Client {
             // Its error reaches the one who waits for the answer.
             let _ = connection.await;
         }));
-        Ok(Open { sender, line })
+        Ok(Open { sender, line, at: at.clone() })
     }
 
     /// Why a connection broke off: for want of a key, or otherwise.
@@ -460,6 +517,8 @@ impl Client {
 pub struct Open {
     sender: http1::SendRequest<Full<Bytes>>,
     line: Line,
+    /// Where it leads.
+    at: Endpoint,
 }
 
 /// The changes of one daemon, as it tells them.
@@ -516,12 +575,32 @@ impl Drop for Line {
     }
 }
 
-fn request(at: &Endpoint, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, AskError> {
-    let host = match at {
+/// A request with a body, to the host that is meant.
+fn order_for<B: Serialize>(
+    name: Option<&HostName>,
+    at: &Endpoint,
+    path: &str,
+    body: &B,
+) -> Result<Request<Full<Bytes>>, AskError> {
+    let body = serde_json::to_vec(body).map_err(|e| not_understood(at, &e.to_string()))?;
+    let mut request = request(at, Method::POST, path, Bytes::from(body))?;
+    // Names are words of letters, digits and a few signs.
+    if let Some(name) = name.and_then(|name| header::HeaderValue::from_str(name.as_str()).ok()) {
+        request.headers_mut().insert(MEANT_FOR, name);
+    }
+    Ok(request)
+}
+
+/// How a host is called at an address.
+fn host_header(at: &Endpoint) -> String {
+    match at {
         Endpoint::Unix(_) => "localhost".to_owned(),
         Endpoint::Tcp(address) | Endpoint::Tls(address, _) => address.to_string(),
-    };
-    let mut request = Request::builder().method(&method).uri(path).header(header::HOST, host);
+    }
+}
+
+fn request(at: &Endpoint, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, AskError> {
+    let mut request = Request::builder().method(&method).uri(path).header(header::HOST, host_header(at));
     if method == Method::POST {
         request = request.header(header::CONTENT_TYPE, "application/json");
     }

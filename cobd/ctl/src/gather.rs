@@ -93,6 +93,18 @@ pub async fn ask(client: &Client, target: &Target, of: StatusOf) -> Result<HostS
     };
     let began = clocks::now_ns();
     let mut status: HostStatus = client.get(&target.endpoint, &path).await?;
+    if target.name.as_ref().is_some_and(|name| *name != status.name) {
+        // Another host has the address now, and the one that is meant may still be where it was.
+        for former in client.formers(&target.endpoint) {
+            match client.get::<HostStatus>(&former, &path).await {
+                Ok(own) if target.name.as_ref() == Some(&own.name) => {
+                    status = own;
+                    break;
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
     status.clock_offset_ms = clocks::offset_ms(status.now_ns, began, clocks::now_ns());
     Ok(status)
 }

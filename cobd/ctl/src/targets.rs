@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 
 use cob_depot::Depot;
 use cob_trust::Publishers;
@@ -25,6 +26,18 @@ pub enum Endpoint {
     Tcp(SocketAddr),
     /// An address whose daemon must prove to hold one of these keys.
     Tls(SocketAddr, Vec<PublicKey>),
+}
+
+impl Endpoint {
+    /// The same host at another one's address; none: it is there. By which keys the host proves itself does not change.
+    fn moved_to(&self, other: &Self) -> Option<Self> {
+        let (Endpoint::Tcp(there) | Endpoint::Tls(there, _)) = other else { return None };
+        match self {
+            Endpoint::Tcp(here) => (here != there).then_some(Endpoint::Tcp(*there)),
+            Endpoint::Tls(here, keys) => (here != there).then(|| Endpoint::Tls(*there, keys.clone())),
+            Endpoint::Unix(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Endpoint {
@@ -132,7 +145,52 @@ pub struct Targets {
     pub warnings: Vec<String>,
 }
 
+/// Where the hosts of a depot's newest generation were before, looked up when one of them does not answer.
+#[derive(Debug, Clone, Default)]
+pub struct Formers {
+    targets: Option<Arc<Targets>>,
+    found: Arc<OnceLock<BTreeMap<Endpoint, Vec<Endpoint>>>>,
+}
+
+impl Formers {
+    /// By the generations of the depot of these.
+    #[must_use]
+    pub fn of_depot(targets: &Targets) -> Self {
+        Self { targets: targets.depot.is_some().then(|| Arc::new(targets.clone())), found: Arc::default() }
+    }
+
+    /// Where the host of an address was before, the last place first.
+    #[must_use]
+    pub fn of(&self, at: &Endpoint) -> Vec<Endpoint> {
+        let Some(targets) = &self.targets else { return Vec::new() };
+        self.found.get_or_init(|| targets.moved().unwrap_or_default()).get(at).cloned().unwrap_or_default()
+    }
+}
+
 impl Targets {
+    /// The addresses that hosts had in the generations before the newest one, by the address that they have now.
+    fn moved(&self) -> Option<BTreeMap<Endpoint, Vec<Endpoint>>> {
+        let depot = self.open_depot().ok()??;
+        let newest = depot.newest().ok()?.manifest;
+        let now = endpoints(&newest, &self.socket).ok()?;
+        let mut before: Vec<GenerationNumber> = newest.back.iter().map(|way| way.generation).collect();
+        before.push(newest.parent);
+        before.sort_unstable();
+        before.dedup();
+        let mut moved: BTreeMap<Endpoint, Vec<Endpoint>> = BTreeMap::new();
+        // A generation that the depot has lost, or that is not believed, names no hosts.
+        for manifest in before.into_iter().rev().filter_map(|generation| depot.manifest(generation).ok()) {
+            for (host, at) in endpoints(&manifest, &self.socket).unwrap_or_default() {
+                let Some((own, at)) = now.get(&host).and_then(|own| Some((own, own.moved_to(&at)?))) else { continue };
+                let formers = moved.entry(own.clone()).or_default();
+                if !formers.contains(&at) {
+                    formers.push(at);
+                }
+            }
+        }
+        Some(moved)
+    }
+
     /// Finds the daemons that the options name.
     ///
     /// # Errors

@@ -102,6 +102,8 @@ pub struct Daemon {
     brakes: brakes::Brakes,
     /// Hosts of which nothing counts that they say, as it was told last.
     unheard: BTreeMap<HostName, Unheard>,
+    /// When it is tried again to listen where the generation says that this host is.
+    listen_again: Time,
     /// The key of this host that is shown, or the newest that it has.
     identity: Option<PublicKey>,
     /// How links are protected.
@@ -249,6 +251,7 @@ impl Daemon {
                     .next_wakeup()
                     .unwrap_or(Time::NEVER)
                     .min(self.busy_at)
+                    .min(self.listen_again)
                     .min(self.switch.due())
                     .min(self.book.due())
                     .min(self.ahead.due())
@@ -271,6 +274,9 @@ impl Daemon {
                 self.take_what_is_there();
             }
             self.feed(Event::Tick);
+            if self.listen_again <= self.clock.now() {
+                self.listen_where_named();
+            }
             self.look_after_switch();
             self.end_parting();
             self.end_preparing();

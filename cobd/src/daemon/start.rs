@@ -32,7 +32,7 @@ use crate::generations::{self, FetchError, Generations, Prepared};
 use crate::journal::index::{Index, IndexError};
 use crate::journal::{FileJournal, Journal as _, JournalError, Keep, MAX_PAYLOAD, What};
 use crate::kinds::Kinds;
-use crate::peer::{Limits, LinkConfig, LinkError, Links, Quiet, Refusals};
+use crate::peer::{Limits, LinkConfig, LinkError, LinkEvent, Links, Quiet, Refusals};
 use crate::permissions::{self, Exposed};
 use crate::run::{Opener, Program};
 use crate::source::Source;
@@ -167,25 +167,22 @@ impl Daemon {
         kinds.wake();
         let (active, coming) = load_needed(&generations, &durable)?;
         let listen = match config.listen {
-            Some(address) => address,
+            Some(address) => vec![address],
             None => {
                 let named_by = durable.switching.parted.get(&config.host).map(|of| of.generation);
-                own_address(&config, &generations, active.as_ref(), coming.as_ref(), named_by)?
+                own_addresses(&config, &generations, active.as_ref(), coming.as_ref(), named_by)?
             }
         };
         let (link_tx, link_events) = mpsc::channel(QUEUE);
-        let links = Links::start(
-            LinkConfig {
-                me: config.host.clone(),
-                listen,
-                socket_dir: config.state_dir.join("links"),
-                protection: trust::protection(&config, [active.as_ref(), coming.as_ref()]),
-                session: life,
-                limits: Limits::default(),
-            },
-            link_tx,
-        )
-        .await?;
+        let link_config = |listen| LinkConfig {
+            me: config.host.clone(),
+            listen,
+            socket_dir: config.state_dir.join("links"),
+            protection: trust::protection(&config, [active.as_ref(), coming.as_ref()]),
+            session: life,
+            limits: Limits::default(),
+        };
+        let links = start_links(&listen, link_config, link_tx).await?;
         let (ask_tx, asks) = mpsc::channel(64);
         let publishers = config.trust.as_ref().map(|trust| trust.keys().clone()).unwrap_or_default();
         let api = Api::new(ask_tx, config.host.clone()).trusting(publishers);
@@ -239,6 +236,7 @@ impl Daemon {
             refused: Refusals::default(),
             brakes: super::brakes::Brakes::default(),
             unheard: BTreeMap::new(),
+            listen_again: Time::NEVER,
             identity: None,
             security: Security::LoopbackOnly,
             generations,
@@ -419,28 +417,48 @@ fn order_of_return(
     super::orders::order_in(left.into_iter().chain(at_hand), from, active.map(Prepared::id), to)
 }
 
-/// Where the newest manifest at hand says that this host is; `named_by`: the last generation that named it, if it has left.
-fn own_address(
+/// Links at the first of these addresses that can be had: a host that moves may still have the one before.
+async fn start_links(
+    addresses: &[std::net::SocketAddr],
+    config: impl Fn(std::net::SocketAddr) -> LinkConfig,
+    events: mpsc::Sender<LinkEvent>,
+) -> Result<Links, LinkError> {
+    let mut failed = None;
+    for address in addresses {
+        match Links::start(config(*address), events.clone()).await {
+            Ok(links) => return Ok(links),
+            Err(error @ LinkError::Listen { .. }) => failed = failed.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| unreachable!("there is an address, or an error before")))
+}
+
+/// Where the manifests at hand say that this host is, the newest first; `named_by`: the last generation that named it, if it
+/// has left.
+fn own_addresses(
     config: &Config,
     generations: &Generations,
     active: Option<&Prepared>,
     coming: Option<&Prepared>,
     named_by: Option<GenerationNumber>,
-) -> Result<std::net::SocketAddr, StartError> {
+) -> Result<Vec<std::net::SocketAddr>, StartError> {
     let of = |p: &Prepared| p.addresses().get(&config.host).copied();
-    if let Some(address) = coming.and_then(of).or_else(|| active.and_then(of)) {
-        return Ok(address);
+    let mut named: Vec<_> = [coming.and_then(of), active.and_then(of)].into_iter().flatten().collect();
+    if !named.is_empty() {
+        named.dedup();
+        return Ok(named);
     }
     let at = |manifest: &Manifest| generations::addresses(manifest).get(&config.host).copied();
     let left_from = named_by.and_then(|generation| generations.manifest(generation).ok());
     if let Some(address) = left_from.as_deref().and_then(at) {
-        return Ok(address);
+        return Ok(vec![address]);
     }
     let none = |what: String| StartError::NoAddress(what);
     let newest = generations.newest().map_err(|e| none(e.to_string()))?;
     let newest = newest.ok_or_else(|| none(format!("the depot {} is empty", config.depot)))?;
     let manifest = generations.manifest_of_depot(newest).map_err(|e| none(e.to_string()))?;
-    at(&manifest).ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
+    at(&manifest).map(|address| vec![address]).ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
 }
 
 /// The index's folder, and the last record that it may know of. Without it there is no history, and everything else works.

@@ -2,13 +2,16 @@
 //! from whom.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
+use cob_engine::Time;
+use cob_engine::time::Span;
 use cob_trust::tls::Identity;
 use cob_trust::{Publishers, SecretKey};
 use cob_types::generation::Security;
 use cob_types::status::Unheard;
 use cob_types::{Batch, HostName, Item, Manifest, PublicKey};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::Daemon;
 use super::parts::in_parts;
@@ -16,6 +19,9 @@ use crate::config::{Config, parse_address};
 use crate::generations::Prepared;
 use crate::identity::Keys;
 use crate::peer::{Protection, Reason, Roster, RosterHost, Topic, Transport as _};
+
+/// How soon it is tried again to listen at an address that could not be had.
+const LISTEN_AGAIN: Span = Span::secs(1);
 
 impl Daemon {
     /// Hosts of the active generation and of the coming one: both are spoken to during a switch, and a
@@ -59,14 +65,37 @@ impl Daemon {
                 );
             });
         }
-        let here = self.links.address();
-        let named = roster.hosts.get(&self.config.host).and_then(|h| h.address);
-        if let Some(address) = named.filter(|a| self.config.listen.is_none() && *a != here) {
-            self.quiet.say(Topic::Moved, None, |_| {
-                warn!("this host is to be reached at {address}, but listens at {here}: restart the daemon");
-            });
-        }
         self.links.roster(roster);
+        self.listen_where_named();
+    }
+
+    /// Listens where the generation that this host goes to says that it is, or the one that it has. Where it was before it
+    /// still answers, until the active generation has another host there.
+    pub(super) fn listen_where_named(&mut self) {
+        self.listen_again = Time::NEVER;
+        let active = self.active.as_ref().map(|a| a.prepared.addresses()).unwrap_or_default();
+        let coming = self.coming.as_ref().map(Prepared::addresses).unwrap_or_default();
+        let me = &self.config.host;
+        let named = coming.get(me).or_else(|| active.get(me)).copied();
+        let Some(address) = named.filter(|_| self.config.listen.is_none()) else { return };
+        // A host that leaves has no address in the active generation, and keeps the one that it had.
+        if active.contains_key(me) {
+            let of_others = |open: &SocketAddr| active.iter().any(|(host, at)| host != me && at == open);
+            for closed in self.links.close(of_others) {
+                info!("this host does not listen at {closed} any more: generation {} has another host there", self.engine.generation());
+            }
+        }
+        match self.links.listen(address) {
+            Ok(true) => info!("this host listens at {address}"),
+            Ok(false) => {}
+            Err(error) => {
+                // The host that has it may not have moved yet, or this machine does not have the address yet.
+                self.listen_again = self.clock.now() + LISTEN_AGAIN;
+                self.quiet.say(Topic::Moved, None, |more| {
+                    warn!("this host is to be reached at {address}: {error}; that is tried again each second{more}");
+                });
+            }
+        }
     }
 
     /// Something arrived over the link of a host. Only what is said in its own name counts.

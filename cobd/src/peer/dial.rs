@@ -64,7 +64,6 @@ pub(super) enum SetupError {
 pub(super) struct Dialled {
     pub(super) wire: Wire,
     pub(super) hello: Hello,
-    pub(super) address: SocketAddr,
     /// The key that the peer has proved to hold; none: in clear.
     pub(super) key: Option<PublicKey>,
 }
@@ -123,7 +122,6 @@ pub(super) async fn dial(
 
 async fn say_hello(
     mut wire: Wire,
-    address: SocketAddr,
     key: Option<PublicKey>,
     shared: &Shared,
     peer: &Peer,
@@ -132,7 +130,7 @@ async fn say_hello(
     wire.send(Frame::Hello(hello).encode()?).await?;
     let hello = read_hello(&wire.next().await?)?;
     check_hello(&hello, &shared.me, &peer.host)?;
-    Ok(Dialled { wire, hello, address, key })
+    Ok(Dialled { wire, hello, key })
 }
 
 /// The TLS handshake with the holder of one of these keys.

@@ -184,18 +184,17 @@ impl Keeper {
         self.peer.lock().session.greet(&hello, End::Accepted)?;
         let answer = self.peer.lock().session.hello(&self.shared.me, &self.peer.host);
         wire.send(Frame::Hello(answer).encode()?).await?;
-        Ok(self.new_link(wire, &hello, None, key))
+        Ok(self.new_link(wire, &hello, key))
     }
 
-    fn dialled(&self, Dialled { wire, hello, address, key }: Dialled) -> Result<Link, SetupError> {
+    fn dialled(&self, Dialled { wire, hello, key }: Dialled) -> Result<Link, SetupError> {
         self.peer.lock().session.greet(&hello, End::Dialled)?;
-        Ok(self.new_link(wire, &hello, Some(address), key))
+        Ok(self.new_link(wire, &hello, key))
     }
 
-    fn new_link(&self, wire: Wire, hello: &Hello, dialled: Option<SocketAddr>, key: Option<PublicKey>) -> Link {
+    fn new_link(&self, wire: Wire, hello: &Hello, key: Option<PublicKey>) -> Link {
         Link {
             peer: self.peer.clone(),
-            dialled,
             key,
             number: self.shared.links.fetch_add(1, Ordering::Relaxed) + 1,
             incarnation: hello.session,
@@ -209,7 +208,7 @@ impl Keeper {
     async fn hold(&mut self, link: Link) {
         let mut link = Some(link);
         while let Some(held) = link.take() {
-            let (number, key, dialled) = (held.number, held.key, held.dialled);
+            let (number, key) = (held.number, held.key);
             self.shared.quiet.say(Topic::Up, Some(&self.peer.host), |more| {
                 tracing::info!(host = %self.peer.host, link = number, life = held.incarnation.start, "link up{more}");
             });
@@ -227,12 +226,10 @@ impl Keeper {
                     () = changed(&mut self.wish) => {
                         let wish = self.wish.borrow().clone();
                         match wish {
-                            Wish::Linked { address, .. } => {
+                            // A link to where the host was serves until it ends. The next one leads to where it is.
+                            Wish::Linked { .. } => {
                                 if let Some(end) = wish.objects_to(key) {
                                     break (end, None);
-                                }
-                                if dialled.is_some_and(|dialled| dialled != address) {
-                                    break (LinkEnd::Moved, None);
                                 }
                             }
                             Wish::Absent => break (self.dismissed(key), None),

@@ -8,7 +8,6 @@
 //! peers and its memory stays flat; a batch counts as received when the daemon has it; a peer that
 //! says nothing for four heartbeats is gone.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +40,6 @@ const MAX_BACKLOG: u64 = 64 << 10;
 pub(super) struct Link {
     pub(super) peer: Arc<Peer>,
     pub(super) number: u64,
-    /// Where it was dialled; none: the other side has dialled.
-    pub(super) dialled: Option<SocketAddr>,
     /// The key that the other side has proved to hold; none: in clear.
     pub(super) key: Option<PublicKey>,
     pub(super) incarnation: Incarnation,
@@ -66,8 +63,6 @@ pub(super) enum LinkEnd {
     Left,
     #[error("a newer link of the same host takes its place")]
     Replaced,
-    #[error("the host's address has changed")]
-    Moved,
     #[error("the host is not in the roster any more")]
     Dismissed,
     #[error("the key {0}, by which it had proved who it is, is no longer that host's: it was revoked or replaced")]
@@ -91,7 +86,6 @@ impl LinkEnd {
             | LinkEnd::Bye
             | LinkEnd::Left
             | LinkEnd::Replaced
-            | LinkEnd::Moved
             | LinkEnd::Dismissed
             | LinkEnd::KeyGone(_)
             | LinkEnd::OtherProtection
@@ -105,7 +99,6 @@ impl LinkEnd {
         match self {
             LinkEnd::Bye
             | LinkEnd::Left
-            | LinkEnd::Moved
             | LinkEnd::Dismissed
             | LinkEnd::KeyGone(_)
             | LinkEnd::OtherProtection => true,

@@ -33,7 +33,6 @@ impl Stage {
         let link = Link {
             peer: peer.clone(),
             number: 7,
-            dialled: None,
             key: None,
             incarnation: life(2, 1),
             wire,

@@ -19,7 +19,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::config::{LinkConfig, LinkError, only_loopback};
-use super::door::{Directory, keep_open};
+use super::door::Directory;
+use super::doors::Doors;
 use super::event::{Counters, LinkEvent};
 use super::gate::Gate;
 use super::keeper::{Accepted, Keeper, Shared, Wish};
@@ -36,11 +37,12 @@ use super::transport::Transport;
 #[derive(Debug)]
 pub struct Links {
     shared: Arc<Shared>,
-    address: SocketAddr,
+    /// Where it listened first.
+    first: SocketAddr,
     directory: Arc<Directory>,
     /// Every host that has been in the roster in this life.
     peers: BTreeMap<HostName, Kept>,
-    _door: Owned<()>,
+    doors: Doors,
 }
 
 #[derive(Debug)]
@@ -77,14 +79,32 @@ impl Links {
             gate: Mutex::new(Arc::new(Gate::new(&Roster { protection, ..Roster::default() }))),
         });
         let directory = Arc::new(Directory::default());
-        let door = Owned::spawn(keep_open(listener, shared.clone(), directory.clone()));
-        Ok(Self { shared, address, directory, peers: BTreeMap::new(), _door: door })
+        let doors = Doors::new(listener, address, &shared, &directory);
+        Ok(Self { shared, first: address, directory, peers: BTreeMap::new(), doors })
     }
 
     /// Where this daemon listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.doors.address().unwrap_or(self.first)
+    }
+
+    /// Listens at an address, too: whoever knows the new one finds this host there, and whoever knows the old one still does.
+    /// Whether that is new.
+    ///
+    /// # Errors
+    /// When the address is not of this machine alone and there are no identities, or the system says no.
+    pub fn listen(&mut self, address: SocketAddr) -> Result<bool, LinkError> {
+        if !self.shared.gate().has_identities() {
+            only_loopback("refusing to listen:", address)?;
+        }
+        let opened = self.doors.open(address, &self.shared, &self.directory);
+        opened.map_err(|source| LinkError::Listen { address, source })
+    }
+
+    /// Listens no more at these addresses. Which of them were open.
+    pub fn close(&mut self, which: impl Fn(&SocketAddr) -> bool) -> Vec<SocketAddr> {
+        self.doors.close(which)
     }
 
     /// When something was last heard of a host; none: there is no link to it.

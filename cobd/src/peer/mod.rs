@@ -29,6 +29,7 @@ mod transport;
 mod admission;
 mod dial;
 mod door;
+mod doors;
 mod gate;
 mod keeper;
 mod link;

@@ -21,6 +21,7 @@ mod kills;
 mod kinds;
 mod left_behind;
 mod liars;
+mod moved;
 mod observed;
 mod orders;
 mod reach;

@@ -15,7 +15,7 @@ use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 use crate::settings::{Credentials, Settings};
-use crate::targets::{Target, Targets};
+use crate::targets::{Formers, Target, Targets};
 use crate::words::list;
 
 pub(crate) mod at;
@@ -149,7 +149,7 @@ fn context(global: &Global, screen: &mut Screen) -> Result<Context, Failure> {
         screen.problem("warning", warning);
     }
     let credentials = if targets.need_credentials() { settings.credentials()? } else { Credentials::default() };
-    let client = Client::new(global.timeout, credentials).meaning(&targets.all);
+    let client = Client::new(global.timeout, credentials).meaning(&targets.all).knowing(Formers::of_depot(&targets));
     Ok(Context { client, targets, json: global.json })
 }
 

@@ -1,0 +1,56 @@
+//! The addresses at which a daemon listens: the one of its generation, and those before it that others may still call.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use super::door::{Directory, keep_open};
+use super::keeper::Shared;
+use super::task::Owned;
+
+/// The open ports of a daemon.
+#[derive(Debug)]
+pub(super) struct Doors {
+    /// The newest last.
+    open: Vec<(SocketAddr, Owned<()>)>,
+}
+
+impl Doors {
+    /// With one that is open already.
+    pub(super) fn new(listener: TcpListener, address: SocketAddr, shared: &Arc<Shared>, directory: &Arc<Directory>) -> Self {
+        let door = Owned::spawn(keep_open(listener, shared.clone(), directory.clone()));
+        Self { open: vec![(address, door)] }
+    }
+
+    /// Where the daemon listens: at the address that was opened last.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.open.last().map(|(address, _)| *address)
+    }
+
+    /// Listens at an address, too. Whether that is new.
+    pub(super) fn open(
+        &mut self,
+        address: SocketAddr,
+        shared: &Arc<Shared>,
+        directory: &Arc<Directory>,
+    ) -> io::Result<bool> {
+        if let Some(at) = self.open.iter().position(|(open, _)| *open == address) {
+            let door = self.open.remove(at);
+            self.open.push(door);
+            return Ok(false);
+        }
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let door = Owned::spawn(keep_open(TcpListener::from_std(listener)?, shared.clone(), directory.clone()));
+        self.open.push((address, door));
+        Ok(true)
+    }
+
+    /// Does not listen any more at these addresses. Which of them were open.
+    pub(super) fn close(&mut self, which: impl Fn(&SocketAddr) -> bool) -> Vec<SocketAddr> {
+        let closed = self.open.extract_if(.., |(address, _)| which(address));
+        closed.map(|(address, _)| address).collect()
+    }
+}

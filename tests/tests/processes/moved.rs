@@ -1,0 +1,78 @@
+//! Hosts that get another address: one, two that swap theirs, and all, while their daemons run on.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use cob_tests::cluster::Cluster;
+
+use crate::words::run;
+use crate::{PATIENCE, VERSIONED, cluster};
+
+const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
+
+/// A change object a host, each of which requires the one of the host before: a switch needs all links.
+fn model(version: &str, addresses: &[SocketAddr]) -> String {
+    let mut text = "security: loopback-only\nhosts:\n".to_owned();
+    for (host, address) in HOSTS.iter().zip(addresses) {
+        let _ = writeln!(text, "  {host}: {{address: \"tcp://{address}\"}}");
+    }
+    text.push_str("cobs:\n");
+    for (host, before) in HOSTS.iter().zip([None, Some("n1"), Some("n2")]) {
+        let requires = before.map_or(String::new(), |before| format!(", requires: [{before}/a]"));
+        let _ = writeln!(text, "  {host}/a: {{kind: versioned, content: {{v: {version}}}{requires}}}");
+    }
+    text
+}
+
+fn program(cluster: &Cluster, args: &[&str]) -> (i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
+    command.args(args).current_dir(cluster.dir.path()).env_remove("COB_DEPOT").env("COB_CONFIG", "/dev/null");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    run(command)
+}
+
+/// Publishes with these addresses and switches, all by address alone; then every host is where it is to be.
+fn moves_to(cluster: &Cluster, version: &str, addresses: &[SocketAddr]) {
+    cluster.write_model("model", &[("model.yaml", &model(version, addresses)), VERSIONED]);
+    let (code, said) = program(cluster, &["cobgen", "generate", "model", "--depot", "depot"]);
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = program(cluster, &["cobctl", "switch", "latest", "--depot", "depot", "--wait", "60s"]);
+    assert_eq!(code, 0, "{version}: {said}");
+    for host in HOSTS {
+        let up = fs::read_to_string(cluster.path(&format!("{host}/cobs/{host}+a/up"))).unwrap_or_default();
+        assert!(up.contains(version), "{host} has {up:?}");
+    }
+    let listens = || {
+        HOSTS.iter().zip(addresses).all(|(host, address)| {
+            let status = cluster.status(host);
+            status.is_some_and(|s| s.listen.as_deref() == Some(&format!("tcp://{address}")) && s.peers.iter().all(|p| p.up))
+        })
+    };
+    cluster.until(PATIENCE, listens, "every host listens at its new address, and all links are up");
+    let (code, said) = program(cluster, &["cobctl", "status", "--depot", "depot"]);
+    assert_eq!(code, 0, "{version}: {said}");
+}
+
+#[test]
+fn hosts_get_other_addresses_without_a_restart() {
+    let mut cluster = cluster(&HOSTS);
+    // The cluster's own places, and as many beside them.
+    let first = cluster.write_model("first", &[("model.yaml", &model("one", &[([127, 0, 0, 1], 1).into(); 3])), VERSIONED]);
+    let one = cluster.generate(&first);
+    cluster.bring_up(one, PATIENCE);
+    let old: Vec<SocketAddr> = HOSTS.iter().map(|host| cluster.address(host)).collect();
+    let beside = |at: &SocketAddr| SocketAddr::new(at.ip(), at.port() + 20);
+    moves_to(&cluster, "another", &[old[0], beside(&old[1]), old[2]]);
+    moves_to(&cluster, "swapped", &[beside(&old[1]), old[0], old[2]]);
+    let all: Vec<SocketAddr> = old.iter().map(|at| SocketAddr::new(at.ip(), at.port() + 40)).collect();
+    moves_to(&cluster, "everywhere", &all);
+    // Across a restart, and once more.
+    for host in HOSTS {
+        cluster.stop(host);
+        cluster.start(host);
+    }
+    HOSTS.iter().for_each(|host| cluster.wait_answers(host));
+    moves_to(&cluster, "back", &old);
+}
