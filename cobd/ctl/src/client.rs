@@ -344,6 +344,8 @@ impl Client {
             });
             match answer.await {
                 Err(AskError::Broken { .. }) => {}
+                // The host that is meant is elsewhere.
+                Err(error) if error.is_of_another_host() => {}
                 answer => return parse(at, &answer?),
             }
         }

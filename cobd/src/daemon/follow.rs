@@ -84,7 +84,7 @@ async fn look(generations: Generations, wake: Arc<Notify>, tell: mpsc::Sender<Ge
 /// Asks a server again and again; each question waits there for something new.
 async fn listen(generations: Generations, remote: Remote, tell: mpsc::Sender<GenerationNumber>) {
     let (mut trouble, mut behind) = (Trouble::default(), Behind::default());
-    let (mut known, mut rest) = (None, AGAIN[0]);
+    let (mut known, mut last, mut rest) = (None, None, AGAIN[0]);
     while !tell.is_closed() {
         let (remote, after) = (remote.clone(), known);
         let newest = read_beside(move || {
@@ -97,7 +97,11 @@ async fn listen(generations: Generations, remote: Remote, tell: mpsc::Sender<Gen
         if let Some(newest) = trouble.judge(newest.await) {
             rest = AGAIN[0];
             known = Some(newest.unwrap_or_default());
-            behind.judge(&generations, newest).await;
+            // Its manifest is not asked for again and again.
+            if last != newest {
+                behind.judge(&generations, newest).await;
+                last = newest;
+            }
             if let Some(newest) = newest
                 && tell.send(newest).await.is_err()
             {

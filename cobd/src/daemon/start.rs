@@ -458,7 +458,9 @@ fn own_addresses(
     let newest = generations.newest().map_err(|e| none(e.to_string()))?;
     let newest = newest.ok_or_else(|| none(format!("the depot {} is empty", config.depot)))?;
     let manifest = generations.manifest_of_depot(newest).map_err(|e| none(e.to_string()))?;
-    at(&manifest).map(|address| vec![address]).ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
+    at(&manifest)
+        .map(|address| vec![address])
+        .ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
 }
 
 /// The index's folder, and the last record that it may know of. Without it there is no history, and everything else works.

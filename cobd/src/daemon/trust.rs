@@ -82,7 +82,10 @@ impl Daemon {
         if active.contains_key(me) {
             let of_others = |open: &SocketAddr| active.iter().any(|(host, at)| host != me && at == open);
             for closed in self.links.close(of_others) {
-                info!("this host does not listen at {closed} any more: generation {} has another host there", self.engine.generation());
+                info!(
+                    "this host does not listen at {closed} any more: generation {} has another host there",
+                    self.engine.generation()
+                );
             }
         }
         match self.links.listen(address) {

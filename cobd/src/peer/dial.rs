@@ -114,7 +114,7 @@ pub(super) async fn dial(
             None => (Wire::open(stream, &shared.sockets, shared.limits.max_frame, limit).await?, None),
             Some(keys) => secure(stream, address, &keys, &shared).await?,
         };
-        say_hello(wire, address, key, &shared, &peer).await
+        say_hello(wire, key, &shared, &peer).await
     };
     let dialled = timeout(limit, setup).await.unwrap_or(Err(SetupError::Slow(limit)));
     dialled.map_err(|error| plainer(error, &shared))

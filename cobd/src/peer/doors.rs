@@ -19,7 +19,12 @@ pub(super) struct Doors {
 
 impl Doors {
     /// With one that is open already.
-    pub(super) fn new(listener: TcpListener, address: SocketAddr, shared: &Arc<Shared>, directory: &Arc<Directory>) -> Self {
+    pub(super) fn new(
+        listener: TcpListener,
+        address: SocketAddr,
+        shared: &Arc<Shared>,
+        directory: &Arc<Directory>,
+    ) -> Self {
         let door = Owned::spawn(keep_open(listener, shared.clone(), directory.clone()));
         Self { open: vec![(address, door)] }
     }

@@ -97,11 +97,7 @@ impl LinkEnd {
     /// Whether somebody wanted it so.
     pub(super) fn is_planned(&self) -> bool {
         match self {
-            LinkEnd::Bye
-            | LinkEnd::Left
-            | LinkEnd::Dismissed
-            | LinkEnd::KeyGone(_)
-            | LinkEnd::OtherProtection => true,
+            LinkEnd::Bye | LinkEnd::Left | LinkEnd::Dismissed | LinkEnd::KeyGone(_) | LinkEnd::OtherProtection => true,
             LinkEnd::Wire(_)
             | LinkEnd::Fault(_)
             | LinkEnd::Silent(_)

@@ -30,15 +30,8 @@ impl Stage {
         let opened = Wire::open(near, &sockets, limits.max_frame, Duration::from_secs(5));
         let wire = within("the handshake", opened).await.expect("opens");
         let (events_in, events) = mpsc::channel(4);
-        let link = Link {
-            peer: peer.clone(),
-            number: 7,
-            key: None,
-            incarnation: life(2, 1),
-            wire,
-            events: events_in,
-            limits,
-        };
+        let link =
+            Link { peer: peer.clone(), number: 7, key: None, incarnation: life(2, 1), wire, events: events_in, limits };
         let task = Owned::spawn(link.run());
         let mut stage = Self { peer, far, events, task, _folder: folder };
         let mut said = dealer_handshake();

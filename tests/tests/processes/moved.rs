@@ -47,7 +47,9 @@ fn moves_to(cluster: &Cluster, version: &str, addresses: &[SocketAddr]) {
     let listens = || {
         HOSTS.iter().zip(addresses).all(|(host, address)| {
             let status = cluster.status(host);
-            status.is_some_and(|s| s.listen.as_deref() == Some(&format!("tcp://{address}")) && s.peers.iter().all(|p| p.up))
+            status.is_some_and(|s| {
+                s.listen.as_deref() == Some(&format!("tcp://{address}")) && s.peers.iter().all(|p| p.up)
+            })
         })
     };
     cluster.until(PATIENCE, listens, "every host listens at its new address, and all links are up");
@@ -59,7 +61,8 @@ fn moves_to(cluster: &Cluster, version: &str, addresses: &[SocketAddr]) {
 fn hosts_get_other_addresses_without_a_restart() {
     let mut cluster = cluster(&HOSTS);
     // The cluster's own places, and as many beside them.
-    let first = cluster.write_model("first", &[("model.yaml", &model("one", &[([127, 0, 0, 1], 1).into(); 3])), VERSIONED]);
+    let first =
+        cluster.write_model("first", &[("model.yaml", &model("one", &[([127, 0, 0, 1], 1).into(); 3])), VERSIONED]);
     let one = cluster.generate(&first);
     cluster.bring_up(one, PATIENCE);
     let old: Vec<SocketAddr> = HOSTS.iter().map(|host| cluster.address(host)).collect();

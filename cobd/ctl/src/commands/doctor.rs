@@ -195,7 +195,7 @@ fn place(side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
     {
         say(
             format!("it is to be reached at {named}, and listens at {listens}"),
-            "restart its daemon; or correct `listen` in its cobd.toml or `address` in the model",
+            "its daemon tries again each second, and its log says why it can't; or correct `listen` in its cobd.toml or `address` in the model",
         );
     }
 }
