@@ -225,6 +225,10 @@ fn join(options: &Join) -> ExitCode {
     let config = invitation.config.display();
     match invite::join(&invitation, waits) {
         Ok(Joined::New(key)) => say(&format!("{host} is a member with the key {key}; {config} is written")),
+        Ok(Joined::Again(key)) => say(&format!(
+            "{host} had lost its key and is a member again, with the key {key}; {config} is as it was. Its former key is \
+             revoked once `cobgen generate` and `cobctl switch latest` have told all hosts"
+        )),
         Ok(Joined::Already) => say(&format!("{host} is a member already; {config} is as it was")),
         Err(error) => {
             complain(&error.to_string());

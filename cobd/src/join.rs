@@ -2,7 +2,8 @@
 //!
 //! The token names the server's key, so nothing is said to anybody else; the server answers with the
 //! publishers whose generations this host is to accept. May be repeated after any failure: the key is
-//! made once, and the server takes the same token with the same key again.
+//! made once, and the server takes the same token with the same key again. A host whose state folder was lost has no key
+//! any more: it makes a new one and shows a new token, although its configuration is there.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -97,6 +98,9 @@ pub enum JoinError {
 pub enum Joined {
     /// It is a member now, with this key.
     New(PublicKey),
+    /// Its configuration was there and its key was not: it is a member again, with this new key. The configuration is as
+    /// it was.
+    Again(PublicKey),
     /// It was a member of this cluster already.
     Already,
 }
@@ -108,11 +112,19 @@ pub enum Joined {
 pub fn join(invitation: &Invitation, waits: impl FnOnce(&PublicKey)) -> Result<Joined, JoinError> {
     let Invitation { token, config, state_dir, .. } = invitation;
     let server = Server { address: invitation.server, keys: vec![token.server()] };
-    if config.symlink_metadata().is_ok() {
-        return already(invitation, &server);
-    }
-    make_folder(state_dir, 0o700)?;
-    let key = SecretKey::load_or_create(&state_dir.join(IDENTITY))?;
+    let configured = config.symlink_metadata().is_ok().then(|| configured(invitation, &server)).transpose()?;
+    let lost = match &configured {
+        Some(there) if there.identity.symlink_metadata().is_ok() => {
+            SecretKey::load(&there.identity)?;
+            return Ok(Joined::Already);
+        }
+        Some(there) => Some(&there.identity),
+        None => None,
+    };
+    // Beside a configuration the key's file says that the host is a member: it gets its name once that is so.
+    let file = lost.map_or_else(|| state_dir.join(IDENTITY), |identity| identity.with_extension("joining.key"));
+    make_folder(file.parent().unwrap_or(state_dir), 0o700)?;
+    let key = SecretKey::load_or_create(&file)?;
     let identity = Identity::new(&key)?;
     let question = question(token, &key);
     let begin = Instant::now();
@@ -133,6 +145,13 @@ pub fn join(invitation: &Invitation, waits: impl FnOnce(&PublicKey)) -> Result<J
             }
         }
     };
+    if let Some(identity) = lost {
+        let io = |source| JoinError::Io { path: identity.clone(), source };
+        // Unlike renaming, this replaces no key that has come there meanwhile.
+        fs::hard_link(&file, identity).and_then(|()| fs::remove_file(&file)).map_err(io)?;
+        crate::durable::sync_folder(identity.parent().unwrap_or(state_dir)).map_err(io)?;
+        return Ok(Joined::Again(key.public()));
+    }
     write(config, &text(invitation, &enrolled))?;
     Ok(Joined::New(key.public()))
 }
@@ -145,12 +164,12 @@ fn question(token: &Token, key: &SecretKey) -> Question {
 }
 
 /// There is a configuration: it is this very one, or it is left alone.
-fn already(invitation: &Invitation, server: &Server) -> Result<Joined, JoinError> {
+fn configured(invitation: &Invitation, server: &Server) -> Result<Config, JoinError> {
     let path = &invitation.config;
     let there = Config::read(path)?;
     let same_depot = matches!(&there.depot, crate::source::Source::Server(remote) if remote.server == *server);
     if there.host == *invitation.token.host() && same_depot {
-        return Ok(Joined::Already);
+        return Ok(there);
     }
     Err(JoinError::Configured { path: path.clone() })
 }
@@ -239,7 +258,14 @@ mod tests {
         assert_eq!((config.listen, Some(&config.http)), (invitation.listen, invitation.http.as_ref()));
         assert_eq!(config.trust.map(|t| t.keys().len()), Some(1));
         write(&invitation.config, "x").expect_err("there is one");
+        let file = invitation.state_dir.join(IDENTITY);
+        for _ in 0..2 {
+            let lost = join(&invitation, |_| ()).expect_err("no server is there").to_string();
+            assert!(lost.contains("can't reach `cobgen serve`"), "a host without a key enrols: {lost}");
+        }
+        let key = SecretKey::load_or_create(&file).expect("made");
         assert_eq!(join(&invitation, |_| ()).expect("the same"), Joined::Already);
+        assert_eq!(SecretKey::load(&file).expect("kept").public(), key.public());
         let other = Invitation { server: "127.0.0.1:2".parse().expect("an address"), ..invitation };
         let error = join(&other, |_| ()).expect_err("another").to_string();
         assert!(error.contains("says something else; it is left alone"), "{error}");

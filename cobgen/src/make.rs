@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use cob_depot::enrolled::{self, Enrolments};
 use cob_depot::{Depot, DepotError};
 use cob_types::generation::WayBack;
 use cob_types::secret::SecretId;
@@ -14,7 +15,7 @@ use cob_types::{BlobHash, CobId, Generation, GenerationId, GenerationNumber, Hos
 
 use crate::check;
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::expand::{self, Enrolled, Expansion, Known};
+use crate::expand::{self, Expansion, Keys, Known};
 use crate::generation::{Assembled, assemble};
 use crate::model::Sources;
 use crate::secrets::{self, Vault};
@@ -31,9 +32,9 @@ pub struct After {
     /// Its change objects: what is placed on the `first` node stays where it is.
     pub cobs: BTreeSet<CobId>,
     /// The keys of hosts that have enrolled in the depot; none: there is no depot to ask.
-    pub enrolled: Option<Enrolled>,
+    pub enrolled: Option<Enrolments>,
     /// The keys that its manifest names for hosts, without those that it revokes.
-    pub keys: Enrolled,
+    pub keys: Keys,
     /// The generations to which the new one may name ways back, the newest first.
     pub back: Vec<Earlier>,
     /// The new one mends a hole: neither it nor a later one names a way back to an earlier one.
@@ -93,7 +94,7 @@ impl After {
     /// # Errors
     /// When the depot can't be read.
     pub fn latest(depot: &Depot, before: &Generation) -> Result<Self, DepotError> {
-        let enrolled = Some(cob_depot::enrolled::read(depot.path())?);
+        let enrolled = Some(enrolled::read_all(depot.path())?);
         let generation = before.manifest.generation;
         let back = earlier(depot, generation)?;
         let id = back.first().map(|newest| GenerationId { generation, manifest: newest.way.manifest });

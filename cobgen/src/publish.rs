@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use cob_depot::enrolled::Enrolments;
 use cob_depot::{Depot, DepotError, Publication, PublishError};
 use cob_trust::{SecretKey, publishers};
 use cob_types::generation::Security;
@@ -15,7 +16,6 @@ use cob_types::trust::{PublicKey, Signed};
 use cob_types::{Generation, GenerationNumber, HostName, Manifest, codec};
 
 use crate::diagnostic::{Diagnostic, Severity, render, summary};
-use crate::expand::Enrolled;
 use crate::generation::{Difference, diff};
 use crate::known::{Asking, KnownByHosts};
 use crate::make::{After, Made, NotInstead, make_with};
@@ -56,6 +56,8 @@ pub struct Published {
     pub ahead: BTreeMap<HostName, GenerationNumber>,
     /// Hosts that know another content than the depot has under the number of its newest generation before.
     pub with_another: BTreeSet<HostName>,
+    /// Keys that are revoked since this generation, with the host that had each.
+    pub revoked_keys: Vec<(PublicKey, Option<HostName>)>,
 }
 
 /// How a generation is published.
@@ -238,6 +240,7 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
         ahead: known.ahead_of(before.manifest.generation),
         with_another: after.id.map(|own| known.with_another(own)).unwrap_or_default(),
         new_keys: if new { new_keys(&before.manifest, &generation.manifest) } else { Vec::new() },
+        revoked_keys: if new { revoked_keys(&before.manifest, &generation.manifest) } else { Vec::new() },
     };
     // Millions of small parts: nobody waits until all are let go.
     rayon::spawn(move || drop((before, assembled)));
@@ -250,8 +253,14 @@ fn new_keys(before: &Manifest, after: &Manifest) -> Vec<(HostName, PublicKey)> {
     all.filter(|(host, key)| !known(host, key)).map(|(host, key)| (host.clone(), *key)).collect()
 }
 
+fn revoked_keys(before: &Manifest, after: &Manifest) -> Vec<(PublicKey, Option<HostName>)> {
+    let had = |key: &PublicKey| before.hosts.iter().find(|(_, entry)| entry.keys.contains(key));
+    let new = after.revoked.difference(&before.revoked);
+    new.map(|key| (*key, had(key).map(|(host, _)| host.clone()))).collect()
+}
+
 fn new_depot() -> (After, Generation, Option<Depot>) {
-    (After { enrolled: Some(Enrolled::new()), ..After::default() }, nothing(), None)
+    (After { enrolled: Some(Enrolments::default()), ..After::default() }, nothing(), None)
 }
 
 /// Seconds since 1970. A clock before that says 0: the log's order comes from the numbers.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use cobgen::cli::{self, Terminal};
 use cobgen::depot::Depot;
+use cobgen::depot::enrolled::Former;
 use serde_json::{Value, json};
 
 /// A model and a depot in a folder of their own.
@@ -87,7 +88,7 @@ fn generations_are_made_listed_compared_and_shown() {
     let same = "generation 1 asks for the same already; no new one was made\n";
     assert_eq!((status, out.as_str(), err.as_str()), (0, same, ""));
     let numbers = json!({
-        "generation": 1, "hosts": 2, "cobs": 3, "added": 0, "changed": 0, "removed": 0, "new_keys": [], "signed_by": [],
+        "generation": 1, "hosts": 2, "cobs": 3, "added": 0, "changed": 0, "removed": 0, "new_keys": [], "revoked_keys": [], "signed_by": [],
     });
     assert_eq!(desk.generate(), numbers);
 
@@ -109,7 +110,7 @@ fn generations_are_made_listed_compared_and_shown() {
         + (n1/db, up, down) <- n2/web@down
     ");
     let numbers = json!({
-        "generation": 2, "hosts": 2, "cobs": 3, "added": 1, "changed": 2, "removed": 1, "new_keys": [], "signed_by": [],
+        "generation": 2, "hosts": 2, "cobs": 3, "added": 1, "changed": 2, "removed": 1, "new_keys": [], "revoked_keys": [], "signed_by": [],
     });
     assert_eq!(desk.generate(), numbers);
     assert_eq!(desk.run("diff --depot DEPOT"), (status, out.clone(), String::new()));
@@ -414,11 +415,22 @@ fn hosts_without_a_key_have_enrolled_or_are_named() {
     Depot::create_or_open(&desk.path("depot")).expect("made");
     let n2 = cob_types::HostName::new("n2").expect("name");
     let key = cob_types::PublicKey([2; 32]);
-    cobgen::depot::enrolled::add(&desk.path("depot"), &n2, key, "2026-11-21T12:00:00Z").expect("added");
+    cobgen::depot::enrolled::add(&desk.path("depot"), &n2, key, "2026-11-21T12:00:00Z", Former::Revoke).expect("added");
     let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
     assert_eq!(status, 0, "{err}");
     let manifest = Depot::open(&desk.path("depot")).expect("opened").read_manifest(cob_types::GenerationNumber(1));
     assert_eq!(manifest.expect("read").hosts["n2"].keys, [key]);
+    // The host was lost and has enrolled again: its old key is revoked without a word of the model.
+    let again = cob_types::PublicKey([12; 32]);
+    cobgen::depot::enrolled::add(&desk.path("depot"), &n2, again, "2026-11-21T13:00:00Z", Former::Revoke)
+        .expect("added");
+    let (status, out, err) = desk.run("generate MODEL --depot DEPOT");
+    assert!(status == 0 && !err.contains("loses its key"), "{err}");
+    assert!(out.contains(&format!("the key {key} of n2 is revoked")), "{out}");
+    let manifest = Depot::open(&desk.path("depot")).expect("opened").read_manifest(cob_types::GenerationNumber(2));
+    let manifest = manifest.expect("read");
+    assert_eq!((&manifest.hosts["n2"].keys, manifest.revoked), (&vec![again], [key].into()));
+    let key = again;
     // What was enrolled and is revoked counts as if it were not there.
     desk.model(&format!("revoked: [\"{key}\"]\n{}", with_keys(false)));
     let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
@@ -453,7 +465,8 @@ fn a_key_that_is_replaced_at_once_and_one_that_hides_the_enrolled_one_are_warned
     assert!(status == 0 && !err.contains("loses its key"), "{err}");
 
     let n2 = cob_types::HostName::new("n2").expect("name");
-    cobgen::depot::enrolled::add(&desk.path("depot"), &n2, key(5), "2026-11-21T12:00:00Z").expect("added");
+    cobgen::depot::enrolled::add(&desk.path("depot"), &n2, key(5), "2026-11-21T12:00:00Z", Former::Revoke)
+        .expect("added");
     let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
     assert_eq!(status, 0, "{err}");
     for part in [
@@ -621,6 +634,10 @@ fn what_is_not_whole_in_a_depot_is_found() {
         assert!(status == 1 && out.contains(&format!("{file}: ")), "{out}");
     }
     assert_eq!(desk.run("fsck --depot DEPOT/none").0, 2);
+    // Damage that lets nothing be listed is damage, too, and no failure to read.
+    std::fs::write(desk.path("depot/packed-refs"), "# pack-refs with: peeled \nnonsense\n").expect("written");
+    let (status, out, err) = desk.run("fsck --depot DEPOT");
+    assert!(status == 1 && out.contains("fault"), "{status}: {out}{err}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn depot(path: &Path) {
         depot.publish(&publication).expect("published");
     }
     let host = HostName::new("n1").expect("name");
-    enrolled::add(path, &host, PublicKey([9; 32]), "2026-11-21T12:00:00Z").expect("added");
+    enrolled::add(path, &host, PublicKey([9; 32]), "2026-11-21T12:00:00Z", enrolled::Former::Revoke).expect("added");
 }
 
 /// Everything that can be read of a depot, in words.

@@ -4,13 +4,16 @@
 //! where the model does not name them. The file proves nothing by itself: what counts is the manifest
 //! that a publisher signs.
 //!
+//! A host that enrols again is a host that was lost and set up anew: its new key replaces the old one, which is revoked.
+//! Both count only where a person says so, while a key is changed on a host that runs.
+//!
 //! ```text
-//! {"HOST": {"keys": ["ed25519:…"], "at": "RFC 3339", "check": "SHA-256 of the entry"}}
+//! {"HOST": {"keys": ["ed25519:…"], "at": "RFC 3339", "check": "SHA-256 of the entry", "revoked"?: ["ed25519:…"]}}
 //! ```
 //!
 //! An entry that was written by hand may lack `check`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -30,22 +33,45 @@ pub const FILE: &str = "enrolled.json";
 const MAX_FILE: u64 = 64 << 20;
 /// Keys kept of a host: the newest, and the one before it while they roll over.
 const MAX_KEYS: usize = 2;
+/// Revoked keys kept of a host: an older one is in no manifest any more that `cobgen serve` looks at.
+const MAX_REVOKED: usize = 16;
 /// How long one writer waits for others.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What becomes of the key with which a host has enrolled before.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Former {
+    /// It is revoked: the host was lost.
+    #[default]
+    Revoke,
+    /// It counts beside the new one until the next is added: the host gets another key while it runs.
+    Keep,
+}
+
 /// What became of an enrolment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Added {
     /// The host had no key before.
     New,
+    /// The host had other keys, which are revoked now.
+    Replaced(Vec<PublicKey>),
     /// The host had another key, which counts beside this one until the next one is added.
     Further,
     /// This key was there already.
     Known,
 }
 
+/// All keys with which hosts have enrolled.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Enrolments {
+    /// Those that count, the newest of a host last.
+    pub keys: BTreeMap<HostName, Vec<PublicKey>>,
+    /// Those that were replaced.
+    pub revoked: BTreeSet<PublicKey>,
+}
+
 /// One host's entry.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     keys: Vec<PublicKey>,
@@ -53,12 +79,19 @@ struct Entry {
     /// [`Entry::sum`], so that damage shows: any 43 letters are a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     check: Option<String>,
+    /// Keys that were replaced, the newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    revoked: Vec<PublicKey>,
 }
 
 impl Entry {
     fn sum(&self, host: &HostName) -> String {
         let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();
-        blob_hash(format!("{host}\n{}\n{}", keys.join("\n"), self.at).as_bytes()).to_string()
+        let mut text = format!("{host}\n{}\n{}", keys.join("\n"), self.at);
+        for key in &self.revoked {
+            text.push_str(&format!("\nrevoked {key}"));
+        }
+        blob_hash(text.as_bytes()).to_string()
     }
 }
 
@@ -67,15 +100,28 @@ impl Entry {
 /// # Errors
 /// When the file is there and can't be read, or is damaged.
 pub fn read(depot: &Path) -> Result<BTreeMap<HostName, Vec<PublicKey>>, DepotError> {
-    Ok(entries(depot)?.into_iter().map(|(host, entry)| (host, entry.keys)).collect())
+    Ok(read_all(depot)?.keys)
+}
+
+/// The same, with the keys that were replaced.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_all(depot: &Path) -> Result<Enrolments, DepotError> {
+    let mut all = Enrolments::default();
+    for (host, entry) in entries(depot)? {
+        all.keys.insert(host, entry.keys);
+        all.revoked.extend(entry.revoked);
+    }
+    Ok(all)
 }
 
 /// Adds a host's key; `at` is the present time (RFC 3339). Whoever reads meanwhile sees the file as it
 /// was or as it will be.
 ///
 /// # Errors
-/// When another host has the key, or the file can't be read or written: nothing has changed then.
-pub fn add(depot: &Path, host: &HostName, key: PublicKey, at: &str) -> Result<Added, PublishError> {
+/// When another host has the key, the key was replaced, or the file can't be read or written: nothing has changed then.
+pub fn add(depot: &Path, host: &HostName, key: PublicKey, at: &str, former: Former) -> Result<Added, PublishError> {
     let _lock = PublisherLock::take(depot, PATIENCE)?;
     let mut all = entries(depot)?;
     if let Some((other, _)) = all.iter().find(|(name, entry)| *name != host && entry.keys.contains(&key)) {
@@ -83,11 +129,26 @@ pub fn add(depot: &Path, host: &HostName, key: PublicKey, at: &str) -> Result<Ad
             format!("{other} has enrolled with {key}, so {host} can't have it: every host makes a key of its own");
         return Err(damaged(depot, why).into());
     }
-    let entry = all.entry(host.clone()).or_insert_with(|| Entry { keys: Vec::new(), at: String::new(), check: None });
+    if all.values().any(|entry| entry.revoked.contains(&key)) {
+        let why = format!(
+            "the key {key} was replaced and is revoked: delete the host's key file and run `cobd join` there, which makes a new key"
+        );
+        return Err(damaged(depot, why).into());
+    }
+    let entry = all.entry(host.clone()).or_default();
     if entry.keys.contains(&key) {
         return Ok(Added::Known);
     }
-    let added = if entry.keys.is_empty() { Added::New } else { Added::Further };
+    let added = match former {
+        _ if entry.keys.is_empty() => Added::New,
+        Former::Keep => Added::Further,
+        Former::Revoke => {
+            entry.revoked.extend(&entry.keys);
+            let surplus = entry.revoked.len().saturating_sub(MAX_REVOKED);
+            entry.revoked.drain(..surplus);
+            Added::Replaced(std::mem::take(&mut entry.keys))
+        }
+    };
     entry.keys.push(key);
     let surplus = entry.keys.len().saturating_sub(MAX_KEYS);
     entry.keys.drain(..surplus);
@@ -146,11 +207,36 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_added_and_the_newest_two_count() {
+    fn a_host_that_enrols_again_has_its_new_key_alone_and_the_old_one_never_comes_back() {
+        let depot = tempfile::tempdir().expect("folder");
+        let (name, at, key) = (host("n1"), "2026-11-21T12:00:00Z", |n| PublicKey([n; 32]));
+        let add = |n| add(depot.path(), &name, key(n), at, Former::Revoke);
+        assert_eq!(add(1).expect("added"), Added::New);
+        assert_eq!(add(2).expect("added"), Added::Replaced(vec![key(1)]));
+        let all = read_all(depot.path()).expect("read");
+        assert_eq!(all, Enrolments { keys: [(name.clone(), vec![key(2)])].into(), revoked: [key(1)].into() });
+        let error = add(1).expect_err("revoked").to_string();
+        assert!(error.contains("is revoked: delete the host's key file"), "{error}");
+        // The list of old keys has a bound.
+        for n in 3..40 {
+            add(n).expect("added");
+        }
+        let all = read_all(depot.path()).expect("read");
+        assert_eq!((all.keys[&name].len(), all.revoked.len()), (1, MAX_REVOKED));
+        // A replaced key that was taken out by hand shows.
+        let text = fs::read_to_string(depot.path().join(FILE)).expect("there");
+        fs::write(depot.path().join(FILE), text.replace(&key(30).to_string(), &key(50).to_string())).expect("written");
+        assert!(read(depot.path()).expect_err("altered").to_string().contains("was altered"));
+    }
+
+    #[test]
+    fn where_a_person_says_so_the_newest_two_keys_count() {
         let depot = tempfile::tempdir().expect("folder");
         assert_eq!(read(depot.path()).expect("read"), BTreeMap::new());
         let key = |n| PublicKey([n; 32]);
-        let add = |name: &str, n| add(depot.path(), &host(name), key(n), "2026-11-21T12:00:00Z").expect("added");
+        let add = |name: &str, n| {
+            add(depot.path(), &host(name), key(n), "2026-11-21T12:00:00Z", Former::Keep).expect("added")
+        };
         assert_eq!([add("n1", 1), add("n1", 1), add("n2", 2)], [Added::New, Added::Known, Added::New]);
         assert_eq!([add("n1", 3), add("n1", 4)], [Added::Further, Added::Further]);
         let all = read(depot.path()).expect("read");
@@ -161,8 +247,9 @@ mod tests {
     fn a_key_belongs_to_one_host() {
         let depot = tempfile::tempdir().expect("folder");
         let at = "2026-11-21T12:00:00Z";
-        add(depot.path(), &host("n1"), PublicKey([1; 32]), at).expect("added");
-        let error = add(depot.path(), &host("n2"), PublicKey([1; 32]), at).expect_err("taken").to_string();
+        add(depot.path(), &host("n1"), PublicKey([1; 32]), at, Former::Revoke).expect("added");
+        let error =
+            add(depot.path(), &host("n2"), PublicKey([1; 32]), at, Former::Revoke).expect_err("taken").to_string();
         assert!(error.contains("n1 has enrolled with ed25519:"), "{error}");
         assert_eq!(read(depot.path()).expect("read").len(), 1);
     }
@@ -173,7 +260,7 @@ mod tests {
         fs::write(depot.path().join(FILE), "{\"n1\": {\"keys\": [\"ed25519:x\"]").expect("written");
         let error = read(depot.path()).expect_err("damaged").to_string();
         assert!(error.contains("enrolled.json") && error.contains("another length"), "{error}");
-        add(depot.path(), &host("n2"), PublicKey([1; 32]), "").expect_err("damaged");
+        add(depot.path(), &host("n2"), PublicKey([1; 32]), "", Former::Revoke).expect_err("damaged");
         assert!(fs::read_to_string(depot.path().join(FILE)).expect("there").contains("ed25519:x"));
     }
 }

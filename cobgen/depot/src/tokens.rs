@@ -19,7 +19,7 @@ use cob_types::{BlobHash, HostName, PublicKey};
 use serde::{Deserialize, Serialize};
 
 use crate::depot::sync_folder;
-use crate::enrolled;
+use crate::enrolled::{self, Added, Former};
 use crate::error::{DepotError, PublishError};
 use crate::lock::PublisherLock;
 
@@ -55,6 +55,15 @@ pub struct Issued {
     /// How often it was shown in vain: used, expired, for another host.
     #[serde(default)]
     pub refused: u64,
+    /// Whether the key with which the host has enrolled before counts beside the new one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    keep_former: bool,
+}
+
+impl Issued {
+    fn former(&self) -> Former {
+        if self.keep_former { Former::Keep } else { Former::Revoke }
+    }
 }
 
 /// All tokens, and how often an unknown one was shown.
@@ -122,22 +131,34 @@ pub enum Spent {
 ///
 /// # Errors
 /// When the file can't be read or written.
-pub fn issue(depot: &Path, host: &HostName, hash: BlobHash, now: u64, lifetime: u64) -> Result<(), PublishError> {
+pub fn issue(
+    depot: &Path,
+    host: &HostName,
+    hash: BlobHash,
+    (now, lifetime): (u64, u64),
+    former: Former,
+) -> Result<(), PublishError> {
     change(depot, |all| {
         all.tokens.retain(|t| (t.host != *host || t.key.is_some()) && t.expires.saturating_add(KEPT) > now);
         let expires = now.saturating_add(lifetime);
         let (host, hash) = (host.clone(), hash.to_string());
-        all.tokens.push(Issued { host, hash, made: now, expires, key: None, pending: false, refused: 0 });
+        let keep_former = former == Former::Keep;
+        all.tokens.push(Issued { host, hash, made: now, expires, key: None, pending: false, refused: 0, keep_former });
         Ok(())
     })
 }
 
-/// A host shows a token. If it is good, the host's key is enrolled or, with [`Policy::Manual`], noted.
+/// A host shows a token. If it is good, the host's key is enrolled or, with [`Policy::Manual`], noted. Returns the keys
+/// that the new one has replaced, too.
 ///
 /// # Errors
 /// When a file can't be read or written, or the key is another host's. The inner one: the token is
 /// good for nothing.
-pub fn show(depot: &Path, shown: &Shown<'_>, policy: Policy) -> Result<Result<Standing, Spent>, PublishError> {
+pub fn show(
+    depot: &Path,
+    shown: &Shown<'_>,
+    policy: Policy,
+) -> Result<Result<(Standing, Vec<PublicKey>), Spent>, PublishError> {
     change(depot, |all| {
         let Some(token) = all.tokens.iter_mut().find(|t| t.hash == shown.hash.to_string()) else {
             all.unknown = all.unknown.saturating_add(1);
@@ -148,24 +169,28 @@ pub fn show(depot: &Path, shown: &Shown<'_>, policy: Policy) -> Result<Result<St
             return Ok(Err(spent));
         }
         if token.pending {
-            return Ok(Ok(Standing::Pending));
+            return Ok(Ok((Standing::Pending, Vec::new())));
         }
         if token.key.is_some() {
             // It is good once: it tells its host again that it was let in, and lets nobody in again.
             let keys = enrolled::read(depot)?;
             if keys.get(shown.host).is_some_and(|keys| keys.contains(&shown.key)) {
-                return Ok(Ok(Standing::Accepted));
+                return Ok(Ok((Standing::Accepted, Vec::new())));
             }
             token.refused = token.refused.saturating_add(1);
             return Ok(Err(Spent::Displaced(shown.host.clone())));
         }
         token.pending = policy == Policy::Manual;
+        let mut replaced = Vec::new();
         if !token.pending {
             // Before the token is noted as used: who breaks off between the two can show it again.
-            enrolled::add(depot, shown.host, shown.key, shown.at)?;
+            let added = enrolled::add(depot, shown.host, shown.key, shown.at, token.former())?;
+            if let Added::Replaced(keys) = added {
+                replaced = keys;
+            }
         }
         token.key = Some(shown.key);
-        Ok(Ok(if token.pending { Standing::Pending } else { Standing::Accepted }))
+        Ok(Ok((if token.pending { Standing::Pending } else { Standing::Accepted }, replaced)))
     })
 }
 
@@ -186,17 +211,24 @@ fn judge(token: &Issued, shown: &Shown<'_>) -> Result<(), Spent> {
     Ok(())
 }
 
-/// A person accepts the key that a host has shown; none: no key of the host waits.
+/// A person accepts the key that a host has shown; none: no key of the host waits. With `keep` the key before counts
+/// beside it, whatever the token says.
 ///
 /// # Errors
 /// When a file can't be read or written, or the key is another host's.
-pub fn accept(depot: &Path, host: &HostName, at: &str) -> Result<Option<PublicKey>, PublishError> {
+pub fn accept(
+    depot: &Path,
+    host: &HostName,
+    at: &str,
+    former: Former,
+) -> Result<Option<(PublicKey, Added)>, PublishError> {
     change(depot, |all| {
         let waiting = all.tokens.iter_mut().rev().find(|t| t.host == *host && t.pending);
         let Some((token, key)) = waiting.and_then(|t| t.key.map(|key| (t, key))) else { return Ok(None) };
-        enrolled::add(depot, host, key, at)?;
+        let former = if former == Former::Keep { former } else { token.former() };
+        let added = enrolled::add(depot, host, key, at, former)?;
         token.pending = false;
-        Ok(Some(key))
+        Ok(Some((key, added)))
     })
 }
 
@@ -283,7 +315,7 @@ mod tests {
     fn by_policy(depot: &Path, name: &str, secret: &str, key: u8, now: u64, p: Policy) -> Result<Standing, Spent> {
         let hash = blob_hash(secret.as_bytes());
         let shown = Shown { host: &host(name), hash, key: PublicKey([key; 32]), now, at: "2026-11-21T12:00:00Z" };
-        show(depot, &shown, p).expect("readable")
+        show(depot, &shown, p).expect("readable").map(|(standing, _)| standing)
     }
 
     #[test]
@@ -291,7 +323,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let depot = dir.path();
         for name in ["h1", "h2"] {
-            issue(depot, &host(name), blob_hash(name.as_bytes()), 1000, HOUR).expect("noted");
+            issue(depot, &host(name), blob_hash(name.as_bytes()), (1000, HOUR), Former::Revoke).expect("noted");
         }
         let mode = std::fs::metadata(depot.join(FILE)).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -312,8 +344,8 @@ mod tests {
     #[test]
     fn a_new_token_replaces_an_unused_one() {
         let dir = tempfile::tempdir().expect("a folder");
-        issue(dir.path(), &host("h1"), blob_hash(b"old"), 0, HOUR).expect("noted");
-        issue(dir.path(), &host("h1"), blob_hash(b"new"), 1, HOUR).expect("noted");
+        issue(dir.path(), &host("h1"), blob_hash(b"old"), (0, HOUR), Former::Revoke).expect("noted");
+        issue(dir.path(), &host("h1"), blob_hash(b"new"), (1, HOUR), Former::Revoke).expect("noted");
         assert_eq!(try_it(dir.path(), "h1", "old", 1, 2), Err(Spent::Unknown));
         assert_eq!(try_it(dir.path(), "h1", "new", 1, 2), Ok(Standing::Accepted));
     }
@@ -323,7 +355,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let depot = dir.path();
         for (secret, key) in [("one", 1), ("two", 2), ("three", 3)] {
-            issue(depot, &host("h1"), blob_hash(secret.as_bytes()), 0, HOUR).expect("noted");
+            issue(depot, &host("h1"), blob_hash(secret.as_bytes()), (0, HOUR), Former::Keep).expect("noted");
             assert_eq!(try_it(depot, "h1", secret, key, 1), Ok(Standing::Accepted));
         }
         let keys = || enrolled::read(depot).expect("read").remove(&host("h1")).unwrap_or_default();
@@ -340,16 +372,33 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_shows_another_token_gets_its_new_key_in_place_of_the_old_one() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let depot = dir.path();
+        for (secret, key) in [("one", 1), ("two", 2)] {
+            issue(depot, &host("h1"), blob_hash(secret.as_bytes()), (0, HOUR), Former::Revoke).expect("noted");
+            assert_eq!(try_it(depot, "h1", secret, key, 1), Ok(Standing::Accepted));
+        }
+        let all = enrolled::read_all(depot).expect("read");
+        assert_eq!(all.keys[&host("h1")], [PublicKey([2; 32])]);
+        assert_eq!(all.revoked, [PublicKey([1; 32])].into());
+        assert_eq!(try_it(depot, "h1", "one", 1, 2), Err(Spent::Displaced(host("h1"))));
+    }
+
+    #[test]
     fn a_person_accepts_a_key_that_waits() {
         let dir = tempfile::tempdir().expect("a folder");
         let depot = dir.path();
-        issue(depot, &host("h1"), blob_hash(b"h1"), 0, HOUR).expect("noted");
-        assert_eq!(accept(depot, &host("h1"), "now").expect("read"), None);
+        issue(depot, &host("h1"), blob_hash(b"h1"), (0, HOUR), Former::Revoke).expect("noted");
+        assert_eq!(accept(depot, &host("h1"), "now", Former::Revoke).expect("read"), None);
         let ask = |key, now| by_policy(depot, "h1", "h1", key, now, Policy::Manual);
         assert_eq!(ask(1, 1), Ok(Standing::Pending));
         assert_eq!(ask(2, 2), Err(Spent::Used(host("h1"))));
         assert_eq!(enrolled::read(depot).expect("read"), [].into(), "nothing is believed yet");
-        assert_eq!(accept(depot, &host("h1"), "now").expect("done"), Some(PublicKey([1; 32])));
+        assert_eq!(
+            accept(depot, &host("h1"), "now", Former::Revoke).expect("done"),
+            Some((PublicKey([1; 32]), Added::New))
+        );
         assert_eq!(ask(1, HOUR + 1), Ok(Standing::Accepted), "it may come late to hear it");
         assert_eq!(enrolled::read(depot).expect("read").len(), 1);
     }
@@ -358,7 +407,7 @@ mod tests {
     fn of_many_who_show_a_token_at_once_one_is_first() {
         let dir = tempfile::tempdir().expect("a folder");
         let depot = dir.path();
-        issue(depot, &host("h1"), blob_hash(b"h1"), 0, HOUR).expect("noted");
+        issue(depot, &host("h1"), blob_hash(b"h1"), (0, HOUR), Former::Revoke).expect("noted");
         let outcomes: Vec<_> = std::thread::scope(|scope| {
             let tries: Vec<_> = (1..9).map(|key| scope.spawn(move || try_it(depot, "h1", "h1", key, 1))).collect();
             tries.into_iter().map(|t| t.join().expect("no panic")).collect()

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use cob_depot::PublishError;
+use cob_depot::enrolled::{self, Added, Former};
 use cob_depot::tokens::{self, Issued};
-use cob_depot::{PublishError, enrolled};
 use cob_trust::enrol::Token;
 use cob_types::words::count;
 use cob_types::{HostName, PublicKey};
@@ -33,6 +34,9 @@ Prints for each host the command to run there, with a token that is good once, f
 expires. Whoever has the token can become the host: carry it as you would a password. A new token \
 replaces an older one of the same host that nobody has used.
 
+A host that has enrolled before was lost and is set up anew: the key that it enrols now takes the place of the old one, which \
+is revoked from the next generation on (--keep-old-key: both count). docs/operating.md, \"Replace a lost host\".
+
 Exit status: 0 done; 1 no key of the host waits; 2 wrong names or options; 3 a file could not be written.")]
 pub struct Args {
     /// The hosts, by their names in the model; with --accept one host, and its key where a person has brought it
@@ -50,6 +54,10 @@ pub struct Args {
     /// The file of the server's key, as given to `cobgen serve`
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Let the old key of a host that has enrolled before count beside the new one: for a key that is changed while the
+    /// host runs
+    #[arg(long, conflicts_with = "list")]
+    keep_old_key: bool,
     /// Let a host in whose key waits, or is given
     #[arg(long, conflicts_with_all = ["list", "server"])]
     accept: bool,
@@ -60,6 +68,12 @@ pub struct Args {
     /// "state", "made", "expires", "key", "refused"}]}; times in seconds since 1970-01-01 UTC
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    fn former(&self) -> Former {
+        if self.keep_old_key { Former::Keep } else { Former::Revoke }
+    }
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
@@ -85,10 +99,22 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             return Ok(Answer::Bad);
         }
     };
+    let known = match enrolled::read(&args.depot) {
+        Ok(known) => known,
+        Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
+    };
+    for (host, keys) in hosts.iter().filter_map(|host| Some((host, known.get(host)?))) {
+        let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        let then = match args.former() {
+            Former::Revoke => "the key of the host that shows this token replaces it, and it is revoked",
+            Former::Keep => "the key of the host that shows this token counts beside it",
+        };
+        writeln!(terminal.err, "warning: {host} has enrolled before, with {}: {then}", keys.join(" and "))?;
+    }
     let (now, mut commands) = (now(), Vec::new());
     for host in hosts {
         let token = Token::generate(host.clone(), key)?;
-        if let Err(error) = tokens::issue(&args.depot, host, token.hash(), now, args.expires) {
+        if let Err(error) = tokens::issue(&args.depot, host, token.hash(), (now, args.expires), args.former()) {
             return tell_publish(&error, &args.depot, args.json, terminal);
         }
         commands.push((host, format!("cobd join tcp://{server} {}", *token.reveal())));
@@ -135,9 +161,17 @@ fn accept(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
             return Ok(Answer::Bad);
         }
     };
-    match let_in(&args.depot, &host, key) {
-        Ok(Some(key)) => {
+    match let_in(&args.depot, &host, key, args.former()) {
+        Ok(Some((key, added))) => {
             writeln!(terminal.out, "{host} is enrolled with {key}")?;
+            if let Added::Replaced(keys) = added {
+                for key in keys {
+                    writeln!(
+                        terminal.out,
+                        "  its former key {key} is revoked: `cobgen generate` and `cobctl switch latest` tell all hosts"
+                    )?;
+                }
+            }
             Ok(Answer::Done)
         }
         Ok(None) => {
@@ -152,11 +186,16 @@ fn accept(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     }
 }
 
-fn let_in(depot: &Path, host: &HostName, key: Option<PublicKey>) -> Result<Option<PublicKey>, PublishError> {
+fn let_in(
+    depot: &Path,
+    host: &HostName,
+    key: Option<PublicKey>,
+    former: Former,
+) -> Result<Option<(PublicKey, Added)>, PublishError> {
     let at = rfc3339(now());
     match key {
-        Some(key) => enrolled::add(depot, host, key, &at).map(|_| Some(key)),
-        None => tokens::accept(depot, host, &at),
+        Some(key) => enrolled::add(depot, host, key, &at, former).map(|added| Some((key, added))),
+        None => tokens::accept(depot, host, &at, former),
     }
 }
 

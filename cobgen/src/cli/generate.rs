@@ -73,8 +73,9 @@ pub struct Args {
     /// Print {"generation", "hosts", "cobs", "added", "changed", "removed"}, all numbers: of the
     /// generation, of its hosts and change objects, and of the change objects that differ from the
     /// generation before (all 0 where no new one was made); "signed_by", a list of keys;
-    /// "new_keys", a list of {"host", "key"} that the generation before did not have; and "ahead", {HOST: number} of
-    /// hosts that knew a newer generation than the depot had. Refused: {"diagnostics"} as in `check`
+    /// "new_keys", a list of {"host", "key"} that the generation before did not have; "revoked_keys", the same for keys that
+    /// it did not revoke; and "ahead", {HOST: number} of hosts that knew a newer generation than the depot had.
+    /// Refused: {"diagnostics"} as in `check`
     #[arg(long)]
     json: bool,
 }
@@ -112,7 +113,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     tell(&args.model, &published.diagnostics, &published.sources, terminal)?;
     let signer = signer.map(|key| key.public());
     if args.json {
-        let Published { generation, hosts, cobs, difference, signers, new_keys, .. } = &published;
+        let Published { generation, hosts, cobs, difference, signers, new_keys, revoked_keys, .. } = &published;
         let answer = json!({
             "generation": generation,
             "hosts": hosts,
@@ -123,6 +124,8 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             "signed_by": signers,
             "ahead": published.ahead,
             "new_keys": new_keys.iter().map(|(host, key)| json!({"host": host, "key": key})).collect::<Vec<_>>(),
+            "revoked_keys":
+                revoked_keys.iter().map(|(key, host)| json!({"host": host, "key": key})).collect::<Vec<_>>(),
         });
         writeln!(terminal.out, "{answer:#}")?;
         warn_of_hosts(args, &published, terminal)?;
@@ -285,6 +288,13 @@ fn in_words(
         writeln!(terminal.out, "  and {} of hosts", count(more, "more new key"))?;
     }
     warn_of_hosts(args, published, terminal)?;
+    for (key, host) in published.revoked_keys.iter().take(MAX_LISTED) {
+        let of = host.as_ref().map_or_else(String::new, |host| format!(" of {host}"));
+        writeln!(terminal.out, "  the key {key}{of} is revoked")?;
+    }
+    if let Some(more) = published.revoked_keys.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
+        writeln!(terminal.out, "  and {}", count(more, "more revoked key"))?;
+    }
     signatures_in_words(args, published, signer, terminal)?;
     writeln!(terminal.err, "Next: `cobctl switch {generation} --depot {depot}`.")
 }

@@ -41,6 +41,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use cob_depot::enrolled::Enrolments;
 use cob_types::generation::Security;
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{BlobHash, CobId, IdError};
@@ -69,7 +70,7 @@ pub struct Expansion {
 
 pub(crate) use ground::Ground;
 pub(crate) use kinds::parse_duration;
-pub use trust::Enrolled;
+pub use trust::Keys;
 
 /// What is known beside the model.
 #[derive(Debug, Clone, Copy)]
@@ -77,9 +78,9 @@ pub struct Known<'a> {
     /// The change objects of the generation before: what is placed on the `first` node stays where it is.
     pub previous: &'a BTreeSet<CobId>,
     /// The keys of hosts that have enrolled; none: it is not known who has.
-    pub enrolled: Option<&'a Enrolled>,
+    pub enrolled: Option<&'a Enrolments>,
     /// The keys that the generation before named for its hosts, as far as they counted.
-    pub before: &'a Enrolled,
+    pub before: &'a Keys,
     /// The layouts of clusters as they are.
     pub given: &'a Given,
 }
@@ -107,7 +108,7 @@ pub fn load_knowing(path: &Path, known: &Known<'_>) -> Expansion {
 /// Expands a loaded model; `previous` as for [`load`].
 #[must_use]
 pub fn expand(model: Model, previous: &BTreeSet<CobId>) -> Expansion {
-    let (before, given) = (&Enrolled::new(), &Given::default());
+    let (before, given) = (&Keys::new(), &Given::default());
     expand_knowing(model, &Known { previous, enrolled: None, before, given })
 }
 

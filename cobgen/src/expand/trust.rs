@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cob_depot::enrolled::Enrolments;
 use cob_types::BlobHash;
 use cob_types::generation::Security;
 use cob_types::trust::{Operator, PublicKey, Role};
@@ -14,8 +15,8 @@ use super::{Known, Report};
 use crate::diagnostic::Diagnostic;
 use crate::model::{KeySet, Mark, Marked, OperatorEntry, RoleEntry, Sections};
 
-/// The keys of hosts that have enrolled, by the hosts' names.
-pub type Enrolled = BTreeMap<cob_types::HostName, Vec<PublicKey>>;
+/// Keys of hosts, by the hosts' names.
+pub type Keys = BTreeMap<cob_types::HostName, Vec<PublicKey>>;
 
 /// The most keys of one host or operator: the old and the new one.
 const MAX_KEYS: usize = 2;
@@ -23,7 +24,7 @@ const MAX_KEYS: usize = 2;
 /// What a model says of identities.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    pub(super) keys: Enrolled,
+    pub(super) keys: Keys,
     pub(super) revoked: BTreeSet<PublicKey>,
     pub(super) operators: BTreeMap<String, Operator>,
 }
@@ -56,11 +57,12 @@ impl Trust {
             Some(Security::Identities) => {
                 reader.hidden(sections, known.enrolled, &trust.keys);
                 reader.enrolled(hosts, known.enrolled, &mut trust.keys);
-                reader.replaced(sections, hosts, known.before, &trust.keys);
+                trust.revoked = reader.replaced_by_enrolment(known.enrolled);
+                reader.replaced(sections, hosts, (known.before, &trust.keys), &trust.revoked);
             }
             None => {}
         }
-        trust.revoked = reader.revoked.into_keys().collect();
+        trust.revoked.extend(reader.revoked.into_keys());
         trust
     }
 }
@@ -168,13 +170,13 @@ impl Reader<'_, '_> {
     }
 
     /// Keys that hosts without one in the model have enrolled; names the hosts that have none at all.
-    fn enrolled(&mut self, hosts: &Hosts, enrolled: Option<&Enrolled>, keys: &mut Enrolled) {
+    fn enrolled(&mut self, hosts: &Hosts, enrolled: Option<&Enrolments>, keys: &mut Keys) {
         let mut without: Vec<(&cob_types::HostName, Mark)> = Vec::new();
         for host in hosts.0.values() {
             if keys.contains_key(&host.name) {
                 continue;
             }
-            let known = enrolled.and_then(|all| all.get(&host.name)).into_iter().flatten();
+            let known = enrolled.and_then(|all| all.keys.get(&host.name)).into_iter().flatten();
             let mut usable: Vec<PublicKey> = known.copied().filter(|key| !self.revoked.contains_key(key)).collect();
             usable.retain(|key| self.claim(*key, &format!("host {}", host.name), host.mark));
             if usable.is_empty() && host.has_address {
@@ -192,10 +194,17 @@ impl Reader<'_, '_> {
         }
     }
 
+    /// The keys that hosts had before they enrolled again, without those that the model names: they are revoked as if the
+    /// model said so.
+    fn replaced_by_enrolment(&self, enrolled: Option<&Enrolments>) -> BTreeSet<PublicKey> {
+        let replaced = enrolled.into_iter().flat_map(|all| &all.revoked);
+        replaced.filter(|key| !self.owners.contains_key(*key)).copied().collect()
+    }
+
     /// Warns of hosts that have enrolled with another key than the model names: the model's one counts.
-    fn hidden(&mut self, sections: &Sections, enrolled: Option<&Enrolled>, keys: &Enrolled) {
+    fn hidden(&mut self, sections: &Sections, enrolled: Option<&Enrolments>, keys: &Keys) {
         for (host, named) in keys {
-            let newest = enrolled.and_then(|all| all.get(host)?.last());
+            let newest = enrolled.and_then(|all| all.keys.get(host)?.last());
             let Some(newest) = newest.filter(|key| !named.contains(key) && !self.revoked.contains_key(key)) else {
                 continue;
             };
@@ -212,10 +221,16 @@ impl Reader<'_, '_> {
     }
 
     /// Warns of hosts all of whose keys are others than before: there is no generation in which both count.
-    fn replaced(&mut self, sections: &Sections, hosts: &Hosts, before: &Enrolled, keys: &Enrolled) {
+    fn replaced(
+        &mut self,
+        sections: &Sections,
+        hosts: &Hosts,
+        (before, keys): (&Keys, &Keys),
+        revoked: &BTreeSet<PublicKey>,
+    ) {
         for host in hosts.0.values() {
             let (Some(old), Some(new)) = (before.get(&host.name), keys.get(&host.name)) else { continue };
-            let still = |key: &&PublicKey| !self.revoked.contains_key(*key);
+            let still = |key: &&PublicKey| !self.revoked.contains_key(*key) && !revoked.contains(*key);
             let old: Vec<PublicKey> = old.iter().filter(still).copied().collect();
             if old.is_empty() || new.is_empty() || old.iter().any(|key| new.contains(key)) {
                 continue;

@@ -1,8 +1,7 @@
 //! The desk at which a new host shows its token.
 //!
 //! The host has proved in the handshake that it holds its key; the token says which host it is to be; the
-//! signature binds the two to this server. One request at a time: what is written is written once, and
-//! nobody tries secrets faster than that.
+//! signature binds the two to this server. One request at a time: what is written is written once.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,7 +22,7 @@ use super::shelf::Shelf;
 use super::trust::{self, TrustError};
 use crate::calendar::rfc3339;
 
-/// How long the desk rests after a token that was good for nothing.
+/// How long a connection rests after a token that was good for nothing.
 const REST: Duration = Duration::from_millis(50);
 
 /// Lets new hosts in.
@@ -76,12 +75,16 @@ impl Desk {
 
     /// Answers a host that has connected with `key` and sent these bytes.
     pub(super) async fn enrol(&self, key: PublicKey, body: &[u8]) -> Answer {
-        let _alone = self.busy.lock().await;
-        match self.try_enrol(key, body, now()).await {
+        let enrolled = {
+            let _alone = self.busy.lock().await;
+            self.try_enrol(key, body, now()).await
+        };
+        match enrolled {
             Ok(enrolled) => json(StatusCode::OK, &enrolled),
             Err(turned) => {
                 let about = turned.about();
                 self.notes.warn(&about, &format_args!("a host with the key {key} was not let in: {turned}"));
+                // Its own connection rests, and keeps no other host waiting.
                 tokio::time::sleep(REST).await;
                 refuse(turned.status(), &turned.to_string())
             }
@@ -105,11 +108,19 @@ impl Desk {
             let (host, hash, at) = (for_task.host(), for_task.hash(), rfc3339(now));
             tokens::show(&path, &Shown { host, hash, key, now, at: &at }, policy)
         });
-        let standing = shown.await.map_err(|_| Turned::Form("it could not be looked at".to_owned()))???;
+        let (standing, replaced) =
+            shown.await.map_err(|_| Turned::Form("it could not be looked at".to_owned()))???;
         let host = token.host().clone();
         match standing {
             Standing::Accepted => {
                 tracing::info!(%host, %key, "enrolled");
+                for former in replaced {
+                    tracing::warn!(
+                        %host,
+                        "the host had enrolled before: its former key {former} is revoked; `cobgen generate` and a switch tell \
+                         all hosts"
+                    );
+                }
                 // Its next connection may come at once.
                 self.shelf.look().await;
             }
@@ -175,7 +186,8 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use cob_depot::{Depot, enrolled};
+    use cob_depot::Depot;
+    use cob_depot::enrolled::{self, Former};
     use cob_trust::SecretKey;
     use cob_types::HostName;
     use proptest::prelude::*;
@@ -198,7 +210,7 @@ mod tests {
         let server = SecretKey::from_seed(&[1; 32]).public();
         let trust = Publishers::new([PublicKey([5; 32])], 1).expect("enough");
         let token = Token::generate(HostName::new("h1").expect("a name"), server).expect("made");
-        tokens::issue(&depot, token.host(), token.hash(), 0, HOUR).expect("noted");
+        tokens::issue(&depot, token.host(), token.hash(), (0, HOUR), Former::Revoke).expect("noted");
         let desk = Desk::new(Arc::new(Shelf::open(&depot).expect("opened")), server, Some(trust), policy);
         Scene { dir, desk, token, host: SecretKey::from_seed(&[2; 32]) }
     }
@@ -263,7 +275,7 @@ mod tests {
         scene.try_it(scene.host.public(), &scene.request(&scene.host, &scene.token), 1).expect("let in");
         let second = Token::generate(HostName::new("h2").expect("a name"), scene.token.server()).expect("made");
         let depot = scene.dir.path().join("depot");
-        tokens::issue(&depot, second.host(), second.hash(), 0, HOUR).expect("noted");
+        tokens::issue(&depot, second.host(), second.hash(), (0, HOUR), Former::Revoke).expect("noted");
         let error = scene.try_it(scene.host.public(), &scene.request(&scene.host, &second), 1).expect_err("taken");
         assert!(error.to_string().contains("was the disk copied?"), "{error}");
     }

@@ -5,11 +5,13 @@
 //! once. The depot is looked at once a second, and after each enrolment.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use cob_depot::{Depot, DepotError, enrolled};
+use cob_depot::enrolled::{self, Enrolments};
+use cob_depot::{Depot, DepotError};
 use cob_types::{GenerationNumber, HostName, Manifest, PublicKey};
 use tokio::sync::watch;
 
@@ -34,6 +36,8 @@ pub(super) struct Shelf {
 pub(super) struct Known {
     hosts: BTreeMap<PublicKey, HostName>,
     revoked: BTreeSet<PublicKey>,
+    /// Where the hosts of these generations are.
+    addresses: BTreeSet<IpAddr>,
     /// All generations, the newest first.
     pub(super) numbers: Vec<GenerationNumber>,
 }
@@ -43,6 +47,7 @@ pub(super) struct Known {
 struct Said {
     hosts: Vec<(PublicKey, HostName)>,
     revoked: BTreeSet<PublicKey>,
+    addresses: BTreeSet<IpAddr>,
 }
 
 impl Known {
@@ -51,15 +56,21 @@ impl Known {
         self.hosts.get(key)
     }
 
+    /// The addresses from which hosts are expected.
+    pub(super) fn addresses(&self) -> &BTreeSet<IpAddr> {
+        &self.addresses
+    }
+
     /// Whether a key was revoked.
     pub(super) fn is_revoked(&self, key: &PublicKey) -> bool {
         self.revoked.contains(key)
     }
 
     /// `said`: the oldest first.
-    fn of(numbers: Vec<GenerationNumber>, said: &[Arc<Said>], enrolled: BTreeMap<HostName, Vec<PublicKey>>) -> Self {
+    fn of(numbers: Vec<GenerationNumber>, said: &[Arc<Said>], enrolled: Enrolments) -> Self {
         let mut known = Self { numbers, ..Self::default() };
         for said in said {
+            known.addresses.extend(&said.addresses);
             for (key, host) in &said.hosts {
                 known.revoked.remove(key);
                 known.hosts.insert(*key, host.clone());
@@ -69,7 +80,12 @@ impl Known {
                 known.revoked.insert(*key);
             }
         }
-        for (host, keys) in enrolled {
+        // Enrolments are newer than any manifest that does not know of them.
+        for key in enrolled.revoked {
+            known.hosts.remove(&key);
+            known.revoked.insert(key);
+        }
+        for (host, keys) in enrolled.keys {
             for key in keys {
                 if !known.revoked.contains(&key) {
                     known.hosts.entry(key).or_insert_with(|| host.clone());
@@ -85,7 +101,9 @@ impl Said {
         let keys = |(host, entry): (&HostName, &cob_types::generation::ManifestHost)| {
             entry.keys.iter().map(|key| (*key, host.clone())).collect::<Vec<_>>()
         };
-        Self { hosts: manifest.hosts.iter().flat_map(keys).collect(), revoked: manifest.revoked.clone() }
+        let hosts = manifest.hosts.values().filter_map(|entry| entry.address.as_deref()?.strip_prefix("tcp://"));
+        let addresses = hosts.filter_map(|address| Some(address.parse::<SocketAddr>().ok()?.ip())).collect();
+        Self { hosts: manifest.hosts.iter().flat_map(keys).collect(), revoked: manifest.revoked.clone(), addresses }
     }
 }
 
@@ -154,7 +172,7 @@ impl Shelf {
             cache.values().cloned().collect::<Vec<_>>()
         };
         let newest = numbers.first().copied();
-        let known = Known::of(numbers, &said, enrolled::read(&self.path)?);
+        let known = Known::of(numbers, &said, enrolled::read_all(&self.path)?);
         if known != *self.known() {
             *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
         }
@@ -175,6 +193,7 @@ mod tests {
         Arc::new(Said {
             hosts: hosts.iter().map(|(name, key)| (PublicKey([*key; 32]), host(name))).collect(),
             revoked: revoked.iter().map(|key| PublicKey([*key; 32])).collect(),
+            addresses: BTreeSet::new(),
         })
     }
 
@@ -182,6 +201,8 @@ mod tests {
     fn the_newest_manifest_that_mentions_a_key_decides() {
         let enrolled: BTreeMap<_, _> =
             [(host("h4"), vec![PublicKey([4; 32])]), (host("h2"), vec![PublicKey([2; 32])])].into();
+        let revoked = [PublicKey([7; 32])].into();
+        let enrolled = Enrolments { keys: enrolled, revoked };
         let of = |said: &[Arc<Said>]| Known::of(Vec::new(), said, enrolled.clone());
         let name = |known: &Known, key: u8| known.host_of(&PublicKey([key; 32])).map(|h| h.as_str().to_owned());
         let known = of(&[said(&[("h1", 1), ("h2", 2)], &[]), said(&[("h1", 9)], &[2])]);
@@ -190,6 +211,9 @@ mod tests {
         assert_eq!(name(&known, 2), None, "revoked, although it has enrolled");
         assert!(known.is_revoked(&PublicKey([2; 32])));
         assert_eq!(name(&known, 4).as_deref(), Some("h4"), "enrolled, in no manifest yet");
+        let known = of(&[said(&[("h1", 7)], &[])]);
+        assert_eq!(name(&known, 7), None, "the host has enrolled with another key since");
+        assert!(known.is_revoked(&PublicKey([7; 32])));
         let known = of(&[said(&[("h1", 1)], &[2]), said(&[("h2", 2)], &[])]);
         assert_eq!(name(&known, 2).as_deref(), Some("h2"), "named again");
     }

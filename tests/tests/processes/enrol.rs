@@ -22,7 +22,7 @@ use cobgen::depot::{Depot, Publication, enrolled};
 use serde_json::Value;
 
 /// A depot, its server, and a folder that all goes with.
-struct Site {
+pub(crate) struct Site {
     _dir: Option<tempfile::TempDir>,
     folder: PathBuf,
     depot: &'static str,
@@ -33,7 +33,7 @@ struct Site {
 
 impl Site {
     /// Starts the server with further options; the publisher's key is one that nobody has.
-    fn new(more: &[&str]) -> Self {
+    pub(crate) fn new(more: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("cobe").tempdir().expect("a folder");
         let depot = dir.path().join("depot");
         drop(Depot::create_or_open(&depot).expect("made"));
@@ -84,6 +84,14 @@ impl Site {
         }
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn server_key(&self) -> PublicKey {
+        self.key
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -103,7 +111,7 @@ impl Site {
     }
 
     /// The words of the command that lets a host in.
-    fn enroll(&self, host: &str, expires: &str) -> Vec<String> {
+    pub(crate) fn enroll(&self, host: &str, expires: &str) -> Vec<String> {
         let server = format!("tcp://{}", self.address);
         let output =
             self.run("cobgen", &["enroll", host, "--depot", self.depot, "--server", &server, "--expires", expires]);
@@ -112,7 +120,7 @@ impl Site {
     }
 
     /// Runs that command, for a host whose things are below `folder`.
-    fn join(&self, command: &[String], folder: &str) -> Output {
+    pub(crate) fn join(&self, command: &[String], folder: &str) -> Output {
         let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
         let (config, state) = (format!("{folder}/cobd.toml"), format!("{folder}/state"));
         args.extend(["--config", &config, "--state-dir", &state, "--wait", "0"]);
@@ -157,12 +165,12 @@ impl Site {
         Some(asked)
     }
 
-    fn get(&self, key: &SecretKey, path: &str) -> Option<(u16, Vec<u8>)> {
+    pub(crate) fn get(&self, key: &SecretKey, path: &str) -> Option<(u16, Vec<u8>)> {
         self.ask(key, HTTP, &get(path))
     }
 
     /// Publishes a generation of these hosts with empty bundles.
-    fn publish(&self, hosts: &[(&str, &SecretKey)], revoked: &[PublicKey]) -> GenerationNumber {
+    pub(crate) fn publish(&self, hosts: &[(&str, &SecretKey)], revoked: &[PublicKey]) -> GenerationNumber {
         let depot = Depot::open(&self.path("depot")).expect("opened");
         let parent = depot.latest().expect("read").unwrap_or_default();
         let number = GenerationNumber(parent.0 + 1);
@@ -193,7 +201,7 @@ impl Site {
     }
 
     /// Waits until something is so.
-    fn until(&self, what: &str, so: impl Fn() -> bool) {
+    pub(crate) fn until(&self, what: &str, so: impl Fn() -> bool) {
         assert!(comes_true(crate::PATIENCE, so), "it is not so that {what}:\n{}", self.log());
     }
 }
@@ -273,6 +281,46 @@ fn a_host_joins_with_a_token_that_is_good_once() {
     let output = site.join(&site.enroll("h2", "1h"), "h2");
     assert!(String::from_utf8_lossy(&output.stderr).contains("it is left alone"), "{output:?}");
     assert_eq!(site.enrolled(), ["h1"]);
+}
+
+#[test]
+fn a_host_that_was_lost_gets_a_new_key_and_its_old_one_is_revoked() {
+    let site = Site::new(&[]);
+    assert!(site.join(&site.enroll("h1", "1h"), "h1").status.success());
+    let (old, config) = (site.key_of("h1"), text(&site.path("h1/cobd.toml")));
+    // The old key is in a generation, as it is after a while.
+    site.publish(&[("h1", &old)], &[]);
+    site.until("the old key counts", || site.get(&old, "/v1/generations/1/bundle").is_some());
+
+    fs::remove_dir_all(site.path("h1/state")).expect("lost");
+    let server = format!("tcp://{}", site.address);
+    let output = site.run("cobgen", &["enroll", "h1", "--depot", "depot", "--server", &server]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains(&format!("h1 has enrolled before, with {}", old.public())), "{said}");
+    let command = words(&String::from_utf8(output.stdout).expect("UTF-8"));
+    let output = site.join(&command, "h1");
+    assert!(output.status.success(), "{output:?}\n{}", site.log());
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let new = site.key_of("h1");
+    assert!(said.contains("had lost its key") && said.contains(&new.public().to_string()), "{said}");
+    assert_ne!(new.public(), old.public());
+    assert_eq!(text(&site.path("h1/cobd.toml")), config, "the configuration is left as it was");
+    assert!(site.log().contains(&format!("its former key {} is revoked", old.public())), "{}", site.log());
+
+    assert!(
+        site.get(&old, "/v1/generations").is_none(),
+        "the old key is good for nothing, although a manifest names it"
+    );
+    assert!(site.get(&new, "/v1/generations").is_some());
+    // With the old key nobody enrols again, and a member stays what it is.
+    fs::create_dir_all(site.path("thief/state")).expect("made");
+    fs::remove_file(site.path("h1/state/identity.key")).expect("lost again");
+    assert!(site.join(&site.enroll("h1", "1h"), "h1").status.success());
+    assert!(site.get(&new, "/v1/generations").is_none(), "it was replaced, too");
+    assert!(String::from_utf8_lossy(&site.join(&command, "h1").stdout).contains("is a member already"));
+    let accept = ["enroll", "--depot", "depot", "--accept", "h1", &old.public().to_string()];
+    let output = site.run("cobgen", &accept);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is revoked: delete the host's key file"), "{output:?}");
 }
 
 #[test]
@@ -459,7 +507,8 @@ fn daemons_follow_a_depot_over_the_network_and_do_not_mind_when_it_is_away() {
         fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("set");
         let key = SecretKey::load_or_create(&state.join("identity.key")).expect("made").public();
         let name = HostName::new(host).expect("a name");
-        enrolled::add(&cluster.path("depot"), &name, key, "2026-11-21T12:00:00Z").expect("added");
+        enrolled::add(&cluster.path("depot"), &name, key, "2026-11-21T12:00:00Z", enrolled::Former::Revoke)
+            .expect("added");
         let config = format!(
             "host = \"{host}\"\ndepot = \"tcp://{}\"\ndepot_key = \"{}\"\nstate_dir = \"{host}\"\n\
              http = \"{host}.sock\"\nfollow = true\nlog = \"debug,zeromq=info\"\n",
