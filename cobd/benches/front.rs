@@ -20,7 +20,7 @@ use cob_trust::SecretKey;
 use cob_trust::tls::{self, HTTP, Identity};
 use cob_types::{HostName, Incarnation};
 use cobd::peer::{
-    Limits, LinkConfig, LinkEvent, Links, Protection, Rate, Roster, RosterHost, StrangerLimits, Transport,
+    Limits, LinkConfig, LinkEvent, Links, PendingLimits, Protection, Rate, Roster, RosterHost, Transport,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpStream;
@@ -79,11 +79,10 @@ fn entry(number: u16, address: SocketAddr) -> (HostName, RosterHost) {
 
 /// As a daemon has it, but that all callers come from one address and count as many.
 fn limits() -> Limits {
-    let strangers = StrangerLimits::default();
-    let (rate, places, waiting) = (strangers.total_rate, strangers.places, strangers.waiting);
-    let strangers =
-        StrangerLimits { source_rate: rate, places_per_source: places, waiting_per_source: waiting, ..strangers };
-    Limits { strangers, ..Limits::default() }
+    let pending = PendingLimits::default();
+    let (rate, slots, waiting) = (pending.total_rate, pending.slots, pending.waiting);
+    let pending = PendingLimits { source_rate: rate, slots_per_source: slots, waiting_per_source: waiting, ..pending };
+    Limits { pending, ..Limits::default() }
 }
 
 async fn start(
@@ -122,8 +121,8 @@ fn handshakes() {
     let (told, mut events) = mpsc::channel(1024);
     // Without the limits that keep strangers from taking the daemon's time.
     let unlimited = Rate { per_second: 1_000_000, burst: 1_000_000 };
-    let strangers = StrangerLimits { source_rate: unlimited, total_rate: unlimited, ..limits().strangers };
-    let limits = Limits { strangers, ..Limits::default() };
+    let pending = PendingLimits { source_rate: unlimited, total_rate: unlimited, ..limits().pending };
+    let limits = Limits { pending, ..Limits::default() };
     let folder = tempfile::tempdir().expect("a folder");
     let mut daemon = server.block_on(start(LINKS, 1, (anywhere(), folder.path()), limits, told));
     let context = server.enter();

@@ -11,7 +11,7 @@ use cob_trust::SecretKey;
 use cob_trust::tls::{self, HTTP, Identity};
 use cob_types::{HostName, Incarnation};
 use cobd::peer::{
-    HttpStream, Limits, LinkConfig, LinkEvent, Links, Protection, Roster, RosterHost, StrangerLimits, Transport,
+    HttpStream, Limits, LinkConfig, LinkEvent, Links, PendingLimits, Protection, Roster, RosterHost, Transport,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -160,8 +160,8 @@ async fn a_thousand_strangers_keep_nobody_out_and_leave_nothing_behind() {
             assert!(matches!(host.next().await, LinkEvent::Down { .. }), "{}", host.name);
         }
     }
-    let limits = StrangerLimits::default();
-    let most = before + 1000 + limits.waiting + limits.places + 64;
+    let limits = PendingLimits::default();
+    let most = before + 1000 + limits.waiting + limits.slots + limits.reserved + 64;
     assert!(held <= most, "{held} descriptors, at most {most}");
     let refused = c.links.refused();
     assert!(refused.slow > 1000 && refused.not_tls >= 500, "{refused:?}");

@@ -3,6 +3,7 @@
 //! ```text
 //!   enrol       tokens with which a new host is let in
 //!   key         ed25519 keys: made, kept in files, signing
+//!   pending     connections that have not proved a key yet: which may begin a handshake, which makes room
 //!   publishers  whose signatures make a generation one that a host accepts
 //!   tls         certificates and TLS 1.3 settings in which a key is the identity
 //!   seal        values that one host alone can read (age, X25519 of the host's key)
@@ -13,6 +14,7 @@
 
 pub mod enrol;
 pub mod key;
+pub mod pending;
 pub mod publishers;
 pub mod seal;
 pub mod tls;

@@ -70,20 +70,20 @@ pub(super) enum Unwelcome {
     Panic(#[from] JoinError),
 }
 
-/// What became of a stranger.
+/// What became of a pending connection.
 pub(super) enum Admitted {
     /// A host that wants a link.
     Host(Box<Proved>),
-    /// All is done.
-    Settled,
+    /// All is done; the known key that the other side has proved, if any.
+    Settled(Option<PublicKey>),
 }
 
 /// A connection whose other side holds the key of a host.
 pub(super) struct Proved {
     pub(super) host: HostName,
     pub(super) remote: SocketAddr,
+    pub(super) key: PublicKey,
     stream: TlsStream<TcpStream>,
-    key: PublicKey,
 }
 
 impl Unwelcome {
@@ -151,12 +151,12 @@ pub(super) async fn admit(
             let hello = read_hello(&wire.next().await?)?;
             host.replace(hello.from.clone());
             hand_over(wire, hello, None, shared, directory)?;
-            Ok(Admitted::Settled)
+            Ok(Admitted::Settled(None))
         }
         b'A'..=b'Z' => {
             // Without a daemon nobody is there to answer it.
             let _ = shared.events.send(LinkEvent::Http(HttpStream::Plain(stream))).await;
-            Ok(Admitted::Settled)
+            Ok(Admitted::Settled(None))
         }
         other => Err(Unwelcome::FirstByte(other)),
     }
@@ -194,7 +194,7 @@ async fn shake_hands(
         let http = HttpStream::Tls { stream: Box::new(stream), peer: remote, key };
         // As above.
         let _ = shared.events.send(LinkEvent::Http(http)).await;
-        return Ok(Admitted::Settled);
+        return Ok(Admitted::Settled(key));
     }
     match (key, speaker.and_then(|s| s.hosts.first())) {
         (Some(key), Some(host)) => Ok(Admitted::Host(Box::new(Proved { host: host.clone(), remote, stream, key }))),

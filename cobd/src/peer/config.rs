@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cob_trust::pending::PendingLimits;
 use cob_types::link::MAX_FRAME;
 use cob_types::{HostName, Incarnation};
 
-use super::lobby::StrangerLimits;
 use super::roster::Protection;
 
 /// What the links of one daemon are started with.
@@ -48,7 +48,7 @@ pub struct Limits {
     /// How long a connection may be silent after it was made.
     pub first_word: Duration,
     /// How many connections may be in setup before they have proved who they are, and how fast.
-    pub strangers: StrangerLimits,
+    pub pending: PendingLimits,
     /// Time between two signs of life while something is held or asked.
     pub heartbeat_busy: Duration,
     /// The same while nothing is.
@@ -73,7 +73,7 @@ impl Default for Limits {
             max_frame: MAX_FRAME,
             setup_time: Duration::from_secs(3),
             first_word: Duration::from_secs(1),
-            strangers: StrangerLimits::default(),
+            pending: PendingLimits::default(),
             heartbeat_busy: Duration::from_secs(2),
             heartbeat_idle: Duration::from_secs(15),
             redial_min: Duration::from_millis(10),
@@ -99,7 +99,7 @@ pub enum LinkError {
         address: SocketAddr,
     },
     /// The port can't be had.
-    #[error("can't listen on {address}: {source}; is another daemon running there?")]
+    #[error("can't listen on {address}: {source}{}", listen_remedy(source))]
     Listen {
         /// Where.
         address: SocketAddr,
@@ -114,6 +114,22 @@ pub enum LinkError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+/// What to do where a port can't be had.
+fn listen_remedy(error: &io::Error) -> &'static str {
+    let kind = error.kind();
+    if kind == io::ErrorKind::AddrNotAvailable {
+        "; this machine has no such address: it was given another one, or it is a copy of another machine. Correct \
+             `address` of the host in the model, generate and switch, or set `listen` in cobd.toml to an address of this \
+             machine"
+    } else if kind == io::ErrorKind::AddrInUse {
+        "; another program listens there, perhaps another cobd: `ss -ltnp` names it. Stop it, or set `listen` in cobd.toml"
+    } else if kind == io::ErrorKind::PermissionDenied {
+        "; ports below 1024 need root or the capability CAP_NET_BIND_SERVICE: use a higher port"
+    } else {
+        "; set `listen` in cobd.toml to an address of this machine"
+    }
 }
 
 /// Refuses an address outside this machine.

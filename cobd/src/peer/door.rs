@@ -6,29 +6,31 @@
 //! connection goes to the keeper of its host; HTTP is handed to the daemon with nothing of it read.
 //!
 //! ```text
-//! accept --> silent --> waits --> has a place: handshake --> host known: hello --> keeper
-//!            `------- strangers, see `lobby` -------'            `--> the daemon (HTTP)
+//! accept --> silent --> waits --> has a slot: handshake --> host known: hello --> keeper
+//!            `-- pending, see `cob_trust::pending` --'          `--> the daemon (HTTP)
 //! ```
 //!
 //! Nothing that a stranger does is noticed by a link that is up.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cob_types::HostName;
+use cob_trust::pending::{Id, Pending};
+use cob_types::{HostName, PublicKey};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::admission::{self, Admitted, Proved, Unwelcome};
+use super::gate::Gate;
 use super::keeper::{Accepted, Shared};
-use super::lobby::{Id, Lobby};
 use super::quiet::Topic;
 
-/// How often those who wait for a place are looked at when nothing else happens.
+/// How often connections that wait for a slot are looked at when nothing else happens.
 const LOOK: Duration = Duration::from_millis(20);
 /// The most connections of one host that may be in setup at a time: the one that counts, and one that the
 /// host has given up and we have not heard of it.
@@ -62,21 +64,33 @@ struct Caller {
 enum Step {
     /// The first byte is there; or it went without a word.
     Spoke(Id, Option<Caller>),
-    /// It is known who it is, and it wants to be a link; or it has gone, one way or another.
-    Shaken(Id, Option<Box<Proved>>),
+    /// The handshake is over, well or not.
+    Shaken(Id, Option<Shaken>),
     /// The setup of a link is over.
     Done(Id),
 }
 
+/// What a good handshake has come to.
+struct Shaken {
+    remote: SocketAddr,
+    /// The known key that was proved.
+    key: Option<PublicKey>,
+    /// A host that wants a link.
+    host: Option<Box<Proved>>,
+}
+
 /// Accepts connections for as long as the daemon lives.
 pub(super) async fn keep_open(listener: TcpListener, shared: Arc<Shared>, directory: Arc<Directory>) {
-    let lobby = Lobby::new(shared.limits.strangers.clone(), Instant::now());
+    // A seed that no stranger can know.
+    let seed = RandomState::new().hash_one(());
+    let pending = Pending::new(shared.limits.pending.clone(), now(), seed);
     let mut door = Door {
         shared,
         directory,
-        lobby,
+        pending,
+        gate: Arc::default(),
         tasks: JoinSet::new(),
-        strangers: BTreeMap::new(),
+        handshakes: BTreeMap::new(),
         waiting: BTreeMap::new(),
         hosts: BTreeMap::new(),
     };
@@ -87,20 +101,22 @@ pub(super) async fn keep_open(listener: TcpListener, shared: Arc<Shared>, direct
                 Err(error) => door.cannot_accept(&error).await,
             },
             Some(done) = door.tasks.join_next() => door.stepped(done),
-            () = sleep(LOOK), if door.lobby.has_queue() => {}
+            () = sleep(LOOK), if door.pending.has_queue() => {}
         }
-        door.give_places();
+        door.give_slots();
     }
 }
 
 struct Door {
     shared: Arc<Shared>,
     directory: Arc<Directory>,
-    lobby: Lobby,
+    pending: Pending,
+    /// The gate whose addresses and keys are expected.
+    gate: Arc<Gate>,
     tasks: JoinSet<Step>,
-    /// The tasks of strangers, for sending them away.
-    strangers: BTreeMap<Id, AbortHandle>,
-    /// Those who have spoken and wait for a place.
+    /// The tasks of pending connections, for closing them.
+    handshakes: BTreeMap<Id, AbortHandle>,
+    /// Those that have sent a first byte and wait for a slot.
     waiting: BTreeMap<Id, Caller>,
     /// Setups of hosts that have proved who they are, oldest first.
     hosts: BTreeMap<HostName, VecDeque<(Id, AbortHandle)>>,
@@ -112,7 +128,8 @@ impl Door {
             admission::log(&self.shared, Some(remote), None, &why);
             return;
         }
-        let (id, evicted) = self.lobby.arrive(remote.ip(), Instant::now());
+        self.expect();
+        let (id, evicted) = self.pending.arrive(remote.ip(), now());
         self.send_away(evicted);
         let shared = self.shared.clone();
         let task = self.tasks.spawn(async move {
@@ -129,7 +146,7 @@ impl Door {
             };
             Step::Spoke(id, caller)
         });
-        self.strangers.insert(id, task);
+        self.handshakes.insert(id, task);
     }
 
     async fn cannot_accept(&mut self, error: &std::io::Error) {
@@ -138,7 +155,7 @@ impl Door {
                 "can't accept connections: {error}; if open files are short, raise their limit (ulimit -n){more}"
             );
         });
-        let evicted = self.lobby.make_room();
+        let evicted = self.pending.make_room();
         self.send_away(evicted);
         sleep(self.shared.limits.accept_pause).await;
     }
@@ -146,20 +163,24 @@ impl Door {
     fn stepped(&mut self, done: Result<Step, JoinError>) {
         match done {
             Ok(Step::Spoke(id, caller)) => {
-                self.strangers.remove(&id);
+                self.handshakes.remove(&id);
                 match caller {
                     Some(caller) => {
-                        if self.lobby.spoke(id, caller.first == admission::TLS) {
+                        if self.pending.spoke(id, caller.first == admission::TLS) {
                             self.waiting.insert(id, caller);
                         }
                     }
-                    None => self.lobby.leave(id),
+                    None => self.pending.leave(id),
                 }
             }
-            Ok(Step::Shaken(id, proved)) => {
-                self.strangers.remove(&id);
-                self.lobby.leave(id);
-                if let Some(proved) = proved {
+            Ok(Step::Shaken(id, shaken)) => {
+                self.handshakes.remove(&id);
+                self.pending.leave(id);
+                let Some(Shaken { remote, key, host }) = shaken else { return };
+                if let Some(key) = key {
+                    self.pending.expected().proved(key, remote.ip());
+                }
+                if let Some(proved) = host {
                     self.introduce(id, *proved);
                 }
             }
@@ -171,22 +192,22 @@ impl Door {
             }
             Err(error) if error.is_cancelled() => {}
             Err(panic) => {
-                let ended = self.strangers.iter().filter(|(_, task)| task.is_finished()).map(|(id, _)| *id);
+                let ended = self.handshakes.iter().filter(|(_, task)| task.is_finished()).map(|(id, _)| *id);
                 for id in ended.collect::<Vec<_>>() {
-                    self.strangers.remove(&id);
-                    self.lobby.leave(id);
+                    self.handshakes.remove(&id);
+                    self.pending.leave(id);
                 }
                 admission::log(&self.shared, None, None, &panic.into());
             }
         }
     }
 
-    /// Begins the handshakes of those whose turn it is.
-    fn give_places(&mut self) {
-        while let Some(placed) = self.lobby.place(Instant::now()) {
+    /// Begins the handshakes that are due.
+    fn give_slots(&mut self) {
+        while let Some(placed) = self.pending.place(now()) {
             self.send_away(placed.evicted);
             let Some(caller) = self.waiting.remove(&placed.id) else {
-                self.lobby.leave(placed.id);
+                self.pending.leave(placed.id);
                 continue;
             };
             let (shared, directory, id) = (self.shared.clone(), self.directory.clone(), placed.id);
@@ -196,19 +217,27 @@ impl Door {
                 let mut host = None;
                 let shaken = admission::admit(stream, remote, first, &shared, &directory, &mut host);
                 let shaken = timeout(limit, shaken).await.unwrap_or(Err(Unwelcome::Slow(limit)));
-                Step::Shaken(
-                    id,
-                    match shaken {
-                        Ok(Admitted::Host(proved)) => Some(proved),
-                        Ok(Admitted::Settled) => None,
-                        Err(why) => {
-                            admission::log(&shared, Some(remote), host.as_ref(), &why);
-                            None
-                        }
-                    },
-                )
+                let shaken = match shaken {
+                    Ok(Admitted::Host(proved)) => Some(Shaken { remote, key: Some(proved.key), host: Some(proved) }),
+                    Ok(Admitted::Settled(key)) => Some(Shaken { remote, key, host: None }),
+                    Err(why) => {
+                        admission::log(&shared, Some(remote), host.as_ref(), &why);
+                        None
+                    }
+                };
+                Step::Shaken(id, shaken)
             });
-            self.strangers.insert(placed.id, task);
+            self.handshakes.insert(placed.id, task);
+        }
+    }
+
+    /// Has slots in reserve for the addresses of hosts, and for those where a key of theirs or of an operator was proved.
+    fn expect(&mut self) {
+        let gate = self.shared.gate();
+        if !Arc::ptr_eq(&gate, &self.gate) {
+            let is_known = |key: &PublicKey| gate.speaker(key).is_some();
+            self.pending.expected().set(gate.addresses().iter().copied(), is_known);
+            self.gate = gate;
         }
     }
 
@@ -235,10 +264,15 @@ impl Door {
 
     fn send_away(&mut self, evicted: Option<Id>) {
         let Some(id) = evicted else { return };
-        if let Some(task) = self.strangers.remove(&id) {
+        if let Some(task) = self.handshakes.remove(&id) {
             task.abort();
         }
         self.waiting.remove(&id);
         admission::log(&self.shared, None, None, &Unwelcome::Crowded);
     }
+}
+
+/// The time, which tests may have in their hands.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
 }

@@ -4,6 +4,7 @@
 //! and is looked at once more, by the one that holds then, before it becomes a link.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cob_trust::tls::{self, Identity, TlsError};
@@ -26,6 +27,8 @@ pub(super) struct Gate {
     identities: Option<Option<Identity>>,
     speakers: Arc<BTreeMap<PublicKey, Speaker>>,
     revoked: BTreeSet<PublicKey>,
+    /// Where hosts are.
+    addresses: BTreeSet<IpAddr>,
 }
 
 /// The key that was turned away in a handshake, if one was.
@@ -48,7 +51,8 @@ impl Gate {
             Protection::LoopbackOnly => None,
             Protection::Identities(own) => Some(own.clone()),
         };
-        Self { identities, speakers: Arc::new(speakers), revoked: roster.revoked.clone() }
+        let addresses = roster.addresses().map(|(_, address, _)| address.ip()).collect();
+        Self { identities, speakers: Arc::new(speakers), revoked: roster.revoked.clone(), addresses }
     }
 
     /// Whether everybody must prove who they are.
@@ -59,6 +63,11 @@ impl Gate {
     /// The key that this host shows.
     pub(super) fn own_key(&self) -> Option<PublicKey> {
         Some(self.identities.as_ref()?.as_ref()?.public())
+    }
+
+    /// The addresses of all hosts.
+    pub(super) fn addresses(&self) -> &BTreeSet<IpAddr> {
+        &self.addresses
     }
 
     /// Whose this key is; none: nobody's.

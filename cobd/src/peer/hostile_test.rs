@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::testing::{Lines, TestHost, dealer_handshake, host, life, quick, talk, within, zmtp};
-use super::{Limits, LinkEvent, StrangerLimits, Transport};
+use super::{Limits, LinkEvent, PendingLimits, Transport};
 
 /// A connection that speaks ZMTP by hand.
 struct Raw(TcpStream);
@@ -295,8 +295,8 @@ async fn a_flood_on_one_link_does_not_stop_another() {
 
 #[tokio::test]
 async fn silent_connections_do_not_keep_hosts_out() {
-    let strangers = StrangerLimits { waiting: 8, places: 4, ..StrangerLimits::default() };
-    let limits = Limits { strangers, ..quick() };
+    let pending = PendingLimits { waiting: 8, slots: 4, ..PendingLimits::default() };
+    let limits = Limits { pending, ..quick() };
     let mut b = TestHost::start_with("b", life(2, 1), limits, 64).await;
     let mut silent = Vec::new();
     for _ in 0..20 {

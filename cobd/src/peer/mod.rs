@@ -17,7 +17,8 @@
 //! signed manifest names: the key says which host it is. In one without, only loopback addresses are
 //! spoken to.
 //!
-//! Rules: every queue is bounded; strangers cost next to nothing (`lobby`); what a host sends can cut
+//! Rules: every queue is bounded; a connection without a proved key costs little
+//! (`cob_trust::pending`); what a host sends can cut
 //! its own link and touch nothing else; a link that is cut is built again, and what was not
 //! acknowledged is sent again; a link whose key is revoked is cut at once.
 
@@ -34,7 +35,6 @@ mod gate;
 mod keeper;
 mod link;
 mod links;
-mod lobby;
 mod peer_state;
 mod session;
 
@@ -49,10 +49,10 @@ mod task;
 
 pub mod memory;
 
+pub use cob_trust::pending::{PendingLimits, Rate};
 pub use config::{Limits, LinkConfig, LinkError};
 pub use event::{Counters, HttpStream, LinkEvent};
 pub use links::Links;
-pub use lobby::{Rate, StrangerLimits};
 pub(crate) use quiet::{Quiet, Topic};
 pub(crate) use refusals::{Reason, Refusals};
 pub use roster::{Protection, Roster, RosterHost};

@@ -18,7 +18,7 @@ use super::testing::{
     Cut, Lines, OPERATOR, Proxy, TestHost, dealer_handshake, host, identity, life, quick, secret, talk, two_secure,
     within, zmtp,
 };
-use super::{HttpStream, Limits, LinkEvent, StrangerLimits, Transport};
+use super::{HttpStream, Limits, LinkEvent, PendingLimits, Transport};
 
 const NOWHERE: &str = "127.0.0.1:9";
 /// The key of the hostile host `0evil`, which is in the roster.
@@ -435,13 +435,9 @@ async fn http_is_handed_over_with_the_key_that_was_shown() {
 
 #[tokio::test]
 async fn half_handshakes_do_not_keep_hosts_out() {
-    let strangers = StrangerLimits {
-        places: 4,
-        places_per_source: 4,
-        grace: Duration::from_millis(50),
-        ..StrangerLimits::default()
-    };
-    let limits = Limits { strangers, setup_time: Duration::from_secs(20), ..quick() };
+    let pending =
+        PendingLimits { slots: 4, slots_per_source: 4, grace: Duration::from_millis(50), ..PendingLimits::default() };
+    let limits = Limits { pending, setup_time: Duration::from_secs(20), ..quick() };
     let protection = super::Protection::Identities(Some(identity(2)));
     let mut b = TestHost::start_as("b", life(2, 1), limits, 64, protection).await;
     let mut half = Vec::new();

@@ -3,7 +3,7 @@
 //! Three kinds of callers have places of their own, so that none is in another's way: the unix socket,
 //! operators who have proved their key, and everybody else. Among these last nobody is known yet, and who
 //! is silent costs as much as who asks: a newcomer takes the place of the oldest of the source with the
-//! most that has not been let in. Whoever asks at once is let in before its turn to go comes.
+//! most that has not been let in, or the oldest of all where no source has many. Whoever asks at once is let in before its turn to go comes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,6 +20,9 @@ const LOCAL: usize = 96;
 const KNOWN: usize = 96;
 /// All others.
 const UNKNOWN: usize = 96;
+
+/// So many connections of one source are no crowd.
+const NO_CROWD: usize = 8;
 
 /// The places of one API.
 #[derive(Debug)]
@@ -144,14 +147,17 @@ impl Unknown {
 }
 
 impl Guests {
-    /// The oldest that has not been let in, of the source that has the most of them.
+    /// The oldest that has not been let in: of the source that has the most of them, where that is a crowd.
     fn next_to_go(&self) -> Option<u64> {
         // How many, and the oldest.
         let mut crowds: BTreeMap<IpAddr, (usize, Reverse<u64>)> = BTreeMap::new();
         for (id, guest) in self.here.iter().filter(|(_, guest)| !guest.let_in) {
             crowds.entry(guest.source).or_insert((0, Reverse(*id))).0 += 1;
         }
-        crowds.into_values().max().map(|(_, Reverse(oldest))| oldest)
+        // Of a flood from many addresses each has one: two callers behind one address are no crowd.
+        let crowd = crowds.values().filter(|(count, _)| *count > NO_CROWD).max();
+        let oldest = || crowds.values().max_by_key(|(_, oldest)| *oldest);
+        crowd.or_else(oldest).map(|(_, Reverse(oldest))| *oldest)
     }
 }
 
@@ -183,6 +189,21 @@ mod tests {
         assert!(must_go(&crowd[1]).await);
         for place in &honest {
             assert!(!must_go(place).await);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flood_from_many_addresses_does_not_pick_out_a_source_with_two() {
+        let places = Places::default();
+        let flood = |n: usize| {
+            IpAddr::from([198, 51, 100 + u8::try_from(n / 250).expect("few"), u8::try_from(n % 250).expect("few")])
+        };
+        let strangers: Vec<_> = (0..UNKNOWN - 2).map(|n| places.unknown(flood(n)).expect("a place")).collect();
+        let honest: Vec<_> = (0..2).map(|_| places.unknown(ip(7)).expect("a place")).collect();
+        let _more: Vec<_> = (100..100 + UNKNOWN / 2).map(|n| places.unknown(flood(n)).expect("a place")).collect();
+        assert!(must_go(&strangers[0]).await);
+        for place in &honest {
+            assert!(!must_go(place).await, "the oldest goes, whatever its address");
         }
     }
 

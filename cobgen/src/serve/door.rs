@@ -1,14 +1,16 @@
 //! The listening port: who may come in, and how many at a time.
 //!
-//! Whoever has not yet proved a key that is known is a stranger. So are those who are being enrolled. There
-//! is room for a fixed number of strangers; where another one comes the oldest is sent away, so that
-//! those who hold connections and say nothing keep nobody out: an honest handshake takes milliseconds.
+//! A connection is pending until it has proved a known key, or shown that it wants to enrol. `cob_trust::pending` says
+//! which pending connections begin their handshake and which make room, so that no number of source addresses keeps an
+//! enrolled host out. Hosts that enrol have connections of their own: an enrolment takes longer than a handshake.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use cob_trust::pending::{Id, Pending, PendingLimits};
 use cob_trust::tls::{Admits, HTTP, Identity, TlsError, peer_key, server};
 use cob_types::PublicKey;
 use cob_types::remote::{ENROL, ENROL_PATH, MAX_JSON};
@@ -21,7 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
@@ -30,16 +32,20 @@ use super::ServeError;
 use super::answer::{Answer, Answers, refuse};
 use super::enrol::Desk;
 use super::notes::Notes;
-use super::shelf::Shelf;
+use super::shelf::{Known, Shelf};
 
-/// Strangers at a time.
-const STRANGERS: usize = 128;
+/// Hosts that are being enrolled at a time; the oldest makes room for a newcomer.
+const ENROLMENTS: usize = 64;
+/// How long a connection may take to send its first byte.
+const FIRST_BYTE: Duration = Duration::from_secs(3);
+/// How often connections that wait for a slot are looked at when nothing else happens.
+const LOOK: Duration = Duration::from_millis(20);
 /// Connections of known hosts at a time, if there are open files enough.
 const HOSTS: usize = 4096;
 /// Connections of one key at a time.
 const OF_ONE: usize = 4;
-/// Open files that are kept for other things than connections of hosts.
-const OTHER_FILES: u64 = 256;
+/// Open files that are kept for other things than connections of hosts: pending connections, enrolments, the depot.
+const OTHER_FILES: u64 = 800;
 /// How long a handshake may take, and how long an enrolment.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long the head of a request may take to arrive.
@@ -66,7 +72,7 @@ struct Inside {
     answers: Answers,
     desk: Desk,
     notes: Notes,
-    strangers: Mutex<VecDeque<(u64, AbortHandle)>>,
+    enrolments: Mutex<VecDeque<(Id, AbortHandle)>>,
     places: Arc<Semaphore>,
     of_one: Mutex<BTreeMap<PublicKey, usize>>,
 }
@@ -120,7 +126,7 @@ impl Door {
             shelf,
             desk,
             notes: Notes::default(),
-            strangers: Mutex::default(),
+            enrolments: Mutex::default(),
             places: Arc::new(Semaphore::new(room())),
             of_one: Mutex::default(),
         };
@@ -133,22 +139,143 @@ impl Door {
 
     /// Serves until the returned future is dropped.
     pub(super) async fn run(&self) {
-        let mut number = 0;
+        // A seed that no stranger can know.
+        let seed = RandomState::new().hash_one(self.address);
+        let mut front = Front {
+            inside: self.inside.clone(),
+            pending: Pending::new(PendingLimits::default(), Instant::now(), seed),
+            known: Arc::default(),
+            tasks: JoinSet::new(),
+            handshakes: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+        };
         loop {
-            match self.listener.accept().await {
-                Ok((stream, remote)) => {
-                    number += 1;
-                    let inside = self.inside.clone();
-                    let task = tokio::spawn(async move { inside.meet(stream, remote, number).await });
-                    self.inside.let_wait(number, task.abort_handle());
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, remote)) => front.arrived(stream, remote),
+                    Err(error) => {
+                        self.inside.notes.warn("accept", &format_args!("a connection can't be accepted: {error}"));
+                        let evicted = front.pending.make_room();
+                        front.close(evicted);
+                        sleep(ACCEPT_REST).await;
+                    }
+                },
+                Some(done) = front.tasks.join_next() => front.stepped(done),
+                () = sleep(LOOK), if front.pending.has_queue() => {}
+            }
+            front.give_slots();
+        }
+    }
+}
+
+/// The pending connections, and their tasks.
+struct Front {
+    inside: Arc<Inside>,
+    pending: Pending,
+    /// The keys that are expected.
+    known: Arc<Known>,
+    tasks: JoinSet<Step>,
+    /// The tasks of pending connections, for closing them.
+    handshakes: BTreeMap<Id, AbortHandle>,
+    /// Those that have sent a first byte and wait for a slot.
+    waiting: BTreeMap<Id, (TcpStream, SocketAddr)>,
+}
+
+/// A task of a pending connection has come to its end.
+enum Step {
+    /// The first byte is there; or the connection ended without.
+    Spoke(Id, Option<(TcpStream, SocketAddr)>),
+    /// The handshake is over, well or not.
+    Greeted(Id, SocketAddr, Option<Greeted>),
+}
+
+impl Front {
+    fn arrived(&mut self, stream: TcpStream, remote: SocketAddr) {
+        let known = self.inside.shelf.known();
+        if !Arc::ptr_eq(&known, &self.known) {
+            self.pending.expected().set(known.addresses().iter().copied(), |key| known.host_of(key).is_some());
+            self.known = known;
+        }
+        let (id, evicted) = self.pending.arrive(remote.ip(), Instant::now());
+        self.close(evicted);
+        let task = self.tasks.spawn(async move {
+            let mut first = [0];
+            let spoke = matches!(timeout(FIRST_BYTE, stream.peek(&mut first)).await, Ok(Ok(1..)));
+            Step::Spoke(id, spoke.then_some((stream, remote)))
+        });
+        self.handshakes.insert(id, task);
+    }
+
+    fn stepped(&mut self, done: Result<Step, JoinError>) {
+        match done {
+            Ok(Step::Spoke(id, caller)) => {
+                self.handshakes.remove(&id);
+                match caller {
+                    Some(caller) if self.pending.spoke(id, true) => drop(self.waiting.insert(id, caller)),
+                    Some(_) | None => self.pending.leave(id),
                 }
-                Err(error) => {
-                    self.inside.notes.warn("accept", &format_args!("a connection can't be accepted: {error}"));
-                    sleep(ACCEPT_REST).await;
+            }
+            Ok(Step::Greeted(id, remote, greeted)) => {
+                self.handshakes.remove(&id);
+                self.pending.leave(id);
+                let inside = self.inside.clone();
+                match greeted {
+                    Some(Greeted::Host(stream, key)) => {
+                        self.pending.expected().proved(key, remote.ip());
+                        tokio::spawn(async move { inside.serve(*stream, key, remote).await });
+                    }
+                    Some(Greeted::Enrols(stream, key)) => inside.clone().let_enrol(id, *stream, key),
+                    None => {}
                 }
+            }
+            Err(error) if error.is_cancelled() => {}
+            Err(panic) => {
+                let ended: Vec<Id> =
+                    self.handshakes.iter().filter(|(_, task)| task.is_finished()).map(|(id, _)| *id).collect();
+                for id in ended {
+                    self.handshakes.remove(&id);
+                    self.pending.leave(id);
+                }
+                self.inside
+                    .notes
+                    .warn("defect", &format_args!("a connection was cut: a defect of the program: {panic}"));
             }
         }
     }
+
+    /// Begins the handshakes that are due.
+    fn give_slots(&mut self) {
+        while let Some(placed) = self.pending.place(Instant::now()) {
+            self.close(placed.evicted);
+            let Some((stream, remote)) = self.waiting.remove(&placed.id) else {
+                self.pending.leave(placed.id);
+                continue;
+            };
+            let (inside, id) = (self.inside.clone(), placed.id);
+            let task = self.tasks.spawn(async move {
+                let greeted = timeout(HANDSHAKE, inside.greet(stream)).await.unwrap_or(Err(Unwelcome::Slow));
+                let greeted = greeted.map_err(|why| inside.note(remote, &why));
+                Step::Greeted(id, remote, greeted.ok())
+            });
+            self.handshakes.insert(placed.id, task);
+        }
+    }
+
+    fn close(&mut self, evicted: Option<Id>) {
+        let Some(id) = evicted else { return };
+        if let Some(task) = self.handshakes.remove(&id) {
+            task.abort();
+        }
+        self.waiting.remove(&id);
+    }
+}
+
+/// A connection whose handshake went well.
+enum Greeted {
+    /// It has proved the key of a known host.
+    Host(Box<TlsStream<TcpStream>>, PublicKey),
+    /// It holds this key and wants to show a token.
+    Enrols(Box<TlsStream<TcpStream>>, PublicKey),
 }
 
 /// The connections of hosts that the limit of open files allows; it is raised as far as it may be.
@@ -156,7 +283,7 @@ fn room() -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     if let Some(most) = limit.maximum {
-        let wanted = most.min(HOSTS as u64 + OTHER_FILES + STRANGERS as u64);
+        let wanted = most.min(HOSTS as u64 + OTHER_FILES);
         if limit.current.is_some_and(|current| current < wanted) {
             limit.current = Some(wanted);
             // Without it there is less room, which is counted below.
@@ -164,66 +291,50 @@ fn room() -> usize {
         }
     }
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let left = files.saturating_sub(OTHER_FILES + STRANGERS as u64);
+    let left = files.saturating_sub(OTHER_FILES);
     usize::try_from(left).unwrap_or(HOSTS).clamp(16, HOSTS)
 }
 
 impl Inside {
-    /// A stranger more; the oldest goes when there are too many.
-    fn let_wait(&self, number: u64, task: AbortHandle) {
-        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        strangers.push_back((number, task));
-        if strangers.len() > STRANGERS
-            && let Some((_, oldest)) = strangers.pop_front()
-        {
-            oldest.abort();
-        }
+    fn note(&self, remote: SocketAddr, why: &Unwelcome) {
+        self.notes.warn(&why.about(), &format_args!("a connection from {remote} was cut: {why}"));
     }
 
-    /// One who is no stranger any more, or has gone.
-    fn no_stranger(&self, number: u64) {
-        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = strangers.iter().position(|(n, _)| *n == number) {
-            strangers.remove(at);
-        }
-    }
-
-    /// A whole connection. May be ended from outside at any place where it waits, until it is known
-    /// whose it is.
-    async fn meet(self: Arc<Self>, stream: TcpStream, remote: SocketAddr, number: u64) {
-        let greeted = timeout(HANDSHAKE, self.greet(stream)).await.unwrap_or(Err(Unwelcome::Slow));
-        let came = match greeted {
-            Ok(Some((stream, key))) => {
-                self.no_stranger(number);
-                self.serve(stream, key).await
-            }
-            Ok(None) => Ok(()),
-            Err(why) => Err(why),
-        };
-        self.no_stranger(number);
-        if let Err(why) = came {
-            self.notes.warn(&why.about(), &format_args!("a connection from {remote} was cut: {why}"));
-        }
-    }
-
-    /// The handshake; none: it was an enrolment, and is done.
-    async fn greet(&self, stream: TcpStream) -> Result<Option<(TlsStream<TcpStream>, PublicKey)>, Unwelcome> {
+    /// The handshake.
+    async fn greet(&self, stream: TcpStream) -> Result<Greeted, Unwelcome> {
         // Small answers go at once; without it they only go later.
         let _ = stream.set_nodelay(true);
         let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await;
         let hello = hello.map_err(Unwelcome::Handshake)?;
         let enrols = hello.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == ENROL));
         if !enrols {
-            return self.shake_hands(hello).await.map(Some);
+            return self.shake_hands(hello).await.map(|(stream, key)| Greeted::Host(Box::new(stream), key));
         }
         let stream = hello.into_stream(self.enrol_tls.clone()).await.map_err(Unwelcome::Handshake)?;
         let key = peer_key(stream.get_ref().1.peer_certificates()).ok_or(Unwelcome::NoKey)?;
-        let service = service_fn(|request: Request<Incoming>| async move {
-            Ok::<_, std::convert::Infallible>(self.enrol(key, request).await)
+        Ok(Greeted::Enrols(Box::new(stream), key))
+    }
+
+    /// Serves a host that enrols; the oldest of them makes room when there are too many.
+    fn let_enrol(self: Arc<Self>, id: Id, stream: TlsStream<TcpStream>, key: PublicKey) {
+        let inside = self.clone();
+        let task = tokio::spawn(async move {
+            let service = service_fn(|request: Request<Incoming>| async {
+                Ok::<_, std::convert::Infallible>(inside.enrol(key, request).await)
+            });
+            // Who breaks off hears no answer.
+            let _ = timeout(HANDSHAKE, http().serve_connection(TokioIo::new(stream), service)).await;
+            inside.enrolments.lock().unwrap_or_else(PoisonError::into_inner).retain(|(other, _)| *other != id);
         });
-        // Who breaks off hears no answer.
-        let _ = http().serve_connection(TokioIo::new(stream), service).await;
-        Ok(None)
+        let mut enrolments = self.enrolments.lock().unwrap_or_else(PoisonError::into_inner);
+        // A task that has already ended must not stay.
+        enrolments.retain(|(_, task)| !task.is_finished());
+        enrolments.push_back((id, task.abort_handle()));
+        if enrolments.len() > ENROLMENTS
+            && let Some((_, oldest)) = enrolments.pop_front()
+        {
+            oldest.abort();
+        }
     }
 
     /// The handshake of one who says that it is a known host.
@@ -265,7 +376,13 @@ impl Inside {
         }
     }
 
-    async fn serve(&self, stream: TlsStream<TcpStream>, key: PublicKey) -> Result<(), Unwelcome> {
+    async fn serve(&self, stream: TlsStream<TcpStream>, key: PublicKey, remote: SocketAddr) {
+        if let Err(why) = self.try_serve(stream, key).await {
+            self.note(remote, &why);
+        }
+    }
+
+    async fn try_serve(&self, stream: TlsStream<TcpStream>, key: PublicKey) -> Result<(), Unwelcome> {
         let _one = OfOne::enter(&self.of_one, key).ok_or(Unwelcome::TooMany(key))?;
         let Ok(_place) = self.places.clone().try_acquire_owned() else { return Err(Unwelcome::TooMany(key)) };
         // A key may be revoked between the handshake and the request.

@@ -4,6 +4,7 @@
 //! `COB_HOSTILE_TRIES` says how many connections are tried, `COB_SEED` what is drawn.
 
 mod attackers;
+mod flood;
 
 use std::fs;
 use std::sync::Arc;

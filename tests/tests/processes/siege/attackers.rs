@@ -337,14 +337,18 @@ impl Attackers {
         Ok(insist(stream, &[words, vec![0x55; more as usize]].concat()).await)
     }
 
-    /// What a good client says first.
     fn client_hello(&self, target: &Target) -> Vec<u8> {
-        let config = tls::client(Some(&self.taken_over), &[target.key], LINK).expect("settings");
-        let mut client = rustls::ClientConnection::new(config, tls::name()).expect("a client");
-        let mut hello = Vec::new();
-        client.write_tls(&mut hello).expect("written");
-        hello
+        client_hello(target, Some(&self.taken_over))
     }
+}
+
+/// What a good client says first.
+pub(super) fn client_hello(target: &Target, key: Option<&Identity>) -> Vec<u8> {
+    let config = tls::client(key, &[target.key], LINK).expect("settings");
+    let mut client = rustls::ClientConnection::new(config, tls::name()).expect("a client");
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).expect("written");
+    hello
 }
 
 /// Says it, and stays until it is cut.
