@@ -81,6 +81,7 @@ impl Bundle {
     /// As there.
     pub fn validate_beside(&self, known: Option<&Self>) -> Result<(), BundleError> {
         let Some(known) = known.filter(|known| self.judges_as(known)) else { return self.validate() };
+        self.validate_blobs()?;
         let mut found = self.differences(known).filter_map(|d| Some((d.id, d.now?)));
         found.try_for_each(|(id, cob)| self.validate_one(&id, &cob))
     }
@@ -91,6 +92,7 @@ impl Bundle {
             && self.format == other.format
             && self.kinds == other.kinds
             && other.secrets.keys().all(|secret| self.secrets.contains_key(secret))
+            && other.blobs.keys().all(|blob| self.blobs.contains_key(blob))
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::canonical::blob_hash;
 use crate::cob::Cob;
 use crate::id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, KindName, StateName};
-use crate::kind::Kind;
+use crate::kind::{Kind, PayloadFile, check_payload_name};
 use crate::switch::{SwitchOrder, SwitchPolicy};
 use crate::trust::{Operator, PublicKey};
 
@@ -221,16 +222,51 @@ impl Bundle {
             return fault(format!("format {} is not understood (this program reads {FORMAT})", self.format));
         }
         for (name, kind) in &self.kinds {
-            if let Err(what) = validate_kind(name, kind) {
+            if let Err(what) = validate_kind(name, kind).and_then(|()| self.validate_files(&kind.files, None)) {
                 return fault(format!("kind {name}: {what}"));
             }
         }
+        self.validate_blobs()?;
         self.cobs.iter().try_for_each(|(id, cob)| self.validate_one(id, cob))
     }
 
     pub(crate) fn validate_one(&self, id: &CobId, cob: &Cob) -> Result<(), BundleError> {
         let named = |what| BundleError { host: self.host.clone(), what: format!("change object {id}: {what}") };
         self.validate_cob(id, cob).map_err(named)
+    }
+
+    pub(crate) fn validate_blobs(&self) -> Result<(), BundleError> {
+        match self.blobs.iter().find(|(hash, bytes)| blob_hash(bytes) != **hash) {
+            Some((hash, _)) => {
+                let what = format!("the content {hash} of a file does not have this hash");
+                Err(BundleError { host: self.host.clone(), what })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks files that travel, here where nothing acts on them yet: names that lead nowhere else, plain permission bits,
+    /// and a content for each. `beside`: files that are laid out in the same folder.
+    fn validate_files(
+        &self,
+        files: &BTreeMap<String, PayloadFile>,
+        beside: Option<&BTreeMap<String, PayloadFile>>,
+    ) -> Result<(), String> {
+        let all = |name: &str| files.contains_key(name) || beside.is_some_and(|beside| beside.contains_key(name));
+        for (name, file) in files {
+            check_payload_name(name, all).map_err(|what| format!("its file {name:?}: {what}"))?;
+            if file.mode > 0o777 {
+                return Err(format!("its file {name:?} has the mode {:#o}: at most 0777 is allowed", file.mode));
+            }
+            if !self.blobs.contains_key(&file.blob) {
+                return Err(format!("the content {} of its file {name:?} is not in the bundle", file.blob));
+            }
+        }
+        let is_in_the_way = |name: &&String| check_payload_name(name, all).is_err();
+        match beside.into_iter().flat_map(BTreeMap::keys).find(is_in_the_way) {
+            Some(name) => Err(format!("a file of its own stands where the file {name:?} of its kind needs a folder")),
+            None => Ok(()),
+        }
     }
 
     fn validate_cob(&self, id: &CobId, cob: &Cob) -> Result<(), String> {
@@ -269,6 +305,9 @@ impl Bundle {
         }
         if cob.at_most == Some(0) {
             return Err("promises its state to nobody".to_owned());
+        }
+        if !cob.files.is_empty() {
+            self.validate_files(&cob.files, Some(&kind.files))?;
         }
         match crate::secret::marks(&cob.content).find(|secret| !self.secrets.contains_key(secret)) {
             Some(secret) => Err(format!("its content names the secret {secret}, which is not in the bundle")),
@@ -325,5 +364,76 @@ fn validate_kind(name: &KindName, kind: &Kind) -> Result<(), String> {
     match mentioned.into_iter().find(|s| !all.contains(s)) {
         Some(state) => Err(format!("mentions the state {state}, which it does not have")),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_bytes::ByteBuf;
+
+    use super::*;
+    use crate::codec;
+    use crate::packed::Packed;
+    use crate::testing::{bundle, kind};
+
+    /// A bundle whose kind and change object have files of their own.
+    fn with_files(of_kind: &[(&str, u32)], of_cob: &[(&str, u32)]) -> Bundle {
+        let mut bundle = bundle(&[(1, 1)]);
+        let content = ByteBuf::from(*b"x");
+        let blob = blob_hash(&content);
+        bundle.blobs.insert(blob, content);
+        let files = |named: &[(&str, u32)]| -> BTreeMap<String, PayloadFile> {
+            named.iter().map(|(name, mode)| ((*name).to_owned(), PayloadFile { mode: *mode, blob })).collect()
+        };
+        let name = kind("k").name;
+        bundle.kinds.insert(name, Kind { files: files(of_kind), ..kind("k") });
+        for cob in bundle.cobs.values_mut() {
+            *cob = Arc::new(Cob { files: files(of_cob), ..(**cob).clone() });
+        }
+        bundle
+    }
+
+    /// What reading its bytes says, as a host reads a bundle that it prepares.
+    fn refused(bundle: &Bundle) -> Option<String> {
+        let bytes = codec::encode(bundle).expect("encodes");
+        Packed::read(&bytes, None).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn files_that_travel_are_judged_before_anything_is_laid_out() {
+        assert_eq!(refused(&with_files(&[("check.sh", 0o755), ("lib/x.sh", 0o644)], &[("lib/y.sh", 0o600)])), None);
+        let long = "x".repeat(256);
+        for name in ["../../evil", "/tmp/evil", "a/../../evil", "..", ".", "", "a//b", "a/", "a\0b", &long] {
+            for bundle in [with_files(&[(name, 0o644)], &[]), with_files(&[], &[(name, 0o644)])] {
+                assert!(refused(&bundle).is_some_and(|error| error.contains("its file")), "{name:?}");
+            }
+        }
+        for mode in [0o4777, 0o2755, 0o1777, u32::MAX] {
+            assert!(
+                refused(&with_files(&[("suid", mode)], &[])).expect("refused").contains("has the mode"),
+                "{mode:o}"
+            );
+        }
+        for (of_kind, of_cob) in [(vec!["p", "p/x"], vec![]), (vec!["p"], vec!["p/x"]), (vec!["p/x"], vec!["p"])] {
+            let [of_kind, of_cob] =
+                [of_kind, of_cob].map(|names| names.into_iter().map(|name| (name, 0o644)).collect::<Vec<_>>());
+            assert!(refused(&with_files(&of_kind, &of_cob)).is_some(), "{of_kind:?} {of_cob:?}");
+        }
+    }
+
+    #[test]
+    fn contents_of_files_are_there_and_what_their_hashes_say() {
+        for bundle in [with_files(&[("a", 0o644)], &[]), with_files(&[], &[("a", 0o644)])] {
+            let mut missing = bundle.clone();
+            missing.blobs.clear();
+            assert!(refused(&missing).expect("refused").contains("is not in the bundle"));
+            let mut altered = bundle.clone();
+            altered.blobs.values_mut().for_each(|bytes| bytes.push(0));
+            assert!(refused(&altered).expect("refused").contains("does not have this hash"));
+            // What was in order in an earlier bundle is not taken over without its content.
+            let known = Packed::of(&bundle).expect("packed");
+            let bytes = codec::encode(&missing).expect("encodes");
+            Packed::read(&bytes, Some(&known)).expect_err("its content is gone");
+        }
     }
 }

@@ -53,6 +53,38 @@ pub struct PayloadFile {
     pub blob: BlobHash,
 }
 
+/// The longest name of a file that travels, and the longest part of one.
+const MAX_NAME: usize = 1024;
+const MAX_PART: usize = 255;
+
+/// What is wrong with the name of a file that travels: it must lead nowhere but below the folder it is laid out in, and no
+/// file may stand where another one needs a folder.
+///
+/// # Errors
+/// The first fault, in words.
+pub fn check_payload_name<'a>(name: &str, all: impl Fn(&str) -> bool + 'a) -> Result<(), &'static str> {
+    if name.len() > MAX_NAME || name.split('/').any(|part| part.len() > MAX_PART) {
+        return Err("too long");
+    }
+    if name.contains('\0') {
+        return Err("a name holds no NUL");
+    }
+    if name.starts_with('/') {
+        return Err("must be relative to the model");
+    }
+    if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err("must be plain names with single slashes between, without `.` and `..`");
+    }
+    let mut part = name;
+    while let Some((above, _)) = part.rsplit_once('/') {
+        if all(above) {
+            return Err("a part of it is a file itself");
+        }
+        part = above;
+    }
+    Ok(())
+}
+
 /// How a change object's state is found out; changes nothing, ever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {

@@ -20,6 +20,7 @@ pub mod history;
 pub mod id;
 pub mod kind;
 pub mod link;
+pub mod log;
 pub mod message;
 pub mod outcome;
 mod outline;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use thin_vec::{ThinVec, thin_vec};
 
+use crate::canonical::blob_hash;
 use crate::cob::{Cob, Fingerprint, Need, TransitionNeeds};
 use crate::generation::Bundle;
-use crate::id::{BlobHash, CobId, HostName, KindName, StateName};
+use crate::id::{CobId, HostName, KindName, StateName};
 use crate::kind::{Check, Kind, PayloadFile, Transition};
 use crate::small::SmallMap;
 
@@ -63,7 +64,7 @@ pub(crate) fn cob(n: u8, version: u8) -> Cob {
         ranks: [(state("down"), u64::from(n)), (state("up"), u64::MAX)].into(),
         expects: SmallMap::new(),
         files: (version == 3)
-            .then(|| ("own".to_owned(), PayloadFile { mode: 0o644, blob: BlobHash([n; 32]) }))
+            .then(|| ("own".to_owned(), PayloadFile { mode: 0o644, blob: blob_hash(&[n]) }))
             .into_iter()
             .collect(),
         budget: None,
@@ -76,6 +77,8 @@ pub(crate) fn cob(n: u8, version: u8) -> Cob {
 pub(crate) fn bundle(cobs: &[(u8, u8)]) -> Bundle {
     let mut bundle = Bundle::empty(HostName::new("h").expect("a name"));
     bundle.kinds.insert(kind("k").name, kind("k"));
+    let blobs = cobs.iter().filter(|(_, version)| *version == 3);
+    bundle.blobs = blobs.map(|(n, _)| (blob_hash(&[*n]), serde_bytes::ByteBuf::from([*n]))).collect();
     bundle.cobs = cobs.iter().map(|(n, version)| (id(*n), Arc::new(cob(*n, *version)))).collect();
     bundle
 }

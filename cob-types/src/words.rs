@@ -78,10 +78,39 @@ pub fn clean_lines(text: &str) -> String {
     })
 }
 
+/// A text that somebody else has written, for one line of a log, a message or an answer: no part of it makes a line of its
+/// own, none is obeyed by a terminal, and at most `most` characters of it are shown.
+#[must_use]
+pub fn foreign(text: &str, most: usize) -> String {
+    let mut shown = String::with_capacity(text.len().min(most));
+    let mut chars = text.chars();
+    for c in chars.by_ref().take(most) {
+        put_clean(&mut shown, c);
+    }
+    if chars.next().is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Puts a character where it can do no harm: line ends and all else that [`is_hostile`] are spelled out.
+pub(crate) fn put_clean(out: &mut String, c: char) {
+    match c {
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        c if is_hostile(c) => {
+            let _ = write!(out, "{}", c.escape_unicode());
+        }
+        c => out.push(c),
+    }
+}
+
 /// Control characters, and those that turn the direction of what follows.
 #[must_use]
 pub fn is_hostile(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// What a reader of JSON or TOML says of a text, without the names that types have inside our programs:
@@ -130,6 +159,13 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
+
+    #[test]
+    fn a_foreign_text_stays_in_its_line_and_has_an_end() {
+        assert_eq!(foreign("no\nINFO yes\t\u{1b}[1m\u{2028}ä", 100), "no\\nINFO yes\\t\\u{1b}[1m\\u{2028}ä");
+        assert_eq!(foreign("abcdef", 3), "abc…");
+        assert_eq!(foreign("abc", 3), "abc");
+    }
 
     #[test]
     fn spans_are_told_in_two_parts_at_most() {

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use cob_trust::enrol::Token;
 use cob_types::PublicKey;
+use cob_types::log::CleanLog;
 use cob_types::pipe::WhileRead;
+use cob_types::words::clean_lines;
 use tokio::sync::watch;
 
 use crate::config::Config;
@@ -251,7 +253,7 @@ fn say(what: &str) -> ExitCode {
 
 fn complain(what: &str) {
     // Nobody to tell is no reason to fail otherwise.
-    let _ = writeln!(std::io::stderr(), "error: {what}");
+    let _ = writeln!(std::io::stderr(), "error: {}", clean_lines(what));
 }
 
 /// A daemon's whole life, in this thread.
@@ -287,7 +289,7 @@ fn log_to_stderr(filter: &str) -> Result<(), String> {
         && std::env::var_os("TERM").is_none_or(|terminal| terminal != "dumb");
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(move || CleanLog::new(std::io::stderr(), colour))
         .with_ansi(colour)
         .try_init()
         .map_err(|e| e.to_string())

@@ -12,14 +12,14 @@ mod error;
 mod known;
 
 use cob_trust::Publishers;
-use cob_types::generation::WayBack;
+use cob_types::generation::{MAX_MANIFEST, WayBack};
 use cob_types::packed::ReadError;
 use cob_types::trust::{PublicKey, Signed};
 use cob_types::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, Kind, Manifest, Packed, canonical, codec};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::acceptance::{Verified, verify};
+use crate::acceptance::{MAX_UNPROVED, Verified, verify};
 use crate::config::parse_address;
 use crate::durable;
 use crate::kinds::Kinds;
@@ -127,8 +127,7 @@ impl Generations {
             // The depot may have more signatures by now, or an unharmed copy.
             Err(error) => warn!(%generation, %error, "what is kept of a generation is not used; the depot is asked"),
         }
-        let manifest_bytes = self.depot.manifest(generation)?;
-        let signatures = self.depot.signatures(generation)?;
+        let (manifest_bytes, signatures) = self.ask(generation)?;
         let verified = verify(self.trust.as_ref(), generation, &manifest_bytes, &signatures)?;
         self.is_offered(wanted, verified.hash)?;
         // Signatures that nobody here asks for are not kept: nothing would notice if they were altered.
@@ -191,7 +190,7 @@ impl Generations {
     /// Which content the depot has under a number that this host knows; none: it can't tell now.
     #[must_use]
     pub fn manifest_in_depot(&self, generation: GenerationNumber) -> Option<BlobHash> {
-        self.depot.manifest(generation).ok().map(|bytes| canonical::blob_hash(&bytes))
+        self.ask(generation).ok().map(|(bytes, _)| canonical::blob_hash(&bytes))
     }
 
     /// What is wrong with a depot that has this as its newest generation, if this host knows better.
@@ -223,14 +222,25 @@ impl Generations {
         self.kept().into_iter().filter(|generation| !noted.contains_key(generation)).filter_map(id).collect()
     }
 
+    /// The bytes of a manifest and its signatures, as the depot has them. The signatures come first: a manifest that they
+    /// can't prove is not worth the longest answer.
+    fn ask(&self, generation: GenerationNumber) -> Result<(Vec<u8>, Vec<Signed>), FetchError> {
+        let signatures = self.depot.signatures(generation)?;
+        let possible = self.trust.as_ref().map_or(Ok(()), |trust| trust.could_be_enough(&signatures));
+        let Err(why) = possible else { return Ok((self.depot.manifest(generation, MAX_MANIFEST)?, signatures)) };
+        match self.depot.manifest(generation, MAX_UNPROVED) {
+            Ok(bytes) => Ok((bytes, signatures)),
+            Err(_) => Err(FetchError::Untrusted { generation, why }),
+        }
+    }
+
     /// The manifest of a generation as the depot has it, verified; nothing is kept. Nothing else of it is needed to know
     /// where hosts are.
     ///
     /// # Errors
     /// [`FetchError`], also when this host is not in it.
     pub fn manifest_of_depot(&self, generation: GenerationNumber) -> Result<Manifest, FetchError> {
-        let bytes = self.depot.manifest(generation)?;
-        let signatures = self.depot.signatures(generation)?;
+        let (bytes, signatures) = self.ask(generation)?;
         let manifest = verify(self.trust.as_ref(), generation, &bytes, &signatures)?.manifest;
         if !manifest.hosts.contains_key(&self.host) {
             return Err(self.not_in(&manifest));

@@ -13,23 +13,38 @@ use bytes::Bytes;
 use cob_trust::tls::{HTTP, Identity, OtherKey, TlsError, client, name};
 use cob_trust::{KeyFileError, SecretKey};
 use cob_types::GenerationNumber;
-use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST};
+use cob_types::generation::MAX_BUNDLE;
 use cob_types::remote::{BUNDLE, GENERATIONS, Generations, MANIFEST, MAX_JSON, Refused, SIGNATURES, path_of};
 use cob_types::trust::{PublicKey, Signed};
+use cob_types::words;
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Body;
 use hyper::header::HOST;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 /// How long connecting may take, with the handshake.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long nothing may come while an answer is on its way.
 const SILENCE: Duration = Duration::from_secs(30);
+/// How slow an answer may be: a server that sends single bytes does not keep this host waiting for ever.
+const PACE: Pace = Pace { answer: Duration::from_secs(60), least_rate: 64 << 10 };
+/// The longest text of a server that is shown.
+const MAX_WORDS: usize = 2048;
+
+/// How slow an answer may be.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// How long it may take however little of it comes.
+    answer: Duration,
+    /// The bytes that have to come each second beyond that.
+    least_rate: usize,
+}
 
 /// A server that gives generations out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,12 +157,12 @@ impl Remote {
         Ok(self.json::<Generations>(path, wait + SILENCE)?.newest)
     }
 
-    /// The bytes of a manifest.
+    /// The bytes of a manifest, at most `max`.
     ///
     /// # Errors
     /// [`RemoteError`].
-    pub fn manifest(&self, generation: GenerationNumber) -> Result<Vec<u8>, RemoteError> {
-        self.get(path_of(generation, MANIFEST), MAX_MANIFEST, SILENCE)
+    pub fn manifest(&self, generation: GenerationNumber, max: usize) -> Result<Vec<u8>, RemoteError> {
+        self.get(path_of(generation, MANIFEST), max, SILENCE)
     }
 
     /// The signatures over a manifest.
@@ -195,7 +210,8 @@ impl Server {
     /// # Errors
     /// [`RemoteError::Strange`].
     pub(crate) fn parse<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, RemoteError> {
-        let strange = |e: serde_json::Error| RemoteError::Strange { address: self.address, what: e.to_string() };
+        let what = |e: serde_json::Error| words::foreign(&words::form(e), MAX_WORDS);
+        let strange = |e| RemoteError::Strange { address: self.address, what: what(e) };
         serde_json::from_slice(bytes).map_err(strange)
     }
 
@@ -240,12 +256,13 @@ impl Server {
             let answer = timeout(question.patience, sender.send_request(request)).await.map_err(|_| slow())?;
             let answer = answer.map_err(broke)?;
             let status = answer.status();
-            let bytes = self.read(answer, question.max, &failed).await?;
+            let room = answer.body().size_hint().exact().unwrap_or(0);
+            let bytes = self.read(answer.into_body(), (question.max, room), PACE, &failed, &broke).await?;
             if status.is_success() {
                 return Ok(bytes);
             }
             let refused = serde_json::from_slice::<Refused>(&bytes);
-            let error = refused.map_or_else(|_| "without a word".to_owned(), |r| r.error);
+            let error = refused.map_or_else(|_| "without a word".to_owned(), |r| words::foreign(&r.error, MAX_WORDS));
             Err(RemoteError::Refused { address, status: status.as_u16(), error })
         };
         // The connection carries the answer, and may end with it or, when it was cut, before it.
@@ -260,19 +277,33 @@ impl Server {
         }
     }
 
-    async fn read(
+    /// Reads an answer of at most `max` bytes; `room`: how many it says that it has.
+    async fn read<B: Body<Data = Bytes> + Unpin>(
         &self,
-        mut answer: Response<hyper::body::Incoming>,
-        max: usize,
+        mut answer: B,
+        (max, room): (usize, u64),
+        pace: Pace,
         failed: &impl Fn(io::Error) -> RemoteError,
+        broke: &impl Fn(B::Error) -> RemoteError,
     ) -> Result<Vec<u8>, RemoteError> {
-        let mut bytes = Vec::new();
+        // One allocation: growing by doubling would hold the answer twice.
+        let mut bytes = Vec::with_capacity(usize::try_from(room).unwrap_or(usize::MAX).min(max));
+        let begin = Instant::now();
         loop {
-            let frame = timeout(SILENCE, answer.frame()).await;
-            let frame =
-                frame.map_err(|_| failed(io::Error::new(io::ErrorKind::TimedOut, "the answer stopped half-way")));
-            let Some(frame) = frame? else { return Ok(bytes) };
-            let frame = frame.map_err(|error| failed(io_error(error)))?;
+            let left = pace.time_of(bytes.len()).saturating_sub(begin.elapsed());
+            let late = |what| failed(io::Error::new(io::ErrorKind::TimedOut, what));
+            if left.is_zero() {
+                return Err(late("the answer came too slowly"));
+            }
+            let frame = timeout(left.min(SILENCE), answer.frame()).await;
+            let frame = match frame {
+                Ok(frame) => frame,
+                // The next look at the time that is left says so.
+                Err(_) if left < SILENCE => continue,
+                Err(_) => return Err(late("the answer stopped half-way")),
+            };
+            let Some(frame) = frame else { return Ok(bytes) };
+            let frame = frame.map_err(broke)?;
             let Some(data) = frame.data_ref() else { continue };
             if bytes.len() + data.len() > max {
                 let what = format!("it is longer than {max} bytes");
@@ -300,6 +331,13 @@ impl Server {
     }
 }
 
+impl Pace {
+    /// How long an answer may have taken when so many bytes of it are here.
+    fn time_of(self, received: usize) -> Duration {
+        self.answer + Duration::from_secs((received / self.least_rate.max(1)) as u64)
+    }
+}
+
 /// The error of the stream below HTTP, where there is one.
 fn io_error(error: hyper::Error) -> io::Error {
     let mut source = std::error::Error::source(&error);
@@ -317,4 +355,57 @@ fn io_error(error: hyper::Error) -> io::Error {
 
 fn list(keys: &[PublicKey]) -> String {
     keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use hyper::body::Frame;
+
+    use super::*;
+
+    /// An answer that comes byte by byte, without a pause and without an end.
+    struct Drips;
+
+    impl Body for Drips {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            cx.waker().wake_by_ref();
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b" ")))))
+        }
+    }
+
+    fn server() -> Server {
+        Server { address: "127.0.0.1:1".parse().expect("an address"), keys: Vec::new() }
+    }
+
+    async fn read(max: usize, pace: Pace) -> String {
+        let server = server();
+        let failed = |source| RemoteError::Unreachable { address: server.address, source };
+        let broke = |never: Infallible| match never {};
+        let read = server.read(Drips, (max, u64::MAX), pace, &failed, &broke).await;
+        read.expect_err("it never ends").to_string()
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_comes_too_slowly_or_too_long_ends() {
+        let at_once = Pace { answer: Duration::from_millis(50), least_rate: usize::MAX };
+        assert!(read(64 << 20, at_once).await.contains("the answer came too slowly"));
+        assert!(read(100, PACE).await.contains("longer than 100 bytes"));
+        // The largest answer at the least rate, and a small one.
+        assert_eq!(PACE.time_of(256 << 20), Duration::from_secs(60 + 4096));
+        assert_eq!(PACE.time_of(1), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn what_a_server_says_stays_in_its_line() {
+        let text = "{\"no\\n2026-01-01T00:00:00Z INFO forged\": 1}";
+        let error = server().parse::<cob_types::remote::Generations>(text.as_bytes()).expect_err("strange").to_string();
+        assert!(!error.contains('\n'), "{error}");
+    }
 }

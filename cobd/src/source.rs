@@ -41,14 +41,14 @@ impl Source {
         }
     }
 
-    /// The bytes of a generation's manifest.
+    /// The bytes of a generation's manifest; a server may send at most `max`.
     ///
     /// # Errors
     /// [`FetchError`].
-    pub fn manifest(&self, generation: GenerationNumber) -> Result<Vec<u8>, FetchError> {
+    pub fn manifest(&self, generation: GenerationNumber, max: usize) -> Result<Vec<u8>, FetchError> {
         match self {
             Self::Folder(folder) => in_folder(folder, |depot| depot.read_manifest_bytes(generation)),
-            Self::Server(remote) => Ok(remote.manifest(generation)?),
+            Self::Server(remote) => Ok(remote.manifest(generation, max)?),
         }
     }
 

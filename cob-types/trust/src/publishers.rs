@@ -74,6 +74,27 @@ impl Publishers {
         self.threshold
     }
 
+    /// Whether these signatures could be enough, as far as their keys go: a cheap question before a manifest is fetched.
+    ///
+    /// # Errors
+    /// [`Untrusted`], as [`Self::judge`] says it of any manifest with these signatures.
+    pub fn could_be_enough(&self, signatures: &[Signed]) -> Result<(), Untrusted> {
+        let trusted: BTreeSet<PublicKey> =
+            signatures.iter().map(|s| s.key).filter(|key| self.keys.contains(key)).collect();
+        if trusted.len() >= self.threshold { Ok(()) } else { Err(self.not_enough(trusted.len(), signatures)) }
+    }
+
+    fn not_enough(&self, signed: usize, signatures: &[Signed]) -> Untrusted {
+        if signatures.is_empty() {
+            return Untrusted::Unsigned;
+        }
+        if signed == 0 {
+            let strangers: BTreeSet<PublicKey> = signatures.iter().map(|s| s.key).collect();
+            return Untrusted::Strangers(strangers.into_iter().collect());
+        }
+        Untrusted::TooFew { signed, wanted: self.threshold }
+    }
+
     /// Judges a manifest by its signatures; returns the trusted publishers that have signed it.
     ///
     /// # Errors
@@ -94,14 +115,7 @@ impl Publishers {
         if let Some(key) = altered {
             return Err(Untrusted::Altered(key));
         }
-        if signatures.is_empty() {
-            return Err(Untrusted::Unsigned);
-        }
-        if good.is_empty() {
-            let strangers: BTreeSet<PublicKey> = signatures.iter().map(|s| s.key).collect();
-            return Err(Untrusted::Strangers(strangers.into_iter().collect()));
-        }
-        Err(Untrusted::TooFew { signed: good.len(), wanted: self.threshold })
+        Err(self.not_enough(good.len(), signatures))
     }
 }
 
@@ -128,6 +142,9 @@ mod tests {
         let signed = |n: usize| sign(&keys[n], b"manifest");
         assert_eq!(trusted.judge(b"manifest", &[]), Err(Untrusted::Unsigned));
         assert_eq!(trusted.judge(b"manifest", &[signed(3)]), Err(Untrusted::Strangers(vec![keys[3].public()])));
+        assert_eq!(trusted.could_be_enough(&[signed(0), signed(3)]), Err(Untrusted::TooFew { signed: 1, wanted: 2 }));
+        assert_eq!(trusted.could_be_enough(&[signed(0), signed(1)]), Ok(()));
+        assert_eq!(trusted.could_be_enough(&[]), Err(Untrusted::Unsigned));
         let too_few = Err(Untrusted::TooFew { signed: 1, wanted: 2 });
         assert_eq!(trusted.judge(b"manifest", &[signed(0), signed(3)]), too_few);
         // Twice the same publisher is one publisher.

@@ -15,15 +15,11 @@ use std::sync::{Mutex, PoisonError};
 
 use cob_types::BlobHash;
 use cob_types::canonical;
-use cob_types::kind::PayloadFile;
+use cob_types::kind::{PayloadFile, check_payload_name};
 use serde_bytes::ByteBuf;
 
 use super::job::read_capped;
 use crate::durable::{self, TEMP_SUFFIX};
-
-/// The longest name, and the longest part of one.
-const MAX_NAME: usize = 1024;
-const MAX_PART: usize = 255;
 
 /// Why the files can't be laid out.
 #[derive(Debug, thiserror::Error)]
@@ -122,29 +118,10 @@ fn mode(file: &PayloadFile) -> u32 {
 }
 
 fn check_names(files: &BTreeMap<String, PayloadFile>) -> Result<(), PayloadError> {
-    for name in files.keys() {
-        let fault = |what| Err(PayloadError::Name { name: name.clone(), what });
-        if name.len() > MAX_NAME || name.split('/').any(|part| part.len() > MAX_PART) {
-            return fault("too long");
-        }
-        if name.contains('\0') {
-            return fault("a name holds no NUL");
-        }
-        if name.starts_with('/') {
-            return fault("must be relative to the model");
-        }
-        if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return fault("must be plain names with single slashes between, without `.` and `..`");
-        }
-        let mut parts: &str = name;
-        while let Some((above, _)) = parts.rsplit_once('/') {
-            if files.contains_key(above) {
-                return fault("a part of it is a file itself");
-            }
-            parts = above;
-        }
-    }
-    Ok(())
+    files.keys().try_for_each(|name| {
+        let checked = check_payload_name(name, |other| files.contains_key(other));
+        checked.map_err(|what| PayloadError::Name { name: name.clone(), what })
+    })
 }
 
 fn fill(

@@ -5,11 +5,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::Arc;
 
 use cob_depot::tokens::Policy;
 use cob_trust::Publishers;
 use cob_types::PublicKey;
+use cob_types::log::CleanLog;
 
 use super::{Answer, Terminal};
 use crate::serve::{Options, ServeError, Server};
@@ -112,7 +113,9 @@ fn log_to_stderr(filter: &str) -> Result<(), String> {
     let stderr = io::stderr();
     let colour = super::takes_colour(&stderr);
     let file = File::from(stderr.as_fd().try_clone_to_owned().map_err(|e| e.to_string())?);
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Mutex::new(file)).with_ansi(colour);
+    let file = Arc::new(file);
+    let writer = move || CleanLog::new(file.clone(), colour);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colour);
     // A program that carries this one within it may have a log already.
     let _ = log.try_init();
     Ok(())
