@@ -19,6 +19,7 @@ mod book;
 mod brakes;
 mod checks;
 mod departures;
+mod first;
 mod folders;
 mod follow;
 mod foresee;

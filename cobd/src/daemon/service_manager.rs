@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cob_engine::Time;
 use cob_engine::time::Span;
+use cob_types::words::foreign;
 use sd_notify::NotifyState;
 use tracing::warn;
 
@@ -15,6 +16,9 @@ use tracing::warn;
 const STATUS_AFTER: Span = Span::secs(1);
 /// How often the status is looked at where no sign of life is asked for.
 const STATUS_EVERY: Span = Span::secs(60);
+
+/// The longest status, in characters.
+const STATUS_LENGTH: usize = 500;
 
 /// The service manager that has started this daemon.
 #[derive(Debug)]
@@ -57,6 +61,19 @@ impl ServiceManager {
         self.say(&[NotifyState::Ready]);
     }
 
+    /// The daemon has no generation yet: it is up as far as it can be, and lives. `is_new`: the words are others than before.
+    pub(super) fn waits(&self, what: &str, is_new: bool) {
+        let mut words = vec![NotifyState::Ready];
+        if self.watched {
+            words.push(NotifyState::Watchdog);
+        }
+        let what = foreign(what, STATUS_LENGTH);
+        if is_new {
+            words.push(NotifyState::Status(&what));
+        }
+        self.say(&words);
+    }
+
     /// It begins to stop, as it was told to.
     pub(super) fn stopping(&self) {
         self.say(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
@@ -78,7 +95,8 @@ impl ServiceManager {
         if now < self.due {
             return;
         }
-        let status = status();
+        // A line end would begin another word to the service manager.
+        let status = foreign(&status(), STATUS_LENGTH);
         let mut words = Vec::new();
         if self.watched {
             words.push(NotifyState::Watchdog);
@@ -124,6 +142,14 @@ mod tests {
 
     fn seconds(n: u64) -> Time {
         Time(0) + Span::secs(1_000_000 + n)
+    }
+
+    #[test]
+    fn a_daemon_that_waits_for_its_first_generation_is_up_and_gives_signs_of_life() {
+        let manager = ServiceManager::new(true, Some(Duration::from_secs(30)), hear);
+        manager.waits("waits\nMAINPID=1", true);
+        manager.waits("waits", false);
+        assert_eq!(heard(), ["READY=1 WATCHDOG=1 STATUS=waits\\nMAINPID=1", "READY=1 WATCHDOG=1"]);
     }
 
     #[test]

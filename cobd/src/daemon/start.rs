@@ -90,9 +90,9 @@ pub enum StartError {
         /// Why.
         source: FetchError,
     },
-    /// Nothing says where to listen.
-    #[error("nothing says where to listen: {0}; set `listen` in cobd.toml")]
-    NoAddress(String),
+    /// The host has no generation, and can have none from this depot.
+    #[error("this host has no generation yet, and can't get one: {0}")]
+    Unusable(FetchError),
     /// The links.
     #[error(transparent)]
     Links(#[from] LinkError),
@@ -170,7 +170,10 @@ impl Daemon {
             Some(address) => vec![address],
             None => {
                 let named_by = durable.switching.parted.get(&config.host).map(|of| of.generation);
-                own_addresses(&config, &generations, active.as_ref(), coming.as_ref(), named_by)?
+                match own_addresses(&config.host, &generations, active.as_ref(), coming.as_ref(), named_by) {
+                    named if named.is_empty() => vec![super::first::address(&config, &generations).await?],
+                    named => named,
+                }
             }
         };
         let (link_tx, link_events) = mpsc::channel(QUEUE);
@@ -437,30 +440,20 @@ async fn start_links(
 /// Where the manifests at hand say that this host is, the newest first; `named_by`: the last generation that named it, if it
 /// has left.
 fn own_addresses(
-    config: &Config,
+    host: &HostName,
     generations: &Generations,
     active: Option<&Prepared>,
     coming: Option<&Prepared>,
     named_by: Option<GenerationNumber>,
-) -> Result<Vec<std::net::SocketAddr>, StartError> {
-    let of = |p: &Prepared| p.addresses().get(&config.host).copied();
+) -> Vec<std::net::SocketAddr> {
+    let of = |p: &Prepared| p.addresses().get(host).copied();
     let mut named: Vec<_> = [coming.and_then(of), active.and_then(of)].into_iter().flatten().collect();
     if !named.is_empty() {
         named.dedup();
-        return Ok(named);
+        return named;
     }
-    let at = |manifest: &Manifest| generations::addresses(manifest).get(&config.host).copied();
     let left_from = named_by.and_then(|generation| generations.manifest(generation).ok());
-    if let Some(address) = left_from.as_deref().and_then(at) {
-        return Ok(vec![address]);
-    }
-    let none = |what: String| StartError::NoAddress(what);
-    let newest = generations.newest().map_err(|e| none(e.to_string()))?;
-    let newest = newest.ok_or_else(|| none(format!("the depot {} is empty", config.depot)))?;
-    let manifest = generations.manifest_of_depot(newest).map_err(|e| none(e.to_string()))?;
-    at(&manifest)
-        .map(|address| vec![address])
-        .ok_or_else(|| none(format!("generation {newest} gives {} no address", config.host)))
+    left_from.and_then(|manifest| generations::addresses(&manifest).get(host).copied()).into_iter().collect()
 }
 
 /// The index's folder, and the last record that it may know of. Without it there is no history, and everything else works.

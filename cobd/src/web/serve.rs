@@ -52,13 +52,30 @@ pub enum ServeError {
         path: PathBuf,
     },
     /// The system refused.
-    #[error("the socket {} can't be made", path.display())]
+    #[error("the socket {} can't be made: {source}{}", path.display(), socket_remedy(source, path))]
     Io {
         /// The socket.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
+}
+
+/// What to do where the socket can't be made.
+fn socket_remedy(error: &io::Error, path: &Path) -> String {
+    let folder = path.parent().unwrap_or(path).display();
+    let kind = error.kind();
+    if kind == io::ErrorKind::NotFound {
+        format!(
+            "; there is no folder {folder}: make it (with systemd: `RuntimeDirectory=`), or set `http` in cobd.toml"
+        )
+    } else if kind == io::ErrorKind::PermissionDenied {
+        format!("; this user may not write in {folder}: run cobd as root, or set `http` in cobd.toml")
+    } else if kind == io::ErrorKind::InvalidInput {
+        "; the path of a socket has at most 107 bytes: set `http` in cobd.toml to a shorter one".to_owned()
+    } else {
+        String::new()
+    }
 }
 
 /// The API with its routes: made once for many connections, because making them takes as long as an answer.

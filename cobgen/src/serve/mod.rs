@@ -72,13 +72,27 @@ pub enum ServeError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The address.
-    #[error("can't listen on {address}: {source}")]
+    #[error("can't listen on {address}: {source}{}", listen_remedy(source))]
     Listen {
         /// Where.
         address: SocketAddr,
         /// What the system says.
         source: std::io::Error,
     },
+}
+
+/// What to do where the port can't be had.
+fn listen_remedy(error: &std::io::Error) -> &'static str {
+    let kind = error.kind();
+    if kind == std::io::ErrorKind::AddrNotAvailable {
+        "; this machine has no such address: name one of its own with --listen"
+    } else if kind == std::io::ErrorKind::AddrInUse {
+        "; another program listens there: `ss -ltnp` names it"
+    } else if kind == std::io::ErrorKind::PermissionDenied {
+        "; ports below 1024 need root or the capability CAP_NET_BIND_SERVICE: use a higher port"
+    } else {
+        ""
+    }
 }
 
 /// A server that listens.

@@ -115,6 +115,60 @@ fn addresses_outside_this_machine_are_refused() {
 }
 
 #[test]
+fn a_daemon_waits_for_its_first_generation_and_says_so() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    let model = cluster.write_model("model", &[("model.yaml", MODEL), QUICK, CHECK]);
+    let draft = cluster.load(&model);
+    let waits = |cluster: &Cluster, host: &str, words: &str| {
+        let line = format!("the daemon waits for its first generation: {words}");
+        cluster.until(PATIENCE, || cluster.log(host).contains(&line), &format!("{host} says {line:?}"));
+    };
+    for host in ["n1", "n2"] {
+        cluster.configure(host, "");
+        cluster.start(host);
+        waits(&cluster, host, "the depot");
+    }
+    // A generation without the host may be that of another cluster, or an early one.
+    let mut without = draft.clone();
+    without.hosts.remove("n2");
+    without.cobs.remove("n2/b");
+    let first = cluster.publish_draft(&without);
+    waits(&cluster, "n2", "generation 1 has no host n2; it has n1: correct `host` in cobd.toml, or write this host");
+    cluster.wait_answers("n1");
+    let second = cluster.publish_draft(&draft);
+    assert!(first < second);
+    cluster.wait_answers("n2");
+    cluster.switch_all(second);
+    cluster.wait_converged(second, PATIENCE);
+}
+
+#[test]
+fn what_keeps_a_daemon_from_starting_is_named_with_its_remedy() {
+    let mut cluster = Cluster::with_identities(env!("CARGO_BIN_EXE_cob"), &["n1", "n2"]);
+    let model = cluster.write_model("model", &[("model.yaml", MODEL), QUICK, CHECK]);
+    cluster.generate(&model);
+    cluster.configure("n1", "listen = \"tcp://192.0.2.55:7001\"");
+    assert_refused(
+        &cluster,
+        "n1",
+        1,
+        &["192.0.2.55:7001", "this machine has no such address", "`listen` in cobd.toml"],
+    );
+    cluster.configure("n1", "");
+    let file = cluster.path("n1.toml");
+    let text = fs::read_to_string(&file).expect("a configuration");
+    let with = |key: &str, value: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with(&format!("{key} =")));
+        let lines: Vec<&str> = lines.collect();
+        fs::write(&file, format!("{}\n{key} = \"{value}\"\n", lines.join("\n"))).expect("written");
+    };
+    with("http", "no/such/folder/s");
+    assert_refused(&cluster, "n1", 1, &["no/such/folder/s", "there is no folder", "set `http` in cobd.toml"]);
+    with("depot", "model");
+    assert_refused(&cluster, "n1", 1, &["can't get one", "model is not a depot"]);
+}
+
+#[test]
 fn a_daemon_that_follows_switches_by_itself() {
     let (mut cluster, first) = published(&["n1", "n2"]);
     for host in ["n1", "n2"] {

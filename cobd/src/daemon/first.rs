@@ -1,0 +1,92 @@
+//! A host without a generation: it waits until one says where it is to listen.
+//!
+//! A new host's daemon may start before its first generation is published, before the depot is made, or before the depot's
+//! server knows the host. None of that is a failure: the daemon says what it waits for, in its log and to the service
+//! manager, and goes on when it is there. What no generation can change ends the start.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use cob_depot::DepotError;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+use super::service_manager::ServiceManager;
+use super::start::StartError;
+use crate::config::Config;
+use crate::generations::{self, FetchError, Generations};
+use crate::remote::RemoteError;
+
+/// How often the depot is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the log says the same again.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// Why there is no address yet.
+#[derive(Debug)]
+enum Missing {
+    /// A later generation may have it.
+    NotYet(String),
+    /// No generation helps.
+    Never(FetchError),
+}
+
+/// Waits until the newest generation of the depot gives this host an address.
+///
+/// # Errors
+/// [`StartError::Unusable`] when no later generation can change it.
+pub(super) async fn address(config: &Config, generations: &Generations) -> Result<SocketAddr, StartError> {
+    let manager = ServiceManager::of_environment();
+    let mut said: Option<(Instant, String)> = None;
+    loop {
+        let what = match look(config, generations) {
+            Ok(address) => return Ok(address),
+            Err(Missing::Never(error)) => return Err(StartError::Unusable(error)),
+            Err(Missing::NotYet(what)) => what,
+        };
+        let is_new = said.as_ref().is_none_or(|(at, before)| *before != what || at.elapsed() >= SAY_EVERY);
+        if is_new {
+            warn!("the daemon waits for its first generation: {what}");
+            said = Some((Instant::now(), what.clone()));
+        }
+        manager.waits(&format!("waits for its first generation: {what}"), is_new);
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+fn look(config: &Config, generations: &Generations) -> Result<SocketAddr, Missing> {
+    let host = &config.host;
+    let newest = generations.newest().map_err(judge)?.ok_or_else(|| {
+        Missing::NotYet(format!("the depot {} is empty: `cobgen generate` makes its first generation", config.depot))
+    })?;
+    let manifest = generations.manifest_of_depot(newest).map_err(judge)?;
+    generations::addresses(&manifest).get(host).copied().ok_or_else(|| {
+        Missing::NotYet(format!(
+            "generation {newest} gives {host} no address: write `address` in the model, or `listen` in cobd.toml"
+        ))
+    })
+}
+
+/// Whether a later generation may help.
+fn judge(error: FetchError) -> Missing {
+    let remedy = match &error {
+        FetchError::Depot { source: DepotError::Missing { .. }, .. } => {
+            "; if it is elsewhere, correct `depot` in cobd.toml"
+        }
+        FetchError::NotIn { .. } => ": correct `host` in cobd.toml, or write this host into the model",
+        FetchError::Untrusted { .. } | FetchError::Unprotected { .. } => "",
+        FetchError::Depot { source: DepotError::Incomplete { .. }, .. } => "",
+        FetchError::Remote(
+            RemoteError::Unreachable { .. } | RemoteError::Refused { .. } | RemoteError::Strange { .. },
+        )
+        | FetchError::NoThread => "; the daemon tries again",
+        FetchError::Remote(RemoteError::NotKnown { .. }) => "; the daemon tries again",
+        FetchError::Remote(RemoteError::OtherKey { .. } | RemoteError::Key(_) | RemoteError::Tls(_))
+        | FetchError::Depot { .. }
+        | FetchError::NobodyTrusted { .. }
+        | FetchError::Older { .. }
+        | FetchError::Bad { .. }
+        | FetchError::Disk { .. } => return Missing::Never(error),
+    };
+    Missing::NotYet(format!("{error}{remedy}"))
+}
