@@ -1,3 +1,5 @@
+//! Rules of admission one by one, and floods in simulated time.
+
 use std::net::Ipv4Addr;
 
 use super::*;

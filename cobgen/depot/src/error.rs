@@ -220,6 +220,27 @@ impl DepotError {
         }
     }
 
+    /// Whether the depot can be read and is not whole: damage, where other errors say that nothing could be looked at.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Incomplete { .. }
+            | Self::Damaged { .. }
+            | Self::Lost { .. }
+            | Self::LostTrace { .. }
+            | Self::DamagedFile { .. }
+            | Self::TooLarge { .. }
+            | Self::Enrolments { .. } => true,
+            Self::Git { source, .. } => source.class() != git2::ErrorClass::Os,
+            Self::Missing { .. }
+            | Self::NotADepot { .. }
+            | Self::Newer { .. }
+            | Self::NoGeneration { .. }
+            | Self::NoHost { .. }
+            | Self::Io { .. } => false,
+        }
+    }
+
     pub(crate) fn git(what: impl Into<String>) -> impl FnOnce(git2::Error) -> Self {
         let what = what.into();
         move |source| Self::Git { what, source: with_home(source) }

@@ -25,7 +25,8 @@ Every generation's manifest, bundles, model and provenance, by their hashes and 
 back, enrolled hosts and tokens; every object that any ref leads to; and generations that history or outcomes of \
 switches tell of and that are lost. Files left behind by programs that were killed are counted, and are no damage. Nothing is changed.
 
-Exit status: 0 all is whole; 1 something is not; 2 there is no depot; 3 it could not be read.")]
+Exit status: 0 all is whole; 1 something is damaged, lost or incomplete; 2 there is no depot; 3 it could \
+not be read (the system or a right refused).")]
 pub struct Args {
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
@@ -40,6 +41,11 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     let is_good = |manifest: &[u8], signed: &_| !good(manifest, std::slice::from_ref(signed)).is_empty();
     let report = match Depot::open(&args.depot).and_then(|depot| depot.fsck(is_good)) {
         Ok(report) => with_keys(report, &args.depot),
+        // What can't even be opened for its damage is damaged.
+        Err(error) if error.is_damage() => {
+            let fault = Fault { at: args.depot.display().to_string(), what: error.to_string() };
+            with_keys(Report { faults: vec![fault], ..Report::default() }, &args.depot)
+        }
         Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
     };
     let answer = if report.faults.is_empty() { Answer::Done } else { Answer::No };

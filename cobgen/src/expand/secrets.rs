@@ -123,6 +123,10 @@ impl Secrets {
                     .to_owned())
             }
             (Some("script"), Some(_)) => Ok(()),
+            (Some("plugin"), Some("config")) => Ok(()),
+            (Some("plugin"), _) => {
+                Err("put it into `config`, which only the plug-in reads: commands stand in the process list".to_owned())
+            }
             (Some("file-tree"), Some("files")) => {
                 Err("put it into the `content` of a file, or into a template".to_owned())
             }

@@ -170,6 +170,21 @@ fn faults_are_told_without_values() {
 }
 
 #[test]
+fn a_plug_in_has_secrets_in_its_config_and_nowhere_else() {
+    let site = Site::new();
+    let path = site.folder.path().join("model.yaml");
+    let found = |content: &str| {
+        let plug = format!("\ncobs:\n  n1/plug: {{kind: plugin, content: {content}}}\n");
+        fs::write(&path, format!("{}{plug}", MODEL.trim_end())).expect("written");
+        crate::expand::load(&path, &BTreeSet::new()).diagnostics
+    };
+    let accepted = found("{run: /usr/bin/plug, config: {deep: [{password: \"{{ secret('db') }}\"}]}}");
+    assert!(!accepted.iter().any(|d| d.severity == Severity::Error), "{accepted:#?}");
+    let refused = found("{run: \"/usr/bin/plug {{ secret('db') }}\"}");
+    assert!(refused.iter().any(|d| d.code == "secret-in-the-open"), "{refused:#?}");
+}
+
+#[test]
 fn a_secret_s_file_does_not_travel_in_the_open() {
     let site = Site::new();
     let path = site.folder.path().join("model.yaml");

@@ -69,6 +69,36 @@ async fn it_is_told_what_it_is_about_and_its_replies_count() {
 }
 
 #[tokio::test]
+async fn a_secret_in_its_configuration_reaches_it_and_is_shown_to_nobody_else() {
+    let mut bench = Bench::new();
+    let key = cob_trust::SecretKey::from_seed(&[7; 32]);
+    bench.with_key(&key);
+    let id = cob_types::secret::SecretId([3; 16]);
+    let sealed = cob_trust::seal::seal_for_bundle(&[9; 32], &[key.public()], id, b"correct horse").expect("sealed");
+    let told = bench.path("told");
+    let script = format!(
+        r#"printf '%s\n' "$message" >> {}; {DESCRIBED}
+           case $call in check) echo '{{"cob_plugin":1,"state":"up","difference":"is correct horse"}}';;
+           *) echo 'uses correct horse' >&2; echo '{{"cob_plugin":1,"done":true,"saved":"was correct horse"}}';; esac"#,
+        told.display()
+    );
+    let kind = plugin(&bench, &script);
+    let content = format!(r#"{{"config":{{"password":"{}"}},"run":["x"]}}"#, id.mark());
+    bench.kinds.accept(&kind).expect("fine");
+    let mut context = bench.context(&kind, &content);
+    context.secrets.insert(id, sealed);
+    let (outcome, lines) = bench.transition_with_lines(&context, "down", "up").await;
+    let Outcome::Done { saved: Some(saved), .. } = outcome else { panic!("{outcome:?}") };
+    let message: serde_json::Value =
+        serde_json::from_str(fs::read_to_string(&told).expect("told").lines().next().expect("a call")).expect("JSON");
+    assert_eq!(message["config"]["password"], "correct horse");
+    let found = bench.check(&context).await;
+    for text in [&lines, &saved, &found.difference] {
+        assert!(text.contains("[secret]") && !text.contains("horse"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_move_that_only_a_revert_leads_back_from_is_reverted() {
     let mut bench = Bench::new();
     let script =
