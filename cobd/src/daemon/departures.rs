@@ -91,6 +91,7 @@ impl Going {
             since_ns: self.since.0,
             error: progress.error.clone(),
             last_line: String::new(),
+            earlier_content: false,
         };
         CobStatus {
             id: self.departure.cob().clone(),

@@ -84,6 +84,8 @@ fn judge(error: FetchError) -> Missing {
         FetchError::Remote(RemoteError::OtherKey { .. } | RemoteError::Key(_) | RemoteError::Tls(_))
         | FetchError::Depot { .. }
         | FetchError::NobodyTrusted { .. }
+        | FetchError::Another { .. }
+        | FetchError::AnotherInDepot { .. }
         | FetchError::Older { .. }
         | FetchError::Bad { .. }
         | FetchError::Disk { .. } => return Missing::Never(error),
