@@ -82,6 +82,7 @@ impl Bundle {
     pub fn validate_beside(&self, known: Option<&Self>) -> Result<(), BundleError> {
         let Some(known) = known.filter(|known| self.judges_as(known)) else { return self.validate() };
         self.validate_blobs()?;
+        self.validate_askers()?;
         let mut found = self.differences(known).filter_map(|d| Some((d.id, d.now?)));
         found.try_for_each(|(id, cob)| self.validate_one(&id, &cob))
     }

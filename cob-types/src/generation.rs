@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::askers::Askers;
 use crate::canonical::blob_hash;
 use crate::cob::Cob;
 use crate::id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, KindName, StateName};
@@ -113,6 +114,10 @@ pub struct Bundle {
     /// [`SecretId`](crate::secret::SecretId).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<crate::secret::SecretId, serde_bytes::ByteBuf>,
+    /// Which change objects of other hosts may ask those of this one; none: the bundle was made by a version that did not
+    /// say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub askers: Option<Arc<Askers>>,
 }
 
 /// A whole generation: what `cobgen` assembles and writes into the depot.
@@ -207,6 +212,7 @@ impl Bundle {
             cobs: BTreeMap::new(),
             blobs: BTreeMap::new(),
             secrets: BTreeMap::new(),
+            askers: None,
         }
     }
 
@@ -227,7 +233,13 @@ impl Bundle {
             }
         }
         self.validate_blobs()?;
+        self.validate_askers()?;
         self.cobs.iter().try_for_each(|(id, cob)| self.validate_one(id, cob))
+    }
+
+    pub(crate) fn validate_askers(&self) -> Result<(), BundleError> {
+        let fault = |what| BundleError { host: self.host.clone(), what };
+        self.askers.as_ref().map_or(Ok(()), |askers| askers.validate(&self.host).map_err(fault))
     }
 
     pub(crate) fn validate_one(&self, id: &CobId, cob: &Cob) -> Result<(), BundleError> {

@@ -8,6 +8,7 @@
 //! [`message`] (what two daemons say to each other) with [`link`] (what carries it); [`status`] is
 //! what people are shown.
 
+pub mod askers;
 pub mod beside;
 pub mod canonical;
 pub mod check_round;
@@ -38,6 +39,7 @@ mod testing;
 pub mod trust;
 pub mod words;
 
+pub use askers::Askers;
 pub use cob::{Cob, LockNeeds, Need, TransitionNeeds};
 pub use generation::{Bundle, Generation, Manifest};
 pub use id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, IdError, KindName, StateName};

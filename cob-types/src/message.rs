@@ -155,6 +155,10 @@ pub struct Request {
     pub origin: CobId,
     /// The fingerprint that the asker expects of the asked.
     pub fingerprint: Option<Fingerprint>,
+    /// The generation that is active on the asker's host, a dependency of which justifies the request; none: the version
+    /// of the asker's daemon does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationNumber>,
 }
 
 /// A promise.
@@ -492,6 +496,7 @@ mod tests {
                     rank: Rank { phase: 1, generation: GenerationNumber(4), rank: 5 },
                     origin: asker.clone(),
                     fingerprint: Some(Fingerprint([7; 16])),
+                    generation: Some(GenerationNumber(4)),
                 }),
                 Item::Grant(Grant {
                     asker,

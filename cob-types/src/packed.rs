@@ -15,6 +15,7 @@ use std::{io, iter};
 
 use lz4_flex::block::{compress_prepend_size_with_dict, decompress_size_prepended_with_dict};
 
+use crate::askers::Askers;
 use crate::beside::{Difference, merged};
 use crate::cob::{Cob, Fingerprint};
 use crate::codec::{self, CodecError};
@@ -163,10 +164,11 @@ impl Packed {
         Self { frame, dictionary, rows: Rows::default() }
     }
 
-    /// An empty bundle.
+    /// The bundle of a host that a generation lacks: it has no change objects, and nothing may ask for any.
     #[must_use]
     pub fn empty(host: HostName) -> Self {
-        Self { frame: Bundle::empty(host), dictionary: Vec::new(), rows: Rows::default() }
+        let frame = Bundle { askers: Some(Arc::default()), ..Bundle::empty(host) };
+        Self { frame, dictionary: Vec::new(), rows: Rows::default() }
     }
 
     /// The host.
@@ -191,6 +193,12 @@ impl Packed {
     #[must_use]
     pub fn secrets(&self) -> &BTreeMap<SecretId, serde_bytes::ByteBuf> {
         &self.frame.secrets
+    }
+
+    /// Which change objects of other hosts may ask its own; none: the bundle does not say it.
+    #[must_use]
+    pub fn askers(&self) -> Option<&Arc<Askers>> {
+        self.frame.askers.as_ref()
     }
 
     /// The number of its change objects.

@@ -11,7 +11,7 @@ use cob_engine::sim::{Config, Initial, Outcome, Random, Scene, World};
 use cob_engine::time::Span;
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::status::CobStatus;
-use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, StateName, SwitchOrder};
+use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, Packed, StateName, SwitchOrder};
 use cobgen::generation::{NoOrder, Side, switch_order};
 
 use crate::conditions::Conditions;
@@ -150,7 +150,7 @@ fn generation(system: &System, number: u64) -> Generation {
 pub(crate) fn all_bundles(system: &System, other: &System) -> BTreeMap<HostName, Arc<Bundle>> {
     let mut bundles = system.bundles();
     for host in other.bundles().into_keys() {
-        bundles.entry(host.clone()).or_insert_with(|| Arc::new(Bundle::empty(host)));
+        bundles.entry(host.clone()).or_insert_with(|| Arc::new(Packed::empty(host).whole()));
     }
     bundles
 }

@@ -9,7 +9,7 @@ use cob_types::canonical;
 use cob_types::cob::Fingerprint;
 use cob_types::kind::Check;
 use cob_types::{
-    Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, StateName, Transition, TransitionNeeds,
+    Askers, Bundle, Cob, CobId, HostName, Kind, KindName, LockNeeds, Need, StateName, Transition, TransitionNeeds,
 };
 
 /// The back end whose actions run inside the daemon.
@@ -158,6 +158,7 @@ impl System {
             bundle.kinds.insert(kind.name.clone(), kind);
             bundle.cobs.insert(cob.id.clone(), Arc::new(cob));
         }
+        Askers::fill(&mut bundles);
         for bundle in bundles.values() {
             bundle.validate().expect("a drawn bundle is well formed");
         }

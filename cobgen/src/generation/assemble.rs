@@ -11,7 +11,7 @@ use cob_types::cob::Fingerprint;
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
 use cob_types::kind::PayloadFile;
 use cob_types::{
-    Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, Ranks, SmallMap,
+    Askers, Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, Ranks, SmallMap,
 };
 use cob_types::{canonical, codec};
 use rayon::prelude::*;
@@ -64,7 +64,8 @@ pub fn assemble(mut draft: Draft, number: GenerationNumber, parent: GenerationNu
     let kinds: BTreeMap<&KindName, &Kind> = draft.kinds.iter().map(|(name, kind)| (name, &kind.value)).collect();
     set_ranks(&kinds, &mut cobs);
     let count = cobs.iter().map(Vec::len).sum::<usize>() as u64;
-    let bundles = cut(&draft, cobs);
+    let mut bundles = cut(&draft, cobs);
+    Askers::fill(&mut bundles);
     let hosts = manifest_hosts(&draft, &bundles, &mut faults);
     let manifest = Manifest {
         hosts,

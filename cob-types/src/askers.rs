@@ -1,0 +1,124 @@
+//! The askers of a bundle: which change objects of other hosts may ask change objects of this host for which states.
+//!
+//! The generator collects them from the dependencies of all hosts, and the publishers' signatures cover them. A daemon
+//! accepts a request of another host only if a dependency justifies it. Names of askers and sets of states stand once, in
+//! tables; a dependency is a place in each of the two, so the size is linear in the number of dependencies between hosts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::generation::Bundle;
+use crate::id::{CobId, HostName, StateName};
+
+/// The change objects of other hosts that may ask those of one host.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Askers {
+    /// Sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ids: Vec<CobId>,
+    /// Sorted. Acceptable states in their order, as dependencies declare them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sets: Vec<Vec<StateName>>,
+    /// By the name of the asked change object, without its host: each set that it may be asked for and by which askers,
+    /// as sorted places in the two lists.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    asked: BTreeMap<String, Vec<(u32, Vec<u32>)>>,
+}
+
+/// A dependency of a change object on one of another host.
+type Edge<'a> = (&'a CobId, &'a [StateName], &'a CobId);
+
+impl Askers {
+    /// Gives every bundle of a generation its askers, by the dependencies of all.
+    pub fn fill(bundles: &mut BTreeMap<HostName, Bundle>) {
+        let mut edges: Vec<Edge<'_>> = Vec::new();
+        for cob in bundles.values().flat_map(|bundle| bundle.cobs.values()) {
+            let away = cob.needs().filter(|need| need.cob.host_str() != cob.id.host_str());
+            edges.extend(away.map(|need| (&need.cob, need.states.as_slice(), &cob.id)));
+        }
+        edges.sort_unstable();
+        edges.dedup();
+        let of_hosts = edges.chunk_by(|a, b| a.0.host_str() == b.0.host_str());
+        let mut all: BTreeMap<HostName, Self> = of_hosts.map(|edges| (edges[0].0.host(), Self::of(edges))).collect();
+        for (host, bundle) in bundles {
+            bundle.askers = Some(Arc::new(all.remove(host).unwrap_or_default()));
+        }
+    }
+
+    /// The edges to the change objects of one host, sorted.
+    fn of(edges: &[Edge<'_>]) -> Self {
+        let mut ids: Vec<&CobId> = edges.iter().map(|edge| edge.2).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let mut sets: Vec<&[StateName]> = edges.iter().map(|edge| edge.1).collect();
+        sets.sort_unstable();
+        sets.dedup();
+        let id = |edge: &Edge<'_>| ids.partition_point(|id| *id < edge.2) as u32;
+        let set = |edge: &Edge<'_>| sets.partition_point(|set| *set < edge.1) as u32;
+        let asked = edges.chunk_by(|a, b| a.0 == b.0).map(|edges| {
+            let by_set = edges.chunk_by(|a, b| a.1 == b.1);
+            let by_set = by_set.map(|edges| (set(&edges[0]), edges.iter().map(id).collect())).collect();
+            (edges[0].0.name().to_owned(), by_set)
+        });
+        let asked = asked.collect();
+        Self { asked, ids: ids.into_iter().cloned().collect(), sets: sets.into_iter().map(<[_]>::to_vec).collect() }
+    }
+
+    /// The number of dependencies that it names.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.asked.values().flatten().map(|(_, by)| by.len()).sum()
+    }
+
+    /// Whether no change object of another host may ask for anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// Whether a dependency of the asker justifies a request for this set: it declares the set, or two of its dependencies
+    /// leave no other states in common (the needs of a transition narrow those of a promise).
+    #[must_use]
+    pub fn justify(&self, asker: &CobId, asked: &CobId, set: &[StateName]) -> bool {
+        let declared = || self.declared(asker, asked);
+        let narrowed =
+            |own: &[StateName]| declared().any(|other| own.iter().filter(|state| other.contains(state)).eq(set));
+        !set.is_empty() && declared().any(|own| own == set || own.len() > set.len() && narrowed(own))
+    }
+
+    /// Whether a dependency of the asker names the asked.
+    #[must_use]
+    pub fn name(&self, asker: &CobId, asked: &CobId) -> bool {
+        self.declared(asker, asked).next().is_some()
+    }
+
+    fn declared(&self, asker: &CobId, asked: &CobId) -> impl Iterator<Item = &[StateName]> {
+        let asker = self.ids.binary_search(asker).ok().map(|at| at as u32);
+        let sets = self.asked.get(asked.name()).filter(|_| asker.is_some()).into_iter().flatten();
+        let names_it = move |by: &[u32]| asker.is_some_and(|asker| by.binary_search(&asker).is_ok());
+        sets.filter(move |(_, by)| names_it(by)).filter_map(|(set, _)| Some(self.sets.get(*set as usize)?.as_slice()))
+    }
+
+    /// Checks what lookups rely on.
+    pub(crate) fn validate(&self, host: &HostName) -> Result<(), String> {
+        if !self.ids.is_sorted_by(|a, b| a < b) || self.ids.iter().any(|id| id.host_str() == host.as_str()) {
+            return Err("the names of its askers are not in order".to_owned());
+        }
+        if self.sets.iter().any(Vec::is_empty) {
+            return Err("an asker may ask for no state at all".to_owned());
+        }
+        let by_set = || self.asked.values().flatten();
+        let known =
+            |by: &[u32]| by.is_sorted_by(|a, b| a < b) && by.last().is_some_and(|at| (*at as usize) < self.ids.len());
+        if by_set().any(|(set, by)| *set as usize >= self.sets.len() || !known(by)) {
+            return Err("its askers are not in order".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "askers_test.rs"]
+mod tests;
