@@ -89,7 +89,7 @@ pub struct HostStatus {
     /// What has gone over its links in this life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkCounters>,
-    /// What it has refused in this life, by reason.
+    /// What it has refused within the last half to full hour, by reason.
     #[serde(default, skip_serializing_if = "Refused::is_nothing")]
     pub refused: Refused,
     /// Its links to other hosts.
@@ -159,6 +159,16 @@ pub struct HostStatus {
     /// one who asks finds it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_offset_ms: Option<i64>,
+    /// Requests of other hosts that were refused within the last hour because no dependency justifies them, by host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unjustified: Vec<Unjustified>,
+    /// Hosts that were removed and have said that they have left, with the last generation that names each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub drained: BTreeMap<HostName, GenerationNumber>,
+    /// The active generation does not say which change objects of other hosts may ask this host for what: it was made by an
+    /// earlier version of `cobgen`, and every request counts.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub asked_by_anybody: bool,
 }
 
 /// The generations that a host knows, as it tells whoever is about to publish one.
@@ -175,6 +185,26 @@ impl KnownGenerations {
     pub const PATH: &'static str = "/v1/generations";
     /// So many are told.
     pub const MOST: usize = 32;
+}
+
+/// Requests of one host that were refused because no dependency justifies them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unjustified {
+    /// The host.
+    pub host: HostName,
+    /// How many in this life of the daemon that refused them.
+    pub requests: u64,
+    /// When the last one came.
+    pub last_ns: u64,
+    /// The change object that asked last.
+    pub asker: CobId,
+    /// The change object that it asked.
+    pub asked: CobId,
+    /// The states that it asked for.
+    pub states: Vec<StateName>,
+    /// The generation that it named; absent: its daemon is of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationNumber>,
 }
 
 /// A promise that is broken.
@@ -318,11 +348,14 @@ impl HostStatus {
             manifest: None,
             newest_known: None,
             clock_offset_ms: None,
+            unjustified: Vec::new(),
+            drained: BTreeMap::new(),
+            asked_by_anybody: false,
         }
     }
 }
 
-/// What a daemon has sent away in this life: connections, and what came over links.
+/// What a daemon has sent away of late: connections, and what came over links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Refused {

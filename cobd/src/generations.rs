@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 mod error;
 mod known;
 
+use cob_engine::KnownAskers;
 use cob_trust::Publishers;
 use cob_types::generation::{MAX_MANIFEST, WayBack};
 use cob_types::packed::ReadError;
@@ -127,8 +128,7 @@ impl Generations {
             // The depot may have more signatures by now, or an unharmed copy.
             Err(error) => warn!(%generation, %error, "what is kept of a generation is not used; the depot is asked"),
         }
-        let (manifest_bytes, signatures) = self.ask(generation)?;
-        let verified = verify(self.trust.as_ref(), generation, &manifest_bytes, &signatures)?;
+        let (manifest_bytes, signatures, verified) = self.manifest_from_depot(generation)?;
         self.is_offered(wanted, verified.hash)?;
         // Signatures that nobody here asks for are not kept: nothing would notice if they were altered.
         let signatures = if self.trust.is_some() { signatures } else { Vec::new() };
@@ -140,10 +140,7 @@ impl Generations {
             self.keep(generation, &manifest_bytes, &kept, None)?;
             return Ok(self.nothing_of(verified));
         }
-        let bundle_bytes = match known.and_then(|known| self.bytes_of_the_same(&verified.manifest, known)) {
-            Some(bytes) => bytes,
-            None => self.depot.bundle(generation, &self.host)?,
-        };
+        let bundle_bytes = self.bundle_bytes(&verified.manifest, known)?;
         let bundle = self.parse_bundle(&verified.manifest, &bundle_bytes, known)?;
         self.keep(generation, &manifest_bytes, &kept, Some(&bundle_bytes))?;
         Ok(prepared(verified, bundle))
@@ -234,14 +231,51 @@ impl Generations {
         }
     }
 
+    /// The askers that this host's bundle of a generation names: of one that is kept here, or else of the depot's, verified;
+    /// nothing is kept.
+    ///
+    /// # Errors
+    /// [`FetchError`]; a generation that lacks this host lets nothing be asked of it.
+    pub fn askers(&self, generation: GenerationNumber, known: Option<&Prepared>) -> Result<KnownAskers, FetchError> {
+        let bundle = match self.load(generation, known) {
+            Ok(prepared) => prepared.bundle,
+            Err(_) => {
+                let (.., verified) = self.manifest_from_depot(generation)?;
+                if verified.manifest.hosts.contains_key(&self.host) {
+                    self.parse_bundle(&verified.manifest, &self.bundle_bytes(&verified.manifest, known)?, known)?
+                } else {
+                    self.nothing_of(verified).bundle
+                }
+            }
+        };
+        Ok(bundle.askers().map_or(KnownAskers::Unsaid, |askers| KnownAskers::Named(askers.clone())))
+    }
+
+    fn manifest_from_depot(
+        &self,
+        generation: GenerationNumber,
+    ) -> Result<(Vec<u8>, Vec<Signed>, Verified), FetchError> {
+        let (bytes, signatures) = self.ask(generation)?;
+        let verified = verify(self.trust.as_ref(), generation, &bytes, &signatures)?;
+        Ok((bytes, signatures, verified))
+    }
+
+    /// The bytes of this host's bundle: its own of a known generation where they are the same, or the depot's.
+    fn bundle_bytes(&self, manifest: &Manifest, known: Option<&Prepared>) -> Result<Vec<u8>, FetchError> {
+        match known.and_then(|known| self.bytes_of_the_same(manifest, known)) {
+            Some(bytes) => Ok(bytes),
+            None => self.depot.bundle(manifest.generation, &self.host),
+        }
+    }
+
     /// The manifest of a generation as the depot has it, verified; nothing is kept. Nothing else of it is needed to know
     /// where hosts are.
     ///
     /// # Errors
     /// [`FetchError`], also when this host is not in it.
     pub fn manifest_of_depot(&self, generation: GenerationNumber) -> Result<Manifest, FetchError> {
-        let (bytes, signatures) = self.ask(generation)?;
-        let manifest = verify(self.trust.as_ref(), generation, &bytes, &signatures)?.manifest;
+        let (.., verified) = self.manifest_from_depot(generation)?;
+        let manifest = verified.manifest;
         if !manifest.hosts.contains_key(&self.host) {
             return Err(self.not_in(&manifest));
         }

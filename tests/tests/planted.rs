@@ -5,6 +5,7 @@ use cob_engine::Faults;
 use cob_engine::sim::{Config, Outcome, Random};
 use cob_engine::time::Span;
 use cob_tests::family::{BUDGETS, Family, WITHIN, Weather};
+use cob_tests::liar;
 use cob_tests::runs;
 use cob_tests::switching::{self, End};
 use cob_tests::system::{System, Thing};
@@ -165,6 +166,22 @@ fn all_on_one(_: u64) -> System {
 fn no_probes_of_a_budget() {
     let plant = |c: &mut Config| c.faults = Faults { no_probes: true, ..Faults::default() };
     is_noticed(Shows::Standstill, 1, all_on_one, |seed| Weather::Plain.config(seed), plant);
+}
+
+/// Anybody controls anything: a host obeys whoever asks. The simulated liar reaches change objects that it has nothing to
+/// do with.
+#[test]
+fn a_request_that_no_dependency_justifies() {
+    let faults = Faults { believes_any_asker: true, ..Faults::default() };
+    for seed in 1..=50 {
+        let system = liar::draw(&mut Random::new(seed));
+        let honest = Weather::Plain.config(seed);
+        assert_eq!(liar::play(&system, honest.clone()).beyond.len(), 0, "seed {seed} without the fault");
+        if !liar::play(&system, Config { faults: faults.clone(), ..honest }).beyond.is_empty() {
+            return;
+        }
+    }
+    panic!("the fault does not show");
 }
 
 /// A switch is noticed to go wrong when an order of leaving, or a wait for another host, is ignored.

@@ -4,6 +4,7 @@
 use cob_engine::sim::{Config, Random};
 use cob_tests::family::{BUDGETS, Family, OUTSIDE, WITHIN, WORDS, Weather};
 use cob_tests::leaving;
+use cob_tests::liar;
 use cob_tests::runs::{self, Seeds, Tally};
 use cob_tests::switching::{self, End, Pair, Plan};
 use cob_types::status::Wait;
@@ -236,4 +237,21 @@ fn switches_come_to_rest_and_nobody_goes_on_too_early() {
     println!("{rest} come to rest, {refused} refused, {reported} told to be stuck");
     // Moves that need others to be up still make some in which what leaves and what stays ask each other up and down.
     assert!(reported * 200 <= rest, "{reported} of {rest} are stuck");
+}
+
+/// A member that says whatever it likes moves nothing and holds up nothing that no dependency of its own leads to; a fence
+/// frees the rest of what does not need it. That this finds what it looks for: `planted::a_request_that_no_dependency_justifies`.
+#[test]
+fn a_member_that_lies_reaches_what_its_dependencies_lead_to_and_nothing_else() {
+    let mut all = Vec::new();
+    for seed in Seeds::share(1, 10) {
+        let system = liar::draw(&mut Random::new(seed));
+        let damage = liar::play(&system, Weather::Plain.config(seed));
+        let none = damage.beyond.is_empty() && damage.stuck.is_empty() && damage.violations.is_empty();
+        assert!(none, "seed {seed}: {damage:?}\n{system}");
+        all.push(damage);
+    }
+    let sums = liar::count(&all);
+    println!("{sums:?}");
+    assert!(all.len() < 20 || sums["unconcerned"] > 0 && sums["within"] > 0, "{sums:?}");
 }

@@ -71,6 +71,7 @@ impl Engine {
             self.leave_switch();
         }
         if let Some(left) = self.going.take() {
+            self.keep_pending_askers(left.generation, &left.footing.bundle);
             self.never_came(&left);
         }
         self.head_for(way, now);
@@ -104,6 +105,7 @@ impl Engine {
         let footing = Footing { bundle: way.bundle.clone(), in_process: way.in_process.to_vec() };
         self.going = Some(Going::new(way.generation, footing, specs, leaving, way.order.clone(), now));
         self.facts_changed = true;
+        self.judge_waiting(now);
     }
 
     /// What a generation changes here. What is as it is in the active one is not even made ready.
@@ -173,6 +175,7 @@ impl Engine {
         for cob in &going.leaving {
             self.let_go(*cob, now);
         }
+        self.keep_active_askers();
         let before = std::mem::replace(&mut self.generation, going.generation);
         let back = going.generation < before;
         self.active = Some(going.footing);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cob_types::beside::Difference;
-use cob_types::{Bundle, Cob, CobId, Kind, KindName, Packed};
+use cob_types::{Askers, Bundle, Cob, CobId, Kind, KindName, Packed};
 
 /// One host's part of a generation: of a plan, where it is gone through again and again, or of a daemon, where it rests.
 #[derive(Debug, Clone)]
@@ -22,6 +22,15 @@ impl AnyBundle {
         match self {
             Self::Whole(bundle) => &bundle.kinds,
             Self::Packed(bundle) => bundle.kinds(),
+        }
+    }
+
+    /// Which change objects of other hosts may ask its own; none: it does not say.
+    #[must_use]
+    pub fn askers(&self) -> Option<&Arc<Askers>> {
+        match self {
+            Self::Whole(bundle) => bundle.askers.as_ref(),
+            Self::Packed(bundle) => bundle.askers(),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::adopt::Footing;
 use crate::effect::Run;
 use crate::event::Order;
 use crate::finals::{Going, Owed};
+use crate::justify::Justification;
 use crate::left::Left;
 use crate::limit::Limit;
 use crate::names::{CobRef, HostRef, Names, StateId};
@@ -89,6 +90,9 @@ pub struct Engine {
     pub(crate) faults: Faults,
     unsettled: usize,
     pub(crate) probing: Probing,
+    /// What requests of other hosts are judged by.
+    pub(crate) justification: Justification,
+    pub(crate) trusts_askers: bool,
     /// Words of other hosts that there was no room for.
     pub(crate) left_out: u64,
     activated: bool,
@@ -147,6 +151,9 @@ pub struct Faults {
     /// What is asked for again and again is never put off.
     #[cfg(feature = "planted-faults")]
     pub asks_without_end: bool,
+    /// A request of another host counts whether a dependency justifies it or not.
+    #[cfg(feature = "planted-faults")]
+    pub believes_any_asker: bool,
 }
 
 impl Engine {
@@ -185,7 +192,8 @@ faults!(
     ignores_after,
     ignores_waits,
     keeps_numbers,
-    asks_without_end
+    asks_without_end,
+    believes_any_asker
 );
 
 impl Engine {
@@ -232,6 +240,8 @@ impl Engine {
             faults: Faults::default(),
             unsettled: 0,
             probing: Probing::default(),
+            justification: Justification::default(),
+            trusts_askers: false,
             left_out: 0,
             activated: false,
             came_from: None,
@@ -563,6 +573,10 @@ impl Engine {
     fn deliver(&mut self, mail: Mail, now: Time) {
         self.handled += 1;
         if self.names.host_of(mail.to) != self.here {
+            if let Some(answer) = self.answer_for_fenced(&mail) {
+                self.out.mail.push_back(answer);
+                return;
+            }
             let host = self.names.host_of(mail.to);
             let item = self.as_item(&mail);
             self.send.push((host, item));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cob_types::message::Values;
-use cob_types::{Batch, CobId, GenerationNumber, HostName, Number, StateName, SwitchOrder};
+use cob_types::{Askers, Batch, CobId, GenerationNumber, HostName, Number, StateName, SwitchOrder};
 
 use crate::bundle::AnyBundle;
 
@@ -61,10 +61,28 @@ pub enum Event {
     },
     /// Something says that this change object may not be as recorded: look.
     CheckWanted(CobId),
+    /// The askers of a generation that [requests wait for](crate::Engine::wanted_askers).
+    Askers {
+        /// Its number.
+        generation: GenerationNumber,
+        /// What is known of them.
+        askers: KnownAskers,
+    },
     /// An operator's word.
     Order(Order),
     /// Time has passed.
     Tick,
+}
+
+/// What a daemon knows of the askers of a generation.
+#[derive(Debug, Clone)]
+pub enum KnownAskers {
+    /// The bundle of this host names them.
+    Named(Arc<Askers>),
+    /// The generation was made by a version that did not say who may ask.
+    Unsaid,
+    /// The generation can't be had now.
+    Unavailable,
 }
 
 /// What a check found.

@@ -167,6 +167,9 @@ impl Engine {
         for (cob, held_back) in held_back {
             self.with(cob, now, |o, _| o.held_back = held_back);
         }
+        for host in self.fenced_among(&hosts) {
+            self.declare_departed(host, now);
+        }
         hosts.into_iter().for_each(|host| self.ask_final(host, now));
     }
 

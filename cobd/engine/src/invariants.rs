@@ -1,7 +1,7 @@
 //! What must hold of one engine after every event. Checked by the simulator and the explorer; a
 //! violation is a bug of ours.
 
-use cob_types::CobId;
+use cob_types::{CobId, HostName};
 
 use crate::engine::{Engine, is_settled};
 use crate::object::{Activity, Object};
@@ -84,6 +84,15 @@ fn check_rest(engine: &Engine, o: &Object) -> Result<(), String> {
         (true, false) if !engine.is_unmoved(o) => Err("it counts as at rest, and has something to do".to_owned()),
         (true, false) | (false, true) => Ok(()),
     }
+}
+
+/// No request of an honest host is refused: of any but the one that lies.
+///
+/// # Errors
+/// The last one that was.
+pub fn refuses_nobody(engine: &Engine, liar: Option<&HostName>) -> Result<(), String> {
+    let refused = engine.unjustified().find(|(host, _)| Some(*host) != liar);
+    refused.map_or(Ok(()), |(host, refused)| Err(format!("it refuses a request of {host}: {refused:?}")))
 }
 
 /// Compares what the records add up to with the living engine.

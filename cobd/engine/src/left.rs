@@ -55,7 +55,7 @@ impl Left {
         self.promised.remove(&cob).unwrap_or_default().into_values().collect()
     }
 
-    fn find(&self, cob: CobRef, asker: CobRef) -> Option<&Request> {
+    pub(crate) fn find(&self, cob: CobRef, asker: CobRef) -> Option<&Request> {
         self.promised.get(&cob)?.get(&asker)
     }
 

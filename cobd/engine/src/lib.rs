@@ -28,10 +28,12 @@ pub mod canonical;
 pub mod effect;
 pub mod engine;
 pub mod event;
+mod fenced;
 mod finals;
 pub mod guard;
 mod incarnations;
 pub mod invariants;
+mod justify;
 mod left;
 mod limit;
 mod names;
@@ -48,6 +50,8 @@ mod spec;
 pub mod switch;
 pub mod time;
 
+#[cfg(test)]
+mod fenced_test;
 #[cfg(test)]
 mod finals_test;
 #[cfg(test)]
@@ -68,7 +72,8 @@ mod wakeup_test;
 pub use bundle::AnyBundle;
 pub use effect::{Effects, Run};
 pub use engine::{Engine, Faults};
-pub use event::{Event, Order};
+pub use event::{Event, KnownAskers, Order};
+pub use justify::Unjustified;
 pub use record::{Durable, Record};
 pub use recover::Return;
 pub use report::Restless;

@@ -15,7 +15,6 @@ use crate::engine::Engine;
 use crate::incarnations::Over;
 use crate::names::{CobRef, HostRef};
 use crate::object::{Mail, Msg, Object, shared};
-use crate::record::{Body, OrderRecord};
 use crate::room::Room;
 use crate::time::{Span, Time};
 
@@ -52,6 +51,8 @@ pub(crate) struct Peer {
     pub(crate) asked: BTreeSet<CobRef>,
     /// Words of this life and older ones are refused: an operator's word.
     pub(crate) fenced: Option<Incarnation>,
+    /// It was fenced since this daemon has started, and no later life has spoken.
+    pub(crate) off: bool,
     pub(crate) room: Room,
 }
 
@@ -134,12 +135,15 @@ impl Engine {
         }
     }
 
-    /// Whether a fence of the host would change nothing: no life of it counts here, and none of its change
-    /// objects holds or asks anything.
+    /// Whether a fence of the host would change nothing: no life of it counts here, none of its change objects holds or asks
+    /// anything, and none is waited for to leave.
     #[must_use]
     pub fn is_fenced(&self, host: &HostName) -> bool {
         let nothing = |(named, peer): (HostRef, &Peer)| peer.life.is_none() && !self.owes(named, peer);
-        self.find_peer(host).is_none_or(nothing) && !self.left.has_promised(|cob| self.is_of(cob, host))
+        let waits =
+            |(named, _): (HostRef, &Peer)| self.going.as_ref().is_some_and(|g| g.questions.contains_key(&named));
+        self.find_peer(host).is_none_or(|peer| nothing(peer) && !waits(peer))
+            && !self.left.has_promised(|cob| self.is_of(cob, host))
     }
 
     fn find_peer(&self, host: &HostName) -> Option<(HostRef, &Peer)> {
@@ -234,9 +238,11 @@ impl Engine {
         }
         peer.heard = Some(life);
         peer.life = Some(life);
+        let was_off = std::mem::take(&mut peer.off);
         if !known {
             peer.acked = false;
             peer.greeted = false;
+            self.justification.forget_waiting(host);
         }
         let kept: BTreeSet<_> = hello
             .kept
@@ -246,6 +252,8 @@ impl Engine {
         self.forget_numbers(host, &Over { life, replaced: before.is_some(), kept: &kept }, now);
         if before.is_some() {
             self.lose_locks_of(host);
+        } else if was_off {
+            self.lose_locks_in_its_place(host, now);
         }
         if !known {
             self.repeat_to(host, now);
@@ -317,7 +325,7 @@ impl Engine {
         self.ask_anew(host, now);
     }
 
-    fn repeat_to(&mut self, host: HostRef, now: Time) {
+    pub(crate) fn repeat_to(&mut self, host: HostRef, now: Time) {
         let peer = self.peer(host);
         let all: Vec<_> = peer.dependents.union(&peer.asked).copied().collect();
         for cob in all {
@@ -334,20 +342,6 @@ impl Engine {
             };
             self.with(cob, now, |o, cx| o.repeat_unsettled(cx, |c| others.contains(&c)));
         }
-    }
-
-    /// An operator says that the host will not come back as it was.
-    pub(crate) fn fence(&mut self, host: &HostName, now: Time) {
-        let named = self.names.host(host);
-        let peer = self.peer(named);
-        // Of a host that has not spoken since, the life fenced before stays so.
-        let life = peer.life.take().or(peer.fenced);
-        peer.fenced = life;
-        self.out.record(Body::Ordered(OrderRecord::Fence(host.clone(), life)));
-        let any = life.unwrap_or(Incarnation { id: 0, start: u32::MAX });
-        self.forget_numbers(named, &Over { life: any, replaced: true, kept: &BTreeSet::new() }, now);
-        let Self { left, names, .. } = self;
-        left.forget_given_back(|cob| names.host_of(cob) == named);
     }
 
     /// Puts our hello in front of what is said to hosts that have not acknowledged it.
@@ -415,6 +409,7 @@ impl Engine {
                 rank: *rank,
                 origin: id(*origin),
                 fingerprint: *fingerprint,
+                generation: Some(self.generation),
             }),
             Msg::Release(n) => Item::Release(self.about(from, to, *n)),
             Msg::Query(n) => Item::Query(self.about(to, from, *n)),

@@ -4,6 +4,7 @@
 //! another host to say, so both are counted by host: what goes beyond is as if it had got lost, and is said again or not. The
 //! bounds are of the largest host that there may be, one of 100,000 change objects, and far above it.
 
+use cob_types::message::About;
 use cob_types::{CobId, Item};
 
 use crate::engine::Engine;
@@ -72,6 +73,21 @@ impl Engine {
             self.left_out += 1;
             return None;
         }
+        if let Item::Request(request) = &item
+            && !self.is_justified(host, request, now)
+        {
+            return None;
+        }
+        if let Item::Release(about) = &item
+            && self.is_between(host, &about.asker, &about.asked)
+        {
+            self.justification.given_back(host, about);
+            if !self.is_asked_by(about) && !self.may_ask(about) {
+                // There is nothing to remember of it, and its host repeats it until it hears so.
+                self.send.push((host, Item::Released(about.clone())));
+                return None;
+            }
+        }
         let before = self.names.weight();
         let mail = self.as_mail(host, item);
         let more = self.names.weight() - before;
@@ -97,6 +113,11 @@ impl Engine {
     /// A generation has its own names.
     pub(crate) fn make_room_for_names(&mut self) {
         self.peers.iter_mut().for_each(|peer| peer.room.names = 0);
+    }
+
+    fn is_asked_by(&self, about: &About) -> bool {
+        let pair = (self.names.find_cob(&about.asker), self.names.find_cob(&about.asked));
+        matches!(pair, (Some(asker), Some(asked)) if self.knows_pair(asker, asked))
     }
 
     fn knows_pair(&self, asker: CobRef, asked: CobRef) -> bool {

@@ -267,6 +267,17 @@ impl Spec {
         self.expects.binary_search_by_key(&cob, |e| e.0).ok().map(|i| self.expects[i].1)
     }
 
+    /// Whether a dependency names this change object in these states, or two of them leave no others in common; or names the
+    /// state that is held already.
+    pub(crate) fn lets_ask(&self, cob: CobRef, set: &Set, held: Option<StateId>) -> bool {
+        let needs = || self.needs.iter().chain(self.budget.as_deref()).filter(|need| need.cob == cob);
+        let narrowed = |own: &NeedSpec| {
+            let common = |other: &NeedSpec| own.set.iter().filter(|state| other.set.contains(state)).eq(set.iter());
+            own.set.len() > set.len() && needs().any(common)
+        };
+        needs().any(|own| own.set == *set || held.is_some_and(|held| own.set.contains(&held)) || narrowed(own))
+    }
+
     /// Every depended-on change object, in whatever dependency.
     pub(crate) fn depended_on(&self) -> impl Iterator<Item = CobRef> + '_ {
         self.needs.iter().chain(self.budget.as_deref()).map(|need| need.cob)

@@ -6,7 +6,7 @@
 //! h/b: open, prefers open, at most 1
 //! ```
 //! States in the order of their priority; both hops of each two; 0 is the pre-remove state. A message:
-//! `request a/a of h/b@1|2 #1.7 rev 2 rank 5 from c/c`, `grant d/d@1 to h/b #1.4 rev 0`,
+//! `request a/a of h/b@1|2 #1.7 rev 2 rank 5 from c/c by 2`, `grant d/d@1 to h/b #1.4 rev 0`,
 //! `release a/a of h/b #1.7` (as `released`, `recall`, `query`, `lapsed`), `hello a/a of h/b #1.7`,
 //! `hello-ack 1 d/d@1 to h/b #1.4`, `probe of a/a to h/b #1.9 via a/a`, `ask-final 1 -> 2 turn 0: h/b` (as `final`).
 
@@ -18,8 +18,8 @@ use cob_types::cob::Fingerprint;
 use cob_types::kind::Check;
 use cob_types::message::{About, Finals, Grant, Hello, HelloAck, Probe, Request, Values};
 use cob_types::{
-    Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need, Number,
-    Rank, SmallMap, StateName, SwitchOrder, Transition, TransitionNeeds,
+    Askers, Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need,
+    Number, Rank, SmallMap, StateName, SwitchOrder, Transition, TransitionNeeds,
 };
 
 use crate::bundle::AnyBundle;
@@ -49,7 +49,12 @@ pub(crate) struct Bench {
 impl Bench {
     /// An engine whose change objects have been checked, and which has met everybody.
     pub(crate) fn new(cobs: &[&str]) -> Self {
-        let bundle = Arc::new(bundle(cobs));
+        Self::of(bundle(cobs), cobs)
+    }
+
+    /// As [`new`](Self::new), with the bundle that has these change objects.
+    pub(crate) fn of(bundle: Bundle, cobs: &[&str]) -> Self {
+        let bundle = Arc::new(bundle);
         let life = Incarnation { id: 1, start: 1 };
         let host = bundle.host.clone();
         let mut bench = Self {
@@ -383,6 +388,7 @@ pub(crate) fn read(text: &str, here: Incarnation) -> Item {
                     Some("anything") => None,
                     Some(_) => Some(Fingerprint([8; 16])),
                 },
+                generation: after("by").map(|n| GenerationNumber(n.parse().expect("a generation"))),
             })
         }
         "grant" => Item::Grant(read_grant(&words[1..])),
@@ -459,6 +465,22 @@ fn read_number(text: &str) -> Number {
 
 pub(crate) fn bundle(cobs: &[&str]) -> Bundle {
     bundle_of("h", cobs)
+}
+
+/// The bundle of `h` in a generation that has change objects of other hosts, too.
+pub(crate) fn bundle_among(cobs: &[&str], others: &[&str]) -> Bundle {
+    let here = bundle(cobs);
+    let mut bundles = BTreeMap::from([(here.host.clone(), here)]);
+    for text in others {
+        let host = text.split('/').next().expect("a host");
+        let other = bundle_of(host, &[text]);
+        match bundles.get_mut(&other.host) {
+            Some(bundle) => bundle.cobs.extend(other.cobs),
+            None => drop(bundles.insert(other.host.clone(), other)),
+        }
+    }
+    Askers::fill(&mut bundles);
+    bundles.remove("h").expect("it is there")
 }
 
 /// The bundle of another host.

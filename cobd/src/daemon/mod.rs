@@ -15,6 +15,7 @@
 //! nothing else may happen before it anyway, and what arrives meanwhile shares the next one.
 
 mod ahead;
+mod askers;
 mod book;
 mod brakes;
 mod checks;
@@ -109,6 +110,8 @@ pub struct Daemon {
     identity: Option<PublicKey>,
     /// How links are protected.
     security: Security,
+    /// Hosts that generations have which are here, or were since the start, with their keys.
+    known_hosts: BTreeMap<HostName, BTreeSet<PublicKey>>,
     generations: Generations,
     /// What change objects and kinds are under the active generation.
     active: Option<Active>,
@@ -147,6 +150,8 @@ pub struct Daemon {
     foreseen: (mpsc::Sender<foresee::Foreseen>, mpsc::Receiver<foresee::Foreseen>),
     /// Fetches begun, and which of them count for nothing any more.
     fetches: words::Fetches,
+    /// Askers of generations that other hosts name.
+    askers: askers::Looks,
     depot_changes: mpsc::Receiver<GenerationNumber>,
     /// What is followed to and could not be had yet.
     again: follow::Again,
@@ -269,6 +274,7 @@ impl Daemon {
                     Some(cob) = self.drifts.recv() => self.feed(Event::CheckWanted(cob)),
                     () = self.departed.notified() => self.look_at_departures(),
                     Some(ask) = self.asks.recv() => self.answer(ask),
+                    Some(found) = self.askers.found.recv() => self.askers_found(found),
                     Some(newest) = self.depot_changes.recv() => self.depot_changed(newest),
                     () = tokio::time::sleep(sleep) => {}
                 }
@@ -281,6 +287,7 @@ impl Daemon {
             self.look_after_switch();
             self.end_parting();
             self.end_preparing();
+            self.look_for_askers();
             self.finish_turn()?;
         }
         info!("stopping");

@@ -69,6 +69,9 @@ impl Daemon {
             manifest: self.active.as_ref().map(|active| active.prepared.hash),
             newest_known: self.generations.newest_known(1).first().copied(),
             clock_offset_ms: None,
+            unjustified: self.unjustified(),
+            drained: self.switch.drained().clone(),
+            asked_by_anybody: generation != GenerationNumber(0) && !self.engine.judges_requests(),
         }
     }
 

@@ -8,6 +8,7 @@ use cob_tests::cluster::{Cluster, host};
 use cob_tests::processes;
 use cob_tests::stranger::{handshake, message};
 use cob_types::cob::Fingerprint;
+use cob_types::history::HistoryEntry;
 use cob_types::link::{Frame, Hello as LinkHello};
 use cob_types::message::{Finals, Going, Hello, Incarnation, PROTOCOL, Request};
 use cob_types::switch::SwitchPolicy;
@@ -103,6 +104,34 @@ fn broken(cluster: &Cluster, host: &str) -> u64 {
     cluster.status(host).expect("answers").refused.broken
 }
 
+fn unjustified(cluster: &Cluster, host: &str) -> u64 {
+    cluster.status(host).expect("answers").unjustified.iter().map(|refused| refused.requests).sum()
+}
+
+/// As `member-takes-others-down`: a0 has nothing to do with n1/a, and wants it off.
+#[test]
+fn what_no_dependency_justifies_moves_nothing_and_is_named() {
+    let (cluster, _) = converged();
+    let is_of_it = |entry: &&HistoryEntry| entry.cob.as_ref().is_some_and(|cob| cob.as_str() == "n1/a");
+    let moves = |cluster: &Cluster| cluster.history("n1").iter().filter(is_of_it).count();
+    let before = moves(&cluster);
+    let mut liar = Liar::new(&cluster, "n1");
+    liar.say(1, vec![request("a0/thing", 7, "down", "a0/thing")]);
+    cluster.until(PATIENCE, || unjustified(&cluster, "n1") == 1, "it is refused");
+    let status = cluster.status("n1").expect("answers");
+    let refused = &status.unjustified[0];
+    let named = (refused.host.as_str(), refused.asker.as_str(), refused.asked.as_str(), refused.states[0].as_str());
+    assert_eq!(named, ("a0", "a0/thing", "n1/a", "down"));
+    assert!(status.converged && !status.asked_by_anybody, "{status:?}");
+    assert_eq!(moves(&cluster), before);
+    // A generation that there is not, in which it claims to be.
+    let Item::Request(mut of_another) = request("a0/thing", 8, "down", "a0/thing") else { panic!("a request") };
+    of_another.generation = Some(GenerationNumber(77));
+    liar.say(2, vec![Item::Request(of_another)]);
+    cluster.until(PATIENCE, || unjustified(&cluster, "n1") == 2, "it is refused");
+    assert_eq!(moves(&cluster), before);
+}
+
 #[test]
 fn a_lamport_number_from_the_end_of_all_numbers_ends_no_daemon() {
     let (mut cluster, _) = converged();
@@ -157,6 +186,7 @@ fn request(asker: &str, number: u64, state: &str, origin: &str) -> Item {
         rank: Rank { phase: 1, generation: GenerationNumber(1), rank: 1 },
         origin: CobId::new(origin).expect("an id"),
         fingerprint: Some(Fingerprint([7; 16])),
+        generation: Some(GenerationNumber(1)),
     })
 }
 
@@ -232,9 +262,10 @@ fn words_of_ever_newer_generations_are_followed_up_now_and_then() {
 fn ever_new_names_and_askers_fill_no_memory() {
     let (mut cluster, _) = converged();
     let mut liar = Liar::new(&cluster, "n1");
+    let pid = cluster.pid("n1").expect("runs");
+    let before = processes::resident_kib(pid);
     let pad = "x".repeat(180);
     let mut number = 0;
-    // A few batches more than there is room for.
     for _ in 0..170 {
         let items = (0..1000).map(|_| {
             number += 1;
@@ -242,10 +273,9 @@ fn ever_new_names_and_askers_fill_no_memory() {
         });
         liar.say(1, items.collect());
     }
-    cluster.until(PATIENCE, || broken(&cluster, "n1") > 0, "there is an end of it");
-    let pid = cluster.pid("n1").expect("runs");
-    let most = processes::resident_kib(pid);
-    assert!(most < 300 << 10, "it has grown to {most} KiB");
+    cluster.until(PATIENCE, || unjustified(&cluster, "n1") == number, "all of it is refused");
+    let grown = processes::resident_kib(pid).saturating_sub(before);
+    assert!(grown < 32 << 10, "it has grown by {grown} KiB over {before}");
     let two = publish(&mut cluster, 2);
     cluster.switch_all(two);
     cluster.wait_converged(two, PATIENCE);

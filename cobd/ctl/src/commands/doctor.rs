@@ -2,6 +2,7 @@
 
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::status::{ClusterStatus, HostStatus, Unheard};
+use cob_types::words::{count, join};
 use cob_types::{HostName, Manifest, PublicKey};
 use cobd::web::StatusOf;
 use serde::Serialize;
@@ -124,6 +125,7 @@ fn diagnose(manifest: &Manifest, depot: &str, sides: &[Side<'_>; 2]) -> Diagnosi
         }
         if side.status.reachable {
             generation(manifest, side, &mut say);
+            requests(side, other, &mut say);
         }
         if manifest.security == Security::Identities {
             keys(manifest, side, other, &mut say);
@@ -232,6 +234,34 @@ fn generation(manifest: &Manifest, side: &Side<'_>, say: &mut impl FnMut(String,
     }
 }
 
+/// Requests of the other host that no dependency justifies.
+fn requests(side: &Side<'_>, other: &Side<'_>, say: &mut impl FnMut(String, &str)) {
+    let name = &other.status.name;
+    for refused in side.status.unjustified.iter().filter(|refused| refused.host == *name) {
+        let requests = count(usize::try_from(refused.requests).unwrap_or(usize::MAX), "request");
+        let states: Vec<String> = refused.states.iter().map(|state| clean_to(state.as_str(), 100)).collect();
+        let by = refused.generation.map_or_else(String::new, |generation| format!(" of generation {generation}"));
+        let problem = format!(
+            "it has refused {requests} of {name} that no dependency{by} justifies, the last one by {} for {} {}",
+            refused.asker,
+            refused.asked,
+            join(&states, "or"),
+        );
+        let remedy = format!(
+            "an honest cobd of {name} makes no such request: look at {name} (see \"A host that was taken over\" in \
+             docs/threat-model.md); to cut it off, put its key into `revoked` of the model, generate and switch"
+        );
+        say(problem, &remedy);
+    }
+    if side.status.asked_by_anybody {
+        say(
+            "its generation does not say which hosts may ask it for what, so it obeys every request of every host"
+                .to_owned(),
+            "the generation was made by an earlier version of cobgen: `cobgen generate` makes one that says it",
+        );
+    }
+}
+
 fn word(security: Security) -> &'static str {
     match security {
         Security::LoopbackOnly => "loopback-only",
@@ -313,7 +343,7 @@ fn told(sides: &[Side<'_>; 2]) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use cob_types::status::PeerStatus;
+    use cob_types::status::{PeerStatus, Unjustified};
     use cob_types::{BlobHash, GenerationNumber};
 
     use super::*;
@@ -324,6 +354,19 @@ mod tests {
 
     fn key(n: u8) -> PublicKey {
         PublicKey([n; 32])
+    }
+
+    fn unjustified(requests: u64) -> Unjustified {
+        let id = |text| cob_types::CobId::new(text).expect("an id");
+        Unjustified {
+            host: name("n2"),
+            requests,
+            last_ns: 7,
+            asker: id("n2/thing"),
+            asked: id("n1/sshd-config"),
+            states: vec![cob_types::StateName::new("absent").expect("a state")],
+            generation: Some(GenerationNumber(9)),
+        }
     }
 
     fn manifest() -> Manifest {
@@ -400,5 +443,9 @@ mod tests {
             one.peers[0].unheard = Some(Unheard::Fenced);
         });
         finds("n2", "its generation knows no n1", |_, _, other| other.peers.clear());
+        let refused = "it has refused 3 requests of n2 that no dependency of generation 9 justifies, the last one by n2/thing \
+                       for n1/sshd-config absent";
+        finds("n1", refused, |_, one, _| one.unjustified = vec![unjustified(3)]);
+        finds("n2", "obeys every request of every host", |_, _, other| other.asked_by_anybody = true);
     }
 }

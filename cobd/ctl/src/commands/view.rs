@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cob_types::HostName;
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Lapse, Phase, RefusedTokens, Trouble};
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Lapse, Phase, RefusedTokens, Trouble, Unjustified};
 use comfy_table::Table;
 
 use crate::args::Which;
@@ -92,6 +92,7 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
     lines.extend(safety(screen, cluster));
     lines.push(String::new());
     lines.extend(cluster.hosts.iter().filter_map(refused));
+    lines.extend(cluster.hosts.iter().flat_map(unjustified).map(|line| screen.paint(Paint::Bad, &line)));
     lines.extend(refused_tokens(&cluster.refused_tokens));
     lines
 }
@@ -143,12 +144,24 @@ fn count64(requests: u64) -> String {
     count(usize::try_from(requests).unwrap_or(usize::MAX), "request")
 }
 
-/// What a host has sent away in this life of its daemon, if it has.
+/// What a host has sent away of late, if it has.
 fn refused(host: &HostStatus) -> Option<String> {
     let counts = host.refused.counts();
     let told: Vec<_> =
         counts.iter().filter(|(_, n)| *n > 0).map(|(why, n)| format!("{} {n}", why.replace('_', " "))).collect();
     (!told.is_empty()).then(|| format!("{} has refused: {} (its log tells whom)", host.name, told.join(", ")))
+}
+
+/// Hosts that ask a host for what no dependency lets them ask for.
+fn unjustified(host: &HostStatus) -> Vec<String> {
+    let told = |refused: &Unjustified| {
+        let (here, there) = (&host.name, &refused.host);
+        let requests = count64(refused.requests);
+        format!(
+            "{here} has refused {requests} of {there} without a dependency (`cobctl trust doctor {here} {there}` tells more)"
+        )
+    };
+    host.unjustified.iter().map(told).collect()
 }
 
 /// Tokens of enrolment that were shown in vain.
@@ -374,6 +387,24 @@ mod tests {
         assert!(text.contains("n2 has refused 3 requests without the right to them"), "{text}");
         n2.denied = 0;
         assert!(!shown(&cluster(vec![n2]), &[]).contains("security"));
+    }
+
+    #[test]
+    fn who_asks_without_a_dependency_is_named() {
+        let id = |text| cob_types::CobId::new(text).expect("an id");
+        let mut n1 = host("n1", 7, vec![]);
+        n1.unjustified.push(Unjustified {
+            host: HostName::new("n2").expect("a name"),
+            requests: 3,
+            last_ns: 1,
+            asker: id("n2/thing"),
+            asked: id("n1/config"),
+            states: Vec::new(),
+            generation: None,
+        });
+        let text = shown(&cluster(vec![n1]), &[]);
+        let line = "n1 has refused 3 requests of n2 without a dependency (`cobctl trust doctor n1 n2` tells more)";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -48,6 +48,7 @@ impl Engine {
                 self.on_object(&cob, now, |o, cx| o.action_ended(cx, job, outcome, span));
             }
             Event::CheckWanted(cob) => self.on_object(&cob, now, |o, cx| o.check_at = cx.now),
+            Event::Askers { generation, askers } => self.on_askers(generation, askers, now),
             Event::Order(order) => self.order(order, now),
             Event::Tick => {}
         }

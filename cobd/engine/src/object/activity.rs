@@ -349,6 +349,10 @@ impl Object {
         if same_content {
             return;
         }
+        // Nothing is decided before the check: what it waits for, and no dependency names any more, would be refused.
+        while let Some(at) = self.locks.iter().position(|l| l.held.is_none() && !self.may_ask(l)) {
+            self.give_back(cx, at);
+        }
         // Found out by a check; a check that runs is of the old content and counts for nothing.
         self.activity = Activity::Idle;
         (self.state, self.recorded) = (None, None);

@@ -204,7 +204,8 @@ impl Object {
     fn keep_requests(&self, needs: &mut Scratch, state: StateIx, target: StateIx) {
         let coming = self.spec.lock_needs(target);
         for lock in self.locks.iter().filter(|l| !l.recalled) {
-            if needs.find(lock.asked).is_ok() {
+            // What no dependency names any more, in the generation that was activated since, is given back.
+            if needs.find(lock.asked).is_ok() || !self.may_ask(lock) {
                 continue;
             }
             let as_it_is = |rank| {
@@ -220,6 +221,12 @@ impl Object {
                 }
             }
         }
+    }
+
+    /// Whether a dependency justifies a lock as it stands: after a return, a part of what one names is enough.
+    pub(crate) fn may_ask(&self, lock: &Lock) -> bool {
+        let restored = lock.held.filter(|held| *lock.set == [*held]);
+        self.spec.lets_ask(lock.asked, &lock.set, restored)
     }
 
     /// Who acts for somebody of another generation acts with that one's rank: the own numbers say nothing there.

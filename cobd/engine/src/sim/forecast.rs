@@ -215,7 +215,8 @@ impl<P: Pace> Running<'_, P> {
             let before = switch.from.get(name).cloned();
             let after = switch.to.get(name).cloned().unwrap_or_else(|| Arc::new(Bundle::empty(name.clone())));
             self.place(before.as_deref(), &after, &switch.states);
-            let engine = Engine::new(name, Incarnation { id: id as u64, start: 1 });
+            let mut engine = Engine::new(name, Incarnation { id: id as u64, start: 1 });
+            engine.trust_askers();
             self.host_ix.insert(name.clone(), self.hosts.len());
             let name = name.clone();
             let displaced = before.as_deref().is_some_and(|before| displaced(before, &switch.states));

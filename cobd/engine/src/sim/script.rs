@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::{Batch, CobId, HostName};
+use cob_types::{Batch, CobId, HostName, Item};
 
+use crate::event::Event;
 use crate::sim::world::{What, World};
 use crate::time::{Span, Time};
 
@@ -22,6 +23,8 @@ pub(super) struct Script {
     down: BTreeSet<usize>,
     /// Of these: those that have lost power.
     without_power: BTreeSet<usize>,
+    /// A host whose daemon lies.
+    liar: Option<HostName>,
 }
 
 impl Script {
@@ -37,6 +40,10 @@ impl Script {
 
     pub(super) fn lasts(&self, thing: usize) -> Option<Span> {
         self.lasting.get(&thing).copied()
+    }
+
+    pub(super) fn liar(&self) -> Option<&HostName> {
+        self.liar.as_ref()
     }
 
     pub(super) fn stays_down(&self, host: usize) -> bool {
@@ -60,6 +67,14 @@ impl Script {
 }
 
 impl World {
+    /// The daemon of a host is replaced by one that lies: it says these items to another host, in its last life.
+    pub fn lie(&mut self, from: &HostName, to: &HostName, items: Vec<Item>) {
+        let (Some(from), Some(to)) = (self.host_ix.get(from).copied(), self.host_ix.get(to).copied()) else { return };
+        let (name, incarnation) = (self.hosts[from].name.clone(), self.hosts[from].life);
+        self.script.liar = Some(name.clone());
+        self.event(to, Event::Received(Batch { from: name, incarnation, lamport: 0, items, under_way: None }));
+    }
+
     /// The next thing happens. False: there is none.
     pub fn step(&mut self) -> bool {
         let Some((at, what)) = self.queue.pop() else { return false };

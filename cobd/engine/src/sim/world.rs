@@ -13,7 +13,7 @@ use cob_types::{
 use crate::bundle::AnyBundle;
 use crate::effect::{Effects, Run};
 use crate::engine::{Engine, Faults};
-use crate::event::{ActionOutcome, Event, Order};
+use crate::event::{ActionOutcome, Event, KnownAskers, Order};
 use crate::invariants;
 use crate::record::{Body, Durable, Note, Record};
 use crate::recover::Return;
@@ -175,6 +175,8 @@ pub(super) struct Host {
     rebooted: bool,
     /// It was set up anew, with an empty state folder.
     reinstalled: bool,
+    /// The generation whose askers its daemon is looking for.
+    looks_for: Option<GenerationNumber>,
     /// The next turn is cut short by a crash, after so many of its parts.
     cut: Option<u8>,
 }
@@ -199,6 +201,7 @@ pub(super) enum What {
     Tick { host: usize },
     Crash { host: usize, cut: u8 },
     Return { host: usize },
+    Askers { host: usize, generation: GenerationNumber },
 }
 
 /// A simulated cluster.
@@ -308,6 +311,7 @@ impl World {
             tick: Time::NEVER,
             rebooted: false,
             reinstalled: false,
+            looks_for: None,
             cut: None,
         });
     }
@@ -536,6 +540,12 @@ impl World {
                 }
             }
             What::Return { host } => self.come_back(host),
+            What::Askers { host, generation } => {
+                let h = &mut self.hosts[host];
+                h.looks_for = None;
+                let askers = known_askers(h.packed.get(&generation).cloned().map(AnyBundle::from));
+                self.event(host, Event::Askers { generation, askers });
+            }
         }
     }
 
@@ -569,6 +579,12 @@ impl World {
         let effects = engine.handle(event, now);
         self.perform(host, was, effects);
         self.note_kept(host);
+        let h = &mut self.hosts[host];
+        let wanted = h.engine.as_ref().and_then(Engine::wanted_askers);
+        if let Some(generation) = wanted.filter(|wanted| h.looks_for != Some(*wanted)) {
+            h.looks_for = wanted;
+            self.push(now + Span::millis(1), What::Askers { host, generation });
+        }
     }
 
     /// `was`: the generation that the host had before the turn.
@@ -653,6 +669,7 @@ impl World {
             h.unsynced.iter().for_each(|r| recorded.apply(r));
             found = invariants::agrees(engine, &recorded).err();
         }
+        found = found.or_else(|| invariants::refuses_nobody(engine, self.script.liar()).err());
         if let Some(what) = found {
             self.violation(what);
         }
@@ -865,6 +882,15 @@ impl World {
             let at = self.now.0.saturating_sub(1_000_000_000) / 1000;
             let _ = writeln!(self.trace, "{at:>9} us  {text}");
         }
+    }
+}
+
+/// What a daemon finds when it looks for the askers of a generation.
+pub(super) fn known_askers(bundle: Option<AnyBundle>) -> KnownAskers {
+    match bundle.map(|bundle| bundle.askers().cloned()) {
+        Some(Some(askers)) => KnownAskers::Named(askers),
+        Some(None) => KnownAskers::Unsaid,
+        None => KnownAskers::Unavailable,
     }
 }
 

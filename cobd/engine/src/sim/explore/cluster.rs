@@ -18,7 +18,7 @@ use crate::sim::reality::{Begin, Reality};
 use crate::sim::scene::Scene;
 use crate::sim::switching::{Bundles, Orders, Word};
 use crate::sim::trace::describe as describe_item;
-use crate::sim::world::{plant, recover};
+use crate::sim::world::{known_askers, plant, recover};
 use crate::time::{Span, Time};
 
 /// Longer than any interval at which something is repeated.
@@ -305,7 +305,14 @@ impl Setting<'_> {
     /// One turn of a daemon, perhaps cut short.
     fn turn(&self, cluster: &mut Cluster, host: usize, event: Event, cut: u8) -> Result<bool, String> {
         let was = cluster.daemons[host].engine.generation();
-        let effects = cluster.daemons[host].engine.handle(event, cluster.now);
+        let now = cluster.now;
+        let engine = &mut cluster.daemons[host].engine;
+        let mut effects = engine.handle(event, now);
+        // To look for askers takes no time that others could notice.
+        while let Some(generation) = engine.wanted_askers() {
+            let askers = known_askers(self.bundles[host].get(&generation).cloned().map(AnyBundle::from));
+            effects.extend(engine.handle(Event::Askers { generation, askers }, now));
+        }
         self.perform(cluster, host, was, effects, cut)
     }
 
@@ -358,6 +365,7 @@ impl Setting<'_> {
 
     fn verify(&self, daemon: &Daemon) -> Result<(), String> {
         invariants::check(&daemon.engine)?;
+        invariants::refuses_nobody(&daemon.engine, None)?;
         if self.plan.restarts > 0 && !daemon.engine.has_faults() {
             invariants::agrees(&daemon.engine, &daemon.written)?;
         }

@@ -1,0 +1,389 @@
+//! Which requests of other hosts count: those that a dependency of a signed generation justifies.
+//!
+//! A request names the generation that is active on the host of its asker. It counts if the askers in this host's bundle of that
+//! generation name the asker, the asked change object and the set of states. Requests from hosts that are ahead or behind are
+//! judged by the generation that they name, so old and new dependencies both count during a switch, and a rollback needs no rule
+//! of its own.
+//!
+//! ```text
+//!   request --> stands here already under this number --------------------> counts
+//!          |--> generation active here, pending here, or learned ---------> counts or is refused, by its askers
+//!          '--> generation not known here: kept, the daemon is asked for it -> judged when Event::Askers comes
+//! ```
+//!
+//! All that is kept has a bound: requests and their bytes for each host, generations in all, one refusal for each host.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cob_types::message::{About, Refused, Request};
+use cob_types::words::join;
+use cob_types::{Askers, CobId, GenerationNumber, HostName, Item, Number, StateName};
+
+use crate::bundle::AnyBundle;
+use crate::engine::Engine;
+use crate::event::KnownAskers;
+use crate::names::{CobRef, HostRef, StateId};
+use crate::object::{Mail, Msg};
+use crate::time::{Span, Time};
+
+/// Generations whose askers are kept beside those of the active and the pending one.
+const OTHERS: usize = 8;
+/// Requests of one host that are kept until their generation is known.
+const WAITING: usize = 4096;
+/// The most bytes that these take, about.
+const WAITING_BYTES: usize = 1 << 20;
+/// A generation that was not to be had is not looked for again before.
+const LOOK_AGAIN: Span = Span::secs(30);
+/// Generations that were not to be had, of which that is remembered.
+const MISSING: usize = 64;
+/// Refusals that one host is told of in a second.
+const TOLD: u32 = 32;
+
+/// What is known of the askers of a generation.
+#[derive(Debug, Clone)]
+enum Table {
+    Named(Arc<Askers>),
+    /// The generation that was active before this one, made by a version without askers.
+    Anything,
+    /// Another one made by such a version: judged by the active and the pending generation.
+    Unsaid,
+}
+
+/// What requests of other hosts are judged by, and what came of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Justification {
+    /// Of generations that are neither active nor pending here; the one that was learned last is the last.
+    others: Vec<(GenerationNumber, Table)>,
+    waiting: BTreeMap<HostRef, Waiting>,
+    missing: Vec<(GenerationNumber, Time)>,
+    refused: BTreeMap<HostRef, Unjustified>,
+}
+
+/// Requests of one host whose generation is not known here, by the asked and the asking change object.
+#[derive(Debug, Clone, Default)]
+struct Waiting {
+    requests: BTreeMap<(CobId, CobId), Request>,
+    bytes: usize,
+}
+
+/// Requests of one host that were refused because no dependency justifies them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unjustified {
+    /// How many in this life of the daemon.
+    pub count: u64,
+    /// When the last one came.
+    pub at: Time,
+    /// Who asked last.
+    pub asker: CobId,
+    /// For which change object of this host.
+    pub asked: CobId,
+    /// For which states.
+    pub states: Vec<StateName>,
+    /// The generation that the request named, if it did.
+    pub generation: Option<GenerationNumber>,
+    /// The second in which the host was told last, and how often.
+    told: (Time, u32),
+}
+
+enum Verdict {
+    Counts,
+    Refused,
+    /// The askers of its generation are not known here.
+    Unknown,
+    /// There is nothing yet to judge it by, and it will come again.
+    Early,
+}
+
+impl Waiting {
+    fn weight(request: &Request) -> usize {
+        let states: usize = request.set.iter().map(|state| state.as_str().len() + 24).sum();
+        256 + request.asker.as_str().len() + request.asked.as_str().len() + states
+    }
+
+    /// Keeps a request, unless a newer one of the same pair is kept or there is no room; whether it was kept.
+    fn keep(&mut self, request: &Request) -> bool {
+        let pair = (request.asked.clone(), request.asker.clone());
+        let weight = Self::weight(request);
+        let known = self.requests.get(&pair);
+        let freed = known.map_or(0, Self::weight);
+        let full = self.requests.len() >= WAITING && known.is_none();
+        if full || self.bytes + weight - freed > WAITING_BYTES {
+            return false;
+        }
+        if known.is_none_or(|known| (known.number, known.rev) < (request.number, request.rev)) {
+            self.bytes = self.bytes + weight - freed;
+            self.requests.insert(pair, request.clone());
+        }
+        true
+    }
+}
+
+impl Justification {
+    /// Another life of the host has begun, or none counts: what it asked for before is not judged any more.
+    pub(crate) fn forget_waiting(&mut self, host: HostRef) {
+        self.waiting.remove(&host);
+    }
+
+    /// A request that is kept was given back.
+    pub(crate) fn given_back(&mut self, host: HostRef, about: &About) {
+        let Some(waiting) = self.waiting.get_mut(&host) else { return };
+        let pair = (about.asked.clone(), about.asker.clone());
+        if waiting.requests.get(&pair).is_some_and(|request| request.number <= about.number)
+            && let Some(request) = waiting.requests.remove(&pair)
+        {
+            waiting.bytes -= Waiting::weight(&request);
+        }
+        if waiting.requests.is_empty() {
+            self.waiting.remove(&host);
+        }
+    }
+
+    fn learn(&mut self, generation: GenerationNumber, table: Table) {
+        self.others.retain(|(known, _)| *known != generation);
+        if self.others.len() >= OTHERS {
+            self.others.remove(0);
+        }
+        self.others.push((generation, table));
+    }
+}
+
+fn table_of(bundle: &AnyBundle, otherwise: Table) -> Table {
+    bundle.askers().map_or(otherwise, |askers| Table::Named(askers.clone()))
+}
+
+impl Engine {
+    /// The generation whose askers requests wait for; the daemon looks for them and gives [`Event::Askers`].
+    ///
+    /// [`Event::Askers`]: crate::Event::Askers
+    #[must_use]
+    pub fn wanted_askers(&self) -> Option<GenerationNumber> {
+        self.justification.waiting.values().find_map(|waiting| waiting.requests.values().next()?.generation)
+    }
+
+    /// Hosts whose requests were refused because no dependency justifies them.
+    pub fn unjustified(&self) -> impl Iterator<Item = (&HostName, &Unjustified)> {
+        self.justification.refused.iter().map(|(host, refused)| (self.names.host_name(*host), refused))
+    }
+
+    /// Whether requests of other hosts are judged: the active generation says who may ask.
+    #[must_use]
+    pub fn judges_requests(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| active.bundle.askers().is_some())
+    }
+
+    /// All hosts are known to be honest, as in a forecast: no request is judged.
+    pub fn trust_askers(&mut self) {
+        self.trusts_askers = true;
+    }
+
+    /// Whether a request of another host counts. One whose generation is not known here is kept until it is.
+    pub(crate) fn is_justified(&mut self, host: HostRef, request: &Request, now: Time) -> bool {
+        let to_say = self.is_between(host, &request.asker, &request.asked);
+        if !to_say || self.trusts_askers || self.faults.believes_any_asker() || self.stands(request) {
+            // What is not for the host to say is sorted out where names are made small.
+            return true;
+        }
+        match self.judge(request, now) {
+            Verdict::Counts => true,
+            Verdict::Refused => {
+                self.refuse_unjustified(host, request, now);
+                false
+            }
+            Verdict::Unknown => {
+                let kept = self.justification.waiting.entry(host).or_default().keep(request);
+                self.left_out += u64::from(!kept);
+                false
+            }
+            Verdict::Early => false,
+        }
+    }
+
+    /// The asker is a change object of the host, the asked one of this host.
+    pub(crate) fn is_between(&self, host: HostRef, asker: &CobId, asked: &CobId) -> bool {
+        let is_of = |cob: &CobId, host| cob.host_str() == self.names.host_name(host).as_str();
+        is_of(asker, host) && is_of(asked, self.here)
+    }
+
+    fn judge(&self, request: &Request, now: Time) -> Verdict {
+        let Request { asker, asked, set, .. } = request;
+        let is_named = |table: &Table| match table {
+            Table::Named(askers) => askers.justify(asker, asked, set),
+            Table::Anything => true,
+            Table::Unsaid => false,
+        };
+        let of_own = || self.own_tables().into_iter().flatten();
+        let counts = match request.generation {
+            // A daemon of an earlier version does not say by which generation it asks.
+            None => {
+                if self.active.is_none() && self.going.is_none() {
+                    return Verdict::Early;
+                }
+                of_own().any(|(_, table)| is_named(&table)) || self.others().any(|(_, table)| is_named(table))
+            }
+            Some(generation) => {
+                let own = of_own().find(|(own, _)| *own == generation).map(|(_, table)| table);
+                let known =
+                    own.or_else(|| self.others().find(|(other, _)| *other == generation).map(|(_, t)| t.clone()));
+                match known {
+                    Some(Table::Unsaid) => of_own().any(|(_, table)| is_named(&table)),
+                    Some(table) => is_named(&table),
+                    None if generation == GenerationNumber(0) || self.is_missing(generation, now) => false,
+                    None => return Verdict::Unknown,
+                }
+            }
+        };
+        if counts { Verdict::Counts } else { Verdict::Refused }
+    }
+
+    /// Those of the active and the pending generation.
+    fn own_tables(&self) -> [Option<(GenerationNumber, Table)>; 2] {
+        let active = self.active.as_ref().map(|active| (self.generation, table_of(&active.bundle, Table::Anything)));
+        let going = self.going.as_ref();
+        [active, going.map(|going| (going.generation, table_of(&going.footing.bundle, Table::Anything)))]
+    }
+
+    fn others(&self) -> impl Iterator<Item = &(GenerationNumber, Table)> {
+        self.justification.others.iter().rev()
+    }
+
+    fn is_missing(&self, generation: GenerationNumber, now: Time) -> bool {
+        self.justification.missing.iter().any(|(missing, until)| *missing == generation && now < *until)
+    }
+
+    /// The request is one that is here already, said again: perhaps of a generation before, for an action that still runs.
+    /// After a return its asker may name only the state that it holds.
+    fn stands(&self, request: &Request) -> bool {
+        let pair = (self.names.find_cob(&request.asked), self.names.find_cob(&request.asker));
+        let (Some(asked), Some(asker)) = pair else { return false };
+        let is_same = |number: Number, set: &[StateId], promised: Option<StateId>| {
+            let same = |states: &[StateId]| {
+                let names = states.iter().map(|state| self.names.state_name(*state));
+                names.eq(request.set.iter())
+            };
+            number == request.number && (same(set) || promised.is_some_and(|state| same(&[state])))
+        };
+        let here = self.object(asked).and_then(|o| o.request_ix(asker).ok().map(|at| &o.requests[at]));
+        if let Some(known) = here.or_else(|| self.left.find(asked, asker)) {
+            return is_same(known.number, &known.set, known.granted.or(known.broken));
+        }
+        match self.early.get(&(asked, asker)).map(|mail| &mail.msg) {
+            Some(Msg::Request { number, set, .. }) => is_same(*number, set, None),
+            Some(_) | None => false,
+        }
+    }
+
+    /// Whether a dependency that is known here names the pair: what it gives back is worth remembering.
+    pub(crate) fn may_ask(&self, about: &About) -> bool {
+        let names = |table: &Table| match table {
+            Table::Named(askers) => askers.name(&about.asker, &about.asked),
+            Table::Anything => true,
+            Table::Unsaid => false,
+        };
+        self.own_tables().iter().flatten().any(|(_, table)| names(table))
+            || self.others().any(|(_, table)| names(table))
+    }
+
+    fn refuse_unjustified(&mut self, host: HostRef, request: &Request, now: Time) {
+        let Request { asker, asked, number, generation, .. } = request.clone();
+        self.give_back_older(&asked, &asker);
+        let fresh = || Unjustified {
+            count: 0,
+            at: now,
+            asker: asker.clone(),
+            asked: asked.clone(),
+            states: Vec::new(),
+            generation,
+            told: (now, 0),
+        };
+        let refused = self.justification.refused.entry(host).or_insert_with(fresh);
+        let told = if refused.told.0 + Span::secs(1) <= now { (now, 0) } else { refused.told };
+        let states = request.set.clone();
+        let count = refused.count.saturating_add(1);
+        *refused = Unjustified { count, states, told: (told.0, told.1.saturating_add(1)), ..fresh() };
+        if told.1 < TOLD {
+            let by = match generation {
+                Some(generation) => format!("no dependency of generation {generation}, as this host has it,"),
+                None => "no dependency of the generation here".to_owned(),
+            };
+            let wanted: Vec<String> = request.set.iter().map(ToString::to_string).collect();
+            let wanted = join(&wanted, "or");
+            let reason = format!("{by} lets {asker} ask {asked} for {wanted}");
+            self.send.push((host, Item::Refused(Refused { about: About { asker, asked, number }, reason })));
+        }
+    }
+
+    /// A request under a new number is the release of the one before, also where it is refused itself.
+    fn give_back_older(&mut self, asked: &CobId, asker: &CobId) {
+        let pair = (self.names.find_cob(asked), self.names.find_cob(asker));
+        let (Some(to), Some(from)) = pair else { return };
+        if let Some(number) = self.number_of(to, from) {
+            self.out.mail.push_back(Mail { from, to, msg: Msg::Release(number) });
+        }
+    }
+
+    fn number_of(&self, asked: CobRef, asker: CobRef) -> Option<Number> {
+        let here = self.object(asked).and_then(|o| Some(o.requests[o.request_ix(asker).ok()?].number));
+        let left = || self.left.find(asked, asker).map(|request| request.number);
+        let early = || match self.early.get(&(asked, asker))?.msg {
+            Msg::Request { number, .. } => Some(number),
+            Msg::Release(_)
+            | Msg::Released(_)
+            | Msg::Grant { .. }
+            | Msg::Recall(_)
+            | Msg::Query(_)
+            | Msg::Lapsed(_)
+            | Msg::Refused { .. }
+            | Msg::Probe { .. } => None,
+        };
+        here.or_else(left).or_else(early)
+    }
+
+    /// The daemon has found the askers of a generation, or can't have them.
+    pub(crate) fn on_askers(&mut self, generation: GenerationNumber, askers: KnownAskers, now: Time) {
+        self.justification.missing.retain(|(missing, until)| *missing != generation && now < *until);
+        match askers {
+            KnownAskers::Named(askers) => self.justification.learn(generation, Table::Named(askers)),
+            KnownAskers::Unsaid => self.justification.learn(generation, Table::Unsaid),
+            KnownAskers::Unavailable => {
+                if self.justification.missing.len() >= MISSING {
+                    self.justification.missing.remove(0);
+                }
+                self.justification.missing.push((generation, now + LOOK_AGAIN));
+            }
+        }
+        self.judge_waiting(now);
+    }
+
+    /// Judges what was kept, as far as there is something to judge it by now.
+    pub(crate) fn judge_waiting(&mut self, now: Time) {
+        if self.justification.waiting.is_empty() {
+            return;
+        }
+        for (host, waiting) in std::mem::take(&mut self.justification.waiting) {
+            for request in waiting.requests.into_values() {
+                let mail = self.take_in(host, Item::Request(request), now);
+                self.out.mail.extend(mail);
+            }
+        }
+    }
+
+    /// The active generation gives way to another one: hosts that are behind may still ask by it.
+    pub(crate) fn keep_active_askers(&mut self) {
+        let Some(active) = &self.active else { return };
+        let table = table_of(&active.bundle, Table::Anything);
+        // Of two generations of a version without askers the older one counts no more.
+        let is_open = |table: &Table| matches!(table, Table::Anything);
+        self.justification.others.retain(|(_, table)| !is_open(table));
+        self.justification.learn(self.generation, table);
+    }
+
+    /// A switch is left before its end: hosts that have gone on may ask by its generation on their way back.
+    pub(crate) fn keep_pending_askers(&mut self, generation: GenerationNumber, bundle: &AnyBundle) {
+        self.justification.learn(generation, table_of(bundle, Table::Unsaid));
+    }
+}
+
+#[cfg(test)]
+#[path = "justify_test.rs"]
+mod tests;

@@ -1,0 +1,303 @@
+//! Requests of other hosts, with and without a dependency that justifies them.
+
+use cob_types::Bundle;
+
+use super::*;
+use crate::event::Event;
+use crate::record::Body;
+use crate::testing::{Bench, bundle, bundle_among, free, read};
+
+const B: &str = "h/b: 0 1 2, prefers 0";
+const C: &str = "h/c: 0 1, prefers 0";
+/// Needs h/b on its way and for its lock, and nothing else here.
+const ASKER: &str = "a/a: 0 1, prefers 1, hop 0 1 <- h/b@1|2, lock 1 <- h/b@2";
+const OTHER: &str = "a/o: 0 1, prefers 1, hop 0 1 <- h/b@0";
+
+fn among(others: &[&str]) -> Bench {
+    let mut bench = Bench::of(bundle_among(&[B, C], others), &[B, C]);
+    bench.meet("d");
+    bench
+}
+
+fn go(generation: u64, bundle: Bundle) -> Event {
+    Event::Go {
+        generation: GenerationNumber(generation),
+        bundle: Arc::new(bundle).into(),
+        in_process: Vec::new(),
+        order: free(generation),
+    }
+}
+
+fn askers(generation: u64, of: Option<&Bundle>) -> Event {
+    let askers = match of.map(|bundle| bundle.askers.clone()) {
+        Some(Some(askers)) => KnownAskers::Named(askers),
+        Some(None) => KnownAskers::Unsaid,
+        None => KnownAskers::Unavailable,
+    };
+    Event::Askers { generation: GenerationNumber(generation), askers }
+}
+
+/// How a request is answered: it moves something or is granted; it is refused; nothing is said.
+fn answer(told: &[String]) -> &'static str {
+    let has = |part: &str| told.iter().any(|line| line.contains(part));
+    match (has("act ") || has(": grant "), has("refused ")) {
+        (true, false) => "counts",
+        (false, true) => "refused",
+        (false, false) => "nothing",
+        (true, true) => panic!("{told:?}"),
+    }
+}
+
+fn refused(bench: &Bench) -> Vec<(String, u64, String)> {
+    let all = bench.engine.unjustified();
+    all.map(|(host, r)| (host.to_string(), r.count, format!("{} {} {:?}", r.asker, r.asked, r.states))).collect()
+}
+
+#[test]
+fn what_no_dependency_justifies_moves_nothing_and_is_counted_and_told() {
+    let request = "request d/thing of h/c@1 #1.7 by 1";
+    let mut b = among(&[ASKER, OTHER]);
+    let names = b.engine.names.weight();
+    let told = b.hears(request);
+    let reason = "no dependency of generation 1, as this host has it, lets d/thing ask h/c for 1";
+    assert_eq!(told, [format!("d: refused d/thing of h/c #1.7: {reason}")]);
+    assert_eq!(refused(&b), [("d".to_owned(), 1, "d/thing h/c [1]".to_owned())]);
+    assert_eq!(b.engine.names.weight(), names, "it is not even remembered");
+    assert!(b.engine.is_converged() && b.engine.wanted_askers().is_none());
+    // As it is without the rule: anybody controls anything.
+    let mut b = Bench::new(&[B, C]);
+    b.meet("d");
+    assert_eq!(answer(&b.hears(request)), "counts");
+}
+
+#[test]
+fn asker_asked_and_states_have_to_be_those_of_a_dependency() {
+    for (request, expected) in [
+        ("request a/a of h/b@1|2 #1.7 by 1", "counts"),
+        ("request a/a of h/b@2 #1.7 by 1", "counts"),
+        ("request a/o of h/b@0 #1.7 by 1", "counts"),
+        ("request a/a of h/b@1 #1.7 by 1", "refused"),
+        ("request a/a of h/b@2|1 #1.7 by 1", "refused"),
+        ("request a/a of h/b@0 #1.7 by 1", "refused"),
+        ("request a/o of h/b@1|2 #1.7 by 1", "refused"),
+        ("request a/a of h/c@1 #1.7 by 1", "refused"),
+        ("request a/new of h/b@2 #1.7 by 1", "refused"),
+        ("request a/a of h/nothing@1 #1.7 by 1", "refused"),
+        // Of another host, or for one: nobody's to say, and nothing to answer.
+        ("request d/d of a/a@1 #1.7 by 1", "nothing"),
+        // Of a version that does not say by which generation it asks.
+        ("request a/a of h/b@2 #1.7", "counts"),
+        ("request a/a of h/b@0 #1.7", "refused"),
+        // No host is in it.
+        ("request a/a of h/b@2 #1.7 by 0", "refused"),
+    ] {
+        let mut b = among(&[ASKER, OTHER]);
+        assert_eq!(answer(&b.hears(request)), expected, "{request}");
+    }
+}
+
+#[test]
+fn the_token_of_a_budget_is_a_dependency_too() {
+    let bundle = bundle_among(&["h/b: open, at most 1"], &["a/a: 0 1, prefers 1, budget h/b"]);
+    let mut b = Bench::of(bundle, &["h/b: open, at most 1"]);
+    b.found("h/b", "open");
+    assert_eq!(answer(&b.hears("request a/a of h/b@open #1.7 by 1")), "counts");
+    assert_eq!(answer(&b.hears("request a/x of h/b@open #1.8 by 1")), "refused");
+}
+
+#[test]
+fn each_request_is_judged_by_the_generation_that_it_names() {
+    let second = bundle_among(&[B, C], &[OTHER, "d/d: 0 1, prefers 1, hop 0 1 <- h/c@1"]);
+    let mut b = among(&[ASKER]);
+    // What comes with the pending generation counts as soon as this host goes there.
+    let leaving = "h/l: 0 1, is 1, prefers 1";
+    assert_eq!(answer(&b.hears("request d/d of h/c@1 #1.1 by 2")), "nothing", "it is not known yet");
+    assert_eq!(b.engine.wanted_askers(), Some(GenerationNumber(2)));
+    let told = b.event(go(2, second));
+    assert_eq!((b.engine.generation(), b.engine.wanted_askers()), (GenerationNumber(2), None), "{leaving}");
+    assert_eq!(answer(&told), "counts", "what was kept is judged: {told:?}");
+    // Hosts that are behind still ask by the first one, and get what that one says.
+    assert_eq!(answer(&b.hears("request a/a of h/b@2 #1.7 by 1")), "counts");
+    b.ended("h/b", true);
+    assert_eq!(answer(&b.hears("request a/a of h/b@2 #1.8 by 2")), "refused");
+    assert_eq!(answer(&b.hears("request d/d of h/c@1 #1.9 by 1")), "refused");
+    assert_eq!(answer(&b.hears("request a/o of h/b@0 #1.9 by 1")), "refused");
+    assert_eq!(answer(&b.hears("request a/o of h/b@0 #1.10 by 2")), "counts");
+}
+
+#[test]
+fn what_comes_with_the_pending_generation_is_kept_for_it() {
+    let leaving = "h/l: 0 1, is 1, prefers 1";
+    let first = bundle_among(&[leaving], &[]);
+    let second = bundle_among(&[C], &["d/d: 0 1, prefers 1, hop 0 1 <- h/c@1"]);
+    let mut b = Bench::of(first, &[leaving]);
+    b.meet("d");
+    b.event(go(2, second));
+    assert_eq!(b.engine.generation(), GenerationNumber(1), "something leaves first");
+    assert_eq!(b.hears("request d/d of h/c@1 #1.7 by 2"), [""; 0]);
+    assert_eq!(answer(&b.hears("request d/x of h/c@1 #1.7 by 2")), "refused");
+    assert_eq!(answer(&b.hears("request d/d of h/c@1 #1.8 by 1")), "refused");
+    b.ended("h/l", true);
+    assert_eq!(answer(&b.found("h/c", "0")), "counts");
+}
+
+#[test]
+fn a_generation_that_is_not_known_is_looked_for_and_what_cannot_be_had_is_refused_for_a_while() {
+    let third = bundle_among(&[B, C], &["d/d: 0 1, prefers 1, hop 0 1 <- h/c@1"]);
+    let ask = |number: u64| format!("request d/d of h/c@1 #1.{number} by 3");
+    let mut b = among(&[]);
+    assert_eq!(b.hears(&ask(1)), [""; 0]);
+    assert_eq!(b.engine.wanted_askers(), Some(GenerationNumber(3)));
+    assert_eq!(answer(&b.event(askers(3, None))), "refused");
+    assert_eq!(b.engine.wanted_askers(), None);
+    assert_eq!(answer(&b.hears(&ask(2))), "refused", "it is not looked for at once again");
+    b.after(LOOK_AGAIN);
+    assert_eq!((answer(&b.hears(&ask(3))), b.engine.wanted_askers()), ("nothing", Some(GenerationNumber(3))));
+    assert_eq!(answer(&b.event(askers(3, Some(&third)))), "counts");
+    assert_eq!(answer(&b.hears("request d/d of h/b@1 #1.9 by 3")), "refused", "by what it says");
+}
+
+#[test]
+fn what_is_kept_is_forgotten_when_it_is_given_back_or_its_host_returns() {
+    let mut b = among(&[]);
+    b.hears("request d/d of h/c@1 #1.1 by 3");
+    assert_eq!(b.hears("release d/d of h/c #1.1"), ["d: released d/d of h/c #1.1"]);
+    assert_eq!(b.engine.wanted_askers(), None);
+    b.hears("request d/d of h/c@1 #1.2 by 3");
+    assert_eq!(b.hears("release d/d of h/c #1.1"), ["d: released d/d of h/c #1.1"], "a late one");
+    assert!(b.engine.wanted_askers().is_some());
+    b.restarted("d");
+    b.meet("d");
+    assert_eq!(b.engine.wanted_askers(), None);
+}
+
+#[test]
+fn what_stands_is_said_again_whatever_has_become_of_its_dependency() {
+    let mut b = among(&[ASKER]);
+    b.hears("request a/a of h/b@1|2 #1.7 by 1");
+    b.ended("h/b", true);
+    b.event(go(2, bundle_among(&[B, C], &[])));
+    b.event(go(3, bundle_among(&[B, C], &[])));
+    b.engine.justification.others.clear();
+    for same in ["request a/a of h/b@1|2 #1.7 rev 3 by 3", "request a/a of h/b@1 #1.7 by 3"] {
+        assert_eq!(answer(&b.hears(same)), "counts", "{same}");
+    }
+    // Another state under the same number, or the same one under another.
+    assert_eq!(answer(&b.hears("request a/a of h/b@2 #1.7 rev 9 by 3")), "refused");
+    let told = b.hears("request a/a of h/b@1|2 #1.8 by 3");
+    assert!(
+        told.contains(&"a: released a/a of h/b #1.7".to_owned()),
+        "the new number gives the old one back: {told:?}"
+    );
+    assert!(told.contains(&"write: h/b back from a/a #1.7".to_owned()), "{told:?}");
+}
+
+#[test]
+fn a_generation_of_a_version_without_askers_lets_anybody_ask_while_it_counts() {
+    let mut b = Bench::new(&[B, C]);
+    b.meet("d");
+    assert!(!b.engine.judges_requests());
+    let with_askers = |others: &[&str]| bundle_among(&[B, C], others);
+    b.event(go(2, with_askers(&[ASKER])));
+    assert!(b.engine.judges_requests());
+    // Hosts may still be in it, and nobody knows what it let them ask for.
+    assert_eq!(answer(&b.hears("request d/x of h/c@1 #1.1 by 1")), "counts");
+    assert_eq!(answer(&b.hears("request d/x of h/b@1 #1.2 by 2")), "refused");
+    // From the next one on it counts no more: what this host's own generations name is all that is known.
+    b.event(go(3, with_askers(&[ASKER])));
+    b.hears("request d/x of h/c@0 #1.5 by 1");
+    assert_eq!(b.engine.wanted_askers(), Some(GenerationNumber(1)));
+    assert_eq!(answer(&b.event(askers(1, Some(&bundle(&[B, C]))))), "refused");
+    assert_eq!(answer(&b.hears("request a/a of h/b@2 #1.6 by 1")), "counts");
+}
+
+#[test]
+fn on_a_rollback_the_generation_that_is_left_still_counts() {
+    let leaving = "h/l: 0 1, is 1, prefers 1";
+    let mut b = Bench::of(bundle_among(&[B, C, leaving], &[]), &[B, C, leaving]);
+    b.meet("d");
+    b.event(go(2, bundle_among(&[B, C], &["d/d: 0 1, prefers 1, hop 0 1 <- h/c@1"])));
+    let first = bundle_among(&[B, C, leaving], &[]);
+    let back = Event::Back {
+        generation: GenerationNumber(1),
+        bundle: Arc::new(first).into(),
+        in_process: Vec::new(),
+        order: free(1),
+    };
+    b.event(back);
+    assert_eq!(b.engine.generation(), GenerationNumber(1));
+    assert_eq!(answer(&b.hears("request d/d of h/c@1 #1.7 by 2")), "counts");
+}
+
+#[test]
+fn what_is_kept_and_what_is_told_has_bounds() {
+    let mut b = among(&[]);
+    for n in 0..WAITING as u64 + 100 {
+        b.hears(&format!("request d/{n} of h/c@1 #1.{n} by 9"));
+    }
+    let waiting = |b: &Bench| b.engine.justification.waiting.values().map(|w| w.requests.len()).sum::<usize>();
+    let bytes = |b: &Bench| b.engine.justification.waiting.values().map(|w| w.bytes).sum::<usize>();
+    assert!(waiting(&b) <= WAITING && bytes(&b) <= WAITING_BYTES && b.engine.left_out() >= 100, "{}", waiting(&b));
+    let long = "x".repeat(200);
+    for n in 0..8000 {
+        b.hears(&format!("request d/{n}{long} of h/c@{long} #2.{n} by 9"));
+    }
+    assert!(bytes(&b) <= WAITING_BYTES);
+    let kept = waiting(&b);
+    let told = b.event(askers(9, None));
+    assert!(refused(&b)[0].1 >= kept as u64);
+    assert_eq!(told.len(), TOLD as usize, "it hears why some of them were refused, not all");
+    assert_eq!(b.engine.justification.waiting.len(), 0);
+    // However many generations it names, few of them are kept.
+    for n in 10..40 {
+        b.hears(&format!("request d/d of h/c@1 #3.{n} by {n}"));
+        b.event(askers(n, Some(&bundle_among(&[B, C], &[]))));
+        b.hears(&format!("request d/d of h/c@1 #3.{n} by 1{n}"));
+        b.event(askers(100 + n, None));
+    }
+    let Justification { others, missing, .. } = &b.engine.justification;
+    assert!(others.len() <= OTHERS && missing.len() <= MISSING);
+}
+
+#[test]
+fn what_it_never_asked_for_it_can_give_back_and_that_is_not_remembered() {
+    let mut b = among(&[ASKER]);
+    let names = b.engine.names.weight();
+    for n in 0..100 {
+        assert_eq!(b.hears(&format!("release d/{n} of h/c #1.7")), [format!("d: released d/{n} of h/c #1.7")]);
+    }
+    assert_eq!(b.engine.names.weight(), names);
+    // Of one that may ask it is: its request may come late.
+    b.hears("release a/a of h/b #1.7");
+    assert_eq!(b.hears("request a/a of h/b@2 #1.7 by 1"), ["a: released a/a of h/b #1.7"]);
+}
+
+#[test]
+fn a_change_object_asks_for_nothing_any_more_that_its_generation_does_not_name() {
+    // K1: it goes on asking for what has asked it, as long as a dependency names that.
+    let kept = "h/x: 0 1 2, is 0, prefers 2, hop 0 2 <- d/d@1, lock 0 <- d/e@1";
+    let mut b = Bench::new(&[kept]);
+    b.hears("request d/d of h/x@0 #1.7");
+    assert!(b.engine.objects().any(|o| !o.locks.is_empty()));
+    let asked = |b: &Bench| b.engine.objects().any(|o| o.locks.iter().any(|l| b.engine.names.cob_id(l.asked) == "d/d"));
+    b.event(go(2, bundle(&["h/x: 0 1 2, is 0, prefers 0, lock 0 <- d/e@1"])));
+    assert!(!asked(&b));
+}
+
+#[test]
+fn the_generation_by_which_it_asks_travels_with_a_request() {
+    let mut b = Bench::new(&["h/x: 0 1, is 0, prefers 1, hop 0 1 <- d/d@1"]);
+    let asks = |effects: crate::Effects| {
+        let mut all = effects.send.into_iter();
+        all.find_map(|(_, item)| if let Item::Request(request) = item { Some(request.generation) } else { None })
+    };
+    b.now = b.now + Span::secs(5);
+    let again = b.engine.handle(Event::Tick, b.now);
+    assert_eq!(asks(again), Some(Some(GenerationNumber(1))));
+    let other = bundle(&["h/x: 0 1, is 0, prefers 1, hop 0 1 <- d/e@1"]);
+    let effects = b.engine.handle(go(2, other), b.now);
+    assert!(effects.persist.iter().any(|record| matches!(record.body, Body::Activated(_))));
+    assert_eq!(asks(effects), Some(Some(GenerationNumber(2))));
+    let Item::Request(read) = read("request a/a of h/b@1 #1.7 by 5", b.engine.life()) else { panic!("a request") };
+    assert_eq!(read.generation, Some(GenerationNumber(5)));
+}

@@ -1,0 +1,80 @@
+//! The askers of generations that requests of other hosts name, and that this host neither has nor goes to: hosts that are
+//! ahead (a canary) or behind (a host that was away).
+
+use std::time::Duration;
+
+use cob_engine::{Event, KnownAskers};
+use cob_types::GenerationNumber;
+use cob_types::status::Unjustified;
+use tokio::sync::mpsc;
+use tracing::info;
+
+use super::Daemon;
+use crate::blocking::beside;
+
+/// Refusals are shown for so long.
+const SHOWN: cob_engine::time::Span = cob_engine::time::Span::secs(3600);
+/// After a vain look, so that generations that do not exist, which a host that lies may name, cost little.
+const REST: Duration = Duration::from_secs(1);
+
+/// What was found, for which generation.
+pub(super) type Found = (GenerationNumber, KnownAskers);
+
+/// Looks for askers, one at a time.
+pub(super) struct Looks {
+    tell: mpsc::Sender<Found>,
+    pub(super) found: mpsc::Receiver<Found>,
+    under_way: bool,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        let (tell, found) = mpsc::channel(1);
+        Self { tell, found, under_way: false }
+    }
+}
+
+impl Daemon {
+    /// Looks for the askers that requests of other hosts wait for: on the disk, then in the depot.
+    pub(super) fn look_for_askers(&mut self) {
+        let Some(generation) = self.engine.wanted_askers().filter(|_| !self.askers.under_way) else { return };
+        self.askers.under_way = true;
+        let (generations, tell) = (self.generations.clone(), self.askers.tell.clone());
+        let known = self.active.as_ref().map(|active| active.prepared.clone());
+        tokio::spawn(async move {
+            let found = beside(move || generations.askers(generation, known.as_ref())).await;
+            let askers = match found {
+                Ok(Ok(askers)) => askers,
+                Ok(Err(error)) => {
+                    info!(%generation, %error, "what other hosts may ask for in this generation can't be looked up");
+                    tokio::time::sleep(REST).await;
+                    KnownAskers::Unavailable
+                }
+                Err(_) => KnownAskers::Unavailable,
+            };
+            // Without a receiver the daemon is ending.
+            let _ = tell.send((generation, askers)).await;
+        });
+    }
+
+    pub(super) fn askers_found(&mut self, (generation, askers): Found) {
+        self.askers.under_way = false;
+        self.feed(Event::Askers { generation, askers });
+    }
+
+    /// Requests of other hosts that were refused of late because no dependency justifies them.
+    pub(super) fn unjustified(&self) -> Vec<Unjustified> {
+        let now = self.clock.now();
+        let recent = self.engine.unjustified().filter(|(_, refused)| now < refused.at + SHOWN);
+        let told = recent.map(|(host, refused)| Unjustified {
+            host: host.clone(),
+            requests: refused.count,
+            last_ns: refused.at.0,
+            asker: refused.asker.clone(),
+            asked: refused.asked.clone(),
+            states: refused.states.clone(),
+            generation: refused.generation,
+        });
+        told.collect()
+    }
+}

@@ -1,0 +1,229 @@
+//! A member that lies: what it can do to change objects of other hosts, and what it can't.
+//!
+//! A system that rests in its preferred states; then the daemon of one host is replaced by one that says whatever it likes in
+//! the host's name. Who may be concerned is worked out here from the dependencies of the system alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_engine::event::Order;
+use cob_engine::sim::{Config, Initial, Random, Scene as _, World};
+use cob_engine::time::Span;
+use cob_types::message::{About, Finals, Hello, Probe, Refused, Request};
+use cob_types::{CobId, GenerationNumber, HostName, Item, Number, Rank, StateName};
+
+use crate::system::{IN_PROCESS, N, System, Thing};
+
+/// How often it says something.
+const WORDS: u64 = 150;
+
+/// What a lie has brought about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Change objects that no dependency of the liar leads to, and that were moved or don't rest.
+    pub beyond: BTreeSet<CobId>,
+    /// Those that a dependency leads to, and that were moved.
+    pub within: BTreeSet<CobId>,
+    /// Those that are not concerned.
+    pub unconcerned: usize,
+    /// What was done that must never be done.
+    pub violations: Vec<String>,
+    /// After a fence, change objects that need none of the liar's and don't come to rest.
+    pub stuck: BTreeSet<CobId>,
+}
+
+/// Has the first host of a system lie, and looks what comes of it.
+///
+/// # Panics
+/// When the system does not come to rest before.
+#[must_use]
+pub fn play(system: &System, config: Config) -> Damage {
+    let mut random = Random::new(config.seed);
+    let bundles = system.bundles();
+    let liar = system.host(system.things[0].host);
+    let mut world = World::new(&bundles, &Initial::Given(system.initial()), &[IN_PROCESS], config);
+    world.go(GenerationNumber(1), &bundles);
+    let before = world.run();
+    assert!(before.converged, "{:?}", before.violations);
+    let began = before.actions.len();
+    world.kill(&liar);
+    let others: Vec<&HostName> = bundles.keys().filter(|host| **host != liar).collect();
+    let mut said = Said { system, liar: &liar, counter: 1 << 40, life: 1 };
+    for host in &others {
+        world.lie(&liar, host, vec![Item::Hello(Hello { kept: Vec::new() })]);
+    }
+    for _ in 0..WORDS {
+        let Some(to) = (!others.is_empty()).then(|| *random.pick(&others)) else { break };
+        let items = (0..random.between(1, 4)).map(|_| said.item(to, &mut random)).collect();
+        world.lie(&liar, to, items);
+        world.run_for(Span::millis(random.between(1, 20)));
+    }
+    // It falls silent, and holds whatever it has got.
+    world.run_for(Span::secs(300));
+    let concerned = concerned(system);
+    let moved: BTreeSet<CobId> = world.outcome().actions[began..].iter().map(|action| action.1.clone()).collect();
+    let rests = |world: &World, t: usize| {
+        let at_home = world.state_of(&system.id(t)) == Some(&system.state(t, system.things[t].preferred));
+        let engine = world.engine(&system.host(system.things[t].host));
+        let status = engine.and_then(|engine| engine.status_of(&system.id(t), world.now()));
+        at_home && status.is_some_and(|status| status.action.is_none() && !status.failed)
+    };
+    let of_others = || (0..system.things.len()).filter(|t| system.host(system.things[*t].host) != liar);
+    let free: Vec<usize> = of_others().filter(|t| !concerned.contains(t)).collect();
+    let mut damage = Damage { unconcerned: free.len(), ..Damage::default() };
+    damage.beyond.extend(free.iter().filter(|t| !rests(&world, **t)).map(|t| system.id(*t)));
+    damage.beyond.extend(free.iter().map(|t| system.id(*t)).filter(|id| moved.contains(id)));
+    damage.within.extend(of_others().map(|t| system.id(t)).filter(|id| moved.contains(id)));
+    damage.within.retain(|id| !damage.beyond.contains(id));
+    for host in &others {
+        world.order(host, Order::Fence(liar.clone()));
+    }
+    world.run_for(Span::secs(600));
+    let needing = needing(system);
+    damage.stuck.extend(of_others().filter(|t| !needing.contains(t) && !rests(&world, *t)).map(|t| system.id(t)));
+    damage.violations.clone_from(&world.outcome().violations);
+    damage
+}
+
+fn needs_of(thing: &Thing) -> BTreeSet<usize> {
+    let hops = thing.hops.iter().flat_map(|hop| &hop.2);
+    let needs = hops.chain(thing.locks.iter().flat_map(|lock| &lock.1));
+    needs.map(|need: &N| need.0).chain(thing.budget).collect()
+}
+
+/// What a dependency of the liar leads to: what its change objects may ask for, what may ask them, and so on from there.
+fn concerned(system: &System) -> BTreeSet<usize> {
+    let liar = system.things[0].host;
+    let mut reached: BTreeSet<usize> = (0..system.things.len()).filter(|t| system.things[*t].host == liar).collect();
+    loop {
+        let more: BTreeSet<usize> = (0..system.things.len())
+            .flat_map(|t| needs_of(&system.things[t]).into_iter().map(move |on| (t, on)))
+            .flat_map(|(t, on)| [(t, on), (on, t)])
+            .filter(|(from, to)| reached.contains(from) && !reached.contains(to))
+            .map(|(_, to)| to)
+            .collect();
+        if more.is_empty() {
+            return reached;
+        }
+        reached.extend(more);
+    }
+}
+
+/// What needs something of the liar, or something that does.
+fn needing(system: &System) -> BTreeSet<usize> {
+    let liar = system.things[0].host;
+    let mut reached: BTreeSet<usize> = (0..system.things.len()).filter(|t| system.things[*t].host == liar).collect();
+    loop {
+        let needs = |t: &usize| needs_of(&system.things[*t]).iter().any(|on| reached.contains(on));
+        let more: BTreeSet<usize> = (0..system.things.len()).filter(|t| !reached.contains(t) && needs(t)).collect();
+        if more.is_empty() {
+            return reached;
+        }
+        reached.extend(more);
+    }
+}
+
+/// What a liar says.
+struct Said<'a> {
+    system: &'a System,
+    liar: &'a HostName,
+    counter: u64,
+    life: u32,
+}
+
+impl Said<'_> {
+    fn item(&mut self, to: &HostName, random: &mut Random) -> Item {
+        self.counter += random.between(1, 3);
+        let number = match random.below(8) {
+            0 => Number { start: self.life, counter: random.below(1000) },
+            _ => Number { start: self.life, counter: self.counter },
+        };
+        let (own, theirs) = (self.one_of(self.liar, random), self.one_of(to, random));
+        let asks = About { asker: own.clone(), asked: theirs.clone(), number };
+        let granted = About { asker: theirs.clone(), asked: own.clone(), number };
+        match random.below(16) {
+            0..9 => Item::Request(self.request(own, theirs, number, random)),
+            9 => Item::Release(asks),
+            10 => Item::Query(granted),
+            11 => Item::Recall(granted),
+            12 => Item::Refused(Refused { about: granted, reason: "no".to_owned() }),
+            13 => Item::Hello(Hello { kept: vec![asks] }),
+            14 => {
+                let (from, to) = (GenerationNumber(random.below(3)), GenerationNumber(random.below(3)));
+                Item::AskFinal(Finals { from, to, turn: random.below(3), cobs: vec![theirs] })
+            }
+            _ => {
+                let initiator = self.any(random);
+                let (generation, path) = (GenerationNumber(1), vec![self.any(random), own]);
+                Item::Probe(Probe { to: theirs, initiator, number, generation, path, more: false, wide: true })
+            }
+        }
+    }
+
+    fn request(&self, asker: CobId, asked: CobId, number: Number, random: &mut Random) -> Request {
+        let at = (0..self.system.things.len()).find(|t| self.system.id(*t) == asked);
+        let states = at.map_or(1, |t| self.system.things[t].states as u64);
+        let state = |random: &mut Random| {
+            let state = random.below(states) as usize;
+            at.map_or_else(|| StateName::new("up").expect("a state"), |t| self.system.state(t, state))
+        };
+        let set = (0..random.between(1, 2)).map(|_| state(random)).collect();
+        Request {
+            asker,
+            asked,
+            number,
+            rev: random.below(3),
+            set,
+            rank: Rank { phase: random.below(2) as u8, generation: GenerationNumber(random.below(2)), rank: 0 },
+            origin: self.any(random),
+            fingerprint: None,
+            generation: Some(GenerationNumber(random.below(4))).filter(|_| !random.permille(200)),
+        }
+    }
+
+    /// One of a host, or one that it does not have.
+    fn one_of(&self, host: &HostName, random: &mut Random) -> CobId {
+        let all = 0..self.system.things.len();
+        let here: Vec<CobId> = all.map(|t| self.system.id(t)).filter(|id| id.host_str() == host.as_str()).collect();
+        if here.is_empty() || random.permille(100) {
+            return CobId::on(host, "invented").expect("an id");
+        }
+        random.pick(&here).clone()
+    }
+
+    fn any(&self, random: &mut Random) -> CobId {
+        self.system.id(random.below(self.system.things.len() as u64) as usize)
+    }
+}
+
+/// A system in which the first host is not all: some change objects have nothing to do with it.
+#[must_use]
+pub fn draw(random: &mut Random) -> System {
+    let mut system = crate::draw::with_words((3, 8), (2, 3), random);
+    // A second part beside it, on the same hosts and one more.
+    let part = crate::draw::with_words((2, 6), (2, 4), random);
+    let first = system.things.len();
+    for mut thing in part.things {
+        let shift = |needs: &mut Vec<N>| needs.iter_mut().for_each(|need| need.0 += first);
+        thing.hops.iter_mut().for_each(|hop| shift(&mut hop.2));
+        thing.locks.iter_mut().for_each(|lock| shift(&mut lock.1));
+        thing.host += 1;
+        system.things.push(thing);
+    }
+    for thing in &mut system.things {
+        thing.initial = thing.preferred;
+    }
+    system
+}
+
+/// Counted over many runs.
+#[must_use]
+pub fn count(all: &[Damage]) -> BTreeMap<&'static str, usize> {
+    let sum = |of: fn(&Damage) -> usize| all.iter().map(of).sum();
+    BTreeMap::from([
+        ("unconcerned", sum(|d| d.unconcerned)),
+        ("beyond", sum(|d| d.beyond.len())),
+        ("within", sum(|d| d.within.len())),
+        ("stuck", sum(|d| d.stuck.len())),
+        ("violations", sum(|d| d.violations.len())),
+    ])
+}
