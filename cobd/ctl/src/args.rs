@@ -1,6 +1,7 @@
 //! The command line: what may be said, and how it is explained.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -273,7 +274,9 @@ Exit status: 0 told, or with --wait converged; 1 refused, in conflict, failed or
     Limit(LimitArgs),
     /// Free what the change objects of a host hold elsewhere: it will not come back as it was
     #[command(after_help = "\
-Fence a host only when it is surely off: what it holds keeps others from changing what it may still use.")]
+Fence a host only when it is surely off: what it holds keeps others from changing what it may still use. Afterwards no
+host waits for it to leave, either. What stays in the model and needs a change object of the host goes on waiting:
+bring the host back, or take it out of the model.")]
     Fence(FenceArgs),
     /// Let a switch go on as if a change object had left for good that can't leave
     #[command(after_help = words::DECLARE_FINAL)]
@@ -612,6 +615,15 @@ impl Which {
         match self {
             Which::Host(host) => host.clone(),
             Which::Cob(cob) => cob.host(),
+        }
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Which::Host(host) => host.fmt(f),
+            Which::Cob(cob) => cob.fmt(f),
         }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use cob_engine::record::OrderRecord;
 use cob_engine::{Event, Order};
 use cob_files::Choice;
-use cob_types::status::KnownGenerations;
+use cob_types::status::{KnownGenerations, SwitchWait};
+use cob_types::words::count;
 use cob_types::{CobId, GenerationId, GenerationNumber, HostName, Manifest, SwitchOrder};
 use tracing::{info, warn};
 
@@ -150,7 +151,7 @@ impl Daemon {
             Command::Retry { cob } => self.retry(cob, &who, reply),
             Command::Pause => self.pause(true, &who, reply),
             Command::Resume => self.pause(false, &who, reply),
-            Command::DeclareFinal { cob } => self.declare_final(cob, &who, reply),
+            Command::DeclareFinal(departing) => self.declare_final(&departing, &who, reply),
             Command::Fence { host } => {
                 if host == self.config.host {
                     self.refuse(reply, RefusalKind::Invalid, "a host can't be fenced from itself", "ask another host");
@@ -167,9 +168,19 @@ impl Daemon {
                     self.done(reply, false, format!("nothing that is not fenced already is known of {host}"));
                     return;
                 }
+                let is_awaited = |wait: &&SwitchWait| wait.cob.host_str() == host.as_str();
+                let awaited = self.engine.switch_waits().iter().filter(is_awaited).count();
                 self.feed_ordered(Event::Order(Order::Fence(host.clone())), &who);
                 self.forget_parted(&host);
-                self.done(reply, true, format!("{host} is fenced: what its change objects held here is free"));
+                let departed = match awaited {
+                    0 => String::new(),
+                    n => format!(
+                        "; {} of it that this host waited for to leave count as left",
+                        count(n, "change object")
+                    ),
+                };
+                let detail = format!("{host} is fenced: what its change objects held here is free{departed}");
+                self.done(reply, true, detail);
             }
         }
     }

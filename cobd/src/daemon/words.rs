@@ -20,7 +20,7 @@ use tracing::info;
 
 use super::switch::NO_WAY_BACK;
 use super::{Asked, Daemon, Reply};
-use crate::web::RefusalKind;
+use crate::web::{Departing, RefusalKind};
 
 /// On which terms `go` is said.
 #[derive(Debug, Clone, Default)]
@@ -73,22 +73,30 @@ impl Daemon {
         (goal != active || converging).then_some(goal)
     }
 
-    /// A change object that this host waits for, so as to activate, counts as left.
-    pub(super) fn declare_final(&mut self, cob: CobId, who: &str, reply: Reply) {
+    /// A change object that this host waits for so as to activate counts as left; or all of a host that it waits for.
+    pub(super) fn declare_final(&mut self, departing: &Departing, who: &str, reply: Reply) {
         let next = self.engine.going_to();
-        let waits = self.engine.switch_waits().iter().any(|wait| wait.cob == cob);
-        if waits {
+        let is_meant = |cob: &CobId| match departing {
+            Departing::Cob(named) => cob == named,
+            Departing::Host(host) => cob.host_str() == host.as_str(),
+        };
+        let awaited = self.engine.switch_waits().into_iter().map(|wait| wait.cob).filter(is_meant);
+        let awaited: Vec<CobId> = awaited.collect();
+        for cob in &awaited {
             self.feed_ordered(Event::Order(Order::DeclareFinal(cob.clone())), who);
         }
-        self.done(
-            reply,
-            waits,
-            match next {
-                Some(next) if waits => format!("the switch to generation {next} goes on without it"),
-                Some(next) => format!("the switch to generation {next} does not wait for {cob} here"),
-                None => "no switch is under way here".to_owned(),
-            },
-        );
+        let (named, without) = match departing {
+            Departing::Cob(cob) => (cob.to_string(), "it".to_owned()),
+            Departing::Host(host) => {
+                (format!("change objects of {host}"), format!("{} of {host}", count(awaited.len(), "change object")))
+            }
+        };
+        let detail = match (next, awaited.len()) {
+            (Some(next), 0) => format!("the switch to generation {next} does not wait for {named} here"),
+            (Some(next), _) => format!("the switch to generation {next} goes on without {without}"),
+            (None, _) => "no switch is under way here".to_owned(),
+        };
+        self.done(reply, !awaited.is_empty(), detail);
     }
 
     pub(super) fn cancel(

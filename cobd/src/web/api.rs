@@ -207,10 +207,7 @@ pub enum Command {
     /// They may start again.
     Resume,
     /// A change object that leaves with the switch counts as left for good, though it is not, or nobody can tell.
-    DeclareFinal {
-        /// Which, of whatever host.
-        cob: CobId,
-    },
+    DeclareFinal(Departing),
     /// The host will not come back as it was: free what its change objects hold here.
     Fence {
         /// Which.
@@ -226,6 +223,15 @@ impl Command {
         }
         self
     }
+}
+
+/// What counts as left for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Departing {
+    /// A change object, of whatever host.
+    Cob(CobId),
+    /// All change objects of a host that are waited for.
+    Host(HostName),
 }
 
 /// In the words of the command line, for the log.
@@ -270,7 +276,8 @@ impl fmt::Display for Command {
             Self::Retry { cob } => write!(f, "retry {cob}"),
             Self::Pause => f.write_str("pause"),
             Self::Resume => f.write_str("resume"),
-            Self::DeclareFinal { cob } => write!(f, "declare-final {cob}"),
+            Self::DeclareFinal(Departing::Cob(cob)) => write!(f, "declare-final {cob}"),
+            Self::DeclareFinal(Departing::Host(host)) => write!(f, "declare-final {host}"),
             Self::Fence { host } => write!(f, "fence {host}"),
         }
     }

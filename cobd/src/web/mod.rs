@@ -35,12 +35,12 @@ mod tests;
 
 pub use crate::kinds::{FileConflict, FileVersion, FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
 pub use access::{Access, Operators, Proof, Who};
-pub use api::{Api, Ask, Caller, Command, StatusOf, SwitchHow};
+pub use api::{Api, Ask, Caller, Command, Departing, StatusOf, SwitchHow};
 pub use files::{ChoiceWord, ResolveOrder, RestoreOrder};
 pub(crate) use pace::Stands;
 pub use routes::router;
 pub use serve::{Front, ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{
-    API_VERSION, CancelOrder, Change, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder,
-    MEANT_FOR, PlainOrder, PrepareOrder, Refusal, RefusalBody, RefusalKind, RollbackOrder, Version, Whoami,
+    API_VERSION, CancelOrder, Change, CheckOrder, CobOrder, Done, FinalOrder, GenerationOrder, GoOrder, HostOrder,
+    LimitOrder, MEANT_FOR, PlainOrder, PrepareOrder, Refusal, RefusalBody, RefusalKind, RollbackOrder, Version, Whoami,
 };

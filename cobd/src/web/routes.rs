@@ -23,14 +23,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::access::Who;
-use super::api::{Api, Ask, Command, StatusOf, SwitchHow};
+use super::api::{Api, Ask, Command, Departing, StatusOf, SwitchHow};
 use super::files;
 use super::guard::guard;
 use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
-    API_VERSION, CancelOrder, Change, CheckOrder, CobOrder, Done, GenerationOrder, GoOrder, HostOrder, LimitOrder,
-    PlainOrder, PrepareOrder, Refusal, RefusalKind, RollbackOrder, Version, Whoami,
+    API_VERSION, CancelOrder, Change, CheckOrder, CobOrder, Done, FinalOrder, GenerationOrder, GoOrder, HostOrder,
+    LimitOrder, PlainOrder, PrepareOrder, Refusal, RefusalKind, RollbackOrder, Version, Whoami,
 };
 use crate::blocking::beside;
 use crate::kinds::{LogsAnswer, LogsQuery};
@@ -373,8 +373,16 @@ async fn fence(State(api): State<Api>, Extension(author): Extension<Who>, reques
 }
 
 async fn declare_final(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let CobOrder { cob, who } = body(&api, request).await?;
-    order(&api, Command::DeclareFinal { cob }, &author, who).await
+    let FinalOrder { cob, host, who } = body(&api, request).await?;
+    let departing = match (cob, host) {
+        (Some(cob), None) => Departing::Cob(cob),
+        (None, Some(host)) => Departing::Host(host),
+        (Some(_), Some(_)) | (None, None) => {
+            let what = "the body names neither one change object nor one host";
+            return Err(Refusal::new(RefusalKind::Invalid, what, "`cob` or `host`, and not both"));
+        }
+    };
+    order(&api, Command::DeclareFinal(departing), &author, who).await
 }
 
 async fn order(api: &Api, order: Command, author: &Who, who: Option<String>) -> Answer {

@@ -12,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Access, Api, Ask, Command, Done, LogsAnswer, MEANT_FOR, Refusal, RefusalKind, ServeError, StatusOf, SwitchHow,
-    UnixServer, serve_connection,
+    Access, Api, Ask, Command, Departing, Done, LogsAnswer, MEANT_FOR, Refusal, RefusalKind, ServeError, StatusOf,
+    SwitchHow, UnixServer, serve_connection,
 };
 
 /// A limit for what should happen at once.
@@ -250,6 +250,7 @@ async fn orders_reach_the_loop_with_their_author() {
     assert_eq!(served.post("/v1/retry", "{\"cob\":\"n1/a/b\"}").await.0, 200);
     assert_eq!(served.post("/v1/fence", "{\"host\":\"n2\"}").await.0, 200);
     assert_eq!(served.post("/v1/declare-final", "{\"cob\":\"n2/old\"}").await.0, 200);
+    assert_eq!(served.post("/v1/declare-final", "{\"host\":\"n2\"}").await.0, 200);
     assert_eq!(
         served.post("/v1/prepare", "{\"generation\":9}").await,
         (404, "{\"error\":\"no generation 9\",\"hint\":\"wait\"}".to_owned())
@@ -277,7 +278,8 @@ async fn orders_reach_the_loop_with_their_author() {
             ),
             (Command::Retry { cob: CobId::new("n1/a/b").expect("an id") }, me.clone()),
             (Command::Fence { host: HostName::new("n2").expect("a name") }, me.clone()),
-            (Command::DeclareFinal { cob: CobId::new("n2/old").expect("an id") }, me.clone()),
+            (Command::DeclareFinal(Departing::Cob(CobId::new("n2/old").expect("an id"))), me.clone()),
+            (Command::DeclareFinal(Departing::Host(HostName::new("n2").expect("a name"))), me.clone()),
             (Command::Prepare { generation: GenerationNumber(9), manifest: None }, me),
         ]
     );
@@ -296,6 +298,8 @@ async fn bodies_that_are_not_orders_change_nothing() {
         ("/v1/retry", "{\"cob\":\"n1\"}", 400),
         ("/v1/fence", "{\"host\":\"a/b\"}", 400),
         ("/v1/declare-final", "{\"cob\":\"n1\"}", 400),
+        ("/v1/declare-final", "{}", 400),
+        ("/v1/declare-final", "{\"cob\":\"n1/a\",\"host\":\"n1\"}", 400),
     ] {
         let (found, answer) = served.post(path, body).await;
         assert!(found == code && answer.contains("\"error\":"), "{path} {body}: {found} {answer}");

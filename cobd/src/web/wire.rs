@@ -148,7 +148,7 @@ pub struct RollbackOrder {
     pub who: Option<String>,
 }
 
-/// Body of `retry` and `declare-final`.
+/// Body of `retry`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CobOrder {
@@ -167,6 +167,21 @@ pub struct CheckOrder {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cobs: Vec<CobId>,
     /// Who orders, for the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+/// Body of `declare-final`: a change object or a host, and not both.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FinalOrder {
+    /// The change object that counts as left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cob: Option<CobId>,
+    /// The host all of whose change objects that are waited for count as left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostName>,
+    /// Who orders, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }

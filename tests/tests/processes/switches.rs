@@ -265,15 +265,21 @@ fn who_waits_for_one_that_cannot_leave_says_so_and_goes_on_when_it_is_declared_f
 }
 
 #[test]
-fn who_waits_for_a_lost_host_goes_on_when_what_it_has_is_declared_final() {
+fn who_waits_for_a_lost_host_goes_on_when_what_it_has_is_declared_final_or_it_is_fenced() {
+    for order in [["declare-final", "n1/old", "--yes"], ["declare-final", "n1", "--yes"], ["fence", "n1", "--yes"]] {
+        a_lost_host(&order);
+    }
+}
+
+fn a_lost_host(order: &[&str]) {
     let (mut cluster, two) = with_stubborn();
     cluster.kill("n1");
     cluster.switch("n2", two);
     let waits = || cluster.status("n2").is_some_and(|s| !s.switch_waits.is_empty());
     cluster.until(PATIENCE, waits, "n2 waits");
     let (code, said) = ctl(&cluster, &["explain", "n2"]);
-    assert!(code == 3 && said.contains("cobctl declare-final n1/old"), "{said}");
-    let (code, said) = ctl(&cluster, &["declare-final", "n1/old", "--yes"]);
-    assert_eq!(code, 0, "{said}");
+    assert!(code == 3 && said.contains("cobctl declare-final n1/old") && said.contains("cobctl fence n1"), "{said}");
+    let (code, said) = ctl(&cluster, order);
+    assert_eq!(code, 0, "{order:?}: {said}");
     cluster.until(PATIENCE, || cluster.status("n2").is_some_and(|s| s.generation == Some(two)), "n2 goes on");
 }

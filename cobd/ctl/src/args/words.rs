@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use cob_types::{CobId, GenerationNumber, HostName};
 
-use super::{Wanted, generation};
+use super::{Wanted, Which, generation};
 use crate::words::parse_span;
 
 pub(super) const EXPLAIN: &str = "\
@@ -80,8 +80,9 @@ How many *hosts* switch at a time: `cobctl switch --limit-hosts`. With --budget 
 more than the model gives it; who has one keeps it until it is back. Exit status and --json: as of `cobctl cancel`.";
 
 pub(super) const DECLARE_FINAL: &str = "\
-Example:
-  cobctl declare-final n4/old
+Examples:
+  cobctl declare-final n4/old    one change object
+  cobctl declare-final n4        all of a host that others wait for
 
 For what leaves with a switch and can't: what it needs has failed, or its host is off for good. The hosts that wait for it \
 (`cobctl explain HOST`) go on as if it had left, whatever it really does, and write down who said so; its own host, if it \
@@ -249,9 +250,9 @@ pub struct OutcomesArgs {
 /// Arguments of `declare-final`.
 #[derive(Debug, ClapArgs)]
 pub struct DeclareFinalArgs {
-    /// The change object that leaves with the switch
-    #[arg(value_name = "COB")]
-    pub cob: CobId,
+    /// The change object that leaves with the switch; or a host, for all of it that others wait for
+    #[arg(value_name = "COB|HOST")]
+    pub what: Which,
     /// Do it without asking
     #[arg(long, short)]
     pub yes: bool,

@@ -2,17 +2,18 @@
 //!
 //! A daemon answers when the word is durable. Giving it again does no harm.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal};
 use std::time::Duration;
 
 use cob_types::HostName;
-use cob_types::status::ClusterStatus;
-use cobd::web::{CobOrder, Done, HostOrder, PlainOrder, StatusOf};
+use cob_types::status::{ClusterStatus, SwitchWait};
+use cobd::web::{Done, FinalOrder, HostOrder, PlainOrder, StatusOf};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::{Context, leaving};
-use crate::args::{DeclareFinalArgs, FenceArgs};
+use crate::args::{DeclareFinalArgs, FenceArgs, Which};
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::gather::{self, is_refusal};
@@ -92,17 +93,27 @@ pub(super) async fn declare_final(
     screen: &mut Screen,
     args: &DeclareFinalArgs,
 ) -> Result<Exit, Failure> {
-    let cob = &args.cob;
+    let (what, named) = (&args.what, args.what.to_string());
     let cluster = gather::cluster(&context.client, &context.targets.all).await;
+    let is_meant = |wait: &&SwitchWait| match what {
+        Which::Cob(cob) => wait.cob == *cob,
+        Which::Host(host) => wait.cob.host_str() == host.as_str(),
+    };
+    if let Which::Host(host) = what
+        && cluster.hosts.iter().any(|h| h.reachable && h.name == *host)
+    {
+        return Err(Failure::refused(anyhow::anyhow!("{host} answers: what leaves there can be named one by one"))
+            .hint(format!("`cobctl explain {host}` tells what can't leave; `cobctl declare-final HOST/COB`")));
+    }
     let waits = |name: &HostName| {
         let host = cluster.hosts.iter().find(|h| h.name == *name);
-        host.is_some_and(|h| h.switch_waits.iter().any(|wait| wait.cob == *cob))
+        host.is_some_and(|h| h.switch_waits.iter().any(|wait| is_meant(&wait)))
     };
     let waiting: Vec<Target> =
         context.targets.all.iter().filter(|t| t.name.as_ref().is_some_and(waits)).cloned().collect();
     if waiting.is_empty() {
         let silent: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable).map(|h| &h.name).collect();
-        let error = anyhow::anyhow!("no host that answered waits for {cob} to leave");
+        let error = anyhow::anyhow!("no host that answered waits for {named} to leave");
         return Err(if silent.is_empty() {
             Failure::refused(error).hint("`cobctl explain HOST` tells what a host waits for")
         } else {
@@ -110,12 +121,19 @@ pub(super) async fn declare_final(
         });
     }
     let names: Vec<_> = waiting.iter().filter_map(|t| t.name.as_ref()).collect();
+    let meant: BTreeSet<_> =
+        cluster.hosts.iter().flat_map(|h| &h.switch_waits).filter(is_meant).map(|w| &w.cob).collect();
     let label = screen.paint(Paint::Bad, "warning:");
-    screen.say(&format!("{label} {} will go on as if {cob} had left, whatever it really does", list(names, 6)));
+    let without = list(meant, SHOWN);
+    screen.say(&format!("{label} {} will go on as if {without} had left, whatever it really does", list(names, 6)));
     if !args.yes {
-        confirm(screen, cob.as_str(), &format!("Type {cob} to declare it final:"), "declared final")?;
+        confirm(screen, &named, &format!("Type {named} to declare it final:"), "declared final")?;
     }
-    let order = CobOrder { cob: cob.clone(), who: context.client.who() };
+    let (cob, host) = match what.clone() {
+        Which::Cob(cob) => (Some(cob), None),
+        Which::Host(host) => (None, Some(host)),
+    };
+    let order = FinalOrder { cob, host, who: context.client.who() };
     let words = ("counts as left", "did not wait for it");
     to_all(context, screen, &waiting, "/v1/declare-final", &order, words).await
 }

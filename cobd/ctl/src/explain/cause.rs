@@ -253,7 +253,8 @@ impl Cause {
     pub(super) fn leaves_unreachable(cob: &CobId, error: &str) -> Self {
         let host = cob.host_str();
         Self::unreachable(cob, error, false).hint(format!(
-            "bring {host} back; or, if it is surely off, `cobctl declare-final {cob}`: the others go on without it"
+            "bring {host} back; or, if it is surely off, `cobctl fence {host}` (all of it) or `cobctl declare-final {cob}` (this \
+             alone): the others go on without it"
         ))
     }
 
