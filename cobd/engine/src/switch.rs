@@ -162,7 +162,13 @@ pub struct Switching {
     /// Hosts that this one has left behind, and may have to do with still.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parted: BTreeMap<HostName, Parted>,
+    /// Hosts that were removed and have said that they have left, with the last generation that names each. Kept for reports.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub drained: BTreeMap<HostName, GenerationNumber>,
 }
+
+/// The most drained hosts that are remembered.
+const DRAINED: usize = 1000;
 
 /// What the engine shows of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,7 +298,12 @@ impl Switching {
             SwitchRecord::Parted(parted) => self.parted.clone_from(parted),
             SwitchRecord::Through(hosts) => {
                 let through = self.parted.iter_mut().filter(|(host, _)| hosts.contains(*host));
-                through.for_each(|(_, parted)| parted.through = true);
+                for (host, parted) in through {
+                    parted.through = true;
+                    if self.drained.len() < DRAINED || self.drained.contains_key(host) {
+                        self.drained.insert(host.clone(), parted.generation);
+                    }
+                }
             }
             SwitchRecord::Quiet(quiet) => self.with(|c| c.quiet = *quiet),
         }

@@ -51,6 +51,16 @@ impl Daemon {
             meet_ahead(&mut roster, ahead, &self.config.host);
         }
         keep_parted(&mut roster, behind, &self.config.host);
+        let former: Vec<&Manifest> = parted.values().map(|manifest| &**manifest).chain(ahead).collect();
+        let seen = manifests.iter().copied().chain(former);
+        if self.known_hosts.is_empty() {
+            let kept: Vec<_> =
+                self.generations.kept().iter().filter_map(|g| self.generations.manifest(*g).ok()).collect();
+            add_known(&mut self.known_hosts, kept.iter().map(|manifest| &**manifest));
+        }
+        add_known(&mut self.known_hosts, seen);
+        roster.former = former_of(&self.known_hosts, &roster);
+        roster.young = active.is_none() && coming.is_none();
         self.identity = match &roster.protection {
             Protection::Identities(Some(identity)) => Some(identity.public()),
             Protection::Identities(None) | Protection::LoopbackOnly => keys.all().first().map(|k| k.public()),
@@ -270,6 +280,28 @@ fn keep_parted<'a>(roster: &mut Roster, parted: impl Iterator<Item = (&'a HostNa
             roster.hosts.insert(host.clone(), kept);
         }
     }
+}
+
+/// So many hosts are known beside those that there are links to.
+const KNOWN: usize = 100_000;
+
+/// Adds the hosts of generations, with their keys.
+fn add_known<'a>(known: &mut BTreeMap<HostName, BTreeSet<PublicKey>>, manifests: impl Iterator<Item = &'a Manifest>) {
+    for (host, entry) in manifests.flat_map(|manifest| &manifest.hosts) {
+        if known.len() < KNOWN || known.contains_key(host) {
+            known.entry(host.clone()).or_default().extend(&entry.keys);
+        }
+    }
+}
+
+/// The known hosts that there is no link to, and the keys that no host has any more; but for those that are revoked.
+fn former_of(
+    known: &BTreeMap<HostName, BTreeSet<PublicKey>>,
+    roster: &Roster,
+) -> BTreeMap<HostName, BTreeSet<PublicKey>> {
+    let gone = known.iter().filter(|(host, _)| !roster.hosts.contains_key(*host));
+    let believed = |keys: &BTreeSet<PublicKey>| keys.difference(&roster.revoked).copied().collect();
+    gone.map(|(host, keys)| (host.clone(), believed(keys))).collect()
 }
 
 /// A host as a manifest has it, with the keys that are believed.

@@ -46,6 +46,10 @@ pub(super) enum Unwelcome {
     Handshake(std::io::Error),
     #[error("its key {0} is in no generation at hand; if it is a host's, make a generation with it and switch to that")]
     UnknownKey(PublicKey),
+    #[error("it is host {0}, which is not in the generation that is active here")]
+    Former(HostName),
+    #[error("this host has no generation yet, and knows no hosts")]
+    Young,
     #[error("its key {0} was revoked")]
     RevokedKey(PublicKey),
     #[error("it wants to be a link and shows no key of a host")]
@@ -102,7 +106,13 @@ impl Unwelcome {
             Unwelcome::Handshake(error) => return refusals::of_handshake(error),
             Unwelcome::Wire(WireEnd::Relay(RelayEnd::Refused(_))) => Reason::Broken,
             Unwelcome::Wire(WireEnd::Relay(RelayEnd::Failed(error))) => return refusals::of_handshake(error),
-            Unwelcome::Wire(_) | Unwelcome::Io(_) | Unwelcome::NoIdentity | Unwelcome::Tls(_) | Unwelcome::Panic(_) => {
+            Unwelcome::Former(_)
+            | Unwelcome::Young
+            | Unwelcome::Wire(_)
+            | Unwelcome::Io(_)
+            | Unwelcome::NoIdentity
+            | Unwelcome::Tls(_)
+            | Unwelcome::Panic(_) => {
                 return None;
             }
         })
@@ -111,6 +121,11 @@ impl Unwelcome {
 
 /// Counts and logs why a connection was cut.
 pub(super) fn log(shared: &Shared, remote: Option<SocketAddr>, host: Option<&HostName>, why: &Unwelcome) {
+    if let Unwelcome::Former(_) | Unwelcome::Young = why {
+        // Nothing is wrong: one of the two hosts is further than the other one.
+        tracing::debug!(?remote, "connection cut: {why}");
+        return;
+    }
     let reason = why.reason();
     if let Some(reason) = reason {
         shared.refusals.add(reason);
@@ -176,7 +191,7 @@ async fn shake_hands(
         Err(error) => {
             return Err(match turned_away.get() {
                 Some(key) if gate.is_revoked(&key) => Unwelcome::RevokedKey(key),
-                Some(key) => Unwelcome::UnknownKey(key),
+                Some(key) => unknown(gate, key),
                 None => Unwelcome::Handshake(error),
             });
         }
@@ -199,6 +214,15 @@ async fn shake_hands(
     match (key, speaker.and_then(|s| s.hosts.first())) {
         (Some(key), Some(host)) => Ok(Admitted::Host(Box::new(Proved { host: host.clone(), remote, stream, key }))),
         _ => Err(Unwelcome::NoHostKey),
+    }
+}
+
+/// Whose key no host has to which there may be a link.
+fn unknown(gate: &Gate, key: PublicKey) -> Unwelcome {
+    match gate.former(&key) {
+        Some(host) => Unwelcome::Former(host.clone()),
+        None if gate.is_young() => Unwelcome::Young,
+        None => Unwelcome::UnknownKey(key),
     }
 }
 
@@ -227,7 +251,12 @@ fn hand_over(
     let from = hello.from.clone();
     check_hello(&hello, &shared.me, &from)?;
     let Some(keeper) = directory.find(&from) else {
-        return Err(Unwelcome::Stranger(from));
+        let gate = shared.gate();
+        return Err(match (gate.is_former(&from), gate.is_young()) {
+            (true, _) => Unwelcome::Former(from),
+            (false, true) => Unwelcome::Young,
+            (false, false) => Unwelcome::Stranger(from),
+        });
     };
     if from >= shared.me {
         return Err(Unwelcome::WrongWay(from));

@@ -29,6 +29,10 @@ pub(super) struct Gate {
     revoked: BTreeSet<PublicKey>,
     /// Where hosts are.
     addresses: BTreeSet<IpAddr>,
+    former: BTreeMap<PublicKey, HostName>,
+    /// Names of those, for where there are no keys.
+    former_names: BTreeSet<HostName>,
+    young: bool,
 }
 
 /// The key that was turned away in a handshake, if one was.
@@ -52,7 +56,16 @@ impl Gate {
             Protection::Identities(own) => Some(own.clone()),
         };
         let addresses = roster.addresses().map(|(_, address, _)| address.ip()).collect();
-        Self { identities, speakers: Arc::new(speakers), revoked: roster.revoked.clone(), addresses }
+        let former = roster.former.iter().flat_map(|(host, keys)| keys.iter().map(|key| (*key, host.clone())));
+        Self {
+            identities,
+            speakers: Arc::new(speakers),
+            revoked: roster.revoked.clone(),
+            addresses,
+            former: former.collect(),
+            former_names: roster.former.keys().cloned().collect(),
+            young: roster.young,
+        }
     }
 
     /// Whether everybody must prove who they are.
@@ -77,6 +90,21 @@ impl Gate {
 
     pub(super) fn is_revoked(&self, key: &PublicKey) -> bool {
         self.revoked.contains(key)
+    }
+
+    /// The host of another generation that has this key.
+    pub(super) fn former(&self, key: &PublicKey) -> Option<&HostName> {
+        self.former.get(key)
+    }
+
+    /// Whether a generation that is here has a host of this name, to which there is no link.
+    pub(super) fn is_former(&self, host: &HostName) -> bool {
+        self.former_names.contains(host)
+    }
+
+    /// This host has no generation yet.
+    pub(super) fn is_young(&self) -> bool {
+        self.young
     }
 
     /// Settings for one connection that comes in; none: this host has nothing to prove itself with.

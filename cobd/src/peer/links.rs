@@ -76,7 +76,7 @@ impl Links {
             links: AtomicU64::new(0),
             quiet: Quiet::default(),
             refusals: Refusals::default(),
-            gate: Mutex::new(Arc::new(Gate::new(&Roster { protection, ..Roster::default() }))),
+            gate: Mutex::new(Arc::new(Gate::new(&Roster { protection, young: true, ..Roster::default() }))),
         });
         let directory = Arc::new(Directory::default());
         let doors = Doors::new(listener, address, &shared, &directory);

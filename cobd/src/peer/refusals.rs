@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use cob_types::status::Refused;
 
@@ -26,17 +27,59 @@ pub(crate) enum Reason {
     Broken,
 }
 
-/// The counts of one life.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<Refused>);
+/// Counts are shown for at least so long, and at most twice as long.
+const SHOWN: Duration = Duration::from_secs(1800);
+
+/// The counts of the last half to full hour: what is over ages out of the status.
+#[derive(Debug)]
+pub(crate) struct Refusals(Mutex<Counts>);
+
+#[derive(Debug)]
+struct Counts {
+    /// When the present ones began.
+    since: Instant,
+    now: Refused,
+    before: Refused,
+}
+
+impl Counts {
+    /// Forgets what is over.
+    fn age(&mut self, at: Instant) {
+        let age = at.saturating_duration_since(self.since);
+        if age >= SHOWN {
+            let now = std::mem::take(&mut self.now);
+            self.before = if age < 2 * SHOWN { now } else { Refused::default() };
+            self.since = at;
+        }
+    }
+}
+
+impl Default for Refusals {
+    fn default() -> Self {
+        let (now, before) = (Refused::default(), Refused::default());
+        Self(Mutex::new(Counts { since: Instant::now(), now, before }))
+    }
+}
 
 impl Refusals {
     pub(crate) fn add(&self, reason: Reason) {
-        add(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), reason);
+        self.add_at(reason, Instant::now());
+    }
+
+    fn add_at(&self, reason: Reason, at: Instant) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.age(at);
+        add(&mut counts.now, reason);
     }
 
     pub(crate) fn get(&self) -> Refused {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.get_at(Instant::now())
+    }
+
+    fn get_at(&self, at: Instant) -> Refused {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.age(at);
+        counts.now + counts.before
     }
 }
 
@@ -69,4 +112,27 @@ pub(super) fn of_handshake(error: &io::Error) -> Option<Reason> {
         rustls::Error::InvalidMessage(_) | rustls::Error::PeerIncompatible(_) => Reason::NotTls,
         _ => Reason::Broken,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refused_ages_out_of_the_status() {
+        let refusals = Refusals::default();
+        let begin = Instant::now();
+        let strangers = |after: Duration| refusals.get_at(begin + after).stranger;
+        let add = |after: Duration| refusals.add_at(Reason::Stranger, begin + after);
+        add(Duration::ZERO);
+        add(SHOWN / 2);
+        assert_eq!(strangers(SHOWN / 2), 2);
+        add(SHOWN + SHOWN / 4);
+        assert_eq!(strangers(SHOWN + SHOWN / 2), 3, "for half an hour at least");
+        assert_eq!(strangers(2 * SHOWN + SHOWN / 2), 1, "for an hour at most");
+        assert_eq!(strangers(10 * SHOWN), 0);
+        // One that comes after a long silence is alone.
+        add(20 * SHOWN);
+        assert_eq!(strangers(20 * SHOWN), 1);
+    }
 }

@@ -15,6 +15,11 @@ pub struct Roster {
     pub operators: BTreeSet<PublicKey>,
     /// Keys that are not believed any more. They are in none of the other fields.
     pub revoked: BTreeSet<PublicKey>,
+    /// Hosts of other generations that are here, with their keys: removed hosts whose daemons still run, or hosts that are
+    /// ahead. There are no links to them, and they are no strangers.
+    pub former: BTreeMap<HostName, BTreeSet<PublicKey>>,
+    /// This host has no generation yet: hosts that are further may call, and nothing is known of them.
+    pub young: bool,
     /// How connections are protected.
     pub protection: Protection,
 }

@@ -123,6 +123,7 @@ impl TestHost {
             operators: [secret(OPERATOR).public()].into(),
             revoked: revoked.iter().map(|n| secret(*n).public()).collect(),
             protection: shows(own),
+            ..Roster::default()
         });
     }
 
@@ -176,7 +177,7 @@ pub(super) fn identity(number: u8) -> Identity {
     Identity::new(&secret(number)).expect("an identity")
 }
 
-fn shows(key: u8) -> Protection {
+pub(super) fn shows(key: u8) -> Protection {
     Protection::Identities(Some(identity(key)))
 }
 

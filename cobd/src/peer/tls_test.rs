@@ -15,10 +15,10 @@ use tokio_rustls::client::TlsStream;
 
 use super::task::Owned;
 use super::testing::{
-    Cut, Lines, OPERATOR, Proxy, TestHost, dealer_handshake, host, identity, life, quick, secret, talk, two_secure,
-    within, zmtp,
+    Cut, Lines, OPERATOR, Proxy, TestHost, dealer_handshake, host, identity, life, quick, secret, shows, talk,
+    two_secure, within, zmtp,
 };
-use super::{HttpStream, Limits, LinkEvent, PendingLimits, Transport};
+use super::{HttpStream, Limits, LinkEvent, PendingLimits, Roster, Transport};
 
 const NOWHERE: &str = "127.0.0.1:9";
 /// The key of the hostile host `0evil`, which is in the roster.
@@ -132,6 +132,30 @@ async fn a_key_in_no_generation_is_refused_and_named() {
     }
     let why = format!("its key {} is in no generation at hand", secret(99).public());
     stage.refused(&why, Refused { stranger: 1, ..Refused::default() }).await;
+}
+
+/// A removed host whose daemon still runs, or one that is ahead of this one, calls again and again.
+#[tokio::test]
+async fn a_host_of_another_generation_is_turned_away_and_is_no_stranger() {
+    for young in [false, true] {
+        let mut stage = Stage::set().await;
+        let mut roster = Roster { young, protection: shows(2), ..Roster::default() };
+        if !young {
+            roster.former.insert(host("gone"), [secret(98).public()].into());
+        }
+        stage.b.links.roster(roster);
+        if let Ok(stream) = shake(stage.b.address(), Some(98), 2, LINK).await {
+            until_cut(stream).await;
+        }
+        within("the sockets' end", async {
+            while stage.b.sockets() > 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert_eq!(stage.lines.with("connection cut"), [""; 0], "young: {young}");
+        assert_eq!(stage.b.links.refused(), Refused::default(), "young: {young}");
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::fs;
 use cob_tests::cluster::{Cluster, host};
 use cob_types::GenerationNumber;
 
-use crate::words::told;
+use crate::words::{self, told};
 use crate::{CHECK, PATIENCE, QUICK, VERSIONED, cluster};
 
 /// A kind whose start takes as long as there is no file `go`.
@@ -153,4 +153,49 @@ fn one_that_was_left_behind_and_will_not_come_back_can_be_fenced() {
     let again = cluster.http("n1", "POST", "/v1/fence", "{\"host\": \"n3\"}").expect_err("it is known no longer");
     assert!(again.contains("404"), "{again}");
     assert!(cluster.status("n1").is_some_and(|s| s.peers.iter().all(|p| p.host != host("n3"))));
+}
+
+/// The daemon of a removed host runs on and calls the others: it is no stranger, and how it left is known.
+#[test]
+fn a_host_that_was_removed_is_no_stranger_and_its_part_of_the_switch_is_known() {
+    let mut cluster = Cluster::with_identities(env!("CARGO_BIN_EXE_cob"), &["n1", "n3"]);
+    let one = generate(&mut cluster, "one", &["n1", "n3"], "  n1/a: {kind: quick}\n  n3/b: {kind: quick}\n");
+    cluster.bring_up(one, PATIENCE);
+    assert!(cluster.status("n3").expect("answers").refused.is_nothing(), "a young cluster knows no strangers");
+    let two = generate(&mut cluster, "two", &["n3"], "  n3/b: {kind: quick}\n");
+    cluster.switch_all(two);
+    let is_drained = || cluster.status("n3").is_some_and(|s| s.drained.get("n1") == Some(&one) && s.peers.is_empty());
+    cluster.until(PATIENCE, is_drained, "n1 has left");
+    let three = generate(&mut cluster, "three", &["n3"], "  n3/b: {kind: quick}\n  n3/c: {kind: quick}\n");
+    cluster.switch("n3", three);
+    let is_in_three = || cluster.status("n3").is_some_and(|s| s.generation == Some(three) && s.converged);
+    cluster.until(PATIENCE, is_in_three, "n3 goes on, and forgets n1");
+    for name in ["n1", "n3"] {
+        cluster.kill(name);
+        cluster.start(name);
+        cluster.wait_answers(name);
+    }
+    let calls = || cluster.status("n1").is_some_and(|s| s.peers.iter().any(|peer| !peer.up && peer.error.is_some()));
+    cluster.until(PATIENCE, calls, "n1 calls n3 in vain");
+    let status = cluster.status("n3").expect("answers");
+    assert!(status.refused.is_nothing() && status.drained.contains_key("n1"), "{status:?}");
+    cluster.kill("n1");
+    let (_, said) = words::run(words::cobctl(&cluster, &["n3"], &["outcomes"]));
+    assert!(said.contains("converged") && !said.contains("not known"), "{said}");
+}
+
+/// The others have not been told to go there: they look up what the generation of the canary lets it ask for.
+#[test]
+fn a_canary_gets_what_its_generation_lets_it_ask_for() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    let one = generate(&mut cluster, "one", &["n1", "n2"], "  n1/db: {kind: quick}\n  n2/a: {kind: quick}\n");
+    cluster.bring_up(one, PATIENCE);
+    let cobs = "  n1/db: {kind: quick}\n  n2/a: {kind: quick}\n  n2/app: {kind: quick, requires: [n1/db]}\n";
+    let two = generate(&mut cluster, "two", &["n1", "n2"], cobs);
+    let alone = format!("{{\"generation\": {two}, \"alone\": true, \"only\": [\"n2\"]}}");
+    cluster.http("n2", "POST", "/v1/switch", &alone).expect("ordered");
+    let there = || cluster.status("n2").is_some_and(|s| s.generation == Some(two) && s.converged);
+    cluster.until(PATIENCE, there, "the canary has what it requires");
+    let status = cluster.status("n1").expect("answers");
+    assert_eq!((status.generation, status.unjustified), (Some(one), Vec::new()));
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cob_types::history::HistoryEntry;
 use cob_types::outcome::{Ended, HostOutcome, OutcomeOf, SwitchOutcome, of_host, together};
+use cob_types::status::{ClusterStatus, HostStatus};
 use cob_types::{GenerationNumber, HostName};
 use cobd::web::StatusOf;
 use serde::Serialize;
@@ -184,6 +185,10 @@ async fn add_left(
         known.extend(named.iter().cloned());
         let (answer, silent): (Vec<_>, Vec<_>) =
             leaving::ask(context, &named, StatusOf::Restless).await.into_iter().partition(|(_, h)| h.reachable);
+        let silent = without_drained(
+            silent,
+            &gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await,
+        );
         let answer: Vec<Target> = answer.into_iter().map(|(target, _)| target).collect();
         let (more, lost) = parts(context, screen, &answer, None).await;
         hosts.extend(more);
@@ -196,6 +201,12 @@ async fn add_left(
             left.insert(host.clone(), of.iter().copied().filter(names).collect());
         }
     }
+}
+
+/// Of hosts that tell nothing those of which no host that answers knows that they have left: the others are off, as they may be.
+fn without_drained(silent: Vec<(Target, HostStatus)>, cluster: &ClusterStatus) -> Vec<(Target, HostStatus)> {
+    let is_drained = |host: &HostName| cluster.hosts.iter().any(|other| other.drained.contains_key(host));
+    silent.into_iter().filter(|(_, host)| !is_drained(&host.name)).collect()
 }
 
 /// Between which generations these switches are, or those of them that led to this one.

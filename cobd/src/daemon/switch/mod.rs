@@ -171,6 +171,11 @@ impl SwitchWatch {
         &self.state.parted
     }
 
+    /// Hosts that were removed and have left.
+    pub(in crate::daemon) fn drained(&self) -> &BTreeMap<HostName, GenerationNumber> {
+        &self.state.drained
+    }
+
     /// The generations that were withdrawn.
     pub(in crate::daemon) fn withdrawn(&self) -> BTreeSet<GenerationNumber> {
         self.state.withdrawn.keys().copied().collect()
