@@ -1,6 +1,6 @@
 //! Γ: the goals that follow from all preferred goals by what they need.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::OnceLock;
 
 use super::circles::Arrows;
@@ -18,7 +18,62 @@ pub(super) struct Demand {
     sets_out: SetsOut,
     /// Made when somebody asks for them.
     arrows: OnceLock<Arrows>,
-    chosen: OnceLock<Arrows>,
+    chosen: OnceLock<Chosen>,
+}
+
+/// Arrows to what is needed for certain, whatever state is found. Nodes are goals, and behind them the needs that accept
+/// several states: a change object that is asked for one of several states moves only from a state that is none of them,
+/// and stops at the first that is.
+pub(super) struct Chosen {
+    arrows: Arrows,
+    /// The goal that stands for each node in messages.
+    goals: Vec<usize>,
+}
+
+impl Chosen {
+    /// The sets of goals that lie in circles together.
+    pub(super) fn components(&self) -> Vec<Component> {
+        let of = |nodes: Vec<usize>| {
+            let mut goals: Vec<usize> = nodes.iter().map(|node| self.goals[*node]).collect();
+            goals.sort_unstable();
+            goals.dedup();
+            Component { nodes, goals }
+        };
+        self.arrows.components().into_iter().map(of).collect()
+    }
+
+    /// Whether arrows lead from one goal to another.
+    pub(super) fn reaches(&self, from: usize, to: usize) -> bool {
+        let mut seen = vec![false; self.goals.len()];
+        let mut pending = vec![from];
+        while let Some(node) = pending.pop() {
+            if self.goals[node] == to {
+                return true;
+            }
+            if !std::mem::replace(&mut seen[node], true) {
+                pending.extend(self.arrows.from(node).iter().map(|next| *next as usize));
+            }
+        }
+        false
+    }
+
+    /// The goals of a smallest circle of a component.
+    pub(super) fn smallest_circle(&self, component: &Component) -> Vec<usize> {
+        let mut circle: Vec<usize> =
+            self.arrows.smallest_circle(&component.nodes).into_iter().map(|node| self.goals[node]).collect();
+        circle.dedup();
+        if circle.len() > 1 && circle.first() == circle.last() {
+            circle.pop();
+        }
+        circle
+    }
+}
+
+/// Nodes that lie in circles together.
+pub(super) struct Component {
+    nodes: Vec<usize>,
+    /// Their goals, in the order of numbers.
+    pub(super) goals: Vec<usize>,
 }
 
 impl Demand {
@@ -67,9 +122,34 @@ impl Demand {
         self.arrows.get_or_init(|| self.to(system, |want, heads| heads.extend(system.wanted(want).filter_map(short))))
     }
 
-    /// The same, of each set only the state that is asked for when there is a choice.
-    pub(super) fn chosen(&self, system: &System<'_>) -> &Arrows {
-        self.chosen.get_or_init(|| self.to(system, |want, heads| heads.extend(short(system.choice(want)))))
+    /// The same, of each set only what is needed to come to one of its states.
+    pub(super) fn chosen(&self, system: &System<'_>) -> &Chosen {
+        self.chosen.get_or_init(|| {
+            let several = || system.wants_of_all().filter(|want| want.states.len() > 1);
+            let mut sets: HashMap<(usize, &[usize]), usize> = HashMap::new();
+            let mut goals: Vec<usize> = (0..system.goals()).collect();
+            let mut wants = Vec::new();
+            for want in several() {
+                sets.entry((want.on, &want.states)).or_insert_with(|| {
+                    goals.push(system.choice(want));
+                    wants.push(want);
+                    goals.len() - 1
+                });
+            }
+            let node = |want: &Want<'_>| match sets.get(&(want.on, &want.states[..])) {
+                Some(node) => *node,
+                None => system.choice(want),
+            };
+            let arrows = Arrows::of(goals.len(), |from, heads| match wants.get(from.wrapping_sub(system.goals())) {
+                Some(want) => heads.extend(system.needed_by(want, self.hops).map(node).filter_map(short)),
+                None if self.asked[from] => {
+                    let guards = system.guards_from(from, self.hops, self.sets_out);
+                    heads.extend(guards.flat_map(|guard| &guard.wants).map(node).filter_map(short));
+                }
+                None => {}
+            });
+            Chosen { arrows, goals }
+        })
     }
 
     fn to(&self, system: &System<'_>, heads_of: impl Fn(&Want<'_>, &mut Vec<u32>)) -> Arrows {

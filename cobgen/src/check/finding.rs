@@ -25,7 +25,7 @@ pub struct Finding {
     /// How much it weighs.
     pub severity: Severity,
     /// What sort of finding: `P1` to `P4`, `name`, `structure`, `rank`, `expects`, `address`,
-    /// `unreachable-state`, `redundant-need`, `leaving`, `budget`, `observed`.
+    /// `unreachable-state`, `redundant-need`, `leaving`, `budget`, `gate`, `observed`.
     pub code: &'static str,
     /// What is wrong, in one sentence.
     pub message: String,

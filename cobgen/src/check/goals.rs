@@ -26,15 +26,15 @@ pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findin
         let (cob, target) = system.goal(*goal);
         system.cobs[cob].preferred == Some(target)
     };
-    certain.sort_by_key(|members| !members.iter().any(prefers));
+    certain.sort_by_key(|members| !members.goals.iter().any(prefers));
     let mut refused = vec![None; system.cobs.len()];
     for (i, members) in certain.iter().enumerate() {
         let circle = demand.chosen(system).smallest_circle(members);
-        findings.push(finding(system, &circle, members.len(), Severity::Error));
-        members.iter().for_each(|goal| refused[system.goal(*goal).0] = Some(i));
+        findings.push(finding(system, &circle, members.goals.len(), Severity::Error));
+        members.goals.iter().for_each(|goal| refused[system.goal(*goal).0] = Some(i));
     }
     for members in demand.arrows(system).components() {
-        if certain.iter().flatten().any(|goal| members.binary_search(goal).is_ok()) {
+        if certain.iter().flat_map(|c| &c.goals).any(|goal| members.binary_search(goal).is_ok()) {
             continue;
         }
         let circle = demand.arrows(system).smallest_circle(&members);
@@ -64,12 +64,18 @@ pub(super) fn report_gained(
             && members.iter().all(|goal| refused[system.goal(*goal).0].is_none())
     };
     let certain = leaving.chosen(system).components();
-    let told = |members: &[usize]| certain.iter().flatten().any(|goal| members.binary_search(goal).is_ok());
+    let told =
+        |members: &[usize]| certain.iter().flat_map(|c| &c.goals).any(|goal| members.binary_search(goal).is_ok());
     let possible = leaving.arrows(system).components().into_iter().filter(|members| !told(members));
-    let all = certain.iter().cloned().map(|members| (members, leaving.chosen(system), Severity::Error));
-    let all = all.chain(possible.map(|members| (members, leaving.arrows(system), Severity::Warning)));
-    for (members, arrows, severity) in all.filter(|(members, ..)| gained(members)) {
-        let circle = arrows.smallest_circle(&members);
+    let all = certain
+        .iter()
+        .filter(|members| gained(&members.goals))
+        .map(|members| (members.goals.clone(), leaving.chosen(system).smallest_circle(members), Severity::Error));
+    let all = all.chain(possible.filter(gained).map(|members| {
+        let circle = leaving.arrows(system).smallest_circle(&members);
+        (members, circle, Severity::Warning)
+    }));
+    for (members, circle, severity) in all {
         let mut finding = finding(system, &circle, members.len(), severity);
         let leaver = circle.iter().find(|goal| !staying.asked[**goal]).or(members.first());
         finding.code = CODE;
@@ -86,7 +92,7 @@ fn finding(system: &System<'_>, circle: &[usize], members: usize, severity: Seve
     });
     let steps = abridged(circle.len(), steps);
     let cobs: Vec<usize> = circle.iter().map(|goal| system.goal(*goal).0).collect();
-    let more = match members - circle.len() {
+    let more = match members.saturating_sub(circle.len()) {
         0 => String::new(),
         more => format!(" (the smallest of the circles among {} goals)", more + circle.len()),
     };
@@ -115,6 +121,9 @@ fn by_order(system: &System<'_>, circle: &[usize]) -> Option<String> {
         let Moment::Hop { from, to } = guard.moment else { return None };
         let (cob, target) = system.goal(*goal);
         let kind = system.kind_of(cob);
+        if !kind.is_written_by_user() {
+            return None;
+        }
         let free = |other: usize| {
             let mut wants = system.wants(cob, Moment::Hop { from, to: other });
             wants.all(|want| !members.contains(&want.on))
@@ -138,7 +147,11 @@ fn over_outdated(system: &System<'_>, circle: &[usize]) -> Option<String> {
         let (guard, _) = arrow(system, *goal, circle[(i + 1) % circle.len()])?;
         let (cob, target) = system.goal(*goal);
         match guard.moment {
-            Moment::Hop { from, to } if to != target && *system.state(cob, from) == StateName::OUTDATED => {
+            Moment::Hop { from, to }
+                if to != target
+                    && *system.state(cob, from) == StateName::OUTDATED
+                    && system.kind_of(cob).is_written_by_user() =>
+            {
                 let (kind, from) = (&system.kind_of(cob).kind.name, system.state(cob, from));
                 Some(format!("give the kind {kind} a transition {from} -> {}", system.state(cob, target)))
             }

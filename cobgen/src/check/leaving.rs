@@ -69,6 +69,7 @@ fn report_no_way(system: &System<'_>, findings: &mut Findings) {
         }
     }
     for ((kind, preferred), cobs) in groups {
+        let is_own = system.kinds[kind].is_written_by_user();
         let kind = system.kinds[kind].kind;
         let (name, from, to) = (&kind.name, &kind.states[preferred], &kind.pre_remove);
         let first = cobs[0];
@@ -91,10 +92,14 @@ fn report_no_way(system: &System<'_>, findings: &mut Findings) {
                     format!("{} prefers {from}, and goes to {to} before it leaves", system.id(first)),
                 ),
             ],
-            help: format!(
-                "add transitions to {name} that lead from {from} to {to}, or say `pre_remove: {from}` if there is \
-                 nothing to undo when it leaves"
-            ),
+            help: if is_own {
+                format!(
+                    "add transitions to {name} that lead from {from} to {to}, or say `pre_remove: {from}` if there is \
+                     nothing to undo when it leaves"
+                )
+            } else {
+                format!("{name} is built in: let it prefer another state, or write a kind of your own")
+            },
         });
     }
 }
@@ -183,15 +188,5 @@ fn way_out<'s, 'a>(
 
 /// Whether one goal is come to only after another, as far as needs say.
 fn waits_for(system: &System<'_>, leaving: &Demand, goal: usize, first: usize) -> bool {
-    let mut seen = vec![false; system.goals()];
-    let mut pending = vec![goal];
-    while let Some(goal) = pending.pop() {
-        if goal == first {
-            return true;
-        }
-        if !std::mem::replace(&mut seen[goal], true) {
-            pending.extend(leaving.chosen(system).from(goal).iter().map(|next| *next as usize));
-        }
-    }
-    false
+    leaving.chosen(system).reaches(goal, first)
 }

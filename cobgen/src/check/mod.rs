@@ -20,6 +20,7 @@ mod budgets;
 mod circles;
 mod demand;
 mod finding;
+mod gates;
 mod goals;
 mod holds;
 mod leaving;

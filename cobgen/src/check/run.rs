@@ -6,7 +6,7 @@ use cob_types::Generation;
 use super::demand::Demand;
 use super::finding::{Finding, Findings};
 use super::system::{Hops, System};
-use super::{budgets, goals, holds, leaving, lints, observed, order, rest, structure, traps};
+use super::{budgets, gates, goals, holds, leaving, lints, observed, order, rest, structure, traps};
 use crate::provenance::Provenance;
 
 /// Whether each condition of progress holds to the letter, whatever the findings make of it.
@@ -59,6 +59,7 @@ fn conditions(generation: &Generation, provenance: Option<&Provenance>) -> Findi
     let others = || {
         gathered(|findings| {
             budgets::report(system, findings);
+            gates::report(generation, system, findings);
             observed::report(system, findings);
             lints::report_unreachable(system, demand, findings);
             if let Some(provenance) = provenance {

@@ -184,6 +184,11 @@ impl<'a> System<'a> {
         guards
     }
 
+    /// The host of a change object.
+    pub(super) fn host_of(&self, cob: usize) -> &str {
+        self.cobs[cob].cob.id.host_str()
+    }
+
     pub(super) fn goals(&self) -> usize {
         self.owners.len()
     }
@@ -228,6 +233,31 @@ impl<'a> System<'a> {
     pub(super) fn wants(&self, cob: usize, moment: Moment) -> impl Iterator<Item = &Want<'a>> {
         let guards = self.cobs[cob].guards.iter().filter(move |guard| guard.moment == moment);
         guards.flat_map(|guard| &guard.wants)
+    }
+
+    /// Everything that is wanted by somebody.
+    pub(super) fn wants_of_all(&self) -> impl Iterator<Item = &Want<'a>> {
+        self.cobs.iter().flat_map(|cob| &cob.guards).flat_map(|guard| &guard.wants)
+    }
+
+    /// What the wanted one needs for certain to come to one of the states of a want, from any other state: it stops at the
+    /// first that is accepted. Of several states that it can always come to, the one counts whose way needs least: where
+    /// another one is asked for, and that is in a circle, an order of moves leads out of it.
+    pub(super) fn needed_by(&self, want: &Want<'_>, hops: Hops) -> impl Iterator<Item = &Want<'a>> {
+        let (cob, choice) = self.goal(self.choice(want));
+        let kind = self.kind_of(cob);
+        let on_the_way = |target: usize| {
+            let moves = move |guard: &&Guard<'a>| match guard.moment {
+                Moment::Promise(_) => false,
+                Moment::Hop { from, to } => {
+                    !want.states.contains(&from) && kind.next(from, target) == Some(to) && kind.counts(from, hops)
+                }
+            };
+            self.cobs[cob].guards.iter().filter(moves).flat_map(|guard| &guard.wants).collect::<Vec<_>>()
+        };
+        let others = want.states.iter().copied().filter(|state| *state != choice && kind.always_reached(*state));
+        let ways = std::iter::once(choice).chain(others).map(on_the_way);
+        ways.min_by_key(Vec::len).into_iter().flatten()
     }
 
     /// The goals of a want's states.
@@ -301,6 +331,11 @@ impl<'a> KindView<'a> {
                 *next = Some(*to);
             }
         }
+    }
+
+    /// Whether its states and transitions are written in the model: a person can add some there.
+    pub(super) fn is_written_by_user(&self) -> bool {
+        self.kind.backend == "command"
     }
 
     pub(super) fn states(&self) -> usize {

@@ -322,6 +322,106 @@ fn a_circle_over_a_second_choice_alone_is_warned_of() {
     assert!(found.iter().any(|f| f.code == "P2"), "{}", told(&sketch));
 }
 
+/// A member of one server at a time is updated, while the other one is up or off: whoever is off stays off for it.
+#[test]
+fn a_second_choice_that_always_serves_is_not_refused() {
+    for (needed, refused) in [("b/server@up|down", false), ("b/server@up", true)] {
+        let mut sketch = Sketch::new();
+        let hops = ["down>up", "up>down", "outdated>down", "failed>up", "failed>down"];
+        sketch.kind("svc", &["down", "outdated", "failed", "up"], &hops);
+        sketch.cob_of("svc", "a/server", "up").cob("a/ready", "up").cob("b/data", "up").cob_of("svc", "b/server", "up");
+        sketch.requires("a/ready", "a/server").after("b/data", "a/ready").requires("b/server", "b/data");
+        sketch.hop("a/server", "outdated", "down", needed);
+        let is_error = findings(&sketch).iter().any(|f| f.severity == Severity::Error);
+        assert_eq!(is_error, refused, "{needed}: {}", told(&sketch));
+    }
+}
+
+#[test]
+fn two_second_choices_that_wait_for_each_other_are_refused() {
+    let mut sketch = Sketch::new();
+    sketch.kind("svc", &["down", "up", "outdated"], &["down>up", "up>down", "outdated>down"]);
+    sketch.draft.kinds.get_mut("svc").expect("made above").value.pre_remove = state("down");
+    sketch.cob_of("svc", "a/one", "up").cob_of("svc", "b/two", "up");
+    sketch.hop("a/one", "outdated", "down", "b/two@up|down").hop("b/two", "outdated", "down", "a/one@up|down");
+    assert!(findings(&sketch).iter().any(|f| f.code == "P2" && f.severity == Severity::Error), "{}", told(&sketch));
+}
+
+/// A gate on one host waits for a port of another one's service.
+fn gated(address: &str) -> Sketch {
+    let mut sketch = Sketch::new();
+    sketch.kind("tcp-check", &["down", "up"], &["down>up", "up>down"]);
+    sketch.kind("service", &["down", "up"], &["down>up", "up>down"]);
+    for kind in ["tcp-check", "service"] {
+        let value = &mut sketch.draft.kinds.get_mut(kind).expect("made above").value;
+        value.backend = kind.to_owned();
+        value.pre_remove = state("down");
+    }
+    sketch.cob_of("tcp-check", "a/gate", "up").cob_of("service", "b/db", "up").cob("b/other", "up");
+    sketch.content("a/gate", serde_json::json!({"address": address}));
+    sketch.content("b/db", serde_json::json!({"start": "db --port 5432"}));
+    let address = Some("tcp://127.0.0.2:7077".to_owned());
+    sketch.draft.hosts.get_mut(&cob_types::HostName::new("b").expect("a name")).expect("above").value.address = address;
+    sketch
+}
+
+#[test]
+fn a_gate_that_waits_for_a_port_of_the_model_without_a_dependency_is_warned_of() {
+    let sketch = gated("127.0.0.2:5432");
+    insta::assert_snapshot!(told(&sketch), @r#"
+    warning[gate]: a/gate waits for 127.0.0.2:5432, where b/db is to answer, and does not depend on it: where a budget or a limit keeps that one waiting, both wait for ever
+      at model.yaml:4:5
+      help: write `after: [b/db]` at a/gate, or `requires: [b/db]`
+    "#);
+    let mut ordered = gated("127.0.0.2:5432");
+    ordered.after("a/gate", "b/db");
+    assert_eq!(findings(&ordered), []);
+    // Through another one.
+    let mut ordered = gated("b:5432");
+    ordered.after("a/gate", "b/other").after("b/other", "b/db");
+    assert_eq!(findings(&ordered), []);
+    assert_eq!(findings(&gated("10.9.9.9:5432")), [], "no address of the model");
+    assert_eq!(findings(&gated("127.0.0.1:80")), [], "its own host, and nothing there has this port");
+}
+
+#[test]
+fn a_gate_of_a_host_whose_port_nobody_names_is_warned_of_once() {
+    let mut sketch = gated("b:80");
+    assert!(told(&sketch).contains("a/gate waits for b:80, an address of the host b"), "{}", told(&sketch));
+    sketch.after("a/gate", "b/other");
+    assert_eq!(findings(&sketch), [], "something of that host comes first");
+}
+
+#[test]
+fn what_waits_for_the_gate_and_is_waited_for_by_it_is_named() {
+    let mut sketch = gated("b:5432");
+    sketch.after("b/db", "a/gate");
+    assert!(told(&sketch).contains("b/db waits for a/gate: neither of the two could begin"), "{}", told(&sketch));
+}
+
+#[test]
+fn a_script_that_waits_for_a_port_is_a_gate() {
+    let mut sketch = gated("10.9.9.9:1");
+    sketch.kind("wait-db", &["down", "up"], &["down>up", "up>down"]);
+    let kind = &mut sketch.draft.kinds.get_mut("wait-db").expect("made above").value;
+    kind.pre_remove = state("down");
+    kind.transitions[0].run =
+        Some(cob_types::kind::Command::Shell("until nc -z 127.0.0.2 5432; do sleep 1; done".into()));
+    sketch.cob_of("wait-db", "a/script", "up");
+    assert!(told(&sketch).contains("a/script waits for 127.0.0.2:5432, where b/db"), "{}", told(&sketch));
+}
+
+#[test]
+fn no_help_proposes_to_change_a_kind_that_is_built_in() {
+    let mut sketch = Sketch::new();
+    sketch.kind("restart", &["outdated", "down", "up"], &["outdated>up", "down>up", "up>down"]);
+    let kind = &mut sketch.draft.kinds.get_mut("restart").expect("made above").value;
+    kind.pre_remove = state("down");
+    kind.backend = "service".to_owned();
+    sketch.cob_of("restart", "a/app", "up").cob("b/db", "up").requires("a/app", "b/db");
+    assert!(told(&sketch).contains("help: take one of these dependencies out"), "{}", told(&sketch));
+}
+
 #[test]
 fn nobody_sets_out_from_a_state_that_all_who_ask_are_content_with() {
     // From `up`, only who wants nothing but `slow` makes the database slow.

@@ -128,7 +128,10 @@ fn finding(
     };
     let leaver = leaver(system, demand, group.goal);
     let help = match severity {
-        Severity::Error => format!("add transitions to {name} that lead from {from} to {target_name}"),
+        Severity::Error if kind.is_written_by_user() => {
+            format!("add transitions to {name} that lead from {from} to {target_name}")
+        }
+        Severity::Error => format!("{name} is built in: ask for a state that it can come to"),
         Severity::Warning => {
             format!("found there, it waits for a person; if that is not meant, add a way out to {name}")
         }

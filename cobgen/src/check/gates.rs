@@ -1,0 +1,268 @@
+//! Gates that wait for what the model brings, without a dependency that says so.
+//!
+//! A `tcp-check`, an `http-check` or a command that waits for a port hides a dependency: nothing orders the gate behind
+//! the change object that answers there. Where a budget, a limit or a `requires` keeps that one from starting before the
+//! gate is up, both wait for ever, and no check of the daemons can see why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use cob_types::kind::Command;
+use cob_types::{Generation, HostName};
+
+use super::finding::{Finding, Findings, Severity, Step};
+use super::system::System;
+
+/// The code of everything found here.
+const CODE: &str = "gate";
+/// What a command that waits for a port is made with.
+const WAITERS: [&str; 7] = ["nc ", "ncat ", "/dev/tcp/", "pg_isready", "curl ", "wget ", "wait-for"];
+/// The most change objects that may answer at an address and are named.
+const MOST_NAMES: usize = 3;
+
+/// An address that a gate waits for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Address<'t> {
+    host: &'t str,
+    port: u16,
+}
+
+/// Reports gates that depend on nothing of what answers at their address.
+pub(super) fn report(generation: &Generation, system: &System<'_>, findings: &mut Findings) {
+    let hosts = Hosts::of(generation);
+    let texts = Texts::of(system);
+    for gate in 0..system.cobs.len() {
+        for address in awaited(system, gate) {
+            report_one(system, &hosts, &texts, gate, &address, findings);
+        }
+    }
+}
+
+fn report_one(
+    system: &System<'_>,
+    hosts: &Hosts<'_>,
+    texts: &Texts,
+    gate: usize,
+    address: &Address<'_>,
+    findings: &mut Findings,
+) {
+    let id = &system.cobs[gate].cob.id;
+    let at = hosts.at(address.host, id.host_str());
+    if at.is_empty() {
+        return;
+    }
+    let answers: Vec<usize> = at.iter().flat_map(|host| texts.with_port(host, address.port)).collect();
+    let answers: Vec<usize> = answers.into_iter().filter(|cob| *cob != gate).collect();
+    // What answers on the own host and is nowhere named is none of the model.
+    if answers.is_empty() && at.iter().any(|host| host.as_str() == id.host_str()) {
+        return;
+    }
+    let needed = reached(system, gate);
+    // Where nothing says which change object answers, any of that host may bring it.
+    let is_there = |cob: &usize| at.iter().any(|host| host.as_str() == system.host_of(*cob));
+    let brings = |cob: &usize| if answers.is_empty() { is_there(cob) } else { answers.contains(cob) };
+    if needed.iter().any(brings) {
+        return;
+    }
+    let names: Vec<&str> = answers.iter().take(MOST_NAMES).map(|cob| system.id(*cob)).collect();
+    let whose = if names.is_empty() {
+        format!("an address of the host {}", at.iter().map(|h| h.as_str()).collect::<Vec<_>>().join(", "))
+    } else {
+        format!("where {} is to answer", names.join(" or "))
+    };
+    let first = answers.iter().copied().take(MOST_NAMES);
+    let behind: Vec<usize> = first.filter(|cob| reached(system, *cob).contains(&gate)).collect();
+    let steps = behind.iter().map(|cob| Step {
+        text: format!("{} waits for {id}: neither of the two could begin", system.id(*cob)),
+        words: None,
+        place: system.place_of(*cob),
+    });
+    let help = match (names.first(), behind.is_empty()) {
+        (_, false) => "let the gate wait for something that begins before it, or take that dependency out".to_owned(),
+        (Some(first), true) => format!("write `after: [{first}]` at {id}, or `requires: [{first}]`"),
+        (None, true) => format!("write `after: [HOST/NAME]` at {id}, with the change object that answers there"),
+    };
+    findings.push(Finding {
+        severity: Severity::Warning,
+        code: CODE,
+        message: format!(
+            "{id} waits for {}:{}, {whose}, and does not depend on it: where a budget or a limit keeps that one waiting, \
+             both wait for ever",
+            address.host, address.port
+        ),
+        place: system.place_of(gate),
+        steps: steps.collect(),
+        help,
+    });
+}
+
+/// Everything that a change object needs, and what that needs in turn.
+fn reached(system: &System<'_>, from: usize) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![from];
+    while let Some(cob) = next.pop() {
+        for want in system.cobs[cob].guards.iter().flat_map(|guard| &guard.wants) {
+            if found.insert(want.on) {
+                next.push(want.on);
+            }
+        }
+    }
+    found
+}
+
+/// The addresses that a change object waits for, if it is a gate.
+fn awaited<'a>(system: &System<'a>, cob: usize) -> BTreeSet<Address<'a>> {
+    let (kind, content) = (system.kind_of(cob).kind, system.cobs[cob].cob.content.as_str());
+    match kind.backend.as_str() {
+        "tcp-check" | "http-check" | "service" => {
+            let key = match kind.backend.as_str() {
+                "tcp-check" => "\"address\"",
+                "http-check" => "\"url\"",
+                _ => "\"ready\"",
+            };
+            let Some(text) = value_of(content, key) else { return BTreeSet::new() };
+            match kind.backend.as_str() {
+                "service" => of_command(text),
+                _ => of_url(text).into_iter().collect(),
+            }
+        }
+        "command" => {
+            let runs = kind.transitions.iter().filter_map(|t| t.run.as_ref()).chain(&kind.check.run);
+            let words = runs.flat_map(|run| match run {
+                Command::Shell(text) => std::slice::from_ref(text),
+                Command::Argv(words) => words.as_slice(),
+            });
+            let waits = |text: &&String| WAITERS.iter().any(|waiter| text.contains(waiter));
+            words.filter(waits).flat_map(|text| of_command(text)).collect()
+        }
+        _ => BTreeSet::new(),
+    }
+}
+
+/// The text of a key of a content, as it stands in JSON.
+fn value_of<'t>(content: &'t str, key: &str) -> Option<&'t str> {
+    let rest = content[content.find(key)? + key.len()..].trim_start().strip_prefix(':')?.trim_start();
+    let rest = rest.strip_prefix('"')?;
+    rest.find('"').map(|end| &rest[..end])
+}
+
+/// `HOST:PORT`, `http://HOST:PORT/PATH`, `[::1]:80`.
+fn of_url(text: &str) -> Option<Address<'_>> {
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    let rest = rest.split(['/', '?', '#']).next()?;
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+        Some(_) | None => (rest, if scheme == "https" { 443 } else { 80 }),
+    };
+    Some(Address { host: host.trim_matches(['[', ']']), port })
+}
+
+/// The addresses in a command that waits: `HOST:PORT`, `/dev/tcp/HOST/PORT`, `nc -z HOST PORT`, `-h HOST -p PORT`.
+fn of_command(text: &str) -> BTreeSet<Address<'_>> {
+    let is_end = |c: char| c.is_whitespace() || "'\"`;|&()<>=,$\\".contains(c);
+    let words: Vec<&str> = text.split(is_end).filter(|word| !word.is_empty()).collect();
+    let mut found = BTreeSet::new();
+    let option = |name: &str| {
+        let at = words.iter().position(|word| *word == name)?;
+        words.get(at + 1).copied()
+    };
+    if let Some(host) = option("-h") {
+        let port = option("-p").and_then(|port| port.parse().ok());
+        let usual = words.iter().any(|word| *word == "pg_isready").then_some(5432);
+        found.extend(port.or(usual).map(|port| Address { host, port }));
+    }
+    for (at, word) in words.iter().enumerate() {
+        if let Some((host, port)) = word.split_once("/dev/tcp/").and_then(|(_, rest)| rest.split_once('/')) {
+            found.extend(port.parse().ok().map(|port| Address { host, port }));
+        } else if word.contains("://") || word.contains(':') {
+            found.extend(of_url(word));
+        } else if let Some(port) = words.get(at + 1).and_then(|port| port.parse().ok())
+            && !word.starts_with('-')
+            && word.contains(|c: char| c == '.' || c.is_ascii_alphabetic())
+        {
+            found.insert(Address { host: word, port });
+        }
+    }
+    found
+}
+
+/// The hosts of the model by their addresses.
+struct Hosts<'a> {
+    by_ip: BTreeMap<IpAddr, Vec<&'a HostName>>,
+    names: BTreeSet<&'a HostName>,
+}
+
+impl<'a> Hosts<'a> {
+    fn of(generation: &'a Generation) -> Self {
+        let mut by_ip: BTreeMap<IpAddr, Vec<&'a HostName>> = BTreeMap::new();
+        for (name, host) in &generation.manifest.hosts {
+            let address = host.address.as_deref().and_then(|address| of_url(address.strip_prefix("tcp://")?));
+            if let Some(ip) = address.and_then(|address| address.host.parse().ok()) {
+                by_ip.entry(ip).or_default().push(name);
+            }
+        }
+        Self { by_ip, names: generation.manifest.hosts.keys().collect() }
+    }
+
+    /// The hosts with an address, or with this name, as one of them sees it.
+    fn at(&self, address: &str, own: &str) -> Vec<&'a HostName> {
+        let by_name = |name: &str| self.names.iter().copied().filter(|host| host.as_str() == name).collect::<Vec<_>>();
+        let ip: Option<IpAddr> = address.parse().ok();
+        match ip.and_then(|ip| self.by_ip.get(&ip)) {
+            Some(hosts) => hosts.clone(),
+            None if address == "localhost" || ip.is_some_and(|ip| ip.is_loopback()) => by_name(own),
+            None => by_name(address),
+        }
+    }
+}
+
+/// What the change objects of each host say, for the ports in it.
+struct Texts {
+    /// By host: the change objects, each with the numbers in its content that can be ports.
+    of_host: BTreeMap<String, Vec<(usize, BTreeSet<u16>)>>,
+}
+
+impl Texts {
+    fn of(system: &System<'_>) -> Self {
+        let mut of_host: BTreeMap<String, Vec<(usize, BTreeSet<u16>)>> = BTreeMap::new();
+        for (cob, view) in system.cobs.iter().enumerate() {
+            // What only stands for others, and other gates, do not answer themselves.
+            if matches!(
+                system.kind_of(cob).kind.backend.as_str(),
+                "tcp-check" | "http-check" | "noop" | "budget" | "wait"
+            ) {
+                continue;
+            }
+            let numbers = view.cob.content.split(|c: char| !c.is_ascii_digit());
+            let ports: BTreeSet<u16> = numbers.filter_map(|n| n.parse().ok()).filter(|port| *port > 1).collect();
+            of_host.entry(view.cob.id.host_str().to_owned()).or_default().push((cob, ports));
+        }
+        Self { of_host }
+    }
+
+    /// The change objects of a host whose content has this number.
+    fn with_port(&self, host: &HostName, port: u16) -> impl Iterator<Item = usize> {
+        let all = self.of_host.get(host.as_str()).into_iter().flatten();
+        all.filter(move |(_, ports)| ports.contains(&port)).map(|(cob, _)| *cob)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_from_urls_and_commands() {
+        let of = |text: &str| of_url(text).map(|a| format!("{} {}", a.host, a.port));
+        assert_eq!(of("10.0.0.2:5432").as_deref(), Some("10.0.0.2 5432"));
+        assert_eq!(of("http://web/health").as_deref(), Some("web 80"));
+        assert_eq!(of("https://u:p@[::1]:8443/x").as_deref(), Some("::1 8443"));
+        assert_eq!(of("https://[::1]/x").as_deref(), Some("::1 443"));
+        let in_command = |text| of_command(text).iter().map(|a| format!("{} {}", a.host, a.port)).collect::<Vec<_>>();
+        assert_eq!(in_command("until nc -z db.example 5432; do sleep 1; done"), ["db.example 5432"]);
+        assert_eq!(in_command("exec 3<>/dev/tcp/10.0.0.2/80"), ["10.0.0.2 80"]);
+        assert_eq!(in_command("pg_isready -h 10.0.0.2"), ["10.0.0.2 5432"]);
+        assert_eq!(in_command("curl -fsS http://10.0.0.2:8080/x"), ["10.0.0.2 8080"]);
+    }
+}
