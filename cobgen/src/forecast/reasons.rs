@@ -1,8 +1,9 @@
 //! Why each transition is made, which services it interrupts, and what can't be taken back.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use cob_types::{CobId, StateName, SwitchOrder};
+use cob_types::cob::Fingerprint;
+use cob_types::{CobId, StateName, SwitchOrder, canonical};
 
 use super::order::Act;
 use super::plan::{Interrupted, Irreversible, Moved, NeededBy, Planned, PointOfNoReturn, Why};
@@ -11,6 +12,8 @@ use super::sides::Sides;
 
 /// The most moves that are named as the reason of one.
 const NAMED: usize = 8;
+/// So many sets are tried to find out what a change object rests on.
+const MOST_SETS: usize = 20_000;
 
 /// Why each change object moves at all, for those that do.
 pub(super) fn whys(acts: &[Act<'_>], sides: &Sides<'_>, order: &SwitchOrder) -> BTreeMap<CobId, Why> {
@@ -52,11 +55,46 @@ pub(super) fn whys(acts: &[Act<'_>], sides: &Sides<'_>, order: &SwitchOrder) -> 
     moving.into_iter().map(|id| (id.clone(), why(id))).collect()
 }
 
-/// Of what it depends on, that of which the content differs: what it rests on is among it.
+/// Of what it rests on by the model (`restarts_on`), that of which the content differs. It may require others that differ
+/// too, and that is no reason: what it rests on is known by the hash over it.
 fn rests_on(id: &CobId, sides: &Sides<'_>) -> Vec<CobId> {
     let (Some(old), Some(new)) = (sides.from.find(id), sides.to.find(id)) else { return Vec::new() };
-    let differs = |(other, print): &(&CobId, &cob_types::cob::Fingerprint)| old.cob.expects.get(*other) != Some(*print);
-    new.cob.expects.iter().filter(differs).map(|(other, _)| other.clone()).collect()
+    let all: Vec<(&CobId, &Fingerprint)> = new.cob.expects.iter().collect();
+    let named = new.cob.rests_on.and_then(|print| hashed_in(&all, print)).unwrap_or(all);
+    let differs = |(other, print): &(&CobId, &Fingerprint)| old.cob.expects.get(*other) != Some(*print);
+    named.into_iter().filter(differs).map(|(other, _)| other.clone()).collect()
+}
+
+/// Of these, in the order of their ids, the ones over which this hash was made; none: they are too many to find out.
+fn hashed_in<'c>(
+    all: &[(&'c CobId, &'c Fingerprint)],
+    print: Fingerprint,
+) -> Option<Vec<(&'c CobId, &'c Fingerprint)>> {
+    let is_it = |some: &[(&CobId, &Fingerprint)]| {
+        let parts: Vec<&[u8]> = some.iter().map(|(_, print)| &print.0[..]).collect();
+        canonical::fingerprint(&parts) == print
+    };
+    if is_it(all) {
+        return Some(all.to_vec());
+    }
+    // Sets of one, then of two, and so on, each in the order of ids, as long as that is no work.
+    let mut sets: VecDeque<(Vec<(&CobId, &Fingerprint)>, usize)> = VecDeque::from([(Vec::new(), 0)]);
+    let mut tried = 0;
+    while let Some((some, next)) = sets.pop_front() {
+        for (at, one) in all.iter().enumerate().skip(next) {
+            let mut more = some.clone();
+            more.push(*one);
+            if is_it(&more) {
+                return Some(more);
+            }
+            tried += 1;
+            if tried > MOST_SETS {
+                return None;
+            }
+            sets.push_back((more, at + 1));
+        }
+    }
+    None
 }
 
 /// Those that leave the state in which they serve: to be back in it, or, where they prefer another one from now on, for

@@ -217,6 +217,18 @@ fn who_rests_on_another_one_names_it() {
 }
 
 #[test]
+fn what_is_required_and_differs_is_no_reason_of_who_rests_on_another() {
+    let mut before = Sketch::new();
+    before.cob("n1/config", "up").cob("n1/files", "up").cob("n1/zone", "up").cob("n2/db", "up");
+    before.restarts_on("n2/db", "n1/config").restarts_on("n2/db", "n1/zone").requires("n2/db", "n1/files");
+    let mut after = before.clone();
+    after.content("n1/config", json!({"price": 11})).content("n1/files", json!({"price": 11}));
+    let plan = planned(&generation(&before, 1), &generation(&after, 2), "\"*\": 1s").plan;
+    let why: BTreeMap<&str, &Why> = plan.interrupted.iter().map(|gap| (gap.cob.as_str(), &gap.why)).collect();
+    assert_eq!(why["n2/db"], &Why::RestsOn { on: vec![id("n1/config")] });
+}
+
+#[test]
 fn what_prefers_another_state_is_not_outdated_by_what_it_rests_on() {
     let mut before = Sketch::new();
     before.cob("n1/config", "up").cob("n2/db", "up").restarts_on("n2/db", "n1/config");
