@@ -416,6 +416,13 @@ fn hosts_without_a_key_have_enrolled_or_are_named() {
     let n2 = cob_types::HostName::new("n2").expect("name");
     let key = cob_types::PublicKey([2; 32]);
     cobgen::depot::enrolled::add(&desk.path("depot"), &n2, key, "2026-11-21T12:00:00Z", Former::Revoke).expect("added");
+    // The check knows it where it is told of the depot.
+    let (status, _, err) = desk.run("check MODEL");
+    assert!(status == 0 && err.contains("n2 has an address and no key"), "{err}");
+    let (status, _, err) = desk.run("check MODEL --depot DEPOT");
+    assert!(status == 0 && !err.contains("no key"), "{err}");
+    let (status, _, err) = desk.run("check MODEL --depot no/such");
+    assert!(status == 2 && err.contains("there is no depot"), "{err}");
     let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
     assert_eq!(status, 0, "{err}");
     let manifest = Depot::open(&desk.path("depot")).expect("opened").read_manifest(cob_types::GenerationNumber(1));

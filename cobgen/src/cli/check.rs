@@ -1,16 +1,18 @@
 //! `cobgen check`: is a model right?
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cob_depot::{Depot, DepotError};
 use cob_types::words::count;
 use cob_types::{Cob, Generation};
 use serde_json::json;
 
-use super::{Answer, Terminal, tell};
+use super::{Answer, Terminal, tell, tell_depot};
 use crate::diagnostic::to_json;
 use crate::make::{After, make};
+use crate::publish::latest;
 
 /// The options of `cobgen check`.
 #[derive(Debug, clap::Args)]
@@ -18,11 +20,16 @@ use crate::make::{After, make};
 Examples:
   cobgen check model.yaml
   cobgen check models/ --json | jq -r '.diagnostics[].message'
+  cobgen check model.yaml --depot depot    as `cobgen generate` would, with the keys that hosts have enrolled
 
-Exit status: 0 the model is right, though there may be warnings; 2 it has errors. All were printed.")]
+Exit status: 0 the model is right, though there may be warnings; 2 it has errors, all of which were printed, or there is \
+no such depot; 3 the depot could not be read.")]
 pub struct Args {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
     model: PathBuf,
+    /// Check it as the next generation of this depot: the keys of enrolled hosts are known, and what the latest has
+    #[arg(long, value_name = "DIR")]
+    depot: Option<PathBuf>,
     /// Print {"ok", "hosts", "cobs", "dependencies", "diagnostics": [{"severity", "code", "message",
     /// "place"?: {"file", "line", "column"}, "notes": [{"message", "place"?}], "help"?}]}
     #[arg(long)]
@@ -30,7 +37,15 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let made = make(&args.model, &After::default());
+    let after = match args.depot.as_deref().map(after) {
+        None => After::default(),
+        Some(Ok(after)) => after,
+        Some(Err(error)) => {
+            let depot = args.depot.as_deref().unwrap_or(&args.model);
+            return tell_depot(&error, depot, args.json, terminal);
+        }
+    };
+    let made = make(&args.model, &after);
     let ok = !made.is_refused();
     let Counts { hosts, cobs, dependencies } =
         made.assembled.filter(|_| ok).map(|a| counts(&a.generation)).unwrap_or_default();
@@ -53,6 +68,12 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         }
     }
     Ok(if ok { Answer::Done } else { Answer::Bad })
+}
+
+/// What the latest generation of a depot leaves to the next one.
+fn after(depot: &Path) -> Result<After, DepotError> {
+    let depot = Depot::open(depot)?;
+    After::latest(&depot, &latest(&depot)?)
 }
 
 /// How much there is of everything.
