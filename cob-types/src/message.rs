@@ -159,6 +159,13 @@ pub struct Request {
     /// of the asker's daemon does not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
+    /// The asker has failed, and keeps what it holds until an operator's word: a budget gives no more tokens.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failed: bool,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A promise.
@@ -497,6 +504,7 @@ mod tests {
                     origin: asker.clone(),
                     fingerprint: Some(Fingerprint([7; 16])),
                     generation: Some(GenerationNumber(4)),
+                    failed: false,
                 }),
                 Item::Grant(Grant {
                     asker,

@@ -125,6 +125,9 @@ pub struct HostStatus {
     /// Budgets of this host that have so many tokens and no more: an operator's limit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<CobId, u32>,
+    /// Budgets of this host to which an operator gives so many tokens until the next generation.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub raised: BTreeMap<CobId, u32>,
     /// Promises that are broken and that somebody still counted on: its own that it let lapse, until their holders have
     /// given them back; and those of others that it held, until it has them anew. By who gave them, and who held them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -338,6 +341,7 @@ impl HostStatus {
             prepared: Vec::new(),
             switch: None,
             limits: BTreeMap::new(),
+            raised: BTreeMap::new(),
             lapses: Vec::new(),
             says_final: false,
             at_rest: 0,

@@ -34,7 +34,11 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
         Body::Gone { cob, state, .. } => HistoryEntry { to: Some(state.clone()), ..of("gone", cob) },
         Body::Granted { cob, to, grant } => HistoryEntry {
             to: Some(grant.state.clone()),
-            detail: format!("to {to} ({})", number(grant.number)),
+            detail: if grant.failed {
+                format!("to {to} ({}), which has failed: no more tokens", number(grant.number))
+            } else {
+                format!("to {to} ({})", number(grant.number))
+            },
             ..of("grant", cob)
         },
         Body::Returned { cob, from, number: n } => {
@@ -147,6 +151,11 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
         OrderRecord::LimitBudget(budget, at_most) => {
             let detail = at_most.map_or("none".to_owned(), |k| count(k, "token"));
             HistoryEntry { event: "limit".to_owned(), cob: Some(budget.clone()), detail, ..base }
+        }
+        OrderRecord::RaiseBudget(budget, tokens) => {
+            let until = |k| format!("{} until the next generation", count(k, "token"));
+            let detail = tokens.map_or("as the model says".to_owned(), until);
+            HistoryEntry { event: "raise".to_owned(), cob: Some(budget.clone()), detail, ..base }
         }
         OrderRecord::Only(hosts) => {
             let names: Vec<_> = hosts.iter().map(HostName::as_str).collect();

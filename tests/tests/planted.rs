@@ -136,6 +136,33 @@ fn a_budget_that_gives_any_number() {
     is_noticed(Shows::Violation, 100, of(BUDGETS[0]), |seed| Weather::Plain.config(seed), plant);
 }
 
+/// Three that are outdated, of which each tries once, and a budget of one token.
+fn three_that_try_once() -> System {
+    let member = |host: u32| {
+        let cob = format!("cob h{host}/a: down up outdated");
+        [cob.as_str(), "is outdated", "prefers up", "hop outdated up", "hop down up", "retries 0", "budget h1/b"]
+            .map(str::to_owned)
+    };
+    let budget = ["cob h1/b: open", "at most 1"].map(str::to_owned);
+    let lines: Vec<String> = [1, 2, 3].into_iter().flat_map(member).chain(budget).collect();
+    notation::parse(&lines).expect("a system")
+}
+
+/// A rollout stops at the first failure: a member that has failed keeps its token, also where it still serves.
+#[test]
+fn a_token_that_the_failed_give_back() {
+    let faults = Faults { failed_give_tokens_back: true, ..Faults::default() };
+    let mut found = 0;
+    for seed in 1..=20 {
+        let honest = Config { fail: 1000, failures: 3, limit: Span::secs(60), ..Weather::Plain.config(seed) };
+        let outcome = runs::run(&three_that_try_once(), honest.clone());
+        assert_eq!(outcome.violations, [""; 0], "seed {seed} without the fault");
+        let faulty = Config { faults: faults.clone(), ..honest };
+        found += usize::from(!runs::run(&three_that_try_once(), faulty).violations.is_empty());
+    }
+    assert!(found > 0, "the fault does not show in 20 runs");
+}
+
 #[test]
 fn a_token_that_is_forgotten() {
     let plant = |c: &mut Config| c.faults = Faults { forgets_tokens: true, ..Faults::default() };

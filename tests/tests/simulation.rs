@@ -83,6 +83,24 @@ fn systems_with_budgets_converge() {
     }
 }
 
+/// Members that fail for good keep their tokens, whatever budgets are laid over: the simulator checks each token that
+/// comes back. Whoever needs a failed member does not come to rest.
+#[test]
+fn members_that_fail_keep_their_tokens() {
+    let mut failures = 0;
+    for seed in Seeds::share(1, 6) {
+        let family = &BUDGETS[(seed % 3) as usize];
+        let weather = Weather::ALL[(seed / 3 % 4) as usize];
+        let mut system = (family.draw)(&mut Random::new(seed));
+        system.things.iter_mut().for_each(|thing| thing.retries = 0);
+        let config = Config { fail: 200, failures: 4, ..weather.bounded(seed) };
+        let outcome = runs::run(&system, config);
+        failures += outcome.waits.iter().filter(|(_, wait)| *wait == Wait::Failed).count();
+        assert!(outcome.violations.is_empty(), "seed {seed}, {weather:?}: {:?}\n{system}", outcome.violations);
+    }
+    assert!(failures > 0, "no member has failed");
+}
+
 /// However few may act at a time on a host, nothing comes to a stand for it: it is applied where actions start, and an
 /// action waits for nobody.
 #[test]

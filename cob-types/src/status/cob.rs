@@ -127,6 +127,12 @@ pub struct Holder {
     pub state: StateName,
     /// It was asked back.
     pub recalled: bool,
+    /// Since when it has been out, or asked back. Daemons of the version before do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ns: Option<u64>,
+    /// It has failed, and the budget whose token it holds gives no more tokens for that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stops: bool,
 }
 
 /// One reason why a change object does not move.

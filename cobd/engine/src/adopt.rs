@@ -208,6 +208,7 @@ impl Engine {
             }
         }
         self.facts_changed = true;
+        self.raised.clear();
         self.out.record(Body::Activated(going.generation));
         self.note_activation(before);
     }

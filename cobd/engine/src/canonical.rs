@@ -411,7 +411,16 @@ impl Engine {
         form.rank(r.rank);
         form.cob(self.names.cob_id(r.origin));
         form.some_state(r.granted.map(|s| self.names.state_name(s)));
-        form.flags(&[r.recalled, r.lapsed, r.restored, r.refused, r.beyond, r.broken.is_some(), r.has_waited(now)]);
+        form.flags(&[
+            r.recalled,
+            r.lapsed,
+            r.restored,
+            r.refused,
+            r.beyond,
+            r.broken.is_some(),
+            r.has_waited(now),
+            r.failed,
+        ]);
         form.fingerprint(r.fingerprint);
     }
 
@@ -424,7 +433,16 @@ impl Engine {
         form.rank(l.rank);
         form.cob(self.names.cob_id(l.origin));
         form.some_state(l.held.map(|s| self.names.state_name(s)));
-        form.flags(&[l.recalled, l.confirmed, l.needed, l.kept, l.untold, l.told_leaving, l.refused().is_some()]);
+        form.flags(&[
+            l.recalled,
+            l.confirmed,
+            l.needed,
+            l.kept,
+            l.untold,
+            l.told_leaving,
+            l.told_failed,
+            l.refused().is_some(),
+        ]);
         form.fingerprint(l.fingerprint);
     }
 
@@ -516,7 +534,8 @@ impl Engine {
         early.sort_by(|a, b| self.names.cmp(a.to, b.to).then_with(|| self.names.cmp(a.from, b.from)));
         form.word(early.len() as u64);
         for mail in early {
-            if let Msg::Request { number, rev, set, rank, origin, fingerprint } = &mail.msg {
+            if let Msg::Request { number, rev, set, rank, origin, fingerprint, failed } = &mail.msg {
+                form.flags(&[*failed]);
                 let pair = self.pair(form, mail.from, mail.to);
                 form.tokens.push(Token::Number(pair, *number));
                 form.tokens.push(Token::Revision(pair, *number, *rev));

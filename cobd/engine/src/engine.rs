@@ -82,6 +82,8 @@ pub struct Engine {
     pub(crate) limit: Limit,
     /// Budgets of this host that an operator lets have so many tokens and no more.
     pub(crate) limited: BTreeMap<CobRef, u32>,
+    /// Budgets of this host to which an operator gives so many tokens until the next generation.
+    pub(crate) raised: BTreeMap<CobRef, u32>,
     pub(crate) out: Out,
     scratch: Scratch,
     pub(crate) send: Vec<(HostRef, Item)>,
@@ -136,6 +138,9 @@ pub struct Faults {
     /// A budget gives a token to everybody.
     #[cfg(feature = "planted-faults")]
     pub gives_any_number: bool,
+    /// A member that has failed gives its token back where it still serves.
+    #[cfg(feature = "planted-faults")]
+    pub failed_give_tokens_back: bool,
     /// The token under which a member left is forgotten at a restart.
     #[cfg(feature = "planted-faults")]
     pub forgets_tokens: bool,
@@ -188,6 +193,7 @@ faults!(
     forgets_actions,
     forgets_locks_under_grants,
     gives_any_number,
+    failed_give_tokens_back,
     forgets_tokens,
     ignores_after,
     ignores_waits,
@@ -233,6 +239,7 @@ impl Engine {
             held: None,
             limit: Limit::default(),
             limited: BTreeMap::new(),
+            raised: BTreeMap::new(),
             out: Out::default(),
             scratch: Scratch::default(),
             send: Vec::new(),
@@ -340,8 +347,18 @@ impl Engine {
     /// Budgets of this host that an operator lets have so many tokens and no more.
     #[must_use]
     pub fn limited_budgets(&self) -> BTreeMap<CobId, u32> {
+        self.budgets_here(&self.limited)
+    }
+
+    /// Budgets of this host to which an operator gives so many tokens until the next generation.
+    #[must_use]
+    pub fn raised_budgets(&self) -> BTreeMap<CobId, u32> {
+        self.budgets_here(&self.raised)
+    }
+
+    fn budgets_here(&self, tokens: &BTreeMap<CobRef, u32>) -> BTreeMap<CobId, u32> {
         let is_here = |cob: &CobRef| self.object(*cob).is_some_and(|o| o.spec.at_most.is_some());
-        let here = self.limited.iter().filter(|(cob, _)| is_here(cob));
+        let here = tokens.iter().filter(|(cob, _)| is_here(cob));
         here.map(|(cob, tokens)| (self.names.cob_id(*cob).clone(), *tokens)).collect()
     }
 
@@ -474,6 +491,7 @@ impl Engine {
             goes_back,
             limited: self.limit.at_most().is_some(),
             tokens: &self.limited,
+            raised: &self.raised,
             unsettled: self.unsettled,
             probing: &mut self.probing,
             activations: self.activations,
@@ -540,6 +558,15 @@ impl Engine {
                 self.out.record(Body::Ordered(OrderRecord::LimitBudget(budget, at_most)));
                 self.touch(cob);
             }
+            Order::RaiseBudget(budget, tokens) => {
+                let cob = self.names.cob(&budget);
+                match tokens {
+                    Some(tokens) => self.raised.insert(cob, tokens),
+                    None => self.raised.remove(&cob),
+                };
+                self.out.record(Body::Ordered(OrderRecord::RaiseBudget(budget, tokens)));
+                self.touch(cob);
+            }
             Order::Retry(cob) => self.on_object(&cob.clone(), now, |o, cx| {
                 o.renew();
                 if o.state.is_none() {
@@ -589,8 +616,8 @@ impl Engine {
         }
         let onward = self.with(to, now, |o, cx| {
             match mail.msg {
-                Msg::Request { number, rev, set, rank, origin, fingerprint } => {
-                    o.on_request(cx, Asked { asker: from, number, rev, set, rank, origin, fingerprint });
+                Msg::Request { number, rev, set, rank, origin, fingerprint, failed } => {
+                    o.on_request(cx, Asked { asker: from, number, rev, set, rank, origin, fingerprint, failed });
                 }
                 Msg::Release(number) => o.on_release(cx, from, number),
                 Msg::Released(number) => o.on_released(from, number),

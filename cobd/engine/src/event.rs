@@ -150,4 +150,7 @@ pub enum Order {
     /// A budget of this host has so many tokens and no more, however many the model gives it; none: as many as that.
     /// Tokens that are out stay out.
     LimitBudget(CobId, Option<u32>),
+    /// A budget of this host has so many tokens until the next generation, whatever the model gives it and whatever
+    /// member has failed; none: as many as the model gives it.
+    RaiseBudget(CobId, Option<u32>),
 }

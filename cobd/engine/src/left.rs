@@ -133,7 +133,7 @@ impl Engine {
     pub(crate) fn answer_for_absent(&mut self, mail: Mail, now: Time) {
         let Mail { from, to, ref msg } = mail;
         let answer = match msg {
-            Msg::Request { number, rev, set, rank, origin, fingerprint } => {
+            Msg::Request { number, rev, set, rank, origin, fingerprint, failed } => {
                 let known = self.left.find(to, from).map(|r| r.number);
                 if let Some(higher) = known.filter(|k| *number < *k) {
                     // The asker's host may have been reinstalled meanwhile, and knows nothing of the higher one.
@@ -153,6 +153,7 @@ impl Engine {
                         rank: *rank,
                         origin: *origin,
                         fingerprint: *fingerprint,
+                        failed: *failed,
                         granted: Some(state),
                         recalled: false,
                         lapsed: false,

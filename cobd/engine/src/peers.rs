@@ -400,7 +400,7 @@ impl Engine {
         let id = |c: CobRef| self.names.cob_id(c).clone();
         let (from, to) = (mail.from, mail.to);
         match &mail.msg {
-            Msg::Request { number, rev, set, rank, origin, fingerprint } => Item::Request(Request {
+            Msg::Request { number, rev, set, rank, origin, fingerprint, failed } => Item::Request(Request {
                 asker: id(from),
                 asked: id(to),
                 number: *number,
@@ -410,6 +410,7 @@ impl Engine {
                 origin: id(*origin),
                 fingerprint: *fingerprint,
                 generation: Some(self.generation),
+                failed: *failed,
             }),
             Msg::Release(n) => Item::Release(self.about(from, to, *n)),
             Msg::Query(n) => Item::Query(self.about(to, from, *n)),
@@ -465,6 +466,7 @@ impl Engine {
                     rank: r.rank,
                     origin,
                     fingerprint: r.fingerprint,
+                    failed: r.failed,
                 };
                 (from, to, msg)
             }

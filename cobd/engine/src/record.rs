@@ -64,6 +64,12 @@ pub struct GrantOut {
     pub fingerprint: Option<Fingerprint>,
     /// The granter's own locks that the promise rests on.
     pub rests_on: Vec<HeldLock>,
+    /// Its holder has failed, and keeps it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failed: bool,
+    /// When it was given. Left away in its record, which has a time of its own.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub at: Time,
 }
 
 /// A [`GrantOut`] as it is kept: in the bytes in which it is written. In a chain each change object has given one until the
@@ -268,6 +274,9 @@ pub enum OrderRecord {
     Resolve { cob: CobId, path: Option<String>, choice: String },
     /// A file is put back as it was in this version.
     Restore { cob: CobId, path: String, version: String },
+    /// A budget has so many tokens until the next generation is activated, whatever the model gives it; none: as many as
+    /// that.
+    RaiseBudget(CobId, Option<u32>),
 }
 
 /// What is written for people alone.
@@ -389,6 +398,9 @@ pub struct Durable {
     /// Budgets that have so many tokens and no more: an operator's limit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limited: BTreeMap<CobId, u32>,
+    /// Budgets to which an operator gives so many tokens until the next generation.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub raised: BTreeMap<CobId, u32>,
     /// All whose failed attempts count, and perhaps some more: the next generation begins anew with them. Follows from
     /// `cobs`.
     #[serde(skip)]
@@ -475,6 +487,7 @@ impl Durable {
                 self.forget_facts();
             }
             Body::Activated(generation) => {
+                self.raised.clear();
                 self.active = *generation;
                 self.going_to = None;
                 self.settled = false;
@@ -505,7 +518,10 @@ impl Durable {
             Body::Granted { cob, to, grant } => {
                 let c = self.cob(cob);
                 c.lapsed.remove(to);
-                c.grants.insert(to.clone(), KeptGrant::of(grant));
+                // One that was given before is written again when its holder fails.
+                let before = c.grants.get(to).map(KeptGrant::get).filter(|g| g.number == grant.number);
+                let at = before.map_or(record.at, |g| g.at);
+                c.grants.insert(to.clone(), KeptGrant::of(&GrantOut { at, ..grant.clone() }));
             }
             Body::Returned { cob, from, number } => {
                 let c = self.cob(cob);
@@ -603,6 +619,12 @@ impl Durable {
                 match limit {
                     Some(tokens) => self.limited.insert(budget.clone(), *tokens),
                     None => self.limited.remove(budget),
+                };
+            }
+            Body::Ordered(OrderRecord::RaiseBudget(budget, tokens)) => {
+                match tokens {
+                    Some(tokens) => self.raised.insert(budget.clone(), *tokens),
+                    None => self.raised.remove(budget),
                 };
             }
             Body::Ordered(OrderRecord::Only(hosts)) => self.only.clone_from(hosts),

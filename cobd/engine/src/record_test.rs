@@ -9,6 +9,7 @@ use crate::guard::Guard;
 use crate::record::{Begun, Body, GrantOut, Note, OrderRecord};
 use crate::switch::{Parted, SwitchRecord, Terms, Withdrawal};
 use crate::testing::CONTENT;
+use crate::time::Time;
 
 fn id(text: &str) -> CobId {
     CobId::new(text).expect("an id")
@@ -41,6 +42,8 @@ fn one_of_each() -> Vec<Body> {
         origin: id("n2/b"),
         fingerprint: None,
         rests_on: Vec::new(),
+        failed: false,
+        at: Time(0),
     };
     let host = HostName::new("n2").expect("a host");
     let notes = [
@@ -125,6 +128,7 @@ fn one_of_each() -> Vec<Body> {
     all.push(Body::Ordered(OrderRecord::Resolve { cob: cob(), path, choice }));
     let (path, version) = ("/x".to_owned(), "4f".to_owned());
     all.push(Body::Ordered(OrderRecord::Restore { cob: cob(), path, version }));
+    all.push(Body::Ordered(OrderRecord::RaiseBudget(cob(), Some(3))));
     all
 }
 
@@ -176,6 +180,7 @@ fn place(body: &Body) -> usize {
             OrderRecord::Unhold => 50,
             OrderRecord::Resolve { .. } => 51,
             OrderRecord::Restore { .. } => 52,
+            OrderRecord::RaiseBudget(..) => 53,
         },
         Body::Note { note, .. } => match note {
             Note::Requested { .. } => 21,
@@ -220,7 +225,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=52).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=53).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -283,5 +288,6 @@ fn records_are_written_as_ever() {
     <a1>gOrdered<0b>
     <a1>gOrdered<a1><0c><a3><00>dn1/a<01>b/x<02>dours
     <a1>gOrdered<a1><0d><a3><00>dn1/a<01>b/x<02>b4f
+    <a1>gOrdered<a1>kRaiseBudget<82>dn1/a<03>
     "#);
 }

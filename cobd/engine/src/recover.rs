@@ -77,6 +77,10 @@ impl Engine {
             let budget = self.names.cob(budget);
             self.limited.insert(budget, *tokens);
         }
+        for (budget, tokens) in &durable.raised {
+            let budget = self.names.cob(budget);
+            self.raised.insert(budget, *tokens);
+        }
         for (cob, state) in &durable.gone {
             let (cob, state) = (self.names.cob(cob), self.names.state(state));
             self.gone.insert(cob, state);
@@ -217,6 +221,7 @@ impl Engine {
             rank: grant.rank,
             origin: self.names.cob(&grant.origin),
             fingerprint: grant.fingerprint,
+            failed: grant.failed,
             granted: Some(self.names.state(&grant.state)),
             recalled: false,
             lapsed: false,
@@ -224,7 +229,7 @@ impl Engine {
             restored: true,
             refused: false,
             beyond: false,
-            since: now,
+            since: if grant.at == Time(0) { now } else { grant.at },
         }
     }
 
@@ -249,6 +254,7 @@ impl Engine {
             kept: false,
             untold: true,
             told_leaving: false,
+            told_failed: false,
             objections: None,
             since: now,
         }
@@ -344,7 +350,8 @@ impl Engine {
             Activity::Idle | Activity::Checking { .. } => None,
         };
         let promise = |r: &Request, state| {
-            (self.names.cob_id(r.asker).clone(), KeptGrant::of(&r.grant_out(state, &self.names, Vec::new())))
+            let grant = GrantOut { at: r.since, ..r.grant_out(state, &self.names, Vec::new()) };
+            (self.names.cob_id(r.asker).clone(), KeptGrant::of(&grant))
         };
         let granted = object.requests.iter().filter_map(|r| Some(promise(r, r.granted?)));
         let lapsed = object.requests.iter().filter_map(|r| Some(promise(r, r.broken?)));

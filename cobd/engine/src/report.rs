@@ -60,7 +60,12 @@ impl Engine {
     pub fn status_of_restless(&self, now: Time, most_waiting: usize) -> Restless {
         let mut told = Restless { cobs: Vec::new(), waiting: 0, at_rest: 0 };
         let mut waiters = 0;
-        for cob in self.status_of_all(self.restless(), now).filter(|cob| !is_nothing_to_tell(cob)) {
+        // A budget that somebody waits for tells who has its tokens.
+        let is_drained = |id: &CobId| {
+            self.names.find_cob(id).and_then(|cob| self.object(cob)).is_some_and(|budget| budget.view.drained)
+        };
+        let is_told = |cob: &CobStatus| !is_nothing_to_tell(cob) || is_drained(&cob.id);
+        for cob in self.status_of_all(self.restless(), now).filter(is_told) {
             let is_one_of_many = cob.only_waits() || cob.is_looked_at();
             waiters += usize::from(is_one_of_many);
             if is_one_of_many && waiters > most_waiting {
@@ -300,11 +305,14 @@ impl Engine {
     }
 
     fn holders(&self, o: &Object) -> Vec<Holder> {
+        let stopped = o.is_stopped(&self.raised, &self.faults);
         let holder = |r: &crate::object::Request| {
             Some(Holder {
                 cob: self.names.cob_id(r.asker).clone(),
                 state: self.names.state_name(r.granted?).clone(),
                 recalled: r.recalled,
+                since_ns: Some(r.since.0),
+                stops: stopped && r.failed,
             })
         };
         o.requests.iter().map(AsRef::as_ref).filter_map(holder).collect()

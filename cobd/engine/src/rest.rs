@@ -80,6 +80,7 @@ impl Engine {
                 goes_back: other,
                 limited: other,
                 tokens: &self.limited,
+                raised: &self.raised,
                 unsettled: self.unsettled(),
                 probing: &mut probing,
                 activations: self.activations + 1,

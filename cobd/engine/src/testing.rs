@@ -324,7 +324,9 @@ fn tell_item(item: &Item) -> String {
             let rank = if r.rank == Rank::LAST { "last".to_owned() } else { r.rank.rank.to_string() };
             let (set, number, rev) = (join(&r.set), num(r.number), r.rev & 0xffff_ffff);
             let any = if r.rank.phase == 0 && r.fingerprint.is_none() { " of any content" } else { "" };
-            format!("request {} of {}@{set} {number} rev {rev} rank {rank} from {}{any}", r.asker, r.asked, r.origin)
+            let failed = if r.failed { " failed" } else { "" };
+            let of = format!("request {} of {}@{set} {number}", r.asker, r.asked);
+            format!("{of} rev {rev} rank {rank} from {}{any}{failed}", r.origin)
         }
         Item::Grant(g) => tell_grant(g),
         Item::Release(a) | Item::Released(a) | Item::Recall(a) | Item::Query(a) | Item::Lapsed(a) => about(a),
@@ -389,6 +391,7 @@ pub(crate) fn read(text: &str, here: Incarnation) -> Item {
                     Some(_) => Some(Fingerprint([8; 16])),
                 },
                 generation: after("by").map(|n| GenerationNumber(n.parse().expect("a generation"))),
+                failed: words.contains(&"failed"),
             })
         }
         "grant" => Item::Grant(read_grant(&words[1..])),

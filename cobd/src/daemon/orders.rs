@@ -147,6 +147,7 @@ impl Daemon {
             Command::Cancel { generation, on_failure } => self.cancel(generation, on_failure, &who, reply),
             Command::CallOff { generation } => self.call_off(generation, who, reply),
             Command::Limit { at_most, budget } => self.limit(at_most, budget, &who, reply),
+            Command::Budget { budget, at_most } => self.raise_budget(budget, at_most, &who, reply),
             Command::Rollback { generation, prepare } => self.rollback(generation, prepare, Asked { who, reply }),
             Command::Retry { cob } => self.retry(cob, &who, reply),
             Command::Pause => self.pause(true, &who, reply),

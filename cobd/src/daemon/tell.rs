@@ -59,6 +59,7 @@ impl Daemon {
             prepared: self.prepared(),
             switch: self.switch_status(),
             limits: self.engine.limited_budgets(),
+            raised: self.engine.raised_budgets(),
             lapses: self.engine.lapses(),
             says_final: true,
             at_rest: at_rest as u64,

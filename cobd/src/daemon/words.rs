@@ -253,10 +253,39 @@ impl Daemon {
         self.done(reply, changed, detail);
     }
 
+    pub(super) fn raise_budget(&mut self, budget: CobId, at_most: Option<u32>, who: &str, reply: Reply) {
+        let Some(tokens) = self.engine.tokens_of(&budget) else {
+            self.refuse_budget(reply, &budget);
+            return;
+        };
+        if at_most == Some(0) {
+            let hint = "`cobctl pause` lets none start";
+            self.refuse(reply, RefusalKind::Invalid, "a budget of 0 tokens would stop everything", hint);
+            return;
+        }
+        let changed = self.engine.raised_budgets().get(&budget).copied() != at_most;
+        if changed {
+            self.feed_ordered(Event::Order(Order::RaiseBudget(budget.clone(), at_most)), who);
+        }
+        let mut detail = match at_most {
+            Some(k) => format!("{budget}: {} instead of {tokens}, until the next generation", count(k, "token")),
+            None => format!("{budget}: {}, as the model says", count(tokens, "token")),
+        };
+        if let Some(limit) = self.engine.limited_budgets().get(&budget) {
+            let lifts = format!("`cobctl limit none --budget {budget}` lifts it");
+            detail.push_str(&format!("; the operator's limit of {} holds: {lifts}", count(*limit, "token")));
+        }
+        self.done(reply, changed, detail);
+    }
+
+    fn refuse_budget(&mut self, reply: Reply, budget: &CobId) {
+        let unknown = format!("this host has no budget {budget}");
+        self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists them: HOST/budget/NAME");
+    }
+
     fn limit_budget(&mut self, budget: CobId, at_most: Option<u32>, who: &str, reply: Reply) {
         let Some(tokens) = self.engine.tokens_of(&budget) else {
-            let unknown = format!("this host has no budget {budget}");
-            self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists them: HOST/budget/NAME");
+            self.refuse_budget(reply, &budget);
             return;
         };
         // What lets as many go as the model does is no limit, also where a later model gives more.

@@ -190,6 +190,13 @@ pub enum Command {
         /// This budget has so many tokens and no more, instead; none: as many as the model gives it.
         budget: Option<CobId>,
     },
+    /// A budget has so many tokens until the next generation; none: as many as the model gives it.
+    Budget {
+        /// Which.
+        budget: CobId,
+        /// So many.
+        at_most: Option<u32>,
+    },
     /// Leave the generation that was gone to last, and return.
     Rollback {
         /// To this one; none: the newest to which a way back is named.
@@ -269,6 +276,8 @@ impl fmt::Display for Command {
                 }
                 budget.as_ref().map_or(Ok(()), |budget| write!(f, ", budget {budget}"))
             }
+            Self::Budget { budget, at_most: Some(at_most) } => write!(f, "budget {budget} --at-most {at_most}"),
+            Self::Budget { budget, at_most: None } => write!(f, "budget {budget} --at-most model"),
             Self::Rollback { generation, prepare } => {
                 of(f, "rollback", *generation)?;
                 f.write_str(if *prepare { ", prepare" } else { "" })

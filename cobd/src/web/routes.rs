@@ -29,8 +29,8 @@ use super::guard::guard;
 use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
-    API_VERSION, CancelOrder, Change, CheckOrder, CobOrder, Done, FinalOrder, GenerationOrder, GoOrder, HostOrder,
-    LimitOrder, PlainOrder, PrepareOrder, Refusal, RefusalKind, RollbackOrder, Version, Whoami,
+    API_VERSION, BudgetOrder, CancelOrder, Change, CheckOrder, CobOrder, Done, FinalOrder, GenerationOrder, GoOrder,
+    HostOrder, LimitOrder, PlainOrder, PrepareOrder, Refusal, RefusalKind, RollbackOrder, Version, Whoami,
 };
 use crate::blocking::beside;
 use crate::kinds::{LogsAnswer, LogsQuery};
@@ -76,6 +76,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/cancel", post(cancel))
         .route("/v1/call-off", post(call_off))
         .route("/v1/limit", post(limit))
+        .route("/v1/budget", post(budget))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(api.clone(), guard))
@@ -345,6 +346,11 @@ async fn call_off(State(api): State<Api>, Extension(author): Extension<Who>, req
 async fn limit(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let LimitOrder { at_most, budget, who } = body(&api, request).await?;
     order(&api, Command::Limit { at_most, budget }, &author, who).await
+}
+
+async fn budget(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
+    let BudgetOrder { budget, at_most, who } = body(&api, request).await?;
+    order(&api, Command::Budget { budget, at_most }, &author, who).await
 }
 
 async fn rollback(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {

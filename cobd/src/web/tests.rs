@@ -106,6 +106,7 @@ pub(super) fn fake() -> Fake {
                         | Command::Cancel { .. }
                         | Command::CallOff { .. }
                         | Command::Limit { .. }
+                        | Command::Budget { .. }
                         | Command::DeclareFinal { .. }
                         | Command::Fence { .. } => Ok(Done::new(true, String::new())),
                     };
@@ -449,7 +450,8 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
     let switch = |how, only| Command::Switch { generation, manifest: None, how, only, seen: None };
     let name = |text: &str| HostName::new(text).expect("a name");
     let how = |alone| SwitchHow { on_failure: Some(OnFailure::Rollback), guard_ms: Some(5000), alone };
-    let budget = Some(CobId::new("n1/budget/web").expect("id"));
+    let web = || CobId::new("n1/budget/web").expect("id");
+    let budget = Some(web());
     for (order, words) in [
         (switch(SwitchHow::default(), Vec::new()), "switch 7"),
         (
@@ -462,6 +464,8 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
         (Command::Rollback { generation: None, prepare: true }, "rollback, prepare"),
         (Command::Limit { at_most: None, budget: None }, "limit none"),
         (Command::Limit { at_most: Some(2), budget }, "limit 2, budget n1/budget/web"),
+        (Command::Budget { budget: web(), at_most: Some(3) }, "budget n1/budget/web --at-most 3"),
+        (Command::Budget { budget: web(), at_most: None }, "budget n1/budget/web --at-most model"),
     ] {
         assert_eq!(order.to_string(), words);
     }

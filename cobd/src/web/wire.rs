@@ -114,6 +114,19 @@ pub struct CancelOrder {
     pub who: Option<String>,
 }
 
+/// Body of `budget`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetOrder {
+    /// Which.
+    pub budget: CobId,
+    /// It has so many tokens until the next generation; null: as many as the model gives it.
+    pub at_most: Option<u32>,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
 /// Body of `limit`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

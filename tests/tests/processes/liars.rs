@@ -187,6 +187,7 @@ fn request(asker: &str, number: u64, state: &str, origin: &str) -> Item {
         origin: CobId::new(origin).expect("an id"),
         fingerprint: Some(Fingerprint([7; 16])),
         generation: Some(GenerationNumber(1)),
+        failed: false,
     })
 }
 

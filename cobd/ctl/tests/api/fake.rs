@@ -202,6 +202,7 @@ impl Inside {
             Command::Cancel { .. }
             | Command::CallOff { .. }
             | Command::Limit { .. }
+            | Command::Budget { .. }
             | Command::Retry { .. }
             | Command::DeclareFinal { .. }
             | Command::Fence { .. } => done(true),

@@ -274,13 +274,13 @@ impl Object {
         let span = within(self.since, cx.now, span);
         self.since = cx.now;
         self.check_at = if self.state.is_none() { Time(0) } else { Time::NEVER };
-        if self.is_back() {
-            self.left_under = None;
-        }
         if self.next_spec.is_some() {
             // It was of the generation before that it failed: in this one it begins anew.
             self.failed = false;
             self.trouble(|t| (t.failures, t.retry_at) = (0, Time(0)));
+        }
+        if self.is_back() && !self.failed {
+            self.left_under = None;
         }
         self.record_end(cx, &spec, job, transition, attempt, ok, error, span);
         self.changed();

@@ -9,13 +9,21 @@
 //! A token is on record from the first hop that leaves to the end of the hop that comes back, so that a
 //! member whose daemon was restarted in between names it in its hello and still has it.
 //!
+//! A member that has failed keeps its token, in whichever state it failed: a rollout stops at the first
+//! failure, until an operator's retry or the next generation. It tells the budget, which gives no more tokens
+//! meanwhile, whatever it has left, unless an operator says how many.
+//!
 //! Where members can only be disturbed together (they all require one thing, and that must move), the
 //! number would make them wait for ever: those who have a token can't come back before the thing has
 //! moved, and that waits for one who has no token. A drained budget therefore looks for such circles, by
 //! sending a wide probe to one holder after the other. When a probe of every holder has come home, each by
 //! one who waits for a token, these get theirs beyond the number, and the history says so.
 
+use std::collections::BTreeMap;
+
 use thin_vec::ThinVec;
+
+use crate::engine::Faults;
 
 use crate::names::{CobRef, Names};
 use crate::object::decide::{Need, Scratch};
@@ -29,7 +37,7 @@ use crate::spec::StateIx;
 pub(super) enum Token {
     /// To leave: it waits for it.
     Wanted,
-    /// It has left, and is not back.
+    /// It has left and is not back, or it has failed.
     Kept,
 }
 
@@ -55,6 +63,10 @@ impl Object {
         if !self.serves_in(state) {
             let asked = state != self.home() && self.token_lock().is_some();
             return asked.then_some(Token::Kept);
+        }
+        if self.failed && !cx.faults.failed_give_tokens_back() {
+            let held = self.token_lock().is_some_and(|lock| lock.held.is_some());
+            return held.then_some(Token::Kept);
         }
         // It may serve somebody who acts on its own wish to leave.
         let own_wish = || {
@@ -114,10 +126,19 @@ impl Object {
         self.spec.budget.as_ref().is_some_and(|b| b.cob == cob)
     }
 
-    /// How many tokens it has, as a budget: those of the model, or fewer if an operator says so.
+    /// How many tokens it has, as a budget: those of the model, or more or fewer if an operator says so.
     fn at_most(&self, cx: &Cx<'_>) -> Option<u32> {
         let limit = cx.tokens.get(&self.me).copied().unwrap_or(u32::MAX);
-        self.spec.at_most.map(|at_most| at_most.min(limit))
+        let raised = cx.raised.get(&self.me).copied();
+        self.spec.at_most.map(|at_most| raised.unwrap_or(at_most).min(limit))
+    }
+
+    /// A budget one of whose holders has failed: the rollout stops there, whatever tokens are left, until an operator says
+    /// how many are given all the same.
+    pub(crate) fn is_stopped(&self, raised: &BTreeMap<CobRef, u32>, faults: &Faults) -> bool {
+        let has_failed = |r: &Request| r.granted.is_some() && r.failed;
+        let stops = !raised.contains_key(&self.me) && !faults.failed_give_tokens_back();
+        self.spec.at_most.is_some() && stops && self.requests.iter().any(has_failed)
     }
 
     /// Of those who wait for a promise of a budget the first, by rank and name, as long as there are
@@ -125,7 +146,8 @@ impl Object {
     pub(super) fn choose(&mut self, cx: &Cx<'_>, waiting: &mut Vec<usize>) {
         let Some(at_most) = self.at_most(cx).filter(|_| !cx.faults.gives_any_number()) else { return };
         let given = self.requests.iter().filter(|r| r.granted.is_some()).count();
-        let mut left = (at_most as usize).saturating_sub(given);
+        let stopped = self.is_stopped(cx.raised, cx.faults);
+        let mut left = if stopped { 0 } else { (at_most as usize).saturating_sub(given) };
         let by_rank = |a: &Request, b: &Request| a.rank.cmp(&b.rank).then_with(|| cx.names.cmp(a.asker, b.asker));
         waiting.sort_by(|a, b| by_rank(&self.requests[*a], &self.requests[*b]));
         let all = waiting.len();

@@ -1,10 +1,12 @@
 //! Budgets: who takes a token and when, who gives how many, and what happens where nobody can be back.
 
-use cob_types::CobId;
+use std::sync::Arc;
+
 use cob_types::status::Wait;
+use cob_types::{CobId, GenerationNumber};
 
 use crate::event::{Event, Order};
-use crate::testing::Bench;
+use crate::testing::{Bench, bundle, free};
 use crate::time::Span;
 
 #[test]
@@ -89,7 +91,48 @@ fn one_that_has_given_up_keeps_its_token() {
     b.hears("grant d/b@open to h/m #1.2");
     b.ended("h/m", true);
     b.hears("release a/a of h/m #1.7");
-    assert_eq!(b.ended("h/m", false), ["write: h/m ended badly, is 0, gave up, with a token of d/b #1.2"]);
+    assert_eq!(
+        b.ended("h/m", false),
+        [
+            "write: h/m ended badly, is 0, gave up, with a token of d/b #1.2",
+            "d: request h/m of d/b@open #1.2 rev 1 rank 11 from h/m failed"
+        ]
+    );
+}
+
+#[test]
+fn a_member_that_fails_where_it_still_serves_keeps_its_token() {
+    let mut b = Bench::new(&["h/m: 0 1 outdated, is outdated, prefers 1, budget d/b, fails in outdated"]);
+    b.hears("grant d/b@open to h/m #1.2");
+    assert_eq!(
+        b.ended("h/m", false),
+        [
+            "write: h/m ended badly, is outdated, gave up, with a token of d/b #1.2",
+            "d: request h/m of d/b@open #1.2 rev 1 rank 11 from h/m failed"
+        ]
+    );
+    // A check that finds it where it is gives nothing back; nor does a restart of the daemon.
+    assert_eq!(b.found("h/m", "outdated"), [""; 0]);
+    assert_eq!(b.returns(), ["write: life 2", "d: hello h/m of d/b #1.2"]);
+}
+
+#[test]
+fn a_member_that_fails_to_leave_its_preferred_state_keeps_its_token_until_a_retry() {
+    let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, budget d/b, fails in 1"]);
+    b.hears("request a/a of h/m@0 #1.7");
+    b.hears("grant d/b@open to h/m #1.2");
+    assert_eq!(
+        b.ended("h/m", false),
+        [
+            "write: h/m ended badly, is 1, gave up, with a token of d/b #1.2",
+            "d: request h/m of d/b@open #1.2 rev 1 rank 10 from a/a failed"
+        ]
+    );
+    assert_eq!(b.hears("release a/a of h/m #1.7"), ["a: released a/a of h/m #1.7"]);
+    assert_eq!(
+        b.event(Event::Order(Order::Retry(CobId::new("h/m").expect("an id")))),
+        ["write: Ordered(Retry(h/m))", "note: h/m gives d/b back", "d: release h/m of d/b #1.2"]
+    );
 }
 
 #[test]
@@ -143,6 +186,54 @@ fn an_operator_lets_a_budget_give_fewer_and_tokens_that_are_out_stay_out() {
     assert_eq!(b.engine.limited_budgets().into_values().collect::<Vec<_>>(), [7]);
     b.event(limit(None));
     assert!(b.engine.limited_budgets().is_empty());
+}
+
+#[test]
+fn a_budget_whose_holder_has_failed_gives_no_more_whatever_it_has_left() {
+    let given = |told: Vec<String>| told.into_iter().filter(|t| t.contains(": grant")).collect::<Vec<_>>();
+    let mut b = Bench::new(&["h/b: open, is open, prefers open, at most 3"]);
+    b.hears("request a/x of h/b@open #1.7 rank 5");
+    b.hears("request a/x of h/b@open #1.7 rev 1 rank 5 failed");
+    assert_eq!(given(b.hears("request a/y of h/b@open #1.8 rank 6")), [""; 0]);
+    let status = |b: &Bench| b.engine.status_of(&CobId::new("h/b").expect("an id"), b.now).expect("there");
+    assert!(status(&b).held_by[0].stops);
+    // It is on record: a restarted daemon gives no more either.
+    b.returns();
+    b.meet("a");
+    assert_eq!(given(b.hears("request a/z of h/b@open #1.9 rank 7")), [""; 0]);
+    // An operator says how many are given all the same.
+    let raise = |at_most| Event::Order(Order::RaiseBudget(CobId::new("h/b").expect("an id"), at_most));
+    assert_eq!(given(b.event(raise(Some(2)))), ["a: grant h/b@open to a/z #1.9 rev 0"]);
+    b.event(raise(None));
+    // Or the holder is tried again.
+    assert_eq!(given(b.hears("request a/y of h/b@open #1.8 rank 6")), [""; 0]);
+    let told = b.hears("request a/x of h/b@open #1.7 rev 2 rank 5");
+    assert!(given(told).contains(&"a: grant h/b@open to a/y #1.8 rev 0".to_owned()));
+    assert!(!status(&b).held_by[0].stops);
+}
+
+#[test]
+fn an_operator_raises_a_budget_until_the_next_generation() {
+    let raise = |at_most| Event::Order(Order::RaiseBudget(CobId::new("h/b").expect("an id"), at_most));
+    let given = |told: Vec<String>| told.into_iter().filter(|t| t.contains(": grant")).collect::<Vec<_>>();
+    let mut b = Bench::new(&["h/b: open, is open, prefers open, at most 1"]);
+    b.hears("request a/x of h/b@open #1.7 rank 5");
+    b.hears("request a/y of h/b@open #1.8 rank 6");
+    b.hears("request a/z of h/b@open #1.9 rank 7");
+    assert_eq!(given(b.event(raise(Some(2)))), ["a: grant h/b@open to a/y #1.8 rev 0"]);
+    // It holds over a restart of the daemon, and a limit goes before it.
+    b.returns();
+    assert_eq!(b.engine.raised_budgets().into_values().collect::<Vec<_>>(), [2]);
+    b.event(Event::Order(Order::LimitBudget(CobId::new("h/b").expect("an id"), Some(1))));
+    assert_eq!(given(b.hears("release a/x of h/b #1.7")), [""; 0]);
+    b.event(Event::Order(Order::LimitBudget(CobId::new("h/b").expect("an id"), None)));
+    assert_eq!(b.engine.status_of(&CobId::new("h/b").expect("an id"), b.now).expect("there").held_by.len(), 2);
+    // The next generation gives what its model gives.
+    let bundle = Arc::new(bundle(&["h/b: open, is open, prefers open, at most 1"]));
+    let generation = GenerationNumber(2);
+    b.event(Event::Go { generation, bundle: bundle.into(), in_process: Vec::new(), order: free(2) });
+    assert_eq!(b.engine.generation(), generation);
+    assert!(b.engine.raised_budgets().is_empty());
 }
 
 #[test]

@@ -288,6 +288,8 @@ impl Object {
 
     /// Rule 4: asks for every needed lock that is not asked for; tells what changed of the others.
     fn ask(&mut self, cx: &mut Cx<'_>, needs: &Scratch) {
+        let budget = self.spec.budget.as_ref().map(|budget| budget.cob);
+        let is_budget = |cob| budget == Some(cob);
         let mut at = 0;
         for need in &needs.needs {
             while self.locks.get(at).is_some_and(|l| l.asked < need.cob) {
@@ -307,15 +309,20 @@ impl Object {
             lock.needed = true;
             lock.kept = need.kept;
             let other_set = lock.set != need.set;
+            // A budget gives no more tokens while a holder has failed.
+            let failed = self.failed && is_budget(need.cob) && lock.held.is_some();
+            let other_standing = lock.told_failed != failed;
             // One that leaves serves only what is for somebody who leaves: it is told when that is no longer so.
             let leaves_no_more = lock.told_leaving && !need.kept && need.rank.phase != 0;
-            let differs = other_set || leaves_no_more || lock.rank != need.rank || lock.origin != need.origin;
-            let at_once = other_set || leaves_no_more || lock.held.is_none();
+            let told = other_set || leaves_no_more || other_standing;
+            let differs = told || lock.rank != need.rank || lock.origin != need.origin;
+            let at_once = told || lock.held.is_none();
             if differs && (!at_once || self.brake.may_revise(cx, self.me, need.cob)) {
                 lock.set = need.set.clone();
                 lock.rank = need.rank;
                 lock.origin = need.origin;
                 if at_once {
+                    lock.told_failed = failed;
                     self.revise(cx, at);
                 } else {
                     lock.untold = true;
@@ -361,6 +368,7 @@ impl Object {
             kept: need.kept,
             untold: false,
             told_leaving: need.rank.phase == 0,
+            told_failed: false,
             objections: None,
             since: cx.now,
         }
@@ -394,6 +402,7 @@ impl Object {
             rank: lock.rank,
             origin: lock.origin,
             fingerprint: lock.fingerprint,
+            failed: lock.told_failed,
         };
         cx.post(self.me, lock.asked, msg);
     }
@@ -449,6 +458,7 @@ impl Object {
     fn grant(&mut self, cx: &mut Cx<'_>, at: usize, id: StateId, rests_on: Vec<HeldLock>) {
         self.requests[at].granted = Some(id);
         self.requests[at].recalled = false;
+        self.requests[at].since = cx.now;
         let request = &self.requests[at];
         let grant = request.grant_out(id, cx.names, rests_on);
         let (cob, to) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(request.asker).clone());

@@ -23,6 +23,7 @@ pub(crate) struct Asked {
     pub(crate) rank: Rank,
     pub(crate) origin: CobRef,
     pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) failed: bool,
 }
 
 impl Object {
@@ -72,6 +73,11 @@ impl Object {
             request.rank = asked.rank;
             request.origin = asked.origin;
             request.fingerprint = asked.fingerprint;
+            // Who fails makes a difference to a budget alone.
+            let failed = asked.failed && self.spec.at_most.is_some();
+            if std::mem::replace(&mut request.failed, failed) != failed {
+                self.note_failed(cx, at);
+            }
             self.changed();
         }
         let request = &self.requests[at];
@@ -87,6 +93,15 @@ impl Object {
                 cx.post(self.me, asker, Msg::Recall(number));
             }
         }
+    }
+
+    /// A holder of a token has failed, or begins anew: on record, as it decides who else gets a token.
+    fn note_failed(&self, cx: &mut Cx<'_>, at: usize) {
+        let request = &self.requests[at];
+        let Some(state) = request.granted else { return };
+        let grant = request.grant_out(state, cx.names, Vec::new());
+        let (cob, to) = (cx.names.cob_id(self.me).clone(), cx.names.cob_id(request.asker).clone());
+        cx.record(Body::Granted { cob, to, grant });
     }
 
     pub(crate) fn on_release(&mut self, cx: &mut Cx<'_>, asker: CobRef, number: Number) {
@@ -210,6 +225,7 @@ fn fresh(cx: &Cx<'_>, asked: Asked) -> Request {
         rank: asked.rank,
         origin: asked.origin,
         fingerprint: asked.fingerprint,
+        failed: asked.failed,
         granted: None,
         recalled: false,
         lapsed: false,

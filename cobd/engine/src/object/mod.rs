@@ -170,6 +170,8 @@ pub(crate) struct Request {
     pub(crate) rank: Rank,
     pub(crate) origin: CobRef,
     pub(crate) fingerprint: Option<Fingerprint>,
+    /// The asker has failed, and keeps what it holds.
+    pub(crate) failed: bool,
     pub(crate) granted: Option<StateId>,
     pub(crate) recalled: bool,
     /// The promise is broken, and the holder has been told.
@@ -198,8 +200,8 @@ impl Request {
 
     /// The message that it came in.
     pub(crate) fn said_to(&self, asked: CobRef) -> Mail {
-        let Self { number, rev, rank, origin, fingerprint, .. } = *self;
-        let msg = Msg::Request { number, rev, set: self.set.clone(), rank, origin, fingerprint };
+        let Self { number, rev, rank, origin, fingerprint, failed, .. } = *self;
+        let msg = Msg::Request { number, rev, set: self.set.clone(), rank, origin, fingerprint, failed };
         Mail { from: self.asker, to: asked, msg }
     }
 
@@ -222,6 +224,8 @@ impl Request {
             origin: names.cob_id(self.origin).clone(),
             fingerprint: self.fingerprint,
             rests_on,
+            failed: self.failed,
+            at: Time(0),
         }
     }
 }
@@ -252,6 +256,8 @@ pub(crate) struct Lock {
     pub(crate) untold: bool,
     /// The granter was told last that it is for somebody who leaves.
     pub(crate) told_leaving: bool,
+    /// The granter, a budget, was told last that this one has failed.
+    pub(crate) told_failed: bool,
     /// What its granter has said of it, other than yes. Most never do.
     pub(crate) objections: Option<Box<Objections>>,
     pub(crate) since: Time,
@@ -291,15 +297,38 @@ impl Lock {
 /// A message between two change objects, in small names. `to` and `from` are around it.
 #[derive(Debug, Clone)]
 pub(crate) enum Msg {
-    Request { number: Number, rev: u64, set: Set, rank: Rank, origin: CobRef, fingerprint: Option<Fingerprint> },
+    Request {
+        number: Number,
+        rev: u64,
+        set: Set,
+        rank: Rank,
+        origin: CobRef,
+        fingerprint: Option<Fingerprint>,
+        failed: bool,
+    },
     Release(Number),
     Released(Number),
-    Grant { number: Number, rev: u64, state: StateId, values: Arc<Values> },
+    Grant {
+        number: Number,
+        rev: u64,
+        state: StateId,
+        values: Arc<Values>,
+    },
     Recall(Number),
     Query(Number),
     Lapsed(Number),
-    Refused { number: Number, reason: Box<str> },
-    Probe { initiator: CobRef, number: Number, generation: GenerationNumber, path: Vec<CobRef>, more: bool, wide: bool },
+    Refused {
+        number: Number,
+        reason: Box<str>,
+    },
+    Probe {
+        initiator: CobRef,
+        number: Number,
+        generation: GenerationNumber,
+        path: Vec<CobRef>,
+        more: bool,
+        wide: bool,
+    },
 }
 
 /// A message on its way.
@@ -342,6 +371,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) limited: bool,
     /// How many tokens budgets of this host have where an operator has said so.
     pub(crate) tokens: &'a BTreeMap<CobRef, u32>,
+    /// How many tokens they have until the next generation, where an operator says so.
+    pub(crate) raised: &'a BTreeMap<CobRef, u32>,
     /// How many change objects of this host are not where they should be.
     pub(crate) unsettled: usize,
     /// The narrow probes that were sent of late.

@@ -15,7 +15,7 @@ use crate::effect::{Effects, Run};
 use crate::engine::{Engine, Faults};
 use crate::event::{ActionOutcome, Event, KnownAskers, Order};
 use crate::invariants;
-use crate::record::{Body, Durable, Note, Record};
+use crate::record::{Body, Durable, DurableCob, Note, Record};
 use crate::recover::Return;
 use crate::sim::Random;
 use crate::sim::queue::Queue;
@@ -629,6 +629,8 @@ impl World {
 
     fn persist(&mut self, host: usize, records: Vec<Record>) {
         let durable = records.iter().any(|r| r.body.must_be_durable());
+        let returned = |r: &&Record| matches!(r.body, Body::Returned { .. });
+        let returned: Vec<Record> = records.iter().filter(returned).cloned().collect();
         for record in &records {
             if let Body::Activated(generation) = record.body
                 && generation > GenerationNumber(1)
@@ -654,6 +656,31 @@ impl World {
                 host.durable.apply(&record);
             }
         }
+        for record in returned {
+            if let Some(breach) = self.token_of_a_failed_member(&record) {
+                self.violation(breach);
+            }
+        }
+    }
+
+    /// A budget has a token back from a member that has failed, by the records of that member. A daemon that was killed
+    /// may have lost the record of what ended the failure.
+    fn token_of_a_failed_member(&self, record: &Record) -> Option<String> {
+        let Body::Returned { cob: budget, from: member, number } = &record.body else { return None };
+        let host = &self.hosts[self.reality.things[self.reality.find(member)?].host];
+        if !self.config.check || host.life.start > 1 {
+            return None;
+        }
+        let failed_with_it = |d: &Durable| {
+            let token = |c: &DurableCob| c.token.as_ref().is_some_and(|t| t.cob == *budget && t.number == *number);
+            d.cobs.get(member).is_some_and(|c| c.failed && token(c))
+        };
+        if !failed_with_it(&host.durable) {
+            return None;
+        }
+        let mut recorded = host.durable.clone();
+        host.unsynced.iter().for_each(|r| recorded.apply(r));
+        failed_with_it(&recorded).then(|| format!("{member} has failed, and has given its token of {budget} back"))
     }
 
     /// The engine's own invariants, and its agreement with the records.
