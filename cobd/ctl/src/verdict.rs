@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase, SwitchStage, Trouble, Wait};
+use cob_types::status::{ClusterStatus, CobStatus, Holder, HostStatus, Phase, SwitchStage, Trouble, Wait};
 use cob_types::{CobId, GenerationNumber, HostName, Manifest};
 
 use crate::failure::Exit;
@@ -219,21 +219,39 @@ pub fn stranded(status: &ClusterStatus, cobs: &[CobId]) -> bool {
     away.peek().is_some() && away.all(|c| c.phase != Phase::Moving && lost.contains(&c.id))
 }
 
-/// Those that do not get on by themselves, and all who wait for them.
+/// The change objects that do not get on by themselves, and all that wait for them. A budget is lost to its waiting members
+/// when every holder of a token is lost, or one stops it: then no token comes.
 fn lost(status: &ClusterStatus) -> BTreeSet<&CobId> {
     let all = || status.hosts.iter().flat_map(|h| &h.cobs);
     let mut waiters: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
+    let mut budgets: BTreeSet<&CobId> = BTreeSet::new();
     for cob in all() {
-        for on in cob.waits_for.iter().filter_map(Wait::on) {
+        for wait in &cob.waits_for {
+            let Some(on) = wait.on() else { continue };
             waiters.entry(on).or_default().push(&cob.id);
+            if matches!(wait, Wait::Token { .. }) {
+                budgets.insert(on);
+            }
+        }
+    }
+    let mut holding: BTreeMap<&CobId, Vec<&CobStatus>> = BTreeMap::new();
+    for budget in all().filter(|c| budgets.contains(&c.id)) {
+        for holder in &budget.held_by {
+            holding.entry(&holder.cob).or_default().push(budget);
         }
     }
     let mut lost: BTreeSet<&CobId> = all().filter(|c| ended(c)).map(|c| &c.id).collect();
     let mut next: Vec<&CobId> = lost.iter().copied().collect();
     while let Some(id) = next.pop() {
-        for waiter in waiters.get(id).into_iter().flatten() {
-            if lost.insert(waiter) {
-                next.push(waiter);
+        let gives_none = |budget: &&&CobStatus| {
+            let keeps = |holder: &Holder| lost.contains(&holder.cob);
+            budget.held_by.iter().all(keeps) || budget.held_by.iter().any(|holder| holder.stops && keeps(holder))
+        };
+        let drained: Vec<&CobId> = holding.get(id).into_iter().flatten().filter(gives_none).map(|b| &b.id).collect();
+        let waiting = waiters.get(id).into_iter().flatten().copied();
+        for more in waiting.chain(drained).collect::<Vec<_>>() {
+            if lost.insert(more) {
+                next.push(more);
             }
         }
     }
@@ -241,7 +259,8 @@ fn lost(status: &ClusterStatus) -> BTreeSet<&CobId> {
 }
 
 /// Whether a change object does not get on by itself any more.
-fn ended(cob: &CobStatus) -> bool {
+#[must_use]
+pub fn ended(cob: &CobStatus) -> bool {
     let stuck = cob.trouble.iter().any(|t| matches!(t, Trouble::Stuck { .. }));
     let no_route = cob.waits_for.iter().any(|w| matches!(w, Wait::NoRoute { .. } | Wait::Observed { .. }));
     !is_home(cob) && cob.phase != Phase::Moving && (cob.failed || stuck || no_route)
@@ -250,7 +269,7 @@ fn ended(cob: &CobStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{cluster, failed, host, id, lock, moving, settled, waiting};
+    use crate::testing::{cluster, failed, host, id, lock, moving, settled, state, waiting};
 
     fn verdict(hosts: Vec<HostStatus>) -> Verdict {
         judge(&cluster(hosts), &Expected::default())
@@ -350,6 +369,28 @@ mod tests {
         assert_eq!(hopeless(&cluster(hosts(vec![lb.clone()]))), Some(vec![id("n1/db")]));
         assert_eq!(hopeless(&cluster(hosts(vec![lb, other]))), None, "another is still on its way");
         assert_eq!(hopeless(&cluster(vec![host("n1", 7, vec![settled("n1/db", "up")])])), None);
+    }
+
+    #[test]
+    fn a_wait_is_over_when_all_who_have_the_tokens_have_given_up() {
+        let token = || vec![Wait::Token { cob: id("n1/budget/b"), since_ns: 0 }];
+        let holder =
+            |cob: &str| Holder { cob: id(cob), state: state("open"), recalled: false, since_ns: None, stops: false };
+        let held_by = |cobs: &[&str]| CobStatus {
+            held_by: cobs.iter().map(|cob| holder(cob)).collect(),
+            ..settled("n1/budget/b", "open")
+        };
+        let a = || failed("n1/a", "failed", "up");
+        let z = || waiting("n1/z", "outdated", "up", token());
+        let of = |cobs: Vec<CobStatus>| hopeless(&cluster(vec![host("n1", 7, cobs)]));
+        assert_eq!(of(vec![a(), z(), held_by(&["n1/a"])]), Some(vec![id("n1/a")]));
+        let other = moving("n1/m", "outdated", "up");
+        assert_eq!(of(vec![a(), z(), other, held_by(&["n1/a", "n1/m"])]), None, "another token comes back");
+        let mut stopped = held_by(&["n1/a", "n1/m"]);
+        stopped.held_by[0].stops = true;
+        let other = settled("n1/m", "up");
+        assert_eq!(of(vec![a(), z(), other, stopped]), Some(vec![id("n1/a")]), "whatever tokens are left");
+        assert_eq!(of(vec![a(), z()]), None, "of a budget that is not told nothing is known");
     }
 
     #[test]

@@ -82,6 +82,14 @@ impl Cause {
         self
     }
 
+    /// One more thing to do about it.
+    pub(super) fn add_hint(&mut self, more: &str) {
+        if !self.hint.is_empty() {
+            self.hint.push_str("; ");
+        }
+        self.hint.push_str(more);
+    }
+
     pub(super) fn moving(cob: &CobStatus, now_ns: u64) -> Self {
         let (way, since) = match &cob.action {
             Some(action) => (way(action), action.since_ns),
@@ -110,7 +118,7 @@ impl Cause {
         })
     }
 
-    pub(super) fn given_up(cob: &CobStatus) -> Self {
+    pub(super) fn given_up(host: &HostStatus, cob: &CobStatus) -> Self {
         let words = match &cob.action {
             Some(action) => {
                 let attempts = count(action.attempt, "attempt");
@@ -119,15 +127,22 @@ impl Cause {
             None => "has given up".to_owned(),
         };
         let id = &cob.id;
+        // On a host that stands still an attempt would not start.
+        let resume = match host.held.is_some() || host.paused {
+            true => format!("`cobctl resume --host {}` and ", host.name),
+            false => String::new(),
+        };
         let met_conflict = cob.action.as_ref().is_some_and(|action| action.error.contains("`cobctl resolve`"));
         let hint = match cob.kind.as_str() {
             "file-tree" if met_conflict => how_to_decide(id),
             "departure" => format!("mend what it says; it is tried on, at once with `cobctl retry {id}`"),
             _ if cob.is_service() => {
-                format!("see `cobctl output {id}` and `cobctl logs {id}`, mend what it says, then `cobctl retry {id}`")
+                format!(
+                    "see `cobctl output {id}` and `cobctl logs {id}`, mend what it says, then {resume}`cobctl retry {id}`"
+                )
             }
-            _ if acts_inside(cob) => format!("mend what it says, then `cobctl retry {id}`"),
-            _ => format!("see `cobctl output {id}`, mend what it says, then `cobctl retry {id}`"),
+            _ if acts_inside(cob) => format!("mend what it says, then {resume}`cobctl retry {id}`"),
+            _ => format!("see `cobctl output {id}`, mend what it says, then {resume}`cobctl retry {id}`"),
         };
         Self::new(CauseKind::GivenUp, words).hint(hint)
     }
@@ -158,7 +173,10 @@ impl Cause {
         }
         let words =
             format!("can't get to {to}: no chain of transitions leads there from {}", state(cob.state.as_ref()));
-        Self::new(CauseKind::NoRoute, words).hint("give its kind the missing transition")
+        let (id, kind) = (&cob.id, &cob.kind);
+        Self::new(CauseKind::NoRoute, words).hint(format!(
+            "bring {id} to {to} by hand; or, where the model defines the kind {kind}, give it the missing transition"
+        ))
     }
 
     pub(super) fn observed(cob: &CobStatus, to: &StateName) -> Self {

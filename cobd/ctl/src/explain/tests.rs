@@ -48,7 +48,7 @@ fn up(cob: &str, waits: Vec<Wait>) -> CobStatus {
 
 fn held(cob: CobStatus, by: &str, recalled: bool) -> CobStatus {
     let promised = cob.state.clone().unwrap_or_else(|| state("up"));
-    CobStatus { held_by: vec![Holder { cob: id(by), state: promised, recalled }], ..cob }
+    CobStatus { held_by: vec![Holder { cob: id(by), state: promised, recalled, since_ns: None, stops: false }], ..cob }
 }
 
 #[test]
@@ -179,6 +179,36 @@ fn a_budget_that_is_drained_leads_to_who_is_not_back() {
     let (kind, culprit, sentence) = told(&all, "n2/app");
     assert_eq!((kind, culprit.as_str()), (CauseKind::GivenUp, "n1/app"));
     insta::assert_snapshot!(sentence, @"n2/app up waits for a token of n3/budget/app, which has given a token to n1/app, which has given up moving from down to up after 3 attempts (exit status 1; last line: port 5432 is taken)");
+}
+
+#[test]
+fn a_token_is_out_since_its_own_grant_and_the_remedy_of_a_gate_is_told() {
+    let mut budget = held(settled("n3/budget/app", "open"), "n1/gate", false);
+    budget.held_by[0].since_ns = Some(NOW - s(2));
+    let gate = CobStatus { kind: "tcp-check".to_owned(), ..moving("n1/gate", "down", "up") };
+    let all = hosts(vec![
+        waiting("n2/app", "outdated", "up", vec![Wait::Token { cob: id("n3/budget/app"), since_ns: NOW - s(2) }]),
+        budget,
+        gate,
+    ]);
+    let explanation = explain(&id("n2/app"), &see(&all));
+    let line = &explanation.tree()[2];
+    assert!(line.contains("has given a token to n1/gate (for 2.0 s)"), "{line}");
+    assert_eq!(
+        explanation.first.hint,
+        "if n1/gate waits for something that a waiting member of n3/budget/app brings, give the model that dependency; \
+         until then `cobctl budget n3/budget/app --at-most 2` lets one more member go"
+    );
+    // The same cause, where it is told as JSON.
+    assert_eq!(explanation.told().first_cause.hint, explanation.first.hint);
+}
+
+#[test]
+fn a_failed_change_object_on_a_host_that_is_held_needs_a_resume_too() {
+    let mut all = hosts(vec![failed("n1/app", "down", "up")]);
+    all[0].held = Some(cob_types::GenerationNumber(7));
+    let hint = explain(&id("n1/app"), &see(&all)).first.hint;
+    assert!(hint.ends_with("then `cobctl resume --host n1` and `cobctl retry n1/app`"), "{hint}");
 }
 
 #[test]

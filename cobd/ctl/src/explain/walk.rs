@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use cob_types::status::{CobStatus, Holder, HostStatus, Phase, SwitchWait, Wait};
 use cob_types::{CobId, StateName};
 
-use super::cause::Cause;
+use super::cause::{Cause, CauseKind};
 use crate::words::states;
 
 /// The most change objects that are looked at for one explanation.
@@ -121,7 +121,11 @@ fn answer<'a>(cob: &CobId, why: Why, see: &dyn Fn(&CobId) -> Seen<'a>) -> Explan
     let root = (cob.clone(), why);
     let cut = walk.collect(&root);
     walk.name_circles();
-    let (chain, first) = walk.first_cause(&root);
+    let (chain, mut first) = walk.first_cause(&root);
+    if let Some(remedy) = walk.more_tokens(&chain, &first) {
+        first.add_hint(&remedy);
+        walk.replace_hint(&chain, &root, &first);
+    }
     Explanation { cob: cob.clone(), places: walk.places, seen: walk.seen, chain, first, cut, why }
 }
 
@@ -200,7 +204,7 @@ impl<'a> Walk<'a, '_> {
         match cob.phase {
             Phase::Moving => found.causes.push(Cause::moving(cob, now)),
             Phase::Checking => found.causes.push(Cause::checking(cob, now)),
-            Phase::Settled if cob.failed => found.causes.push(flagged(cob)),
+            Phase::Settled if cob.failed => found.causes.push(flagged(host, cob)),
             Phase::Settled if host.switch_waits.is_empty() || cob.retiring => {
                 if cob.state.as_ref() != Some(&cob.preferred) {
                     self.kept_there(host, cob, &mut found);
@@ -216,7 +220,7 @@ impl<'a> Walk<'a, '_> {
             self.wait(host, cob, wait, &mut found);
         }
         if found.causes.is_empty() && found.edges.is_empty() {
-            found.causes.push(if cob.failed { flagged(cob) } else { Cause::on_its_way("is about to move") });
+            found.causes.push(if cob.failed { flagged(host, cob) } else { Cause::on_its_way("is about to move") });
         }
         found
     }
@@ -227,7 +231,7 @@ impl<'a> Walk<'a, '_> {
             let is_settled = matches!(self.look(&holder.cob), Seen::Found(_, by) if by.phase == Phase::Settled);
             found.edges.push(Edge {
                 words: format!("is kept there by {}", holder.cob),
-                for_ns: host.now_ns.saturating_sub(cob.since_ns),
+                for_ns: host.now_ns.saturating_sub(holder.since_ns.unwrap_or(cob.since_ns)),
                 to: holder.cob.clone(),
                 then: Then::Ask(if is_settled { Why::Holding } else { Why::Away }),
             });
@@ -289,7 +293,7 @@ impl<'a> Walk<'a, '_> {
                 then: Then::Ask(Why::Away),
             }),
             Wait::Retry { at_ns, attempt, of } => found.causes.push(Cause::retry(cob, now, *at_ns, *attempt, *of)),
-            Wait::Failed => found.causes.push(flagged(cob)),
+            Wait::Failed => found.causes.push(flagged(host, cob)),
             Wait::Paused => found.causes.push(Cause::paused(host)),
             Wait::Rest { until_ns } => found.causes.push(Cause::rest(cob, now, *until_ns)),
             Wait::NoRoute { to } => found.causes.push(Cause::no_route(cob, to)),
@@ -428,6 +432,34 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
+    /// What to do about a budget whose tokens are held by change objects that wait for a gate or have failed. A gate may
+    /// wait for what a waiting member brings, and the model does not say so.
+    fn more_tokens(&self, chain: &[Edge], first: &Cause) -> Option<String> {
+        let waits = chain.iter().find(|edge| matches!(edge.then, Then::Ask(Why::Drained)))?;
+        let culprit = &chain.last()?.to;
+        let Some(Seen::Found(_, cob)) = self.seen.get(culprit) else { return None };
+        let Some(Seen::Found(_, budget)) = self.seen.get(&waits.to) else { return None };
+        let is_gate = matches!(cob.kind.as_str(), "tcp-check" | "http-check");
+        let more = format!("`cobctl budget {} --at-most {}`", budget.id, budget.held_by.len() + 1);
+        let has_failed = matches!(first.kind, CauseKind::GivenUp | CauseKind::Retry);
+        if is_gate && (has_failed || matches!(first.kind, CauseKind::Moving | CauseKind::Rest)) {
+            return Some(format!(
+                "if {culprit} waits for something that a waiting member of {} brings, give the model that dependency; \
+                 until then {more} lets one more member go",
+                budget.id
+            ));
+        }
+        has_failed.then(|| format!("{more} lets one more member go all the same, until the next generation"))
+    }
+
+    /// Puts a first cause with another hint in the place of the cause that it was.
+    fn replace_hint(&mut self, chain: &[Edge], root: &Place, first: &Cause) {
+        let place = chain.last().map_or(Some(root.clone()), Edge::place);
+        let Some(found) = place.and_then(|place| self.places.get_mut(&place)) else { return };
+        let same = |cause: &&mut Cause| cause.kind == first.kind && cause.words == first.words;
+        found.causes.iter_mut().filter(same).for_each(|cause| cause.hint.clone_from(&first.hint));
+    }
+
     /// The worst cause that can be reached, the nearest of equals, and the way to it.
     fn first_cause(&self, root: &Place) -> (Vec<Edge>, Cause) {
         let mut came: BTreeMap<Place, Option<(Place, &Edge)>> = BTreeMap::from([(root.clone(), None)]);
@@ -528,7 +560,7 @@ fn drained(host: &HostStatus, cob: &CobStatus) -> Found {
     let limited = limited.unwrap_or_default();
     let edges = cob.held_by.iter().map(|h| Edge {
         words: format!("has given a token to {}{limited}", h.cob),
-        for_ns: host.now_ns.saturating_sub(cob.since_ns),
+        for_ns: host.now_ns.saturating_sub(h.since_ns.unwrap_or(cob.since_ns)),
         to: h.cob.clone(),
         then: Then::Ask(Why::Away),
     });
@@ -547,17 +579,17 @@ fn holders<'a>(host: &'a HostStatus, cob: &'a CobStatus) -> impl Iterator<Item =
     let any = cob.held_by.iter().any(|h| h.recalled);
     cob.held_by.iter().filter(move |h| h.recalled || !any).map(|h| Edge {
         words: format!("needs {} to give back the promise of {} first", h.cob, h.state),
-        for_ns: host.now_ns.saturating_sub(cob.since_ns),
+        for_ns: host.now_ns.saturating_sub(h.since_ns.unwrap_or(cob.since_ns)),
         to: h.cob.clone(),
         then: Then::Ask(Why::Holding),
     })
 }
 
 /// The cause of a change object whose `failed` flag is set.
-fn flagged(cob: &CobStatus) -> Cause {
+fn flagged(host: &HostStatus, cob: &CobStatus) -> Cause {
     match &cob.action {
         Some(action) if action.to.is_none() => Cause::check_failing(cob, action),
-        Some(_) | None => Cause::given_up(cob),
+        Some(_) | None => Cause::given_up(host, cob),
     }
 }
 
