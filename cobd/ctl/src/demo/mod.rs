@@ -13,9 +13,12 @@ use std::time::{Duration, Instant};
 
 use cob_types::status::{Phase, Wait};
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::args::DemoArgs;
 use crate::failure::{Exit, Failure};
 use crate::screen::{Paint, Screen};
+use crate::signals::Ends;
 use crate::webshop::{self, Version};
 use stage::Stage;
 
@@ -24,30 +27,46 @@ const PATIENCE: &str = "60s";
 
 /// Runs the demo.
 pub(crate) async fn run(screen: &mut Screen, args: &DemoArgs) -> Result<Exit, Failure> {
+    // From here on no signal ends this program by itself: what it has started would go on without it.
+    let mut ends = Ends::open().map_err(Failure::environment)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::environment)?;
     let mut stage = Stage::set(args.keep.clone())?;
     let began = Instant::now();
-    let told = tokio::select! {
-        told = tell(screen, &mut stage) => told,
-        _ = tokio::signal::ctrl_c() => Err(Failure::refused(anyhow::anyhow!("interrupted; everything is taken away"))),
+    let played = tokio::select! {
+        // The commands of the demo hear of an interrupt too, and would take it for an end of their own.
+        biased;
+        _ = interrupt.recv() => Err(Failure::ended_by(SignalKind::interrupt())),
+        signal = ends.next() => Err(signal),
+        played = play(screen, &mut stage, args.keep.is_some()) => Ok(played),
     };
-    match told {
-        Ok(()) if args.keep.is_some() => {
+    match played {
+        Ok(Ok(())) if args.keep.is_some() => {
             stage.leave_standing();
             how_to_look(screen, &stage)?;
             Ok(Exit::Yes)
         }
-        Ok(()) => {
-            take_away(screen, &mut stage).await?;
+        Ok(Ok(())) => {
             let seconds = began.elapsed().as_secs_f64();
             screen.line("")?;
             screen.line(&format!("That was COB, in {seconds:.1} s. Nothing of it is left on this machine."))?;
             Ok(Exit::Yes)
         }
-        Err(failure) => {
+        Ok(Err(failure)) => {
             stage.explain_failure(screen);
             Err(failure)
         }
+        Err(signal) => {
+            screen.say("interrupted: the demo stops its daemons and servers, and deletes its folder");
+            stage.stop_daemons();
+            stage.clear()?;
+            Err(signal)
+        }
     }
+}
+
+async fn play(screen: &mut Screen, stage: &mut Stage, keep: bool) -> Result<(), Failure> {
+    tell(screen, stage).await?;
+    if keep { Ok(()) } else { take_away(screen, stage).await }
 }
 
 async fn tell(screen: &mut Screen, stage: &mut Stage) -> Result<(), Failure> {
@@ -64,7 +83,7 @@ async fn tell(screen: &mut Screen, stage: &mut Stage) -> Result<(), Failure> {
 
     scene(screen, "Three daemons, each a process with a state folder of its own")?;
     let started = Instant::now();
-    stage.start_daemons()?;
+    stage.start_daemons().await?;
     done(screen, "n1, n2 and n3 are up", started)?;
 
     scene(screen, "The switch: every host is told once; from there on the change objects agree among themselves")?;

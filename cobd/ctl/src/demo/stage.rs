@@ -100,7 +100,7 @@ impl Stage {
         Ok(path.display().to_string())
     }
 
-    pub(super) fn start_daemons(&mut self) -> Result<(), Failure> {
+    pub(super) async fn start_daemons(&mut self) -> Result<(), Failure> {
         for host in HOSTS {
             let config = self.folder.join(format!("{host}.toml"));
             let text =
@@ -125,7 +125,7 @@ impl Stage {
                 if Instant::now() > limit || self.daemons.iter_mut().any(|d| matches!(d.try_wait(), Ok(Some(_)))) {
                     return Err(Failure::environment(anyhow::anyhow!("the daemon of {host} does not come up")));
                 }
-                std::thread::sleep(LOOK);
+                tokio::time::sleep(LOOK).await;
             }
         }
         Ok(())
@@ -301,7 +301,10 @@ impl Stage {
                 std::thread::sleep(LOOK);
             }
         }
-        fs::remove_dir_all(&self.folder).map_err(|e| cant("delete", &self.folder, e))
+        match fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(|e| cant("delete", &self.folder, e)),
+        }
     }
 }
 
