@@ -20,8 +20,8 @@ pub use looks::{
     StatusArgs, WatchArgs,
 };
 pub use words::{
-    AtMost, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs, RetryArgs,
-    RollbackArgs, SwitchArgs,
+    AtMost, BudgetArgs, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs,
+    RetryArgs, RollbackArgs, SwitchArgs,
 };
 
 /// Shows what the hosts are doing, explains why, and gives them orders.
@@ -181,11 +181,14 @@ On a terminal the view is redrawn in place and ends with Ctrl-C; on a pipe each 
 Examples:
   cobctl history --cob n1/db
   cobctl history --json --since-generation 7 | jq 'select(.ok == false)'
+  cobctl history --since -10m --until now
+  cobctl history n1/budget/web
   cobctl history --follow
   cobctl history --compare-plan plan.json
 
-What depends on something else comes after it, whatever the clocks of the hosts say: the times of one host grow, those of \
-several may not.")]
+Shown are moves, checks and orders; --locks adds how change objects agreed on locks. The order is that of causes: what \
+depends on something else comes after it, whatever the clocks of the hosts say. The times of one host grow, those of several \
+may not. --since and --until go by the clock of each host.")]
     History(HistoryArgs),
     /// Show every change object as it was at a past moment, or what changed between two
     #[command(after_help = AT_EXAMPLES)]
@@ -272,6 +275,9 @@ Exit status: 0 told, or with --wait converged; 1 refused, in conflict, failed or
     /// Let at most so many change objects of each host move at a time
     #[command(after_help = words::LIMIT)]
     Limit(LimitArgs),
+    /// Give a budget another number of tokens than the model does, until the next generation
+    #[command(after_help = words::BUDGET)]
+    Budget(BudgetArgs),
     /// Free what the change objects of a host hold elsewhere: it will not come back as it was
     #[command(after_help = "\
 Fence a host only when it is surely off: what it holds keeps others from changing what it may still use. Afterwards no

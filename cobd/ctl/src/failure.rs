@@ -108,6 +108,25 @@ impl Failure {
         self.source.to_string()
     }
 
+    /// What helps.
+    #[must_use]
+    pub fn hints(&self) -> &[String] {
+        &self.hints
+    }
+
+    /// The same as JSON: `{"error", "causes", "hints"}`.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        let causes: Vec<String> = self.source.chain().skip(1).map(ToString::to_string).collect();
+        serde_json::json!({"error": self.source.to_string(), "causes": causes, "hints": self.hints})
+    }
+
+    /// A signal has ended the command: there is nothing to say.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.signal.is_some()
+    }
+
     /// Says what went wrong, why, and what to do.
     pub fn print(&self, screen: &mut Screen) {
         if self.signal.is_some() {

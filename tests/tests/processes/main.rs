@@ -29,6 +29,7 @@ mod recorded;
 mod restored;
 mod reverts;
 mod rollback;
+mod rollouts;
 mod secrets;
 mod service;
 mod setup;

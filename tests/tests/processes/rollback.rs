@@ -377,7 +377,7 @@ fn what_has_failed_is_held_explained_and_completed_by_a_retry() {
     let told: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
     let of = |at: usize, field: &str| told["cobs"][at][field].as_str().unwrap_or_default().to_owned();
     assert_eq!((code, of(0, "detail").as_str()), (1, "n1/db had not given up"), "{text}");
-    assert_eq!((of(1, "cob").as_str(), of(1, "error").as_str()), ("n3/none", "this host has no change object n3/none"));
+    assert_eq!((of(1, "cob").as_str(), of(1, "error").as_str()), ("n3/none", "n3 has no change object n3/none"));
     assert_eq!((&told["changed"], &told["ended"]), (&false.into(), &"settled".into()), "the others are: {text}");
     shop.cluster.wait_converged(two, PATIENCE);
     shop.serves(2);

@@ -7,6 +7,7 @@ use clap::Args as ClapArgs;
 use cob_types::{CobId, GenerationNumber, HostName};
 
 use super::{Wanted, Which, generation};
+use crate::past::moment::Moment;
 
 /// Arguments of `status`.
 #[derive(Debug, ClapArgs)]
@@ -72,9 +73,18 @@ pub struct HistoryArgs {
     /// The same as COB
     #[arg(long)]
     pub cob: Option<CobId>,
-    /// Only moves, checks and orders, and not the words by which change objects agree on locks
+    /// Show also the words by which change objects agree on locks; of a budget they are shown anyway
     #[arg(long)]
+    pub locks: bool,
+    /// Only moves, checks and orders: with --json too, which else prints everything
+    #[arg(long, conflicts_with = "locks")]
     pub moves: bool,
+    /// Only what happened at this time or later: 2026-11-21T14:03:00Z, 14:03 (the last time that clocks showed it, UTC), -5m
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub since: Option<Moment>,
+    /// Only what happened up to this time
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "follow")]
+    pub until: Option<Moment>,
     /// Only the last so many entries, of those that are shown
     #[arg(long, short = 'n', value_name = "N")]
     pub last: Option<usize>,
@@ -85,7 +95,7 @@ pub struct HistoryArgs {
     #[arg(long, short)]
     pub follow: bool,
     /// Show what a plan of `cobgen plan --from N --to M --json` said beside what was, for each transition and in all
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["what", "cob", "moves", "last", "since_generation", "follow"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["what", "cob", "moves", "locks", "since", "until", "last", "since_generation", "follow"])]
     pub compare_plan: Option<PathBuf>,
 }
 

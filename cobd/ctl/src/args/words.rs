@@ -77,7 +77,19 @@ Examples:
 It holds over restarts and generations. Checks go on; who waits for its turn is shown by `cobctl status`, and of those who \
 could move the one with the lowest rank goes first. Nothing can come to a stand for it: what moves waits for nobody. \
 How many *hosts* switch at a time: `cobctl switch --limit-hosts`. With --budget the budget has so many tokens, and never \
-more than the model gives it; who has one keeps it until it is back. Exit status and --json: as of `cobctl cancel`.";
+more than the model gives it (`cobctl budget` gives more); who has one keeps it until it is back. Exit status and --json: as of `cobctl cancel`.";
+
+pub(super) const BUDGET: &str = "\
+Examples:
+  cobctl budget web --at-most 3       3 members of the budget `web` at a time, until the next generation is active
+  cobctl budget web --at-most model   as many as the model says
+
+For a rollout that waits for a token which no holder can give back: a holder waits for something that only a waiting member \
+brings, and the model does not say so, or a member has failed, which stops a budget whatever tokens it has left, and the rollout is to go on all the same. The history names \
+the operator (`cobctl history HOST/budget/NAME`). It holds over restarts of the daemon, and ends when the next generation is \
+active. A limit of tokens that stays over generations: `cobctl limit N --budget NAME`.
+
+Exit status: 0 done; 1 the host refused; 3 the host could not be reached. With --json: {\"changed\", \"detail\"}.";
 
 pub(super) const DECLARE_FINAL: &str = "\
 Examples:
@@ -117,7 +129,10 @@ until the wait ends; the others go on meanwhile, and what needs something of one
 (--require-all goes with all of them or not at all).
 
 A canary set grows by the hosts that it can't switch without, and it is said why. When it fails, the hosts that were not \
-told to go forget the generation, and those that were hold (as after `cobctl cancel`) or go back. Ctrl-C changes nothing: \
+told to go forget the generation, and those that were hold (as after `cobctl cancel`) or go back. So it is with \
+--limit-hosts. The same order given again looks at the hosts that have the generation first, and stops there as long as one \
+has failed: `cobctl resume --host HOST` and `cobctl retry COB` after its cause is mended, or --max-failures N, let it go on. \
+Ctrl-C changes nothing: \
 hosts that were told to go do so, the others have it prepared, and the same command goes on from there.
 
 Exit status: 0 told, or with --wait converged; 1 refused, failed, superseded, out of time or interrupted; 3 a host could \
@@ -151,6 +166,10 @@ pub struct SwitchArgs {
     /// together
     #[arg(long, value_name = "K")]
     pub limit_hosts: Option<std::num::NonZeroUsize>,
+    /// How many hosts may have failed before the stages stop: with 0 the first failed host stops them, also when the same
+    /// order is given again
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub max_failures: usize,
     /// What a failure leads to: hosts that were told to go stay as they are, or return to the generation before
     /// [default: what the generation says; of a canary or a wave: hold]
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -221,6 +240,25 @@ pub struct LimitArgs {
     /// The tokens of this budget, by its name in the model or as HOST/budget/NAME, instead of all transitions
     #[arg(long, value_name = "NAME")]
     pub budget: Option<String>,
+}
+
+/// Arguments of `budget`.
+#[derive(Debug, ClapArgs)]
+pub struct BudgetArgs {
+    /// The budget, by its name in the model or as HOST/budget/NAME
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// So many tokens at a time, those of failed members counted; `model`: as many as the model gives, and none past a failure
+    #[arg(long, value_name = "N|model", value_parser = tokens)]
+    pub at_most: AtMost,
+}
+
+fn tokens(text: &str) -> Result<AtMost, String> {
+    match text.parse() {
+        Ok(k) if k > 0 => Ok(AtMost(Some(k))),
+        Ok(_) | Err(_) if text == "model" => Ok(AtMost(None)),
+        Ok(_) | Err(_) => Err(format!("{text:?} is neither a number from 1 nor `model`")),
+    }
 }
 
 /// A limit, or none.

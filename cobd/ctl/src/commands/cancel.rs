@@ -4,12 +4,13 @@
 
 use cob_types::status::{ClusterStatus, HostStatus};
 use cob_types::words::count;
-use cob_types::{CobId, GenerationNumber};
-use cobd::web::{CancelOrder, GenerationOrder, LimitOrder, StatusOf};
+use cob_types::{CobId, GenerationNumber, HostName};
+use cobd::web::{BudgetOrder, CancelOrder, Done, GenerationOrder, LimitOrder, StatusOf};
+use serde::Serialize;
 
 use super::orders::{patiently, to_all, to_everybody};
 use super::{Context, leaving};
-use crate::args::{AtMost, CallOffArgs, CancelArgs, LimitArgs};
+use crate::args::{AtMost, BudgetArgs, CallOffArgs, CancelArgs, LimitArgs};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::Screen;
@@ -64,14 +65,38 @@ async fn limit_budget(
     name: &str,
     at_most: Option<u32>,
 ) -> Result<Exit, Failure> {
-    let budget = match CobId::new(name) {
-        Ok(budget) => budget,
-        Err(_) => named_budget(&gather::cluster(&context.client, &context.targets.all).await, name)?,
-    };
-    let target = context.locate(&budget.host()).await?;
+    let budget = find_budget(context, name).await?;
+    let host = budget.host();
     let order = LimitOrder { at_most, budget: Some(budget), who: context.client.who() };
-    let asked = context.client.order(&target.endpoint, "/v1/limit", &order);
-    let done = patiently(context, screen, &target, asked).await?;
+    order_budget(context, screen, &host, "/v1/limit", &order).await
+}
+
+pub(super) async fn budget(context: &Context, screen: &mut Screen, args: &BudgetArgs) -> Result<Exit, Failure> {
+    let AtMost(at_most) = args.at_most;
+    let budget = find_budget(context, &args.name).await?;
+    let host = budget.host();
+    let order = BudgetOrder { budget, at_most, who: context.client.who() };
+    order_budget(context, screen, &host, "/v1/budget", &order).await
+}
+
+async fn find_budget(context: &Context, name: &str) -> Result<CobId, Failure> {
+    match CobId::new(name) {
+        Ok(budget) => Ok(budget),
+        Err(_) => named_budget(&gather::cluster(&context.client, &context.targets.all).await, name),
+    }
+}
+
+/// Gives the host of a budget an order about it, and says what the host has answered.
+async fn order_budget<B: Serialize>(
+    context: &Context,
+    screen: &mut Screen,
+    host: &HostName,
+    path: &str,
+    order: &B,
+) -> Result<Exit, Failure> {
+    let target = context.locate(host).await?;
+    let asked = context.client.order(&target.endpoint, path, order);
+    let done: Done = patiently(context, screen, &target, asked).await?;
     match context.json {
         true => screen.json(&done)?,
         false => screen.line(&if done.changed { done.detail } else { format!("{} (it was so)", done.detail) })?,

@@ -71,7 +71,14 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &CheckArgs
         async move { round(&client, &target, &wanted, until, &progress).await }
     });
     let answers = with_progress(screen, rounds, &progress).await;
-    let answers = Answers { hosts: answers.into_iter().map(|(target, told)| answer(&target, told)).collect() };
+    let mut answers = Answers { hosts: answers.into_iter().map(|(target, told)| answer(&target, told)).collect() };
+    for answer in answers.hosts.iter_mut().filter(|answer| answer.reachable && answer.error.is_some()) {
+        for cob in wanted.get(&answer.name).into_iter().flatten() {
+            if let Some(unknown) = context.unknown(cob).await {
+                answer.hint = unknown.hints().join("; ");
+            }
+        }
+    }
     if context.json {
         screen.json(&answers)?;
     } else {

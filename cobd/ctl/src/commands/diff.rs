@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cob_types::status::HostStatus;
+use cob_types::status::{CobStatus, HostStatus};
 use cob_types::{CobId, GenerationNumber, HostName};
 use cobd::web::{FilesAnswer, StatusOf};
 use serde::Serialize;
 
 use super::Context;
 use super::files::{ask, shown};
+use super::near::near;
 use crate::args::{DiffArgs, Which};
 use crate::client::AskError;
 use crate::failure::{Exit, Failure};
@@ -17,7 +18,7 @@ use crate::gather::{each, each_of, status};
 use crate::identity;
 use crate::screen::Screen;
 use crate::targets::Target;
-use crate::words::{clean, count};
+use crate::words::{clean, count, list};
 
 /// The kind whose differences are told.
 const KIND: &str = "file-tree";
@@ -135,7 +136,7 @@ async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
     };
     let missing = only.iter().filter_map(|which| match which {
         Which::Cob(cob) if reachable && cob.host() == name => match cobs.iter().find(|c| c.id == *cob) {
-            None => Some((cob, "there is none of this name: `cobctl status` lists what there is".to_owned())),
+            None => Some((cob, format!("there is none of this name{}", instead(&cobs, cob)))),
             Some(found) if found.kind == KIND => None,
             Some(found) => Some((cob, format!("it is of the kind {}; `cobctl check` looks at those", found.kind))),
         },
@@ -153,6 +154,15 @@ async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
         take(&mut told, cob, answer);
     }
     told
+}
+
+/// What may have been meant by an id that the host does not have.
+fn instead(cobs: &[CobStatus], cob: &CobId) -> String {
+    let like = near(cobs.iter(), cob);
+    if like.is_empty() {
+        return ": `cobctl status` lists what there is".to_owned();
+    }
+    format!(": did you mean {}?", list(like, 3))
 }
 
 fn take(told: &mut OfHost, cob: CobId, answer: Result<FilesAnswer, AskError>) {

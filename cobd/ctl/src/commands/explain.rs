@@ -10,6 +10,7 @@ use cob_types::{CobId, GenerationNumber, HostName};
 use serde::Serialize;
 
 use super::Context;
+use super::near::near;
 use crate::args::{ExplainArgs, Which};
 use crate::explain::{CauseKind, Explained, Explanation, Seen, explain, explain_leaving, still_there};
 use crate::failure::{Exit, Failure};
@@ -43,7 +44,7 @@ async fn of_cob(context: &Context, screen: &mut Screen, cob: &CobId) -> Result<E
     } else {
         print(screen, &explanation)?;
         if unknown {
-            let near = near(&hosts, cob);
+            let near = near(hosts.values().flat_map(|h| &h.cobs), cob);
             if !near.is_empty() {
                 screen.problem("hint", &format!("did you mean {}?", list(near, 3)));
             }
@@ -259,41 +260,6 @@ fn print(screen: &mut Screen, explanation: &Explanation<'_>) -> Result<(), Failu
     Ok(())
 }
 
-/// Change objects whose ids are like one that is not there: the same last part, or a letter or two off.
-fn near(hosts: &BTreeMap<HostName, HostStatus>, cob: &CobId) -> Vec<CobId> {
-    let last = |id: &CobId| id.as_str().rsplit('/').next().unwrap_or_default().to_owned();
-    let mut all: Vec<(usize, CobId)> = hosts
-        .values()
-        .flat_map(|h| &h.cobs)
-        .map(|c| {
-            let far = distance(c.id.as_str(), cob.as_str());
-            (if last(&c.id) == last(cob) { far.min(2) } else { far }, c.id.clone())
-        })
-        .filter(|(far, _)| *far <= 3)
-        .collect();
-    all.sort();
-    all.into_iter().take(3).map(|(_, id)| id).collect()
-}
-
-/// How many letters must be added, dropped or changed to make one text of the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut corner = i;
-        let mut left = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let above = row[j + 1];
-            let best = (corner + usize::from(x != *y)).min(above + 1).min(left + 1);
-            row[j] = left;
-            corner = above;
-            left = best;
-        }
-        row[b.len()] = left;
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use cob_types::status::{SwitchStage, SwitchStatus, SwitchWait};
@@ -301,13 +267,6 @@ mod tests {
 
     use super::*;
     use crate::testing::{failed, host, id, settled};
-
-    #[test]
-    fn distances_count_letters() {
-        for (a, b, far) in [("", "", 0), ("db", "db", 0), ("db", "bd", 2), ("n1/db", "n1/dbs", 1), ("abc", "", 3)] {
-            assert_eq!((distance(a, b), distance(b, a)), (far, far), "{a} {b}");
-        }
-    }
 
     #[test]
     fn of_those_that_leave_the_ones_that_are_through_are_counted() {
@@ -350,14 +309,5 @@ mod tests {
             });
         };
         assert_eq!(told(stopped), "n1: the return has stopped: n1/db failed");
-    }
-
-    #[test]
-    fn mistyped_ids_are_recognised() {
-        let n1 = host("n1", 7, vec![settled("n1/db/server", "up"), settled("n1/web", "up")]);
-        let hosts = BTreeMap::from([(n1.name.clone(), n1)]);
-        assert_eq!(near(&hosts, &id("n1/db/sever")), [id("n1/db/server")]);
-        assert_eq!(near(&hosts, &id("n1/server")), [id("n1/db/server")]);
-        assert!(near(&hosts, &id("n1/mail")).is_empty());
     }
 }

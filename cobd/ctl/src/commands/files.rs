@@ -83,7 +83,12 @@ async fn decide(
     let (cob, generation) = (args.cob.clone(), args.generation);
     let order = ResolveOrder { cob, path, conflict, generation, choice, who: context.client.who() };
     let asked = context.client.order(&target.endpoint, "/v1/files/resolve", &order);
-    Ok(patiently(context, screen, target, asked).await?)
+    match patiently(context, screen, target, asked).await {
+        Ok(done) => Ok(done),
+        // What comes with a later generation the host does not have yet.
+        Err(error) if args.generation.is_some() => Err(error.into()),
+        Err(error) => Err(context.refused_of(&args.cob, error).await),
+    }
 }
 
 pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArgs) -> Result<Exit, Failure> {
@@ -127,7 +132,10 @@ pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArg
             let (version, path) = (version.clone(), path.clone());
             let order = RestoreOrder { cob: cob.clone(), version, path, who: context.client.who() };
             let asked = context.client.order(&target.endpoint, "/v1/files/restore", &order);
-            let done = patiently(context, screen, &target, asked).await?;
+            let done = match patiently(context, screen, &target, asked).await {
+                Ok(done) => done,
+                Err(error) => return Err(context.refused_of(cob, error).await),
+            };
             if context.json {
                 screen.json(&done)?;
             } else {
@@ -158,7 +166,10 @@ async fn ask_at(
 ) -> Result<FilesAnswer, Failure> {
     let query: Vec<String> = query.iter().map(|(key, value)| format!("{key}={}", escaped(value))).collect();
     let question = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
-    Ok(context.client.get(&target.endpoint, &format!("/v1/files/{what}/{cob}{question}")).await?)
+    match context.client.get(&target.endpoint, &format!("/v1/files/{what}/{cob}{question}")).await {
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(context.refused_of(cob, error).await),
+    }
 }
 
 /// A value as it stands in a query.

@@ -35,12 +35,25 @@ struct Wanted {
     since_generation: Option<GenerationNumber>,
     /// None of the words about locks.
     moves: bool,
+    /// Only from this time on, in nanoseconds.
+    since_ns: u64,
+    /// Only up to this time.
+    until_ns: u64,
 }
 
 impl Wanted {
     fn takes(&self, entry: &HistoryEntry) -> bool {
+        self.is_in_time(entry) && !self.leaves_out(entry)
+    }
+
+    fn is_in_time(&self, entry: &HistoryEntry) -> bool {
         self.since_generation.is_none_or(|since| entry.generation >= since)
-            && !(self.moves && LOCKS.contains(&entry.event.as_str()))
+            && (self.since_ns..=self.until_ns).contains(&entry.ts_ns)
+    }
+
+    /// It is about locks, and these are not asked for.
+    fn leaves_out(&self, entry: &HistoryEntry) -> bool {
+        self.moves && LOCKS.contains(&entry.event.as_str())
     }
 }
 
@@ -68,13 +81,22 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
         Some(Which::Cob(cob)) => (None, Some(cob.clone())),
         None => (None, args.cob.clone()),
     };
-    let wanted = Wanted { cob, since_generation: args.since_generation, moves: args.moves };
+    // What a budget does is to give tokens, which are locks.
+    let is_budget = cob.as_ref().is_some_and(|cob| cob.name().starts_with("budget/"));
+    let now = now_ns();
+    let wanted = Wanted {
+        cob,
+        since_generation: args.since_generation,
+        moves: args.moves || !(args.locks || context.json || is_budget),
+        since_ns: args.since.map_or(0, |moment| moment.ns(now)),
+        until_ns: args.until.map_or(u64::MAX, |moment| moment.ns(now)),
+    };
     let mut following = match host {
         Some(host) => Following::of(&[context.locate(&host).await?]),
         None => Following::of_everybody(context, screen).await?,
     };
     let mut abandoned = std::pin::pin!(screen.abandoned());
-    let mut nothing = true;
+    let (mut nothing, mut left_out) = (true, 0_usize);
     let mut last = args.last.map(|most| (most, VecDeque::new()));
     loop {
         let tell = |screen: &mut Screen, entry: HistoryEntry| {
@@ -90,7 +112,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
                 None => Ok(screen.line(&told(context.json, &entry)?)?),
             }
         };
-        to_the_end(context, screen, &wanted, &mut following.readings, tell).await?;
+        left_out += to_the_end(context, screen, &wanted, &mut following.readings, tell).await?;
         for entry in last.take().into_iter().flat_map(|(_, kept)| kept) {
             screen.line(&told(context.json, &entry)?)?;
         }
@@ -103,10 +125,40 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
             error = &mut abandoned => return Err(error.into()),
         }
     }
-    if let Some(cob) = wanted.cob.as_ref().filter(|_| nothing) {
-        screen.say(&format!("nothing is on record of {cob}: `cobctl status` lists what there is"));
+    let exit = following.exit();
+    if let Some(cob) = wanted.cob.as_ref().filter(|_| nothing && left_out == 0 && exit == Exit::Yes)
+        && let Some(unknown) = context.unknown(cob).await
+    {
+        return Err(unknown);
     }
-    Ok(following.exit())
+    if !context.json {
+        note(screen, following.readings.len(), left_out, nothing);
+    }
+    Ok(exit)
+}
+
+/// Says how the history is ordered, and what of it is not shown.
+fn note(screen: &mut Screen, hosts: usize, left_out: usize, nothing: bool) {
+    let mut parts = Vec::new();
+    if nothing {
+        parts.push("nothing else is on record for that".to_owned());
+    } else if hosts > 1 {
+        parts.push(
+            "in the order of causes: what depends on something comes after it, whatever the clocks say".to_owned(),
+        );
+    }
+    if left_out > 0 {
+        parts.push(format!("{} about locks not shown (--locks)", cob_types::words::count(left_out, "entry")));
+    }
+    if !parts.is_empty() {
+        screen.say(&format!("({})", parts.join("; ")));
+    }
+}
+
+/// This machine's clock, by which `-5m` and `14:03` are meant.
+fn now_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What a plan said beside what was.
@@ -188,7 +240,8 @@ impl Following {
             take(entry);
             Ok(())
         };
-        to_the_end(context, screen, &ALL, &mut self.readings, take).await
+        to_the_end(context, screen, &ALL, &mut self.readings, take).await?;
+        Ok(())
     }
 
     /// All is new again.
@@ -207,7 +260,7 @@ impl Following {
 }
 
 /// Everything.
-const ALL: Wanted = Wanted { cob: None, since_generation: None, moves: false };
+const ALL: Wanted = Wanted { cob: None, since_generation: None, moves: false, since_ns: 0, until_ns: u64::MAX };
 
 /// Takes every entry that the hosts have, in the order of the merged history; how far they were reached.
 pub(super) async fn each(
@@ -230,14 +283,15 @@ fn beginning(target: &Target) -> Reading {
     Reading { target: target.clone(), next: 0, told: 0, lost: false, silent: false }
 }
 
-/// Merges what the hosts have from where their readings stand.
+/// Merges what the hosts have from where their readings stand; how many entries about locks were left out.
 async fn to_the_end(
     context: &Context,
     screen: &mut Screen,
     what: &Wanted,
     readings: &mut [Reading],
     mut tell: impl FnMut(&mut Screen, HistoryEntry) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+) -> Result<usize, Failure> {
+    let mut left_out = 0;
     let mut merge = Merge::new(readings.len());
     for (at, _) in readings.iter().enumerate().filter(|(_, reading)| reading.silent) {
         merge.feed(at, Vec::new(), false);
@@ -264,12 +318,13 @@ async fn to_the_end(
             }
         }
         while let Some(entry) = merge.next_entry() {
+            left_out += usize::from(what.is_in_time(&entry) && what.leaves_out(&entry));
             if what.takes(&entry) {
                 tell(screen, entry)?;
             }
         }
         if merge.wanted().is_empty() {
-            return Ok(());
+            return Ok(left_out);
         }
     }
 }

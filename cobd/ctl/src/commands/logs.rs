@@ -34,7 +34,10 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &LogsArgs)
         async move { client.get::<LogsAnswer>(endpoint, &path).await }
     };
     let mut abandoned = std::pin::pin!(screen.abandoned());
-    let mut answer = ask(format!("lines={}&previous={previous}", (*lines).max(1))).await?;
+    let mut answer = match ask(format!("lines={}&previous={previous}", (*lines).max(1))).await {
+        Ok(answer) => answer,
+        Err(error) => return Err(context.refused_of(cob, error).await),
+    };
     if *lines == 0 {
         // Where the end is, and nothing of what is before it.
         answer.text.clear();

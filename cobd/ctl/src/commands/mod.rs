@@ -31,6 +31,7 @@ mod forecast;
 mod history;
 mod leaving;
 mod logs;
+mod near;
 mod orders;
 mod outcomes;
 mod output;
@@ -58,11 +59,15 @@ struct Context {
 
 /// Runs the program with this command line, the program's name first; the exit status.
 pub async fn run(line: impl IntoIterator<Item = OsString>, screen: &mut Screen) -> u8 {
-    let args = match Args::read(line) {
+    let line: Vec<OsString> = line.into_iter().collect();
+    let args = match Args::read(line.iter().cloned()) {
         Ok(args) => args,
         Err(error) => {
             let text = error.render().to_string();
             if error.use_stderr() {
+                if line.iter().any(|word| word == "--json") {
+                    return told_in_json(screen, &Failure::usage(anyhow::anyhow!(text.trim_end().to_owned())));
+                }
                 screen.say(text.trim_end());
                 return 2;
             }
@@ -82,11 +87,22 @@ pub async fn run(line: impl IntoIterator<Item = OsString>, screen: &mut Screen) 
             }
             exit.code()
         }
+        Err(failure) if global.json => told_in_json(screen, &failure),
         Err(failure) => {
             failure.print(screen);
             failure.code()
         }
     }
+}
+
+/// Prints what went wrong as an answer for programs.
+fn told_in_json(screen: &mut Screen, failure: &Failure) -> u8 {
+    if !failure.is_silent()
+        && let Err(error) = screen.json(&failure.to_json())
+    {
+        return Failure::from(error).code();
+    }
+    failure.code()
 }
 
 /// Neither a host nor a depot was named, wherever that may be done.
@@ -116,6 +132,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Cancel(args) => cancel::cancel(&context(global, screen)?, screen, &args).await,
         Command::CallOff(args) => cancel::call_off(&context(global, screen)?, screen, &args).await,
         Command::Limit(args) => cancel::limit(&context(global, screen)?, screen, &args).await,
+        Command::Budget(args) => cancel::budget(&context(global, screen)?, screen, &args).await,
         Command::Fence(args) => orders::fence(&context(global, screen)?, screen, &args).await,
         Command::DeclareFinal(args) => orders::declare_final(&context(global, screen)?, screen, &args).await,
         Command::Outcomes(args) => outcomes::run(&context(global, screen)?, screen, &args).await,

@@ -16,9 +16,19 @@ struct Output<'a> {
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutputArgs) -> Result<Exit, Failure> {
     let target = context.locate(&args.cob.host()).await?;
-    let output = context.client.text(&target.endpoint, &format!("/v1/output/{}", args.cob)).await?;
+    let asked = context.client.text(&target.endpoint, &format!("/v1/output/{}", args.cob)).await;
+    let output = match asked {
+        Ok(output) => output,
+        Err(error) => return Err(context.refused_of(&args.cob, error).await),
+    };
     if context.json {
         screen.json(&Output { cob: &args.cob, output })?;
+    } else if output.trim().is_empty() {
+        screen.say(&format!(
+            "{0} printed nothing in its last action or check; `cobctl history {0}` tells how that ended, `cobctl logs {0}` \
+             shows what a service prints",
+            args.cob
+        ));
     } else if screen.is_live() {
         screen.raw(&whole_lines(clean_lines(&output)))?;
     } else {

@@ -64,6 +64,9 @@ struct Told {
     hint: String,
     #[serde(skip)]
     exit: Exit,
+    /// Its host has no such change object.
+    #[serde(skip)]
+    missing: bool,
 }
 
 /// What came of all that were tried again.
@@ -83,10 +86,13 @@ enum Ended {
 impl Told {
     fn new(cob: CobId, answer: Result<Done, AskError>) -> Self {
         match answer {
-            Ok(done) => Self { cob, done: Some(done), error: None, hint: String::new(), exit: Exit::Yes },
+            Ok(done) => {
+                Self { cob, done: Some(done), error: None, hint: String::new(), exit: Exit::Yes, missing: false }
+            }
             Err(error) => {
                 let exit = if is_refusal(&error) { Exit::No } else { Exit::Unreached };
-                Self { cob, done: None, error: Some(error.in_a_line()), hint: error.hint(), exit }
+                let missing = error.is_not_found();
+                Self { cob, done: None, error: Some(error.in_a_line()), hint: error.hint(), exit, missing }
             }
         }
     }
@@ -111,7 +117,13 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RetryArgs
     let deadline = Instant::now() + args.wait.unwrap_or_default();
     let (cobs, unreached) = if args.all { given_up(context).await } else { (named(&args.cobs), Vec::new()) };
     let targets = hosts_of(context, &cobs).await?;
-    let told = order(context, screen, &targets, &cobs).await;
+    let mut told = order(context, screen, &targets, &cobs).await;
+    for one in told.iter_mut().filter(|one| one.missing) {
+        if let Some(unknown) = context.unknown(&one.cob).await {
+            one.error = Some(unknown.in_a_line());
+            one.hint = unknown.hints().join("; ");
+        }
+    }
     let changed = told.iter().filter(|one| one.is_changed()).count();
     let detail = match told.as_slice() {
         [] => "nothing has given up".to_owned(),

@@ -1,8 +1,10 @@
 //! `cobctl status`: everything, once.
 
 use cob_depot::tokens;
+use cob_types::CobId;
 use cobd::web::StatusOf;
 
+use super::near::near;
 use super::view::{self, Shown};
 use super::{Context, leaving};
 use crate::args::{StatusArgs, Which};
@@ -11,6 +13,7 @@ use crate::gather;
 use crate::identity::OfDepot;
 use crate::screen::Screen;
 use crate::verdict::Expected;
+use crate::words::list;
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArgs) -> Result<Exit, Failure> {
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
@@ -25,6 +28,13 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArg
         // They are for those alone who let hosts in; `cobgen enroll --list` tells them what is wrong with the file.
         cluster.refused_tokens = tokens::read(depot).map(|tokens| tokens.refused()).unwrap_or_default();
     }
+    let named = args.only.iter().filter_map(|which| match which {
+        Which::Cob(cob) => Some(cob),
+        Which::Host(_) => None,
+    });
+    let is_there = |cob: &CobId| cluster.hosts.iter().any(|h| !h.reachable || h.cobs.iter().any(|c| c.id == *cob));
+    let like = named.filter(|cob| !is_there(cob)).map(|cob| near(cluster.hosts.iter().flat_map(|h| &h.cobs), cob));
+    let like: Vec<CobId> = like.flatten().collect();
     view::narrow(&mut cluster, &args.only);
     let depot = OfDepot::of(&context.targets, &cluster)?;
     if let Some(depot) = &depot {
@@ -40,6 +50,9 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArg
         for line in view::lines(screen, &cluster, &args.only, shown, &verdict) {
             screen.line(&line)?;
         }
+    }
+    if !like.is_empty() {
+        screen.problem("hint", &format!("did you mean {}?", list(&like, 3)));
     }
     Ok(verdict.exit())
 }

@@ -436,7 +436,7 @@ async fn orders_go_to_every_host_and_say_what_changed() {
 #[tokio::test]
 async fn a_fence_names_what_it_frees_and_spares_the_living() {
     let mut db = settled("n1/db");
-    db.held_by = vec![Holder { cob: id("n2/app"), state: state("up"), recalled: true }];
+    db.held_by = vec![Holder { cob: id("n2/app"), state: state("up"), recalled: true, since_ns: None, stops: false }];
     let n1 = Daemon::tcp("n1", 7, vec![db]).await;
     let ran = cobctl(&["--host", &n1.address, "fence", "n2", "--yes"]).await;
     assert!(ran.code == 0 && ran.err.contains("n1/db up, held by n2/app"), "{ran:?}");

@@ -142,6 +142,41 @@ fn the_demo_shows_no_options_that_it_ignores() {
     assert!(shown.contains("--keep") && shown.contains("--color"), "{shown}");
 }
 
+/// Whatever the demo is at when it is interrupted, also with a folder that it was to keep.
+#[test]
+fn an_interrupted_demo_leaves_nothing_behind() {
+    use std::io::{BufRead as _, BufReader};
+
+    for (said, keep) in [("Three daemons", true), ("The switch", false)] {
+        let temp = tempfile::tempdir().expect("a folder");
+        let kept = temp.path().join("kept");
+        let mut line = Command::new(env!("CARGO_BIN_EXE_cobctl"));
+        line.arg("demo").env("TMPDIR", temp.path()).env("COB_CONFIG", "/dev/null");
+        if keep {
+            line.arg("--keep").arg(&kept);
+        }
+        let mut demo = line.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("begun");
+        let out = demo.stdout.take().expect("piped");
+        let mut lines = BufReader::new(out).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.contains(said)), "{said}");
+        let pid = rustix::process::Pid::from_child(&demo);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+        // What it goes on to print must find a reader.
+        lines.for_each(drop);
+        let ended = demo.wait_with_output().expect("it ends");
+        assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));
+        assert!(text(&ended.stderr).contains("interrupted"), "{}", text(&ended.stderr));
+        let left: Vec<_> = std::fs::read_dir(temp.path()).expect("a folder").collect();
+        assert!(left.is_empty(), "{left:?}");
+        let folder = temp.path().to_str().expect("text");
+        let alive = std::fs::read_dir("/proc").expect("there").filter_map(Result::ok).filter(|entry| {
+            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            text(&words).contains(folder)
+        });
+        assert_eq!(alive.count(), 0, "processes of {folder}");
+    }
+}
+
 #[test]
 fn completions_and_manual_pages_are_made() {
     for shell in ["bash", "zsh", "fish"] {

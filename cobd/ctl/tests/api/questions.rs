@@ -126,8 +126,9 @@ async fn hosts_that_were_named_are_the_ones_that_answer() {
         &["history", "n2"],
     ] {
         let ran = cobctl(&[&one[..], question].concat()).await;
-        let told = ran.err.contains("n1 was asked, which is not n2");
-        assert!(ran.code == 2 && told && ran.out.is_empty(), "{question:?}: {ran:?}");
+        let (said, nothing) = if question.contains(&"--json") { (&ran.out, &ran.err) } else { (&ran.err, &ran.out) };
+        let told = said.contains("n1 was asked, which is not n2");
+        assert!(ran.code == 2 && told && nothing.is_empty(), "{question:?}: {ran:?}");
     }
     let both = ["--host", &n1.address, "--host", &n3.address];
     let ran = cobctl(&[&both[..], &["status", "n1", "n2"]].concat()).await;
@@ -222,6 +223,67 @@ async fn histories_are_merged_page_by_page() {
 }
 
 #[tokio::test]
+async fn a_history_shows_moves_of_a_span_and_says_what_it_leaves_out() {
+    let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
+    let of = |event: &str, at: u64| {
+        let mut entry = entry("n1", at, at);
+        (entry.event, entry.ts_ns) = (event.to_owned(), at * 1_000_000_000);
+        entry
+    };
+    n1.look().history = vec![of("start", 10), of("grant", 20), of("end", 30), of("pause", 40)];
+    let shown = async |words: &[&str]| {
+        let ran = cobctl(&[&["--host", &n1.address, "history"], words].concat()).await;
+        assert_eq!(ran.code, 0, "{ran:?}");
+        (
+            ran.out.lines().map(|l| l.split_whitespace().nth(4).unwrap_or_default().to_owned()).collect::<Vec<_>>(),
+            ran.err,
+        )
+    };
+    let (events, said) = shown(&[]).await;
+    assert_eq!(events, ["start", "end", "pause"]);
+    assert!(said.contains("1 entry about locks not shown (--locks)"), "{said}");
+    assert_eq!(shown(&["--locks"]).await.0, ["start", "grant", "end", "pause"]);
+    let span = ["--since", "1970-01-01T00:00:20Z", "--until", "1970-01-01T00:00:30Z", "--locks"];
+    assert_eq!(shown(&span).await.0, ["grant", "end"]);
+    assert!(shown(&["--until", "1970-01-01T00:00:05Z"]).await.1.contains("nothing else is on record"));
+    let json = cobctl(&["--host", &n1.address, "history", "--json"]).await;
+    assert_eq!(json.out.lines().count(), 4, "programs get everything");
+    // A budget gives tokens, which are locks.
+    for entry in &mut n1.look().history {
+        entry.cob = Some(id("n1/budget/web"));
+    }
+    assert_eq!(shown(&["n1/budget/web"]).await.0, ["start", "grant", "end", "pause"]);
+}
+
+#[tokio::test]
+async fn unknown_ids_are_errors_with_suggestions_in_every_command() {
+    let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db/server"), settled("n1/web")]).await;
+    for words in [
+        &["status", "n1/db/sever"][..],
+        &["explain", "n1/db/sever"],
+        &["history", "n1/db/sever"],
+        &["output", "n1/db/sever"],
+    ] {
+        let ran = cobctl(&[&["--host", &n1.address], words].concat()).await;
+        assert!(ran.code != 0 && ran.err.contains("did you mean n1/db/server?"), "{words:?}: {ran:?}");
+    }
+    let ran = cobctl(&["--host", &n1.address, "output", "n1/mail"]).await;
+    assert!(ran.err.contains("n1 has no change object n1/mail") && ran.err.contains("`cobctl status n1`"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn errors_are_json_where_answers_are() {
+    let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
+    let ran = cobctl(&["--host", &n1.address, "--json", "output", "n1/dv"]).await;
+    let told: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    assert_eq!((ran.code, &told["error"]), (1, &"n1 has no change object n1/dv".into()));
+    assert_eq!(told["hints"][0], "did you mean n1/db?");
+    let ran = cobctl(&["--json", "switch"]).await;
+    let told: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    assert!(ran.code == 2 && told["error"].as_str().is_some_and(|e| e.contains("N|latest")), "{ran:?}");
+}
+
+#[tokio::test]
 async fn a_followed_history_goes_on() {
     let n1 = Daemon::tcp("n1", 7, vec![]).await;
     n1.look().history = vec![entry("n1", 1, 1)];
@@ -259,6 +321,9 @@ async fn output_is_given_as_it_is() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--host", &n1.address, "output", "n1/db"]).await;
     assert!(ran.code == 1 && ran.err.contains("no output of n1/db is kept"), "{ran:?}");
+    n1.look().output = Some("\n".to_owned());
+    let ran = cobctl(&["--host", &n1.address, "output", "n1/db"]).await;
+    assert!(ran.out.is_empty() && ran.err.contains("n1/db printed nothing in its last action or check"), "{ran:?}");
     n1.look().output = Some("one\ntwo\u{1b}[0m\n".to_owned());
     let ran = cobctl(&["--host", &n1.address, "output", "n1/db"]).await;
     assert_eq!((ran.code, ran.out.as_str()), (0, "one\ntwo\u{1b}[0m\n"));
@@ -269,7 +334,7 @@ async fn output_is_given_as_it_is() {
 #[tokio::test]
 async fn what_is_held_is_shown() {
     let mut db = settled("n1/db");
-    db.held_by = vec![Holder { cob: id("n2/app"), state: state("up"), recalled: false }];
+    db.held_by = vec![Holder { cob: id("n2/app"), state: state("up"), recalled: false, since_ns: None, stops: false }];
     let n1 = Daemon::tcp("n1", 7, vec![db]).await;
     n1.change(|status| status.switching_to = Some(GenerationNumber(8)));
     let ran = cobctl(&["--host", &n1.address, "explain", "n1/db"]).await;

@@ -12,6 +12,7 @@
 //! from a yes: that is why hosts are mostly removed. One that refuses does: what runs there goes on.
 
 mod back;
+mod gate;
 mod prepare;
 mod report;
 mod staged;
@@ -264,6 +265,10 @@ async fn run_within(
     let stages = staged::find(context, screen, args, &plan, &first)?;
     plan.had_ended = plan.hosts.iter().all(|t| is_there(&first, t, &plan) && has_settled(&first, t));
     let mut report = Report::new(plan.generation);
+    if args.max_failures > 0 {
+        let held = first.hosts.iter().filter(|h| h.held == Some(plan.generation));
+        report.held_before = held.map(|h| h.name.clone()).collect();
+    }
     let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, &plan)).cloned().collect();
     let has_it: Vec<Target> = plan.hosts.iter().filter(|t| is_on_other_terms(&first, t, &plan)).cloned().collect();
     if due.is_empty() && args.prepare {
@@ -324,22 +329,25 @@ async fn run_within(
         return Ok(report.prepared_only(screen));
     }
     let mut began = began;
-    let mut last = ready.clone();
+    let (mut last, mut tolerates) = (ready.clone(), false);
     if let Some(stages) = &stages {
         let run = staged::Run { context, args, plan: &plan, first: &first, ready: &ready };
         match run.go(screen, &mut report, stages).await {
             // Each stage has had its own time.
-            Staged::Rest(rest) => (last, began) = (rest, Instant::now()),
-            Staged::Ended(why) => {
+            Staged::Rest { hosts, tolerates: some } => (last, began, tolerates) = (hosts, Instant::now(), some),
+            Staged::Ended(why, hints) => {
                 let cluster = gather::cluster(&context.client, &plan.hosts).await;
                 outcomes::record(context, screen, &plan.hosts, std::iter::empty(), plan.generation).await;
-                return report.stopped(context, screen, &cluster, why);
+                return report.stopped(context, screen, &cluster, (why, hints));
             }
         }
         last.extend(ready.iter().filter(|t| leaves(t)).cloned());
     }
     // Whoever is told by one of them goes on its terms.
-    let go = if has_it.is_empty() { prepare::Go::to_all(&plan) } else { plan.go_in_full() };
+    let mut go = if has_it.is_empty() { prepare::Go::to_all(&plan) } else { plan.go_in_full() };
+    if tolerates {
+        go.how.on_failure = Some(OnFailure::Hold);
+    }
     last.extend(has_it);
     let told = say_go(context, screen, &plan, &last, &go, args.wait.map(|w| began + w), &mut report).await;
     absent.extend(told);

@@ -1,6 +1,6 @@
 //! What a switch tells: on the way, and at its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus, Phase};
@@ -76,6 +76,9 @@ pub(super) struct Report {
     hosts: Vec<HostLine>,
     /// Why it has not converged, in words.
     why: Vec<String>,
+    /// Hosts that an earlier order had left held, and whose failure this order tolerates.
+    #[serde(skip)]
+    pub(super) held_before: BTreeSet<HostName>,
 }
 
 #[derive(Debug, Serialize)]
@@ -115,6 +118,7 @@ impl Report {
             left_behind: Vec::new(),
             hosts: Vec::new(),
             why: Vec::new(),
+            held_before: BTreeSet::new(),
         }
     }
 
@@ -296,7 +300,7 @@ impl Report {
         context: &Context,
         screen: &mut Screen,
         cluster: &ClusterStatus,
-        why: String,
+        (why, hints): (String, Vec<String>),
     ) -> Result<Exit, Failure> {
         self.take(cluster);
         self.why.push(why);
@@ -310,6 +314,7 @@ impl Report {
                 screen.line(&format!("  {line}"))?;
             }
         }
+        hints.iter().for_each(|hint| screen.problem("hint", hint));
         Ok(Exit::No)
     }
 
@@ -393,7 +398,8 @@ impl Report {
         if let Ended::Failed(causes) = ended
             && let Some(first) = causes.first()
         {
-            let or = if goes_back(cluster, generation) { "" } else { "; `cobctl rollback` goes back" };
+            let leads_back = !goes_back(cluster, generation) && cluster.hosts.iter().any(|h| h.came_from.is_some());
+            let or = if leads_back { "; `cobctl rollback` goes back" } else { "" };
             let mut all = cluster.hosts.iter().flat_map(|host| &host.cobs);
             let prints = all.any(|cob| cob.id == *first && cob.is_service());
             let logs = if prints { format!("; `cobctl logs {first}` shows what it printed") } else { String::new() };

@@ -8,11 +8,13 @@
 //!
 //! Nothing of this is known to the hosts but whom a `go` is for: when this program ends half-way, those that have
 //! heard it have the generation, the others have it prepared, and the same order once more goes on from there.
+//!
+//! A host on which the switch fails stops the stages, also when the same order is given again: the hosts that have the
+//! generation already come first, before any other host is told. `--max-failures` tolerates so many failed hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cob_types::history::HistoryEntry;
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Phase};
 use cob_types::switch::OnFailure;
 use cob_types::{BlobHash, CobId, GenerationNumber, HostName};
@@ -31,16 +33,16 @@ use crate::gather;
 use crate::live::Live;
 use crate::screen::Screen;
 use crate::targets::Target;
-use crate::verdict::{Expected, Verdict, hopeless, judge};
-use crate::words::{clean, count, list, span};
+use crate::verdict::{Expected, Verdict, ended, hopeless, judge, stranded, why_not};
+use crate::words::{count, list, span};
 
 /// How long a stage may take to converge when no wait is given.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 /// As in a wait: how long nothing but what has given up must be left.
 const HOPELESS_FOR: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(500);
+pub(super) const TICK: Duration = Duration::from_millis(500);
 /// So much of what happened during a gate is told.
-const TOLD: usize = 6;
+pub(super) const TOLD: usize = 6;
 
 /// In which stages `go` is said.
 pub(super) enum Stages {
@@ -52,17 +54,28 @@ pub(super) enum Stages {
 
 /// What came of the stages.
 pub(super) enum Staged {
-    /// These are left, and are told with nobody left to wait for.
-    Rest(Vec<Target>),
-    /// It has ended before all were told, and why: in words.
-    Ended(String),
+    /// These hosts are left, and are told with nobody left to wait for. A host has failed, and is tolerated: the policy of
+    /// the generation is not to take the others back for it.
+    Rest { hosts: Vec<Target>, tolerates: bool },
+    /// It has ended before all were told: why, in words, and how to go on.
+    Ended(String, Vec<String>),
 }
 
 /// How a stage ended.
-enum Settled {
-    Yes,
+pub(super) enum Settled {
+    /// All have converged, but for these failed hosts, which are tolerated.
+    Yes(BTreeSet<HostName>),
     No(Vec<String>),
     Interrupted,
+}
+
+/// Hosts of a stage that have not converged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failing {
+    /// The switch has failed on these hosts: a change object there has given up, or the host was held before this order.
+    hosts: BTreeSet<HostName>,
+    /// The change objects that have given up.
+    cobs: Vec<CobId>,
 }
 
 /// Finds the stages, if any were asked for; refuses what would be none.
@@ -74,6 +87,12 @@ pub(super) fn find(
     first: &ClusterStatus,
 ) -> Result<Option<Stages>, Failure> {
     if args.canary.is_empty() && args.limit_hosts.is_none() {
+        if args.max_failures > 0 {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "--max-failures counts the hosts of stages, and there are none"
+            ))
+            .hint("name the stages with --limit-hosts or --canary; of a budget, `cobctl budget` gives more tokens"));
+        }
         return Ok(None);
     }
     if let (Some(gate), Some(wait)) = (args.gate, args.wait)
@@ -168,8 +187,15 @@ impl Run<'_> {
         let missing: Vec<_> = set.iter().filter(|h| !self.is_told(h) && !self.is_ready(h)).collect();
         if !missing.is_empty() {
             self.forget(screen, &BTreeSet::new()).await;
-            return Staged::Ended(format!("called off, nothing has changed: {} can't be told to go", list(missing, 6)));
+            let why = format!("called off, nothing has changed: {} can't be told to go", list(missing, 6));
+            return Staged::Ended(why, Vec::new());
         }
+        // Hosts that an earlier order has told belong to the canary: what fails there is not to reach others.
+        let before = self.told_before();
+        if let Err(ended) = self.settle_before(screen, &before).await {
+            return ended;
+        }
+        let set = &set.union(&before).cloned().collect::<BTreeSet<_>>();
         let only = set.iter().cloned().collect();
         if let Err(why) = self.tell(screen, report, set, only).await {
             return self.give_up(screen, set, vec![why]).await;
@@ -178,24 +204,47 @@ impl Run<'_> {
         let gate_words = if gate.is_zero() { String::new() } else { format!(", then {} of good health", told(gate)) };
         let go = if set.len() == 1 { "goes" } else { "go" };
         screen.say(&format!("canary: {} {go} first; until all of it has converged{gate_words}", list(set, 8)));
-        let since = match self.settle(screen, set).await {
-            Settled::Yes => Instant::now(),
+        let (since, failed) = match self.settle(screen, set).await {
+            Settled::Yes(failed) => (Instant::now(), failed),
             Settled::No(why) => return self.give_up(screen, set, why).await,
             Settled::Interrupted => return self.interrupted(set),
         };
-        match self.stay_healthy(screen, set, since + gate).await {
-            Settled::Yes => {}
+        let well: BTreeSet<HostName> = set.difference(&failed).cloned().collect();
+        match self.stay_healthy(screen, &well, since + gate).await {
+            Settled::Yes(_) => {}
             Settled::No(why) => return self.give_up(screen, set, why).await,
             Settled::Interrupted => return self.interrupted(set),
         }
         match self.check(screen, set).await {
-            Settled::Yes => {}
+            Settled::Yes(_) => {}
             Settled::No(why) => return self.give_up(screen, set, why).await,
             Settled::Interrupted => return self.interrupted(set),
         }
         screen.say("canary: converged and healthy; the others go");
-        self.widen(screen, set).await;
-        Staged::Rest(self.ready.iter().filter(|t| !set.contains(&t.stand_in())).cloned().collect())
+        self.widen(screen, &well, !failed.is_empty()).await;
+        let hosts = self.ready.iter().filter(|t| !set.contains(&t.stand_in())).cloned().collect();
+        Staged::Rest { hosts, tolerates: !failed.is_empty() }
+    }
+
+    /// Waits until the hosts that an earlier order has told have converged, before any other host is told; those that have
+    /// failed and are tolerated.
+    async fn settle_before(
+        &self,
+        screen: &mut Screen,
+        told: &BTreeSet<HostName>,
+    ) -> Result<BTreeSet<HostName>, Staged> {
+        if told.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let (these, have) = (list(told, 8), if told.len() == 1 { "has" } else { "have" });
+        let generation = self.plan.generation;
+        screen
+            .say(&format!("{these} {have} generation {generation} already: the next hosts go when that has converged"));
+        match self.settle(screen, told).await {
+            Settled::Yes(tolerated) => Ok(tolerated),
+            Settled::No(why) => Err(self.give_up(screen, told, why).await),
+            Settled::Interrupted => Err(self.interrupted(told)),
+        }
     }
 
     async fn waves(
@@ -208,15 +257,20 @@ impl Run<'_> {
         let ready = |g: &BTreeSet<HostName>| g.iter().filter(|h| self.is_ready(h)).cloned().collect::<BTreeSet<_>>();
         let mut left: Vec<BTreeSet<HostName>> = groups.iter().map(ready).filter(|g| !g.is_empty()).collect();
         left.reverse();
-        let mut told: BTreeSet<HostName> = BTreeSet::new();
+        let mut told: BTreeSet<HostName> = self.told_before();
+        let mut failed = match self.settle_before(screen, &told).await {
+            Ok(tolerated) => tolerated,
+            Err(ended) => return ended,
+        };
         while let Some(group) = left.pop() {
             let mut wave = group;
             while left.last().is_some_and(|next| wave.len() + next.len() <= limit) {
                 wave.extend(left.pop().unwrap_or_default());
             }
             if left.is_empty() {
-                self.widen(screen, &told).await;
-                return Staged::Rest(self.targets(&wave));
+                let well = told.difference(&failed).cloned().collect();
+                self.widen(screen, &well, !failed.is_empty()).await;
+                return Staged::Rest { hosts: self.targets(&wave), tolerates: !failed.is_empty() };
             }
             told.extend(wave.iter().cloned());
             let only = told.iter().cloned().collect();
@@ -229,18 +283,23 @@ impl Run<'_> {
                 return self.give_up(screen, &told, vec![why]).await;
             }
             match self.settle(screen, &told).await {
-                Settled::Yes => {}
+                Settled::Yes(tolerated) => failed = tolerated,
                 Settled::No(why) => return self.give_up(screen, &told, why).await,
                 Settled::Interrupted => return self.interrupted(&told),
             }
         }
-        Staged::Rest(Vec::new())
+        Staged::Rest { hosts: Vec::new(), tolerates: !failed.is_empty() }
     }
 
     /// The word as it was ordered, without a set: from here on those who have heard it tell others too, on the terms of
     /// all, and follow them.
-    async fn widen(&self, screen: &mut Screen, told: &BTreeSet<HostName>) {
-        let open = Go { seen: self.plan.generation.max(self.plan.newest), ..self.plan.go_in_full() };
+    ///
+    /// With failed hosts that are tolerated the policy must not take the others back.
+    async fn widen(&self, screen: &mut Screen, told: &BTreeSet<HostName>, tolerates: bool) {
+        let mut open = Go { seen: self.plan.generation.max(self.plan.newest), ..self.plan.go_in_full() };
+        if tolerates {
+            open.how.on_failure = Some(OnFailure::Hold);
+        }
         for (target, answer) in prepare::go(&self.context.client, &self.targets(told), &open, None).await {
             if let Gone::Absent(error) | Gone::Refused(error) = answer {
                 let (host, why) = (target.stand_in(), error.in_a_line());
@@ -262,6 +321,11 @@ impl Run<'_> {
     fn is_told(&self, host: &HostName) -> bool {
         let has = |h: &HostStatus| h.reachable && h.newest() == Some(self.plan.generation);
         self.first.hosts.iter().any(|h| h.name == *host && has(h))
+    }
+
+    /// The hosts that an earlier order has told to go to this generation.
+    fn told_before(&self) -> BTreeSet<HostName> {
+        self.plan.hosts.iter().map(Target::stand_in).filter(|host| self.is_told(host)).collect()
     }
 
     fn targets(&self, set: &BTreeSet<HostName>) -> Vec<Target> {
@@ -303,7 +367,7 @@ impl Run<'_> {
         let part = Part::of(self.plan, set);
         let mut live = Live::start(&self.context.client, &self.targets(set), StatusOf::All);
         let mut progress = Progress::default();
-        let mut hopeless_since: Option<(Vec<CobId>, Instant)> = None;
+        let mut failing_since: Option<(Failing, Instant)> = None;
         let settled = loop {
             tokio::select! {
                 () = live.changed() => {}
@@ -318,20 +382,25 @@ impl Run<'_> {
             if matches!(judge(&seen, &part.plan.expected), Verdict::Converged(_)) {
                 let fresh = gather::cluster(&self.context.client, &part.plan.hosts).await;
                 if matches!(judge(&fresh, &part.plan.expected), Verdict::Converged(_)) {
-                    break Settled::Yes;
+                    break Settled::Yes(BTreeSet::new());
                 }
             }
-            hopeless_since = match (hopeless(&seen), hopeless_since) {
+            failing_since = match (self.failing(&seen, &part.plan), failing_since) {
                 (Some(now), Some((before, since))) if now == before => Some((now, since)),
                 (Some(now), _) => Some((now, Instant::now())),
                 (None, _) => None,
             };
-            if let Some((causes, since)) = &hopeless_since
+            if let Some((failing, since)) = &failing_since
                 && since.elapsed() >= HOPELESS_FOR
             {
-                break Settled::No(first_causes(&seen, causes.iter()));
+                if failing.hosts.len() <= self.args.max_failures {
+                    let (hosts, most) = (list(&failing.hosts, 6), self.args.max_failures);
+                    screen.say(&format!("failed on {hosts}, which is tolerated (--max-failures {most})"));
+                    break Settled::Yes(failing.hosts.clone());
+                }
+                break Settled::No(self.why(&seen, failing));
             }
-            if let Some(other) = elsewhere(&seen, self.plan.generation) {
+            if let Some(other) = self.elsewhere(&seen) {
                 break Settled::No(vec![other]);
             }
             if Instant::now() >= deadline {
@@ -342,113 +411,54 @@ impl Run<'_> {
         settled
     }
 
-    /// Watches until the gate's time is over: everybody stays converged, and nobody changes anything by hand.
-    async fn stay_healthy(&self, screen: &mut Screen, set: &BTreeSet<HostName>, until: Instant) -> Settled {
-        let part = Part::of(self.plan, set);
-        let begins = match self.ends_of_histories(&part.plan.hosts).await {
-            Ok(ends) => ends,
-            Err(why) => return Settled::No(why),
+    /// The hosts that have not converged, if nothing that still goes on can change that; none: something may.
+    fn failing(&self, seen: &ClusterStatus, plan: &Plan) -> Option<Failing> {
+        let generation = plan.generation;
+        let cobs = |host: &HostStatus| plan.expected.cobs.get(&host.name).copied();
+        let away = |h: &&HostStatus| !h.reachable || why_not(h, Some(generation), cobs(h)).is_some();
+        let away: Vec<&HostStatus> = seen.hosts.iter().filter(away).collect();
+        let is_over = |host: &&HostStatus| {
+            let ids: Vec<CobId> = host.cobs.iter().map(|cob| cob.id.clone()).collect();
+            host.reachable && (self.was_held(host) || host.goal().is_none() && stranded(seen, &ids))
         };
-        let mut live = Live::start(&self.context.client, &part.plan.hosts, StatusOf::All);
-        let mut progress = Progress::default();
-        let settled = loop {
-            let now = Instant::now();
-            if now >= until {
-                let fresh = gather::cluster(&self.context.client, &part.plan.hosts).await;
-                if let Some(why) = unhealthy(&fresh, &part.plan.expected) {
-                    break Settled::No(why);
-                }
-                let happened = self.happened_since(&begins).await;
-                break if happened.is_empty() { Settled::Yes } else { Settled::No(happened) };
-            }
-            tokio::select! {
-                () = live.changed() => {}
-                () = tokio::time::sleep(TICK.min(until - now)) => {}
-                _ = tokio::signal::ctrl_c() => break Settled::Interrupted,
-            }
-            if !live.is_complete() {
-                continue;
-            }
-            if let Some(why) = unhealthy(&live.cluster(), &part.plan.expected) {
-                break Settled::No(why);
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            progress.line(screen, format!("gate: {} healthy, {} to go", list(set, 6), told(left)));
-        };
-        progress.clear(screen);
-        settled
+        if away.is_empty() || !away.iter().all(is_over) {
+            return None;
+        }
+        let cobs: Vec<CobId> = away.iter().flat_map(|h| &h.cobs).filter(|c| ended(c)).map(|c| c.id.clone()).collect();
+        let has_failed = |host: &&&HostStatus| self.was_held(host) || host.cobs.iter().any(ended);
+        let hosts: BTreeSet<HostName> = away.iter().filter(has_failed).map(|h| h.name.clone()).collect();
+        (!hosts.is_empty()).then_some(Failing { hosts, cobs })
     }
 
-    /// Where the histories of these hosts end.
-    async fn ends_of_histories(&self, hosts: &[Target]) -> Result<Vec<(Target, u64)>, Vec<String>> {
-        let newest = |_: &Target| "/v1/history?newest=true&limit=1".to_owned();
-        let (mut ends, mut wrong) = (Vec::new(), Vec::new());
-        for (target, entries) in self.histories(hosts, newest).await {
-            match entries {
-                Ok(entries) => ends.push((target, entries.last().map_or(0, |e| e.seq))),
-                Err(why) => wrong.push(why),
-            }
-        }
-        if wrong.is_empty() { Ok(ends) } else { Err(wrong) }
+    /// Whether an earlier order has failed on this host, which has been held since.
+    fn was_held(&self, host: &HostStatus) -> bool {
+        let before = self.first.hosts.iter().find(|h| h.name == host.name);
+        host.held == Some(self.plan.generation) && before.is_some_and(|h| h.held == host.held)
     }
 
-    /// What was no good since then, also what was put right again before anybody saw it.
-    async fn happened_since(&self, ends: &[(Target, u64)]) -> Vec<String> {
-        let hosts: Vec<Target> = ends.iter().map(|(target, _)| target.clone()).collect();
-        let after = |target: &Target| {
-            let end = ends.iter().find(|(of, _)| of == target).map_or(0, |(_, end)| *end);
-            format!("/v1/history?since={}&limit=10000", end + 1)
-        };
-        let mut happened = Vec::new();
-        for (_, entries) in self.histories(&hosts, after).await {
-            match entries {
-                Ok(entries) => happened.extend(entries.iter().filter_map(no_good)),
-                Err(why) => happened.push(why),
-            }
+    /// Why the stages stop: the first causes, and the hosts that are held.
+    fn why(&self, seen: &ClusterStatus, failing: &Failing) -> Vec<String> {
+        let mut why = first_causes(seen, failing.cobs.iter());
+        let of = |host: &HostName| failing.cobs.iter().any(|cob| cob.host_str() == host.as_str());
+        let held: Vec<&HostName> = failing.hosts.iter().filter(|host| !of(host)).collect();
+        if !held.is_empty() {
+            let is = if held.len() == 1 { "is" } else { "are" };
+            let generation = self.plan.generation;
+            why.push(format!("{} {is} held: the switch to generation {generation} was cancelled", list(&held, 6)));
         }
-        if happened.len() > TOLD {
-            let more = happened.len() - TOLD;
-            happened.truncate(TOLD);
-            happened.push(format!("{more} more"));
-        }
-        happened
+        why
     }
 
-    async fn histories(
-        &self,
-        hosts: &[Target],
-        path: impl Fn(&Target) -> String,
-    ) -> Vec<(Target, Result<Vec<HistoryEntry>, String>)> {
-        gather::each(hosts, |target| {
-            let (client, path) = (self.context.client.clone(), path(&target));
-            async move {
-                let told = client.lines(&target.endpoint, &path).await;
-                told.map_err(|e| format!("the history of {} can't be read: {}", target.stand_in(), e.in_a_line()))
+    /// Somebody else has sent one of them to a newer generation, or has cancelled the switch.
+    fn elsewhere(&self, cluster: &ClusterStatus) -> Option<String> {
+        cluster.hosts.iter().find_map(|h| {
+            let newest = h.goal().or(h.generation)?;
+            if newest > self.plan.generation {
+                return Some(format!("{} was sent to generation {newest} meanwhile", h.name));
             }
+            let held = h.held.filter(|_| !self.was_held(h))?;
+            Some(format!("the switch to generation {held} was cancelled on {}", h.name))
         })
-        .await
-    }
-
-    /// Runs the operator's own check.
-    async fn check(&self, screen: &mut Screen, set: &BTreeSet<HostName>) -> Settled {
-        let Some(command) = &self.args.check else { return Settled::Yes };
-        screen.say(&format!("gate: running {command:?}"));
-        let hosts: Vec<&str> = set.iter().map(HostName::as_str).collect();
-        let mut shell = tokio::process::Command::new("/bin/sh");
-        shell.arg("-c").arg(command).stdin(std::process::Stdio::null()).kill_on_drop(true);
-        shell.env("COB_GENERATION", self.plan.generation.to_string()).env("COB_CANARY", hosts.join(" "));
-        // What it prints is for people; the answer on standard output is this program's own.
-        shell.stdout(std::io::stderr());
-        let limit = self.args.wait.unwrap_or(PATIENCE);
-        tokio::select! {
-            status = tokio::time::timeout(limit, shell.status()) => match status {
-                Ok(Ok(status)) if status.success() => Settled::Yes,
-                Ok(Ok(status)) => Settled::No(vec![format!("the check {command:?} says no ({status})")]),
-                Ok(Err(error)) => Settled::No(vec![format!("the check {command:?} can't be run: {error}")]),
-                Err(_) => Settled::No(vec![format!("the check {command:?} was not done after {}", told(limit))]),
-            },
-            _ = tokio::signal::ctrl_c() => Settled::Interrupted,
-        }
     }
 
     /// The stage has failed: what was told to go holds, or goes back; the others forget what they have prepared.
@@ -473,7 +483,31 @@ impl Run<'_> {
             }
             OnFailureArg::Rollback => self.take_back(screen, set, &mut why).await,
         };
-        Staged::Ended(format!("{}; {then}", why.join("; ")))
+        let hints = if policy == OnFailureArg::Hold { self.how_to_go_on(set).await } else { Vec::new() };
+        Staged::Ended(format!("{}; {then}", why.join("; ")), hints)
+    }
+
+    /// What an operator can do about hosts that hold, and about a rollout that has stopped there.
+    async fn how_to_go_on(&self, set: &BTreeSet<HostName>) -> Vec<String> {
+        let now = gather::cluster(&self.context.client, &self.targets(set)).await;
+        let held: Vec<&HostName> = now.hosts.iter().filter(|h| h.held.is_some()).map(|h| &h.name).collect();
+        let failed: Vec<&CobId> = now.hosts.iter().flat_map(|h| &h.cobs).filter(|c| c.failed).map(|c| &c.id).collect();
+        if held.is_empty() && failed.is_empty() {
+            return Vec::new();
+        }
+        let resume = held.iter().map(|host| format!(" --host {host}")).collect::<String>();
+        let retry = failed.iter().take(TOLD).map(|cob| format!(" {cob}")).collect::<String>();
+        let mut orders = Vec::new();
+        if !held.is_empty() {
+            orders.push(format!("`cobctl resume{resume}`"));
+        }
+        if !failed.is_empty() {
+            orders.push(format!("`cobctl retry{retry}`"));
+        }
+        vec![
+            format!("when the cause is mended: {}; then the same order goes on from there", orders.join(" and ")),
+            format!("--max-failures {} goes on although these hosts have failed", held.len().max(1)),
+        ]
     }
 
     /// Sends hosts back to what each had before; with --wait, until they are there.
@@ -562,11 +596,12 @@ impl Run<'_> {
 
     fn interrupted(&self, set: &BTreeSet<HostName>) -> Staged {
         let generation = self.plan.generation;
-        Staged::Ended(format!(
+        let why = format!(
             "interrupted: {} go to generation {generation} by themselves, the others have it prepared and stay as they were; \
              `cobctl switch {generation}` goes on with them, `cobctl call-off {generation}` has them forget it",
             list(set, 8)
-        ))
+        );
+        Staged::Ended(why, Vec::new())
     }
 }
 
@@ -596,12 +631,12 @@ async fn order_each<B: serde::Serialize + Clone + Send + Sync + 'static>(
 }
 
 /// The plan as far as it concerns a part of the hosts.
-struct Part {
-    plan: Plan,
+pub(super) struct Part {
+    pub(super) plan: Plan,
 }
 
 impl Part {
-    fn of(plan: &Plan, set: &BTreeSet<HostName>) -> Self {
+    pub(super) fn of(plan: &Plan, set: &BTreeSet<HostName>) -> Self {
         let hosts = plan.hosts.iter().filter(|t| set.contains(&t.stand_in())).cloned().collect();
         let mut expected = Expected { generation: Some(plan.generation), ..plan.expected.clone() };
         expected.cobs.retain(|host, _| set.contains(host));
@@ -621,38 +656,7 @@ impl Part {
     }
 }
 
-/// What an entry of a history tells that a healthy host does not have.
-fn no_good(entry: &HistoryEntry) -> Option<String> {
-    let cob = entry.cob.as_ref()?;
-    let detail = clean(&entry.detail);
-    match entry.event.as_str() {
-        "drift" => Some(format!("others have changed {cob} during the gate")),
-        "failed" => Some(format!("{cob} has given up during the gate: {detail}")),
-        "end" if entry.ok == Some(false) => Some(format!("an action of {cob} has failed during the gate: {detail}")),
-        _ => None,
-    }
-}
-
-/// What is wrong with hosts that had converged.
-fn unhealthy(cluster: &ClusterStatus, expected: &Expected) -> Option<Vec<String>> {
-    let drift = |c: &&cob_types::status::CobStatus| !c.drift.is_empty();
-    let drifted: Vec<_> = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(drift).map(|c| &c.id).collect();
-    if !drifted.is_empty() {
-        return Some(vec![format!("others have changed {}", list(drifted, 6))]);
-    }
-    // One check that can't tell is none of the three that make it fail; the last one before the others go is.
-    let unclear = |c: &&cob_types::status::CobStatus| c.action.as_ref().is_some_and(|a| a.to.is_none());
-    let unclear: Vec<_> = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(unclear).map(|c| &c.id).collect();
-    if !unclear.is_empty() {
-        return Some(vec![format!("the state of {} can't be told: the last check has failed", list(unclear, 6))]);
-    }
-    match judge(cluster, expected) {
-        Verdict::Converged(_) => None,
-        verdict @ (Verdict::Not(_) | Verdict::Unreached(..)) => Some(unsettled(&verdict)),
-    }
-}
-
-fn unsettled(verdict: &Verdict) -> Vec<String> {
+pub(super) fn unsettled(verdict: &Verdict) -> Vec<String> {
     match verdict {
         Verdict::Converged(_) => Vec::new(),
         Verdict::Not(why) => why.clone(),
@@ -664,17 +668,6 @@ fn unsettled(verdict: &Verdict) -> Vec<String> {
     }
 }
 
-/// Somebody else has sent one of them to a newer generation, or has cancelled the switch.
-fn elsewhere(cluster: &ClusterStatus, generation: GenerationNumber) -> Option<String> {
-    cluster.hosts.iter().find_map(|h| {
-        let newest = h.goal().or(h.generation)?;
-        if newest > generation {
-            return Some(format!("{} was sent to generation {newest} meanwhile", h.name));
-        }
-        h.held.map(|held| format!("the switch to generation {held} was cancelled on {}", h.name))
-    })
-}
-
-fn told(time: Duration) -> String {
+pub(super) fn told(time: Duration) -> String {
     span(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -69,7 +69,8 @@ pub(super) async fn until_ended(
         if let Some(newer) = replaced(&watched, plan) {
             break (Ended::Replaced(newer), watched);
         }
-        if let Some(held) = watched.hosts.iter().find(|h| h.held == Some(plan.generation)) {
+        let is_cancelled = |h: &&HostStatus| h.held == Some(plan.generation) && !report.held_before.contains(&h.name);
+        if let Some(held) = watched.hosts.iter().find(is_cancelled) {
             let fresh = gather::cluster(&context.client, &targets).await;
             break (Ended::Cancelled(held.name.clone()), fresh);
         }

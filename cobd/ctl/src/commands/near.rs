@@ -1,0 +1,90 @@
+//! Ids that no host knows: what they may have been meant to be.
+
+use cob_types::CobId;
+use cob_types::status::CobStatus;
+
+use super::Context;
+use crate::client::AskError;
+use crate::failure::Failure;
+use crate::gather;
+use crate::words::list;
+
+impl Context {
+    /// The error of a change object that its host does not have, with ids that are like it; none: the host has it, or can't
+    /// be asked.
+    pub(super) async fn unknown(&self, cob: &CobId) -> Option<Failure> {
+        let target = self.locate(&cob.host()).await.ok()?;
+        let cluster = gather::cluster(&self.client, &[target]).await;
+        let host = cluster.hosts.iter().find(|host| host.reachable)?;
+        if host.cobs.iter().any(|c| c.id == *cob) {
+            return None;
+        }
+        let like = near(host.cobs.iter(), cob);
+        let hint = if like.is_empty() {
+            format!("`cobctl status {}` lists what it has", host.name)
+        } else {
+            format!("did you mean {}?", list(like, 3))
+        };
+        Some(Failure::refused(anyhow::anyhow!("{} has no change object {cob}", host.name)).hint(hint))
+    }
+
+    /// A host's refusal to tell of a change object: another error where it has none of this id.
+    pub(super) async fn refused_of(&self, cob: &CobId, error: AskError) -> Failure {
+        let unknown = if error.is_not_found() { self.unknown(cob).await } else { None };
+        unknown.unwrap_or_else(|| error.into())
+    }
+}
+
+/// Change objects whose ids are like one that is not there: the same last part, or a letter or two off.
+pub(super) fn near<'c>(cobs: impl Iterator<Item = &'c CobStatus>, cob: &CobId) -> Vec<CobId> {
+    let last = |id: &CobId| id.as_str().rsplit('/').next().unwrap_or_default().to_owned();
+    let mut all: Vec<(usize, CobId)> = cobs
+        .map(|c| {
+            let far = distance(c.id.as_str(), cob.as_str());
+            (if last(&c.id) == last(cob) { far.min(2) } else { far }, c.id.clone())
+        })
+        .filter(|(far, _)| *far <= 3)
+        .collect();
+    all.sort();
+    all.into_iter().take(3).map(|(_, id)| id).collect()
+}
+
+/// How many letters must be added, dropped or changed to make one text of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = i;
+        let mut left = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let above = row[j + 1];
+            let best = (corner + usize::from(x != *y)).min(above + 1).min(left + 1);
+            row[j] = left;
+            corner = above;
+            left = best;
+        }
+        row[b.len()] = left;
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{host, id, settled};
+
+    #[test]
+    fn distances_count_letters() {
+        for (a, b, far) in [("", "", 0), ("db", "db", 0), ("db", "bd", 2), ("n1/db", "n1/dbs", 1), ("abc", "", 3)] {
+            assert_eq!((distance(a, b), distance(b, a)), (far, far), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn mistyped_ids_are_recognised() {
+        let n1 = host("n1", 7, vec![settled("n1/db/server", "up"), settled("n1/web", "up")]);
+        assert_eq!(near(n1.cobs.iter(), &id("n1/db/sever")), [id("n1/db/server")]);
+        assert_eq!(near(n1.cobs.iter(), &id("n1/server")), [id("n1/db/server")]);
+        assert!(near(n1.cobs.iter(), &id("n1/mail")).is_empty());
+    }
+}

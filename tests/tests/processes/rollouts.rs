@@ -1,0 +1,203 @@
+//! Rollouts with real daemons stop at the first failure: waves, canaries, budgets, and the same order given again.
+
+use std::fs;
+
+use cob_tests::cluster::Cluster;
+use cob_types::status::Wait;
+use cob_types::{CobId, GenerationNumber};
+
+use crate::words::{cobctl, run};
+use crate::{PATIENCE, cluster};
+
+const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
+
+/// A content on each of three hosts. A file `broken-HOST` lets the new content fail there, and the old one stays in place.
+fn model(version: u32, folder: &str, budget: bool) -> String {
+    let (budgets, of) = if budget { ("budgets: {web: {at_most: 1}}\n", ", budget: web") } else { ("", "") };
+    format!(
+        r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+  n3: {{address: "tcp://127.0.0.1:3"}}
+{budgets}kinds:
+  conf:
+    states: [down, up, outdated]
+    preferred: up
+    pre_remove: down
+    retries: 0
+    check: {{run: 'if [ ! -e {folder}/$COB_HOST ]; then echo down; elif cmp -s {folder}/$COB_HOST "$COB_CONTENT"; then echo up; else echo outdated; fi'}}
+    transitions:
+      - {{from: down, to: up, run: &write 'test ! -e {folder}/broken-$COB_HOST && cp "$COB_CONTENT" {folder}/$COB_HOST'}}
+      - {{from: outdated, to: up, run: *write}}
+      - {{from: up, to: down, run: &remove 'rm -f {folder}/$COB_HOST'}}
+      - {{from: outdated, to: down, run: *remove}}
+services:
+  web: {{cobs: {{c: {{kind: conf{of}, content: {{v: {version}}}}}}}}}
+clusters: {{c: {{services: {{web: [n1, n2, n3]}}}}}}
+"#
+    )
+}
+
+struct Rollout {
+    cluster: Cluster,
+    folder: String,
+    budget: bool,
+}
+
+impl Rollout {
+    /// A cluster that has converged in generation 1.
+    fn new(budget: bool) -> Self {
+        let cluster = cluster(&HOSTS);
+        let folder = cluster.path("contents");
+        fs::create_dir(&folder).expect("a folder");
+        let mut rollout = Self { cluster, folder: folder.display().to_string(), budget };
+        let first = rollout.generate(1);
+        rollout.cluster.bring_up(first, PATIENCE);
+        rollout
+    }
+
+    fn generate(&mut self, version: u32) -> GenerationNumber {
+        let text = model(version, &self.folder, self.budget);
+        let model = self.cluster.write_model("model", &[("model.yaml", &text)]);
+        self.cluster.generate(&model)
+    }
+
+    fn breaks(&self, host: &str) {
+        fs::write(format!("{}/broken-{host}", self.folder), "").expect("written");
+    }
+
+    fn mends(&self, host: &str) {
+        fs::remove_file(format!("{}/broken-{host}", self.folder)).expect("removed");
+    }
+
+    fn ctl(&self, words: &[&str]) -> (i32, String) {
+        run(cobctl(&self.cluster, &HOSTS, words))
+    }
+
+    fn generations(&self) -> [u64; 3] {
+        HOSTS.map(|host| self.cluster.status(host).and_then(|s| s.generation).map_or(0, |g| g.0))
+    }
+}
+
+#[test]
+fn waves_stop_at_a_failed_host_also_when_the_order_is_given_again() {
+    let mut rollout = Rollout::new(false);
+    rollout.generate(2);
+    rollout.breaks("n1");
+    let waves = ["switch", "2", "--limit-hosts", "1", "--wait", "60s"];
+    for order in ["the first", "the same again"] {
+        let (code, said) = rollout.ctl(&waves);
+        assert_eq!((code, rollout.generations()), (1, [2, 1, 1]), "{order}: {said}");
+        assert!(said.contains("n1/web/c"), "{order}: {said}");
+        assert!(said.contains("`cobctl resume --host n1` and `cobctl retry n1/web/c`"), "{order}: {said}");
+        assert!(said.contains("--max-failures 1"), "{order}: {said}");
+    }
+    let (_, said) = rollout.ctl(&["explain", "n1/web/c"]);
+    assert!(said.contains("then `cobctl resume --host n1` and `cobctl retry n1/web/c`"), "{said}");
+
+    // As the hint says.
+    rollout.mends("n1");
+    let (code, said) = run(cobctl(&rollout.cluster, &["n1"], &["resume"]));
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = rollout.ctl(&["retry", "n1/web/c", "--wait", "60s"]);
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = rollout.ctl(&waves);
+    assert_eq!((code, rollout.generations()), (0, [2, 2, 2]), "{said}");
+}
+
+#[test]
+fn so_many_failed_hosts_as_are_tolerated_do_not_stop_waves() {
+    let mut rollout = Rollout::new(false);
+    rollout.generate(2);
+    rollout.breaks("n1");
+    let (code, said) = rollout.ctl(&["switch", "2", "--limit-hosts", "1", "--max-failures", "1", "--wait", "60s"]);
+    assert_eq!((code, rollout.generations()), (1, [2, 2, 2]), "{said}");
+    assert!(said.contains("failed on n1, which is tolerated"), "{said}");
+    assert!(said.contains("nothing more is being done"), "{said}");
+    // One more is too many.
+    rollout.generate(3);
+    rollout.breaks("n2");
+    let (code, said) = rollout.ctl(&["switch", "3", "--limit-hosts", "1", "--max-failures", "1", "--wait", "60s"]);
+    assert_eq!((code, rollout.generations()), (1, [3, 3, 2]), "{said}");
+    let (code, said) = rollout.ctl(&["switch", "3", "--max-failures", "1"]);
+    assert!(code == 2 && said.contains("--limit-hosts or --canary"), "{said}");
+}
+
+#[test]
+fn a_canary_stops_for_a_host_that_has_failed_before() {
+    let mut rollout = Rollout::new(false);
+    rollout.generate(2);
+    rollout.breaks("n1");
+    let canary = |rollout: &Rollout, host: &str| rollout.ctl(&["switch", "2", "--canary", host, "--wait", "60s"]);
+    let (code, said) = canary(&rollout, "n1");
+    assert_eq!((code, rollout.generations()), (1, [2, 1, 1]), "{said}");
+    // Another canary does not pass by the failed one.
+    let (code, said) = canary(&rollout, "n2");
+    assert_eq!((code, rollout.generations()), (1, [2, 1, 1]), "{said}");
+}
+
+#[test]
+fn a_budget_stops_where_the_failed_one_still_serves_until_it_is_raised() {
+    let mut rollout = Rollout::new(true);
+    HOSTS.iter().for_each(|host| rollout.breaks(host));
+    let second = rollout.generate(2);
+    let (code, said) = rollout.ctl(&["switch", "2", "--wait", "60s"]);
+    // All tokens are with one that has failed: there is nothing to wait for.
+    assert!(code == 1 && said.contains("nothing more is being done"), "{said}");
+    let states = |rollout: &Rollout| {
+        let all = HOSTS.map(|host| rollout.cluster.cob(&format!("{host}/web/c")).expect("it is there"));
+        let failed = all.iter().filter(|c| c.failed).count();
+        let waits = |w: &Wait| matches!(w, Wait::Token { .. });
+        (failed, all.iter().filter(|c| c.waits_for.iter().any(waits)).count())
+    };
+    assert_eq!(states(&rollout), (1, 2), "{said}");
+    let failed = HOSTS.map(|host| rollout.cluster.cob(&format!("{host}/web/c")).expect("it is there"));
+    let failed: CobId = failed.into_iter().find(|c| c.failed).expect("one").id;
+    let waiting = HOSTS.iter().find(|host| **host != failed.host_str()).expect("two");
+    let (_, said) = rollout.ctl(&["explain", &format!("{waiting}/web/c")]);
+    assert!(said.contains("`cobctl budget n1/budget/web --at-most 2`"), "{said}");
+
+    let (code, said) = rollout.ctl(&["budget", "web", "--at-most", "2"]);
+    assert_eq!((code, said.trim()), (0, "n1/budget/web: 2 tokens instead of 1, until the next generation"));
+    rollout.cluster.until(PATIENCE, || states(&rollout) == (2, 1), "one more has gone, and failed");
+    // It is on record, with who said so, and holds over a restart of the daemon.
+    let raised = |rollout: &Rollout| rollout.cluster.status("n1").map(|s| s.raised.into_values().collect::<Vec<_>>());
+    rollout.cluster.kill("n1");
+    rollout.cluster.start("n1");
+    rollout.cluster.wait_answers("n1");
+    assert_eq!(raised(&rollout), Some(vec![2]));
+    let (_, said) = rollout.ctl(&["history", "n1/budget/web"]);
+    assert!(said.contains("raise") && said.contains("2 tokens until the next generation"), "{said}");
+    let entries = rollout.cluster.history("n1");
+    let entry = entries.iter().find(|e| e.event == "raise").expect("on record");
+    assert!(entry.detail.contains("by "), "{entry:?}");
+    let (code, said) = rollout.ctl(&["budget", "web", "--at-most", "model"]);
+    assert_eq!((code, said.trim()), (0, "n1/budget/web: 1 token, as the model says"));
+    let (code, said) = rollout.ctl(&["budget", "web", "--at-most", "3"]);
+    assert_eq!(code, 0, "{said}");
+
+    // The next generation has what its model says.
+    HOSTS.iter().for_each(|host| rollout.mends(host));
+    let third = rollout.generate(3);
+    assert!(third > second);
+    let (code, said) = rollout.ctl(&["switch", "3", "--wait", "60s"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(raised(&rollout), Some(Vec::new()));
+}
+
+#[test]
+fn a_first_generation_that_fails_hints_at_no_rollback() {
+    let mut cluster = cluster(&["n1"]);
+    let text = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:1\"}}\nkinds:\n  bad:\n    \
+                states: [down, up]\n    preferred: up\n    pre_remove: down\n    retries: 0\n    check: {run: echo down}\n    transitions:\n      \
+                - {from: down, to: up, failure: down, run: exit 3}\n      - {from: up, to: down, run: 'true'}\n\
+                cobs: {n1/a: {kind: bad}}\n";
+    let model = cluster.write_model("model", &[("model.yaml", text)]);
+    cluster.generate(&model);
+    cluster.start_all();
+    let (code, said) = run(cobctl(&cluster, &["n1"], &["switch", "1", "--wait", "60s"]));
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("`cobctl explain n1/a`") && !said.contains("rollback"), "{said}");
+}
