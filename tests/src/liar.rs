@@ -177,6 +177,7 @@ impl Said<'_> {
             origin: self.any(random),
             fingerprint: None,
             generation: Some(GenerationNumber(random.below(4))).filter(|_| !random.permille(200)),
+            failed: false,
         }
     }
 

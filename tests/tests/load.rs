@@ -89,6 +89,8 @@ fn request(n: u64, counter: u64) -> Item {
         set: vec![StateName::new("up").expect("a state")],
         rank: Rank { phase: 1, generation: GenerationNumber(1), rank: n },
         fingerprint: None,
+        generation: Some(GenerationNumber(1)),
+        failed: false,
     })
 }
 

@@ -264,7 +264,7 @@ impl Engine {
             number == request.number && (same(set) || promised.is_some_and(|state| same(&[state])))
         };
         let here = self.object(asked).and_then(|o| o.request_ix(asker).ok().map(|at| &o.requests[at]));
-        if let Some(known) = here.or_else(|| self.left.find(asked, asker)) {
+        if let Some(known) = here.map(|known| &**known).or_else(|| self.left.find(asked, asker)) {
             return is_same(known.number, &known.set, known.granted.or(known.broken));
         }
         match self.early.get(&(asked, asker)).map(|mail| &mail.msg) {

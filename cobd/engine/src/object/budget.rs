@@ -138,7 +138,7 @@ impl Object {
     pub(crate) fn is_stopped(&self, raised: &BTreeMap<CobRef, u32>, faults: &Faults) -> bool {
         let has_failed = |r: &Request| r.granted.is_some() && r.failed;
         let stops = !raised.contains_key(&self.me) && !faults.failed_give_tokens_back();
-        self.spec.at_most.is_some() && stops && self.requests.iter().any(has_failed)
+        self.spec.at_most.is_some() && stops && self.requests.iter().any(|r| has_failed(r))
     }
 
     /// Of those who wait for a promise of a budget the first, by rank and name, as long as there are
