@@ -286,7 +286,7 @@ impl Engine {
 
     fn refuse_unjustified(&mut self, host: HostRef, request: &Request, now: Time) {
         let Request { asker, asked, number, generation, .. } = request.clone();
-        self.give_back_older(&asked, &asker);
+        self.give_back_older(&asked, &asker, number);
         let fresh = || Unjustified {
             count: 0,
             at: now,
@@ -314,10 +314,10 @@ impl Engine {
     }
 
     /// A request under a new number is the release of the one before, also where it is refused itself.
-    fn give_back_older(&mut self, asked: &CobId, asker: &CobId) {
+    fn give_back_older(&mut self, asked: &CobId, asker: &CobId, newer: Number) {
         let pair = (self.names.find_cob(asked), self.names.find_cob(asker));
         let (Some(to), Some(from)) = pair else { return };
-        if let Some(number) = self.number_of(to, from) {
+        if let Some(number) = self.number_of(to, from).filter(|number| *number < newer) {
             self.out.mail.push_back(Mail { from, to, msg: Msg::Release(number) });
         }
     }
