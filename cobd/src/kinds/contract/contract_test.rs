@@ -110,8 +110,13 @@ async fn services_with_commands_pass() {
     holds(&case, &[]).await;
     let flag = folder.path().join("runs");
     let shown = flag.display();
-    let content = format!(r#"{{"start":"touch {shown}","stop":"rm -f {shown}","status":"test -e {shown}"}}"#);
-    holds(&Case::new(service(), &content).watching(folder.path()).kills(4), &[]).await;
+    let driven = |extra: &str| {
+        format!(
+            r#"{{"settle":"20ms","start":"touch {shown}","stop":"rm -f {shown}","status":"test -e {shown}"{extra}}}"#
+        )
+    };
+    let case = Case::new(service(), &driven("")).other(&driven(r#","env":{"V":"2"}"#)).watching(folder.path()).kills(4);
+    holds(&case, &[]).await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::before::Before;
@@ -19,18 +19,23 @@ use crate::kinds::service::mover::{Goal, Wish};
 
 struct Bench {
     systemd: FakeSystemd,
-    folder: tempfile::TempDir,
+    services: PathBuf,
+    _folder: tempfile::TempDir,
 }
 
 impl Bench {
     async fn new() -> Option<Self> {
         let systemd = FakeSystemd::begin().await?;
         fs::create_dir(systemd.units()).expect("made");
-        Some(Self { systemd, folder: tempfile::tempdir().expect("folder") })
+        let folder = tempfile::tempdir().expect("folder");
+        let services = folder.path().join("services");
+        fs::create_dir(&services).expect("made");
+        Some(Self { systemd, services, _folder: folder })
     }
 
+    /// Beside no folder of another test: those would be taken for services of the same host.
     fn folder(&self) -> &Path {
-        self.folder.path()
+        &self.services
     }
 
     fn place(&self) -> Systemd {
