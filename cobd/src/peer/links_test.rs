@@ -303,7 +303,7 @@ async fn a_port_in_use_is_named() {
         limits: quick(),
     };
     let error = Links::start(config, tokio::sync::mpsc::channel(1).0).await.expect_err("refused").to_string();
-    assert!(error.contains("is another daemon running there?"), "{error}");
+    assert!(error.contains("another program listens there, perhaps another cobd"), "{error}");
 }
 
 #[tokio::test]

@@ -476,5 +476,11 @@ async fn half_handshakes_do_not_keep_hosts_out() {
     b.trust(2, hosts, &[]);
     a.up().await;
     b.up().await;
-    assert!(b.links.refused().slow > 10, "{:?}", b.links.refused());
+    // The half ones make room for each other; a host comes in by the slots that are in reserve for its address.
+    within("half handshakes that make room", async {
+        while b.links.refused().slow <= 10 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

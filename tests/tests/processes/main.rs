@@ -13,6 +13,7 @@ mod disk;
 mod durations;
 mod enrol;
 mod examples;
+mod false_server;
 mod file_tree;
 mod flap;
 mod follows;
