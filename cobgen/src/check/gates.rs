@@ -179,12 +179,17 @@ fn of_command(text: &str) -> BTreeSet<Address<'_>> {
             found.extend(of_url(word));
         } else if let Some(port) = words.get(at + 1).and_then(|port| port.parse().ok())
             && !word.starts_with('-')
-            && word.contains(|c: char| c == '.' || c.is_ascii_alphabetic())
+            && (word.contains('.') || at > 0 && is_before_host(words[at - 1]))
         {
             found.insert(Address { host: word, port });
         }
     }
     found
+}
+
+/// What stands before a host in a command: `nc HOST PORT`, `nc -z HOST PORT`.
+fn is_before_host(word: &str) -> bool {
+    matches!(word, "nc" | "ncat") || word.starts_with('-')
 }
 
 /// The hosts of the model by their addresses.
@@ -261,6 +266,7 @@ mod tests {
         assert_eq!(of("https://[::1]/x").as_deref(), Some("::1 443"));
         let in_command = |text| of_command(text).iter().map(|a| format!("{} {}", a.host, a.port)).collect::<Vec<_>>();
         assert_eq!(in_command("until nc -z db.example 5432; do sleep 1; done"), ["db.example 5432"]);
+        assert_eq!(in_command("nc -z db 5432"), ["db 5432"]);
         assert_eq!(in_command("exec 3<>/dev/tcp/10.0.0.2/80"), ["10.0.0.2 80"]);
         assert_eq!(in_command("pg_isready -h 10.0.0.2"), ["10.0.0.2 5432"]);
         assert_eq!(in_command("curl -fsS http://10.0.0.2:8080/x"), ["10.0.0.2 8080"]);

@@ -370,7 +370,7 @@ fn a_gate_that_waits_for_a_port_of_the_model_without_a_dependency_is_warned_of()
     let sketch = gated("127.0.0.2:5432");
     insta::assert_snapshot!(told(&sketch), @r#"
     warning[gate]: a/gate waits for 127.0.0.2:5432, where b/db is to answer, and does not depend on it: where a budget or a limit keeps that one waiting, both wait for ever
-      at model.yaml:4:5
+      at model.yaml:5:5
       help: write `after: [b/db]` at a/gate, or `requires: [b/db]`
     "#);
     let mut ordered = gated("127.0.0.2:5432");

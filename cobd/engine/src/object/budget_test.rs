@@ -113,7 +113,10 @@ fn a_member_that_fails_where_it_still_serves_keeps_its_token() {
     );
     // A check that finds it where it is gives nothing back; nor does a restart of the daemon.
     assert_eq!(b.found("h/m", "outdated"), [""; 0]);
-    assert_eq!(b.returns(), ["write: life 2", "d: hello h/m of d/b #1.2"]);
+    assert_eq!(
+        b.returns(),
+        ["write: life 2", "d: hello h/m of d/b #1.2", "d: request h/m of d/b@open #1.2 rev 1 rank 11 from h/m failed"]
+    );
 }
 
 #[test]
