@@ -105,11 +105,11 @@ mod tests {
         let mount = cob(r#"{"path":"/srv/nowhere","source":"x","type":"ext4"}"#.to_owned(), true);
         let system = cob(r#"{"files":{"/etc":{"folder":true},"/var":{"whole":true}}}"#.to_owned(), true);
         note(&cobs, [tree(true), mount, system].into_iter()).expect("noted");
-        assert_eq!(kept(), [data.clone()]);
+        assert_eq!(kept(), std::slice::from_ref(&data));
         note(&cobs, std::iter::empty::<std::sync::Arc<Cob>>()).expect("noted");
-        assert_eq!(kept(), [data.clone()], "it has left");
-        assert_eq!(folders_beside(&cobs.join("n1+a"), Some(Path::new("/srv"))), [PathBuf::new(); 0]);
+        assert_eq!(kept(), std::slice::from_ref(&data), "it has left");
+        assert!(folders_beside(&cobs.join("n1+a"), Some(Path::new("/srv"))).is_empty());
         note(&cobs, [tree(false)].into_iter()).expect("noted");
-        assert_eq!(kept(), [PathBuf::new(); 0], "it is managed again");
+        assert!(kept().is_empty(), "it is managed again");
     }
 }
