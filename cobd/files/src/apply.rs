@@ -9,6 +9,7 @@ use crate::error::FilesError;
 use crate::files::Applied;
 use crate::path::TreePath;
 use crate::plan::Step;
+use crate::store::{Blob, Store};
 
 /// Files that are beside their places at the same time.
 const STAGED: usize = 1000;
@@ -22,11 +23,12 @@ pub(crate) type Progress = BTreeMap<TreePath, bool>;
 /// told ([`FilesError::Changed`]): then `progress` says how far it has come.
 pub(crate) fn carry_out(
     disk: &Disk,
+    store: &Store,
     steps: &[(TreePath, Step)],
     cancelled: &AtomicBool,
     progress: &mut Progress,
 ) -> Result<Applied, FilesError> {
-    let replaces = |step: &Step| matches!(step, Step::File { .. } | Step::Link(_) | Step::Remove);
+    let replaces = |step: &Step| matches!(step, Step::File { .. } | Step::Stored { .. } | Step::Link(_) | Step::Remove);
     progress.extend(steps.iter().filter(|(_, step)| replaces(step)).map(|(path, _)| (path.clone(), false)));
     // Since the plan was made folders may have been exchanged.
     disk.forget();
@@ -40,11 +42,11 @@ pub(crate) fn carry_out(
             touched.insert(path.parent());
         }
     }
-    let staged: Vec<&(TreePath, Step)> =
-        steps.iter().filter(|(_, step)| matches!(step, Step::File { .. } | Step::Link(_))).collect();
+    let is_staged = |step: &Step| matches!(step, Step::File { .. } | Step::Stored { .. } | Step::Link(_));
+    let staged: Vec<&(TreePath, Step)> = steps.iter().filter(|(_, step)| is_staged(step)).collect();
     for some in staged.chunks(STAGED) {
         asked()?;
-        put_in_place(disk, some, progress)?;
+        put_in_place(disk, store, some, progress)?;
         touched.extend(some.iter().map(|(path, _)| path.parent()));
     }
     for (path, step) in steps {
@@ -57,23 +59,25 @@ pub(crate) fn carry_out(
     for (path, step) in steps.iter().rev() {
         match step {
             Step::Remove => {
-                disk.clear_staged(path).map(drop).or_else(not_there)?;
+                disk.clear_staged(path)?;
                 disk.remove(path)?;
                 progress.insert(path.clone(), true);
             }
-            Step::RemoveStaged => disk.remove(path)?,
-            Step::ClearStaged => disk.clear_staged(path).map(drop).or_else(not_there)?,
+            Step::RemoveStaged => disk.remove_left(path)?,
             Step::RemoveFolder if disk.remove_folder(path)? => {}
             Step::RemoveFolder => done.left.push(path.clone()),
-            Step::File { .. } | Step::Link(_) | Step::MakeFolder { .. } | Step::Attributes(_) => continue,
+            Step::File { .. } | Step::Stored { .. } | Step::Link(_) => continue,
+            Step::MakeFolder { .. } | Step::Attributes(_) => continue,
         }
         touched.insert(path.parent());
     }
-    let mut synced = BTreeSet::new();
-    for (path, _) in steps.iter().filter(|(path, _)| touched.contains(&path.parent())) {
-        if synced.insert(path.parent()) {
-            disk.sync_folder_of(path)?;
-        }
+    let folders: BTreeMap<_, _> = steps.iter().map(|(path, _)| (path.parent(), path)).collect();
+    let folders: Vec<&TreePath> =
+        folders.into_iter().filter(|(folder, _)| touched.contains(folder)).map(|(_, path)| path).collect();
+    if folders.len() < SYNC_ALL_FROM {
+        folders.iter().try_for_each(|path| disk.sync_folder_of(path))?;
+    } else {
+        sync(disk, folders.into_iter())?;
     }
     done.changed = steps.len() - done.left.len();
     done.stamps = steps.iter().filter_map(|(path, _)| Some((path.clone(), disk.stamp(path)?))).collect();
@@ -81,15 +85,23 @@ pub(crate) fn carry_out(
 }
 
 /// Writes some files beside their places, makes them durable, and puts them there.
-fn put_in_place(disk: &Disk, some: &[&(TreePath, Step)], progress: &mut Progress) -> Result<(), FilesError> {
+fn put_in_place(
+    disk: &Disk,
+    store: &Store,
+    some: &[&(TreePath, Step)],
+    progress: &mut Progress,
+) -> Result<(), FilesError> {
     let one_by_one = some.len() < SYNC_ALL_FROM;
     let staged = some.iter().try_for_each(|(path, step)| match step {
         Step::File { content, attributes } => disk.stage_file(path, content, attributes, one_by_one),
+        Step::Stored { id, attributes } => {
+            disk.stage_file(path, &store.blob(&Blob::Known(*id))?, attributes, one_by_one)
+        }
         Step::Link(target) => disk.stage_link(path, target),
         Step::MakeFolder { .. } | Step::Attributes(_) | Step::Remove | Step::RemoveFolder => Ok(()),
-        Step::RemoveStaged | Step::ClearStaged => Ok(()),
+        Step::RemoveStaged => Ok(()),
     });
-    let durable = staged.and_then(|()| if one_by_one { Ok(()) } else { sync(disk, some) });
+    let durable = staged.and_then(|()| if one_by_one { Ok(()) } else { sync(disk, some.iter().map(|(path, _)| path)) });
     let installed = durable.and_then(|()| {
         some.iter().try_for_each(|(path, _)| {
             disk.install(path)?;
@@ -107,9 +119,9 @@ fn put_in_place(disk: &Disk, some: &[&(TreePath, Step)], progress: &mut Progress
 }
 
 /// Makes the file systems of these durable, each once.
-fn sync(disk: &Disk, some: &[&(TreePath, Step)]) -> Result<(), FilesError> {
+fn sync<'p>(disk: &Disk, some: impl Iterator<Item = &'p TreePath>) -> Result<(), FilesError> {
     let mut devices = BTreeSet::new();
-    for (path, _) in some {
+    for path in some {
         if let Some(device) = disk.device_of(path)?
             && devices.insert(device)
         {
@@ -117,11 +129,6 @@ fn sync(disk: &Disk, some: &[&(TreePath, Step)]) -> Result<(), FilesError> {
         }
     }
     Ok(())
-}
-
-fn not_there(error: FilesError) -> Result<(), FilesError> {
-    let gone = matches!(&error, FilesError::Disk { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
-    if gone { Ok(()) } else { Err(error) }
 }
 
 impl Disk {

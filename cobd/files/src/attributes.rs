@@ -20,6 +20,11 @@ pub struct Attributes {
     pub xattrs: BTreeMap<String, Bytes>,
 }
 
+/// Permission bits by which a program runs as somebody else.
+const AS_ANOTHER: u32 = 0o6000;
+/// Extended attributes by which more may be done with a file than owner, group and mode say.
+pub(crate) const ACCESS: [&str; 3] = ["system.posix_acl_access", "system.posix_acl_default", "security.capability"];
+
 /// The attributes that are managed; the others are whoever's they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Managed {
@@ -125,6 +130,8 @@ pub(crate) struct Sides<'a> {
     pub(crate) gone: &'a [String],
     /// Users' changes are kept.
     pub(crate) keep_changes: bool,
+    /// It is a folder.
+    pub(crate) folder: bool,
     /// For what nobody says anything about.
     pub(crate) default: Attributes,
 }
@@ -161,7 +168,25 @@ impl Sides<'_> {
             }
         }
         xattrs.retain(|name, _| !self.gone.contains(name));
-        (Attributes { mode, uid, gid, xattrs }, conflicts)
+        let mut merged = Attributes { mode, uid, gid, xattrs };
+        // Users' changes of what was applied are kept, as long as it stays whose it is.
+        let kept = |live: &Attributes| live.uid == uid && live.gid == gid && self.keep_changes && self.base.is_some();
+        if self.theirs.states_access() && !self.live.is_some_and(kept) {
+            self.theirs.restrict(&mut merged, self.folder);
+        }
+        (merged, conflicts)
+    }
+}
+
+impl Attributes {
+    /// The attributes of a new file with another content: no program of somebody else's is run as its owner, and it has no
+    /// capabilities, unless that is said. A write takes these away as well.
+    pub(crate) fn of_new_content(mut self, said: &Managed) -> Self {
+        if said.mode.is_none() {
+            self.mode &= !AS_ANOTHER;
+        }
+        self.xattrs.retain(|name, _| name != "security.capability" || said.xattrs.contains_key(name));
+        self
     }
 }
 
@@ -177,9 +202,26 @@ impl Managed {
         }
     }
 
+    /// Whether they say who may do what.
+    pub(crate) fn states_access(&self) -> bool {
+        self.mode.is_some() || self.uid.is_some() || self.gid.is_some()
+    }
+
+    /// Takes away whatever gives more access than is said here: what somebody has planted must not gain by a new owner.
+    fn restrict(&self, attributes: &mut Attributes, folder: bool) {
+        attributes.xattrs.retain(|name, _| !ACCESS.contains(&name.as_str()) || self.xattrs.contains_key(name));
+        // In a folder these bits say whose what is made in it will be, and nobody gains by them.
+        if self.mode.is_none() && !folder {
+            attributes.mode &= !AS_ANOTHER;
+        }
+    }
+
     /// What these attributes say of the fields that `of` manages: for taking back what it did.
     pub(crate) fn taken_back(of: &Self, before: &Attributes) -> Self {
-        let names = of.xattrs.keys();
+        // What gave more access than was said was taken away, and capabilities with what they were for.
+        let is_taken = |name: &str| of.states_access() && ACCESS.contains(&name) || name == "security.capability";
+        let taken = before.xattrs.keys().filter(|name| is_taken(name));
+        let names = of.xattrs.keys().chain(taken);
         Self {
             mode: of.mode.and(Some(before.mode)),
             uid: of.uid.and(Some(before.uid)),
@@ -216,8 +258,17 @@ impl Managed {
     }
 
     /// In what live attributes differ, in words; nothing where they don't.
-    pub(crate) fn differences(&self, live: &Attributes) -> Vec<String> {
+    pub(crate) fn differences(&self, live: &Attributes, folder: bool) -> Vec<String> {
         let mut all = Vec::new();
+        if self.states_access() {
+            let mut restricted = live.clone();
+            self.restrict(&mut restricted, folder);
+            let gone = live.xattrs.keys().filter(|name| !restricted.xattrs.contains_key(*name));
+            all.extend(gone.map(|name| format!("attribute {name}, which gives access that the model does not state")));
+            if restricted.mode != live.mode {
+                all.push(format!("mode {:04o}, wanted {:04o}", live.mode, restricted.mode));
+            }
+        }
         if let Some(mode) = self.mode.filter(|m| *m != live.mode) {
             all.push(format!("mode {:04o}, wanted {mode:04o}", live.mode));
         }

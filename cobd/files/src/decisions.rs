@@ -129,7 +129,7 @@ impl Files {
     }
 
     pub(crate) fn choices(&self, cob: &str) -> BTreeMap<String, Choice> {
-        if !self.decided.lock().unwrap_or_else(PoisonError::into_inner).contains(cob) {
+        if !self.is_decided(cob) {
             return BTreeMap::new();
         }
         // What can't be read decides nothing: the conflict is shown again.
@@ -149,7 +149,8 @@ impl Files {
             fs::rename(&new, &path)?;
             fs::File::open(self.folder.join("choices"))?.sync_all()
         };
-        self.decided.lock().unwrap_or_else(PoisonError::into_inner).insert(cob.to_owned());
+        let name = self.choices_name(cob);
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
         write().map_err(failed)
     }
 
@@ -168,9 +169,10 @@ impl Files {
 
     /// There is nothing to decide any more, nor to be taken back.
     pub(crate) fn forget_choices(&self, cob: &str) {
-        if self.decided.lock().unwrap_or_else(PoisonError::into_inner).remove(cob) {
+        let (name, path) = (self.choices_name(cob), self.choices_path(cob));
+        if self.decided.lock().unwrap_or_else(PoisonError::into_inner).remove(&name) {
             // A decision that stays behind is for a conflict that does not come again.
-            let _ = fs::remove_file(self.choices_path(cob));
+            let _ = fs::remove_file(path);
         }
     }
 
@@ -190,7 +192,24 @@ impl Files {
     }
 
     fn choices_path(&self, cob: &str) -> PathBuf {
-        self.folder.join("choices").join(format!("{}.json", cob.replace('/', "+")))
+        self.folder.join("choices").join(format!("{}.json", self.choices_name(cob)))
+    }
+
+    /// The name of the file, which its ending and that of a file in the making fit behind.
+    fn choices_name(&self, cob: &str) -> String {
+        const LONGEST: usize = 240;
+        let name = cob.replace('/', "+");
+        // An earlier version may have named it so.
+        if name.len() <= LONGEST || self.decided.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
+            return name;
+        }
+        let hash = canonical::fingerprint(&[name.as_bytes()]).to_string();
+        format!("{}={hash}", &name[..LONGEST - hash.len() - 1])
+    }
+
+    fn is_decided(&self, cob: &str) -> bool {
+        let name = self.choices_name(cob);
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner).contains(&name)
     }
 }
 

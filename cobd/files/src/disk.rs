@@ -4,23 +4,30 @@
 //! (a link, another folder) is noticed, and nothing is read or written elsewhere.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::attributes::{Attributes, Bytes};
-use crate::error::{FilesError, MAX_ENTRIES, MAX_FILE};
+use crate::attributes::Attributes;
+use crate::error::{FilesError, MAX_ENTRIES, MAX_FILE, MAX_NAMES};
 use crate::path::TreePath;
 
-/// The end of the name of a file that is not in its place yet.
-const NEW: &[u8] = b".cob-new";
-/// No attribute is longer.
-const MAX_XATTR: usize = 64 << 10;
+mod attributes;
+mod staging;
+
+use attributes::{apply, attributes};
+pub(crate) use staging::is_staged;
+use staging::{NAMES, is_taken, remove_staged, stage, staged_name, staged_name_besides, staged_stem, stem_of};
+
+/// The longest path that the kernel takes at once, with the byte at its end.
+const LONGEST: usize = 4095;
+/// So much of a file is read at once, where it is not held.
+const AT_ONCE: usize = 64 << 10;
 /// Held while a folder is made: trees have folders on the way in common.
 static MAKING: Mutex<()> = Mutex::new(());
 /// The root of the host, opened once: each look begins there.
@@ -61,6 +68,8 @@ pub(crate) struct Disk {
     file: RefCell<Option<(TreePath, OwnedFd)>>,
     /// What was seen at a path when it was looked at first, where something is about to be changed.
     seen: Option<RefCell<BTreeMap<TreePath, Seen>>>,
+    /// What stands beside the place of a path: its name, and what was made there.
+    staged: RefCell<BTreeMap<TreePath, (Vec<u8>, Seen)>>,
 }
 
 /// What tells whether somebody has changed what is at a path.
@@ -69,6 +78,7 @@ struct Seen(Option<Thing>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Thing {
+    device: u64,
     inode: u64,
     sort: FileType,
     size: i64,
@@ -81,6 +91,7 @@ struct Thing {
 impl Seen {
     fn of(stat: &rustix::fs::Stat) -> Self {
         Self(Some(Thing {
+            device: stat.st_dev,
             inode: stat.st_ino,
             sort: FileType::from_raw_mode(stat.st_mode),
             size: stat.st_size,
@@ -102,6 +113,12 @@ impl Seen {
         let apart = |seen: Self| seen.0.map(|thing| Thing { changed: (0, 0), ..thing });
         apart(self) == apart(other)
     }
+
+    /// Whether it is the same file, folder or link, whatever has become of it.
+    fn is_same(self, other: Self) -> bool {
+        let inode = |seen: Self| seen.0.map(|thing| (thing.device, thing.inode));
+        inode(self).is_some() && inode(self) == inode(other)
+    }
 }
 
 impl Found {
@@ -115,6 +132,13 @@ impl Found {
             Self::Link { .. } => "a link",
             Self::Other => "a device, socket or pipe",
         }
+    }
+
+    /// What it takes to hold what users may have made long.
+    fn size_held(&self) -> usize {
+        let attributes = self.attributes().into_iter().flat_map(|a| &a.xattrs);
+        let link = if let Self::Link { target } = self { target.len() } else { 0 };
+        link + attributes.map(|(name, value)| name.len() + value.0.len()).sum::<usize>()
     }
 
     /// Its attributes, if it has any that are managed.
@@ -139,7 +163,13 @@ impl Disk {
                 ROOT.get_or_init(|| Arc::new(root))
             }
         };
-        Ok(Self { root: root.clone(), last: RefCell::default(), file: RefCell::default(), seen: None })
+        Ok(Self {
+            root: root.clone(),
+            last: RefCell::default(),
+            file: RefCell::default(),
+            seen: None,
+            staged: RefCell::default(),
+        })
     }
 
     /// The same, for changing what is found: nothing is replaced or removed that is not as it was seen first.
@@ -169,10 +199,8 @@ impl Disk {
             return Ok(Some(fd.clone()));
         }
         // One call, if nothing is in the way: `RESOLVE_NO_SYMLINKS`. What is in the way is found step by step.
-        let bytes: &[u8] = std::borrow::Borrow::borrow(path);
-        match rustix::fs::openat2(&self.root, bytes, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        match self.open_folder(path) {
             Ok(fd) => {
-                let fd = Arc::new(fd);
                 *self.last.borrow_mut() = Some((path.clone(), fd.clone()));
                 return Ok(Some(fd));
             }
@@ -191,6 +219,21 @@ impl Disk {
         }
         *self.last.borrow_mut() = Some((path.clone(), at.clone()));
         Ok(Some(at))
+    }
+
+    /// Opens a folder in as few calls as the kernel's longest path allows: users make longer ones.
+    fn open_folder(&self, path: &TreePath) -> Result<Arc<OwnedFd>, Errno> {
+        let (mut at, mut rest): (_, &[u8]) = (self.root.clone(), std::borrow::Borrow::borrow(path));
+        while !rest.is_empty() {
+            let end = match rest.get(..LONGEST) {
+                Some(most) => most.iter().rposition(|b| *b == b'/').unwrap_or(LONGEST),
+                None => rest.len(),
+            };
+            let step = rustix::fs::openat2(&at, &rest[..end], FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+            at = Arc::new(step);
+            rest = rest[end..].strip_prefix(b"/").unwrap_or_default();
+        }
+        Ok(at)
     }
 
     /// Whether a path, and so each on the way to it, is a folder; false: it is not, or that is not known.
@@ -252,19 +295,44 @@ impl Disk {
         })
     }
 
+    /// A file that was found, to be read from its beginning.
+    pub(crate) fn open(&self, path: &TreePath) -> Result<File, FilesError> {
+        if let Some((_, fd)) = self.file.take().filter(|(looked_at, _)| looked_at == path) {
+            return Ok(File::from(fd));
+        }
+        let gone = || FilesError::disk("reading", path)(Errno::NOENT);
+        let parent = self.parent(path)?.ok_or_else(gone)?;
+        open_file(&parent, path).map(File::from).map_err(FilesError::disk("opening", path))
+    }
+
+    /// Whether a file has other names; false: it has not, or that can't be told.
+    pub(crate) fn has_other_names(&self, path: &TreePath) -> bool {
+        let stat = self.parent(path).ok().flatten();
+        let stat = stat.and_then(|at| rustix::fs::statat(&at, path.name(), AtFlags::SYMLINK_NOFOLLOW).ok());
+        stat.is_some_and(|stat| stat.st_nlink > 1)
+    }
+
+    /// Shows the content of a file that was found, piece by piece, until `each` has seen enough. However long it is, little
+    /// of it is held.
+    pub(crate) fn read(&self, path: &TreePath, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), FilesError> {
+        let (mut file, mut piece) = (self.open(path)?, vec![0; AT_ONCE]);
+        loop {
+            match file.read(&mut piece) {
+                Ok(0) => return Ok(()),
+                Ok(length) if each(&piece[..length]) => {}
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(FilesError::Disk { doing: "reading", path: path.clone(), source }),
+            }
+        }
+    }
+
     /// The content of a file that was found.
     pub(crate) fn content(&self, path: &TreePath) -> Result<Vec<u8>, FilesError> {
-        let fd = match self.file.take().filter(|(looked_at, _)| looked_at == path) {
-            Some((_, fd)) => fd,
-            None => {
-                let gone = || FilesError::disk("reading", path)(Errno::NOENT);
-                let parent = self.parent(path)?.ok_or_else(gone)?;
-                open_file(&parent, path).map_err(FilesError::disk("opening", path))?
-            }
-        };
+        let fd = self.open(path)?;
         let size = rustix::fs::fstat(&fd).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or_default());
         let mut bytes = Vec::with_capacity(usize::try_from(size.min(MAX_FILE) + 1).unwrap_or_default());
-        let read = File::from(fd).take(MAX_FILE + 1).read_to_end(&mut bytes);
+        let read = fd.take(MAX_FILE + 1).read_to_end(&mut bytes);
         read.map_err(|source| FilesError::Disk { doing: "reading", path: path.clone(), source })?;
         if bytes.len() as u64 > MAX_FILE {
             let size = match self.look(path)? {
@@ -282,6 +350,7 @@ impl Disk {
         let Some(fd) = self.folder(folder)? else { return Ok(all) };
         let device = rustix::fs::fstat(&fd).map_err(FilesError::disk("looking at", folder))?.st_dev;
         let mut open = vec![folder.clone()];
+        let (mut room, too_many) = (MAX_NAMES, || FilesError::TooMany { path: folder.clone() });
         while let Some(path) = open.pop() {
             let Some(fd) = self.folder(&path)? else { continue };
             let stat = rustix::fs::fstat(&fd).map_err(FilesError::disk("looking at", &path))?;
@@ -292,16 +361,15 @@ impl Disk {
                     wanted: "a folder that is managed as a whole",
                 });
             }
-            for name in names(&fd, &path)? {
+            let left = MAX_ENTRIES - all.len();
+            for name in names(&fd, &path, left)?.ok_or_else(too_many)? {
                 let below = path.below(&name);
                 let found = self.look_in(&fd, &below)?;
+                room = room.checked_sub(below.len() + found.size_held()).ok_or_else(too_many)?;
                 if matches!(found, Found::Folder { .. }) {
                     open.push(below.clone());
                 }
                 all.push((below, found));
-                if all.len() > MAX_ENTRIES {
-                    return Err(FilesError::TooMany { path: folder.clone() });
-                }
             }
         }
         Ok(all)
@@ -316,24 +384,35 @@ impl Disk {
         if implied && matches!(self.look_in(&parent, path)?, Found::Folder { .. }) {
             return Ok(());
         }
-        let new = staged_name(path.name());
-        match rustix::fs::unlinkat(&parent, &*new, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(failed("removing what was left beside")(error)),
-        }
-        rustix::fs::mkdirat(&parent, &*new, Mode::from_raw_mode(0o700)).map_err(failed("making the folder"))?;
+        let make = |name: &[u8]| rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o700));
+        let new = stage(&parent, path, make).map_err(failed("making the folder"))?;
         let fd = rustix::fs::openat(&parent, &*new, FOLDER, Mode::empty()).map_err(failed("opening"))?;
         let stat = rustix::fs::fstat(&fd).map_err(failed("looking at"))?;
+        let made = Seen::of(&stat);
         let given = apply(&fd, &attributes(&fd, &stat), to);
         given.map_err(failed("setting owner and mode of"))?;
         // One that was made meanwhile stays, and is looked at again.
         match rustix::fs::renameat_with(&parent, &*new, &parent, path.name(), RenameFlags::NOREPLACE) {
-            Ok(()) => Ok(()),
+            Ok(()) => self.is_ours(&parent, path, made),
             Err(error) => {
                 let _ = rustix::fs::unlinkat(&parent, &*new, AtFlags::REMOVEDIR);
                 Err(failed("putting into its place")(error))
             }
         }
+    }
+
+    /// The name of what was staged for a path, and what it was.
+    fn staged(&self, path: &TreePath) -> (Vec<u8>, Option<Seen>) {
+        match self.staged.borrow().get(path) {
+            Some((name, made)) => (name.clone(), Some(*made)),
+            None => (staged_name(path.name()), None),
+        }
+    }
+
+    /// Whether what is in its place now is what was made for it: whoever may write in the folder may have exchanged that.
+    fn is_ours(&self, parent: &OwnedFd, path: &TreePath, made: Seen) -> Result<(), FilesError> {
+        let now = Seen::at(parent, path.name()).map_err(FilesError::disk("looking at", path))?;
+        if now.is_same(made) { Ok(()) } else { Err(FilesError::Changed { path: path.clone() }) }
     }
 
     /// Gives a file or folder its attributes.
@@ -344,6 +423,10 @@ impl Disk {
         let fd = rustix::fs::openat(&parent, path.name(), flags, Mode::empty());
         let fd = fd.map_err(FilesError::disk("opening", path))?;
         let stat = rustix::fs::fstat(&fd).map_err(FilesError::disk("looking at", path))?;
+        // Another file may have been put there, or a link to one that has other names.
+        if self.seen(path).is_some_and(|seen| !seen.is_same(Seen::of(&stat))) {
+            return Err(FilesError::Changed { path: path.clone() });
+        }
         apply(&fd, &attributes(&fd, &stat), to).map_err(FilesError::disk("setting owner and mode of", path))
     }
 
@@ -355,13 +438,21 @@ impl Disk {
         to: &Attributes,
         sync: bool,
     ) -> Result<(), FilesError> {
-        let (parent, new) = self.clear_staged(path)?;
+        let gone = || FilesError::disk("writing", path)(Errno::NOENT);
+        let parent = self.parent(path)?.ok_or_else(gone)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&parent, &*new, flags, Mode::from_raw_mode(0o600));
-        let mut file = File::from(fd.map_err(FilesError::disk("writing", path))?);
+        let made = RefCell::new(None);
+        let make = |name: &[u8]| {
+            let fd = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o600))?;
+            made.replace(Some(File::from(fd)));
+            Ok(())
+        };
+        let new = stage(&parent, path, make).map_err(FilesError::disk("writing", path))?;
+        let Some(mut file) = made.take() else { return Err(gone()) };
         let write = |file: &mut File| -> std::io::Result<()> {
             file.write_all(content)?;
             let stat = rustix::fs::fstat(&*file)?;
+            self.staged.borrow_mut().insert(path.clone(), (new.clone(), Seen::of(&stat)));
             apply(file.as_fd(), &attributes(file.as_fd(), &stat), to)?;
             if sync { file.sync_all() } else { Ok(()) }
         };
@@ -374,25 +465,53 @@ impl Disk {
 
     /// Makes a link beside its place.
     pub(crate) fn stage_link(&self, path: &TreePath, target: &[u8]) -> Result<(), FilesError> {
-        let (parent, new) = self.clear_staged(path)?;
-        rustix::fs::symlinkat(target, &parent, &*new).map_err(FilesError::disk("making the link", path))
+        let gone = || FilesError::disk("making the link", path)(Errno::NOENT);
+        let parent = self.parent(path)?.ok_or_else(gone)?;
+        let make = |name: &[u8]| rustix::fs::symlinkat(target, &parent, name);
+        let failed = |e| FilesError::disk("making the link", path)(e);
+        let new = stage(&parent, path, make).map_err(failed)?;
+        let made = Seen::at(&parent, &new).map_err(failed)?;
+        self.staged.borrow_mut().insert(path.clone(), (new, made));
+        Ok(())
     }
 
-    /// Removes what an attempt before has left beside the place of a path.
-    pub(crate) fn clear_staged(&self, path: &TreePath) -> Result<(Arc<OwnedFd>, Vec<u8>), FilesError> {
-        let gone = || FilesError::disk("writing", path)(Errno::NOENT);
-        let parent = self.parent(path)?.ok_or_else(gone)?;
-        let new = staged_name(path.name());
-        match rustix::fs::unlinkat(&parent, &*new, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok((parent, new)),
-            Err(error) => Err(FilesError::disk("removing what was left beside", path)(error)),
+    /// Removes what an attempt before has left beside the place of a path. What can't be is not ours.
+    pub(crate) fn clear_staged(&self, path: &TreePath) -> Result<(), FilesError> {
+        let Some(parent) = self.parent(path)? else { return Ok(()) };
+        match remove_staged(&parent, &self.staged(path).0) {
+            Err(error) if !is_taken(error) => Err(FilesError::disk("removing what was left beside", path)(error)),
+            Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// Whether something was left beside the place of a path.
-    pub(crate) fn has_staged(&self, path: &TreePath) -> Result<bool, FilesError> {
-        let Some(parent) = self.parent(path)? else { return Ok(false) };
-        Ok(rustix::fs::statat(&parent, &*staged_name(path.name()), AtFlags::SYMLINK_NOFOLLOW).is_ok())
+    /// What was left beside the places of these paths. Each of their folders is listed once.
+    pub(crate) fn left_beside<'p>(
+        &self,
+        paths: impl Iterator<Item = &'p TreePath>,
+    ) -> Result<Vec<TreePath>, FilesError> {
+        let mut left = Vec::new();
+        let mut by_folder: BTreeMap<Option<TreePath>, (&TreePath, BTreeSet<Vec<u8>>)> = BTreeMap::new();
+        for path in paths {
+            let (_, stems) = by_folder.entry(path.parent()).or_insert_with(|| (path, BTreeSet::new()));
+            stems.insert(staged_stem(path.name()));
+        }
+        for (folder, (path, stems)) in by_folder {
+            let Some(fd) = self.parent(path)? else { continue };
+            // Where there are more, what was left among them stays.
+            let names = names(&fd, path, MAX_ENTRIES)?.unwrap_or_default();
+            let ours = names.iter().filter(|name| stem_of(name).any(|stem| stems.contains(stem)));
+            left.extend(ours.map(|name| folder.as_ref().map_or_else(|| TreePath::of_bytes(name), |f| f.below(name))));
+        }
+        Ok(left)
+    }
+
+    /// Removes what an action that was killed has left: a file, a link, or a folder with nothing in it.
+    pub(crate) fn remove_left(&self, path: &TreePath) -> Result<(), FilesError> {
+        let Some(parent) = self.parent(path)? else { return Ok(()) };
+        match remove_staged(&parent, path.name()) {
+            Err(error) if !is_taken(error) => Err(FilesError::disk("removing what was left beside", path)(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Puts what was staged into its place, if what is there is what was seen: the two are exchanged, so that what comes
@@ -401,18 +520,22 @@ impl Disk {
         let gone = || FilesError::disk("writing", path)(Errno::NOENT);
         let failed = FilesError::disk("putting into its place", path);
         let changed = || FilesError::Changed { path: path.clone() };
-        let (parent, new) = (self.parent(path)?.ok_or_else(gone)?, staged_name(path.name()));
+        let (parent, (new, made)) = (self.parent(path)?.ok_or_else(gone)?, self.staged(path));
         let put = |flags| rustix::fs::renameat_with(&parent, &*new, &parent, path.name(), flags);
-        let Some(seen) = self.seen(path) else { return put(RenameFlags::empty()).map_err(failed) };
+        let is_ours = || made.map_or(Ok(()), |made| self.is_ours(&parent, path, made));
+        let Some(seen) = self.seen(path) else {
+            return put(RenameFlags::empty()).map_err(failed).and_then(|()| is_ours());
+        };
         if Seen::at(&parent, path.name()).map_err(FilesError::disk("looking at", path))? != seen {
             return Err(changed());
         }
         let exchanged = put(if seen.0.is_none() { RenameFlags::NOREPLACE } else { RenameFlags::EXCHANGE });
         match exchanged {
-            Ok(()) if seen.0.is_none() => Ok(()),
+            Ok(()) if seen.0.is_none() => is_ours(),
             Ok(()) => match Seen::at(&parent, &new) {
                 Ok(out) if out.is_moved(seen) => {
-                    rustix::fs::unlinkat(&parent, &*new, AtFlags::empty()).map_err(FilesError::disk("removing", path))
+                    let removed = rustix::fs::unlinkat(&parent, &*new, AtFlags::empty());
+                    removed.map_err(FilesError::disk("removing", path)).and_then(|()| is_ours())
                 }
                 Ok(_) | Err(_) => {
                     put(RenameFlags::EXCHANGE).map_err(failed)?;
@@ -421,7 +544,9 @@ impl Disk {
             },
             Err(Errno::EXIST | Errno::NOENT) => Err(changed()),
             // A file system that can't do it: what is there was looked at a moment ago.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => put(RenameFlags::empty()).map_err(failed),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                put(RenameFlags::empty()).map_err(failed).and_then(|()| is_ours())
+            }
             Err(error) => Err(failed(error)),
         }
     }
@@ -429,7 +554,7 @@ impl Disk {
     /// Removes a file or link, if it is there and is what was seen.
     pub(crate) fn remove(&self, path: &TreePath) -> Result<(), FilesError> {
         let Some(parent) = self.parent(path)? else { return Ok(()) };
-        let (failed, new) = (FilesError::disk("removing", path), staged_name(path.name()));
+        let (failed, mut new) = (FilesError::disk("removing", path), staged_name(path.name()));
         let gone = |name: &[u8]| match rustix::fs::unlinkat(&parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(FilesError::disk("removing", path)(error)),
@@ -437,7 +562,15 @@ impl Disk {
         let Some(seen) = self.seen(path) else { return gone(path.name()) };
         let put =
             |from: &[u8], to: &[u8]| rustix::fs::renameat_with(&parent, from, &parent, to, RenameFlags::NOREPLACE);
-        match put(path.name(), &new) {
+        let mut aside = put(path.name(), &new);
+        for _ in 0..NAMES {
+            if !matches!(aside, Err(Errno::EXIST | Errno::NOTEMPTY)) {
+                break;
+            }
+            new = staged_name_besides(path.name());
+            aside = put(path.name(), &new);
+        }
+        match aside {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(()),
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
@@ -497,28 +630,6 @@ impl Disk {
 /// Inode, time of the last change (seconds and nanoseconds), size.
 pub type Stamp = (u64, i64, i64, i64);
 
-/// Whether a name is that of a file that is not in its place yet.
-pub(crate) fn is_staged(name: &[u8]) -> bool {
-    name.starts_with(b".") && name.ends_with(NEW)
-}
-
-/// The name beside a name: hidden, and of no sort that programs read by its ending.
-fn staged_name(name: &[u8]) -> Vec<u8> {
-    let longest = 255 - NEW.len() - 1;
-    let mut new = vec![b'.'];
-    if name.len() <= longest {
-        new.extend_from_slice(name);
-    } else {
-        // Two long names may begin alike.
-        let hash =
-            name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
-        new.extend_from_slice(&name[..longest - 17]);
-        new.extend_from_slice(format!("-{hash:016x}").as_bytes());
-    }
-    new.extend_from_slice(NEW);
-    new
-}
-
 fn open_file(parent: &OwnedFd, path: &TreePath) -> Result<OwnedFd, Errno> {
     // Not held up by a pipe that has taken the file's place.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -532,71 +643,21 @@ fn in_the_way(parent: &OwnedFd, path: &TreePath) -> FilesError {
     }
 }
 
-fn names(fd: &OwnedFd, path: &TreePath) -> Result<Vec<Vec<u8>>, FilesError> {
+/// The names in a folder; none: there are more than so many.
+fn names(fd: &OwnedFd, path: &TreePath, most: usize) -> Result<Option<Vec<Vec<u8>>>, FilesError> {
     let dir = Dir::read_from(fd).map_err(FilesError::disk("listing", path))?;
     let mut names = Vec::new();
     for entry in dir {
         let entry = entry.map_err(FilesError::disk("listing", path))?;
         let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            names.push(name.to_vec());
+        if name == b"." || name == b".." {
+            continue;
         }
+        if names.len() == most {
+            return Ok(None);
+        }
+        names.push(name.to_vec());
     }
     names.sort();
-    Ok(names)
-}
-
-fn attributes(fd: impl AsFd, stat: &rustix::fs::Stat) -> Attributes {
-    Attributes { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid, xattrs: xattrs(fd) }
-}
-
-/// What can be read of the extended attributes: file systems without any have none.
-fn xattrs(fd: impl AsFd) -> BTreeMap<String, Bytes> {
-    let list = whole(|room| rustix::fs::flistxattr(&fd, room)).unwrap_or_default();
-    let names = list.split(|b| *b == 0).filter_map(|name| std::str::from_utf8(name).ok()).filter(|n| !n.is_empty());
-    let value = |name: &str| whole(|room| rustix::fs::fgetxattr(&fd, name, room));
-    names.filter_map(|name| Some((name.to_owned(), Bytes(value(name)?)))).collect()
-}
-
-/// What `read` fills in. Most files have no extended attributes, or a short label.
-fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Option<Vec<u8>> {
-    let mut short = [0; 256];
-    match read(&mut short) {
-        Ok(length) => Some(short[..length].to_vec()),
-        Err(Errno::RANGE) => {
-            let mut long = vec![0; MAX_XATTR];
-            let length = read(&mut long).ok()?;
-            Some(long[..length].to_vec())
-        }
-        Err(_) => None,
-    }
-}
-
-/// Gives an open file its attributes.
-fn apply(fd: impl AsFd, from: &Attributes, to: &Attributes) -> Result<(), Errno> {
-    let different = |a: u32, b: u32| (a != b).then_some(b);
-    let (uid, gid) = (different(from.uid, to.uid), different(from.gid, to.gid));
-    if uid.is_some() || gid.is_some() {
-        rustix::fs::fchown(&fd, uid.map(Uid::from_raw), gid.map(Gid::from_raw))?;
-    }
-    for (name, value) in &to.xattrs {
-        if from.xattrs.get(name) != Some(value) {
-            match rustix::fs::fsetxattr(&fd, name.as_str(), &value.0, rustix::fs::XattrFlags::empty()) {
-                // Labels that the system gives itself, on a system that lets nobody else.
-                Err(_) if name.starts_with("security.") || name.starts_with("trusted.") => {}
-                other => other?,
-            }
-        }
-    }
-    for name in from.xattrs.keys().filter(|name| !to.xattrs.contains_key(*name) && !name.starts_with("security.")) {
-        match rustix::fs::fremovexattr(&fd, name.as_str()) {
-            Err(Errno::NODATA) | Ok(()) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    // After the owner: a change of it takes the set-user-ID bit away.
-    if from.mode != to.mode || uid.is_some() || gid.is_some() {
-        rustix::fs::fchmod(&fd, Mode::from_raw_mode(to.mode))?;
-    }
-    Ok(())
+    Ok(Some(names))
 }

@@ -70,7 +70,10 @@ pub enum FilesError {
         size: u64,
     },
     /// More files than are looked after in one tree.
-    #[error("there are more than {MAX_ENTRIES} files and folders at and below {path}; manage a smaller tree")]
+    #[error(
+        "{path} holds too much: more than {MAX_ENTRIES} files and folders, or more than {} MiB of names and attributes, are \
+         in it and below; remove what has no place there, or manage a smaller folder", MAX_NAMES >> 20
+    )]
     TooMany {
         /// The folder.
         path: TreePath,
@@ -121,6 +124,8 @@ pub struct Conflict {
 pub const MAX_FILE: u64 = 64 << 20;
 /// The most files and folders of one tree.
 pub const MAX_ENTRIES: usize = 200_000;
+/// The most bytes of names, links and attributes that are held of what is in one folder that is managed as a whole.
+pub(crate) const MAX_NAMES: usize = 32 << 20;
 /// The most bytes that one action may have to keep or write.
 pub const MAX_TREE: u64 = 512 << 20;
 

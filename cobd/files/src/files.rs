@@ -51,8 +51,8 @@ impl Vault for NoVault {
 pub struct Files {
     pub(crate) store: Store,
     pub(crate) folder: PathBuf,
-    vault: Arc<dyn Vault>,
-    /// The change objects of which something is decided and not carried out.
+    pub(crate) vault: Arc<dyn Vault>,
+    /// The names of files for change objects of which something is decided and not carried out.
     pub(crate) decided: Arc<Mutex<BTreeSet<String>>>,
     /// Held by who leaves something that others have, too: whoever is the last of them must see that.
     leaving: Arc<Mutex<()>>,
@@ -131,6 +131,14 @@ const IN_USE: &str = "in-use";
 /// So often a tree is brought about anew because others have changed what was about to be replaced.
 const ATTEMPTS: usize = 10;
 
+/// What is gone of a store that was in use, and what to do about it; none: nothing, as far as that can be told without
+/// reading it.
+#[must_use]
+pub fn missing(folder: &Path) -> Option<String> {
+    let store = folder.join("store.git");
+    crate::store::missing(&store).map(|what| crate::store::remedy(&what, &store))
+}
+
 impl Files {
     /// Opens what is kept in a folder, or makes it. One process at a time may.
     ///
@@ -139,14 +147,8 @@ impl Files {
     pub fn open(folder: &Path, vault: Arc<dyn Vault>) -> Result<Self, FilesError> {
         let (path, in_use) = (folder.join("store.git"), folder.join(IN_USE));
         let failed = |what: String| FilesError::Store { path: path.display().to_string(), what };
-        if in_use.exists() && !path.exists() {
-            // Made anew, it would take users' changes for what was there before the model.
-            return Err(failed(format!(
-                "it is gone, and without it what users have changed can't be told from what was applied; put it back from \
-                 a copy, or, if there is none, save the files that matter and remove {}: then all is managed as for the \
-                 first time",
-                in_use.display()
-            )));
+        if in_use.exists() {
+            missing(folder).map_or(Ok(()), |what| Err(failed(what)))?;
         }
         let store = Store::open(&path)?;
         if !in_use.exists() {
@@ -154,8 +156,8 @@ impl Files {
             let _ = fs::write(&in_use, "");
         }
         let decisions = fs::read_dir(folder.join("choices")).into_iter().flatten().flatten();
-        let cob = |name: OsString| Some(name.to_str()?.strip_suffix(".json")?.replace('+', "/"));
-        let decided = decisions.filter_map(|entry| cob(entry.file_name())).collect();
+        let named = |name: OsString| Some(name.to_str()?.strip_suffix(".json")?.to_owned());
+        let decided = decisions.filter_map(|entry| named(entry.file_name())).collect();
         Ok(Self {
             store,
             folder: folder.to_owned(),
@@ -268,15 +270,15 @@ impl Files {
     fn apply_once(&self, job: &Job<'_>, progress: &mut Progress) -> Result<Applied, FilesError> {
         let current = self.store.managed(job.cob);
         let disk = Disk::to_change()?;
-        let (plan, _alone) = self.plan_to_change(&disk, job, current.as_ref(), &For::Applying(progress))?;
+        let (mut plan, _alone) = self.plan_to_change(&disk, job, current.as_ref(), &For::Applying(progress))?;
         let aims = self.may_go_on(&plan)?;
         let first = plan.before_is_new || aims || !plan.found.is_empty();
-        let kept = first.then(|| self.keep_first(job, &plan)).transpose()?;
+        let kept = first.then(|| self.keep_first(job, &mut plan)).transpose()?;
         let unchanged = current.as_ref().is_some_and(|c| c.is_of(&job.wanted.spec));
         if !unchanged {
             self.keep_way_back(job.cob, &plan.back, plan.goes_on)?;
         }
-        let done = carry_out(&disk, &plan.steps, job.cancelled, progress)?;
+        let done = carry_out(&disk, &self.store, &plan.steps, job.cancelled, progress)?;
         if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
             let applied = Record {
                 spec: Some(job.wanted.spec.clone()),
@@ -285,7 +287,7 @@ impl Files {
                 found: as_written(&plan).into(),
                 ..record(job, Reason::Applied, &plan)
             };
-            self.store.record_over(kept.as_ref(), applied)?;
+            self.store.record_over(kept.as_ref(), self.sealed(job.wanted, &plan, applied)?)?;
         }
         // What was there already is put right: a decision may be for a content that is to come.
         if !unchanged {
@@ -316,11 +318,11 @@ impl Files {
             return Ok(Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() });
         };
         let disk = Disk::to_change()?;
-        let (plan, _alone) = self.plan_to_change(&disk, job, Some(&current), &For::Retiring { off, progress })?;
+        let (mut plan, _alone) = self.plan_to_change(&disk, job, Some(&current), &For::Retiring { off, progress })?;
         let aims = self.may_go_on(&plan)?;
         let first = aims || !plan.found.is_empty() || current.spec.is_some() && !plan.steps.is_empty();
-        let kept = first.then(|| self.keep_first(job, &plan)).transpose()?;
-        let done = carry_out(&disk, &plan.steps, job.cancelled, progress)?;
+        let kept = first.then(|| self.keep_first(job, &mut plan)).transpose()?;
+        let done = carry_out(&disk, &self.store, &plan.steps, job.cancelled, progress)?;
         let retired = Record {
             before: Part::New(Frozen::default()),
             applied: Part::New(Frozen::default()),
@@ -328,7 +330,7 @@ impl Files {
             begun: plan.aside.clone().freeze(),
             ..record(job, Reason::Retired, &plan)
         };
-        self.store.record_over(kept.as_ref(), retired)?;
+        self.store.record_over(kept.as_ref(), self.sealed(job.wanted, &plan, retired)?)?;
         // When it comes again, what was decided about that counts.
         if !off {
             self.forget_choices(job.cob);
@@ -346,7 +348,7 @@ impl Files {
 
     /// Makes durable what is needed to take back what is about to be done. What was applied as a whole is no longer. Returns
     /// what stands as before from then on.
-    fn keep_first(&self, job: &Job<'_>, plan: &Plan) -> Result<Frozen, FilesError> {
+    fn keep_first(&self, job: &Job<'_>, plan: &mut Plan) -> Result<Frozen, FilesError> {
         let mut before = plan.before.clone();
         if let Some(current) = self.store.managed(job.cob) {
             // What leaves is not forgotten before it has left.
@@ -363,7 +365,8 @@ impl Files {
             begun: plan.begun.clone().freeze(),
             ..record(job, reason, plan)
         };
-        self.store.record(first)?;
+        let first = self.sealed(job.wanted, plan, first)?;
+        self.store.record_with(plan.spool.take(), first)?;
         Ok(before)
     }
 
@@ -407,6 +410,7 @@ impl Files {
                 begun: self.store.begun(current)?,
                 ..Past::default()
             };
+            self.open_sealed(&mut past.begun, &mut past.opened)?;
         }
         if !same && !retire {
             self.inherit(disk, cob, wanted, &mut past)?;
@@ -421,9 +425,12 @@ impl Files {
         choices.retain(|id, _| !decides || decisions::is_way_back(id));
         let tell = if let For::Looking { tell, .. } = aim { *tell } else { Tell::Nothing };
         let (store, vault) = (&self.store, &*self.vault);
-        let planner = Planner { disk, store, vault, wanted, past: &past, same, retire, off, choices: &choices, tell };
+        let keeps = matches!(aim, For::Applying(_) | For::Retiring { .. });
+        let (past, choices) = (&mut past, &choices);
+        let planner = Planner { disk, store, vault, wanted, past, same, retire, off, keeps, choices, tell };
         let mut plan = planner.plan()?;
-        plan.inherited = past.inherited.then_some(past.applied);
+        plan.opened.append(&mut past.opened);
+        plan.inherited = past.inherited.then(|| std::mem::take(&mut past.applied));
         if !look && let Some(error) = plan.blocked.drain(..).next() {
             return Err(error);
         }
@@ -438,7 +445,7 @@ impl Files {
 
     /// What another change object has had until now comes with what was there before it, and with what it has applied.
     fn inherit(&self, disk: &Disk, cob: &str, wanted: &Wanted, past: &mut Past) -> Result<(), FilesError> {
-        let aside = self.store.set_aside(cob)?.unwrap_or_default();
+        let aside = self.set_aside(cob, &mut past.opened)?;
         for (path, _) in wanted.entries.iter().filter(|(_, entry)| !entry.is_implied()) {
             if past.before.contains_key(path) {
                 continue;
@@ -489,7 +496,7 @@ impl Files {
         let path = live.path;
         let (aside, before) = match (Aside::of(own, path), own.aim.get(path)) {
             (Some(aside), Some(before)) => (aside, before.clone()),
-            _ => match self.aside_of_another(live, cob)? {
+            _ => match self.aside_of_another(live, cob, &mut past.opened)? {
                 Some(of_another) => of_another,
                 None => return Ok(false),
             },
@@ -510,12 +517,17 @@ impl Files {
     }
 
     /// What another one has set aside when it went off, as long as it is what is there.
-    fn aside_of_another(&self, live: &Live<'_>, cob: &str) -> Result<Option<(Aside, Kept)>, FilesError> {
+    fn aside_of_another(
+        &self,
+        live: &Live<'_>,
+        cob: &str,
+        opened: &mut BTreeSet<TreePath>,
+    ) -> Result<Option<(Aside, Kept)>, FilesError> {
         if !matches!(live.found, Found::File { .. } | Found::Link { .. }) {
             return Ok(None);
         }
         for other in self.store.with_aside().into_iter().filter(|other| **other != *cob) {
-            let begun = self.store.set_aside(&other)?.unwrap_or_default();
+            let begun = self.set_aside(&other, opened)?;
             if let (Some(aside), Some(before)) = (Aside::of(&begun, live.path), begun.aim.get(live.path))
                 && live.is(&aside.left.node)?
             {

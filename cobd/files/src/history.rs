@@ -162,7 +162,7 @@ impl Files {
             }
         };
         self.keep_what_is_there(cob, path, &disk)?;
-        disk.replace(path, &content, &attributes)
+        disk.replace(path, &content, &attributes.of_new_content(&Managed::default()))
     }
 
     /// What others have made of a file is a version of its own before it is overwritten.
@@ -226,7 +226,7 @@ impl Files {
             };
             let Found::File { size: ..=MAX_FILE, .. } = disk.look(path)? else { continue };
             let (here, text) = (disk.content(path)?, source.read(path)?);
-            if here != *text {
+            if here != *text && !wanted.holds_secret(&here) {
                 let beside = match source {
                     Source::File(file) => wanted.beside_the_model(file),
                     Source::Inline(_) => None,

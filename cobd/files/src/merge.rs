@@ -8,6 +8,11 @@ use crate::error::FilesError;
 
 /// Stands before each side: libgit2 can't hand out an empty text, and a change of the first line is one after a line then.
 const GUARD: &[u8] = b"\x01\n";
+/// Differences of larger contents are not told. What libgit2 takes for a text is a hundred times its lines.
+pub(crate) const MAX_DIFF: u64 = 1 << 20;
+/// Larger texts, and those of more lines, are not merged line by line.
+const MAX_MERGED: usize = 16 << 20;
+const MAX_LINES: usize = 400_000;
 /// So much of a text is looked at to tell whether it is one.
 const LOOKED_AT: usize = 8000;
 
@@ -41,7 +46,7 @@ pub(crate) fn merge_for(side: Option<Side>, base: &[u8], ours: &[u8], theirs: &[
     if ours == base {
         return Ok(Merged::Clean(theirs.to_vec()));
     }
-    if [base, ours, theirs].iter().any(|side| is_binary(side)) {
+    if [base, ours, theirs].iter().any(|side| is_binary(side) || is_large(side)) {
         return Ok(Merged::Binary);
     }
     let guarded = |side: &[u8]| [GUARD, side].concat();
@@ -67,6 +72,10 @@ pub(crate) fn merge_for(side: Option<Side>, base: &[u8], ours: &[u8], theirs: &[
     Ok(if merged.is_automergeable() { Merged::Clean(text) } else { Merged::Conflict(text) })
 }
 
+fn is_large(text: &[u8]) -> bool {
+    text.len() > MAX_MERGED || text.iter().filter(|b| **b == b'\n').count() > MAX_LINES
+}
+
 pub(crate) fn is_binary(bytes: &[u8]) -> bool {
     bytes[..bytes.len().min(LOOKED_AT)].contains(&0)
 }
@@ -74,8 +83,10 @@ pub(crate) fn is_binary(bytes: &[u8]) -> bool {
 /// The difference of two contents as a unified diff of at most about `most` bytes.
 pub(crate) fn diff(old: Option<&[u8]>, new: Option<&[u8]>, path: &str, most: usize) -> String {
     let (old_bytes, new_bytes) = (old.unwrap_or_default(), new.unwrap_or_default());
-    if is_binary(old_bytes) || is_binary(new_bytes) {
-        return format!("binary file {path} differs ({} and {} bytes)\n", old_bytes.len(), new_bytes.len());
+    let is_large = [old_bytes, new_bytes].iter().any(|bytes| bytes.len() as u64 > MAX_DIFF);
+    if is_large || is_binary(old_bytes) || is_binary(new_bytes) {
+        let sort = if is_large { "large" } else { "binary" };
+        return format!("{sort} file {path} differs ({} and {} bytes)\n", old_bytes.len(), new_bytes.len());
     }
     let relative = path.trim_start_matches('/');
     let mut options = DiffOptions::new();
@@ -172,5 +183,8 @@ mod tests {
         let text = diff(None, Some(long.as_bytes()), "/etc/x", 200);
         assert!(text.len() < 240 && text.ends_with("[the rest is left out]\n"), "{text}");
         assert!(diff(Some(b"\0"), Some(b"x"), "/x", 100).contains("binary"));
+        let lines = vec![b'\n'; MAX_LINES + 1];
+        assert_eq!(merge(b"a", &lines, b"b").expect("merged"), Merged::Binary, "it would take a hundred bytes a line");
+        assert!(diff(None, Some(&vec![b'\n'; 2 << 20]), "/x", 100).starts_with("large file"));
     }
 }

@@ -1,7 +1,9 @@
 //! Paths of a tree: from the root of the host, name by name, never leading elsewhere.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::disk::is_staged;
 
@@ -9,9 +11,10 @@ use crate::disk::is_staged;
 const MAX_PATH: usize = 4095;
 const MAX_NAME: usize = 255;
 
-/// An absolute path of a host, without its first slash. Its parts are names: none is empty, `.` or `..`.
+/// An absolute path of a host, without its first slash. Its parts are names: none is empty, `.` or `..`. Clones share it:
+/// paths that users have made may be long, and a path stands in several places of a plan.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TreePath(Vec<u8>);
+pub struct TreePath(Arc<[u8]>);
 
 /// What is wrong with a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,20 +50,29 @@ impl TreePath {
                 _ => {}
             }
         }
-        Ok(Self(rest.as_bytes().to_vec()))
+        Ok(Self(rest.as_bytes().into()))
     }
 
     /// What is below this one under a name that was read from a folder.
     #[must_use]
     pub fn below(&self, name: &[u8]) -> Self {
-        let mut path = self.0.clone();
-        path.push(b'/');
-        path.extend_from_slice(name);
-        Self(path)
+        Self([&*self.0, b"/", name].concat().into())
     }
 
-    pub(crate) fn of_parts(parts: &[Vec<u8>]) -> Self {
-        Self(parts.join(&b'/'))
+    /// A path whose parts are known to be names.
+    pub(crate) fn of_bytes(path: &[u8]) -> Self {
+        Self(path.into())
+    }
+
+    /// Compares part by part: what is in one folder stands together then. In the order of whole paths it does not: `a-b` is
+    /// between `a` and `a/b`.
+    pub(crate) fn cmp_by_parts(&self, other: &Self) -> Ordering {
+        // A slash ends a name, and no name has a NUL.
+        let order = |byte: u8| if byte == b'/' { 0 } else { byte };
+        match self.0.iter().zip(&*other.0).find(|(a, b)| a != b) {
+            None => self.0.len().cmp(&other.0.len()),
+            Some((a, b)) => order(*a).cmp(&order(*b)),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -82,13 +94,18 @@ impl TreePath {
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let at = self.0.iter().rposition(|b| *b == b'/')?;
-        Some(Self(self.0[..at].to_vec()))
+        Some(Self(self.0[..at].into()))
     }
 
     /// Every folder above it, the outermost first.
     pub fn ancestors(&self) -> impl Iterator<Item = Self> {
+        self.above().map(Self::of_bytes)
+    }
+
+    /// The same, as maps are asked for them: nothing is copied.
+    pub(crate) fn above(&self) -> impl Iterator<Item = &[u8]> {
         let ends = self.0.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
-        ends.map(|at| Self(self.0[..at].to_vec()))
+        ends.map(|at| &self.0[..at])
     }
 
     /// Whether it is somewhere below a folder.
@@ -139,5 +156,14 @@ mod tests {
         assert!(path.is_below(&TreePath::new("/a").expect("a path")));
         assert!(!path.is_below(&TreePath::new("/a/b/c").expect("a path")));
         assert!(!TreePath::new("/ab").expect("a path").is_below(&TreePath::new("/a").expect("a path")));
+    }
+
+    #[test]
+    fn compared_by_parts_what_is_in_one_folder_stands_together() {
+        let mut all =
+            ["/a-b", "/a/b/c", "/a", "/a/b-c", "/b", "/a/b", "/a.b/c"].map(|p| TreePath::new(p).expect("a path"));
+        all.sort_by(TreePath::cmp_by_parts);
+        let parts = |path: &TreePath| path.parts().map(<[u8]>::to_vec).collect::<Vec<_>>();
+        assert!(all.is_sorted_by_key(parts), "{all:?}");
     }
 }

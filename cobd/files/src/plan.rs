@@ -13,15 +13,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::canonical;
+use git2::Oid;
 
 use crate::apply::Progress;
 use crate::attributes::{Attributes, Managed, Sides};
 use crate::disk::{Disk, Found};
-use crate::error::{Conflict, FilesError, MAX_FILE, MAX_TREE};
+use crate::error::{Conflict, FilesError, MAX_FILE};
 use crate::merge::{self, Merged, Side};
 use crate::path::TreePath;
 use crate::sides::{Base, Content, Excluded, Live, Target, TargetNode, full, in_the_way, kept_size};
-use crate::store::{Begun, Blob, Kept, KeptNode, Listing, Store, Text};
+use crate::store::{Begun, Blob, HELD, Kept, KeptNode, Listing, Spool, Store, Text};
 use crate::wanted::{Entry, Manage, Node, OnDrift, Wanted};
 use crate::{Choice, Vault};
 
@@ -30,6 +31,7 @@ const MAX_TOLD: usize = 16 << 10;
 
 mod aside;
 mod back;
+mod keep;
 mod leaving;
 mod telling;
 
@@ -75,6 +77,12 @@ pub(crate) struct Plan {
     pub(crate) aside: Begun,
     /// What of it stays in its place.
     pub(crate) in_place: Listing,
+    /// Paths of which something was sealed, as [`Past::opened`] has them.
+    pub(crate) opened: BTreeSet<TreePath>,
+    /// Paths of which what is there now is what was before.
+    new_before: BTreeSet<TreePath>,
+    /// Large contents that are to be kept.
+    pub(crate) spool: Option<Spool>,
     /// Bytes that are held.
     held: u64,
 }
@@ -84,6 +92,11 @@ pub(crate) struct Plan {
 pub(crate) enum Step {
     File {
         content: Text,
+        attributes: Attributes,
+    },
+    /// A file whose content is in the store, and too large to be held.
+    Stored {
+        id: Oid,
         attributes: Attributes,
     },
     Link(Vec<u8>),
@@ -99,8 +112,6 @@ pub(crate) enum Step {
     RemoveFolder,
     /// What an action that was killed has left.
     RemoveStaged,
-    /// The same, beside this path.
-    ClearStaged,
 }
 
 /// What is kept of a change object, as far as it is needed.
@@ -115,6 +126,8 @@ pub(crate) struct Past {
     pub(crate) inherited: bool,
     /// What users had made of paths when the tree went off, where something else is on the disk since.
     pub(crate) aside: BTreeMap<TreePath, Aside>,
+    /// Paths of which something was sealed because the value of a secret stood in it.
+    pub(crate) opened: BTreeSet<TreePath>,
 }
 
 /// How a path comes to be written.
@@ -147,6 +160,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) retire: bool,
     /// It does so for a while: nothing that users have made is lost, and there is nothing to decide.
     pub(crate) off: bool,
+    /// It is to be carried out: what goes is kept.
+    pub(crate) keeps: bool,
     /// Decisions about conflicts, by their ids.
     pub(crate) choices: &'a BTreeMap<String, Choice>,
     pub(crate) tell: Tell,
@@ -187,6 +202,7 @@ impl Planner<'_> {
             let node = match &target.node {
                 TargetNode::File(_) if target.secret => KeptNode::Secret,
                 TargetNode::File(bytes) => KeptNode::File(Blob::New(bytes.clone())),
+                TargetNode::Stored { id, .. } => KeptNode::File(Blob::Known(*id)),
                 TargetNode::Link(to) => KeptNode::Link(to.clone()),
                 TargetNode::Folder => KeptNode::Folder,
                 TargetNode::Absent => KeptNode::Absent,
@@ -198,10 +214,8 @@ impl Planner<'_> {
         }
         self.leave(wanted, &mut plan)?;
         // Of an action that was interrupted and came as far as a path that needs nothing: the next one has to know, too.
-        for path in self.past.begun.aim.keys() {
-            if self.disk.has_staged(path)? {
-                plan.steps.push((path.clone(), Step::ClearStaged));
-            }
+        for left in self.disk.left_beside(self.past.begun.aim.keys())? {
+            plan.steps.push((left, Step::RemoveStaged));
         }
         let (ours, last) = (&mut plan.begun, &self.past.begun);
         for (path, aim) in last.aim.iter().filter(|(path, _)| !ours.aim.contains_key(*path)).collect::<Vec<_>>() {
@@ -301,6 +315,7 @@ impl Planner<'_> {
         if first {
             let kept = self.keep(path, found, target.secret, plan)?;
             plan.before.insert(path.clone(), Kept { implied: target.implied, ..kept });
+            plan.new_before.insert(path.clone());
             plan.before_is_new = true;
         }
         // A folder has no content that could be merged; what is in it has paths of its own.
@@ -319,7 +334,8 @@ impl Planner<'_> {
         let set = self.set_back(path, target, live.found);
         let (attributes, conflicts) = self.sides(path, target, &set, &base, live.found, shared).merge();
         if !folder || !target.implied {
-            let differences = found.attributes().map(|live| target.managed.differences(live)).unwrap_or_default();
+            let differences =
+                found.attributes().map(|live| target.managed.differences(live, folder)).unwrap_or_default();
             if !differences.is_empty() && target.node != TargetNode::Absent {
                 plan.note(path, &format!("{path}: {}\n", differences.join(", ")));
             }
@@ -396,68 +412,6 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// What others have made of it is kept before it is overwritten; and what is to be written is known before.
-    fn keep_what_goes(
-        &self,
-        path: &TreePath,
-        target: &Target,
-        live: &Live<'_>,
-        base: &Base<'_>,
-        comes: Comes,
-        plan: &mut Plan,
-    ) -> Result<(), FilesError> {
-        if self.same {
-            return Ok(());
-        }
-        let held_secret = self.held_secret(path);
-        let changed = match base {
-            Base::Kept(kept) => !live.is(&kept.node)?,
-            Base::Same | Base::None => false,
-        };
-        let ours = matches!(base, Base::Kept(kept) if kept.node == KeptNode::Secret) || held_secret && !target.secret;
-        if changed && !ours && comes != Comes::First && !matches!(live.found, Found::Absent | Found::Folder { .. }) {
-            let kept = self.keep(path, live.found, target.secret, plan)?;
-            plan.found.insert(path.clone(), kept);
-        }
-        let aim = match &target.node {
-            TargetNode::File(_) if target.secret => KeptNode::Secret,
-            TargetNode::File(bytes) => KeptNode::File(Blob::New(bytes.clone())),
-            TargetNode::Link(to) => KeptNode::Link(to.clone()),
-            TargetNode::Absent => KeptNode::Absent,
-            TargetNode::Folder => KeptNode::Folder,
-        };
-        let Target { managed, implied, shared, .. } = target;
-        let aim = Kept { node: aim, managed: managed.clone(), implied: *implied, shared: Some(*shared) };
-        plan.begun.aim.insert(path.clone(), aim);
-        let result = match plan.steps.last().map(|(_, step)| step) {
-            _ if target.secret || held_secret => return Ok(()),
-            Some(Step::File { content, .. }) => KeptNode::File(Blob::New(content.clone())),
-            Some(Step::Link(to)) => KeptNode::Link(to.clone()),
-            Some(Step::Remove) => KeptNode::Absent,
-            _ => return Ok(()),
-        };
-        let from = match live.found {
-            Found::File { .. } => KeptNode::File(Blob::New(live.content()?.clone())),
-            Found::Link { target } => KeptNode::Link(target.clone()),
-            Found::Absent | Found::Folder { .. } | Found::Other => KeptNode::Absent,
-        };
-        // All attributes are there only where something is set aside, or taken up again: that tells it when it is interrupted.
-        let found = live.found.attributes().filter(|_| self.off || comes == Comes::Again).map(Managed::all);
-        let written = match plan.steps.last() {
-            Some((_, Step::File { attributes, .. })) if comes == Comes::Again && !self.retire => {
-                Some(Managed::all(attributes))
-            }
-            _ => None,
-        };
-        let begun = &mut plan.begun;
-        if let Base::Kept(base) = base {
-            begun.base.insert(path.clone(), (*base).clone());
-        }
-        begun.from.insert(path.clone(), Kept::found(from, found.unwrap_or_default()));
-        begun.result.insert(path.clone(), Kept::found(result, written.unwrap_or_default()));
-        Ok(())
-    }
-
     fn merge_content(
         &self,
         target: &Target,
@@ -501,7 +455,9 @@ impl Planner<'_> {
                     Merged::Conflict(hunks) => {
                         conflict("the same lines were changed here and in the model", Some(hunks))
                     }
-                    Merged::Binary => conflict("it is binary, and was changed here and in the model", None),
+                    Merged::Binary => {
+                        conflict("it is binary or too large to be merged, and was changed here and in the model", None)
+                    }
                 }
             }
             (_, _, TargetNode::Absent) => conflict("it was changed here, and is to go", None),
@@ -549,7 +505,7 @@ impl Planner<'_> {
             gid: rustix::process::getegid().as_raw(),
             xattrs: BTreeMap::new(),
         });
-        Sides { base, live: found.attributes(), theirs: &set.to, gone: &set.gone, keep_changes, default }
+        Sides { base, live: found.attributes(), theirs: &set.to, gone: &set.gone, keep_changes, folder, default }
     }
 
     /// What is set: what is wanted; and what an earlier content has set and this one says nothing of, as it was before, where
@@ -578,6 +534,7 @@ impl Planner<'_> {
             (Content::Live, _) => None,
             (Content::Merged(bytes), _) => Some(TargetNode::File(bytes.into())),
             (Content::Target, TargetNode::File(bytes)) => Some(TargetNode::File(bytes.clone())),
+            (Content::Target, TargetNode::Stored { id, size }) => Some(TargetNode::Stored { id: *id, size: *size }),
             (Content::Target, TargetNode::Link(to)) => Some(TargetNode::Link(to.clone())),
             (Content::Target, TargetNode::Folder) => Some(TargetNode::Folder),
             (Content::Target, TargetNode::Absent) => Some(TargetNode::Absent),
@@ -594,46 +551,20 @@ impl Planner<'_> {
             }
             (Some(TargetNode::File(bytes)), _) if !live.is_target(&TargetNode::File(bytes.clone()))? => {
                 plan.hold(path, bytes.len() as u64)?;
-                Some(Step::File { content: bytes, attributes: attributes.clone() })
+                Some(Step::File { content: bytes, attributes: attributes.clone().of_new_content(&target.managed) })
+            }
+            (Some(stored @ TargetNode::Stored { id, .. }), _) if !live.is_target(&stored)? => {
+                Some(Step::Stored { id, attributes: attributes.clone() })
             }
             _ => None,
         };
         let only = live.found.attributes().is_some_and(|live| *live != attributes) && !target.implied;
-        let step = step.or_else(|| only.then_some(Step::Attributes(attributes)));
+        let step = match (step, only) {
+            (None, true) => Some(self.attributes_step(path, live, attributes, plan)?),
+            (step, _) => step,
+        };
         plan.steps.extend(step.map(|step| (path.clone(), step)));
         Ok(())
-    }
-
-    /// Whether what is there may hold a secret of ours that is not wanted any more.
-    fn held_secret(&self, path: &TreePath) -> bool {
-        let past = self.past;
-        let of = |listing: &Listing| listing.get(path).is_some_and(|kept| kept.node == KeptNode::Secret);
-        of(&past.applied) || of(&past.begun.aim)
-    }
-
-    /// What is there, to be kept.
-    fn keep(&self, path: &TreePath, found: &Found, secret: bool, plan: &mut Plan) -> Result<Kept, FilesError> {
-        let node = match found {
-            Found::Absent | Found::Other => KeptNode::Absent,
-            Found::Folder { .. } => KeptNode::Folder,
-            Found::Link { target } => KeptNode::Link(target.clone()),
-            Found::File { size, .. } if *size > MAX_FILE => {
-                plan.blocked.push(FilesError::TooLarge { path: path.clone(), size: *size });
-                KeptNode::Absent
-            }
-            Found::File { .. } => {
-                let bytes = self.disk.content(path)?;
-                plan.hold(path, bytes.len() as u64)?;
-                if secret {
-                    let sealed = self.vault.seal(&bytes);
-                    let sealed = sealed.map_err(|what| FilesError::Vault { path: path.clone(), what })?;
-                    KeptNode::Sealed(Blob::New(sealed.into()))
-                } else {
-                    KeptNode::File(Blob::New(bytes.into()))
-                }
-            }
-        };
-        Ok(Kept::found(node, found.attributes().map(Managed::all).unwrap_or_default()))
     }
 
     /// Changes with every side of a conflict.
@@ -652,10 +583,17 @@ impl Planner<'_> {
         };
         let content: &[u8] = match &target.node {
             TargetNode::File(bytes) => bytes,
+            TargetNode::Stored { id, .. } => id.as_bytes(),
             TargetNode::Link(bytes) => bytes,
             TargetNode::Absent | TargetNode::Folder => b"",
         };
-        let here: &[u8] = if matches!(live.found, Found::File { .. }) { live.content()? } else { b"" };
+        let large = if let Found::File { size, .. } = live.found { *size > HELD } else { false };
+        let id = if large { live.id()? } else { None };
+        let here: &[u8] = match (&id, live.found) {
+            (Some(id), _) => id.as_bytes(),
+            (None, Found::File { .. }) if !large => live.content()?,
+            _ => b"",
+        };
         let (path, sort) = (path.to_string(), target.word());
         let sides = [theirs.as_bytes(), ours.as_bytes(), base.as_bytes()];
         let parts = [path.as_bytes(), sort.as_bytes(), sides[0], sides[1], sides[2], content, here];
@@ -671,14 +609,5 @@ impl Plan {
         if self.told.len() < MAX_TOLD {
             self.told.push_str(text);
         }
-    }
-
-    fn hold(&mut self, path: &TreePath, bytes: u64) -> Result<(), FilesError> {
-        self.held += bytes;
-        if self.held > 2 * MAX_TREE {
-            let what = format!("with {path} more than {} MiB would have to be kept at once", MAX_TREE >> 20);
-            return Err(FilesError::Content(what));
-        }
-        Ok(())
     }
 }

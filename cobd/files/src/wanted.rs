@@ -1,9 +1,10 @@
 //! The wanted tree, as the content of a change object says it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fmt, fs};
 
 use serde::Deserialize;
 
@@ -106,6 +107,27 @@ pub struct Wanted {
     folder: PathBuf,
     /// Changes with everything that is asked for.
     pub(crate) spec: String,
+    /// The values of secrets that this host knows.
+    known: Known,
+}
+
+/// Finds the values of secrets that a host knows, wherever they stand: an administrator copies a file, an editor leaves one
+/// behind.
+pub trait Secrets: Send + Sync {
+    /// Whether one of them stands in a text.
+    fn stand_in(&self, text: &[u8]) -> bool;
+
+    /// The length of the longest.
+    fn longest(&self) -> usize;
+}
+
+#[derive(Clone, Default)]
+struct Known(Option<Arc<dyn Secrets>>);
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Known")
+    }
 }
 
 /// What is to be at a path.
@@ -166,12 +188,35 @@ impl Wanted {
             return Err(FilesError::Content("the content names no files".to_owned()));
         }
         let (folder, spec) = (folder.to_owned(), spec.to_owned());
-        let mut wanted = Self { entries, on_drift: content.on_drift, on_conflict: content.on_conflict, folder, spec };
+        let mut wanted = Self {
+            entries,
+            on_drift: content.on_drift,
+            on_conflict: content.on_conflict,
+            folder,
+            spec,
+            known: Known::default(),
+        };
         wanted.add_folders()?;
         if wanted.entries.len() > MAX_ENTRIES {
             return Err(FilesError::Content(format!("it has more than {MAX_ENTRIES} files and folders")));
         }
         Ok(wanted)
+    }
+
+    /// The same; what holds a value of these secrets is sealed before it is kept, and not shown.
+    #[must_use]
+    pub fn with_secrets(self, secrets: Arc<dyn Secrets>) -> Self {
+        Self { known: Known(Some(secrets)), ..self }
+    }
+
+    /// Whether the value of a secret stands in a text.
+    pub(crate) fn holds_secret(&self, text: &[u8]) -> bool {
+        self.known.0.as_ref().is_some_and(|secrets| secrets.stand_in(text))
+    }
+
+    /// The length of the longest secret; none: there is none.
+    pub(crate) fn longest_secret(&self) -> Option<usize> {
+        self.known.0.as_ref().map(|secrets| secrets.longest())
     }
 
     /// Whatever is below something needs folders on the way.
@@ -232,8 +277,8 @@ impl Wanted {
             }
             entries.insert(path.clone(), entry.clone());
         }
-        let (folder, spec) = (self.folder.clone(), self.spec.clone());
-        Some(Self { entries, on_drift: self.on_drift, on_conflict: self.on_conflict, folder, spec })
+        let (folder, spec, known) = (self.folder.clone(), self.spec.clone(), self.known.clone());
+        Some(Self { entries, on_drift: self.on_drift, on_conflict: self.on_conflict, folder, spec, known })
     }
 
     /// What the model says about conflicts.

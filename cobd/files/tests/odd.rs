@@ -398,19 +398,72 @@ fn a_pipe_in_the_place_of_a_file_stays_and_what_is_put_back_keeps_what_was_there
 }
 
 #[test]
-fn a_store_that_is_gone_is_not_made_anew() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("x.conf");
-    let file = serde_json::json!({(path.to_str().expect("text")): {"content": "a\n"}});
-    let tree = wanted(serde_json::json!({"manage": "merge", "files": file}), folder.path());
-    apply(&open(folder.path()), &tree).expect("applied");
-    fs::write(&path, "a\nprecious\n").expect("edited");
-    let kept = folder.path().join("files");
-    fs::remove_dir_all(kept.join("store.git")).expect("removed");
-    let Err(error) = Files::open(&kept, Arc::new(NoVault)) else { panic!("it would take the user's line away") };
-    assert!(error.to_string().contains("it is gone") && error.to_string().contains("in-use"), "{error}");
-    assert_eq!(fs::read_to_string(&path).expect("there"), "a\nprecious\n");
-    // Somebody has decided to go on without it.
-    fs::remove_file(kept.join("in-use")).expect("removed");
-    apply(&open(folder.path()), &tree).expect("applied");
+fn a_store_of_which_something_is_gone_is_not_made_anew() {
+    type Loss = fn(&Path);
+    let remove = |path: PathBuf| {
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.expect("removed");
+    };
+    let losses: [(&str, Loss); 8] = [
+        ("store.git", |_| {}),
+        ("store.git/refs/heads/main", |_| {}),
+        ("store.git/refs", |_| {}),
+        ("store.git/objects", |_| {}),
+        ("store.git/objects/pack", |_| {}),
+        ("store.git/log", |_| {}),
+        // Of both at once the trace tells.
+        ("store.git/refs/heads/main", |store| fs::remove_dir_all(store.join("log")).expect("removed")),
+        // As an earlier version has left it, which left no trace.
+        ("store.git/refs/heads/main", |store| fs::remove_file(store.join("trace")).expect("removed")),
+    ];
+    for (lost, also) in losses {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.conf");
+        let file = serde_json::json!({(path.to_str().expect("text")): {"content": "a\n"}});
+        let tree = wanted(serde_json::json!({"manage": "merge", "files": file}), folder.path());
+        let files = open(folder.path());
+        apply(&files, &tree).expect("applied");
+        files.settle().expect("written");
+        drop(files);
+        fs::write(&path, "a\nprecious\n").expect("edited");
+        let kept = folder.path().join("files");
+        also(&kept.join("store.git"));
+        remove(kept.join(lost));
+        let refused = match Files::open(&kept, Arc::new(NoVault)) {
+            Err(error) => error.to_string(),
+            Ok(files) => apply(&files, &tree).map(drop).expect_err("it would take the user's line away").to_string(),
+        };
+        assert!(refused.contains("gone") && refused.contains("back from a copy"), "{lost}: {refused}");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "a\nprecious\n");
+        // Somebody has decided to go on without it.
+        fs::remove_dir_all(&kept).expect("removed");
+        apply(&open(folder.path()), &tree).expect("applied");
+    }
+}
+
+#[test]
+fn records_that_are_gone_from_the_log_are_missed() {
+    for newest in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.conf");
+        let tree = |text: &str| {
+            let file = serde_json::json!({(path.to_str().expect("text")): {"content": text}});
+            wanted(serde_json::json!({"files": file}), folder.path())
+        };
+        apply(&open(folder.path()), &tree("first\n")).expect("applied");
+        // Another life writes into another segment.
+        let again = open(folder.path());
+        apply(&again, &tree("second\n")).expect("applied");
+        std::mem::forget(again);
+        let log = folder.path().join("files/store.git/log");
+        let mut segments: Vec<_> = fs::read_dir(&log).expect("listed").flatten().map(|entry| entry.path()).collect();
+        segments.sort();
+        let gone = if newest { segments.last() } else { segments.first() }.expect("one").clone();
+        let was = fs::read(&gone).expect("read");
+        fs::remove_file(&gone).expect("removed");
+        let kept = folder.path().join("files");
+        let error = Files::open(&kept, Arc::new(NoVault)).map(drop).expect_err("something is missing").to_string();
+        assert!(error.contains("missing") || error.contains("gone"), "{error}");
+        fs::write(&gone, was).expect("put back");
+        assert_eq!(open(folder.path()).check(COB, &tree("second\n")).expect("looked").state, State::Present);
+    }
 }

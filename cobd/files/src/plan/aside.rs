@@ -160,7 +160,7 @@ impl Planner<'_> {
         if !(target.shared || reported) || target.secret || self.held_secret(path) || base.node == KeptNode::Secret {
             return Ok(());
         }
-        let differs = live.found.attributes().is_some_and(|live| !base.managed.differences(live).is_empty());
+        let differs = live.found.attributes().is_some_and(|live| !base.managed.differences(live, false).is_empty());
         if live.is(&base.node)? && !differs {
             return Ok(());
         }
@@ -168,6 +168,9 @@ impl Planner<'_> {
         let here = || self.kept_of(real);
         let left = match step {
             Some(Step::File { content, attributes }) => of_file(content.clone(), Managed::all(attributes)),
+            Some(Step::Stored { id, attributes }) => {
+                Kept::found(KeptNode::File(Blob::Known(*id)), Managed::all(attributes))
+            }
             Some(Step::Link(to)) => Kept::found(KeptNode::Link(to.clone()), Managed::default()),
             Some(Step::Attributes(attributes)) => Kept { managed: Managed::all(attributes), ..here()? },
             Some(Step::Remove) => Kept::absent(),

@@ -25,7 +25,13 @@ impl Planner<'_> {
         else {
             return Ok(None);
         };
-        if self.choices.is_empty() || !target.shared || target.secret || !matches!(live.found, Found::File { .. }) {
+        let is_held = matches!(live.found, Found::File { size, .. } if *size <= MAX_BACK as u64);
+        if self.choices.is_empty()
+            || !is_held
+            || !target.shared
+            || target.secret
+            || !matches!(live.found, Found::File { .. })
+        {
             return Ok(None);
         }
         let Some(applied) = applied.id() else { return Ok(None) };
@@ -54,8 +60,13 @@ impl Planner<'_> {
         if self.same || self.retire || !is_shared || !are_files || target.is(&KeptNode::File(before.clone())) {
             return Ok(());
         }
+        let fits = |live: &Live<'_>| matches!(live.found, Found::File { size, .. } if *size <= MAX_BACK as u64);
+        if !fits(live) || !fits(real) || live.is(&KeptNode::File(before.clone()))? {
+            return Ok(());
+        }
         let theirs = live.content()?;
-        if live.is(&KeptNode::File(before.clone()))? {
+        // Decisions are not sealed: of what holds a secret there is no other way back than a merge.
+        if self.wanted.holds_secret(theirs) {
             return Ok(());
         }
         let written = match plan.steps.last().filter(|(at, _)| at == path) {

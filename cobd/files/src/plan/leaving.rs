@@ -9,7 +9,7 @@ use crate::disk::{Found, is_staged};
 use crate::error::FilesError;
 use crate::path::TreePath;
 use crate::sides::{Live, Target, TargetNode, full};
-use crate::store::{Kept, KeptNode};
+use crate::store::{Blob, HELD, Kept, KeptNode};
 use crate::wanted::{Entry, Manage, Node};
 
 impl Planner<'_> {
@@ -17,7 +17,7 @@ impl Planner<'_> {
     pub(super) fn leave(&self, wanted: &BTreeMap<TreePath, Entry>, plan: &mut Plan) -> Result<(), FilesError> {
         let past = self.past;
         let is_whole = |path: &TreePath| {
-            let mut above = path.ancestors().filter_map(|above| wanted.get(&above));
+            let mut above = path.above().filter_map(|above| wanted.get(above));
             above.any(|entry| matches!(entry.node, Node::Folder { whole: true, .. }))
         };
         for (path, kept) in past.applied.iter().filter(|(path, _)| !wanted.contains_key(*path)) {
@@ -95,7 +95,8 @@ impl Planner<'_> {
                 continue;
             }
             plan.note(&path, &format!("{path} is {} that has no place there\n", live.word()));
-            if is_staged(path.name()) {
+            // An action that was killed leaves files, links and empty folders; what is in a folder is somebody's.
+            if is_staged(path.name()) && !matches!(live, Found::Folder { .. } | Found::Other) {
                 plan.steps.push((path, Step::RemoveStaged));
                 continue;
             }
@@ -139,7 +140,7 @@ impl Planner<'_> {
             KeptNode::Absent | KeptNode::Secret => TargetNode::Absent,
             KeptNode::Folder => TargetNode::Folder,
             KeptNode::Link(target) => TargetNode::Link(target.clone()),
-            KeptNode::File(blob) => TargetNode::File(self.store.blob(blob)?),
+            KeptNode::File(blob) => self.stored(blob)?,
             KeptNode::Sealed(blob) => {
                 let opened = self.vault.open(&self.store.blob(blob)?);
                 TargetNode::File(opened.map_err(|what| FilesError::Vault { path: path.clone(), what })?.into())
@@ -159,6 +160,17 @@ impl Planner<'_> {
         let shared = applied.shared.unwrap_or_else(guess);
         let secret = matches!(applied.node, KeptNode::Secret) || matches!(before.node, KeptNode::Sealed(_));
         Ok(Target { node, managed, shared: shared && !secret, reported: false, secret, implied: applied.implied })
+    }
+
+    /// A file as it is in the store: held where it is not large.
+    fn stored(&self, blob: &Blob) -> Result<TargetNode, FilesError> {
+        if let Blob::Known(id) = blob {
+            let size = self.store.size(*id)?;
+            if size > HELD {
+                return Ok(TargetNode::Stored { id: *id, size });
+            }
+        }
+        self.store.blob(blob).map(TargetNode::File)
     }
 
     /// Whether any file is shared: then users' changes of what leaves count, too.

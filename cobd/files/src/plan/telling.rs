@@ -3,8 +3,8 @@
 use super::{MAX_TOLD, Plan, Planner};
 use crate::Choice;
 use crate::disk::Found;
-use crate::error::{FilesError, MAX_FILE};
-use crate::merge;
+use crate::error::FilesError;
+use crate::merge::{self, MAX_DIFF};
 use crate::path::TreePath;
 use crate::sides::{Content, Live, Target, TargetNode, told};
 
@@ -25,7 +25,7 @@ impl Planner<'_> {
             format!("{path}: its content, which held a secret, is another one\n")
         } else {
             let here: Option<&[u8]> = match live.found {
-                Found::File { size, .. } if *size <= MAX_FILE => Some(live.content()?),
+                Found::File { size, .. } if *size <= MAX_DIFF => Some(live.content()?),
                 Found::Link { target } => Some(target.as_slice()),
                 Found::File { size, .. } => {
                     plan.note(path, &format!("{path} has {size} bytes\n"));
@@ -35,6 +35,12 @@ impl Planner<'_> {
             };
             let most = MAX_TOLD - plan.told.len();
             match (&target.node, here) {
+                (TargetNode::File(bytes), here)
+                    if !matches!(live.found, Found::Link { .. })
+                        && (self.wanted.holds_secret(here.unwrap_or_default()) || self.wanted.holds_secret(bytes)) =>
+                {
+                    format!("{path}: its content, in which the value of a secret stands, is another one\n")
+                }
                 (TargetNode::File(bytes), here) if !matches!(live.found, Found::Link { .. }) => {
                     merge::diff(here, Some(bytes), &path.to_string(), most)
                 }
@@ -64,16 +70,21 @@ impl Planner<'_> {
             (Content::Merged(bytes), _) => Some(bytes),
             (Content::Target, TargetNode::File(bytes)) => Some(bytes),
             (Content::Target, TargetNode::Absent) => None,
-            (Content::Target, TargetNode::Link(_) | TargetNode::Folder) => return self.tell(path, target, live, plan),
+            (Content::Target, TargetNode::Link(_) | TargetNode::Folder | TargetNode::Stored { .. }) => {
+                return self.tell(path, target, live, plan);
+            }
         };
         let here = match live.found {
-            Found::File { size, .. } if *size <= MAX_FILE => Some(live.content()?),
+            Found::File { size, .. } if *size <= MAX_DIFF => Some(live.content()?),
             Found::Absent => None,
             Found::File { .. } | Found::Folder { .. } | Found::Link { .. } | Found::Other => {
                 return self.tell(path, target, live, plan);
             }
         };
         let here: Option<&[u8]> = here.map(|text| &**text);
+        if [here, written].into_iter().flatten().any(|text| self.wanted.holds_secret(text)) {
+            return self.tell(path, target, live, plan);
+        }
         if here != written && plan.told.len() < MAX_TOLD {
             let text = merge::diff(here, written, &path.to_string(), MAX_TOLD - plan.told.len());
             plan.note(path, &text);

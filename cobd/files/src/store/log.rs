@@ -146,7 +146,7 @@ impl Log {
         let folder = store.join("log");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let segments = segments(&folder)?;
-        let (mut waiting, mut bytes, mut next) = (Waiting::default(), 0, recorded + 1);
+        let (mut waiting, mut bytes, mut next, mut begun) = (Waiting::default(), 0, recorded + 1, None);
         for (at, segment) in segments.iter().enumerate() {
             let path = folder.join(name(*segment));
             let newest = at + 1 == segments.len();
@@ -155,6 +155,14 @@ impl Log {
                 if numbered.number < next {
                     return Ok(());
                 }
+                if numbered.number > next {
+                    let (first, last) = (next, numbered.number - 1);
+                    let what = format!(
+                        "the records {first} to {last} before {} are gone: put them back from a copy",
+                        path.display()
+                    );
+                    return Err(io::Error::new(io::ErrorKind::NotFound, what));
+                }
                 next = numbered.number + 1;
                 let place = Place::new(&file, frame)?;
                 bytes += place.length as usize;
@@ -162,19 +170,28 @@ impl Log {
                 waiting.push(place);
                 Ok(())
             })?;
-            if newest {
+            if newest && good >= MAGIC.len() as u64 {
                 // Its end was never promised, and must not count as damage once there is a newer one.
                 cut(&path, good)?;
+            } else if newest {
+                begun = Some(path);
             }
         }
         let segment = segments.last().map_or(1, |last| last + 1);
         let file = create(&folder, segment)?;
+        // There is one at all times, so that the log is missed if it is gone.
+        begun.map_or(Ok(()), fs::remove_file)?;
         let length = MAGIC.len() as u64;
         let mut log = Self { folder, segment, file, length, unsynced: false, next, waiting, bytes };
         if log.waiting.is_empty() {
             log.done(0, 0, segment);
         }
         Ok(log)
+    }
+
+    /// The newest segment.
+    pub(super) fn segment(&self) -> u64 {
+        self.segment
     }
 
     /// Appends records; durable, if that is asked for. On an error none of them is there.
@@ -231,6 +248,11 @@ impl Log {
     }
 }
 
+/// The newest segment of a log; none: there is no log.
+pub(super) fn newest_segment(folder: &Path) -> Option<u64> {
+    segments(folder).ok()?.pop()
+}
+
 fn name(segment: u64) -> String {
     format!("{segment:020}")
 }
@@ -255,9 +277,6 @@ fn create(folder: &Path, segment: u64) -> io::Result<Arc<File>> {
 
 /// Cuts off what is not whole.
 fn cut(path: &Path, good: u64) -> io::Result<()> {
-    if good < MAGIC.len() as u64 {
-        return fs::remove_file(path);
-    }
     let file = OpenOptions::new().write(true).open(path)?;
     if file.metadata()?.len() > good {
         file.set_len(good)?;
@@ -442,8 +461,7 @@ fn listing(entries: Vec<Entry>) -> Option<Frozen> {
             Sort::Folder => KeptNode::Folder,
             Sort::Link => KeptNode::Link(content?.into_vec()),
         };
-        let parts: Vec<Vec<u8>> = path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect();
-        listing.insert(TreePath::of_parts(&parts), Kept { node, managed, implied, shared });
+        listing.insert(TreePath::of_bytes(&path), Kept { node, managed, implied, shared });
     }
     Some(listing.into())
 }

@@ -23,11 +23,14 @@ mod newest;
 mod pack;
 mod packs;
 mod spec;
+mod spool;
+mod thin;
+mod trace;
 mod tree;
 mod version;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -42,6 +45,10 @@ use flush::Bell;
 pub(crate) use frozen::Frozen;
 use log::{Log, Numbered, Place};
 pub(crate) use spec::Spec;
+pub(crate) use spool::{HELD, Spool};
+use thin::{QUOTA, Quota};
+use trace::Trace;
+pub(crate) use trace::{missing, remedy};
 pub(crate) use tree::read_listing;
 use version::held_begun;
 pub(crate) use version::{Begun, Blob, Current, Held, Kept, KeptNode, Listing, Part, Piece, Record, Text, Version};
@@ -92,6 +99,9 @@ struct Shared {
     bell: Arc<Bell>,
     /// Versions from before this time are to be forgotten, when nothing else is to be done.
     prune_before: Mutex<Option<u64>>,
+    quota: Quota,
+    /// The size of the packs after what is beyond it was forgotten.
+    thinned_to: Mutex<u64>,
 }
 
 impl Drop for Shared {
@@ -114,8 +124,12 @@ type Slot = Arc<Mutex<Option<Result<(), String>>>>;
 impl Store {
     /// Opens the store of a host, or makes it.
     pub(crate) fn open(path: &Path) -> Result<Self, FilesError> {
+        Self::open_with(path, QUOTA)
+    }
+
+    fn open_with(path: &Path, quota: Quota) -> Result<Self, FilesError> {
         let failed = |what: String| FilesError::Store { path: path.display().to_string(), what };
-        let git = |e: git2::Error| failed(e.message().to_owned());
+        let git = |e: git2::Error| failed(words_of(&e));
         let io = |e: std::io::Error| failed(e.to_string());
         if !path.join("HEAD").exists() {
             fs::create_dir_all(path).map_err(io)?;
@@ -141,6 +155,11 @@ impl Store {
         let writer = Writer::new(path, recorded);
         // What an earlier process has left in the log counts at once; it comes into the repository with what is recorded next.
         let log = Log::open(path, recorded, |numbered, place| note(&mut index, numbered, place)).map_err(io)?;
+        if recorded == 0 && log.waiting.is_empty() && packs::size(path) > 0 && Trace::read(path).is_none() {
+            return Err(failed(remedy(&format!("{MAIN} is gone"), path)));
+        }
+        let trace = Trace { segment: log.segment(), main: recorded > 0 };
+        trace.write(path).map_err(io)?;
         let aside = index.iter().filter(|(_, c)| c.has_aside()).map(|(cob, _)| cob.clone()).collect();
         let (is_left, are_stale) = (!log.waiting.is_empty(), !stale.is_empty());
         let shared = Arc::new(Shared {
@@ -156,6 +175,8 @@ impl Store {
             aside: Mutex::new(aside),
             bell: Arc::default(),
             prune_before: Mutex::default(),
+            quota,
+            thinned_to: Mutex::default(),
         });
         flush::begin(&shared).map_err(io)?;
         if is_left || are_stale {
@@ -180,11 +201,31 @@ impl Store {
         self.record_over(None, record)
     }
 
+    /// The same, with contents that are on their way into the store.
+    pub(crate) fn record_with(&self, spool: Option<Spool>, record: Record) -> Result<(), FilesError> {
+        if spool.as_ref().is_none_or(|spool| spool.size() == 0) {
+            return self.record(record);
+        }
+        self.shared.write_at_once(record, spool)?;
+        self.shared.bell.ring();
+        Ok(())
+    }
+
+    /// For contents on their way into the store.
+    pub(crate) fn spool(&self) -> Spool {
+        Spool::new(self.shared.path.join("objects/pack"))
+    }
+
+    /// The length of a content that is in the store.
+    pub(crate) fn size(&self, id: Oid) -> Result<u64, FilesError> {
+        self.read(|repo| Ok(repo.odb()?.read_header(id)?.0 as u64))
+    }
+
     /// The same, over a version of which it is known what stands there as before.
     pub(crate) fn record_over(&self, before: Option<&Frozen>, record: Record) -> Result<(), FilesError> {
         let shared = &self.shared;
         if record.size() > LARGE {
-            shared.write_at_once(record)?;
+            shared.write_at_once(record, None)?;
             shared.bell.ring();
             return Ok(());
         }
@@ -395,10 +436,15 @@ impl Shared {
     }
 
     fn prune(&self, before: u64) -> Result<usize, FilesError> {
+        self.prune_to(before, &HashSet::new())
+    }
+
+    /// The same, and forgets these commits.
+    fn prune_to(&self, before: u64, superfluous: &HashSet<Oid>) -> Result<usize, FilesError> {
         self.flush()?;
         let _replacing = lock(&self.replacing);
         let mut writer = lock(&self.writer);
-        let left = writer.prune(before).map_err(|e| self.git(&e))?;
+        let left = writer.prune(before, superfluous).map_err(|e| self.git(&e))?;
         // They may have what is gone open.
         lock(&self.readers).clear();
         Ok(left)
@@ -410,6 +456,7 @@ impl Shared {
         self.merge_packs(|| if self.bell.is_silent() { MOST_PACKS } else { TOO_MANY_PACKS })?;
         let before = lock(&self.prune_before).take();
         before.map_or(Ok(()), |before| self.prune(before).map(drop))?;
+        self.thin_out()?;
         self.note_newest()?;
         // With them goes what they have mapped of the packs, which would count as this process's memory until they are used
         // again.
@@ -470,16 +517,31 @@ impl Shared {
         }
         self.write_waiting(writer, left)?;
         lock(&self.log).done(left, bytes, segment);
+        // Where it can't be written, less is missed.
+        let _ = Trace { segment, main: true }.write(&self.path);
         Ok(())
     }
 
     /// A record that is too large for the log. What waits goes before it, so that versions keep their order.
-    fn write_at_once(&self, record: Record) -> Result<(), FilesError> {
+    fn write_at_once(&self, record: Record, spool: Option<Spool>) -> Result<(), FilesError> {
+        // Whoever replaces packs keeps those alone that are in use.
+        let _replacing = spool.is_some().then(|| lock(&self.replacing));
         let mut writer = lock(&self.writer);
         self.flush_with(&mut writer)?;
+        if let Some(pack) = spool.and_then(Spool::into_pack) {
+            let odb = |repo: &Repository| {
+                let odb = repo.odb()?;
+                Ok(pack.ids().all(|id| odb.exists(id)))
+            };
+            // What was found again and again is there once.
+            if !self.read(odb)? {
+                pack.finish().map_err(|e| self.failed(e.to_string()))?;
+            }
+        }
         let was = self.before(&record)?;
         let numbered = Numbered { number: 0, time: write::now(), record };
         let new = self.write_pack(&mut writer, std::slice::from_ref(&numbered))?;
+        let _ = Trace { segment: lock(&self.log).segment(), main: true }.write(&self.path);
         let mut claims = lock(&self.claims);
         self.take_up(new);
         self.note_aside(&numbered.record);
@@ -538,12 +600,19 @@ impl Shared {
     }
 
     fn git(&self, error: &git2::Error) -> FilesError {
-        self.failed(error.message().to_owned())
+        self.failed(words_of(error))
     }
 
     fn failed(&self, what: String) -> FilesError {
         FilesError::Store { path: self.path.display().to_string(), what }
     }
+}
+
+fn words_of(error: &git2::Error) -> String {
+    if error.code() == git2::ErrorCode::NotFound {
+        return format!("a part of it is gone ({}): put it back from a copy", error.message());
+    }
+    error.message().to_owned()
 }
 
 /// Takes up what was there before, where that is asked for: it is locked since before the index had this record.

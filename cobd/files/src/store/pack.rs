@@ -9,6 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::{Compress, Compression, Crc, FlushCompress};
 use git2::{ObjectType, Oid};
@@ -17,13 +18,26 @@ use sha1::{Digest as _, Sha1};
 /// Packing what is shorter saves nothing worth its time.
 const PLAIN: usize = 400;
 const MODE: u32 = 0o400;
+/// So much of a file is read at once.
+const AT_ONCE: usize = 64 << 10;
 /// From here on an offset needs eight bytes.
 const FAR: u64 = 1 << 31;
+
+/// A file that goes with its owner, unless it was moved into its place.
+struct Temp(PathBuf);
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        // What stays is removed when the store is opened the next time.
+        let _ = fs::remove_file(&self.0);
+    }
+}
 
 /// A pack in the making.
 pub(super) struct NewPack {
     folder: PathBuf,
-    path: PathBuf,
+    /// Dropped before the file is closed, or after it was moved.
+    temp: Temp,
     file: BufWriter<File>,
     offset: u64,
     packer: Compress,
@@ -36,7 +50,10 @@ pub(super) struct NewPack {
 impl NewPack {
     /// Begins one in the folder of packs.
     pub(super) fn begin(folder: &Path) -> io::Result<Self> {
-        let path = folder.join("new-pack");
+        // Several are in the making at the same time.
+        static BEGUN: AtomicU64 = AtomicU64::new(0);
+        let number = BEGUN.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("new-pack-{}-{number}", std::process::id()));
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
@@ -44,7 +61,7 @@ impl NewPack {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(MODE).open(&path)?;
         let mut pack = Self {
             folder: folder.to_owned(),
-            path,
+            temp: Temp(path),
             file: BufWriter::with_capacity(256 << 10, file),
             offset: 0,
             packer: Compress::new(Compression::default(), true),
@@ -86,6 +103,53 @@ impl NewPack {
         Ok(())
     }
 
+    /// Adds a file of so many bytes, which need not fit into memory. None: it has another length, and was not added.
+    pub(super) fn add_file(&mut self, size: u64, mut from: impl io::Read) -> io::Result<Option<Oid>> {
+        let begin = self.offset;
+        let mut packed = std::mem::take(&mut self.packed);
+        packed.clear();
+        header(ObjectType::Blob, usize::try_from(size).map_err(io::Error::other)?, &mut packed);
+        let (mut hash, mut sum) = (Sha1::new(), Crc::new());
+        hash.update(format!("{} {size}\0", ObjectType::Blob.str()));
+        let (mut chunk, mut read) = (vec![0; AT_ONCE], 0);
+        self.packer.reset();
+        loop {
+            let length = from.read(&mut chunk)?;
+            read += length as u64;
+            hash.update(&chunk[..length]);
+            let flush = if length == 0 { FlushCompress::Finish } else { FlushCompress::None };
+            let ended = self.squeeze(&chunk[..length], flush, &mut packed)?;
+            sum.update(&packed);
+            self.put(&packed)?;
+            packed.clear();
+            if ended || read > size {
+                break;
+            }
+        }
+        self.packed = packed;
+        let id = Oid::from_bytes(&hash.finalize()).map_err(io::Error::other)?;
+        if read == size && self.written.insert(id) {
+            self.objects.push((id, sum.sum(), begin));
+            return Ok(Some(id));
+        }
+        // It is there already, or somebody writes to it.
+        self.file.flush()?;
+        self.file.get_mut().set_len(begin)?;
+        self.file.get_mut().seek(SeekFrom::Start(begin))?;
+        self.offset = begin;
+        Ok((read == size).then_some(id))
+    }
+
+    /// The bytes that it has on the disk so far.
+    pub(super) fn size(&self) -> u64 {
+        self.offset
+    }
+
+    /// Its objects.
+    pub(super) fn ids(&self) -> impl Iterator<Item = Oid> {
+        self.objects.iter().map(|(id, _, _)| *id)
+    }
+
     /// Makes it durable under its name, which is returned, with its index.
     pub(super) fn finish(mut self) -> io::Result<String> {
         let count = u32::try_from(self.objects.len()).map_err(io::Error::other)?;
@@ -99,14 +163,14 @@ impl NewPack {
         let index = index(&self.objects, &sum);
         let name = format!("pack-{}", Oid::from_bytes(&sum).map_err(io::Error::other)?);
         let path = |end: &str| self.folder.join(format!("{name}.{end}"));
-        fs::rename(&self.path, path("pack"))?;
+        fs::rename(&self.temp.0, path("pack"))?;
         // The index makes it count: it comes last.
-        let new = self.folder.join("new-index");
-        let _ = fs::remove_file(&new);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&new)?;
+        let new = Temp(self.temp.0.with_extension("index"));
+        let _ = fs::remove_file(&new.0);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&new.0)?;
         file.write_all(&index)?;
         file.sync_all()?;
-        fs::rename(&new, path("idx"))?;
+        fs::rename(&new.0, path("idx"))?;
         File::open(&self.folder)?.sync_all()?;
         Ok(name)
     }
@@ -128,12 +192,22 @@ impl NewPack {
             return Ok(());
         }
         self.packer.reset();
+        self.squeeze(bytes, FlushCompress::Finish, to).map(drop)
+    }
+
+    /// Appends what comes of these bytes, all of which are taken; whether that was the end.
+    fn squeeze(&mut self, bytes: &[u8], flush: FlushCompress, to: &mut Vec<u8>) -> io::Result<bool> {
+        let begin = self.packer.total_in();
         loop {
             to.reserve(bytes.len() / 2 + 64);
-            let at = usize::try_from(self.packer.total_in()).map_err(io::Error::other)?;
-            let status = self.packer.compress_vec(&bytes[at..], to, FlushCompress::Finish).map_err(io::Error::other)?;
+            let at = usize::try_from(self.packer.total_in() - begin).map_err(io::Error::other)?;
+            let status = self.packer.compress_vec(&bytes[at..], to, flush).map_err(io::Error::other)?;
             if status == flate2::Status::StreamEnd {
-                return Ok(());
+                return Ok(true);
+            }
+            let all = self.packer.total_in() - begin == bytes.len() as u64;
+            if all && !matches!(flush, FlushCompress::Finish) {
+                return Ok(false);
             }
         }
     }
@@ -229,6 +303,17 @@ mod tests {
             pack.add(id, ObjectType::Blob, bytes).expect("added");
             pack.add(id, ObjectType::Blob, bytes).expect("and once is enough");
         }
+        // The same from files, some of which are there already.
+        for bytes in [noise(5), noise(200_000), vec![0; 3 << 20], noise(70_000)] {
+            let id = pack.add_file(bytes.len() as u64, &*bytes).expect("read");
+            assert_eq!(id, Some(NewPack::id(ObjectType::Blob, &bytes)));
+            assert_eq!(pack.add_file(bytes.len() as u64 + 1, &*bytes).expect("read"), None, "it is shorter");
+            assert_eq!(pack.add_file(bytes.len() as u64 - 1, &*bytes).expect("read"), None, "it is longer");
+            objects.push(bytes);
+        }
+        drop(NewPack::begin(&folder.path().join("objects/pack")).expect("begun"));
+        let left = fs::read_dir(folder.path().join("objects/pack")).expect("listed").count();
+        assert_eq!(left, 1, "one that is given up leaves nothing");
         let name = pack.finish().expect("finished");
         for bytes in &objects {
             let blob = repo.find_blob(NewPack::id(ObjectType::Blob, bytes)).expect("there");

@@ -17,12 +17,15 @@ const OIDS: usize = HEADER.len() + 256 * 4;
 
 /// The largest object for which libgit2 looks for a similar one, by the name under which it reads it.
 const DELTAS_UP_TO: &str = "pack.deltaCacheSize";
+/// Some ten objects are held at the same time while similar ones are looked for: those that are larger, and a file of zeros
+/// is large in memory alone, are not among them.
+const LARGEST_DELTA: i64 = 1 << 20;
 
 /// Whether similar objects are looked for, which takes longer than all else: worth it where versions come together.
 pub(super) fn search_for_deltas(repo: &Repository, search: bool) {
     if let Ok(mut config) = repo.config() {
         // Where it can't be set, writing takes longer, or more room.
-        let _ = if search { config.remove(DELTAS_UP_TO) } else { config.set_i64(DELTAS_UP_TO, 1) };
+        let _ = config.set_i64(DELTAS_UP_TO, if search { LARGEST_DELTA } else { 1 });
     }
 }
 
@@ -105,6 +108,11 @@ fn remove<'p>(store: &Path, packs: impl Iterator<Item = &'p PathBuf>) -> Result<
         }
     }
     sync_folder(&store.join("objects/pack"))
+}
+
+/// The bytes of all packs.
+pub(super) fn size(store: &Path) -> u64 {
+    list(store).iter().filter_map(|path| fs::metadata(path.with_extension("pack")).ok()).map(|meta| meta.len()).sum()
 }
 
 /// The indexes of all packs.

@@ -1,5 +1,6 @@
 //! Listings as git trees: contents as blobs, the rest in an entry `=meta` in each folder.
 
+use std::borrow::Borrow as _;
 use std::collections::BTreeMap;
 
 use git2::{ObjectType, Oid, Repository};
@@ -45,33 +46,66 @@ pub(super) trait Objects {
     fn tree(&mut self, entries: &BTreeMap<Vec<u8>, (Oid, i32)>) -> Result<Oid, git2::Error>;
 }
 
-/// Writes a listing; none when there is nothing in it.
+/// Writes a listing; none when there is nothing in it. Folders may be thousands of levels deep, as users make them: none is
+/// written inside another's call.
 pub(super) fn write_listing(objects: &mut dyn Objects, listing: &Frozen) -> Result<Option<Oid>, git2::Error> {
-    let all: Vec<(Vec<&[u8]>, &Kept)> = listing.iter().map(|(path, kept)| (path.parts().collect(), kept)).collect();
-    // In the order of their parts, what is in one folder stands together; in that of whole paths it does not (`a-b`, `a/b`).
-    let mut all = all;
-    all.sort_by(|a, b| a.0.cmp(&b.0));
-    if all.is_empty() { Ok(None) } else { write_folder(objects, &all, 0).map(Some) }
+    let mut all: Vec<(&TreePath, &Kept)> = listing.iter().map(|(path, kept)| (path, kept)).collect();
+    if all.is_empty() {
+        return Ok(None);
+    }
+    all.sort_by(|a, b| a.0.cmp_by_parts(b.0));
+    // The folders on the way to what was written last, the outermost first: it has no name.
+    let mut open = vec![Folder::default()];
+    let mut last: &[u8] = b"";
+    for (path, kept) in all {
+        let bytes: &[u8] = path.borrow();
+        let folder = &bytes[..bytes.len() - path.name().len()];
+        let common = common_folders(last, folder);
+        while open.len() > common + 1 {
+            close(objects, &mut open)?;
+        }
+        for name in folder.split(|b| *b == b'/').filter(|name| !name.is_empty()).skip(common) {
+            open.push(Folder { name: written(name), ..Folder::default() });
+        }
+        if let Some(innermost) = open.last_mut() {
+            innermost.add(objects, written(path.name()), kept)?;
+        }
+        last = folder;
+    }
+    while open.len() > 1 {
+        close(objects, &mut open)?;
+    }
+    open.pop().map(|root| root.write(objects)).transpose()
 }
 
-fn write_folder(objects: &mut dyn Objects, all: &[(Vec<&[u8]>, &Kept)], depth: usize) -> Result<Oid, git2::Error> {
-    let mut entries = BTreeMap::new();
-    let mut metas: BTreeMap<String, Meta> = BTreeMap::new();
-    let mut rest = all;
-    while let Some((first, _)) = rest.first() {
-        let name = first[depth];
-        let count = rest.iter().take_while(|(parts, _)| parts[depth] == name).count();
-        let (here, after) = rest.split_at(count);
-        rest = after;
-        let written = written(name);
-        let (own, below) = match here.first() {
-            Some((parts, kept)) if parts.len() == depth + 1 => (Some(*kept), &here[1..]),
-            _ => (None, here),
-        };
-        if !below.is_empty() {
-            entries.insert(written.clone().into_bytes(), (write_folder(objects, below, depth + 1)?, FOLDER_MODE));
-        }
-        let Some(kept) = own else { continue };
+/// How many folders two paths have in common; each ends with a slash.
+fn common_folders(one: &[u8], other: &[u8]) -> usize {
+    let differ = one.iter().zip(other).position(|(a, b)| a != b);
+    let same = &one[..differ.unwrap_or_else(|| one.len().min(other.len()))];
+    same.iter().filter(|b| **b == b'/').count()
+}
+
+/// Writes the innermost folder into the one around it.
+fn close(objects: &mut dyn Objects, open: &mut Vec<Folder>) -> Result<(), git2::Error> {
+    let Some(innermost) = open.pop() else { return Ok(()) };
+    let name = innermost.name.clone().into_bytes();
+    let id = innermost.write(objects)?;
+    if let Some(around) = open.last_mut() {
+        around.entries.entry(name).or_insert((id, FOLDER_MODE));
+    }
+    Ok(())
+}
+
+/// A folder in the making.
+#[derive(Default)]
+struct Folder {
+    name: String,
+    entries: BTreeMap<Vec<u8>, (Oid, i32)>,
+    metas: BTreeMap<String, Meta>,
+}
+
+impl Folder {
+    fn add(&mut self, objects: &mut dyn Objects, written: String, kept: &Kept) -> Result<(), git2::Error> {
         let sort = match &kept.node {
             KeptNode::Absent => Sort::Absent,
             KeptNode::Secret => Sort::Secret,
@@ -81,35 +115,51 @@ fn write_folder(objects: &mut dyn Objects, all: &[(Vec<&[u8]>, &Kept)], depth: u
                     Blob::Known(id) => *id,
                     Blob::New(bytes) => objects.blob(bytes)?,
                 };
-                entries.insert(written.clone().into_bytes(), (id, FILE_MODE));
+                self.entries.insert(written.clone().into_bytes(), (id, FILE_MODE));
                 if matches!(kept.node, KeptNode::File(_)) { Sort::File } else { Sort::Sealed }
             }
             KeptNode::Link(target) => {
-                entries.insert(written.clone().into_bytes(), (objects.blob(target)?, LINK_MODE));
+                self.entries.insert(written.clone().into_bytes(), (objects.blob(target)?, LINK_MODE));
                 Sort::Link
             }
         };
-        metas.insert(
-            written,
-            Meta { t: sort, managed: kept.managed.clone(), implied: kept.implied, shared: kept.shared },
-        );
+        let meta = Meta { t: sort, managed: kept.managed.clone(), implied: kept.implied, shared: kept.shared };
+        self.metas.insert(written, meta);
+        Ok(())
     }
-    if !metas.is_empty() {
-        let text = serde_json::to_vec(&metas).map_err(|e| git2::Error::from_str(&e.to_string()))?;
-        entries.insert(META.into(), (objects.blob(&text)?, FILE_MODE));
+
+    fn write(mut self, objects: &mut dyn Objects) -> Result<Oid, git2::Error> {
+        if !self.metas.is_empty() {
+            let text = serde_json::to_vec(&self.metas).map_err(|e| git2::Error::from_str(&e.to_string()))?;
+            self.entries.insert(META.into(), (objects.blob(&text)?, FILE_MODE));
+        }
+        objects.tree(&self.entries)
     }
-    objects.tree(&entries)
 }
 
 /// Reads a listing.
 pub(crate) fn read_listing(repo: &Repository, tree: Oid) -> Result<Listing, git2::Error> {
     let mut listing = Listing::new();
-    read_folder(repo, tree, &mut Vec::new(), &mut listing)?;
+    // Trees that are still to be read, with their paths.
+    let mut left: Vec<(Oid, Option<TreePath>)> = vec![(tree, None)];
+    while let Some((id, path)) = left.pop() {
+        read_folder(repo, id, path.as_ref(), &mut left, &mut listing)?;
+    }
     Ok(listing)
 }
 
-fn read_folder(repo: &Repository, id: Oid, parts: &mut Vec<Vec<u8>>, listing: &mut Listing) -> Result<(), git2::Error> {
+fn read_folder(
+    repo: &Repository,
+    id: Oid,
+    path: Option<&TreePath>,
+    left: &mut Vec<(Oid, Option<TreePath>)>,
+    listing: &mut Listing,
+) -> Result<(), git2::Error> {
     let damaged = |what: String| git2::Error::from_str(&format!("{META} of the tree {id}: {what}"));
+    let below = |written: &[u8]| {
+        let name = read_back(written).ok_or_else(|| damaged("a name that is none".to_owned()))?;
+        Ok::<_, git2::Error>(path.map_or_else(|| TreePath::of_bytes(&name), |path| path.below(&name)))
+    };
     let tree = repo.find_tree(id)?;
     let mut contents = BTreeMap::new();
     let mut metas: BTreeMap<String, Meta> = BTreeMap::new();
@@ -119,9 +169,7 @@ fn read_folder(repo: &Repository, id: Oid, parts: &mut Vec<Vec<u8>>, listing: &m
             let blob = repo.find_blob(entry.id())?;
             metas = serde_json::from_slice(blob.content()).map_err(|e| damaged(e.to_string()))?;
         } else if entry.kind() == Some(ObjectType::Tree) {
-            parts.push(read_back(name).ok_or_else(|| damaged("a name that is none".to_owned()))?);
-            read_folder(repo, entry.id(), parts, listing)?;
-            parts.pop();
+            left.push((entry.id(), Some(below(name)?)));
         } else {
             contents.insert(name.to_vec(), entry.id());
         }
@@ -137,10 +185,8 @@ fn read_folder(repo: &Repository, id: Oid, parts: &mut Vec<Vec<u8>>, listing: &m
             Sort::Sealed => KeptNode::Sealed(Blob::Known(there()?)),
             Sort::Link => KeptNode::Link(repo.find_blob(there()?)?.content().to_vec()),
         };
-        parts.push(read_back(written.as_bytes()).ok_or_else(|| damaged("a name that is none".to_owned()))?);
         let Meta { managed, implied, shared, .. } = meta;
-        listing.insert(TreePath::of_parts(parts), Kept { node, managed, implied, shared });
-        parts.pop();
+        listing.insert(below(written.as_bytes())?, Kept { node, managed, implied, shared });
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! Writing: many records, one pack, one commit, one wait for the disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cob_types::canonical;
-use git2::{Commit, Mempack, ObjectType, Oid, Repository, Tree};
+use git2::{Commit, Mempack, ObjectType, Oid, PackBuilder, Repository, Tree};
 
 use super::log::Numbered;
 use super::newest::{self, Shards};
@@ -149,22 +149,26 @@ impl Writer {
         Ok(new.into_iter().collect())
     }
 
-    /// Forgets commits from before a time.
-    pub(super) fn prune(&mut self, before: u64) -> Result<usize, git2::Error> {
+    /// Forgets commits from before a time, and these.
+    pub(super) fn prune(&mut self, before: u64, superfluous: &HashSet<Oid>) -> Result<usize, git2::Error> {
         let repo = Repository::open_bare(&self.path)?;
         let Some(head) = head(&repo)? else { return Ok(0) };
         let mut kept = vec![head.id()];
         let mut at = head;
-        let mut older = false;
+        let mut goes = false;
         while let Ok(parent) = at.parent(0) {
             if u64::try_from(parent.time().seconds()).unwrap_or(0) < before {
-                older = true;
+                goes = true;
                 break;
             }
-            kept.push(parent.id());
+            if superfluous.contains(&parent.id()) {
+                goes = true;
+            } else {
+                kept.push(parent.id());
+            }
             at = parent;
         }
-        if !older {
+        if !goes {
             return Ok(kept.len());
         }
         packs::search_for_deltas(&repo, true);
@@ -172,13 +176,14 @@ impl Writer {
         let _memory: Mempack<'_> = odb.add_new_mempack_backend(i32::MAX)?;
         let mut parent: Option<Oid> = None;
         let mut pack = repo.packbuilder()?;
+        let mut inserted = HashSet::new();
         for id in kept.iter().rev() {
             let old = repo.find_commit(*id)?;
             let parents = parent.map(|p| repo.find_commit(p)).transpose()?;
             let parents: Vec<&Commit<'_>> = parents.iter().collect();
             let text = String::from_utf8_lossy(old.message_bytes()).into_owned();
             let new = repo.commit(None, &old.author(), &old.committer(), &text, &old.tree()?, &parents)?;
-            pack.insert_commit(new)?;
+            insert_all(&repo, new, &mut pack, &mut inserted)?;
             parent = Some(new);
         }
         let Some(new) = parent else { return Ok(0) };
@@ -189,6 +194,32 @@ impl Writer {
         packs::remove_all_but(&self.path, &[name])?;
         Ok(kept.len())
     }
+}
+
+/// Puts a commit and all that it has into a pack. Trees may be thousands of levels deep, and libgit2 would walk them by
+/// recursion.
+fn insert_all(
+    repo: &Repository,
+    commit: Oid,
+    pack: &mut PackBuilder<'_>,
+    inserted: &mut HashSet<Oid>,
+) -> Result<(), git2::Error> {
+    pack.insert_object(commit, None)?;
+    let mut trees = vec![repo.find_commit(commit)?.tree_id()];
+    while let Some(tree) = trees.pop() {
+        if !inserted.insert(tree) {
+            continue;
+        }
+        pack.insert_object(tree, None)?;
+        for entry in &repo.find_tree(tree)? {
+            if entry.kind() == Some(ObjectType::Tree) {
+                trees.push(entry.id());
+            } else if inserted.insert(entry.id()) {
+                pack.insert_object(entry.id(), entry.name().ok())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What a repository held when it was opened.
@@ -225,7 +256,7 @@ pub(super) fn newest_shards(repo: &Repository) -> Result<Shards, git2::Error> {
     head(repo)?.map_or(Ok(Shards::new()), |head| shards_of(repo, &head.tree()?))
 }
 
-fn shards_of(repo: &Repository, root: &Tree<'_>) -> Result<Shards, git2::Error> {
+pub(super) fn shards_of(repo: &Repository, root: &Tree<'_>) -> Result<Shards, git2::Error> {
     let Some(cobs) = root.get_name(COBS).map(|e| e.id()) else { return Ok(Shards::new()) };
     Ok(repo.find_tree(cobs)?.iter().map(|entry| (entry.name_bytes().to_vec(), entry.id())).collect())
 }
@@ -358,7 +389,7 @@ fn commit_text(tree: Oid, parent: Option<Oid>, round: &[&Numbered]) -> String {
     format!("tree {tree}\n{parent}author {who}\ncommitter {who}\n\n{}", message(round))
 }
 
-fn head(repo: &Repository) -> Result<Option<Commit<'_>>, git2::Error> {
+pub(super) fn head(repo: &Repository) -> Result<Option<Commit<'_>>, git2::Error> {
     match repo.refname_to_id(MAIN) {
         Ok(id) => repo.find_commit(id).map(Some),
         Err(error) if error.code() == git2::ErrorCode::NotFound => Ok(None),

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cob_files::{Applied, Choice, Content, Files, FilesError, Job, NoVault, Reason, State, TreePath, Wanted};
 
@@ -13,6 +13,7 @@ mod back;
 mod by_model;
 mod leaving;
 mod off;
+mod planted;
 mod shown;
 
 const COB: &str = "n1/files";
@@ -78,6 +79,24 @@ impl Bench {
 
     fn retire_of(&self, cob: &str, wanted: &Wanted) -> Result<Applied, FilesError> {
         self.files.retire(&Job { cob, generation: 2, wanted, cancelled: &AtomicBool::new(false) })
+    }
+
+    /// A move that ends when a path is there, and before it has come to all; without one, before anything is in its place.
+    fn interrupted(&self, wanted: &Wanted, off: bool, path: Option<&str>) {
+        let (cancelled, ended) = (AtomicBool::new(path.is_none()), AtomicBool::new(false));
+        let job = Job { cob: COB, generation: 1, wanted, cancelled: &cancelled };
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while path.is_some_and(|path| !self.host(path).exists()) && !ended.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                cancelled.store(true, Ordering::Relaxed);
+            });
+            let moved = if off { self.files.put_off(&job) } else { self.files.apply(&job) };
+            ended.store(true, Ordering::Relaxed);
+            moved.map(drop).expect_err("somebody has asked for the end")
+        });
+        assert!(matches!(error, FilesError::Cancelled), "{error}");
     }
 
     fn state(&self, wanted: &Wanted) -> State {

@@ -200,13 +200,8 @@ fn a_user_s_lines_stay_in_a_file_of_several_that_go_off() {
 /// Bringing about is killed before the file is in its place, and after.
 #[test]
 fn what_was_set_aside_outlives_moves_that_do_not_end() {
-    let obstructed = |bench: &Bench, wanted: &Wanted, off: bool| {
-        let obstacle = bench.host(".zzz.cob-new");
-        fs::create_dir(&obstacle).expect("made");
-        let moved = if off { bench.off(wanted) } else { bench.apply(wanted) };
-        let error = moved.map(drop).expect_err("one can't be written");
-        assert!(matches!(error, FilesError::Disk { .. }), "{error}");
-        fs::remove_dir(obstacle).expect("removed");
+    let interrupted = |bench: &Bench, wanted: &Wanted, off: bool| {
+        bench.interrupted(wanted, off, (!off).then_some("new/0000"));
     };
     // With so many others they are put into their places in several goes, and x.conf is among the first; zz.conf is not.
     for name in ["x.conf", "zz.conf"] {
@@ -225,7 +220,7 @@ fn what_was_set_aside_outlives_moves_that_do_not_end() {
         bench.write(name, WITH_MINE);
         bench.off(&few).expect("off");
         for wanted in [&all, &next] {
-            obstructed(&bench, wanted, false);
+            interrupted(&bench, wanted, false);
             bench.again();
         }
         bench.apply(&next).expect("applied");
@@ -233,7 +228,7 @@ fn what_was_set_aside_outlives_moves_that_do_not_end() {
         assert_eq!(bench.read(name), mine);
         // On its way off, and then it comes all the same; or goes on.
         for goes_on in [false, true] {
-            obstructed(&bench, &next, true);
+            interrupted(&bench, &next, true);
             bench.again();
             if goes_on {
                 bench.off(&next).expect("off");
@@ -243,7 +238,7 @@ fn what_was_set_aside_outlives_moves_that_do_not_end() {
         }
         // It is killed while it comes, and goes off again.
         bench.off(&next).expect("off");
-        obstructed(&bench, &next, false);
+        interrupted(&bench, &next, false);
         bench.again();
         bench.off(&next).expect("off");
         bench.apply(&next).expect("applied");

@@ -1,0 +1,188 @@
+//! What is kept before it is overwritten or removed. However much others have written, little of it is held in memory.
+
+use super::{Comes, Plan, Planner, Step};
+use crate::attributes::{Attributes, Managed};
+use crate::disk::Found;
+use crate::error::{FilesError, MAX_FILE, MAX_TREE};
+use crate::path::TreePath;
+use crate::sides::{Base, Live, Target, TargetNode};
+use crate::store::{Blob, HELD, Kept, KeptNode, Listing};
+
+impl Planner<'_> {
+    /// What others have made of it is kept before it is overwritten; and what is to be written is known before.
+    pub(super) fn keep_what_goes(
+        &self,
+        path: &TreePath,
+        target: &Target,
+        live: &Live<'_>,
+        base: &Base<'_>,
+        comes: Comes,
+        plan: &mut Plan,
+    ) -> Result<(), FilesError> {
+        if self.same {
+            return Ok(());
+        }
+        let held_secret = self.held_secret(path);
+        let changed = match base {
+            Base::Kept(kept) => !live.is(&kept.node)?,
+            Base::Same | Base::None => false,
+        };
+        let ours = matches!(base, Base::Kept(kept) if kept.node == KeptNode::Secret) || held_secret && !target.secret;
+        if changed && !ours && comes != Comes::First && !matches!(live.found, Found::Absent | Found::Folder { .. }) {
+            let kept = self.keep(path, live.found, target.secret, plan)?;
+            plan.found.insert(path.clone(), kept);
+        }
+        let aim = match &target.node {
+            TargetNode::File(_) if target.secret => KeptNode::Secret,
+            TargetNode::File(bytes) => KeptNode::File(Blob::New(bytes.clone())),
+            TargetNode::Stored { id, .. } => KeptNode::File(Blob::Known(*id)),
+            TargetNode::Link(to) => KeptNode::Link(to.clone()),
+            TargetNode::Absent => KeptNode::Absent,
+            TargetNode::Folder => KeptNode::Folder,
+        };
+        let Target { managed, implied, shared, .. } = target;
+        let aim = Kept { node: aim, managed: managed.clone(), implied: *implied, shared: Some(*shared) };
+        plan.begun.aim.insert(path.clone(), aim);
+        let result = match plan.steps.last().map(|(_, step)| step) {
+            _ if target.secret || held_secret => return Ok(()),
+            Some(Step::File { content, .. }) => KeptNode::File(Blob::New(content.clone())),
+            Some(Step::Stored { id, .. }) => KeptNode::File(Blob::Known(*id)),
+            Some(Step::Link(to)) => KeptNode::Link(to.clone()),
+            Some(Step::Remove) => KeptNode::Absent,
+            _ => return Ok(()),
+        };
+        let from = match live.found {
+            // As it was kept a moment ago.
+            Found::File { .. } if plan.kept_of(path).is_some() => match plan.kept_of(path).map(|kept| &kept.node) {
+                Some(node @ KeptNode::File(_)) => node.clone(),
+                _ => return Ok(()),
+            },
+            Found::File { size, .. } if *size > HELD => match live.id()? {
+                Some(id) => KeptNode::File(Blob::Known(id)),
+                None => return Ok(()),
+            },
+            Found::File { .. } => KeptNode::File(Blob::New(live.content()?.clone())),
+            Found::Link { target } => KeptNode::Link(target.clone()),
+            Found::Absent | Found::Folder { .. } | Found::Other => KeptNode::Absent,
+        };
+        // All attributes are there only where something is set aside, or taken up again: that tells it when it is interrupted.
+        let found = live.found.attributes().filter(|_| self.off || comes == Comes::Again).map(Managed::all);
+        let written = match plan.steps.last() {
+            Some((_, Step::File { attributes, .. })) if comes == Comes::Again && !self.retire => {
+                Some(Managed::all(attributes))
+            }
+            _ => None,
+        };
+        let begun = &mut plan.begun;
+        if let Base::Kept(base) = base {
+            begun.base.insert(path.clone(), (*base).clone());
+        }
+        begun.from.insert(path.clone(), Kept::found(from, found.unwrap_or_default()));
+        begun.result.insert(path.clone(), Kept::found(result, written.unwrap_or_default()));
+        Ok(())
+    }
+
+    /// Gives what is there its attributes. A file that gets another owner is written anew: whoever has it open, or has another
+    /// name for it, would keep what he may do with it.
+    pub(super) fn attributes_step(
+        &self,
+        path: &TreePath,
+        live: &Live<'_>,
+        attributes: Attributes,
+        plan: &mut Plan,
+    ) -> Result<Step, FilesError> {
+        let (Found::File { size, attributes: had }, true) = (live.found, self.keeps) else {
+            return Ok(Step::Attributes(attributes));
+        };
+        if had.uid == attributes.uid && !live.has_other_names() || *size > MAX_FILE {
+            return Ok(Step::Attributes(attributes));
+        }
+        plan.hold(path, *size)?;
+        Ok(Step::File { content: live.content()?.clone(), attributes })
+    }
+
+    /// Whether what is there may hold a secret of ours that is not wanted any more.
+    pub(super) fn held_secret(&self, path: &TreePath) -> bool {
+        let past = self.past;
+        let of = |listing: &Listing| listing.get(path).is_some_and(|kept| kept.node == KeptNode::Secret);
+        of(&past.applied) || of(&past.begun.aim)
+    }
+
+    /// What is there, to be kept. A large file goes into the store at once; it counts with what is recorded.
+    pub(super) fn keep(
+        &self,
+        path: &TreePath,
+        found: &Found,
+        secret: bool,
+        plan: &mut Plan,
+    ) -> Result<Kept, FilesError> {
+        let node = match found {
+            Found::Absent | Found::Other => KeptNode::Absent,
+            Found::Folder { .. } => KeptNode::Folder,
+            Found::Link { target } => KeptNode::Link(target.clone()),
+            Found::File { size, .. } if *size > MAX_FILE => {
+                plan.blocked.push(FilesError::TooLarge { path: path.clone(), size: *size });
+                KeptNode::Absent
+            }
+            // Nothing is recorded of what is only looked at.
+            Found::File { .. } if !self.keeps => KeptNode::Absent,
+            Found::File { size, .. } if *size > HELD && !secret && !self.holds_secret(path)? => {
+                KeptNode::File(Blob::Known(self.put_into_store(path, *size, plan)?))
+            }
+            Found::File { .. } => {
+                let bytes = self.disk.content(path)?;
+                plan.hold(path, bytes.len() as u64)?;
+                if secret || self.wanted.holds_secret(&bytes) {
+                    let sealed = self.vault.seal(&bytes);
+                    let sealed = sealed.map_err(|what| FilesError::Vault { path: path.clone(), what })?;
+                    KeptNode::Sealed(Blob::New(sealed.into()))
+                } else {
+                    KeptNode::File(Blob::New(bytes.into()))
+                }
+            }
+        };
+        Ok(Kept::found(node, found.attributes().map(Managed::all).unwrap_or_default()))
+    }
+
+    /// Puts a file into the store; its id.
+    fn put_into_store(&self, path: &TreePath, size: u64, plan: &mut Plan) -> Result<git2::Oid, FilesError> {
+        let file = self.disk.open(path)?;
+        let spool = plan.spool.get_or_insert_with(|| self.store.spool());
+        let added = spool.add(size, file);
+        let added = added.map_err(|source| FilesError::Disk { doing: "keeping", path: path.clone(), source })?;
+        if spool.size() > MAX_TREE {
+            return Err(too_much(path));
+        }
+        added.ok_or_else(|| FilesError::Changed { path: path.clone() })
+    }
+
+    /// Whether the value of a secret stands in a file that is too large to be held.
+    fn holds_secret(&self, path: &TreePath) -> Result<bool, FilesError> {
+        let Some(longest) = self.wanted.longest_secret() else { return Ok(false) };
+        let (mut window, mut holds) = (Vec::new(), false);
+        self.disk.read(path, |piece| {
+            window.extend_from_slice(piece);
+            holds = self.wanted.holds_secret(&window);
+            // A value may begin in this piece and end in the next.
+            window.drain(..window.len().saturating_sub(longest));
+            !holds
+        })?;
+        Ok(holds)
+    }
+}
+
+impl Plan {
+    /// What is kept of what stands at a path now.
+    fn kept_of(&self, path: &TreePath) -> Option<&Kept> {
+        self.found.get(path).or_else(|| self.new_before.contains(path).then(|| self.before.get(path)).flatten())
+    }
+
+    pub(super) fn hold(&mut self, path: &TreePath, bytes: u64) -> Result<(), FilesError> {
+        self.held += bytes;
+        if self.held > 2 * MAX_TREE { Err(too_much(path)) } else { Ok(()) }
+    }
+}
+
+fn too_much(path: &TreePath) -> FilesError {
+    FilesError::Content(format!("with {path} more than {} MiB would have to be kept at once", MAX_TREE >> 20))
+}
