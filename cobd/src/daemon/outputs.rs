@@ -3,7 +3,8 @@
 //! What those printed that failed is beside the journal, too, so that `cobctl explain` and `cobctl output` can show it
 //! after a restart of the daemon. The journal does not rest on it: what is lost, or can't be written, is not shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use cob_types::CobId;
 use tracing::warn;
 
 use crate::durable;
-use crate::kinds::{folder_name, make_folder, of_folder_name};
+use crate::kinds::{file_name, file_names, make_folder};
 use crate::run::{LAST_LINES, tail};
 
 /// The last lines of last actions.
@@ -31,16 +32,20 @@ struct Last {
 
 impl Outputs {
     /// Comes back with what those printed whose failed attempts count; what is kept of others goes.
-    pub(super) fn returned(folder: PathBuf, counts: impl Fn(&CobId) -> bool) -> Self {
+    pub(super) fn returned<'c>(folder: PathBuf, count: impl Iterator<Item = &'c CobId>) -> Self {
         let mut outputs = Self { folder, of: BTreeMap::new() };
         let files = fs::read_dir(&outputs.folder).into_iter().flatten().flatten();
-        for path in files.map(|file| file.path()) {
-            let cob = path.file_name().and_then(|name| of_folder_name(name.to_str()?));
-            match cob.filter(&counts) {
-                Some(cob) => _ = outputs.of.insert(cob, Last { lines: tail(&path, LAST_LINES), kept: true }),
-                None => remove(&path),
+        let mut files: BTreeSet<OsString> = files.map(|file| file.file_name()).collect();
+        if files.is_empty() {
+            return outputs;
+        }
+        for cob in count {
+            for name in file_names(cob).into_iter().filter(|name| files.remove(OsStr::new(name))) {
+                let lines = tail(&outputs.folder.join(name), LAST_LINES);
+                outputs.of.insert(cob.clone(), Last { lines, kept: true });
             }
         }
+        files.iter().for_each(|name| remove(&outputs.folder.join(name)));
         outputs
     }
 
@@ -52,7 +57,7 @@ impl Outputs {
     /// Another action begins, or nobody asks any more.
     pub(super) fn forget(&mut self, cob: &CobId) {
         if self.of.remove(cob).is_some_and(|last| last.kept) {
-            remove(&self.folder.join(folder_name(cob)));
+            file_names(cob).iter().for_each(|name| remove(&self.folder.join(name)));
         }
     }
 
@@ -69,7 +74,7 @@ impl Outputs {
 
     fn keep(&self, cob: &CobId, lines: &str) -> io::Result<()> {
         make_folder(&self.folder)?;
-        durable::write_file(&self.folder, &folder_name(cob), 0o600, lines.as_bytes(), durable::Sync::Later)
+        durable::write_file(&self.folder, &file_name(cob), 0o600, lines.as_bytes(), durable::Sync::Later)
     }
 }
 
@@ -97,7 +102,7 @@ mod tests {
     fn what_those_printed_that_failed_is_known_after_a_return_and_nothing_else_is() {
         let state = tempfile::tempdir().expect("folder");
         let folder = state.path().join("outputs");
-        let mut outputs = Outputs::returned(folder.clone(), |_| true);
+        let mut outputs = Outputs::returned(folder.clone(), [].iter());
         outputs.ended(&id("n1/well"), "all is well\n".to_owned(), false);
         assert!(!folder.exists(), "who never fails writes nothing");
         for (cob, lines) in
@@ -110,7 +115,7 @@ mod tests {
         assert_eq!(names(&folder), ["n1+a", "n1+b+c"]);
 
         fs::write(folder.join("n1+a.tmp"), "torn").expect("written");
-        let returned = Outputs::returned(folder.clone(), |cob| *cob == id("n1/a"));
+        let returned = Outputs::returned(folder.clone(), [id("n1/a"), id("n1/none")].iter());
         assert_eq!(returned.of(&id("n1/a")), Some("no such device\n"));
         assert_eq!((returned.of(&id("n1/b/c")), returned.of(&id("n1/well"))), (None, None));
         assert_eq!(names(&folder), ["n1+a"], "what is of no use goes");
@@ -119,11 +124,32 @@ mod tests {
     #[test]
     fn the_last_failure_is_what_is_kept() {
         let state = tempfile::tempdir().expect("folder");
-        let mut outputs = Outputs::returned(state.path().to_owned(), |_| true);
+        let mut outputs = Outputs::returned(state.path().to_owned(), [].iter());
         outputs.ended(&id("n1/a"), "first\n".to_owned(), true);
         outputs.ended(&id("n1/a"), "second\n".to_owned(), true);
-        assert_eq!(Outputs::returned(state.path().to_owned(), |_| true).of(&id("n1/a")), Some("second\n"));
+        assert_eq!(Outputs::returned(state.path().to_owned(), [id("n1/a")].iter()).of(&id("n1/a")), Some("second\n"));
         outputs.ended(&id("n1/a"), "there\n".to_owned(), false);
         assert_eq!(names(state.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_those_with_the_longest_ids_printed_is_kept_as_well() {
+        let state = tempfile::tempdir().expect("folder");
+        let folder = state.path().join("outputs");
+        let long = |n: usize, end: &str| id(&format!("n1/{}{end}", "x".repeat(n - 3 - end.len())));
+        let all = [long(239, "a"), long(241, "a"), long(250, "a"), long(255, "a"), long(255, "b")];
+        let mut outputs = Outputs::returned(folder.clone(), [].iter());
+        for cob in &all {
+            outputs.ended(cob, format!("{} failed\n", cob.as_str().len()), true);
+        }
+        // As an earlier version has named it.
+        let earlier = long(251, "earlier");
+        fs::write(folder.join(earlier.as_str().replace('/', "+")), "long ago\n").expect("written");
+        let returned = Outputs::returned(folder.clone(), all.iter().chain([&earlier]));
+        for cob in &all {
+            assert_eq!(returned.of(cob), Some(format!("{} failed\n", cob.as_str().len()).as_str()));
+        }
+        assert_eq!(returned.of(&earlier), Some("long ago\n"));
+        assert_eq!(names(&folder).len(), all.len() + 1);
     }
 }

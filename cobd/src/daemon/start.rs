@@ -31,7 +31,7 @@ use crate::durable;
 use crate::generations::{self, FetchError, Generations, Prepared};
 use crate::journal::index::{Index, IndexError};
 use crate::journal::{FileJournal, Journal as _, JournalError, Keep, MAX_PAYLOAD, What};
-use crate::kinds::Kinds;
+use crate::kinds::{Kinds, missing_store};
 use crate::peer::{Limits, LinkConfig, LinkError, LinkEvent, Links, Quiet, Refusals};
 use crate::permissions::{self, Exposed};
 use crate::run::{Opener, Program};
@@ -60,6 +60,9 @@ pub enum StartError {
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The store of files.
+    #[error("{0}")]
+    Files(String),
     /// A record that this version does not understand.
     #[error("journal record {seq} is not understood ({what}); was the state folder used by a newer cobd?")]
     Record {
@@ -127,6 +130,7 @@ impl Daemon {
         let trace = trace_of_use(&config.state_dir);
         let held = FileJournal::hold(&journal)?;
         let mut opened = held.open(KEEP, trace.as_deref())?;
+        missing_store(&config.state_dir).map_or(Ok(()), |what| Err(StartError::Files(what)))?;
         let mut durable = Durable::default();
         let mut last = Time(0);
         let snapshot = opened.entries.first().filter(|first| first.what == What::Snapshot);
@@ -221,7 +225,7 @@ impl Daemon {
             host = %config.host, start = life.start, generation = %engine.generation(), listen = %links.address(),
             "up"
         );
-        let missed = |cob: &CobId| durable.cobs.get(cob).is_some_and(|cob| cob.missed.is_some());
+        let missed = durable.cobs.iter().filter(|(_, cob)| cob.missed.is_some()).map(|(cob, _)| cob);
         let outputs = Outputs::returned(config.state_dir.join("outputs"), missed);
         let last = opened.journal.last_seq();
         let index = Indexing::new(config.host.clone(), journal, last, index, clock.now());

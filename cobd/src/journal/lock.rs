@@ -7,8 +7,12 @@ use std::path::Path;
 use super::error::JournalError;
 
 /// An exclusive lock on a folder, held until it is dropped or the process ends, however it ends.
+///
+/// It is the folder itself that is locked: a file in it could be removed, and the next daemon would lock another one. The
+/// file says who holds it, and keeps out daemons of earlier versions, which lock that alone.
 #[derive(Debug)]
 pub struct FolderLock {
+    _folder: File,
     _file: File,
 }
 
@@ -20,6 +24,11 @@ impl FolderLock {
     pub fn take(folder: &Path) -> Result<Self, JournalError> {
         fs::create_dir_all(folder).map_err(JournalError::io(folder, "making the folder"))?;
         let path = folder.join("lock");
+        let itself = File::open(folder).map_err(JournalError::io(folder, "opening the folder"))?;
+        if !try_lock(&itself, folder)? {
+            let holder = File::open(&path).ok().and_then(|file| holder(&file));
+            return Err(JournalError::InUse { folder: folder.to_owned(), holder });
+        }
         // Not truncated: the content says who holds it.
         let mut file = OpenOptions::new()
             .read(true)
@@ -28,24 +37,30 @@ impl FolderLock {
             .truncate(false)
             .open(&path)
             .map_err(JournalError::io(&path, "opening the lock"))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                let read = file.take(20).read_to_string(&mut text);
-                let holder = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
-                return Err(JournalError::InUse {
-                    folder: folder.to_owned(),
-                    holder: holder.map(|pid| format!(" (process {pid})")),
-                });
-            }
-            Err(TryLockError::Error(source)) => return Err(JournalError::io(&path, "locking")(source)),
+        if !try_lock(&file, &path)? {
+            return Err(JournalError::InUse { folder: folder.to_owned(), holder: holder(&file) });
         }
         file.set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(JournalError::io(&path, "writing the process id"))?;
-        Ok(Self { _file: file })
+        Ok(Self { _folder: itself, _file: file })
     }
+}
+
+/// Whether it is ours now.
+fn try_lock(file: &File, path: &Path) -> Result<bool, JournalError> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(source)) => Err(JournalError::io(path, "locking")(source)),
+    }
+}
+
+/// Who has written down that it holds the lock.
+fn holder(file: &File) -> Option<String> {
+    let mut text = String::new();
+    file.take(20).read_to_string(&mut text).ok()?;
+    text.trim().parse::<u32>().ok().map(|pid| format!(" (process {pid})"))
 }
 
 #[cfg(test)]
@@ -59,7 +74,18 @@ mod tests {
         let error = FolderLock::take(folder.path()).expect_err("taken").to_string();
         let pid = std::process::id().to_string();
         assert!(error.contains(&pid) && error.contains("state_dir"), "{error}");
+        // Whatever happens to what is in it.
+        fs::remove_file(folder.path().join("lock")).expect("removed");
+        for round in 0..2 {
+            let error = FolderLock::take(folder.path()).expect_err("taken").to_string();
+            assert!(error.contains("in use"), "round {round}: {error}");
+            fs::write(folder.path().join("lock"), "").expect("made anew");
+        }
         drop(first);
         FolderLock::take(folder.path()).expect("free again");
+        // A daemon of an earlier version has the file alone.
+        let file = File::options().write(true).open(folder.path().join("lock")).expect("opened");
+        file.try_lock().expect("free");
+        FolderLock::take(folder.path()).expect_err("taken");
     }
 }

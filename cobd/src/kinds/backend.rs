@@ -1,6 +1,6 @@
 //! The contract between the daemon and a kind's back end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::future::Future;
 use std::io;
@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use cob_types::message::Values;
 use cob_types::status::FileDrift;
-use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition};
+use cob_types::{Cob, CobId, Command, GenerationNumber, Kind, StateName, Transition, canonical};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::departure::Attempt;
 use super::file_tree::{FilesAnswer, FilesQuery};
+use super::known::KnownSecrets;
 use super::saved::Saved;
 use super::service::{LogsAnswer, LogsQuery, Systemd};
 use crate::run::endings;
@@ -234,6 +235,7 @@ pub struct Tools {
     saved: Saved,
     drifts: mpsc::Sender<CobId>,
     systemd: Systemd,
+    known: Arc<KnownSecrets>,
 }
 
 impl Tools {
@@ -241,7 +243,13 @@ impl Tools {
     #[must_use]
     pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>, drifts: mpsc::Sender<CobId>) -> Self {
         let (saved, systemd) = (Saved::new(state_dir), Systemd::default());
-        Self { state_dir: state_dir.to_owned(), program, opener, saved, drifts, systemd }
+        let known = Arc::new(KnownSecrets::new(opener.clone()));
+        Self { state_dir: state_dir.to_owned(), program, opener, saved, drifts, systemd, known }
+    }
+
+    /// The secrets of this host.
+    pub(super) fn known(&self) -> &Arc<KnownSecrets> {
+        &self.known
     }
 
     /// What moves have saved for the way back.
@@ -309,6 +317,23 @@ pub(crate) fn folder_name(cob: &CobId) -> String {
 /// Whose folder that is.
 pub(crate) fn of_folder_name(name: &str) -> Option<CobId> {
     CobId::new(&name.replace('+', "/")).ok()
+}
+
+/// One name for each id to which a file name's ending fits as well: that of a long id ends with its hash.
+pub(crate) fn file_name(cob: &CobId) -> String {
+    const LONGEST: usize = 240;
+    let name = folder_name(cob);
+    if name.len() <= LONGEST {
+        return name;
+    }
+    let hash = canonical::fingerprint(&[name.as_bytes()]).to_string();
+    // No id has a `=`.
+    format!("{}={hash}", &name[..LONGEST - hash.len() - 1])
+}
+
+/// The names of its file: [as it is](file_name), and as an earlier version has named it.
+pub(crate) fn file_names(cob: &CobId) -> BTreeSet<String> {
+    BTreeSet::from([file_name(cob), folder_name(cob)])
 }
 
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {

@@ -367,6 +367,7 @@ impl Kinds {
     /// What happens to these change objects behind our back is noticed from here on. The others of which a back end was
     /// told before have left; back ends of whose change objects none is otherwise than before are not `concerned`.
     pub fn watch(&self, bundle: &Packed, concerned: &BTreeSet<String>) {
+        self.hands.tools.known().know(bundle);
         for (name, backend) in self.backends.iter().filter(|(name, _)| concerned.contains(**name)) {
             backend.watch(&self.hands.tools, &mut bundle.iter_of(|kind| kind.backend == *name));
         }

@@ -24,6 +24,7 @@ mod gate;
 mod http_check;
 mod jobs;
 mod kept;
+mod known;
 pub(crate) mod native;
 mod noop;
 mod package;
@@ -38,8 +39,9 @@ mod testing;
 mod wait;
 
 pub use backend::{Backend, CheckOutcome, Context, Hop, Import, Outcome, Process, Tools, Work};
-pub(crate) use backend::{folder_name, make_folder, of_folder_name};
+pub(crate) use backend::{file_name, file_names, make_folder};
 pub use departure::{ATTEMPTS as DEPARTURE_ATTEMPTS, Departure, Progress};
+pub(crate) use file_tree::missing_store;
 pub use file_tree::{FileConflict, FileVersion, FilesAnswer, FilesQuery};
 pub use jobs::{FoundAction, JobEnd, JobEnded, JobHandle, KindError, Kinds, Label};
 pub use service::{LogsAnswer, LogsQuery};

@@ -64,6 +64,11 @@ impl Redactor {
         self.text.longest * LONGEST_RUN
     }
 
+    /// Whether a value stands in these bytes.
+    pub(crate) fn stand_in(&self, bytes: &[u8]) -> bool {
+        !self.find(bytes).is_empty()
+    }
+
     /// The bytes without values.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Vec<u8> {
         self.part(bytes, 0, bytes.len())

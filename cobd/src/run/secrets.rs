@@ -13,13 +13,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cob_trust::seal;
 use cob_types::canonical;
 use cob_types::secret::{self, SecretId};
+use tracing::warn;
 use zeroize::Zeroizing;
 
 use super::redact::Redactor;
@@ -28,6 +31,8 @@ use crate::identity::Keys;
 
 /// Where folders in memory are made when nobody says otherwise.
 const IN_MEMORY: &str = "/dev/shm";
+/// The file in the state folder that names another one, where that is taken.
+const NOTED: &str = "secrets-folder";
 /// The file of values in a private folder.
 const VALUES: &str = "values";
 /// All values of one job together.
@@ -42,7 +47,10 @@ pub type Sealed = BTreeMap<SecretId, Vec<u8>>;
 #[derive(Debug, Clone)]
 pub struct Opener {
     identity: PathBuf,
-    root: PathBuf,
+    /// Clones share it: it may turn out that somebody has taken the name.
+    root: Arc<Mutex<PathBuf>>,
+    /// The state folder, where nobody has said which folder it is.
+    notes: Option<PathBuf>,
 }
 
 /// Opened values; wiped when it is dropped.
@@ -60,7 +68,32 @@ impl Opener {
             let user = rustix::process::geteuid().as_raw();
             Path::new(IN_MEMORY).join(format!("cob-{user}-{}", &name[..16]))
         };
-        Self { identity: identity.to_owned(), root: folder.map_or_else(by_default, Path::to_owned) }
+        let notes = folder.is_none().then(|| state_dir.to_owned());
+        let root = folder.map_or_else(by_default, Path::to_owned);
+        // An earlier life may have found the name taken.
+        let noted = notes.as_deref().and_then(noted).filter(|noted| is_taken(&root) || is_ours(noted));
+        let root = Arc::new(Mutex::new(noted.unwrap_or(root)));
+        Self { identity: identity.to_owned(), root, notes }
+    }
+
+    /// The folder of all. Below `/dev/shm` anybody may make one first: then it is another one, whose name nobody can know
+    /// before, and that a later life finds noted.
+    fn root(&self) -> PathBuf {
+        let mut root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state_dir) = self.notes.as_deref().filter(|_| is_taken(&root)) {
+            let random = RandomState::new().hash_one(&*root);
+            let name = root.file_name().unwrap_or_default().to_string_lossy();
+            let other = root.with_file_name(format!("{}-{random:016x}", name.chars().take(48).collect::<String>()));
+            let bytes = other.as_os_str().as_encoded_bytes();
+            match durable::write_file(state_dir, NOTED, 0o600, bytes, Sync::Later) {
+                Ok(()) => {
+                    warn!(taken = %root.display(), instead = %other.display(), "another user has made the folder of secrets");
+                    *root = other;
+                }
+                Err(error) => warn!(taken = %root.display(), %error, "another folder of secrets can't be noted"),
+            }
+        }
+        root.clone()
     }
 
     /// The file with the key of this host.
@@ -97,25 +130,26 @@ impl Opener {
 
     /// The private folder of a job.
     pub(super) fn job_folder(&self, name: &str) -> PathBuf {
-        self.root.join("jobs").join(name)
+        self.root().join("jobs").join(name)
     }
 
     /// The private folder of a service.
     pub(crate) fn service_folder(&self, name: &str) -> PathBuf {
-        self.root.join("services").join(name)
+        self.root().join("services").join(name)
     }
 
     /// Makes a private folder, in memory and for nobody else.
     pub(super) fn make(&self, folder: &Path) -> io::Result<()> {
-        make_private(&self.root)?;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder.parent().unwrap_or(&self.root))?;
+        let root = self.root();
+        make_private(&root)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder.parent().unwrap_or(&root))?;
         remove(folder)?;
         fs::DirBuilder::new().mode(0o700).create(folder)
     }
 
     /// Takes away the private folders of those that `lives` does not know: `jobs/NAME`, `services/NAME`.
     pub(crate) fn clear(&self, what: &str, lives: impl Fn(&str) -> bool) {
-        let Ok(entries) = fs::read_dir(self.root.join(what)) else { return };
+        let Ok(entries) = fs::read_dir(self.root().join(what)) else { return };
         for entry in entries.flatten() {
             if !entry.file_name().to_str().is_some_and(&lives) {
                 // What can't be taken away now is tried again at the next start.
@@ -163,14 +197,36 @@ impl Opened {
         self.0.get(&id).map(|value| value.as_str().to_owned())
     }
 
+    /// The values.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
+        self.0.values().map(|value| value.as_str())
+    }
+
     /// Finds these values in what is printed.
     pub(crate) fn redactor(&self) -> Redactor {
-        Redactor::of(self.0.values().map(|value| value.as_str()))
+        Redactor::of(self.values())
     }
 }
 
 fn unknown(id: SecretId) -> String {
     format!("its content names the secret {id}, which it has not")
+}
+
+/// The folder that an earlier life has noted.
+fn noted(state_dir: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(state_dir.join(NOTED)).ok()?;
+    Some(PathBuf::from(text)).filter(|path| path.parent() == Some(Path::new(IN_MEMORY)))
+}
+
+/// Whether it is a folder that is this user's alone.
+fn is_ours(folder: &Path) -> bool {
+    let own = |meta: &fs::Metadata| meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o077 == 0;
+    fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_dir() && own(&meta))
+}
+
+/// Whether something is there that is not.
+fn is_taken(folder: &Path) -> bool {
+    fs::symlink_metadata(folder).is_ok() && !is_ours(folder)
 }
 
 /// A folder in memory that is this user's alone; made where it is not there.
@@ -201,5 +257,35 @@ pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_somebody_else_has_made_first_holds_no_job_up() {
+        let state = tempfile::tempdir().expect("a folder");
+        let opener = || Opener::new(&state.path().join("identity.key"), state.path(), None);
+        let taken = opener().root();
+        // As if another user had: it is not this one's alone.
+        fs::create_dir(&taken).expect("made");
+        fs::set_permissions(&taken, fs::Permissions::from_mode(0o777)).expect("opened to all");
+        let first = opener();
+        let folder = first.job_folder("j1");
+        first.make(&folder).expect("made elsewhere");
+        assert!(!folder.starts_with(&taken) && folder.is_dir() && fs::read_dir(&taken).expect("listed").count() == 0);
+        // Later lives find it, also when the name is free again.
+        assert_eq!(opener().job_folder("j1"), folder);
+        fs::remove_dir(&taken).expect("removed");
+        assert_eq!(opener().job_folder("j1"), folder);
+        fs::remove_dir_all(opener().root()).expect("removed");
+        assert_eq!(opener().root(), taken, "after the machine was started again");
+        // One that somebody has named is used or refused, and no other.
+        let named = Opener::new(&state.path().join("identity.key"), state.path(), Some(&taken));
+        assert_eq!(named.root(), taken);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +22,9 @@ use super::vault::OwnKey;
 use super::watch::{Watch, real};
 use super::who;
 use crate::durable::{self, Sync};
-use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work, folder_name};
+use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work, file_name, file_names};
 use crate::kinds::content;
+use crate::kinds::known::{KnownSecrets, Looking};
 use crate::run::{Opener, Sealed, now_ns};
 
 /// The states that it has.
@@ -31,6 +33,8 @@ const STATES: [&str; 4] = ["absent", "outdated", "present", "conflict"];
 const KEPT: Duration = Duration::from_secs(400 * 24 * 3600);
 /// Trees of so many paths are remembered, so that a change of one path is not a look at all.
 const LARGE: usize = 64;
+/// Beside the journal: there is a store of files.
+const NOTED: &str = "journal/file-store";
 /// Paths that are named in what a change object exports.
 const NAMED: usize = 10;
 
@@ -73,6 +77,7 @@ pub(super) struct Need {
     /// It is to be there, and where it is taken back it comes again.
     stays: bool,
     opener: Option<Opener>,
+    known: Arc<KnownSecrets>,
     state_dir: PathBuf,
     drifts: tokio::sync::mpsc::Sender<CobId>,
 }
@@ -99,6 +104,7 @@ impl FileTree {
             leaving: context.leaving,
             stays: !context.leaving && context.cob.preferred != *"absent",
             opener: tools.opener().cloned(),
+            known: tools.known().clone(),
             state_dir: tools.state_dir().to_owned(),
             drifts: tools.drifts().clone(),
         }
@@ -240,7 +246,11 @@ impl Shared {
             Some(opener) => Arc::new(OwnKey::new(opener.identity(), state_dir)),
             None => Arc::new(NoVault),
         };
+        if let Some(what) = missing_store(state_dir) {
+            return Err(FilesError::Content(what));
+        }
         let opened = Files::open(&store(state_dir), vault)?;
+        note_store(state_dir);
         let now = now_ns() / 1_000_000_000;
         opened.prune_later(now.saturating_sub(KEPT.as_secs()));
         *files = Some(opened.clone());
@@ -251,6 +261,31 @@ impl Shared {
 /// Where the store of a host is.
 fn store(state_dir: &Path) -> PathBuf {
     state_dir.join("files")
+}
+
+/// What is gone of the store, where the journal says that there is one: it outlives the loss of the store's folder.
+pub(crate) fn missing_store(state_dir: &Path) -> Option<String> {
+    let noted = state_dir.join(NOTED);
+    if !noted.exists() {
+        return None;
+    }
+    let what = cob_files::missing(&store(state_dir))?;
+    Some(format!(
+        "the store of files at {}: {what}; {} says that it was in use and goes with it",
+        store(state_dir).display(),
+        noted.display()
+    ))
+}
+
+/// The journal's folder says from here on that there is a store.
+fn note_store(state_dir: &Path) {
+    let noted = state_dir.join(NOTED);
+    if let (Some(folder), Some(name), false) = (noted.parent(), noted.file_name(), noted.exists())
+        && folder.exists()
+    {
+        // On a full disk the next life writes it.
+        let _ = durable::write_file(folder, &name.to_string_lossy(), 0o600, b"", Sync::Now);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -282,7 +317,18 @@ impl Need {
                 }
             }
         }
-        Wanted::new(content, &self.folder, &self.spec())
+        let wanted = Wanted::new(content, &self.folder, &self.spec())?;
+        Ok(if self.known.are_there() { wanted.with_secrets(self.known.clone()) } else { wanted })
+    }
+
+    /// Values of secrets are looked for until it is dropped.
+    pub(super) fn looking(&self) -> Option<Looking> {
+        self.known.look()
+    }
+
+    /// What people are told, without values of secrets: they may have been copied anywhere.
+    pub(super) fn shown(&self, text: &str) -> String {
+        self.known.look().map_or_else(|| text.to_owned(), |known| known.text(text))
     }
 
     /// A text that changes with everything that is asked for.
@@ -317,6 +363,7 @@ impl Need {
         let own = lock(&self.shared.busy).entry(self.cob.clone()).or_default().clone();
         let done = {
             let _alone = own.lock().unwrap_or_else(PoisonError::into_inner);
+            let _looking = self.known.look();
             job()
         };
         drop(own);
@@ -346,7 +393,7 @@ impl Need {
                     self.look_again();
                 }
                 self.note_drift(&wanted, &mut checked);
-                return Ok(judge(states, checked, wanted.tolerates()));
+                return Ok(judge(states, self.told(checked), wanted.tolerates()));
             }
             let wanted = Arc::new(self.wanted()?);
             let mut checked = files.check(self.cob(), &wanted)?;
@@ -366,9 +413,14 @@ impl Need {
                 State::Absent | State::Outdated | State::Present => lock(&self.shared.in_conflict).remove(&self.cob),
             };
             self.keep_patch(&files, &wanted, &checked)?;
-            Ok(judge(states, checked, wanted.tolerates()))
+            Ok(judge(states, self.told(checked), wanted.tolerates()))
         };
         self.alone(look).map_err(|e: FilesError| e.to_string())
+    }
+
+    /// What is told of a look.
+    fn told(&self, checked: Checked) -> Checked {
+        Checked { difference: self.shown(&checked.difference), ..checked }
     }
 
     /// What others have changed stands in the status, and in the history with what is known of them.
@@ -409,18 +461,26 @@ impl Need {
 
     /// There is no difference any more.
     fn forget_patch(&self) -> Result<(), FilesError> {
-        let path = self.patch_path();
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(FilesError::Content(format!("{}: {error}", path.display())))
+        for name in file_names(&self.cob) {
+            let path = self.patches().join(format!("{name}.patch"));
+            match fs::remove_file(&path) {
+                // A long name was never one of a file.
+                Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidFilename) => {
+                    return Err(FilesError::Content(format!("{}: {error}", path.display())));
+                }
+                Ok(()) | Err(_) => {}
             }
-            Ok(()) | Err(_) => Ok(()),
         }
+        Ok(())
     }
 
     /// Where the patch of this change object is.
     pub(super) fn patch_path(&self) -> PathBuf {
-        store(&self.state_dir).join("patches").join(format!("{}.patch", folder_name(&self.cob)))
+        self.patches().join(format!("{}.patch", file_name(&self.cob)))
+    }
+
+    fn patches(&self) -> PathBuf {
+        store(&self.state_dir).join("patches")
     }
 
     fn make(&self, up: bool, cancelled: &AtomicBool) -> Result<Applied, FilesError> {

@@ -143,11 +143,20 @@ async fn a_secret_is_in_its_file_and_nowhere_else() {
     assert_eq!(bench.state(&context).await, "present");
 
     let waits = fs::read_dir(bench.path("files/store.git/log")).expect("listed").flatten();
+    let waits: u64 = waits.map(|entry| entry.metadata().expect("there").len()).sum();
+    assert!(waits > 100, "something waits in the log");
+    assert_nowhere(&bench, &context, &[value, before, "found secret"]).await;
+    assert_eq!(bench.transition(&context, "present", "absent").await, Outcome::done());
+    assert_eq!(fs::read_to_string(&path).expect("back"), before);
+}
+
+/// None of these stands in the log of the store, nor in any object of it.
+async fn assert_nowhere(bench: &Bench, context: &Context, values: &[&str]) {
+    let waits = fs::read_dir(bench.path("files/store.git/log")).expect("listed").flatten();
     let waits: Vec<u8> = waits.flat_map(|entry| fs::read(entry.path()).expect("read")).collect();
-    assert!(waits.len() > 100, "something waits in the log");
     let waits = String::from_utf8_lossy(&waits);
-    assert!(![value, before, "found secret"].iter().any(|secret| waits.contains(secret)), "{waits}");
-    bench.ask(&context, FilesQuery::Log).await.expect("told");
+    assert!(!values.iter().any(|secret| waits.contains(secret)), "{waits}");
+    bench.ask(context, FilesQuery::Log).await.expect("told");
     let store = git2::Repository::open_bare(bench.path("files/store.git")).expect("a store");
     let mut objects = 0;
     let odb = store.odb().expect("objects");
@@ -155,13 +164,97 @@ async fn a_secret_is_in_its_file_and_nowhere_else() {
         objects += 1;
         let bytes = odb.read(*object).expect("read").data().to_vec();
         let text = String::from_utf8_lossy(&bytes);
-        assert!(![value, before, "found secret"].iter().any(|secret| text.contains(secret)), "{text}");
+        assert!(!values.iter().any(|secret| text.contains(secret)), "{text}");
         true
     })
     .expect("walked");
     assert!(objects > 10);
-    assert_eq!(bench.transition(&context, "present", "absent").await, Outcome::done());
-    assert_eq!(fs::read_to_string(&path).expect("back"), before);
+}
+
+/// An administrator copies a file with a secret, an editor leaves one behind, and somebody writes the value into a file that
+/// is shared.
+#[tokio::test]
+async fn a_secret_that_was_copied_is_kept_for_this_host_alone_and_shown_to_nobody() {
+    const VALUE: &str = "correct horse battery staple";
+    let mut bench = Bench::new();
+    let key = cob_trust::SecretKey::from_seed(&[7; 32]);
+    bench.with_key(&key);
+    let id = cob_types::secret::SecretId([3; 16]);
+    let sealed = cob_trust::seal::seal_for_bundle(&[9; 32], &[key.public()], id, VALUE.as_bytes()).expect("sealed");
+    let mut bundle = cob_types::Bundle::empty(cob_types::HostName::new("n1").expect("a name"));
+    bundle.secrets.insert(id, sealed.clone().into());
+    let known = cob_types::Packed::of(&bundle).expect("packed");
+    bench.kinds.watch(&known, &["file-tree".to_owned()].into());
+    let path = |name: &str| bench.path("host").join(name).display().to_string();
+    let tree = |port: u32| {
+        serde_json::json!({"files": {
+            (path("app.conf")): {"content": format!("password={}\n", id.mark()), "mode": "0640"},
+            (path("d")): {"folder": true, "whole": true},
+            (path("d/x.conf")): {"content": "x\n"},
+            (path("shared.conf")): {"content": format!("a\nport {port}\nb\n"), "manage": "merge"},
+        }})
+        .to_string()
+    };
+    let (first, second) = (tree(1), tree(2));
+    fs::create_dir_all(bench.path("host/d")).expect("made");
+    fs::write(bench.path("host/d/before.bak"), format!("before {VALUE}\n")).expect("written");
+    fs::write(bench.path("host/d/large.bak"), format!("{VALUE}{}", "x".repeat(900 << 10))).expect("written");
+    let mut context = bench.context(&file_tree(), &first);
+    context.secrets.insert(id, sealed.clone());
+    assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
+    let mut told = Vec::new();
+    fs::copy(bench.path("host/app.conf"), bench.path("host/d/app.conf.bak")).expect("copied");
+    fs::write(bench.path("host/d/x.conf"), format!("x\n# {VALUE}\n")).expect("edited");
+    let found = bench.check(&context).await;
+    assert_eq!(found.state, Ok(state("outdated")));
+    assert!(found.difference.contains("app.conf.bak") && found.difference.contains("the value of a secret stands"));
+    told.push(found.difference);
+    assert_eq!(bench.transition(&context, "outdated", "present").await, Outcome::done());
+    assert!(!bench.path("host/d/app.conf.bak").exists());
+
+    // In a shared file it is merged, shown to nobody, and in conflict it is decided without it.
+    fs::write(bench.path("host/shared.conf"), format!("a\nport {VALUE}\nb\nmine {VALUE}\n")).expect("edited");
+    told.push(bench.check(&context).await.difference);
+    let mut next = bench.context(&file_tree(), &second);
+    next.secrets.insert(id, sealed);
+    let conflict = bench.check(&next).await;
+    assert_eq!(conflict.state, Ok(state("conflict")));
+    told.push(conflict.difference);
+    let diff = bench.ask(&next, FilesQuery::Diff { retire: false, written: true }).await.expect("told");
+    told.push(format!("{diff:?}"));
+    let why = bench.ask(&next, FilesQuery::Hunks { path: None, retire: false }).await.expect_err("refused");
+    assert!(why.contains("the value of a secret stands in that text"), "{why}");
+    let decision = |choice| FilesQuery::Resolve { path: None, conflict: None, choice, retire: false };
+    let edited = cob_files::Choice::Edited(format!("a {VALUE}\n").into_bytes());
+    told.push(bench.ask(&next, decision(edited)).await.expect_err("it would be kept"));
+    bench.ask(&next, decision(cob_files::Choice::Theirs)).await.expect("decided");
+    assert_eq!(bench.transition(&next, "outdated", "present").await, Outcome::done());
+    let text = fs::read_to_string(bench.path("host/shared.conf")).expect("read");
+    assert_eq!(text, format!("a\nport 2\nb\nmine {VALUE}\n"), "the user's own line stays");
+
+    // Off and on again: it was set aside, and comes back.
+    assert_eq!(bench.transition(&next, "present", "absent").await, Outcome::done());
+    // Another daemon of this host.
+    fs::remove_file(bench.path("identity.key")).expect("removed");
+    bench.with_key(&key);
+    bench.kinds.watch(&known, &["file-tree".to_owned()].into());
+    assert_eq!(bench.transition(&next, "absent", "present").await, Outcome::done());
+    assert_eq!(fs::read_to_string(bench.path("host/shared.conf")).expect("read"), text);
+
+    for version in bench.ask(&next, FilesQuery::Log).await.expect("told").versions {
+        for path in [None, Some("d/app.conf.bak"), Some("d/before.bak"), Some("shared.conf"), Some("d/x.conf")] {
+            let path = path.map(|name| bench.path("host").join(name).display().to_string());
+            let shown = bench.ask(&next, FilesQuery::Show { version: version.id.clone(), path }).await;
+            told.push(shown.map_or_else(|why| why, |shown| shown.text));
+        }
+    }
+    assert!(told.iter().all(|text| !text.contains(VALUE)), "{told:?}");
+    assert_nowhere(&bench, &next, &[VALUE]).await;
+    for entry in fs::read_dir(bench.path("files/choices")).into_iter().flatten().flatten() {
+        let text = fs::read_to_string(entry.path()).expect("read");
+        let hex: String = VALUE.bytes().map(|b| format!("{b:02x}")).collect();
+        assert!(!text.contains(&hex), "{text}");
+    }
 }
 
 /// A tree with a file, a link and a folder, and what is in the way of none of them.

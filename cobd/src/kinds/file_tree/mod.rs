@@ -21,4 +21,5 @@ mod watch;
 mod who;
 
 pub(super) use backend::FileTree;
+pub(crate) use backend::missing_store;
 pub use query::{FileConflict, FileVersion, FilesAnswer, FilesQuery};

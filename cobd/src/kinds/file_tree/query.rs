@@ -114,7 +114,24 @@ pub struct FileVersion {
 
 /// Answers it.
 pub(super) fn answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, String> {
-    need.alone(|| try_answer(need, query)).map_err(|e| e.to_string())
+    let _looking = need.looking();
+    let answer = need.alone(|| try_answer(need, query)).map_err(|e| need.shown(&e.to_string()))?;
+    // Of what is to be edited nothing is left out: it is refused where a value stands in it.
+    let hunks = |hunks: Option<String>| hunks.map(|hunks| need.shown(&hunks));
+    let shown = |c: FileConflict| FileConflict { hunks: hunks(c.hunks), ..c };
+    let conflicts = answer.conflicts.into_iter().map(shown).collect();
+    Ok(FilesAnswer { text: need.shown(&answer.text), conflicts, ..answer })
+}
+
+/// A text that people edit, or have.
+fn without_secrets(need: &Need, text: &str) -> Result<(), FilesError> {
+    if need.shown(text) == text {
+        return Ok(());
+    }
+    Err(FilesError::NotThere(format!(
+        "the value of a secret stands in that text, which is not shown and not kept: take one of the sides of {}",
+        need.cob()
+    )))
 }
 
 fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError> {
@@ -153,6 +170,7 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
             let (found, hunks, conflict) = files.hunks(need.cob(), &need.wanted()?, retire, path(&which)?.as_ref())?;
             let text = String::from_utf8(hunks)
                 .map_err(|_| FilesError::NotThere(format!("{found} is not UTF-8: take one of its sides")))?;
+            without_secrets(need, &text)?;
             FilesAnswer { path: Some(found.to_string()), conflict: Some(conflict), ..plain(text) }
         }
         FilesQuery::Patch => {
@@ -164,6 +182,9 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
         }
         FilesQuery::Resolve { path: which, conflict, choice, retire } => {
             let (which, wanted) = (path(&which)?, need.wanted()?);
+            if let Choice::Edited(text) = &choice {
+                without_secrets(need, &String::from_utf8_lossy(text))?;
+            }
             let count = files.resolve(need.cob(), &wanted, retire, which.as_ref(), conflict.as_deref(), &choice)?;
             need.look_again();
             plain(cob_types::words::count(count, "conflict") + " decided")
