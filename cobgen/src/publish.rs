@@ -173,7 +173,12 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
         if let Some(asking) = options.asking {
             known.ask(manifest, asking);
         }
-        let above = known.newest().max(options.above);
+        let mut above = known.newest().max(options.above);
+        // One that is to be published though the depot has it already leaves a number out.
+        let is_another = after.id.is_some_and(|own| !known.with_another(own).is_empty());
+        if is_another || options.above >= after.number.max(GenerationNumber(1)) {
+            above = above.max(GenerationNumber(after.number.0.saturating_add(1)));
+        }
         let is_too_low = above > after.above.max(after.number);
         after.above = after.above.max(above);
         is_too_low

@@ -375,14 +375,20 @@ impl Client {
         let mut answer = ordered(at).await;
         if answer.as_ref().is_err_and(AskError::is_of_another_host) {
             // Another host has that address now, and the one that is meant has not moved there yet.
-            for former in self.formers(at) {
-                match ordered(&former).await {
+            let formers = self.formers(at);
+            for former in &formers {
+                match ordered(former).await {
                     Err(error) if error.is_passing() || error.is_of_another_host() => {}
                     other => {
                         answer = other;
                         break;
                     }
                 }
+            }
+            if !formers.is_empty() && answer.as_ref().is_err_and(AskError::is_of_another_host) {
+                // Two hosts that swap their addresses are there in a moment.
+                let source = io::Error::other("another host answers there, and none at its address before");
+                answer = Err(AskError::Connect { endpoint: at.clone(), source });
             }
         }
         parse(at, &answer?)

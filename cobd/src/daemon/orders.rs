@@ -574,9 +574,8 @@ impl Daemon {
 pub(super) const OLDER_CONTENT: &str = "to go back, make a new generation with the older content and switch to that";
 
 /// Of another content under a number that is known.
-const ANOTHER: &str = "was the depot restored from an older copy? Publish above the numbers that hosts know: `cobgen generate \
-    MODEL --depot DIR` asks the hosts, and `--above N` says it by hand; \"Restore a depot\" in operating.md tells each step. \
-    What was only prepared here, `cobctl call-off N` forgets";
+const ANOTHER: &str = "publish again: `cobgen generate MODEL --depot DIR` takes a number above all that hosts know, or say \
+    `--above N`. \"Restore a depot\" in operating.md tells more; `cobctl call-off N` forgets what was only prepared";
 
 /// Of what can't be looked at in a generation that is to come.
 const NOT_AHEAD: &str = "`cobctl switch N --prepare` brings a generation to its hosts, and changes nothing";

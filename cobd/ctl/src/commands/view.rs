@@ -181,7 +181,11 @@ fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
     let mut table = screen.table(&["  HOST", "GENERATION", "STATE", "SETTLED"]);
     for host in &cluster.hosts {
         let home = host.cobs.iter().filter(|c| is_home(c)).count();
-        let (mark, state) = host_state(host);
+        let (mut mark, mut state) = host_state(host);
+        if let Some(apart) = apart(host, cluster) {
+            state.push_str(apart);
+            mark = if mark == Mark::Good { Mark::Busy } else { mark };
+        }
         table.add_row([
             format!("{} {}", mark.sign(), host.name),
             match (host.generation, host.switching_to.or(host.goal())) {
@@ -195,6 +199,17 @@ fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
         ]);
     }
     table
+}
+
+/// Why a host is not in the generation of the others, if it is not: then it is not as it should be, whatever it says.
+fn apart(host: &HostStatus, cluster: &ClusterStatus) -> Option<&'static str> {
+    let own = host.generation.filter(|_| host.reachable && host.goal().is_none())?;
+    let others = || cluster.hosts.iter().filter(|other| other.reachable);
+    let is_another = |other: &HostStatus| matches!((host.manifest, other.manifest), (Some(a), Some(b)) if a != b);
+    if others().any(|other| other.newest() > Some(own)) {
+        return Some(", in an older generation");
+    }
+    others().any(|other| other.generation == Some(own) && is_another(other)).then_some(", not the same on all hosts")
 }
 
 fn host_state(host: &HostStatus) -> (Mark, String) {
