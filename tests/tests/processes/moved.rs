@@ -61,8 +61,8 @@ fn moves_to(cluster: &Cluster, version: &str, addresses: &[SocketAddr]) {
 fn hosts_get_other_addresses_without_a_restart() {
     let mut cluster = cluster(&HOSTS);
     // The cluster's own places, and as many beside them.
-    let first =
-        cluster.write_model("first", &[("model.yaml", &model("one", &[([127, 0, 0, 1], 1).into(); 3])), VERSIONED]);
+    let places = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let first = cluster.write_model("first", &[("model.yaml", &model("one", &places)), VERSIONED]);
     let one = cluster.generate(&first);
     cluster.bring_up(one, PATIENCE);
     let old: Vec<SocketAddr> = HOSTS.iter().map(|host| cluster.address(host)).collect();
