@@ -13,7 +13,7 @@ use cob_types::{Batch, CobId, HostName, Item, Number, Rank, StateName};
 
 use crate::engine::Engine;
 use crate::names::{CobRef, StateId};
-use crate::object::{Activity, Lock, Msg, Object, Request};
+use crate::object::{Activity, Lock, Msg, Object, Request, has_waited_since};
 use crate::peers::Peer;
 use crate::record::{Durable, DurableCob, HeldLock};
 use crate::spec::{NeedSpec, Spec, StateIx};
@@ -586,8 +586,8 @@ impl Engine {
 }
 
 impl Durable {
-    /// Adds what a return would find.
-    pub fn canonical(&self, form: &mut Form<'_>) {
+    /// Adds what a return at this moment would find.
+    pub(crate) fn canonical(&self, form: &mut Form<'_>, now: Time) {
         form.word(self.active.0);
         form.word(self.going_to.map_or(u64::MAX, |g| g.0));
         form.word(self.turn);
@@ -605,13 +605,13 @@ impl Durable {
         let places = form.places;
         for id in &places.all {
             if let Some(cob) = self.cobs.get(id) {
-                canonical_durable_cob(form, id, cob);
+                canonical_durable_cob(form, id, cob, now);
             }
         }
     }
 }
 
-fn canonical_durable_cob(form: &mut Form<'_>, id: &CobId, cob: &DurableCob) {
+fn canonical_durable_cob(form: &mut Form<'_>, id: &CobId, cob: &DurableCob, now: Time) {
     form.cob(id);
     form.some_state(cob.state.as_ref());
     form.flags(&[cob.failed, cob.action.is_some()]);
@@ -634,6 +634,7 @@ fn canonical_durable_cob(form: &mut Form<'_>, id: &CobId, cob: &DurableCob) {
         form.rank(grant.rank);
         form.cob(&grant.origin);
         form.fingerprint(grant.fingerprint);
+        form.flags(&[grant.failed, grant.at != Time(0) && has_waited_since(grant.at, now)]);
         canonical_held(form, id, &grant.rests_on);
     }
 }

@@ -146,7 +146,7 @@ pub struct Daemon {
     asks: mpsc::Receiver<Ask>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
     /// Orders whose generation was looked up in the depot.
-    identified: (mpsc::Sender<(Command, Asked)>, mpsc::Receiver<(Command, Asked)>),
+    identified: (mpsc::Sender<Identified>, mpsc::Receiver<Identified>),
     foreseen: (mpsc::Sender<foresee::Foreseen>, mpsc::Receiver<foresee::Foreseen>),
     /// Fetches begun, and which of them count for nothing any more.
     fetches: words::Fetches,
@@ -225,6 +225,9 @@ struct Fetched {
     fetch: u64,
     asked: Option<Asked>,
 }
+
+/// An order whose generation was looked up in the depot.
+type Identified = (Command, Asked);
 
 /// An order that is answered later.
 struct Asked {

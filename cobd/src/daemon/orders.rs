@@ -205,7 +205,16 @@ impl Daemon {
             Command::Switch { generation, manifest, how, only, seen } => {
                 self.switch(Wanted { generation, manifest }, how, Terms { only, seen }, asked);
             }
-            other => self.order(other, asked.who, asked.reply),
+            other @ (Command::Cancel { .. }
+            | Command::CallOff { .. }
+            | Command::Limit { .. }
+            | Command::Budget { .. }
+            | Command::Rollback { .. }
+            | Command::Retry { .. }
+            | Command::Pause
+            | Command::Resume
+            | Command::DeclareFinal(_)
+            | Command::Fence { .. }) => self.order(other, asked.who, asked.reply),
         }
     }
 

@@ -169,7 +169,7 @@ fn of_command(text: &str) -> BTreeSet<Address<'_>> {
     };
     if let Some(host) = option("-h") {
         let port = option("-p").and_then(|port| port.parse().ok());
-        let usual = words.iter().any(|word| *word == "pg_isready").then_some(5432);
+        let usual = words.contains(&"pg_isready").then_some(5432);
         found.extend(port.or(usual).map(|port| Address { host, port }));
     }
     for (at, word) in words.iter().enumerate() {

@@ -55,6 +55,7 @@ pub(crate) use activity::{Activity, CHECKS_UNTIL_FAILED};
 use brake::Brake;
 use budget::Watch;
 use probe::ProbeState;
+pub(crate) use timers::has_waited_since;
 use trouble::{Trouble, Troubles};
 
 use crate::effect::Run;

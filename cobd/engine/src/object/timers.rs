@@ -90,8 +90,13 @@ impl Object {
 impl Request {
     /// It was not served for so long that it is asked about.
     pub(crate) fn has_waited(&self, now: Time) -> bool {
-        now > self.since + QUERY_AFTER
+        has_waited_since(self.since, now)
     }
+}
+
+/// Whether a request that stands since then is asked about now.
+pub(crate) fn has_waited_since(since: Time, now: Time) -> bool {
+    now > since + QUERY_AFTER
 }
 
 /// What is said again to an asker.

@@ -152,10 +152,10 @@ fn restore_under_locks(folder: &ServiceFolder, going: &Going<'_>, successor: Opt
         None => None,
     };
     let _lock = folder.take_lock().map_err(busy)?;
-    if let Some((successor, _)) = successor.as_ref().filter(|_| going.goes_on()) {
-        if let Some(before) = Before::read(folder.path())? {
-            unit::hand_over(folder.path(), successor.path(), before.unit())?;
-        }
+    if let Some((successor, _)) = successor.as_ref().filter(|_| going.goes_on())
+        && let Some(before) = Before::read(folder.path())?
+    {
+        unit::hand_over(folder.path(), successor.path(), before.unit())?;
     }
     unit::restore(folder.path(), going)?;
     if going.goes_on() {

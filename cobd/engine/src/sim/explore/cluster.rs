@@ -480,8 +480,8 @@ impl Cluster {
             form.word(daemon.words.len() as u64);
             form.word(daemon.heading.0);
             if self.restarts > 0 {
-                daemon.synced.canonical(form);
-                daemon.written.canonical(form);
+                daemon.synced.canonical(form, self.now);
+                daemon.written.canonical(form, self.now);
                 form.word(daemon.results.len() as u64);
             }
         }
