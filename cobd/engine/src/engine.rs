@@ -675,8 +675,7 @@ impl Engine {
                 Timer::Ask(host) => self.ask_timer(HostRef(host), at, now),
                 Timer::GivenBack => self.given_back_timer(at, now),
                 Timer::Object(slot) => {
-                    let slot = slot as usize;
-                    let due = self.slots[slot].as_mut().filter(|o| o.scheduled == at);
+                    let due = self.slots[slot as usize].as_mut().filter(|o| o.scheduled == at);
                     if let Some(object) = due {
                         object.scheduled = Time::NEVER;
                         let me = object.me;
@@ -691,8 +690,7 @@ impl Engine {
 /// In its preferred state, not about to leave it, nothing running that changes anything. One that is observed is
 /// where it will stay as soon as that is known.
 pub(crate) fn is_settled(object: &Object) -> bool {
-    let home = object.spec.preferred;
-    let there = object.state == Some(home) && object.view.target == Some(home);
+    let there = object.state == Some(object.spec.preferred) && object.view.target == object.state;
     (there || object.spec.observe && object.state.is_some())
         && !object.acting()
         && !object.retiring

@@ -343,7 +343,7 @@ fn a_failure_leads_back_to_where_an_order_had_led_back_to() {
     let mut shop = Shop::new();
     let (two, three) = (shop.publish(2), shop.publish(3));
     for generation in ["2", "1", "3", "2"] {
-        let (code, told) = shop.ctl(&["switch", generation, "--wait", "60s"]);
+        let (code, told) = shop.ctl(&["switch", generation, "--back", "--wait", "60s"]);
         assert_eq!(code, 0, "{told}");
     }
     shop.break_it("n3", 3);

@@ -143,7 +143,7 @@ fn what_a_service_prints_is_shown_and_followed_over_its_lives() {
     for (words, told) in [
         (&["n1/server", "--previous"][..], "nothing is kept of a life before this one"),
         (&["n1/flag"], "n1/flag is of the kind quick, which is no service: `cobctl history n1/flag`"),
-        (&["n1/other"], "this host has no change object n1/other"),
+        (&["n1/other"], "n1 has no change object n1/other"),
     ] {
         let (exit, said) = logs(words);
         assert!(exit == 1 && said.contains(told), "{words:?}: {exit} {said}");

@@ -190,25 +190,3 @@ fn a_daemon_that_follows_switches_by_itself() {
     cluster.wait_converged(third, PATIENCE);
     assert_eq!(third, GenerationNumber(3));
 }
-
-#[test]
-fn a_host_that_moves_to_another_port_is_told_to_be_restarted() {
-    let (mut cluster, first) = published(&["n1", "n2"]);
-    cluster.bring_up(first, PATIENCE);
-    let mut draft = cluster.load(&cluster.path("model"));
-    let port = cluster.address("n1").port() + 50;
-    let moved = format!("{}:{port}", cluster.address("n1").ip());
-    draft.hosts.get_mut("n1").expect("in the model").value.address = Some(format!("tcp://{moved}"));
-    let second = cluster.publish_draft(&draft);
-    cluster.switch_all(second);
-    let words = format!("is to be reached at {moved}");
-    let told = |cluster: &Cluster, host: &str| cluster.log(host).matches(&words).count();
-    cluster.until(PATIENCE, || told(&cluster, "n1") > 0, "it says that it listens elsewhere");
-    cluster.wait_converged(second, PATIENCE);
-    assert_eq!((told(&cluster, "n1"), told(&cluster, "n2")), (1, 0));
-    cluster.stop("n1");
-    cluster.start("n1");
-    let linked = |cluster: &Cluster| cluster.status("n2").is_some_and(|s| s.peers.iter().all(|p| p.up));
-    cluster.until(PATIENCE, || linked(&cluster), "its peer finds it again");
-    assert_eq!(told(&cluster, "n1"), 1);
-}

@@ -15,7 +15,7 @@ fn what_died_while_the_daemon_was_away_is_found_and_mended() {
     let folder = cluster.write_model("model", &[("model.yaml", text), QUICK, CHECK]);
     let one = cluster.generate(&folder);
     cluster.bring_up(one, PATIENCE);
-    let state = cluster.path("n1/cobs/n1+a/state/state");
+    let state = cluster.path("n1/cobs/n1+a/state");
     assert_eq!(fs::read_to_string(&state).expect("it is up"), "up\n");
 
     cluster.kill("n1");

@@ -371,7 +371,6 @@ impl Cause {
 }
 
 /// Whether the daemon itself does what there is to do, without a process that could print anything.
-
 fn acts_inside(cob: &CobStatus) -> bool {
     matches!(cob.kind.as_str(), "file-tree" | "noop" | "wait" | "tcp-check" | "http-check" | "budget")
 }

@@ -6,6 +6,7 @@
 //! state of every change object and what really runs, independent of what engines believe. The
 //! safety invariant is stated on the world.
 
+mod config;
 pub mod explore;
 pub mod forecast;
 mod queue;
@@ -17,6 +18,7 @@ mod switching;
 mod trace;
 mod world;
 
+pub use config::{Config, Initial, Outcome, TALK};
 pub use random::Random;
 pub use scene::Scene;
-pub use world::{Config, Initial, Outcome, TALK, World};
+pub use world::World;

@@ -51,11 +51,13 @@ pub(super) async fn until_ended(
         late.spawn(prepare::catch_up(context.client.clone(), target, prepare::Go::to_all(plan)));
     }
     let mut hopeless_since: Option<(Vec<CobId>, Instant)> = None;
+    // One future for the whole wait: a signal that comes between two turns of the loop is not lost.
+    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     let (ended, cluster) = loop {
         tokio::select! {
             () = live.changed() => {}
             Some(arrived) = late.join_next() => arrive(screen, &mut report, arrived),
-            _ = tokio::signal::ctrl_c() => break (Ended::Interrupted, live.cluster()),
+            _ = &mut interrupted => break (Ended::Interrupted, live.cluster()),
             () = tokio::time::sleep(TICK.min(deadline.saturating_duration_since(Instant::now()))) => {}
         }
         if !report.refusals.is_empty() {
