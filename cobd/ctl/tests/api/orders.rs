@@ -67,11 +67,11 @@ async fn a_switch_prepares_everywhere_goes_and_waits() {
     assert_eq!(ran.out, "generation 7 is active and converged: 2 hosts, 2 change objects\n");
     assert_eq!((orders(&n1), orders(&n2)), (TAKEN.to_vec(), TAKEN.to_vec()));
     let content = cob_depot::Depot::open(folder.path()).expect("a depot").read_manifest_hashed(N7).expect("read").1;
-    let all_name_it = |order: &Command| match order {
-        Command::Prepare { manifest, .. } | Command::Switch { manifest, .. } => *manifest == Some(content),
-        _ => false,
+    let names_it = |order: &Command| {
+        let (Command::Prepare { manifest, .. } | Command::Switch { manifest, .. }) = order else { return false };
+        *manifest == Some(content)
     };
-    assert!(n1.look().orders.iter().all(all_name_it), "every order names the content, too");
+    assert!(n1.look().orders.iter().all(names_it), "every order names the content, too");
 
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "20s", "--json"]).await;
     assert_eq!((ran.code, &ran.json()["converged"]), (0, &true.into()), "to the active one: waits only");
