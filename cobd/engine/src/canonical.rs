@@ -379,7 +379,7 @@ impl Engine {
         let [check_due, check_never] = due(o.check_at);
         let resting = o.resting_until(now).is_some();
         form.flags(&[o.failed, o.ordered, o.suspect, check_due, check_never, o.troubles.retry_at > now, resting]);
-        form.flags(&[o.retiring, o.finished, o.held_back, o.declared, o.outlived]);
+        form.flags(&[o.retiring, o.finished, o.held_back, o.declared, o.outlived, o.seen_ahead]);
         form.word(u64::from(o.troubles.failures));
         // Where its attempts were to lead: found there, it has not given up.
         let failed_to = o.last.as_ref().filter(|_| o.failed).map(|last| last.to);

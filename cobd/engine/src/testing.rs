@@ -509,7 +509,9 @@ fn read_cob(text: &str) -> (Kind, Cob) {
     let states: Vec<StateName> = parts[0].split(' ').map(label).collect();
     let part = |word: &str| parts.iter().find_map(|p| p.strip_prefix(word)).map(str::trim);
     let preferred = part("prefers").map_or_else(|| states[0].clone(), label);
-    let pairs = states.iter().flat_map(|a| states.iter().map(move |b| (a, b))).filter(|(a, b)| a != b);
+    let no_way: Vec<StateName> = part("no way").map_or_else(Vec::new, |ends| ends.split(' ').map(label).collect());
+    let pairs = states.iter().flat_map(|a| states.iter().map(move |b| (a, b)));
+    let pairs = pairs.filter(|(a, b)| a != b && no_way != [(*a).clone(), (*b).clone()]);
     let transition = |(from, to): (&StateName, &StateName)| Transition {
         from: from.clone(),
         to: to.clone(),

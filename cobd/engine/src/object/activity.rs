@@ -341,6 +341,7 @@ impl Object {
         let rests_anew = self.spec.rests_on.is_none() && spec.rests_on.is_some();
         let from_nothing = rests_anew && self.rested_on.is_none() && !self.spec.observe;
         self.spec = spec;
+        self.seen_ahead = false;
         self.renew();
         if taken_over {
             // What is there may be as wanted, and still be nothing that we have made.

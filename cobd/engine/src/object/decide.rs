@@ -10,6 +10,7 @@ use cob_types::message::Values;
 use cob_types::{Number, Rank};
 
 use crate::names::{CobRef, StateId};
+use crate::object::ahead::Ahead;
 use crate::object::budget::Token;
 use crate::object::target::Aim;
 use crate::object::{Activity, Cx, Lock, Msg, Object, Objections, Request, View, room_for_one, shared};
@@ -71,9 +72,10 @@ impl Object {
         }
         let aim = self.aim(cx, state, None);
         self.refuse_unservable(cx, state);
-        let mut target = if self.stays() { state } else { aim.target };
+        let ahead = self.ahead(state, aim);
+        let mut target = if self.stays() || ahead == Ahead::Awaited { state } else { aim.target };
         let token = self.token(cx, state, target);
-        let gated = token == Some(Token::Wanted) && !self.has_token();
+        let gated = ahead == Ahead::Awaited || token == Some(Token::Wanted) && !self.has_token();
         if gated {
             target = state;
         }
@@ -89,6 +91,7 @@ impl Object {
         let mut scratch = std::mem::take(cx.scratch);
         scratch.needs.clear();
         self.collect_needs(cx, &mut scratch, state, target, aim, hop);
+        self.need_ahead(cx, &mut scratch, state, aim, ahead);
         self.need_token(cx, &mut scratch, token, aim);
         self.settle_locks(cx, &scratch, state);
         self.ask(cx, &scratch);
@@ -120,7 +123,7 @@ impl Object {
         self.set_deadlines(cx);
     }
 
-    fn has_conflict(&self, target: StateIx) -> bool {
+    pub(super) fn has_conflict(&self, target: StateIx) -> bool {
         let id = self.spec.kind.id(target);
         self.requests.iter().any(|r| self.serves(r) && !r.set.contains(&id) && !self.is_as_good_as_off(r))
     }

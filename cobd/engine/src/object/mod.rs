@@ -6,6 +6,7 @@
 //!
 //! * [`decide`] the rules: needs, releases, requests, grants, recalls, the start of a hop
 //! * [`target`] where to go
+//! * [`ahead`] what an outdated one has to see before it stops
 //! * [`asking`] messages about locks that this one asked for
 //! * [`granting`] messages about locks that are asked of this one
 //! * [`activity`] checks and actions
@@ -16,6 +17,7 @@
 //! * [`trouble`] what went wrong
 
 mod activity;
+mod ahead;
 pub(crate) mod asking;
 mod brake;
 pub(crate) mod budget;
@@ -26,6 +28,8 @@ mod target;
 mod timers;
 mod trouble;
 
+#[cfg(test)]
+mod ahead_test;
 #[cfg(test)]
 mod asking_test;
 #[cfg(test)]
@@ -117,6 +121,8 @@ pub(crate) struct Object {
     pub(crate) brake: Brake,
     pub(crate) probe: ProbeState,
     pub(crate) watch: Watch,
+    /// It is outdated, and everything that it needs to come up again was promised: it may stop.
+    pub(crate) seen_ahead: bool,
     /// When state or phase last changed.
     pub(crate) since: Time,
     /// The earliest wake-up that the engine has noted for it.
@@ -453,6 +459,7 @@ impl Object {
             brake: Brake::default(),
             probe: ProbeState::default(),
             watch: Watch::default(),
+            seen_ahead: false,
             since: now,
             scheduled: Time::NEVER,
             dirty: false,

@@ -1,0 +1,75 @@
+//! What an outdated one sees before it stops.
+
+use crate::testing::Bench;
+
+/// It restarts by way of 0, and `m/m` must be done before it comes up.
+const OUTDATED: &str = "h/a: 0 1 outdated, is outdated, prefers 1, no way outdated 1, hop 0 1 <- m/m@1";
+
+const BEGINS: [&str; 3] =
+    ["note: h/a holds m/m@1", "write: h/a begins outdated -> 0", "act h/a outdated -> 0, attempt 1"];
+
+#[test]
+fn it_serves_on_until_what_its_way_up_needs_is_promised() {
+    let mut b = Bench::new(&[OUTDATED]);
+    assert_eq!(b.hears("grant m/m@1 to h/a #1.2"), BEGINS);
+    // The same lock serves its way up.
+    assert_eq!(
+        b.ended("h/a", true),
+        ["write: h/a ended well, is 0", "write: h/a begins 0 -> 1, on m/m@1 #1.2", "act h/a 0 -> 1, attempt 1"]
+    );
+    assert_eq!(
+        b.ended("h/a", true),
+        ["write: h/a ended well, is 1", "note: h/a gives m/m back", "m: release h/a of m/m #1.2"]
+    );
+}
+
+#[test]
+fn nobody_is_sent_away_and_no_token_is_taken_meanwhile() {
+    let mut b = Bench::new(&[&format!("{OUTDATED}, hop outdated 0 <- c/c@0, budget d/b")]);
+    assert_eq!(
+        b.hears("grant m/m@1 to h/a #1.2"),
+        ["note: h/a holds m/m@1", "note: h/a asks d/b@open", "d: request h/a of d/b@open #1.3 rev 0 rank 11 from h/a"]
+    );
+    assert_eq!(
+        b.hears("grant d/b@open to h/a #1.3"),
+        ["note: h/a holds d/b@open", "note: h/a asks c/c@0", "c: request h/a of c/c@0 #1.4 rev 0 rank 11 from h/a"]
+    );
+    // What was seen may go again: nobody waits for the outdated one in a circle.
+    assert_eq!(
+        b.hears("recall h/a of m/m #1.2"),
+        ["note: h/a asks m/m@1", "m: request h/a of m/m@1 #1.5 rev 0 rank 11 from h/a"]
+    );
+    assert_eq!(
+        b.hears("grant c/c@0 to h/a #1.4"),
+        [
+            "note: h/a holds c/c@0",
+            "write: h/a begins outdated -> 0, on c/c@0 #1.4, with a token of d/b #1.3",
+            "act h/a outdated -> 0, attempt 1"
+        ]
+    );
+}
+
+#[test]
+fn whoever_asks_it_to_go_is_served_at_once() {
+    let mut b = Bench::new(&[OUTDATED]);
+    assert_eq!(
+        b.hears("request m/m of h/a@0 #1.7"),
+        ["write: h/a begins outdated -> 0", "act h/a outdated -> 0, attempt 1"]
+    );
+}
+
+#[test]
+fn a_request_for_where_it_goes_anyway_changes_nothing() {
+    let mut b = Bench::new(&[OUTDATED]);
+    assert_eq!(b.hears("request m/c of h/a@1 #1.7"), [""; 0]);
+    assert_eq!(b.hears("grant m/m@1 to h/a #1.2"), BEGINS);
+}
+
+#[test]
+fn what_is_needed_in_another_state_to_stop_is_not_waited_for() {
+    let mut b = Bench::new(&[&format!("{OUTDATED}, hop outdated 0 <- m/m@0")]);
+    assert_eq!(
+        b.hears("grant m/m@0 to h/a #1.2"),
+        ["note: h/a holds m/m@0", "write: h/a begins outdated -> 0, on m/m@0 #1.2", "act h/a outdated -> 0, attempt 1"]
+    );
+}
