@@ -111,7 +111,7 @@ fn answers(places: Vec<(HostName, Place)>, asking: Asking<'_>) -> BTreeMap<HostN
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return BTreeMap::new();
     };
-    runtime.block_on(async {
+    let all = async {
         let (mut asked, at_once) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
         for (host, place) in places {
             let (identity, at_once) = (identity.clone(), at_once.clone());
@@ -127,7 +127,9 @@ fn answers(places: Vec<(HostName, Place)>, asking: Asking<'_>) -> BTreeMap<HostN
             all.extend(answer.ok().flatten());
         }
         all
-    })
+    };
+    // In a thread of its own: whoever asks may be within a runtime, as the demo is.
+    std::thread::scope(|scope| scope.spawn(|| runtime.block_on(all)).join()).unwrap_or_default()
 }
 
 /// What one host knows.
