@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The ending of files that are not yet in their place. Whoever finds one may delete it.
 pub const TEMP_SUFFIX: &str = ".tmp";
@@ -54,23 +54,14 @@ pub fn write_file_with(
     }
 }
 
-/// The same up to the exchange of names: writes the new content beside `folder/name`, durably. Its path; the caller puts
-/// it into its place, or removes it.
+/// Writes a new file durably at `path`, in place of whatever lies there. The caller gives it its name, or removes it.
 ///
 /// # Errors
-/// As [`write_file_with`].
-pub fn stage(
-    folder: &Path,
-    name: &str,
-    mode: u32,
-    fill: impl FnOnce(&mut File) -> io::Result<()>,
-) -> io::Result<PathBuf> {
-    let temp = folder.join(format!("{name}{TEMP_SUFFIX}"));
-    if let Err(error) = make(&temp, mode, Sync::Now, fill) {
-        let _ = fs::remove_file(&temp);
-        return Err(error);
-    }
-    Ok(temp)
+/// What the file system says, and those of `fill`; nothing is left there then.
+pub fn stage(path: &Path, mode: u32, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    make(path, mode, Sync::Now, fill).inspect_err(|_| {
+        let _ = fs::remove_file(path);
+    })
 }
 
 /// Deletes what somebody who was killed has left half-way in a folder: all that bears [`TEMP_SUFFIX`].

@@ -65,6 +65,34 @@ impl Host {
         }
         Err(format!("{}: other programs change it all the time", self.path(absolute).display()))
     }
+
+    /// Whether a change of the file has not come to its end: it is under way, or was killed.
+    pub(in crate::kinds) fn is_half_edited(&self, absolute: &str) -> bool {
+        fs::symlink_metadata(self.beside(absolute)).is_ok()
+    }
+
+    /// Takes away what a change that was killed has left beside the file. Only whoever may change the file may do that.
+    ///
+    /// # Errors
+    /// In words, with the file.
+    pub(in crate::kinds) fn clear_edit(&self, absolute: &str) -> Result<(), String> {
+        let beside = self.beside(absolute);
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!("{}: {error}", beside.display())),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn beside(&self, absolute: &str) -> PathBuf {
+        let path = self.path(absolute);
+        beside(&path.canonicalize().unwrap_or(path))
+    }
+}
+
+/// Where the other content lies while the two are exchanged.
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.cob-new"))
 }
 
 /// A file as it was read; none: it is not there.
@@ -88,9 +116,7 @@ impl Old {
 
     /// Puts the new content in its place, unless others have changed it meanwhile. Whether it is there now.
     fn replace(&self, path: &Path, new: &[u8], mode: u32) -> io::Result<bool> {
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-            return Err(io::Error::other("no file can be there"));
-        };
+        let folder = path.parent().ok_or_else(|| io::Error::other("no file can be there"))?;
         fs::create_dir_all(folder)?;
         let is = self.0.as_ref().map(|(file, _)| file.metadata()).transpose()?;
         let mode = is.as_ref().map_or(mode, |is| is.permissions().mode() & 0o7777);
@@ -101,17 +127,28 @@ impl Old {
             }
             file.write_all(new)
         };
-        let staged = durable::stage(folder, name, mode, fill)?;
+        let staged = beside(path);
+        durable::stage(&staged, mode, fill)?;
         let put = |flags| renameat_with(CWD, &staged, CWD, path, flags).map_err(io::Error::from);
+        // To write it took a while. What was appended meanwhile keeps its place among the lines of others.
+        let (before, new) = match &self.0 {
+            None => (Vec::new(), new.to_vec()),
+            Some((file, before)) => {
+                let now = content_of(file)?;
+                let added = now.strip_prefix(before.as_slice()).unwrap_or_default();
+                append(&staged, added)?;
+                ([before, added].concat(), [new, added].concat())
+            }
+        };
         let done = match &self.0 {
             None => match put(RenameFlags::NOREPLACE) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
                 made => made.map(|()| true),
             },
-            Some((file, before)) => match put(RenameFlags::EXCHANGE) {
+            Some((file, _)) => match put(RenameFlags::EXCHANGE) {
                 // It has gone meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-                exchanged => exchanged.and_then(|()| came_out(&staged, path, file, before, new)),
+                exchanged => exchanged.and_then(|()| came_out(&staged, path, file, &before, &new)),
             },
         };
         if !matches!(done, Ok(true)) || self.0.is_some() {
@@ -292,8 +329,10 @@ mod tests {
         }
         writer.join().expect("ended");
         let text = fs::read_to_string(&path).expect("read").replace("ours\n", "");
-        let lines: Vec<String> = (0..500).map(|number| number.to_string()).collect();
-        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+        let mut numbers: Vec<u32> = text.lines().map(|line| line.parse().expect("a whole line")).collect();
+        // One that was written into the old file just before it went comes after those that were written into the new one.
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..500).collect::<Vec<_>>());
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! way, some locks nobody waits for, and a file that is read, changed and replaced has none.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Between two looks.
@@ -23,9 +24,8 @@ impl Turn {
     /// # Errors
     /// When others had it for so long.
     pub(in crate::kinds) fn wait(own: &Path, what: &str, longest: Duration) -> Result<Self, String> {
-        let path = own.parent().unwrap_or(own).join(format!(".{what}.lock"));
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
+        let path = path(own, what);
+        let file = open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let limit = Instant::now() + longest;
         loop {
             match file.try_lock() {
@@ -38,4 +38,19 @@ impl Turn {
             }
         }
     }
+
+    /// Takes the turn, if nobody has it.
+    pub(in crate::kinds) fn take(own: &Path, what: &str) -> Option<Self> {
+        let file = open(&path(own, what)).ok()?;
+        file.try_lock().ok()?;
+        Some(Self { _held: file })
+    }
+}
+
+fn path(own: &Path, what: &str) -> PathBuf {
+    own.parent().unwrap_or(own).join(format!(".{what}.lock"))
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
 }

@@ -16,6 +16,8 @@ use crate::kinds::content;
 use crate::kinds::native::{Host, insert_line, lines};
 
 const FILE: &str = "/etc/hosts";
+/// The name of the turn under which it is changed.
+const TURN: &str = "hosts";
 /// What stands before the id of a line's change object.
 const MARK: &str = "# cob ";
 
@@ -119,7 +121,11 @@ impl Wish for Entry {
     }
 
     fn turn(&self) -> Option<&'static str> {
-        Some("hosts")
+        Some(TURN)
+    }
+
+    fn shared(&self) -> Option<(&'static str, &'static str)> {
+        Some((FILE, TURN))
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {

@@ -90,6 +90,11 @@ trait Wish {
         None
     }
 
+    /// The file that it changes and that others change as well, and the name of the turn under which it does.
+    fn shared(&self) -> Option<(&'static str, &'static str)> {
+        None
+    }
+
     /// Its own folder, where turns are taken, and how long they are waited for, by those that take one only when they have
     /// come to it.
     fn take_turns_at(&mut self, _own: &Path, _longest: Duration) {}
@@ -192,6 +197,9 @@ impl<S: Setting> Native for S {
 
     fn check(&self, call: &Call) -> Result<Found, String> {
         let wish = wish(self, &call.content, call)?;
+        if !call.observed {
+            clear_killed(wish.as_ref(), &call.own)?;
+        }
         let Some(note) = Note::read(&call.own)? else {
             return if call.observed { seen(wish.as_ref()) } else { Ok(Found::state("absent")) };
         };
@@ -226,6 +234,13 @@ fn moved(setting: &impl Setting, call: &Call, hop: &Hop) -> Result<(), String> {
         "absent" => undo(setting, wish.as_ref(), call),
         other => Err(format!("nothing moves it to {other}")),
     }
+}
+
+/// Takes away what a change of a shared file that was killed has left beside it.
+fn clear_killed(wish: &dyn Wish, own: &Path) -> Result<(), String> {
+    let Some((file, turn)) = wish.shared().filter(|(file, _)| wish.host().is_half_edited(file)) else { return Ok(()) };
+    // Whoever has the turn is at it.
+    Turn::take(own, turn).map_or(Ok(()), |_turn| wish.host().clear_edit(file))
 }
 
 /// What a content asks for, ready to be worked on.

@@ -21,6 +21,8 @@ use crate::kinds::content;
 use crate::kinds::native::{Host, Ran, Turn, insert_line, lines, run_bounded};
 
 const FSTAB: &str = "/etc/fstab";
+/// The name of the turn under which it is changed.
+const TURN: &str = "fstab";
 /// What stands before our line, which has no room for a word of its own.
 const MARK: &str = "# cob";
 /// There where systemd has started the machine. It makes units of the lines of the table when it is told to.
@@ -167,7 +169,7 @@ impl Place {
     /// no end.
     fn set_lines(&self, ours: bool, new: &[String], open: bool) -> Result<(), String> {
         let turns = self.turns.as_ref();
-        let _turn = turns.map(|(own, longest)| Turn::wait(own, "fstab", *longest)).transpose()?;
+        let _turn = turns.map(|(own, longest)| Turn::wait(own, TURN, *longest)).transpose()?;
         let unread = turns.map(|(own, _)| own.join(UNREAD)).filter(|_| self.has_systemd());
         let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
         let change = |text: &str| Some(self.with_lines(text, ours, new, open)).filter(|changed| changed != text);
@@ -412,6 +414,10 @@ impl Wish for Place {
             Some(option) => Err(format!("content: `ramfs` takes no notice of {option:?}; `tmpfs` does")),
             None => Ok(()),
         }
+    }
+
+    fn shared(&self) -> Option<(&'static str, &'static str)> {
+        Some((FSTAB, TURN))
     }
 
     fn take_turns_at(&mut self, own: &Path, longest: Duration) {
