@@ -88,7 +88,7 @@ fn generations_are_made_listed_compared_and_shown() {
     let same = "generation 1 asks for the same already; no new one was made\n";
     assert_eq!((status, out.as_str(), err.as_str()), (0, same, ""));
     let numbers = json!({
-        "generation": 1, "hosts": 2, "cobs": 3, "added": 0, "changed": 0, "removed": 0, "new_keys": [], "revoked_keys": [], "signed_by": [],
+        "generation": 1, "hosts": 2, "cobs": 3, "added": 0, "changed": 0, "removed": 0, "new_keys": [], "revoked_keys": [], "signed_by": [], "ahead": {},
     });
     assert_eq!(desk.generate(), numbers);
 
@@ -110,7 +110,7 @@ fn generations_are_made_listed_compared_and_shown() {
         + (n1/db, up, down) <- n2/web@down
     ");
     let numbers = json!({
-        "generation": 2, "hosts": 2, "cobs": 3, "added": 1, "changed": 2, "removed": 1, "new_keys": [], "revoked_keys": [], "signed_by": [],
+        "generation": 2, "hosts": 2, "cobs": 3, "added": 1, "changed": 2, "removed": 1, "new_keys": [], "revoked_keys": [], "signed_by": [], "ahead": {},
     });
     assert_eq!(desk.generate(), numbers);
     assert_eq!(desk.run("diff --depot DEPOT"), (status, out.clone(), String::new()));

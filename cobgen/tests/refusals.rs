@@ -230,7 +230,7 @@ fn a_template_that_asks_for_too_much_is_refused_before_it_has_it() {
         assert!(err.contains(told) && err.contains("t.yaml:2:"), "{template}: {err}");
     }
     for (template, given) in [
-        ("{{ ['a', 1, true]|join('-') }} {{ 'ab'|join(d=':') }}", "a-1-True a:b"),
+        ("{{ ['a', 1, true]|join('-') }} {{ 'ab'|join(d=':') }}", "a-1-true a:b"),
         ("{{ [{'a': {'b': 7}}, {'a': {'b': 8}}]|join('+', attribute='a.b') }}.", "7+8."),
         ("{{ 'a b'|replace(' ', '__') }}.{{ 'x'|indent(2, true) }}.", "a__b.  x."),
         ("{{ '%03d %s'|format(7, 'x') }}. {{ 'a,b,c'|split(',', 1)|join(';') }}", "007 x. a;b,c"),

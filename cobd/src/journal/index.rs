@@ -53,7 +53,7 @@ const MOST_LINES: u64 = 100_000;
 /// How many of the oldest lines are forgotten in one batch.
 const FORGET_BATCH: usize = 1000;
 /// So many orders are kept, and so many lines of switches, beside all others.
-const MOST_KEPT: u64 = if cfg!(test) { 100 } else { 10_000 };
+const MOST_KEPT: u64 = 10_000;
 /// So long somebody may take to let go of the store.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// Where an unreadable index is put, beside the index: one of them, the newest.
@@ -73,6 +73,8 @@ pub struct Index {
     lines: Option<u64>,
     /// How many are kept that are neither orders nor of switches.
     most: u64,
+    /// How many orders are kept, and how many lines of switches.
+    most_kept: u64,
     kept: kept::Kept,
 }
 
@@ -241,7 +243,7 @@ impl Index {
                 let lines = counted.as_deref().and_then(|v| v.strip_prefix(&upto)?.try_into().ok());
                 let (upto, lines) = (u64::from_be_bytes(upto), lines.map(u64::from_be_bytes));
                 let kept = kept::Kept::default();
-                Ok(Self { folder: folder.to_owned(), tree, upto, lines, most: MOST_LINES, kept })
+                Ok(Self { folder: folder.to_owned(), tree, upto, lines, most: MOST_LINES, most_kept: MOST_KEPT, kept })
             }
             Ok(Err(sled::Error::Io(source))) if !is_about_content(&source) => Err(Fault::Refused(source)),
             Ok(Err(error)) => Err(Fault::Damaged(error.to_string())),

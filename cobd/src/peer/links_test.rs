@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::testing::{Cut, Lines, Proxy, TestHost, host, life, quick, two, within};
+use super::testing::{Cut, Lines, Proxy, TestHost, host, life, quick, talk, two, within};
 use super::{HttpStream, Limits, LinkConfig, LinkError, LinkEvent, Links, Protection, Transport};
 
 /// One of two hosts that send each other numbered batches.
@@ -355,18 +355,26 @@ async fn who_leaves_the_roster_is_cut_and_may_return() {
 }
 
 #[tokio::test]
-async fn only_the_dialling_side_minds_another_address() {
-    let (mut a, mut b) = two().await;
-    let elsewhere = "127.0.0.1:9".parse().expect("address");
-    b.roster(&[("a", elsewhere)]);
-    a.send("b", "the same link");
-    assert_eq!(b.received().await, "the same link");
-    a.roster(&[("b", elsewhere)]);
-    assert_eq!(a.down().await, "the host's address has changed");
-    b.down().await;
-    a.roster(&[("b", b.address())]);
+async fn a_link_outlives_another_address_and_the_next_one_leads_there() {
+    let mut a = TestHost::start("a", life(1, 1)).await;
+    let mut b = TestHost::start("b", life(2, 1)).await;
+    let (old, new) = (Proxy::start(b.address()).await, Proxy::start(b.address()).await);
+    a.roster(&[("b", old.address)]);
+    b.roster(&[("a", a.address())]);
     a.up().await;
     b.up().await;
+    a.roster(&[("b", new.address)]);
+    talk(&mut a, &mut b, 3).await;
+    for proxy in [old, new] {
+        proxy.cut(Cut::Close);
+        for host in [&mut a, &mut b] {
+            host.down().await;
+        }
+        for host in [&mut a, &mut b] {
+            host.up().await;
+        }
+        talk(&mut a, &mut b, 3).await;
+    }
 }
 
 #[tokio::test]

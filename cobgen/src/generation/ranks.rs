@@ -280,8 +280,14 @@ mod tests {
         sketch.cob("a0/x", "up").cob("n2/y", "up").after("n2/y", "n1/a").requires("n2/y", "a0/x");
         let after = sketch.assembled().generation;
         let host = cob_types::HostName::new("n1").expect("name");
-        assert_eq!(before.bundles[&host], after.bundles[&host]);
-        assert_eq!(before.manifest.hosts[&host].bundle, after.manifest.hosts[&host].bundle);
+        // What may be asked of the host is told to it.
+        let without_askers = |bundle: &cob_types::Bundle| cob_types::Bundle { askers: None, ..bundle.clone() };
+        assert_ne!(before.bundles[&host].askers, after.bundles[&host].askers);
+        assert_eq!(without_askers(&before.bundles[&host]), without_askers(&after.bundles[&host]));
+        sketch.cob("n2/z", "up").after("n2/z", "n2/y");
+        let unasked = sketch.assembled().generation;
+        assert_eq!(after.bundles[&host], unasked.bundles[&host]);
+        assert_eq!(after.manifest.hosts[&host].bundle, unasked.manifest.hosts[&host].bundle);
     }
 
     #[test]

@@ -98,6 +98,7 @@ async fn who_waits_for_the_newer_generation_is_told_at_once_that_hosts_go_back()
         n2.until(|inside| inside.orders.len() == 2).await;
         // Another operator has ordered one host back, and it has not got far.
         n1.change(|status| {
+            status.generation = Some(N7);
             status.switching_to = Some(N6);
             status.switch = Some(SwitchStatus {
                 to: N6,
@@ -125,7 +126,7 @@ async fn hosts_whose_clocks_differ_are_named() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     let now = u64::try_from(now.as_nanos()).expect("not so late");
     n1.change(|status| status.now_ns = now);
-    n2.change(|status| status.now_ns = now + 600_000_000_000);
+    n2.change(|status| status.now_ns = now + 600_500_000_000);
     let named = ["--host", &n1.address, "--host", &n2.address, "status"];
     let ran = cobctl(&named).await;
     assert!(ran.out.contains("n2: its clock is 10 min ahead of the other clocks"), "{}", ran.out);

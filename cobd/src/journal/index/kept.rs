@@ -5,7 +5,7 @@
 
 use cob_types::history::HistoryEntry;
 
-use super::{FORGET_BATCH, Index, IndexError, MOST_KEPT, key};
+use super::{FORGET_BATCH, Index, IndexError, key};
 
 /// Orders of operators.
 const ORDERS: [&str; 14] = [
@@ -85,7 +85,7 @@ impl Index {
             self.forget_some()?;
         }
         for class in Class::ALL {
-            while self.kept_lines()?[class as usize] >= MOST_KEPT + FORGET_BATCH as u64 {
+            while self.kept_lines()?[class as usize] >= self.most_kept + FORGET_BATCH as u64 {
                 self.forget_kept(class)?;
             }
         }

@@ -142,6 +142,7 @@ fn orders_and_switches_are_kept_whatever_other_hosts_say() {
 fn of_orders_the_newest_are_kept() {
     let folder = tempfile::tempdir().expect("folder");
     let mut index = Index::open(&folder.path().join("index")).expect("opens");
+    index.most_kept = 100;
     add_events(&mut index, "activate", 1, 5);
     add_events(&mut index, "retry", 6, 3000);
     let kept = count_events(&index, "retry");
