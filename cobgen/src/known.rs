@@ -108,9 +108,6 @@ fn places(manifest: &Manifest) -> Vec<(HostName, Place)> {
 fn answers(places: Vec<(HostName, Place)>, asking: Asking<'_>) -> BTreeMap<HostName, Vec<GenerationId>> {
     // A key of no use, or a system without threads: nobody is asked, as where nobody answers.
     let identity = asking.key.and_then(|key| Identity::new(key).ok()).map(Arc::new);
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
-        return BTreeMap::new();
-    };
     let all = async {
         let (mut asked, at_once) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
         for (host, place) in places {
@@ -129,7 +126,8 @@ fn answers(places: Vec<(HostName, Place)>, asking: Asking<'_>) -> BTreeMap<HostN
         all
     };
     // In a thread of its own: whoever asks may be within a runtime, as the demo is.
-    std::thread::scope(|scope| scope.spawn(|| runtime.block_on(all)).join()).unwrap_or_default()
+    let ask = || Some(tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?.block_on(all));
+    std::thread::scope(|scope| scope.spawn(ask).join()).ok().flatten().unwrap_or_default()
 }
 
 /// What one host knows.
