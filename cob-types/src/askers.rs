@@ -94,6 +94,12 @@ impl Askers {
         self.declared(asker, asked).next().is_some()
     }
 
+    /// The sets of states that change objects of other hosts may ask of this one, each once.
+    pub fn sets_of(&self, asked: &CobId) -> impl Iterator<Item = &[StateName]> {
+        let sets = self.asked.get(asked.name()).into_iter().flatten();
+        sets.filter_map(|(set, _)| Some(self.sets.get(*set as usize)?.as_slice()))
+    }
+
     fn declared(&self, asker: &CobId, asked: &CobId) -> impl Iterator<Item = &[StateName]> {
         let asker = self.ids.binary_search(asker).ok().map(|at| at as u32);
         let sets = self.asked.get(asked.name()).filter(|_| asker.is_some()).into_iter().flatten();

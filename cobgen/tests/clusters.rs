@@ -436,6 +436,7 @@ clusters: {c: {services: {db: [n1]}}}
             "installed -> configured",
             "configured -> initialized",
             "initialized -> started",
+            "initialized -> stopped",
             "started -> stopped",
             "stopped -> started",
             "outdated -> stopped",

@@ -3,7 +3,9 @@
 //! Each node gets one change object, of a kind that is made of the actions. Its states are those that the actions
 //! lead to: absent -install-> installed -configure-> configured -initialize-> initialized -start-> started,
 //! started -stop-> stopped -start-> started, and -remove-> absent from each state in which it does not run.
-//! An action that the service does not have makes no state. Where the configuration differs from that with which it was
+//! An action that the service does not have makes no state, but a service that only needs others from its initialization on is
+//! installed before that, whether or not something is to be done for it. The last state before the start leads to stopped, too,
+//! without an action: who is asked to be there and not to run never has to start for it. Where the configuration differs from that with which it was
 //! configured it is outdated: it is stopped and configured anew, and then started.
 //!
 //! The state lies in `COB_STATE_DIR/state`, written when an action has ended well, and beside it a digest of the
@@ -20,6 +22,7 @@ use crate::model::{Action, ActionEntry, ActionsEntry, Marked};
 pub(super) const ABSENT: &str = "absent";
 pub(super) const STARTED: &str = "started";
 pub(super) const STOPPED: &str = "stopped";
+pub(super) const INSTALLED: &str = "installed";
 pub(super) const INITIALIZED: &str = "initialized";
 
 /// The name of the change object on each node.
@@ -31,7 +34,7 @@ const DIGEST: &str = "\"$COB_STATE_DIR/content.sha256\"";
 const COPY: &str = "\"$COB_STATE_DIR/content\"";
 
 /// The states that come up one after the other, with the actions that lead there.
-type Way<'a> = Vec<(&'static str, &'static str, &'a Marked<ActionEntry>)>;
+type Way<'a> = Vec<(&'static str, &'static str, Option<&'a Marked<ActionEntry>>)>;
 
 /// The kind of a service's change objects; none when its actions have faults, which were reported.
 pub(super) fn kind(
@@ -51,21 +54,26 @@ pub(super) fn kind(
         entry.as_ref().map(|Action(entry)| (action, state, entry.clone()))
     };
     let all = [
-        of("install", "installed", &written.install),
+        of("install", INSTALLED, &written.install),
         of("configure", "configured", &written.configure),
         of("initialize", INITIALIZED, &written.initialize),
         of("start", STARTED, &written.start),
     ];
     let all: Vec<_> = all.into_iter().flatten().collect();
-    let way: Way<'_> = all.iter().map(|(action, state, entry)| (*action, *state, entry)).collect();
+    let mut way: Way<'_> = all.iter().map(|(action, state, entry)| (*action, *state, Some(entry))).collect();
+    if way.first().is_some_and(|(_, state, _)| *state == INITIALIZED) {
+        way.insert(0, ("install", INSTALLED, None));
+    }
     let recorded = recorded(&way);
     let mut transitions = Vec::new();
     let mut from = ABSENT;
     for (action, state, entry) in &way {
-        transitions.push(maker.transition(from, state, &[(action, Some(entry))], Some(*state) == recorded));
+        transitions.push(maker.transition(from, state, &[(action, *entry)], Some(*state) == recorded));
         from = state;
     }
     if let Some(start) = &start {
+        let begun = way.iter().rev().nth(1).map_or(ABSENT, |(_, state, _)| *state);
+        transitions.push(maker.transition(begun, STOPPED, &[], false));
         transitions.push(maker.transition(STARTED, STOPPED, &[("stop", stop.as_ref())], false));
         let records = recorded == Some(STARTED);
         transitions.push(maker.transition(STOPPED, STARTED, &[("start", Some(start))], records));
@@ -75,8 +83,8 @@ pub(super) fn kind(
         let anew = [("stop", stop.as_ref()), ("configure", configure.as_ref())];
         transitions.push(maker.transition("outdated", STOPPED, &anew, configure.is_some()));
     } else if let Some((action, last, entry)) = way.last() {
-        let again = configure.as_ref().map_or((*action, *entry), |configure| ("configure", configure));
-        transitions.push(maker.transition("outdated", last, &[(again.0, Some(again.1))], true));
+        let again = configure.as_ref().map_or((*action, *entry), |configure| ("configure", Some(configure)));
+        transitions.push(maker.transition("outdated", last, &[again], true));
     }
     let resting = way.iter().map(|(_, state, _)| *state).filter(|s| *s != STARTED);
     let resting: Vec<&str> = start.iter().map(|_| STOPPED).chain(resting.rev_order()).collect();

@@ -16,6 +16,7 @@ mod naming;
 mod ranks;
 mod routes;
 mod switch_order;
+mod wishes;
 
 pub use assemble::{Assembled, assemble};
 pub use diff::{CobChange, Compared, ContentChange, Difference, KindChange, Swap, diff};

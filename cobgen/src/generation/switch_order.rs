@@ -20,6 +20,7 @@ use cob_types::{
 };
 
 use super::routes::Routes;
+use super::wishes::{State, Wishes};
 
 /// One of the two generations. Bundles are read when something is asked of them.
 #[derive(Debug)]
@@ -151,7 +152,15 @@ pub fn switch_order(before: &Side<'_>, after: &Side<'_>, is_back: bool) -> Resul
             leaving.insert(id, left);
         }
     }
-    let mut walk = Walk { before, after, leaving: &leaving, kinds: HashMap::new(), goals: Goals::default() };
+    let mut walk = Walk {
+        before,
+        after,
+        leaving: &leaving,
+        kinds: HashMap::new(),
+        wishes: HashMap::new(),
+        local: HashMap::new(),
+        goals: Goals::default(),
+    };
     let roots = walk.roots()?;
     let Walk { goals, .. } = walk;
     goals.order(&roots, &mut order);
@@ -196,17 +205,24 @@ fn has_reverts(kind: &Kind) -> bool {
     kind.transitions.iter().any(|t| t.revert.as_ref().is_some_and(|revert| leads_back(revert, &t.from, &t.to)))
 }
 
-/// A goal by its number; `goals[g]` are what it needs.
+/// The goals by their numbers.
 #[derive(Default)]
 struct Goals {
-    numbers: HashMap<(CobId, StateName), u32>,
-    /// What a goal is, and whether it does not keep faith for its own sake.
+    numbers: HashMap<Wanted, u32>,
     list: Vec<Goal>,
 }
 
-struct Goal {
+/// What is wanted of a change object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Wanted {
     cob: CobId,
     state: StateName,
+    /// Whoever asks is content with this state, and does not lead it there.
+    stays: bool,
+}
+
+struct Goal {
+    wanted: Wanted,
     breaks: bool,
     /// Another one that leaves, in another state than its pre-remove state.
     holds_back: bool,
@@ -221,8 +237,13 @@ struct Walk<'w, 's> {
     after: &'w Side<'s>,
     leaving: &'w BTreeMap<CobId, Left>,
     kinds: HashMap<KindName, Rc<Ways>>,
+    wishes: HashMap<CobId, Option<Rc<Wishes>>>,
+    local: HashMap<HostName, Rc<Local>>,
     goals: Goals,
 }
+
+/// What the change objects of one host ask of each other, in either generation.
+type Local = HashMap<CobId, BTreeSet<Vec<StateName>>>;
 
 /// A kind's routes, without the kind: the first hop from each state to each.
 struct Ways {
@@ -238,16 +259,15 @@ impl Walk<'_, '_> {
         let mut open = Vec::new();
         for (id, _) in self.leaving.iter().filter(|(_, left)| **left != Left::Stays) {
             let Some(ways) = self.ways(id)? else { continue };
-            roots.push(self.goal(id, &ways.pre_remove, &mut open)?);
+            let wanted = Wanted { cob: id.clone(), state: ways.pre_remove.clone(), stays: false };
+            roots.push(self.goal(wanted, &mut open)?);
         }
         while let Some(goal) = open.pop() {
-            let (cob, state) =
-                (self.goals.list[goal as usize].cob.clone(), self.goals.list[goal as usize].state.clone());
+            let wanted = self.goals.list[goal as usize].wanted.clone();
             let mut needs = Vec::new();
-            for (on, states) in self.needs_of(&cob, &state)? {
-                // Also where its pre-remove state will do: on its way there it may have to wait for the asker.
-                for state in self.entered(&on, states)? {
-                    needs.push(self.goal(&on, &state, &mut open)?);
+            for (on, states) in self.needs_of(&wanted)? {
+                for wanted in self.wanted(&on, &states)? {
+                    needs.push(self.goal(wanted, &mut open)?);
                 }
             }
             needs.sort_unstable();
@@ -258,25 +278,42 @@ impl Walk<'_, '_> {
     }
 
     /// A goal's number; a new one is open.
-    fn goal(&mut self, cob: &CobId, state: &StateName, open: &mut Vec<u32>) -> Result<u32, NoOrder> {
-        let key = (cob.clone(), state.clone());
-        if let Some(number) = self.goals.numbers.get(&key) {
+    fn goal(&mut self, wanted: Wanted, open: &mut Vec<u32>) -> Result<u32, NoOrder> {
+        if let Some(number) = self.goals.numbers.get(&wanted) {
             return Ok(*number);
         }
+        let Wanted { cob, state, stays } = &wanted;
         let (leaves, holds_back) = match self.leaving.contains_key(cob) {
             true => {
                 let is_off = self.ways(cob)?.is_some_and(|ways| ways.pre_remove == *state);
-                (is_off, !is_off)
+                (is_off || *stays, !is_off && !*stays)
             }
             false => (false, false),
         };
         let breaks = holds_back || !leaves && !self.is_same(cob)?;
         let number = u32::try_from(self.goals.list.len()).unwrap_or(u32::MAX);
-        let (cob, state) = (cob.clone(), state.clone());
-        self.goals.list.push(Goal { cob, state, breaks, holds_back, leaves, needs: Vec::new() });
-        self.goals.numbers.insert(key, number);
+        self.goals.list.push(Goal { wanted: wanted.clone(), breaks, holds_back, leaves, needs: Vec::new() });
+        self.goals.numbers.insert(wanted, number);
         open.push(number);
         Ok(number)
+    }
+
+    /// What a need for these states comes to: the states that it may lead to, and those in which it may be found.
+    fn wanted(&mut self, cob: &CobId, states: &[StateName]) -> Result<Vec<Wanted>, NoOrder> {
+        let all = |stays: &dyn Fn(&StateName) -> bool| {
+            states.iter().map(|s| Wanted { cob: cob.clone(), state: s.clone(), stays: stays(s) }).collect()
+        };
+        let Some(ways) = self.ways(cob)? else { return Ok(all(&|_| false)) };
+        let Some(wishes) = self.wishes(cob)? else {
+            // To some states (`outdated`) no way leads; there it may be found.
+            let leads_to = |to: State| (0..ways.states.len()).any(|from| ways.reaches(from, to));
+            let is_entered = |state: &StateName| ways.place(state).is_some_and(leads_to);
+            let none = !states.iter().any(is_entered);
+            return Ok(all(&|state| !none && !is_entered(state)));
+        };
+        let asked: Vec<State> = states.iter().filter_map(|state| ways.place(state)).collect();
+        let led_to = wishes.led_to(&asked, ways.states.len(), |from, to| ways.reaches(from, to));
+        Ok(all(&|state| ways.place(state).is_some_and(|state| !led_to.contains(&state))))
     }
 
     /// Whether a change object has the same content and the same dependencies in both.
@@ -317,23 +354,64 @@ impl Walk<'_, '_> {
         Ok(ways)
     }
 
-    /// The states that something leads to: in the others (`outdated`) it may be found, and nobody brings it there.
-    fn entered(&mut self, cob: &CobId, states: Vec<StateName>) -> Result<Vec<StateName>, NoOrder> {
-        let Some(ways) = self.ways(cob)? else { return Ok(states) };
-        let leads_to = |to: usize| (0..ways.states.len()).any(|from| from != to && ways.first[from][to].is_some());
-        let is_entered = |state: &StateName| ways.states.iter().position(|s| s == state).is_some_and(leads_to);
-        let (entered, found): (Vec<_>, Vec<_>) = states.into_iter().partition(is_entered);
-        Ok(if entered.is_empty() { found } else { entered })
+    /// What is asked of a change object, in either generation; none: a bundle does not tell.
+    fn wishes(&mut self, cob: &CobId) -> Result<Option<Rc<Wishes>>, NoOrder> {
+        if let Some(known) = self.wishes.get(cob) {
+            return Ok(known.clone());
+        }
+        let (host, ways) = (cob.host(), self.ways(cob)?);
+        let local = self.local(&host)?;
+        let mut sets: BTreeSet<Vec<StateName>> = local.get(cob).cloned().unwrap_or_default();
+        let mut is_told = ways.is_some();
+        for side in [self.before, self.after] {
+            is_told &= side.with(&host, |bundle| {
+                let Some(bundle) = bundle.filter(|bundle| bundle.cobs.contains_key(cob)) else { return true };
+                let Some(askers) = &bundle.askers else { return false };
+                sets.extend(askers.sets_of(cob).map(<[_]>::to_vec));
+                true
+            })?;
+        }
+        let wishes = ways.filter(|_| is_told).map(|ways| {
+            let places = |set: &Vec<StateName>| set.iter().filter_map(|state| ways.place(state)).collect();
+            Rc::new(Wishes::of(sets.iter().map(places)))
+        });
+        self.wishes.insert(cob.clone(), wishes.clone());
+        Ok(wishes)
     }
 
-    /// What a goal needs: by the hops of all routes to its state, and by its promises.
-    fn needs_of(&mut self, cob: &CobId, state: &StateName) -> Result<Vec<(CobId, Vec<StateName>)>, NoOrder> {
+    fn local(&mut self, host: &HostName) -> Result<Rc<Local>, NoOrder> {
+        if let Some(known) = self.local.get(host) {
+            return Ok(known.clone());
+        }
+        let mut local = Local::new();
+        for side in [self.before, self.after] {
+            side.with(host, |bundle| {
+                let needs = bundle.into_iter().flat_map(|bundle| bundle.cobs.values()).flat_map(|cob| cob.needs());
+                for need in needs.filter(|need| need.cob.host_str() == host.as_str()) {
+                    local.entry(need.cob.clone()).or_default().insert(need.states.clone());
+                }
+            })?;
+        }
+        let local = Rc::new(local);
+        self.local.insert(host.clone(), local.clone());
+        Ok(local)
+    }
+
+    /// What a goal needs: by the hops of the routes on which it sets out for its state, and by its promises.
+    fn needs_of(&mut self, wanted: &Wanted) -> Result<Vec<(CobId, Vec<StateName>)>, NoOrder> {
+        let Wanted { cob, state, stays } = wanted;
         let Some(ways) = self.ways(cob)? else { return Ok(Vec::new()) };
-        let place = |name: &StateName| ways.states.iter().position(|s| s == name);
-        let Some(target) = place(state) else { return Ok(Vec::new()) };
+        let Some(target) = ways.place(state) else { return Ok(Vec::new()) };
+        // To its pre-remove state and to its preferred one it sets out by itself.
+        let by_itself = *state == ways.pre_remove || self.prefers(cob, state)?;
+        let content = match self.wishes(cob)? {
+            Some(wishes) if !by_itself => wishes.content_with(target),
+            Some(_) | None => BTreeSet::new(),
+        };
         let on_the_way = |from: &StateName, to: &StateName| {
-            let (Some(from), Some(to)) = (place(from), place(to)) else { return false };
-            from != target && ways.first[from][target] == Some(to)
+            let (Some(from), Some(to)) = (ways.place(from), ways.place(to)) else { return false };
+            // Where it is content it stays.
+            !stays && from != target && ways.first[from][target] == Some(to) && !content.contains(&from)
         };
         let needs = self.before.with(&cob.host(), |bundle| {
             let Some(cob) = bundle.and_then(|bundle| bundle.cobs.get(cob)) else { return Vec::new() };
@@ -342,6 +420,27 @@ impl Walk<'_, '_> {
             hops.chain(promises).map(|need| (need.cob.clone(), need.states.clone())).collect()
         })?;
         Ok(needs)
+    }
+
+    /// Whether it prefers this state, in either generation.
+    fn prefers(&self, cob: &CobId, state: &StateName) -> Result<bool, NoOrder> {
+        for side in [self.before, self.after] {
+            let prefers = |bundle: Option<&Bundle>| bundle?.cobs.get(cob).map(|cob| cob.preferred == *state);
+            if side.with(&cob.host(), prefers)? == Some(true) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Ways {
+    fn place(&self, state: &StateName) -> Option<State> {
+        self.states.iter().position(|s| s == state)
+    }
+
+    fn reaches(&self, from: State, to: State) -> bool {
+        from != to && self.first[from][to].is_some()
     }
 }
 
@@ -372,7 +471,7 @@ impl Goals {
         // Many that leave need the same: the load balancer that they are taken out of.
         let mut known: HashMap<Vec<u32>, Rc<Below>> = HashMap::new();
         for root in roots {
-            let me = &self.list[*root as usize].cob;
+            let me = &self.list[*root as usize].wanted.cob;
             let first = |goal: &Goal| goal.needs.iter().copied().filter(|g| reached[*g as usize]).collect::<Vec<_>>();
             let begin = first(&self.list[*root as usize]);
             if begin.is_empty() {
@@ -387,10 +486,10 @@ impl Goals {
                     }
                     let goal = &self.list[number as usize];
                     if faithless[number as usize] {
-                        below.hosts.insert(goal.cob.host());
+                        below.hosts.insert(goal.wanted.cob.host());
                     }
                     if goal.holds_back {
-                        below.later.insert(goal.cob.clone());
+                        below.later.insert(goal.wanted.cob.clone());
                     }
                     open.extend(first(goal));
                 }

@@ -165,14 +165,29 @@ struct Explored<'p> {
     pair: &'p Pair,
     /// None: all hosts activate together, when all that leave have left.
     order: Option<&'p Order>,
-    /// What the retirement of each that leaves needs, and what the second generation asks for.
-    closures: Vec<BTreeSet<(usize, u8)>>,
-    wished: BTreeSet<(usize, u8)>,
+    /// The wishes that the retirement of each that leaves may come to, and those of the second generation.
+    closures: Vec<BTreeSet<Need>>,
+    wished: BTreeSet<Need>,
+    /// All sets that each is asked for, in either generation.
+    asked: Vec<BTreeSet<Vec<u8>>>,
 }
 
-/// The goals that one needs, over all hops from anywhere and all promises.
-fn closure(side: &[Option<Thing>], goal: (usize, u8)) -> BTreeSet<(usize, u8)> {
+/// What may be left over of a wish once others have narrowed it, in the order of whichever wish comes first (rule 1).
+fn left_over(wish: &[u8], others: &BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
+    let mut left = BTreeSet::from([wish.to_vec()]);
+    for other in others {
+        for narrowed in left.clone() {
+            let common = |a: &[u8], b: &[u8]| a.iter().copied().filter(|s| b.contains(s)).collect::<Vec<u8>>();
+            left.extend([common(&narrowed, other), common(other, &narrowed)].into_iter().filter(|all| !all.is_empty()));
+        }
+    }
+    left
+}
+
+/// The wishes that a goal comes to, over all hops from anywhere and all promises.
+fn closure(side: &[Option<Thing>], goal: (usize, u8), asked: &[BTreeSet<Vec<u8>>]) -> BTreeSet<Need> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![goal]);
+    let mut wishes: BTreeSet<Need> = BTreeSet::new();
     while let Some(goal) = open.pop() {
         let Some(thing) = &side[goal.0] else { continue };
         if !seen.insert(goal) {
@@ -180,20 +195,39 @@ fn closure(side: &[Option<Thing>], goal: (usize, u8)) -> BTreeSet<(usize, u8)> {
         }
         // On a line the way to a state is made of the hops towards it.
         let towards = |from: u8, to: u8| from.abs_diff(goal.1) > to.abs_diff(goal.1);
-        let hops = thing.hops.iter().filter(|((from, to), _)| towards(*from, *to)).flat_map(|(_, needs)| needs);
+        // Whoever is where all wishes for the goal would leave it does not set out.
+        let all_wishes: Vec<&Vec<u8>> = asked[goal.0].iter().filter(|set| set.contains(&goal.1)).collect();
+        let by_itself = goal.1 == OFF || all_wishes.is_empty() || goal.1 == thing.preferred;
+        let is_content = |from: u8| !by_itself && all_wishes.iter().all(|set| set.contains(&from));
+        let hops = thing.hops.iter().filter(|((from, to), _)| towards(*from, *to) && !is_content(*from));
         let promises = thing.promises.get(&goal.1).into_iter().flatten();
-        open.extend(hops.chain(promises).flat_map(|(on, states)| states.iter().map(move |s| (*on, *s))));
+        for (on, states) in hops.flat_map(|(_, needs)| needs).chain(promises) {
+            wishes.insert((*on, states.clone()));
+            // Where it is found, its promises count; where it is led, its hops do, too.
+            open.extend(left_over(states, &asked[*on]).iter().map(|left| (*on, left[0])));
+            let found = side[*on].iter().flat_map(|thing| states.iter().filter_map(|s| thing.promises.get(s)));
+            for (on, states) in found.flatten() {
+                wishes.insert((*on, states.clone()));
+                open.extend(left_over(states, &asked[*on]).iter().map(|left| (*on, left[0])));
+            }
+        }
     }
-    seen
+    wishes
 }
 
 impl<'p> Explored<'p> {
     fn new(pair: &'p Pair, order: Option<&'p Order>) -> Self {
-        let leaving = |t: usize| if pair.leaves(t) { closure(&pair.before, (t, OFF)) } else { BTreeSet::new() };
+        let mut asked = vec![BTreeSet::new(); pair.hosts.len()];
+        for thing in pair.before.iter().chain(&pair.after).flatten() {
+            for (on, states) in thing.hops.values().chain(thing.promises.values()).flatten() {
+                asked[*on].insert(states.clone());
+            }
+        }
+        let leaving = |t: usize| if pair.leaves(t) { closure(&pair.before, (t, OFF), &asked) } else { BTreeSet::new() };
         let closures = (0..pair.hosts.len()).map(leaving).collect();
         let goals = pair.after.iter().enumerate().filter_map(|(t, thing)| Some((t, thing.as_ref()?.preferred)));
-        let wished = goals.flat_map(|goal| closure(&pair.after, goal)).collect();
-        Self { pair, order, closures, wished }
+        let wished = goals.flat_map(|goal| closure(&pair.after, goal, &asked)).collect();
+        Self { pair, order, closures, wished, asked }
     }
 
     fn begin(&self) -> At {
@@ -235,17 +269,24 @@ impl<'p> Explored<'p> {
             && promises.into_iter().all(|need| self.holds(at, need, self.is_active(at, *on), depth - 1))
     }
 
+    /// Where it may be led from where it is: by itself, and by each wish with whatever others leave of it.
     fn targets(&self, at: &At, thing: usize) -> BTreeSet<u8> {
+        let led = |wishes: &BTreeSet<Need>, targets: &mut BTreeSet<u8>| {
+            for (_, states) in wishes.iter().filter(|wish| wish.0 == thing) {
+                let left = left_over(states, &self.asked[thing]);
+                targets.extend(left.iter().filter(|left| !left.contains(&at.states[thing])).map(|left| left[0]));
+            }
+        };
         let new = self.is_active(at, thing);
         let side = if new { &self.pair.after } else { &self.pair.before };
         let Some(own) = &side[thing] else { return BTreeSet::new() };
         let mut targets = BTreeSet::from([if !new && self.pair.leaves(thing) { OFF } else { own.preferred }]);
         if new {
-            targets.extend(self.wished.iter().filter(|goal| goal.0 == thing).map(|goal| goal.1));
+            led(&self.wished, &mut targets);
         }
         if !new || self.pair.same_content(thing) {
             for leaver in (0..at.states.len()).filter(|t| self.pair.leaves(*t) && !at.is_final[*t]) {
-                targets.extend(self.closures[leaver].iter().filter(|goal| goal.0 == thing).map(|goal| goal.1));
+                led(&self.closures[leaver], &mut targets);
             }
         }
         targets
@@ -315,10 +356,27 @@ impl<'p> Explored<'p> {
         }
     }
 
-    /// A state that can be reached and from which the end can't be; none where there is none. The number of states.
+    /// Whether the second generation can't end by itself either from here. Whatever comes before it, the check refuses such
+    /// a one.
+    fn is_its_own_fault(&self, at: &At) -> bool {
+        let mut alone = at.clone();
+        alone.is_final.fill(true);
+        for host in self.pair.hosts.iter().filter(|host| !at.active[**host]) {
+            self.activate(&mut alone, *host);
+        }
+        !self.stuck_from(alone).0.is_empty()
+    }
+
+    /// A state that can be reached and from which the end can't be, though the second generation alone could end from there;
+    /// none where there is none. The number of states.
     fn stuck(&self) -> (Option<At>, usize) {
-        let mut numbers: BTreeMap<At, usize> = BTreeMap::from([(self.begin(), 0)]);
-        let (mut open, mut users) = (vec![self.begin()], vec![Vec::new()]);
+        let (stuck, states) = self.stuck_from(self.begin());
+        (stuck.into_iter().find(|at| !self.is_its_own_fault(at)), states)
+    }
+
+    fn stuck_from(&self, begin: At) -> (Vec<At>, usize) {
+        let mut numbers: BTreeMap<At, usize> = BTreeMap::from([(begin.clone(), 0)]);
+        let (mut open, mut users) = (vec![begin], vec![Vec::new()]);
         let mut ends = Vec::new();
         while let Some(at) = open.pop() {
             let me = numbers[&at];
@@ -341,7 +399,7 @@ impl<'p> Explored<'p> {
             }
         }
         let states = numbers.len();
-        (numbers.into_iter().find(|(_, number)| !leads[*number]).map(|(at, _)| at), states)
+        (numbers.into_iter().filter(|(_, number)| !leads[*number]).map(|(at, _)| at).collect(), states)
     }
 }
 
@@ -361,7 +419,8 @@ fn explore(seeds: std::ops::Range<u64>, change: impl Fn(&mut Order)) -> Tally {
     let mut tally = Tally::default();
     for seed in seeds {
         let pair = draw(seed);
-        if Explored::new(&pair, None).stuck().0.is_some() {
+        let barrier = Explored::new(&pair, None);
+        if !barrier.stuck_from(barrier.begin()).0.is_empty() {
             continue;
         }
         tally.possible += 1;
