@@ -88,7 +88,9 @@ pub(super) fn kind(
     }
     let resting = way.iter().map(|(_, state, _)| *state).filter(|s| *s != STARTED);
     let resting: Vec<&str> = start.iter().map(|_| STOPPED).chain(resting.rev_order()).collect();
-    for state in &resting {
+    // What does not run is removed as it is found: to configure it anew before that may need others that are on their way out.
+    let outdated = (start.is_none() && !way.is_empty()).then_some("outdated");
+    for state in resting.iter().copied().chain(outdated) {
         transitions.push(maker.transition(state, ABSENT, &[("remove", remove.as_ref())], false));
     }
     let mut states = vec![kinds::builtin_state(ABSENT)];
@@ -254,11 +256,15 @@ impl Known {
         states
     }
 
-    /// The states in which it is installed.
+    /// The states in which it is installed. Those in which it rests come in the order in which it is asked to rest: of
+    /// whoever asks for both, none leads it away from where the other one has it.
     pub(super) fn installed(&self) -> Vec<StateName> {
         if !self.of_actions {
             return vec![self.on().clone()];
         }
-        self.kind.states.iter().filter(|state| *state != self.off()).cloned().collect()
+        let mut states = self.resting();
+        states.extend(self.kind.states.iter().filter(|state| !states.contains(state)).cloned().collect::<Vec<_>>());
+        states.retain(|state| state != self.off());
+        states
     }
 }
