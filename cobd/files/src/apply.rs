@@ -66,6 +66,9 @@ pub(crate) fn carry_out(
             Step::RemoveStaged => disk.remove_left(path)?,
             Step::RemoveFolder if disk.remove_folder(path)? => {}
             Step::RemoveFolder => done.left.push(path.clone()),
+            Step::RemoveStranger if disk.remove_folder(path)? => {}
+            // Left, it would count as being in its place: nothing else happens in a folder that is watched.
+            Step::RemoveStranger => return Err(FilesError::Changed { path: path.clone() }),
             Step::File { .. } | Step::Stored { .. } | Step::Link(_) => continue,
             Step::MakeFolder { .. } | Step::Attributes(_) => continue,
         }
@@ -99,7 +102,7 @@ fn put_in_place(
         }
         Step::Link(target) => disk.stage_link(path, target),
         Step::MakeFolder { .. } | Step::Attributes(_) | Step::Remove | Step::RemoveFolder => Ok(()),
-        Step::RemoveStaged => Ok(()),
+        Step::RemoveStranger | Step::RemoveStaged => Ok(()),
     });
     let durable = staged.and_then(|()| if one_by_one { Ok(()) } else { sync(disk, some.iter().map(|(path, _)| path)) });
     let installed = durable.and_then(|()| {
@@ -144,5 +147,30 @@ impl Disk {
         self.stage_link(path, target)?;
         self.install(path)?;
         self.sync_folder_of(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_gets_something_new_is_left_where_it_was_ours_and_told_where_it_has_no_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(&folder.path().join("store")).expect("a store");
+        let disk = Disk::to_change().expect("the disk");
+        let path = TreePath::new(folder.path().join("d").to_str().expect("text")).expect("a path");
+        std::fs::create_dir(folder.path().join("d")).expect("made");
+        std::fs::write(folder.path().join("d/new"), "since the plan was made").expect("written");
+        let remove = |step: Step| {
+            let steps = [(path.clone(), step)];
+            carry_out(&disk, &store, &steps, &AtomicBool::new(false), &mut Progress::new())
+        };
+        assert_eq!(remove(Step::RemoveFolder).expect("done").left, std::slice::from_ref(&path));
+        let told = remove(Step::RemoveStranger).expect_err("it is still there");
+        assert!(matches!(&told, FilesError::Changed { path: changed } if *changed == path), "{told}");
+        std::fs::remove_file(folder.path().join("d/new")).expect("removed");
+        assert!(remove(Step::RemoveStranger).expect("done").left.is_empty());
+        assert!(!folder.path().join("d").exists());
     }
 }

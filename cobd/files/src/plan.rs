@@ -110,6 +110,8 @@ pub(crate) enum Step {
     Remove,
     /// If it is empty.
     RemoveFolder,
+    /// A folder that has no place there. Everything that was in it goes as well.
+    RemoveStranger,
     /// What an action that was killed has left.
     RemoveStaged,
 }

@@ -101,7 +101,7 @@ impl Planner<'_> {
                 continue;
             }
             let step = match &live {
-                Found::Folder { .. } => Step::RemoveFolder,
+                Found::Folder { .. } => Step::RemoveStranger,
                 Found::File { .. } | Found::Link { .. } => Step::Remove,
                 Found::Absent => continue,
                 Found::Other => {
