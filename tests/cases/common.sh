@@ -49,6 +49,9 @@ soon() {
     done
 }
 
+# A user who is not root, in no group of root's.
+as_nobody() { setpriv --reuid nobody --regid nogroup --clear-groups "$@"; }
+
 start() {
     local host
     for host in "$@"; do

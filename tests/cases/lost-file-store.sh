@@ -6,6 +6,8 @@ model one > model.yaml; generate; start n1; converge
 sed -i 's/^l5$/l5 user/' out/shared.conf
 model two > model.yaml; generate; converge
 says "l5 user" out/shared.conf
+# What is recorded comes into the repository when nothing else is to be done.
+soon test -e n1/state/files/store.git/refs/heads/main
 end KILL n1
 cp -a n1/state before
 for part in files files/store.git files/store.git/refs/heads/main files/store.git/objects; do

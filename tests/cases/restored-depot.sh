@@ -13,7 +13,7 @@ start n1 n2
 switch
 [ $status != 0 ] || wrong "the switch to the other generation 2 is reported as a success"
 cobctl status > status.out 2>&1 && wrong "status reports success"
-grep -qi "content" status.out || { wrong "status does not tell of the other content"; cat status.out >&2; }
+says "another generation 2 (manifest " status.out
 # As the messages say: publish until the number is above all that hosts have.
 model mended2 > model.yaml; generate
 converge
