@@ -337,15 +337,17 @@ is_installed() { [ "$(on h2 dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/n
 nothing() { switch_packages <<< '  h2/nothing: {kind: noop}'; }
 
 # What somebody else has installed stays, with what it needs.
-package cclib | switch_packages
+switch_packages < <(package cclib)
 on h2 dpkg -i /srv/small/cctool_1_all.deb >/dev/null
 nothing
-is_installed cctool && is_installed cclib
+is_installed cctool
+is_installed cclib
 on h2 dpkg -P cctool cclib >/dev/null
 # What another change object has installed stays as long as that one, and goes with it.
-{ package cclib; package cctool; } | switch_packages
-package cctool | switch_packages
-is_installed cctool && is_installed cclib
+switch_packages < <(package cclib; package cctool)
+switch_packages < <(package cctool)
+is_installed cctool
+is_installed cclib
 nothing
 fails is_installed cctool
 fails is_installed cclib
@@ -357,15 +359,15 @@ soon says "the package manager would remove ccmta-" ctl history --since-generati
 nothing
 # What was there before stays, on hold.
 on h2 sh -c 'dpkg -i /srv/small/ccheld_1_all.deb && apt-mark hold ccheld' >/dev/null
-package ccheld | switch_packages
+switch_packages < <(package ccheld)
 nothing
 says ccheld on h2 apt-mark showhold
 on h2 dpkg -P ccheld >/dev/null
 # A purge spares what the model keeps.
-{
+switch_packages < <(
     package ccdata
     echo '  h2/data: {kind: file-tree, on_remove: keep, content: {files: {/var/lib/ccdata/main: {folder: true}}}}'
-} | switch_packages
+)
 on h2 touch /var/lib/ccdata/main/kept /var/lib/ccdata/else
 nothing
 on h2 test -e /var/lib/ccdata/main/kept

@@ -492,8 +492,8 @@ conf() {
     content: {unit: l-power, enabled: true, unit_file: "[Service]\nType=exec\nExecStartPre=/bin/sleep $2\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"}
 MODEL
 }
-conf one 0 | switch
-conf two 6 | generate
+switch < <(conf one 0)
+generate < <(conf two 6)
 on h1 cobctl switch "$generation" >/dev/null
 soon eval '[ "$(on h1 systemctl show --value --property SubState l-power)" = start-pre ]'
 bed power-off h1

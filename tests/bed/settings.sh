@@ -86,9 +86,9 @@ step "lines that others append to /etc/hosts meanwhile stay"
 on h2 sh -c 'for k in $(seq 400); do echo "10.9.$((k / 250)).$((k % 250)) other$k" >> /etc/hosts; sleep 0.01; done' &
 writer=$!
 for _ in 1 2; do
-    for k in $(seq 20); do
+    switch_settings < <(for k in $(seq 20); do
         echo "  h2/e$k: {kind: host-entry, content: {address: 10.1.0.$k, names: [ours$k]}}"
-    done | switch_settings
+    done)
     gone
 done
 wait $writer
