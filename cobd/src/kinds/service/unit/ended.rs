@@ -35,7 +35,7 @@ pub(super) struct ServiceState {
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Ending {
+pub(super) struct Ending {
     code: i32,
     status: i32,
 }
@@ -47,6 +47,17 @@ impl Ending {
             KILLED | DUMPED => true,
             _ => false,
         }
+    }
+
+    /// As the journal has it: `exited`, `killed` or `dumped`, and a number.
+    pub(super) fn of_journal(code: &str, status: &str) -> Option<Self> {
+        let code = match code {
+            "exited" => EXITED,
+            "killed" => KILLED,
+            "dumped" => DUMPED,
+            _ => return None,
+        };
+        Some(Self { code, status: status.parse().ok()? })
     }
 
     fn words(self) -> String {
@@ -86,6 +97,16 @@ impl ServiceState {
     /// Its work ends, and the unit is inactive then: it can't be up.
     pub(super) fn ends_by_itself(&self) -> bool {
         self.kind == "oneshot" && !self.remains
+    }
+
+    /// The same service, of which the run before this one is told: systemd has started it again, and knows it no more.
+    pub(super) fn with_run_before(self, main: Ending) -> Self {
+        let result = match main.code {
+            _ if !main.is_failure() => "success",
+            EXITED => "exit-code",
+            _ => "signal",
+        };
+        Self { result: result.to_owned(), main, ..self }
     }
 
     /// How it ended, in words; empty: well, or not at all.
@@ -151,5 +172,15 @@ mod tests {
             ..state("exit-code", (0, 0))
         };
         assert_eq!(step.how(), "ExecStartPre= ended with exit status 1, with 2 restarts by systemd");
+        // It runs again, so that systemd itself tells nothing any more of the run that has ended.
+        for (code, status, words) in [
+            ("killed", "11", "signal 11 (SIGSEGV), with 1 restart by systemd"),
+            ("exited", "4", "exit status 4, with 1 restart by systemd"),
+            ("exited", "0", "1 restart by systemd"),
+        ] {
+            let again = ServiceState { restarts: 1, ..state("success", (0, 0)) };
+            assert_eq!(again.with_run_before(Ending::of_journal(code, status).expect("known")).how(), words);
+        }
+        assert_eq!(Ending::of_journal("trapped", "5"), None);
     }
 }

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::ended::Ending;
 use crate::kinds::service::logs::{LogsAnswer, LogsQuery};
 use crate::run::{left_out, whole_line};
 
@@ -17,6 +18,8 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 const MAX_JOURNAL: usize = 4 << 20;
 /// The most that it may print at all: it is read to its end, which tells where it stands.
 const MAX_PRINTED: u64 = 1 << 30;
+/// The messages of systemd that a process of a unit has ended (SD_MESSAGE_UNIT_PROCESS_EXIT).
+const PROCESS_EXIT: &str = "MESSAGE_ID=98e322203f7a4ed290d09fe03c09fe15";
 /// So long the journal may be looked through.
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(20);
 /// Begins the line in which `journalctl` tells where it has stopped.
@@ -117,6 +120,22 @@ pub(super) async fn last_words(unit: &str, invocation: &str) -> String {
     String::new()
 }
 
+/// How the main process of a run of a unit has ended, which systemd itself forgets when it starts the unit again.
+pub(super) async fn ending(invocation: &str) -> Option<Ending> {
+    let of = format!("INVOCATION_ID={invocation}");
+    let fields = "--output-fields=EXIT_CODE,EXIT_STATUS,COMMAND";
+    let said = printed(&["--quiet", "--no-pager", "--output=json", fields, "--boot", PROCESS_EXIT, &of]).await;
+    ending_of(&said)
+}
+
+/// Of several that have ended the last one counts that is no command beside the main process.
+fn ending_of(said: &str) -> Option<Ending> {
+    let lines = said.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let of_main = |line: &serde_json::Value| line["COMMAND"].as_str().is_none_or(|command| command == "ExecStart");
+    let line = lines.into_iter().find(of_main)?;
+    Ending::of_journal(line["EXIT_CODE"].as_str()?, line["EXIT_STATUS"].as_str()?)
+}
+
 /// What it prints; nothing where there is none, or it takes long.
 async fn printed(arguments: &[&str]) -> String {
     let mut command = journalctl();
@@ -129,6 +148,17 @@ async fn printed(arguments: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_run_is_read_as_systemd_writes_it() {
+        let main = r#"{"EXIT_CODE":"dumped","EXIT_STATUS":"11","COMMAND":"ExecStart","__CURSOR":"s=1"}"#;
+        let beside = r#"{"EXIT_CODE":"exited","EXIT_STATUS":"0","COMMAND":"ExecStopPost"}"#;
+        let dumped = Ending::of_journal("dumped", "11");
+        assert!(dumped.is_some());
+        assert_eq!(ending_of(&format!("{main}\n{beside}\n")), dumped);
+        assert_eq!(ending_of(&format!("{beside}\n")), None);
+        assert_eq!(ending_of("no entries\n"), None);
+    }
 
     #[tokio::test]
     async fn of_much_the_last_whole_lines_are_kept() {

@@ -14,9 +14,10 @@ use tokio::time::{Instant, sleep};
 use super::before::{Before, Started};
 use super::bus::{Bus, Changes, UnitState};
 use super::content::{OnChange, UnitContent, UnitFiles, identity};
+use super::ended::ServiceState;
 use super::files::{configuration, is_mask, put_back, write_text};
 use super::handover::hand_over;
-use super::journal::last_words as last_words_of;
+use super::journal::{ending, last_words as last_words_of};
 use super::links::{Links, all_links, install_section, keep_linked, places};
 use super::look::{is_run_by_a_trigger, name_as_systemd_does, unread_of};
 use super::own::{is_own, refusal};
@@ -477,10 +478,9 @@ impl Mover<'_> {
             if !state.runs() && !state.moves() || state.restarts() {
                 return Err(self.explain("it ended before it was ready".to_owned()).await);
             }
-            if first.as_ref().is_some_and(|(first, _)| *first != run) {
-                return Err(self
-                    .explain("it ended before it was ready, and systemd started it again".to_owned())
-                    .await);
+            if let Some((ended, _)) = first.as_ref().filter(|(first, _)| *first != run) {
+                let why = "it ended before it was ready, and systemd started it again".to_owned();
+                return Err(explain_run(&self.bus, &self.unit, &ended.invocation, why).await);
             }
             if state.runs() {
                 let (_, since) = first.get_or_insert_with(|| (run, Instant::now()));
@@ -558,11 +558,25 @@ struct Run {
 /// A failure, with how the unit's processes ended and its own last words.
 async fn explain(bus: &Bus, unit: &str, why: String) -> String {
     let state = bus.look(unit).await.unwrap_or_default();
-    let how = bus.service(unit).await.how();
-    let said = last_words_of(unit, &state.invocation).await;
+    told(unit, &why, &bus.service(unit).await, &last_words_of(unit, &state.invocation).await)
+}
+
+/// The same of a run after which systemd has started the unit again.
+async fn explain_run(bus: &Bus, unit: &str, invocation: &str, why: String) -> String {
+    let service = bus.service(unit).await;
+    let said = last_words_of(unit, invocation).await;
+    let service = match ending(invocation).await {
+        Some(ending) => service.with_run_before(ending),
+        None => service,
+    };
+    told(unit, &why, &service, &said)
+}
+
+fn told(unit: &str, why: &str, service: &ServiceState, said: &str) -> String {
+    let how = service.how();
     let _ = writeln!(std::io::stderr(), "{said}");
     let how = if how.is_empty() { how } else { format!(" ({how})") };
-    format!("{unit}: {why}{how}{}", last_words(&said))
+    format!("{unit}: {why}{how}{}", last_words(said))
 }
 
 /// Says of what went wrong which unit it was about.
