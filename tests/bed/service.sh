@@ -141,7 +141,7 @@ on h1 cobctl switch "$generation" >/dev/null
 soon is_demo SubState start-pre
 on h1 pkill -TERM -f __move-service
 soon says "FAILED  cancelled" on h1 cobctl history
-says "it has failed: signal" on h1 cobctl history
+soon says "ExecStartPre= ended with signal 15 (SIGTERM)" on h1 cobctl history
 soon on h1 cobctl status
 
 step "one that can't run is failed, with its own last words, and is left stopped"
