@@ -11,7 +11,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use cob_types::CobId;
@@ -97,13 +97,17 @@ async fn attempt_to(program: &Program, folder: &Path, word: &str, successor: Opt
     let mut command = program.command(RESTORE_SERVICE, folder);
     command.arg(word).args(successor);
     let mut command = tokio::process::Command::from(command);
-    command.stderr(std::process::Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = command.output().await.map_err(|e| e.to_string())?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(if said.is_empty() { format!("the process that puts it back ended with {}", output.status) } else { said })
+    if output.status.success() { Ok(()) } else { Err(reason(&output)) }
+}
+
+/// Why it was not put back: what the process has answered, and not what a service has printed meanwhile.
+fn reason(output: &Output) -> String {
+    let mut said =
+        [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).trim().to_owned()).into_iter();
+    let said = said.find(|said| !said.is_empty());
+    said.unwrap_or_else(|| format!("the process that puts it back ended with {}", output.status))
 }
 
 /// One departure, as the process that puts back sees it.
@@ -133,7 +137,7 @@ pub(crate) fn restore(folder: &Path, more: &[OsString]) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             use std::io::Write as _;
-            let _ = writeln!(std::io::stderr(), "{error}");
+            let _ = writeln!(std::io::stdout(), "{error}");
             ExitCode::FAILURE
         }
     }
@@ -179,4 +183,22 @@ fn start_again(folder: &ServiceFolder) -> Result<(), String> {
     let started = commands.run_until(&plan.start, Instant::now() + START, &[]);
     started.map_err(|why| format!("starting it again, which ran before: {why}"))?;
     folder.forget_that_it_ran().map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_reason_is_what_is_answered_and_not_what_is_printed_meanwhile() {
+        let told = |stdout: &str, stderr: &str| {
+            let status = std::process::ExitStatus::from_raw(1 << 8);
+            reason(&Output { status, stdout: stdout.into(), stderr: stderr.into() })
+        };
+        assert_eq!(told("x.service: it can't start\n", "Starting x.service...\n"), "x.service: it can't start");
+        assert_eq!(told("", "thread 'main' panicked\n"), "thread 'main' panicked");
+        assert_eq!(told("", ""), "the process that puts it back ended with exit status: 1");
+    }
 }
