@@ -37,11 +37,12 @@ switch_cluster() {
 }
 
 # Of one host: all of /etc with its contents, the packages, and where else a test may leave something. What
-# belongs to the machine and not to its administrator is left out: the journal's own id and the like.
+# belongs to the machine and not to its administrator is left out: the journal's own id, copies that useradd(8) makes.
 listing_of() {
     on "$1" sh -c '
-        find /etc ! -path /etc/machine-id -printf "%p %y %m %u %g %l\n" | sort
-        find /etc -type f ! -name machine-id -print0 | sort -z | xargs -0 md5sum
+        set -- ! -path /etc/machine-id ! -path "/etc/passwd-" ! -path "/etc/group-" ! -path "/etc/*shadow-" ! -path "/etc/sub?id-"
+        find /etc "$@" -printf "%p %y %m %u %g %l\n" | sort
+        find /etc -type f "$@" -print0 | sort -z | xargs -0 md5sum
         find /usr/local /usr/bin /usr/sbin /usr/lib/systemd/system /srv /var/cache/apt/archives /var/lib/systemd/deb-systemd-* \
             /var/lib/private ! -path "'$site'*" -printf "%p %y %m %u %g %l\n" 2>/dev/null | sort
         dpkg-query -W -f "\${Package} \${Version} \${db:Status-Abbrev}\n"'

@@ -14,23 +14,47 @@ fi
 source "$here/cluster.sh"
 
 step "PostgreSQL: a repository of its packages on each host"
-# The machine below may have PostgreSQL; the hosts are to begin without it.
-for host in h1 h2 h3; do
-    on $host sh -c 'export DEBIAN_FRONTEND=noninteractive
+# The machine below may have PostgreSQL; the hosts are to begin without it. Its packages leave their accounts, also
+# where an administrator purges them: these are there before.
+without_postgresql() { # HOST
+    on "$1" sh -c 'export DEBIAN_FRONTEND=noninteractive
         apt-get purge -y -q "postgresql*" haproxy ssl-cert >/dev/null 2>&1 || true
         rm -rf /var/lib/postgresql /etc/postgresql /etc/postgresql-common /var/log/postgresql
-        userdel postgres 2>/dev/null || true; groupdel postgres 2>/dev/null || true'
+        for group in postgres ssl-cert; do getent group $group >/dev/null || groupadd --system $group; done
+        getent passwd postgres >/dev/null || useradd --system --gid postgres --no-create-home --home-dir /var/lib/postgresql \
+            --shell /bin/bash --comment "PostgreSQL administrator,,," postgres
+        usermod --append --groups ssl-cert postgres'
+}
+purges=()
+for host in h1 h2 h3; do
+    without_postgresql $host &
+    purges+=($!)
+done
+for purge in "${purges[@]}"; do
+    wait "$purge"
 done
 wanted_packages=$(on h1 apt-get install -s --no-install-recommends postgresql-15 haproxy 2>/dev/null | awk '/^Inst/ { print $2 }' || true)
 mkdir -p "$packages"
-if [ -z "$wanted_packages" ] || ! (cd "$packages" && rm -f -- *.deb &&
-    timeout 300 apt-get -qq download $wanted_packages </dev/null >/dev/null 2>&1); then
+download() { # from where, if not these very files are there already
+    local from
+    # shellcheck disable=SC2086 # several packages
+    from=$(apt-get -qq --print-uris download $wanted_packages 2>/dev/null) || return 1
+    [ "$from" != "$(cat from 2>/dev/null)" ] || return 0
+    # shellcheck disable=SC2086
+    rm -f -- from *.deb && timeout 300 apt-get -qq download $wanted_packages </dev/null >/dev/null 2>&1 && echo "$from" > from
+}
+if [ -z "$wanted_packages" ] || ! (cd "$packages" && download); then
     echo "skipped: PostgreSQL, whose packages are not to be had (no network?)"
     return 0
 fi
 (cd "$packages" && dpkg-scanpackages -m . > Packages 2>/dev/null)
 for host in h1 h2 h3; do
-    tar -C "$packages" -c . | on $host sh -c 'mkdir -p /srv/pgrepo && tar -C /srv/pgrepo --no-same-owner -x'
+    # What a host has of them already, the machine's libraries, is brought to that version: an upgrade is not taken back.
+    tar -C "$packages" -c . | on $host sh -c 'mkdir -p /srv/pgrepo && tar -C /srv/pgrepo --no-same-owner -x
+        for file in /srv/pgrepo/*.deb; do
+            status=$(dpkg-query -W -f "\${db:Status-Status}" "$(dpkg-deb -f "$file" Package)" 2>/dev/null) || true
+            [ "$status" != installed ] || echo "$file"
+        done | xargs -r dpkg --install >/dev/null'
 done
 list_before
 users_of() { on "$1" sh -c 'sort /etc/passwd /etc/group; systemctl list-unit-files --no-legend --no-pager | awk "{ print \$1, \$2 }" | sort'; }
@@ -268,7 +292,10 @@ bed power-off h2
 postgresql_model h1
 publish_cluster
 ctl fence h2 --yes >/dev/null
-ctl switch $cluster_generation --wait 3m >/dev/null 2>&1 || true
+result=0
+ctl switch $cluster_generation >/dev/null 2>&1 || result=$?
+# All are told but the lost host.
+[ $result = 3 ]
 soon query_says h1 'select pg_is_in_recovery()' f
 query_says h1 'select count(*) from kept' 2
 query h1 'insert into kept values (3)'
@@ -281,8 +308,7 @@ bed power-on h2
 on h2 systemctl stop cobd
 on h2 sh -c 'rm -rf /var/lib/cob/* /var/lib/cob/.[!.]*; systemctl stop "postgresql@*"; export DEBIAN_FRONTEND=noninteractive
     rm -f /etc/systemd/system/postgresql@15-main.service; rm -rf /etc/systemd/system/postgresql@15-main.service.d; systemctl daemon-reload
-    apt-get purge -y -q "postgresql*" ssl-cert >/dev/null 2>&1; rm -rf /var/lib/postgresql /etc/postgresql /etc/postgresql-common
-    userdel postgres; groupdel postgres 2>/dev/null || true'
+    apt-get purge -y -q "postgresql*" ssl-cert >/dev/null 2>&1; rm -rf /var/lib/postgresql /etc/postgresql /etc/postgresql-common'
 invitation=$(on h1 cobgen enroll h2 --depot $site/depot --server tcp://10.77.0.1:7070 2>/dev/null | grep -oE 'cob1\.[^ ]*\.h2\b' | head -n 1)
 on h2 cobd join tcp://10.77.0.1:7070 - <<< "$invitation" >/dev/null
 postgresql_model h1 h2
@@ -294,7 +320,7 @@ query_says h2 'select pg_is_in_recovery()' t
 soon query_says h2 'select count(*) from kept' 3
 
 step "PostgreSQL: it is removed, and the hosts are as before"
-on h1 rm $site/postgresql.yaml $site/role.sh $site/settings.sh $site/*.conf $site/haproxy.cfg $site/replication
+on h1 sh -c "cd $site && rm postgresql.yaml role.sh settings.sh *.conf haproxy.cfg replication"
 switch_cluster
 for host in h1 h2 h3; do
     [ "$(users_of $host)" = "${users_before[$host]}" ] ||
