@@ -108,8 +108,6 @@ for host in h1 h2 h3; do
     install_on "$host"
 done
 
-# Not seen to pass on the present programs yet: played only where they are named.
-named() { [[ " ${COB_BED_ONLY:-} " = *" $1 "* ]]; }
 wanted() { [ -z "${COB_BED_ONLY:-}" ] || [[ " $COB_BED_ONLY " = *" $1 "* ]]; }
 
 if wanted alone; then
@@ -144,7 +142,7 @@ if wanted etcd; then
     # shellcheck source=tests/bed/etcd.sh
     source "$here/etcd.sh"
 fi
-if named postgresql; then
+if wanted postgresql; then
     # shellcheck source=tests/bed/postgresql.sh
     source "$here/postgresql.sh"
 fi
@@ -162,7 +160,7 @@ elif on h1 cobd join --help >/dev/null 2>&1 && on h1 cobgen enroll --help >/dev/
 else
     echo "skipped: hosts with identities, for this cobd has no \`join\`"
 fi
-if named cases; then
+if wanted cases; then
     # shellcheck source=tests/bed/cases.sh
     source "$here/cases.sh"
 fi
