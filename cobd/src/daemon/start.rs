@@ -38,8 +38,6 @@ use crate::run::{Opener, Program};
 use crate::source::Source;
 use crate::web::{Access, Api, Front, ServeError, UnixServer};
 
-/// What is kept of the journal for the history. Segments are long, but for those that ended with a life.
-const KEEP: Keep = Keep { segments: 8, bytes: 64 << 20 };
 /// The file that says which boot of the machine the last daemon ran in.
 const BOOT_ID: &str = "boot-id";
 /// Events that wait for the loop.
@@ -129,7 +127,7 @@ impl Daemon {
         let journal = config.state_dir.join("journal");
         let trace = trace_of_use(&config.state_dir);
         let held = FileJournal::hold(&journal)?;
-        let mut opened = held.open(KEEP, trace.as_deref())?;
+        let mut opened = held.open(Keep::FOR_HISTORY, trace.as_deref())?;
         missing_store(&config.state_dir).map_or(Ok(()), |what| Err(StartError::Files(what)))?;
         let mut durable = Durable::default();
         let mut last = Time(0);

@@ -36,6 +36,12 @@ pub struct Keep {
     pub bytes: u64,
 }
 
+impl Keep {
+    /// What a daemon keeps. Where a host has much, each segment begins with a long snapshot, and what others say fills one
+    /// after the other: how many there are must not decide.
+    pub const FOR_HISTORY: Self = Self { segments: 1, bytes: 64 << 20 };
+}
+
 /// A journal in a folder.
 #[derive(Debug)]
 pub struct FileJournal {
