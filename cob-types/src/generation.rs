@@ -381,6 +381,9 @@ fn validate_kind(name: &KindName, kind: &Kind) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Component, Path};
+
+    use proptest::prelude::*;
     use serde_bytes::ByteBuf;
 
     use super::*;
@@ -446,6 +449,62 @@ mod tests {
             let known = Packed::of(&bundle).expect("packed");
             let bytes = codec::encode(&missing).expect("encodes");
             Packed::read(&bytes, Some(&known)).expect_err("its content is gone");
+        }
+    }
+
+    fn names() -> impl Strategy<Value = Vec<(String, u32)>> {
+        let name = prop_oneof![
+            4 => "[ab]{1,2}(/[ab]{1,2}){0,2}",
+            2 => prop::collection::vec(prop::sample::select(&["..", ".", "", "a", "\0", "b"][..]), 1..5)
+                .prop_map(|parts| parts.join("/")),
+            1 => any::<String>(),
+        ];
+        prop::collection::vec((name, prop_oneof![6 => 0_u32..0o1000, 1 => any::<u32>()]), 0..4)
+    }
+
+    proptest! {
+        /// Whoever has written a bundle: files of one that is read are laid out below their folder, each in a place of its own,
+        /// and give nobody more than plain permissions.
+        #[test]
+        fn files_of_a_bundle_that_is_read_lead_nowhere_else(of_kind in names(), of_cob in names()) {
+            let of = |named: &[(String, u32)]| named.iter().map(|(name, mode)| (name.clone(), *mode)).collect::<Vec<_>>();
+            let (of_kind, of_cob) = (of(&of_kind), of(&of_cob));
+            fn lent(named: &[(String, u32)]) -> Vec<(&str, u32)> {
+                named.iter().map(|(name, mode)| (name.as_str(), *mode)).collect()
+            }
+            if refused(&with_files(&lent(&of_kind), &lent(&of_cob))).is_some() {
+                return Ok(());
+            }
+            let all: BTreeMap<&String, u32> = of_kind.iter().chain(&of_cob).map(|(name, mode)| (name, *mode)).collect();
+            for (name, mode) in &all {
+                let path = Path::new(name);
+                prop_assert!(path.components().all(|part| matches!(part, Component::Normal(_))), "{name:?}");
+                prop_assert!(path.components().count() > 0 && !name.contains('\0'), "{name:?}");
+                prop_assert!(path.ancestors().skip(1).all(|above| !all.keys().any(|name| Path::new(name) == above)), "{name:?}");
+                prop_assert_eq!(mode & !0o777, 0, "{:?}", name);
+            }
+        }
+
+        /// Bytes that somebody has altered are read as a bundle that is in order, or refused: nothing panics, and nothing takes
+        /// more than the bytes do by far.
+        #[test]
+        fn altered_bytes_of_a_bundle_are_refused_or_in_order(
+            cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..4), 1..6),
+        ) {
+            let bundle = with_files(&[("check.sh", 0o755)], &[("lib/y.sh", 0o600)]);
+            let mut bytes = codec::encode(&bundle).expect("encodes");
+            for (at, byte, what) in cuts {
+                let at = at.index(bytes.len().max(1));
+                match what {
+                    0 => bytes.truncate(at),
+                    1 => bytes.insert(at.min(bytes.len()), byte),
+                    _ => bytes.get_mut(at).into_iter().for_each(|b| *b = byte),
+                }
+            }
+            if let Ok(read) = codec::decode::<Bundle>(&bytes, MAX_BUNDLE) {
+                let is_in_order = read.validate().is_ok();
+                prop_assert!(is_in_order || Packed::read(&bytes, None).is_err());
+            }
         }
     }
 }
