@@ -39,6 +39,7 @@ mod limit;
 mod names;
 mod object;
 mod peers;
+pub mod promises;
 pub mod record;
 mod recover;
 mod report;

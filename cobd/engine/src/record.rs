@@ -11,6 +11,7 @@ use cob_types::message::Values;
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SmallMap, StateName, codec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::promises::Promises;
 use crate::switch::{SwitchRecord, Switching};
 use crate::time::Time;
 
@@ -429,15 +430,15 @@ pub struct DurableCob {
     /// The action under way.
     pub action: Option<Box<Begun>>,
     /// Promises out, by dependent. Most have one or none.
-    pub grants: SmallMap<CobId, KeptGrant>,
+    pub grants: Promises,
     /// When its state last changed.
     pub since: Time,
     /// The token of its budget under which it left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Box<HeldLock>>,
     /// Promises that were broken because their holders were out of reach, by dependent: these have yet to hear it.
-    #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
-    pub lapsed: SmallMap<CobId, KeptGrant>,
+    #[serde(default, skip_serializing_if = "Promises::is_empty")]
+    pub lapsed: Promises,
     /// Checks in a row that could not tell the state, since it was known.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unclear: u32,
@@ -634,8 +635,8 @@ impl Durable {
             Body::Ordered(OrderRecord::Fence(host, incarnation)) => {
                 self.fenced.insert(host.clone(), *incarnation);
                 for c in self.cobs.values_mut() {
-                    c.grants.retain(|asker, _| asker.host_str() != host.as_str());
-                    c.lapsed.retain(|asker, _| asker.host_str() != host.as_str());
+                    c.grants.retain(|asker| asker.host_str() != host.as_str());
+                    c.lapsed.retain(|asker| asker.host_str() != host.as_str());
                 }
             }
             Body::Ordered(OrderRecord::DeclareFinal(cob)) => _ = self.declared.insert(cob.clone()),

@@ -139,7 +139,7 @@ impl Engine {
     fn restore_object(&mut self, cob: CobRef, was: &DurableCob, same_boot: bool, now: Time) {
         let state = was.state.as_ref().map(|s| self.names.state(s));
         let grants = self.restored_promises(was, now);
-        let given: Vec<GrantOut> = was.grants.values().map(KeptGrant::get).collect();
+        let given: Vec<GrantOut> = was.grants.iter().map(|(_, grant)| grant.get()).collect();
         let mut held: Vec<&HeldLock> = given.iter().flat_map(|g| &g.rests_on).collect();
         let begun = was.action.as_ref().filter(|_| !self.faults.forgets_actions());
         held.extend(begun.iter().flat_map(|b| &b.locks));

@@ -19,6 +19,9 @@ use crate::peer::Transport as _;
 /// Generations kept on this host's disk.
 const KEEP_GENERATIONS: usize = 10;
 
+/// So many items are put into one batch at most.
+const AT_ONCE: usize = 4096;
+
 impl Daemon {
     /// Carries out what the turn has gathered: records, answers, messages, jobs, and last what only
     /// serves people.
@@ -79,7 +82,12 @@ impl Daemon {
         for (host, item) in items {
             by_host.entry(host).or_default().push(item);
         }
-        for (host, items) in by_host {
+        for (host, mut items) in by_host {
+            // Very many at once would be encoded again and again to find out how many fit.
+            while items.len() > AT_ONCE {
+                let more = items.split_off(AT_ONCE);
+                self.send_batch(&host, std::mem::replace(&mut items, more));
+            }
             self.send_batch(&host, items);
         }
     }

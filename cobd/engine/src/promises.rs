@@ -1,0 +1,179 @@
+//! The promises of a change object that are on record, by dependent.
+//!
+//! Most change objects have given one or none, and of these there are very many: they stand one after the other. A dependency
+//! of a large host may be promised to a hundred thousand, which come and go one by one: they stand in a tree.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use cob_types::{CobId, SmallMap};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::record::KeptGrant;
+
+/// The most that stand one after the other.
+const FEW: usize = 64;
+
+/// Promises by dependent. Written and read as any other map.
+#[derive(Clone, Default)]
+pub struct Promises {
+    /// All, as long as they are few.
+    few: SmallMap<CobId, KeptGrant>,
+    /// All, from then on until none is left.
+    many: Option<Box<BTreeMap<CobId, KeptGrant>>>,
+}
+
+impl Promises {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.few.len() + self.many.as_ref().map_or(0, |many| many.len())
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// In the order of the dependents.
+    pub fn iter(&self) -> impl Iterator<Item = (&CobId, &KeptGrant)> {
+        self.few.iter().chain(self.many.iter().flat_map(|many| many.iter()))
+    }
+
+    /// The promise to a dependent.
+    #[must_use]
+    pub fn get(&self, to: &CobId) -> Option<&KeptGrant> {
+        match &self.many {
+            Some(many) => many.get(to),
+            None => self.few.get(to),
+        }
+    }
+
+    /// Notes the promise to a dependent.
+    pub fn insert(&mut self, to: CobId, grant: KeptGrant) {
+        if self.few.len() >= FEW {
+            self.many = Some(Box::new(std::mem::take(&mut self.few).into_iter().collect()));
+        }
+        match &mut self.many {
+            Some(many) => drop(many.insert(to, grant)),
+            None => drop(self.few.insert(to, grant)),
+        }
+    }
+
+    /// Takes the promise to a dependent out.
+    pub fn remove(&mut self, to: &CobId) -> Option<KeptGrant> {
+        let Some(many) = &mut self.many else { return self.few.remove(to) };
+        let removed = many.remove(to);
+        if many.is_empty() {
+            self.many = None;
+        }
+        removed
+    }
+
+    /// Keeps the promises to these dependents.
+    pub fn retain(&mut self, stays: impl Fn(&CobId) -> bool) {
+        self.few.retain(|to, _| stays(to));
+        if let Some(many) = &mut self.many {
+            many.retain(|to, _| stays(to));
+        }
+        self.many.take_if(|many| many.is_empty());
+    }
+}
+
+impl PartialEq for Promises {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Promises {}
+
+impl FromIterator<(CobId, KeptGrant)> for Promises {
+    fn from_iter<I: IntoIterator<Item = (CobId, KeptGrant)>>(promises: I) -> Self {
+        let few: SmallMap<_, _> = promises.into_iter().collect();
+        if few.len() <= FEW {
+            return Self { few, many: None };
+        }
+        Self { few: SmallMap::new(), many: Some(Box::new(few.into_iter().collect())) }
+    }
+}
+
+impl fmt::Debug for Promises {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl Serialize for Promises {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match &self.many {
+            Some(many) => many.serialize(to),
+            None => self.few.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Promises {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        SmallMap::deserialize(from).map(|all| all.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cob_types::{Number, Rank, StateName, codec};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::GrantOut;
+
+    fn id(text: &str) -> CobId {
+        CobId::new(text).expect("an id")
+    }
+
+    fn grant(counter: u64) -> KeptGrant {
+        let up = StateName::new("up").expect("a state");
+        KeptGrant::of(&GrantOut {
+            number: Number { start: 1, counter },
+            set: vec![up.clone()],
+            state: up,
+            rank: Rank { phase: 1, generation: Default::default(), rank: 1 },
+            origin: id("h1/o"),
+            fingerprint: None,
+            rests_on: Vec::new(),
+            failed: false,
+            at: crate::time::Time(0),
+        })
+    }
+
+    proptest! {
+        /// They are what a map is, also as bytes, however many there are and were.
+        #[test]
+        fn they_are_as_other_maps(
+            steps in prop::collection::vec((any::<bool>(), 0_u64..150), 0..400), few in 0_u64..150,
+        ) {
+            let (mut promises, mut map) = (Promises::default(), BTreeMap::new());
+            for (gives, n) in steps {
+                let to = id(&format!("h1/n{n}"));
+                if gives {
+                    promises.insert(to.clone(), grant(n));
+                    map.insert(to, grant(n));
+                } else {
+                    prop_assert_eq!(promises.remove(&to), map.remove(&to));
+                }
+                prop_assert!(promises.len() == map.len() && promises.is_empty() == map.is_empty());
+            }
+            let stays = |to: &CobId| to.as_str().len() + few as usize > 8 && !to.as_str().ends_with('7');
+            promises.retain(stays);
+            map.retain(|to, _| stays(to));
+            prop_assert!(promises.iter().eq(map.iter()));
+            let has_same = |n: u64| promises.get(&id(&format!("h1/n{n}"))) == map.get(&id(&format!("h1/n{n}")));
+            prop_assert!((0..150).all(has_same));
+            let bytes = codec::encode(&promises).expect("CBOR");
+            prop_assert_eq!(&bytes, &codec::encode(&map).expect("CBOR"));
+            prop_assert_eq!(&codec::decode::<Promises>(&bytes, 1 << 20).expect("the same"), &promises);
+            prop_assert_eq!(&map.into_iter().collect::<Promises>(), &promises);
+        }
+    }
+}
