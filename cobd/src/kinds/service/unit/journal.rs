@@ -130,9 +130,9 @@ pub(super) async fn ending(invocation: &str) -> Option<Ending> {
 
 /// Of several that have ended the last one counts that is no command beside the main process.
 fn ending_of(said: &str) -> Option<Ending> {
-    let lines = said.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut lines = said.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let of_main = |line: &serde_json::Value| line["COMMAND"].as_str().is_none_or(|command| command == "ExecStart");
-    let line = lines.into_iter().find(of_main)?;
+    let line = lines.find(of_main)?;
     Ending::of_journal(line["EXIT_CODE"].as_str()?, line["EXIT_STATUS"].as_str()?)
 }
 
