@@ -7,7 +7,7 @@
 #
 # With --intruder FILE (cargo build -p cob-tests --bin intruder) behind that also hosts that mean harm.
 #
-# COB_BED_ONLY="service etcd" plays these scripts alone. Where hosts can't be made it says `skipped: WHY` and ends with 0. BED_NAME names the bed, COB_BED_KEEP=1
+# COB_BED_ONLY="service etcd" plays these scripts alone, COB_BED_NOT="service etcd" all others. Where hosts can't be made it says `skipped: WHY` and ends with 0. BED_NAME names the bed, COB_BED_KEEP=1
 # leaves it when something has failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -108,7 +108,9 @@ for host in h1 h2 h3; do
     install_on "$host"
 done
 
-wanted() { [ -z "${COB_BED_ONLY:-}" ] || [[ " $COB_BED_ONLY " = *" $1 "* ]]; }
+wanted() {
+    [[ " ${COB_BED_NOT:-} " != *" $1 "* ]] && { [ -z "${COB_BED_ONLY:-}" ] || [[ " $COB_BED_ONLY " = *" $1 "* ]]; }
+}
 
 if wanted alone; then
     # shellcheck source=tests/bed/alone.sh
