@@ -20,14 +20,14 @@ pub struct Promises {
     /// All, as long as they are few.
     few: SmallMap<CobId, KeptGrant>,
     /// All, from then on until none is left.
-    many: Option<Box<BTreeMap<CobId, KeptGrant>>>,
+    many: BTreeMap<CobId, KeptGrant>,
 }
 
 impl Promises {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.few.len() + self.many.as_ref().map_or(0, |many| many.len())
+        self.few.len() + self.many.len()
     }
 
     /// Whether there are none.
@@ -38,46 +38,36 @@ impl Promises {
 
     /// In the order of the dependents.
     pub fn iter(&self) -> impl Iterator<Item = (&CobId, &KeptGrant)> {
-        self.few.iter().chain(self.many.iter().flat_map(|many| many.iter()))
+        self.few.iter().chain(&self.many)
     }
 
     /// The promise to a dependent.
     #[must_use]
     pub fn get(&self, to: &CobId) -> Option<&KeptGrant> {
-        match &self.many {
-            Some(many) => many.get(to),
-            None => self.few.get(to),
-        }
+        self.few.get(to).or_else(|| self.many.get(to))
     }
 
     /// Notes the promise to a dependent.
     pub fn insert(&mut self, to: CobId, grant: KeptGrant) {
         if self.few.len() >= FEW {
-            self.many = Some(Box::new(std::mem::take(&mut self.few).into_iter().collect()));
+            self.many = std::mem::take(&mut self.few).into_iter().collect();
         }
-        match &mut self.many {
-            Some(many) => drop(many.insert(to, grant)),
-            None => drop(self.few.insert(to, grant)),
+        if self.many.is_empty() {
+            self.few.insert(to, grant);
+        } else {
+            self.many.insert(to, grant);
         }
     }
 
     /// Takes the promise to a dependent out.
     pub fn remove(&mut self, to: &CobId) -> Option<KeptGrant> {
-        let Some(many) = &mut self.many else { return self.few.remove(to) };
-        let removed = many.remove(to);
-        if many.is_empty() {
-            self.many = None;
-        }
-        removed
+        self.few.remove(to).or_else(|| self.many.remove(to))
     }
 
     /// Keeps the promises to these dependents.
     pub fn retain(&mut self, stays: impl Fn(&CobId) -> bool) {
         self.few.retain(|to, _| stays(to));
-        if let Some(many) = &mut self.many {
-            many.retain(|to, _| stays(to));
-        }
-        self.many.take_if(|many| many.is_empty());
+        self.many.retain(|to, _| stays(to));
     }
 }
 
@@ -93,9 +83,9 @@ impl FromIterator<(CobId, KeptGrant)> for Promises {
     fn from_iter<I: IntoIterator<Item = (CobId, KeptGrant)>>(promises: I) -> Self {
         let few: SmallMap<_, _> = promises.into_iter().collect();
         if few.len() <= FEW {
-            return Self { few, many: None };
+            return Self { few, many: BTreeMap::new() };
         }
-        Self { few: SmallMap::new(), many: Some(Box::new(few.into_iter().collect())) }
+        Self { few: SmallMap::new(), many: few.into_iter().collect() }
     }
 }
 
@@ -107,10 +97,7 @@ impl fmt::Debug for Promises {
 
 impl Serialize for Promises {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match &self.many {
-            Some(many) => many.serialize(to),
-            None => self.few.serialize(to),
-        }
+        if self.many.is_empty() { self.few.serialize(to) } else { self.many.serialize(to) }
     }
 }
 
