@@ -82,7 +82,9 @@ has_address 10.77.0.33
 
 step "mended by hand, h3 follows to the next generation when the others tell it"
 on h3 systemctl stop cobd
-on h3 sh -c "ip -4 addr flush dev eth0; ip addr add 10.77.0.3/24 dev eth0"
+# The address of the generation that the daemon still has stays beside it: it would be put right at once, before the others
+# can tell of the next generation.
+on h3 sh -c "ip -4 addr flush dev eth0; ip addr add 10.77.0.3/24 dev eth0; ip addr add 10.77.0.33/24 dev eth0"
 write_network 10.77.0.3 4
 write_needs 4
 publish_cluster
@@ -90,6 +92,7 @@ ctl switch $cluster_generation >/dev/null 2>&1 || true
 on h3 systemctl start cobd
 patience=180 soon ctl status
 local_says h3 " $cluster_generation "
+on h3 ip addr del 10.77.0.33/24 dev eth0
 on h1 rm -f $site/guard.yaml
 switch_cluster
 is_as_before
