@@ -345,6 +345,7 @@ mod tests {
     use std::path::Path;
     use std::sync::mpsc::sync_channel;
 
+    use cob_engine::record::OrderRecord;
     use cob_types::GenerationNumber;
 
     use super::*;
@@ -370,7 +371,7 @@ mod tests {
     impl Life {
         fn begin(folder: &Path) -> Self {
             let journal =
-                FileJournal::open(&folder.join("journal"), Keep { segments: 8, bytes: 0 }).expect("opens").journal;
+                FileJournal::open(&folder.join("journal"), Keep { segments: 1, bytes: 0 }).expect("opens").journal;
             let last = journal.last_seq();
             let index = folder.join("index");
             let known = Index::known_beside(&index, last).expect("beside it");
@@ -442,6 +443,45 @@ mod tests {
         assert_eq!((next.indexing.behind, next.indexing.due()), (Some(1), Time(0) + QUIET));
         next.add(3);
         assert_eq!(next.told(), (1..=13).collect::<Vec<_>>());
+    }
+
+    /// Words of other hosts fill segment after segment while the index reads nothing: the journal forgets, and no order, nor
+    /// where the host went, is lost.
+    #[test]
+    fn orders_outlive_the_journal_that_others_fill() {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut life = Life::begin(folder.path());
+        let flood = |life: &mut Life| {
+            let (cob, from) = ["n1/a", "n2/b"].map(|id| cob_types::CobId::new(id).expect("an id")).into();
+            let number = cob_types::Number { start: 1, counter: life.journal.last_seq() };
+            let body = Body::Returned { cob, from, number };
+            let returned = Record { body, ..record(1) };
+            for _ in 0..2 * LONG {
+                let seq = life.journal.append(&codec::encode_packed(&returned).expect("encodes")).expect("taken");
+                life.indexing.add(seq, returned.clone(), None, Time(0));
+            }
+            let snapshot = Record { body: Body::Snapshot(Box::default()), ..record(1) };
+            life.journal.rotate(&codec::encode_packed(&snapshot).expect("encodes")).expect("rotated");
+        };
+        let mut ordered = Vec::new();
+        for _ in 0..5 {
+            flood(&mut life);
+            life.add(1);
+            ordered.push(life.journal.last_seq());
+            for body in [Body::Ordered(OrderRecord::Pause), Body::Activated(GenerationNumber(1))] {
+                let record = Record { body, by: Some("ops".to_owned()), ..record(1) };
+                let seq = life.journal.append(&codec::encode_packed(&record).expect("encodes")).expect("taken");
+                life.indexing.add(seq, record, None, Time(0));
+                ordered.push(seq);
+            }
+        }
+        flood(&mut life);
+        flood(&mut life);
+        let first = life.journal.entries_since(1).next().expect("one").expect("read").seq;
+        assert!(ordered.iter().all(|seq| *seq < first), "the journal has forgotten them: {ordered:?} {first}");
+        let told = life.told();
+        let lost: Vec<_> = ordered.iter().filter(|seq| !told.contains(seq)).collect();
+        assert!(lost.is_empty(), "{lost:?} of {ordered:?}");
     }
 
     #[test]

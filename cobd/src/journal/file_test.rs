@@ -222,6 +222,28 @@ fn rotation_keeps_a_bounded_history() {
     assert_eq!((kept(older), kept(older - 1)), (all.clone(), all[1..].to_vec()));
 }
 
+/// Whatever fills the journal, what is older than its newest segment takes bounded room: the snapshots are as long as what
+/// other hosts have this one keep.
+#[test]
+fn long_segments_are_not_kept_beyond_their_bound() {
+    let most = Keep::FOR_HISTORY.bytes;
+    for (snapshot, payload) in [(24 << 20, 1 << 20), (1 << 10, 12 << 20), (most as usize + (8 << 20), 1 << 10)] {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut journal = FileJournal::open(folder.path(), Keep::FOR_HISTORY).expect("opens").journal;
+        let (snapshot, payload) = (vec![b's'; snapshot], vec![b'p'; payload]);
+        for _ in 0..8 {
+            journal.append(&payload).expect("taken");
+            journal.rotate(&snapshot).expect("rotated");
+        }
+        let long = |segment: u64| fs::metadata(folder.path().join(name(segment))).expect("there").len();
+        let mut all = segments(folder.path()).expect("list");
+        assert_eq!(all.pop(), Some(journal.segment), "the newest is there");
+        let older: u64 = all.iter().copied().map(long).sum();
+        assert!(older <= most || all.len() == 1, "{older} bytes in {} segments", all.len());
+        assert!(!all.is_empty(), "the history can be read anew");
+    }
+}
+
 #[test]
 fn recovery_does_not_read_old_segments_and_history_names_their_damage() {
     let folder = tempfile::tempdir().expect("folder");

@@ -78,6 +78,8 @@ impl Setting for Cron {
         if !is_word(&content.user) {
             return Err(format!("content: {:?} is no user", content.user));
         }
+        // Behind a schedule of one word it would make the line one of a variable.
+        let no_user = content.user.starts_with('=').then(|| format!("content: {:?} is no user", content.user));
         // What takes more than one line was never written.
         if content.command.trim().is_empty() || content.command.contains(['\n', '\0']) {
             return Err("content: the command is empty, or has more than one line".to_owned());
@@ -85,7 +87,8 @@ impl Setting for Cron {
         let mut fault = schedule::check(&content.schedule)
             .map_err(|why| format!("content: {:?} is no schedule: {why}", content.schedule))
             .and_then(|()| crontab::command(&content.command).map_err(|why| format!("content: the command {why}")))
-            .err();
+            .err()
+            .or(no_user);
         let mut text = format!("# Written by cobd for {cob}.\n");
         for (name, value) in &content.env {
             if !is_word(name) || name.contains('=') || value.contains(['\n', '\0']) {
@@ -98,7 +101,9 @@ impl Setting for Cron {
             text.push_str(&line);
             text.push('\n');
         }
-        text.push_str(&format!("{} {} {}\n", content.schedule.trim(), content.user, content.command.trim()));
+        // cron knows no other blanks than these between fields.
+        let schedule = content.schedule.split_whitespace().collect::<Vec<_>>().join(" ");
+        text.push_str(&format!("{schedule} {} {}\n", content.user, content.command.trim()));
         let host = Host::below(content.root.as_deref())?;
         Ok(Box::new(Table { host, file: format!("{FOLDER}/{name}"), text, fault, user: content.user }))
     }
@@ -375,3 +380,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&other).expect("read"), "theirs\n");
     }
 }
+
+#[cfg(test)]
+#[path = "cron_test.rs"]
+mod reader;
