@@ -197,47 +197,47 @@ pub enum PublishError {
     Depot(#[from] DepotError),
 }
 
+/// What is at fault.
+#[derive(PartialEq, Eq)]
+enum Fault {
+    /// The name that was given.
+    Mistake,
+    /// The content of the depot.
+    Damage,
+    /// The system does not let the depot be read.
+    Unreadable,
+}
+
 impl DepotError {
     /// Whether whoever named the depot, or something in it, has to name another; else it is the depot that is not as it
     /// should be, or can't be reached.
     #[must_use]
     pub fn is_mistake(&self) -> bool {
-        match self {
-            Self::Missing { .. }
-            | Self::NotADepot { .. }
-            | Self::Newer { .. }
-            | Self::NoGeneration { .. }
-            | Self::NoHost { .. } => true,
-            Self::Incomplete { .. }
-            | Self::Damaged { .. }
-            | Self::Lost { .. }
-            | Self::LostTrace { .. }
-            | Self::DamagedFile { .. }
-            | Self::TooLarge { .. }
-            | Self::Enrolments { .. }
-            | Self::Git { .. }
-            | Self::Io { .. } => false,
-        }
+        self.fault() == Fault::Mistake
     }
 
     /// Whether the depot can be read and is not whole: damage, where other errors say that nothing could be looked at.
     #[must_use]
     pub fn is_damage(&self) -> bool {
+        self.fault() == Fault::Damage
+    }
+
+    fn fault(&self) -> Fault {
         match self {
+            Self::Missing { .. }
+            | Self::NotADepot { .. }
+            | Self::Newer { .. }
+            | Self::NoGeneration { .. }
+            | Self::NoHost { .. } => Fault::Mistake,
             Self::Incomplete { .. }
             | Self::Damaged { .. }
             | Self::Lost { .. }
             | Self::LostTrace { .. }
             | Self::DamagedFile { .. }
             | Self::TooLarge { .. }
-            | Self::Enrolments { .. } => true,
-            Self::Git { source, .. } => source.class() != git2::ErrorClass::Os,
-            Self::Missing { .. }
-            | Self::NotADepot { .. }
-            | Self::Newer { .. }
-            | Self::NoGeneration { .. }
-            | Self::NoHost { .. }
-            | Self::Io { .. } => false,
+            | Self::Enrolments { .. } => Fault::Damage,
+            Self::Git { source, .. } if source.class() != git2::ErrorClass::Os => Fault::Damage,
+            Self::Git { .. } | Self::Io { .. } => Fault::Unreadable,
         }
     }
 
