@@ -14,15 +14,19 @@ use crate::object::target::Aim;
 use crate::object::{Cx, Object};
 use crate::spec::{NeedSpec, StateIx};
 
-/// What is needed ahead of the first hop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ahead {
-    /// Nothing.
-    Nothing,
-    /// All of it was promised while it stayed: it may go.
-    Seen,
-    /// It waits for it.
-    Awaited,
+/// What the later hops of its way home need, before the first one.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    needs: Vec<NeedSpec>,
+    /// All of it was promised while the change object stayed: it may go.
+    seen: bool,
+}
+
+impl Ahead {
+    /// The change object stays, and waits for it.
+    pub(super) fn is_awaited(&self) -> bool {
+        !(self.needs.is_empty() || self.seen)
+    }
 }
 
 impl Object {
@@ -33,15 +37,8 @@ impl Object {
             let lock = self.lock_ix(need.cob).map(|at| &self.locks[at]);
             lock.is_ok_and(|lock| lock.usable() && lock.held.is_some_and(|held| need.set.contains(&held)))
         };
-        let ahead = if needs.is_empty() {
-            Ahead::Nothing
-        } else if self.seen_ahead || needs.iter().all(is_held) {
-            Ahead::Seen
-        } else {
-            Ahead::Awaited
-        };
-        self.seen_ahead = ahead == Ahead::Seen;
-        ahead
+        self.seen_ahead = !needs.is_empty() && (self.seen_ahead || needs.iter().all(is_held));
+        Ahead { needs, seen: self.seen_ahead }
     }
 
     /// The needs of all hops of its way home but the first, of whom neither the first hop nor a promise of where it is
@@ -70,13 +67,11 @@ impl Object {
     }
 
     /// Adds what is needed ahead.
-    pub(super) fn need_ahead(&self, cx: &Cx<'_>, needs: &mut Scratch, state: StateIx, aim: Aim, ahead: Ahead) {
-        if ahead == Ahead::Nothing {
-            return;
-        }
-        for NeedSpec { cob, set } in self.needs_ahead(state, aim) {
+    pub(super) fn need_ahead(&self, cx: &Cx<'_>, needs: &mut Scratch, aim: Aim, ahead: Ahead) {
+        let Ahead { needs: all, seen: kept } = ahead;
+        for NeedSpec { cob, set } in all {
             let (rank, any_content) = (self.goal_rank(cx, aim.target, aim), aim.any_content);
-            needs.add(Need { cob, set, rank, origin: self.me, kept: ahead == Ahead::Seen, any_content });
+            needs.add(Need { cob, set, rank, origin: self.me, kept, any_content });
         }
     }
 }

@@ -10,7 +10,6 @@ use cob_types::message::Values;
 use cob_types::{Number, Rank};
 
 use crate::names::{CobRef, StateId};
-use crate::object::ahead::Ahead;
 use crate::object::budget::Token;
 use crate::object::target::Aim;
 use crate::object::{Activity, Cx, Lock, Msg, Object, Objections, Request, View, room_for_one, shared};
@@ -73,9 +72,9 @@ impl Object {
         let aim = self.aim(cx, state, None);
         self.refuse_unservable(cx, state);
         let ahead = self.ahead(state, aim);
-        let mut target = if self.stays() || ahead == Ahead::Awaited { state } else { aim.target };
+        let mut target = if self.stays() || ahead.is_awaited() { state } else { aim.target };
         let token = self.token(cx, state, target);
-        let gated = ahead == Ahead::Awaited || token == Some(Token::Wanted) && !self.has_token();
+        let gated = ahead.is_awaited() || token == Some(Token::Wanted) && !self.has_token();
         if gated {
             target = state;
         }
@@ -91,7 +90,7 @@ impl Object {
         let mut scratch = std::mem::take(cx.scratch);
         scratch.needs.clear();
         self.collect_needs(cx, &mut scratch, state, target, aim, hop);
-        self.need_ahead(cx, &mut scratch, state, aim, ahead);
+        self.need_ahead(cx, &mut scratch, aim, ahead);
         self.need_token(cx, &mut scratch, token, aim);
         self.settle_locks(cx, &scratch, state);
         self.ask(cx, &scratch);
