@@ -330,7 +330,7 @@ impl Life {
             let order = manifest.switch_order(from, to).cloned();
             order.ok_or_else(|| format!("the manifest has no order from {from} to {to}"))
         };
-        let begun = if from == GenerationNumber(0) { GenerationNumber(0) } else { from };
+        let is_first = from == GenerationNumber(0);
         let initial: BTreeMap<CobId, StateName> = first
             .values()
             .flat_map(|bundle| bundle.cobs.values().map(|cob| (cob.id.clone(), cob.preferred.clone())))
@@ -351,12 +351,12 @@ impl Life {
         let mut world = World::new(&first, &Initial::Given(initial), &[], config);
         let calm: Bundles =
             first.iter().filter(|(_, bundle)| !bundle.cobs.is_empty()).map(|(h, b)| (h.clone(), b.clone())).collect();
-        if begun != GenerationNumber(0) {
+        if !is_first {
             world.go(from, &calm);
             rest(&mut world, "before the switch")?;
         }
         world.plan_crashes();
-        if begun == GenerationNumber(0) {
+        if is_first {
             world.go(to, &second);
             return rest(&mut world, "after the first switch");
         }
