@@ -5,12 +5,57 @@
 //! tables; a dependency is a place in each of the two, so the size is linear in the number of dependencies between hosts.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::generation::Bundle;
 use crate::id::{CobId, HostName, StateName};
+use crate::words::count;
+
+/// The most pairs of a change object of one host and one of another that it may ask. A message of the one host may change
+/// the locks of all of them at once, and may keep the loop of the other one busy for 100 ms.
+pub const MAX_OF_HOST: usize = 20_000;
+/// The most change objects that may depend on the same one: it recalls the locks of all of them at once.
+pub const MAX_OF_ONE: usize = 40_000;
+
+/// There are more dependencies between hosts than a daemon can serve without a long interruption.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TooMany {
+    /// Of the change objects of one other host, [at most](MAX_OF_HOST).
+    OfHost {
+        /// The host whose change objects depend.
+        host: HostName,
+        /// How many pairs there are.
+        pairs: usize,
+    },
+    /// Of one change object, [at most](MAX_OF_ONE).
+    OfOne {
+        /// Its name, without its host.
+        asked: String,
+        /// How many change objects depend on it.
+        dependents: usize,
+    },
+}
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OfHost { host, pairs } => {
+                let depends = count(*pairs, "dependency");
+                write!(
+                    f,
+                    "{depends} of change objects of {host} on those of this host, at most {MAX_OF_HOST} are served"
+                )
+            }
+            Self::OfOne { asked, dependents } => {
+                let dependents = count(*dependents, "change object");
+                write!(f, "{dependents} depend on {asked}, at most {MAX_OF_ONE} are served")
+            }
+        }
+    }
+}
 
 /// The change objects of other hosts that may ask those of one host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -107,6 +152,28 @@ impl Askers {
         sets.filter(move |(_, by)| names_it(by)).filter_map(|(set, _)| Some(self.sets.get(*set as usize)?.as_slice()))
     }
 
+    /// Whether there are more dependencies than a daemon serves; `here`: how many change objects of this host depend on each.
+    fn check_room(&self, here: &BTreeMap<&str, usize>) -> Result<(), TooMany> {
+        let mut pairs: BTreeMap<&str, usize> = BTreeMap::new();
+        let local = |asked: &str| here.get(asked).copied().unwrap_or_default();
+        let of_one = |asked: &str, dependents| match dependents > MAX_OF_ONE {
+            true => Err(TooMany::OfOne { asked: asked.to_owned(), dependents }),
+            false => Ok(()),
+        };
+        here.iter().try_for_each(|(asked, dependents)| of_one(asked, *dependents))?;
+        for (asked, by_set) in &self.asked {
+            let mut askers: Vec<u32> = by_set.iter().flat_map(|(_, by)| by).copied().collect();
+            askers.sort_unstable();
+            askers.dedup();
+            of_one(asked, askers.len() + local(asked))?;
+            for asker in askers.iter().filter_map(|at| self.ids.get(*at as usize)) {
+                *pairs.entry(asker.host_str()).or_default() += 1;
+            }
+        }
+        let crowded = self.ids.iter().find(|id| pairs.get(id.host_str()).is_some_and(|pairs| *pairs > MAX_OF_HOST));
+        crowded.map_or(Ok(()), |id| Err(TooMany::OfHost { host: id.host(), pairs: pairs[id.host_str()] }))
+    }
+
     /// Checks what lookups rely on.
     pub(crate) fn validate(&self, host: &HostName) -> Result<(), String> {
         if !self.ids.is_sorted_by(|a, b| a < b) || self.ids.iter().any(|id| id.host_str() == host.as_str()) {
@@ -121,7 +188,28 @@ impl Askers {
         if by_set().any(|(set, by)| *set as usize >= self.sets.len() || !known(by)) {
             return Err("its askers are not in order".to_owned());
         }
-        Ok(())
+        self.check_room(&BTreeMap::new()).map_err(|fault| fault.to_string())
+    }
+}
+
+impl Bundle {
+    /// Whether there are more dependencies on the change objects of this host than its daemon serves.
+    ///
+    /// # Errors
+    /// What there is too much of.
+    pub fn check_room(&self) -> Result<(), TooMany> {
+        let mut here = BTreeMap::new();
+        for cob in self.cobs.values() {
+            let mut asked: Vec<&str> = cob
+                .needs()
+                .filter(|need| need.cob.host_str() == cob.id.host_str())
+                .map(|need| need.cob.name())
+                .collect();
+            asked.sort_unstable();
+            asked.dedup();
+            asked.into_iter().for_each(|asked| *here.entry(asked).or_default() += 1);
+        }
+        self.askers.as_deref().unwrap_or(&Askers::default()).check_room(&here)
     }
 }
 

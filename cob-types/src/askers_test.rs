@@ -106,6 +106,39 @@ fn what_lookups_rely_on_is_checked() {
 }
 
 #[test]
+fn no_more_dependencies_are_taken_than_a_daemon_serves() {
+    let room = |pairs: usize, ids: usize, hosts: usize, sets: usize| {
+        let mut ids: Vec<CobId> = (0..ids).map(|n| id(&format!("a{}/x{n}", n % hosts))).collect();
+        ids.sort_unstable();
+        let all = ids.len();
+        let by = |n: usize| (0..sets as u32).map(|set| (set, (0..all.min(pairs - n * all) as u32).collect())).collect();
+        let asked = (0..pairs.div_ceil(all)).map(|n| (format!("y{n:06}"), by(n))).collect();
+        let sets = vec![vec![state("down")], vec![state("up")]];
+        let askers = Askers { ids, sets, asked };
+        let validated = askers.validate(&HostName::new("b").expect("a name"));
+        let bundle = Bundle { askers: Some(Arc::new(askers)), ..Bundle::empty(HostName::new("b").expect("a name")) };
+        let found = bundle.check_room();
+        assert_eq!(validated, found.as_ref().map_err(ToString::to_string).copied());
+        found
+    };
+    let host = HostName::new("a0").expect("a name");
+    assert_eq!(room(MAX_OF_HOST, MAX_OF_HOST, 1, 2), Ok(()), "a pair counts once");
+    assert_eq!(room(MAX_OF_HOST, 100, 1, 1), Ok(()));
+    assert_eq!(room(MAX_OF_HOST + 1, 100, 1, 1), Err(TooMany::OfHost { host, pairs: MAX_OF_HOST + 1 }));
+    assert_eq!(room(MAX_OF_ONE, MAX_OF_ONE, 10, 1), Ok(()));
+    let one = TooMany::OfOne { asked: "y000000".to_owned(), dependents: MAX_OF_ONE + 1 };
+    assert_eq!(room(MAX_OF_ONE + 1, MAX_OF_ONE + 1, 10, 1), Err(one.clone()));
+    // Those of the same host count as well.
+    let cobs = (0..MAX_OF_ONE).map(|n| needing(&format!("b/x{n}"), &["b/y000000@up"], &["b/y000000@up"], None));
+    let here = |more: Vec<Arc<Cob>>| {
+        bundles(cobs.clone().chain(more).collect())[&HostName::new("b").expect("a name")].check_room()
+    };
+    assert_eq!(here(Vec::new()), Ok(()));
+    assert_eq!(here(vec![needing("a/x", &["b/y000000@up"], &[], None)]), Err(one.clone()));
+    assert_eq!(here(vec![needing("b/z", &["b/y000000@up"], &[], None)]), Err(one));
+}
+
+#[test]
 fn a_bundle_of_a_version_without_askers_is_read_and_one_with_them_is_read_by_that_version() {
     #[derive(Deserialize)]
     struct Before {

@@ -234,6 +234,7 @@ impl Bundle {
         }
         self.validate_blobs()?;
         self.validate_askers()?;
+        self.check_room().or_else(|many| fault(many.to_string()))?;
         self.cobs.iter().try_for_each(|(id, cob)| self.validate_one(id, cob))
     }
 

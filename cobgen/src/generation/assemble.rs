@@ -218,15 +218,15 @@ fn manifest_hosts(
     bundles: &BTreeMap<HostName, Bundle>,
     faults: &mut Vec<Fault>,
 ) -> BTreeMap<HostName, ManifestHost> {
-    let measured: Vec<(&HostName, &Bundle, _)> = bundles
+    let measured: Vec<(&HostName, _, _)> = bundles
         .par_iter()
         .map_init(Vec::new, |buffer, (name, bundle)| {
             let encoded = codec::encode_into(bundle, buffer);
-            (name, bundle, encoded.map(|()| (buffer.len(), canonical::blob_hash(buffer))))
+            (name, bundle.check_room(), encoded.map(|()| (buffer.len(), canonical::blob_hash(buffer))))
         })
         .collect();
     let mut hosts = BTreeMap::new();
-    for (name, bundle, encoded) in measured {
+    for (name, room, encoded) in measured {
         let At { value: host, place } = &draft.hosts[name];
         let (len, hash) = match encoded {
             Ok(encoded) => encoded,
@@ -236,6 +236,9 @@ fn manifest_hosts(
                 continue;
             }
         };
+        if let Err(many) = room {
+            faults.push(Fault::TooManyAskers { host: name.clone(), many, place: place.clone() });
+        }
         if len > MAX_BUNDLE {
             faults.push(Fault::BundleTooLarge { host: name.clone(), len, place: place.clone() });
         }
@@ -243,7 +246,7 @@ fn manifest_hosts(
             address: host.address.clone(),
             keys: host.keys.clone(),
             bundle: hash,
-            cobs: bundle.cobs.len() as u64,
+            cobs: bundles[name].cobs.len() as u64,
         };
         hosts.insert(name.clone(), entry);
     }
@@ -310,6 +313,23 @@ mod tests {
         model.yaml:5:5: n/c is on n, a host that the model does not have; add it under `hosts`
         model.yaml:5:5: n/c is of the kind missing, which does not exist; add it under `kinds`
         "#);
+    }
+
+    #[test]
+    fn more_dependencies_than_a_daemon_serves_are_refused() {
+        let sketch = |members: usize| {
+            let mut sketch = Sketch::new();
+            for n in 0..members {
+                sketch.cob(&format!("n1/a{n}"), "up").cob(&format!("n2/b{n}"), "up");
+            }
+            for (a, b) in (0..members).flat_map(|a| (0..members).map(move |b| (a, b))) {
+                sketch.lock(&format!("n2/b{b}"), "up", &format!("n1/a{a}@up"));
+            }
+            sketch
+        };
+        assert_eq!(sketch(141).assemble().map(|_| ()), Ok(()));
+        let refusal = sketch(142).assemble().expect_err("20,164 pairs");
+        insta::assert_snapshot!(refusal, @"model.yaml:2:5: the bundle of n1: 20164 dependencies of change objects of n2 on those of this host, at most 20000 are served; let one change object of each host depend on it, and the others on that one");
     }
 
     proptest! {

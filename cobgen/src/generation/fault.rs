@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use cob_types::askers::TooMany;
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::{BlobHash, CobId, HostName, KindName};
 
@@ -103,6 +104,18 @@ pub enum Fault {
         /// Where the host is written.
         place: Place,
     },
+    /// More dependencies between hosts than a daemon serves.
+    #[error(
+        "the bundle of {host}: {many}; let one change object of each host depend on it, and the others on that one"
+    )]
+    TooManyAskers {
+        /// The host that is depended on.
+        host: HostName,
+        /// What there is too much of.
+        many: TooMany,
+        /// Where the host is written.
+        place: Place,
+    },
     /// A manifest that daemons would refuse to read.
     #[error("the manifest would be {len} bytes long; daemons read at most {MAX_MANIFEST}: use fewer hosts")]
     ManifestTooLarge {
@@ -139,7 +152,8 @@ impl Fault {
             | Self::UnknownKind { place, .. }
             | Self::UnknownRestart { place, .. }
             | Self::MissingBlob { place, .. }
-            | Self::BundleTooLarge { place, .. } => vec![place],
+            | Self::BundleTooLarge { place, .. }
+            | Self::TooManyAskers { place, .. } => vec![place],
             Self::RestartCircle { steps } => steps.iter().map(|step| &step.place).collect(),
             Self::NoCommonState { two, .. } => vec![&two[1].said.place, &two[0].said.place],
             Self::WrongBlob { .. } | Self::ManifestTooLarge { .. } | Self::Encoding { .. } => Vec::new(),
@@ -187,6 +201,15 @@ impl From<Fault> for Diagnostic {
                     .note(None, format!("daemons read at most {MAX_BUNDLE}"))
                     .help("let the actions fetch large files from where they are kept")
             }
+            Fault::TooManyAskers { host, many, place } => Self::error(
+                "too-large",
+                format!("too many dependencies between hosts end on {host}"),
+            )
+            .at(place.clone())
+            .note(None, many.to_string())
+            .help(
+                "give each host a change object of its own that depends on it, and let the others depend on that one",
+            ),
             Fault::WrongBlob { .. } | Fault::ManifestTooLarge { .. } | Fault::Encoding { .. } => {
                 Self::error("unfit", fault.to_string())
             }
