@@ -458,6 +458,9 @@ pub struct PeerStatus {
     /// What the daemon at its other end says does not count here, link or not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unheard: Option<Unheard>,
+    /// An operator has fenced it, and no later life of its daemon has spoken since: nothing here waits for it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub fenced: bool,
 }
 
 /// Why what a daemon says does not count at another host.

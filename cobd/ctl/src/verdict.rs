@@ -128,6 +128,24 @@ pub fn unreached(status: &ClusterStatus) -> Vec<HostName> {
     status.hosts.iter().filter(silent).map(|h| h.name.clone()).collect()
 }
 
+/// Of the hosts that did not answer, those that an operator has fenced: some host says so, and none has a link to them.
+#[must_use]
+pub fn fenced(status: &ClusterStatus) -> BTreeSet<HostName> {
+    let said = |host: &HostName| {
+        let told = || status.hosts.iter().filter(|h| h.reachable).flat_map(|h| &h.peers).filter(|p| p.host == *host);
+        told().any(|p| p.fenced) && !told().any(|p| p.up)
+    };
+    unreached(status).into_iter().filter(said).collect()
+}
+
+/// The answers without those of fenced hosts.
+#[must_use]
+pub fn without_fenced(status: &ClusterStatus) -> ClusterStatus {
+    let fenced = fenced(status);
+    let hosts = status.hosts.iter().filter(|h| !fenced.contains(&h.name)).cloned().collect();
+    ClusterStatus { hosts, ..status.clone() }
+}
+
 /// The hosts that refuse to tell anything, and why: a sentence each.
 #[must_use]
 pub fn refusing(status: &ClusterStatus) -> Vec<String> {

@@ -187,6 +187,12 @@ impl Engine {
         self.lay_out_if_due(now);
     }
 
+    /// Whether an operator has fenced the host and no later life of it has spoken since.
+    #[must_use]
+    pub fn counts_as_off(&self, host: &HostName) -> bool {
+        self.find_peer(host).is_some_and(|(_, peer)| peer.off || peer.life.is_none() && peer.fenced.is_some())
+    }
+
     /// Why what a host said last was refused, if it was: its daemon lives, and is not heard here.
     #[must_use]
     pub fn unheard(&self, host: &HostName) -> Option<Unheard> {

@@ -48,7 +48,10 @@ impl Daemon {
                 .status()
                 .into_iter()
                 .filter(|p| !through.contains(&p.host))
-                .map(|p| PeerStatus { unheard: self.engine.unheard(&p.host), ..p })
+                .map(|p| {
+                    let (unheard, fenced) = (self.engine.unheard(&p.host), self.engine.counts_as_off(&p.host));
+                    PeerStatus { unheard, fenced, ..p }
+                })
                 .collect(),
             denied: self.front.api.denied(),
             switch_waits: self.engine.switch_waits(),

@@ -342,7 +342,7 @@ impl Transport for MemoryLinks {
             let lane = state.lanes.get(&(host.clone(), self.me.clone()));
             let up = lane.is_some_and(|lane| lane.told.is_some());
             let why = lane.map(|lane| lane.why.clone()).filter(|why| !up && !why.is_empty());
-            PeerStatus { host, up, since_ns: 0, error: why, unheard: None }
+            PeerStatus { host, up, since_ns: 0, error: why, unheard: None, fenced: false }
         };
         roster.into_iter().map(status).collect()
     }

@@ -70,6 +70,7 @@ impl Peer {
             since_ns: state.since_ns,
             error: state.error.clone(),
             unheard: None,
+            fenced: false,
         }
     }
 }

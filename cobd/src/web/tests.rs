@@ -31,7 +31,14 @@ fn host_status() -> HostStatus {
 }
 
 fn peer(name: &str, up: bool) -> PeerStatus {
-    PeerStatus { host: HostName::new(name).expect("a name"), up, since_ns: 3, error: None, unheard: None }
+    PeerStatus {
+        host: HostName::new(name).expect("a name"),
+        up,
+        since_ns: 3,
+        error: None,
+        unheard: None,
+        fenced: false,
+    }
 }
 
 fn entry(seq: u64) -> HistoryEntry {

@@ -155,6 +155,34 @@ fn one_that_was_left_behind_and_will_not_come_back_can_be_fenced() {
     assert!(cluster.status("n1").is_some_and(|s| s.peers.iter().all(|p| p.host != host("n3"))));
 }
 
+/// That the others have converged is certain as soon as they have: no time is spent on a host that is said to be off.
+#[test]
+fn a_wait_ends_when_all_have_converged_but_a_fenced_host() {
+    let mut cluster = cluster(&["n1", "n3"]);
+    let before = "  n1/a: {kind: quick}\n  n3/b: {kind: quick, requires: [n1/a]}\n";
+    let one = generate(&mut cluster, "one", &["n1", "n3"], before);
+    cluster.bring_up(one, PATIENCE);
+    let two = generate(&mut cluster, "two", &["n1", "n3"], &format!("{before}  n1/c: {{kind: quick}}\n"));
+    cluster.kill("n3");
+    let is_fenced = |cluster: &Cluster| {
+        cluster.status("n1").is_some_and(|s| s.peers.iter().any(|p| p.host == host("n3") && p.fenced))
+    };
+    assert!(!is_fenced(&cluster));
+    let ctl = |said: &[&str]| words::run(words::cobctl(&cluster, &[], said));
+    assert_eq!(ctl(&["fence", "n3", "--yes"]).0, 0);
+    assert!(is_fenced(&cluster));
+    let said = ctl(&["switch", &two.to_string(), "--wait", "10m"]);
+    assert_eq!(said.0, 3, "{}", said.1);
+    assert!(said.1.contains("n3 is fenced and did not answer; all other hosts have converged"), "{}", said.1);
+    cluster.kill("n1");
+    cluster.start("n1");
+    cluster.wait_answers("n1");
+    assert!(is_fenced(&cluster), "the order is on record");
+    cluster.start("n3");
+    cluster.wait_converged(two, PATIENCE);
+    assert!(!is_fenced(&cluster), "a later life has spoken");
+}
+
 /// The daemon of a removed host runs on and calls the others: it is no stranger, and how it left is known.
 #[test]
 fn a_host_that_was_removed_is_no_stranger_and_its_part_of_the_switch_is_known() {

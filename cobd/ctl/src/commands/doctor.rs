@@ -386,7 +386,14 @@ mod tests {
             security: Some("identities".to_owned()),
             identity: Some(key(n)),
             listen: Some("tcp://0.0.0.0:7077".to_owned()),
-            peers: vec![PeerStatus { host: name(to), up: true, since_ns: 0, error: None, unheard: None }],
+            peers: vec![PeerStatus {
+                host: name(to),
+                up: true,
+                since_ns: 0,
+                error: None,
+                unheard: None,
+                fenced: false,
+            }],
             ..HostStatus::unknown(name(host))
         }
     }

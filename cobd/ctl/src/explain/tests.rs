@@ -343,8 +343,14 @@ fn hosts_that_do_not_meet_are_told_apart() {
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is up: its promise is on the way");
     all[1].generation = Some(GenerationNumber(6));
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is there in generation 6 on n1, asked for in generation 7 on n2: they do not meet until both have the same");
-    let n2 =
-        PeerStatus { host: all[0].name.clone(), up: true, since_ns: 0, error: None, unheard: Some(Unheard::Fenced) };
+    let n2 = PeerStatus {
+        host: all[0].name.clone(),
+        up: true,
+        since_ns: 0,
+        error: None,
+        unheard: Some(Unheard::Fenced),
+        fenced: false,
+    };
     all[1].peers = vec![n2];
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up can't ask n1/db: n2 was fenced, and n1 takes nothing from this life of its daemon");
     all[1].peers.clear();
@@ -354,6 +360,7 @@ fn hosts_that_do_not_meet_are_told_apart() {
         since_ns: NOW - s(30),
         error: Some("timed out".to_owned()),
         unheard: None,
+        fenced: false,
     }];
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up can't ask n1/db: the link from n2 to n1 has been down for 30 s (timed out)");
     let known = PeerStatus {

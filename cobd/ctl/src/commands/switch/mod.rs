@@ -34,7 +34,7 @@ use crate::gather;
 use crate::identity::{Contents, OfDepot};
 use crate::screen::Screen;
 use crate::targets::{Target, endpoints};
-use crate::verdict::{Expected, Verdict, judge};
+use crate::verdict::{Expected, Verdict, fenced, judge};
 use crate::words::{clean, count, list};
 use back::Consent;
 use prepare::{Gone, Ready};
@@ -88,6 +88,13 @@ impl Plan {
 
     fn is_converged(&self, cluster: &ClusterStatus) -> bool {
         matches!(self.verdict(cluster), Verdict::Converged(_))
+    }
+
+    /// The hosts of the generation that are fenced, where all others have converged.
+    fn only_fenced_are_left(&self, cluster: &ClusterStatus) -> Option<Vec<HostName>> {
+        let Verdict::Unreached(away, wrong) = self.verdict(cluster) else { return None };
+        let fenced = fenced(cluster);
+        (wrong.is_empty() && away.iter().all(|host| fenced.contains(host))).then_some(away)
     }
 }
 

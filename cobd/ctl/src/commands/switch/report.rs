@@ -47,6 +47,8 @@ pub(super) enum Ended {
     Interrupted,
     /// Out of time.
     Late,
+    /// All hosts have converged but these, which are fenced.
+    Fenced(Vec<HostName>),
     /// Out of time, and these could not be reached.
     Unreached(Vec<HostName>),
 }
@@ -378,6 +380,11 @@ impl Report {
                 self.why.extend(do_not_answer(cluster));
                 self.why.extend(unfinished(plan, cluster));
                 (format!("generation {generation} has not converged in time; it goes on:"), Exit::No)
+            }
+            Ended::Fenced(hosts) => {
+                let (hosts, are) = (list(hosts, 6), if hosts.len() == 1 { "is" } else { "are" });
+                self.why.push(format!("{hosts} {are} fenced and did not answer; all other hosts have converged"));
+                (format!("generation {generation} has not converged on all hosts:"), Exit::Unreached)
             }
             Ended::Unreached(hosts) => {
                 self.why.push(format!("{} could not be reached", list(hosts, 6)));

@@ -21,7 +21,7 @@ use crate::gather;
 use crate::live::Live;
 use crate::screen::Screen;
 use crate::targets::Target;
-use crate::verdict::{Verdict, hopeless};
+use crate::verdict::{Verdict, hopeless, without_fenced};
 
 /// How often the progress line is looked after when nothing is heard.
 const TICK: Duration = Duration::from_millis(500);
@@ -93,22 +93,26 @@ pub(super) async fn until_ended(
                 break (Ended::Withdrawn(lines), fresh);
             }
         }
-        hopeless_since = match (hopeless(&watched), hopeless_since) {
+        // No host waits for one that is fenced.
+        hopeless_since = match (hopeless(&without_fenced(&watched)), hopeless_since) {
             (Some(now), Some((before, since))) if now == before => Some((now, since)),
             (Some(now), _) => Some((now, Instant::now())),
             (None, _) => None,
         };
         let patience = if goes_back(&watched) { GOES_BACK_IN } else { HOPELESS_FOR };
         let given_up = hopeless_since.as_ref().is_some_and(|(_, since)| since.elapsed() >= patience);
-        if given_up || plan.is_converged(&watched) {
+        if given_up || plan.is_converged(&watched) || plan.only_fenced_are_left(&watched).is_some() {
             // Why it does not get on is told by all of them; that nothing is left to do by those that are left.
             let of = if given_up { StatusOf::All } else { StatusOf::Restless };
             let fresh = gather::cluster_of(&context.client, &targets, of).await;
             if plan.is_converged(&fresh) {
                 break (Ended::Converged, fresh);
             }
-            if given_up && let Some(causes) = hopeless(&fresh) {
+            if given_up && let Some(causes) = hopeless(&without_fenced(&fresh)) {
                 break (Ended::Failed(causes), fresh);
+            }
+            if let Some(hosts) = plan.only_fenced_are_left(&fresh) {
+                break (Ended::Fenced(hosts), fresh);
             }
         }
     };
@@ -140,7 +144,7 @@ fn arrive(screen: &mut Screen, report: &mut Report, arrived: Result<(Target, Gon
 fn last_look(plan: &Plan, report: &Report, fresh: &ClusterStatus) -> Ended {
     match plan.verdict(fresh) {
         Verdict::Converged(_) => Ended::Converged,
-        Verdict::Not(_) => match hopeless(fresh) {
+        Verdict::Not(_) => match hopeless(&without_fenced(fresh)) {
             Some(causes) => Ended::Failed(causes),
             None => Ended::Late,
         },
