@@ -195,12 +195,15 @@ fn truth_values_and_no_value_are_the_same_words_everywhere() {
 cobs: {n1/a: {kind: k, content: {
   whole: '{{ tls }}', text: 'tls = {{ tls }}, {{ off }}', nothing: 'x={{ nil }}', list: '{{ [tls, 1, \"a\"] }}.',
   map: '{{ {\"a\": tls, \"b\": none} }}.', string: '{{ tls | string }}.', join: '{{ [tls, none, 1] | join(\",\") }}',
+  concat: '{{ tls ~ nil ~ 1 ~ (tls ~ off) }}', format: '{{ \"%s %s\" | format(tls, 1) }} {{ \"%d\" | format(tls) }}',
+  filters: '{{ tls | replace(\"true\", \"on\") }}{{ off | trim }}{{ tls | indent(2, true) }}',
   json: '{{ {\"a\": [tls, none]} | tojson }}', test: '{{ tls == true }} {{ not tls }}', plain: '{{ [1, \"a\"] }}.'}}}
 ";
     let told = content(MODEL, "n1/a");
     let wanted = json!({
         "whole": true, "text": "tls = true, false", "nothing": "x=null", "list": "[true, 1, 'a'].",
         "map": "{'a': true, 'b': null}.", "string": "true.", "join": "true,null,1", "json": r#"{"a": [true, null]}"#,
+        "concat": "truenull1truefalse", "format": "true 1 1", "filters": "onfalse  true",
         "test": "true false", "plain": "[1, 'a'].",
     });
     assert_eq!(told, wanted);

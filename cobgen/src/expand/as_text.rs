@@ -1,20 +1,37 @@
 //! How the values of a template become text.
 //!
 //! Truth values are `true` and `false`, and no value is `null`, as everywhere else in a model, in JSON and in YAML. The
-//! engine by itself writes Python's words `True` and `None`. Its operator `~` and its filter `format` still do.
+//! engine by itself writes Python's words `True` and `None`; for its operator `~` see [`concat`](super::concat).
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use minijinja::value::{Value, ValueKind};
+use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, Output, State, escape_formatter, filters};
 
 /// The deepest list or mapping that is written by this module. The engine writes what lies deeper.
 const MAX_DEPTH: usize = 64;
 
-/// Makes an environment write its values so.
+/// Filters that take any value as a text.
+const OF_TEXTS: [&str; 7] = ["e", "escape", "indent", "replace", "safe", "trim", "urlencode"];
+
+/// Makes an environment write its values so. Its other filters are in their places.
 pub(super) fn set(environment: &mut Environment<'static>) {
     environment.set_formatter(format);
     environment.add_filter("string", string);
+    let before = Arc::new(environment.clone());
+    for name in OF_TEXTS {
+        let before = Arc::clone(&before);
+        environment.add_filter(name, move |values: Rest<ValueOrKwargs>| {
+            let mut values: Vec<Value> = values.0.into_iter().map(ValueOrKwargs::into_value).collect();
+            if let Some(first) = values.first_mut()
+                && let Some(word) = word(first)
+            {
+                *first = Value::from(word);
+            }
+            before.empty_state().apply_filter(name, &values)
+        });
+    }
 }
 
 /// A truth value, or no value, as text; none: the engine's own text is right.

@@ -6,7 +6,7 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueOrKwargs};
+use minijinja::value::{ArgType, Kwargs, Rest, StringInput, Value, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use super::as_text;
@@ -151,7 +151,21 @@ fn format(state: &mut State<'_, '_>, text: &Value, values: Rest<ValueOrKwargs>) 
     }
     let times = form.matches('%').count();
     fits("format", form.len().saturating_add(width).saturating_add(times.saturating_mul(longest)))?;
-    filters::format(state, text, values)
+    filters::format(state, text, with_words(form, values))
+}
+
+/// The values with `true` and `false` as texts where the form has `%s` for all: a number has other conversions.
+fn with_words(form: &str, values: Rest<ValueOrKwargs>) -> Rest<ValueOrKwargs> {
+    let conversions = form.replace("%%", "");
+    let is_text = |rest: &str| rest.trim_start_matches(|c: char| !c.is_alphabetic()).starts_with(['s', 'r']);
+    if !conversions.split('%').skip(1).all(is_text) {
+        return values;
+    }
+    let text = |value: ValueOrKwargs| {
+        let word = as_text::word(&value).map(Value::from);
+        word.and_then(|word| ValueOrKwargs::from_value(Some(&word)).ok()).unwrap_or(value)
+    };
+    Rest(values.0.into_iter().map(text).collect())
 }
 
 fn batch(state: &State<'_, '_>, value: Value, count: usize, fill: Option<Value>) -> Result<Value, Error> {
@@ -237,6 +251,11 @@ pub(super) fn too_deep(template: &str) -> Option<usize> {
 /// The same of an expression by itself.
 pub(super) fn too_deep_by_itself(expression: &str) -> Option<usize> {
     Expression::read(expression, "").err()
+}
+
+/// How far an expression goes in a text, with the mark at its end. One that is too deep ends where it is.
+pub(super) fn expression_end(text: &str, mark: &str) -> usize {
+    Expression::read(text, mark).unwrap_or_else(|deep| deep)
 }
 
 /// How much stands above the place where an expression is read: in each bracket that is open, the words and signs since

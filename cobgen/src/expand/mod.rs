@@ -14,6 +14,7 @@ mod bounded;
 mod budgets;
 mod builtin;
 mod clusters;
+mod concat;
 mod file_tree;
 mod files;
 mod footprint;

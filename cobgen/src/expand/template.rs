@@ -13,6 +13,7 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 
 use super::as_text;
 use super::bounded::{self, MAX_ITEMS, MAX_RENDERED};
+use super::concat;
 use super::secrets::Secrets;
 use super::{Report, guarded};
 use crate::diagnostic::Diagnostic;
@@ -64,8 +65,8 @@ impl Default for Templates {
             let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
             environment.set_syntax(syntax.expect("the usual delimiters"));
             environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-            as_text::set(&mut environment);
             bounded::bound(&mut environment);
+            as_text::set(&mut environment);
             environment
         };
         Self { strict: with(UndefinedBehavior::Strict), lenient: with(UndefinedBehavior::SemiStrict) }
@@ -154,7 +155,8 @@ impl Templates {
         if bounded::too_deep_by_itself(expression).is_some() {
             return Vec::new();
         }
-        let compiled = self.strict.compile_expression(expression);
+        let text = concat::in_expression(expression);
+        let compiled = self.strict.compile_expression(&text);
         let mut used: Vec<String> =
             compiled.map(|e| e.undeclared_variables(false).into_iter().collect()).unwrap_or_default();
         used.sort();
@@ -166,7 +168,8 @@ impl Templates {
         if bounded::too_deep(text).is_some() {
             return None;
         }
-        let template = self.strict.template_from_str(text).ok()?;
+        let text = concat::in_template(text);
+        let template = self.strict.template_from_str(&text).ok()?;
         let mut used: Vec<String> = template.undeclared_variables(false).into_iter().collect();
         used.sort();
         Some(used)
@@ -200,7 +203,8 @@ impl Templates {
 
     fn rendered_unwatched(&self, text: &str, names: &dyn Names) -> Result<String, Fault> {
         not_too_deep(text, bounded::too_deep(text))?;
-        let template = self.strict.template_from_str(text).map_err(|e| fault(&e, text))?;
+        let read = concat::in_template(text);
+        let template = self.strict.template_from_str(&read).map_err(|e| fault(&e, text))?;
         let context = context(&self.strict, template.undeclared_variables(false), names, text)?;
         let rendered = template.render(context).map_err(|e| fault(&e, text))?;
         if rendered.len() > MAX_RENDERED {
@@ -271,7 +275,8 @@ fn single_expression(text: &str) -> Option<&str> {
 
 fn evaluate(environment: &Environment<'static>, text: &str, names: &dyn Names) -> Result<Jinja, Fault> {
     not_too_deep(text, bounded::too_deep_by_itself(text))?;
-    let expression = environment.compile_expression(text).map_err(|e| fault(&e, text))?;
+    let read = concat::in_expression(text);
+    let expression = environment.compile_expression(&read).map_err(|e| fault(&e, text))?;
     let context = context(environment, expression.undeclared_variables(false), names, text)?;
     let value = expression.eval(context).map_err(|e| fault(&e, text))?;
     if value.is_undefined() && environment.undefined_behavior() == UndefinedBehavior::Strict {
