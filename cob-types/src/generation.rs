@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::askers::Askers;
 use crate::canonical::blob_hash;
 use crate::cob::Cob;
+use crate::codec;
 use crate::id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, KindName, StateName};
 use crate::kind::{Kind, PayloadFile, check_payload_name};
 use crate::switch::{SwitchOrder, SwitchPolicy};
@@ -157,6 +158,30 @@ impl Manifest {
             policy: SwitchPolicy::default(),
             mends: false,
         }
+    }
+
+    /// The empty generation before the first one, as this one has it: the same hosts, keys and operators, and no change
+    /// objects. It is in no depot. Its number is zero, and it follows from this manifest: whoever signs this one signs it.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        let nothing = |(name, host): (&HostName, &ManifestHost)| {
+            let bundle = blob_hash(&codec::encode(&Bundle::empty(name.clone())).unwrap_or_default());
+            (name.clone(), ManifestHost { bundle, cobs: 0, ..host.clone() })
+        };
+        let zero = GenerationNumber(0);
+        Self {
+            hosts: self.hosts.iter().map(nothing).collect(),
+            revoked: self.revoked.clone(),
+            operators: self.operators.clone(),
+            ..Self::empty(zero, zero, self.security)
+        }
+    }
+
+    /// The way back to the empty generation.
+    #[must_use]
+    pub fn way_to_nothing(&self) -> WayBack {
+        let manifest = blob_hash(&codec::encode(&self.emptied()).unwrap_or_default());
+        WayBack { generation: GenerationNumber(0), manifest }
     }
 
     /// Whether the two differ in nothing but their numbers, and the ways and orders that follow from these.

@@ -34,6 +34,10 @@ const SIGNATURES: &str = "signatures.cbor";
 const BUNDLE: &str = "bundle.cbor";
 /// Names the newest generation that was left for an older one.
 const RETURNED: &str = "returned";
+/// The empty generation before the first one. It is made of the manifest that leads to it, and in no depot.
+const NOTHING: GenerationNumber = GenerationNumber(0);
+/// Names the generation of which the empty one is made.
+const MADE_OF: &str = "of";
 /// The longest file of signatures that is read, in bytes.
 const MAX_KEPT: usize = 1 << 20;
 
@@ -121,6 +125,9 @@ impl Generations {
     ) -> Result<Prepared, FetchError> {
         let wanted = wanted.into();
         let generation = wanted.generation;
+        if generation == NOTHING {
+            return self.load(generation, known);
+        }
         self.is_the_one(wanted)?;
         match self.load(generation, known) {
             Ok(prepared) => return Ok(prepared),
@@ -207,6 +214,10 @@ impl Generations {
     /// Those of the kept generations that are not noted, by number and content.
     fn ids_kept(&self, noted: &BTreeMap<GenerationNumber, BlobHash>) -> Vec<GenerationId> {
         let hash = |generation| {
+            // Each generation that leads to the empty one has one of its own.
+            if generation == NOTHING {
+                return None;
+            }
             let manifest = self.read_kept(generation, MANIFEST).ok()?;
             // What is damaged stands for nothing.
             let is_whole = match self.read_kept(generation, SIGNATURES) {
@@ -295,12 +306,44 @@ impl Generations {
         let is_kept =
             |way: &&WayBack| self.keeps(way.generation) && self.manifest_known(way.generation) == Some(way.manifest);
         for way in manifest.back.iter().filter(|way| !is_kept(way)) {
+            if way.generation == NOTHING {
+                if let Err(error) = self.keep_nothing(manifest.generation) {
+                    warn!(of = %manifest.generation, %error, "the way back to the empty generation can't be kept");
+                }
+                continue;
+            }
             let wanted = Wanted { generation: way.generation, manifest: Some(way.manifest) };
             // A host that is not in it leaves with the return.
             if let Err(error) = self.fetch(wanted, true, None) {
                 warn!(generation = %way.generation, %error, "the generation of a way back can't be had");
             }
         }
+    }
+
+    /// Keeps the empty generation, made of one that is kept here.
+    fn keep_nothing(&self, of: GenerationNumber) -> Result<(), FetchError> {
+        let _alone = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let temp = self.folder.join(format!("{NOTHING}.tmp"));
+        let disk = |path: &Path| {
+            let path = path.to_owned();
+            move |source| FetchError::Disk { path, source }
+        };
+        let write = |name: &str, bytes: &[u8]| {
+            durable::write_file(&temp, name, 0o600, bytes, durable::Sync::Now).map_err(disk(&temp))
+        };
+        let _ = std::fs::remove_dir_all(&temp);
+        std::fs::create_dir_all(&temp).map_err(disk(&temp))?;
+        write(MANIFEST, &self.read_kept(of, MANIFEST)?)?;
+        match self.read_kept(of, SIGNATURES) {
+            Ok(bytes) => write(SIGNATURES, &bytes)?,
+            Err(error) if error.is_missing() => {}
+            Err(error) => return Err(error),
+        }
+        write(MADE_OF, of.to_string().as_bytes())?;
+        let folder = self.folder_of(NOTHING);
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::rename(&temp, &folder).map_err(disk(&folder))?;
+        durable::sync_folder(&self.folder).map_err(disk(&self.folder))
     }
 
     /// Reads a generation that is kept here, and judges it as if it had just come. What stands in it as it does in
@@ -310,7 +353,7 @@ impl Generations {
     /// [`FetchError`] when it is not, or is damaged.
     pub fn load(&self, generation: GenerationNumber, known: Option<&Prepared>) -> Result<Prepared, FetchError> {
         let verified = self.load_verified(generation)?;
-        if !verified.manifest.hosts.contains_key(&self.host) {
+        if generation == NOTHING || !verified.manifest.hosts.contains_key(&self.host) {
             return Ok(self.nothing_of(verified));
         }
         let bytes = self.read_kept(generation, BUNDLE)?;
@@ -327,8 +370,22 @@ impl Generations {
     }
 
     fn load_verified(&self, generation: GenerationNumber) -> Result<Verified, FetchError> {
-        let manifest_bytes = self.read_kept(generation, MANIFEST)?;
-        let signatures = match self.read_kept(generation, SIGNATURES) {
+        if generation == NOTHING {
+            let of = self.read_kept(NOTHING, MADE_OF)?;
+            let of = std::str::from_utf8(&of).ok().and_then(|number| number.parse().ok()).map(GenerationNumber);
+            let bad =
+                || FetchError::Bad { generation, what: "the file that names what it is made of is damaged".to_owned() };
+            let of = of.filter(|of| *of != NOTHING).ok_or_else(bad)?;
+            let Verified { manifest, signers, .. } = self.verify_kept(NOTHING, of)?;
+            return Ok(Verified { hash: manifest.way_to_nothing().manifest, manifest: manifest.emptied(), signers });
+        }
+        self.verify_kept(generation, generation)
+    }
+
+    /// The manifest of a generation that is kept in the folder of another one, or in its own.
+    fn verify_kept(&self, folder: GenerationNumber, generation: GenerationNumber) -> Result<Verified, FetchError> {
+        let manifest_bytes = self.read_kept(folder, MANIFEST)?;
+        let signatures = match self.read_kept(folder, SIGNATURES) {
             Ok(bytes) => self.parse_kept(generation, &bytes, &manifest_bytes)?,
             // Kept by version 0.1.0, which knew no signatures.
             Err(error) if error.is_missing() => Vec::new(),

@@ -37,6 +37,8 @@ pub struct After {
     pub keys: Keys,
     /// The generations to which the new one may name ways back, the newest first.
     pub back: Vec<Earlier>,
+    /// Hosts can go directly from the empty generation to the new one, and back.
+    pub begins: bool,
     /// The new one mends a hole: neither it nor a later one names a way back to an earlier one.
     pub mends: bool,
     /// The sealed secrets of its bundles: what did not change is taken over.
@@ -98,8 +100,9 @@ impl After {
         let generation = before.manifest.generation;
         let back = earlier(depot, generation)?;
         let id = back.first().map(|newest| GenerationId { generation, manifest: newest.way.manifest });
+        let begins = reach_nothing(&back);
         let layouts = layouts_of(depot, generation)?;
-        Ok(Self { enrolled, back, layouts, id, ..Self::of(before) })
+        Ok(Self { enrolled, back, begins, layouts, id, ..Self::of(before) })
     }
 
     /// These generations have failed: what was there before the first of them is what is there, and the layouts that
@@ -120,6 +123,13 @@ impl After {
         }
         Ok(())
     }
+}
+
+/// Whether nothing was there before all of these, and hosts can go directly from there to the next one.
+#[must_use]
+pub fn reach_nothing(earlier: &[Earlier]) -> bool {
+    let is_first = |manifest: &Manifest| manifest.parent == GenerationNumber(0) && !manifest.mends;
+    earlier.len() < DIRECTLY && earlier.last().is_none_or(|earlier| is_first(&earlier.manifest))
 }
 
 /// Those from which hosts can go directly to a generation that is made after this one, so that one that fails is left
@@ -149,9 +159,9 @@ pub fn earlier(depot: &Depot, latest: GenerationNumber) -> Result<Vec<Earlier>, 
 }
 
 /// The ways back of a generation, the newest first: to these earlier ones, up to the first in which a key would be good
-/// again that it revokes, or one behind that. A key that it believes itself was revoked by mistake, if ever.
+/// again that it revokes, or one behind that; `begins`: also to the empty generation before all of them. A key that it believes itself was revoked by mistake, if ever.
 #[must_use]
-pub fn ways_back(newest: &Manifest, earlier: &[Earlier]) -> Vec<WayBack> {
+pub fn ways_back(newest: &Manifest, earlier: &[Earlier], begins: bool) -> Vec<WayBack> {
     let mut revoked = newest.revoked.clone();
     let mut ways = Vec::new();
     for Earlier { way, manifest } in earlier {
@@ -160,6 +170,10 @@ pub fn ways_back(newest: &Manifest, earlier: &[Earlier]) -> Vec<WayBack> {
         }
         ways.push(*way);
         revoked.extend(manifest.revoked.iter().filter(|key| !newest.believes(key)));
+    }
+    // In the empty generation no key is good again.
+    if begins && ways.len() == earlier.len() {
+        ways.push(newest.way_to_nothing());
     }
     ways
 }
@@ -246,7 +260,9 @@ pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
 
 /// Says so where a new generation names none, although it might.
 fn give_ways_back(manifest: &mut Manifest, after: &After) -> Option<Diagnostic> {
-    manifest.back = ways_back(manifest, &after.back);
+    // A depot that gives numbers above those of hosts does not know what these have.
+    let begins = after.begins && after.above <= after.number && !after.mends;
+    manifest.back = ways_back(manifest, &after.back, begins);
     manifest.mends = after.mends;
     let newest = after.back.first().filter(|_| manifest.back.is_empty())?;
     let again: Vec<String> =

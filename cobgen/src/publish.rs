@@ -265,7 +265,7 @@ fn revoked_keys(before: &Manifest, after: &Manifest) -> Vec<(PublicKey, Option<H
 }
 
 fn new_depot() -> (After, Generation, Option<Depot>) {
-    (After { enrolled: Some(Enrolments::default()), ..After::default() }, nothing(), None)
+    (After { enrolled: Some(Enrolments::default()), begins: true, ..After::default() }, nothing(), None)
 }
 
 /// Seconds since 1970. A clock before that says 0: the log's order comes from the numbers.

@@ -1,5 +1,7 @@
 //! The orders of switches that a new generation carries: to it from those before it, and back to them.
 
+use std::collections::BTreeMap;
+
 use cob_depot::{Depot, DepotError, stands_for};
 use cob_types::generation::MAX_MANIFEST;
 use cob_types::{CobId, Generation, GenerationNumber, Manifest, SwitchOrder, codec};
@@ -37,7 +39,7 @@ pub fn give_orders(
             Err(NoOrder::Circle(circle)) => said.push(refusal(&circle, from, to)),
         }
     }
-    if generation.manifest.back.iter().any(|way| way.generation == from) {
+    if from != GenerationNumber(0) && generation.manifest.back.iter().any(|way| way.generation == from) {
         match switch_order(&Side::of(generation), &Side::of(before), true) {
             Ok(order) => orders.push(order),
             Err(NoOrder::Depot(error)) => return Err(error),
@@ -50,6 +52,10 @@ pub fn give_orders(
     if let Some(depot) = depot {
         orders.extend(of_earlier(generation, before, depot)?);
     }
+    match order_to_nothing(generation)? {
+        Ok(order) => orders.extend(order),
+        Err(circle) => said.push(no_way_back(&circle, GenerationNumber(0), to)),
+    }
     // Hosts can do without: they go step by step then.
     generation.manifest.switches = orders;
     let fits = |generation: &Generation| codec::encode(&generation.manifest).is_ok_and(|m| m.len() <= MAX_MANIFEST);
@@ -61,6 +67,19 @@ pub fn give_orders(
     let Manifest { switches, back, .. } = &mut generation.manifest;
     back.retain(|way| switches.iter().any(|order| (order.from, order.to) == (to, way.generation)));
     Ok(said)
+}
+
+/// The order back to the empty generation, if that way is named; an error is a circle of those that leave.
+fn order_to_nothing(generation: &Generation) -> Result<Result<Option<SwitchOrder>, Vec<CobId>>, DepotError> {
+    if !generation.manifest.back.iter().any(|way| way.generation == GenerationNumber(0)) {
+        return Ok(Ok(None));
+    }
+    let empty = Generation { manifest: generation.manifest.emptied(), bundles: BTreeMap::new() };
+    match switch_order(&Side::of(generation), &Side::of(&empty), true) {
+        Ok(order) => Ok(Ok(Some(order))),
+        Err(NoOrder::Depot(error)) => Err(error),
+        Err(NoOrder::Circle(circle)) => Ok(Err(circle)),
+    }
 }
 
 /// The orders from generations before the last one, and back to them. Where there is none forth, hosts go step by step;

@@ -27,7 +27,8 @@ use cob_types::trust::{PublicKey, Signed};
 use cob_types::{Bundle, CobId, Generation, GenerationNumber, HostName, Manifest, canonical, codec};
 use cobgen::depot::{Depot, Publication, Published};
 use cobgen::draft::Draft;
-use cobgen::make::{earlier, ways_back};
+use cobgen::make::{earlier, reach_nothing, ways_back};
+use cobgen::publish::nothing;
 use cobgen::switches::give_orders;
 
 use crate::processes;
@@ -287,12 +288,15 @@ impl Cluster {
     /// When the depot refuses it, or hosts could not get there.
     pub fn put(&mut self, depot: &Depot, mut generation: Generation) -> GenerationNumber {
         let parent = generation.manifest.parent;
-        if parent != GenerationNumber(0) && generation.manifest.back.is_empty() {
+        if generation.manifest.back.is_empty() {
             let earlier = earlier(depot, parent).expect("a depot that can be read");
-            generation.manifest.back = ways_back(&generation.manifest, &earlier);
+            generation.manifest.back = ways_back(&generation.manifest, &earlier, reach_nothing(&earlier));
         }
-        if parent != GenerationNumber(0) && generation.manifest.switches.is_empty() {
-            let before = depot.read(parent).expect("the generation before");
+        if generation.manifest.switches.is_empty() {
+            let before = match parent {
+                GenerationNumber(0) => nothing(),
+                parent => depot.read(parent).expect("the generation before"),
+            };
             let said = give_orders(&mut generation, &before, Some(depot)).expect("a depot that can be read");
             assert!(said.is_empty(), "{said:#?}");
         }

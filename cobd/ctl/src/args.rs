@@ -670,6 +670,14 @@ pub(crate) fn generation(text: &str) -> Result<GenerationNumber, String> {
     }
 }
 
+/// As [`generation`], or 0 for the empty generation before the first one.
+///
+/// # Errors
+/// As there.
+pub(crate) fn generation_or_nothing(text: &str) -> Result<GenerationNumber, String> {
+    if text == "0" { Ok(GenerationNumber(0)) } else { generation(text) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -366,7 +366,7 @@ impl Engine {
     /// under way; of those that are observed the state is known.
     #[must_use]
     pub fn is_converged(&self) -> bool {
-        self.generation != GenerationNumber(0) && self.going.is_none() && self.unsettled == 0
+        self.active.is_some() && self.going.is_none() && self.unsettled == 0
     }
 
     /// The actions that run, so that the daemon can wait for them after a return.

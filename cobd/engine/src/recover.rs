@@ -410,10 +410,11 @@ impl Object {
 
 /// A generation number that a daemon must find the bundle of when it returns.
 impl Durable {
-    /// The generations whose bundles are needed: the active one, and the one that was being switched to.
+    /// The generations whose bundles are needed: the active one, which may be the empty generation, and the one that was being switched to.
     #[must_use]
     pub fn needed_generations(&self) -> (Option<GenerationNumber>, Option<GenerationNumber>) {
-        let active = (self.active != GenerationNumber(0)).then_some(self.active);
-        (active, self.going_to)
+        // One that has gone somewhere and has none has returned to the empty generation.
+        let has_one = self.active != GenerationNumber(0) || self.highest != self.active && self.going_to.is_none();
+        (has_one.then_some(self.active), self.going_to)
     }
 }

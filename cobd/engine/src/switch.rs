@@ -315,6 +315,13 @@ impl Switching {
         }
     }
 
+    /// Whether this host had nothing before it went to a generation.
+    #[must_use]
+    pub fn came_from_nothing(&self, to: GenerationNumber) -> bool {
+        let nothing = GenerationNumber(0);
+        self.current.as_ref().is_some_and(|c| c.to == to && c.left.is_none() && c.from == nothing)
+    }
+
     /// What is to be done, if anything.
     #[must_use]
     pub fn next(&self, seen: Seen) -> Option<Act> {

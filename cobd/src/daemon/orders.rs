@@ -236,7 +236,7 @@ impl Daemon {
         let (Asked { who, reply }, generation) = (asked, wanted.generation);
         if let Err(error) = self.generations.is_the_one(wanted) {
             self.refuse_generation(generation, &error, Some(reply));
-        } else if generation == self.goal() && generation != GenerationNumber(0) {
+        } else if generation == self.goal() && self.active.is_some() {
             self.widen(&terms.only, &who);
             // What stands still here goes on with `resume` alone.
             let told_again = self.engine.held().is_none() && self.speak_again(&who);
@@ -331,7 +331,7 @@ impl Daemon {
         let payload_root = self.payload_root.clone();
         tokio::spawn(async move {
             let fetched = beside(move || {
-                let leaving = active != GenerationNumber(0);
+                let leaving = accepted.is_some();
                 let take = |wanted: Wanted| {
                     let generation = wanted.generation;
                     if let Some(prepared) = at_hand.as_ref().filter(|p| p.manifest.generation == generation)

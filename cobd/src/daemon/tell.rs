@@ -26,7 +26,7 @@ impl Daemon {
             name: self.config.host.clone(),
             reachable: true,
             error: None,
-            generation: (generation != GenerationNumber(0)).then_some(generation),
+            generation: self.active.is_some().then_some(generation),
             switching_to: self.engine.going_to(),
             converged: self.is_converged(),
             paused: self.engine.is_paused(),
@@ -107,7 +107,7 @@ impl Daemon {
         let changes = *self.changes.borrow();
         let changed = std::mem::replace(&mut self.told_changes, changes) != changes;
         let through = self.are_through();
-        let converged = self.is_converged();
+        let (converged, has_one) = (self.is_converged(), self.active.is_some());
         let (engine, links) = (&self.engine, &self.links);
         self.manager.alive(now, changed, || {
             let peers: Vec<_> = links.status().into_iter().filter(|p| !through.contains(&p.host)).collect();
@@ -118,7 +118,7 @@ impl Daemon {
                 (false, true) => "converged",
                 (false, false) => "converging",
             };
-            if engine.generation() == GenerationNumber(0) {
+            if !has_one {
                 return format!("no generation yet, {up} of {} peers linked", peers.len());
             }
             format!("generation {}, {state}, {up} of {} peers linked", engine.generation(), peers.len())

@@ -69,7 +69,7 @@ impl Daemon {
     /// The generation to which a switch is under way here: `go` was said, and it has not converged since.
     fn switching(&self) -> Option<GenerationNumber> {
         let (active, goal) = (self.engine.generation(), self.goal());
-        let converging = active != GenerationNumber(0) && !self.book.durable().settled && !self.is_converged();
+        let converging = self.active.is_some() && !self.book.durable().settled && !self.is_converged();
         (goal != active || converging).then_some(goal)
     }
 
@@ -107,7 +107,7 @@ impl Daemon {
         reply: Reply,
     ) {
         // One that has converged here may still be under way elsewhere: then it goes back here, too.
-        let here = wanted.filter(|w| *w == self.engine.generation() && *w != GenerationNumber(0));
+        let here = wanted.filter(|w| *w == self.engine.generation() && self.active.is_some());
         let Some(generation) = self.switching().or(here) else {
             let is_meant = |g| wanted.is_none_or(|w| w == g);
             let fetching = self.fetches.call_off(is_meant) | self.switch.forget_told(is_meant);

@@ -9,6 +9,7 @@ mod before;
 mod budgets;
 mod checks;
 mod closed;
+mod creation;
 mod disk;
 mod durations;
 mod enrol;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use cob_types::{CobId, GenerationNumber, HostName};
 
-use super::{Wanted, Which, generation};
+use super::{Wanted, Which, generation, generation_or_nothing};
 use crate::words::parse_span;
 
 pub(super) const EXPLAIN: &str = "\
@@ -337,8 +337,8 @@ pub struct RetryArgs {
 #[derive(Debug, ClapArgs)]
 pub struct RollbackArgs {
     /// The generation to return to [default: the one that each host came from, if the last one names a way there; else the
-    /// newest to which it does]
-    #[arg(value_name = "N", value_parser = generation)]
+    /// newest to which it does]. 0 removes all that the first generation has made
+    #[arg(value_name = "N", value_parser = generation_or_nothing)]
     pub generation: Option<GenerationNumber>,
     /// Only look where it would lead, and what users have changed that excludes what was there; nothing changes
     #[arg(long, conflicts_with_all = ["wait", "despite_conflicts"])]

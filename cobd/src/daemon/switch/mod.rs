@@ -38,6 +38,8 @@ use crate::web::{Done, RefusalKind, SwitchHow};
 use dead_end::DeadEnds;
 use tellers::Tellers;
 
+/// What an operator can do about the first generation.
+const REMOVES_ALL: &str = "there was nothing before it: `cobctl rollback 0` removes all that it has made";
 /// What a generation names that can't be left.
 pub(in crate::daemon) const NO_WAY_BACK: &str = "no way back to a generation that was not withdrawn";
 /// Between two tries to get a generation that another host has told of: the first, and the longest.
@@ -419,7 +421,10 @@ impl Daemon {
             let detail = format!("generation {from} is withdrawn already; this host returned to {}", withdrawal.to);
             return self.done(reply, false, detail);
         }
+        // What runs well is not removed without a word about that.
+        let has_settled = self.engine.generation() == left && self.book.durable().settled;
         let named = match to {
+            None if has_settled => self.way_back(left).filter(|to| *to != GenerationNumber(0)),
             Some(to) => self.names_way_back(left, to).then_some(to),
             None => self.way_back(left),
         };
@@ -433,6 +438,7 @@ impl Daemon {
                     format!("that is no way back: if there is such a generation, `cobctl switch {to}` goes on to it")
                 }
                 Some(_) => OLDER_CONTENT.to_owned(),
+                None if self.names_way_back(left, GenerationNumber(0)) => REMOVES_ALL.to_owned(),
                 None => "`cobctl switch N` goes to one that was withdrawn, by its number".to_owned(),
             };
             return self.refuse(reply, RefusalKind::Conflict, &what, &hint);
@@ -505,7 +511,8 @@ impl Daemon {
 }
 
 /// Where a generation is left for: where the host has come from, if the manifest names the way, else the newest that it
-/// names. Never one that was withdrawn itself, or that is another one here.
+/// names. Never one that was withdrawn itself, or that is another one here; and the empty generation only where the host
+/// has come from there and no other way is left: other hosts may have had something before.
 fn way_back(
     manifest: &Manifest,
     came_from: Option<GenerationNumber>,
@@ -513,7 +520,9 @@ fn way_back(
 ) -> Option<GenerationNumber> {
     let ways = manifest.back.iter().filter(|way| way.generation < manifest.generation && !is_none(way));
     let named: BTreeSet<_> = ways.map(|way| way.generation).collect();
-    came_from.filter(|from| named.contains(from)).or(named.last().copied())
+    let nothing = GenerationNumber(0);
+    let newest = || named.last().copied().filter(|newest| *newest != nothing || came_from == Some(nothing));
+    came_from.filter(|from| *from != nothing && named.contains(from)).or_else(newest)
 }
 
 /// A generation's policy as an order changes it.
@@ -560,5 +569,14 @@ mod tests {
         assert_eq!(back(None, &[]), Some(7));
         assert_eq!(back(Some(6), &[6, 7]), Some(5));
         assert_eq!(back(Some(6), &[5, 6, 7]), None);
+        // To nothing by itself only where nothing was before, and no other way is left.
+        manifest.back.push(way(0));
+        let back = |from: Option<u64>, withdrawn: &[u64]| {
+            way_back(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)
+        };
+        assert_eq!(back(Some(0), &[]), Some(7));
+        assert_eq!(back(Some(0), &[5, 6, 7]), Some(0));
+        assert_eq!(back(Some(4), &[5, 6, 7]), None);
+        assert_eq!(back(None, &[5, 6, 7]), None);
     }
 }

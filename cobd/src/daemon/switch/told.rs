@@ -103,7 +103,7 @@ impl Daemon {
             return;
         }
         // Whether it is gone to is looked at when its turn comes: that reads files.
-        let is_ahead = self.engine.generation() != GenerationNumber(0) && generation > self.furthest();
+        let is_ahead = self.active.is_some() && generation > self.furthest();
         if is_ahead {
             policy.guard_ms = policy.guard_ms.map(|ms| ms.max(TOLD_GUARD_MS));
             let terms = Terms { policy, round, alone: false };
@@ -156,7 +156,7 @@ impl Daemon {
     /// Whether this host goes where another one says that it goes: onward only, and to nothing that was left.
     pub(super) fn goes_when_told(&self, generation: GenerationNumber, round: u32) -> bool {
         let again = self.switch.state.withdrawn.contains_key(&generation);
-        self.engine.generation() != GenerationNumber(0)
+        self.active.is_some()
             && generation > self.furthest()
             && !self.switch.state.is_withdrawn(generation, round)
             && (again || self.newest().is_ok_and(|newest| generation > newest))
@@ -175,7 +175,9 @@ impl Daemon {
         if !takes_part || !self.switch.state.follows(generation, round, ordered) {
             return;
         }
-        if !self.names_way_back(generation, to) {
+        // Where others had nothing before, this host may have had something.
+        let had_nothing = || self.switch.state.came_from_nothing(generation);
+        if !self.names_way_back(generation, to) || to == GenerationNumber(0) && !ordered && !had_nothing() {
             return self.quiet.say(Topic::Withdrawal, Some(host), |more| {
                 warn!(%generation, %to, by = %host, "a withdrawal is not followed: no such way back is named{more}");
             });

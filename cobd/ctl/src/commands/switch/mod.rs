@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use cob_types::status::{ClusterStatus, HostStatus, SwitchStatus};
 use cob_types::switch::OnFailure;
-use cob_types::{BlobHash, GenerationNumber, HostName};
+use cob_types::{BlobHash, GenerationNumber, HostName, Manifest};
 use cobd::web::{Done, RollbackOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
@@ -123,7 +123,7 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
         screen.problem("error", "the word was taken, and no host was seen to set out on its way back in that time");
         return Ok(Exit::No);
     };
-    let mut plan = plan(context, Wanted::Number(switch.to))?;
+    let mut plan = plan_back(context, &switch)?;
     plan.newest = switch.left.unwrap_or(switch.to).max(plan.newest);
     plan.left = switch.left;
     go_by_the_way_back(screen, &mut plan, &switch);
@@ -508,9 +508,29 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
                 .hint("name the depot with --depot or COB_DEPOT, or give its number"));
         }
     };
-    let manifest_hash = targets.content(generation)?;
+    let (manifest, hash) = (targets.manifest(generation)?, targets.content(generation)?);
+    plan_of(context, generation, manifest, hash)
+}
+
+/// The plan of a return: what the generation has that it leads to; the empty one is made of the one that is left.
+fn plan_back(context: &Context, switch: &SwitchStatus) -> Result<Plan, Failure> {
+    let nothing = GenerationNumber(0);
+    let Some(left) = switch.left.filter(|_| switch.to == nothing) else {
+        return plan(context, Wanted::Number(switch.to));
+    };
+    let manifest = context.targets.manifest(left)?.map(|manifest| manifest.emptied());
+    plan_of(context, nothing, manifest, None)
+}
+
+fn plan_of(
+    context: &Context,
+    generation: GenerationNumber,
+    manifest: Option<Manifest>,
+    manifest_hash: Option<BlobHash>,
+) -> Result<Plan, Failure> {
+    let targets = &context.targets;
     let contents: Contents = manifest_hash.map(|hash| (generation, hash)).into_iter().collect();
-    match targets.manifest(generation)? {
+    match manifest {
         Some(manifest) if !targets.narrowed => {
             let hosts = Target::all_of(endpoints(&manifest, &targets.socket)?);
             let expected = Expected { contents, ..Expected::of(&manifest) };
