@@ -51,11 +51,13 @@ impl FakeSystemd {
         let address = format!("unix:path={path}/bus");
         wait_for("the bus", || std::os::unix::net::UnixStream::connect(folder.path().join("bus")).is_ok());
         let bus = zbus::connection::Builder::address(address.as_str()).build().await.expect("a connection");
+        // A call that comes before somebody listens is never answered.
+        let calls = MessageStream::from(bus.clone());
         bus.request_name(NAME).await.expect("nobody has it");
         let (runs, properties) = (Runs::default(), Properties::default());
         let place = folder.path().to_owned();
         let jobs = Arc::new(AtomicU8::new(0));
-        let served = tokio::spawn(serve(bus, Arc::clone(&runs), Arc::clone(&properties), Arc::clone(&jobs), place));
+        let served = tokio::spawn(serve(calls, Arc::clone(&runs), Arc::clone(&properties), Arc::clone(&jobs), place));
         Some(Self { folder, daemon, runs, properties, jobs, served })
     }
 
@@ -113,8 +115,8 @@ impl Drop for FakeSystemd {
 pub(super) const CRASHES: &str = "crashes";
 
 /// Every unit is loaded, and wanted by the same target; jobs are done as soon as they are asked for.
-async fn serve(bus: Connection, runs: Runs, told: Properties, begun: Arc<AtomicU8>, base: PathBuf) {
-    let mut calls = MessageStream::from(bus.clone());
+async fn serve(mut calls: MessageStream, runs: Runs, told: Properties, begun: Arc<AtomicU8>, base: PathBuf) {
+    let bus = Connection::from(&calls);
     let (mut names, mut jobs) = (Vec::<String>::new(), 0_u8);
     while let Some(Ok(call)) = calls.next().await {
         let header = call.header();
