@@ -9,7 +9,7 @@ use cob_types::Kind;
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
 use crate::kinds::contract::tests::holds;
 use crate::kinds::contract::{Case, Rule, run};
-use crate::kinds::file_tree::{FileTree, FilesQuery};
+use crate::kinds::file_tree::{FileTree, FilesQuery, missing_store};
 use crate::kinds::testing::{Bench, kind, reason, state};
 
 fn file_tree() -> Kind {
@@ -112,6 +112,30 @@ async fn a_user_s_line_comes_again_with_its_tree_and_keeps_one_that_is_to_go() {
         let why = reason(bench.transition(&context, "present", "absent").await);
         assert!(why.contains("was changed here, and is to go"), "{why}");
     }
+}
+
+/// The journal outlives the folder of the store, and all that is in it.
+#[tokio::test]
+async fn a_store_that_is_gone_with_its_folder_is_missed_and_not_made_anew() {
+    let mut bench = Bench::new();
+    fs::create_dir(bench.path("journal")).expect("made");
+    let path = bench.path("host/x.conf");
+    let text = serde_json::json!({"manage": "merge", "files": {path.to_str().expect("text"): {"content": "one\n"}}});
+    let context = bench.context(&file_tree(), &text.to_string());
+    assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
+    fs::write(&path, "one\nmine\n").expect("edited");
+    bench.return_of_the_daemon();
+    fs::remove_dir_all(bench.path("files")).expect("lost");
+    assert!(missing_store(bench.folder.path()).is_some_and(|what| what.contains("it is gone")));
+    let why = bench.check(&context).await.state.expect_err("nothing is known without it");
+    assert!(why.contains("put") && why.contains("back from a copy"), "{why}");
+    let why = reason(bench.transition(&context, "absent", "present").await);
+    assert!(why.contains("back from a copy"), "{why}");
+    assert_eq!(fs::read_to_string(&path).expect("there"), "one\nmine\n");
+    assert!(!bench.path("files/store.git").exists());
+    // A person has decided to go on without it.
+    fs::remove_file(bench.path("journal/file-store")).expect("removed");
+    assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
 }
 
 #[tokio::test]
