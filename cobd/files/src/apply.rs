@@ -8,7 +8,7 @@ use crate::disk::Disk;
 use crate::error::FilesError;
 use crate::files::Applied;
 use crate::path::TreePath;
-use crate::plan::Step;
+use crate::plan::{Plan, Step};
 use crate::store::{Blob, Store};
 
 /// Files that are beside their places at the same time.
@@ -19,15 +19,17 @@ const SYNC_ALL_FROM: usize = 64;
 /// Of each file or link of a plan: whether it is in its place, or gone.
 pub(crate) type Progress = BTreeMap<TreePath, bool>;
 
-/// Carries out the steps, in the order of the plan. What others have changed since the plan was made is left as it is, and
+/// Carries out the steps of a plan, in their order. What others have changed since the plan was made is left as it is, and
 /// told ([`FilesError::Changed`]): then `progress` says how far it has come.
 pub(crate) fn carry_out(
     disk: &Disk,
     store: &Store,
-    steps: &[(TreePath, Step)],
+    plan: &Plan,
     cancelled: &AtomicBool,
     progress: &mut Progress,
 ) -> Result<Applied, FilesError> {
+    let steps = &plan.steps;
+    disk.keep_free(&plan.places);
     let replaces = |step: &Step| matches!(step, Step::File { .. } | Step::Stored { .. } | Step::Link(_) | Step::Remove);
     progress.extend(steps.iter().filter(|(_, step)| replaces(step)).map(|(path, _)| (path.clone(), false)));
     // Since the plan was made folders may have been exchanged.
@@ -163,8 +165,9 @@ mod tests {
         std::fs::create_dir(folder.path().join("d")).expect("made");
         std::fs::write(folder.path().join("d/new"), "since the plan was made").expect("written");
         let remove = |step: Step| {
-            let steps = [(path.clone(), step)];
-            carry_out(&disk, &store, &steps, &AtomicBool::new(false), &mut Progress::new())
+            let mut plan = Plan::default();
+            plan.steps.push((path.clone(), step));
+            carry_out(&disk, &store, &plan, &AtomicBool::new(false), &mut Progress::new())
         };
         assert_eq!(remove(Step::RemoveFolder).expect("done").left, std::slice::from_ref(&path));
         let told = remove(Step::RemoveStranger).expect_err("it is still there");

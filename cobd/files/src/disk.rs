@@ -70,6 +70,8 @@ pub(crate) struct Disk {
     seen: Option<RefCell<BTreeMap<TreePath, Seen>>>,
     /// What stands beside the place of a path: its name, and what was made there.
     staged: RefCell<BTreeMap<TreePath, (Vec<u8>, Seen)>>,
+    /// Nothing of ours stands there.
+    free: RefCell<BTreeSet<TreePath>>,
 }
 
 /// What tells whether somebody has changed what is at a path.
@@ -169,6 +171,7 @@ impl Disk {
             file: RefCell::default(),
             seen: None,
             staged: RefCell::default(),
+            free: RefCell::default(),
         })
     }
 
@@ -385,7 +388,7 @@ impl Disk {
             return Ok(());
         }
         let make = |name: &[u8]| rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o700));
-        let new = stage(&parent, path, make).map_err(failed("making the folder"))?;
+        let new = stage(&parent, path, self.first_name(path), make).map_err(failed("making the folder"))?;
         let fd = rustix::fs::openat(&parent, &*new, FOLDER, Mode::empty()).map_err(failed("opening"))?;
         let stat = rustix::fs::fstat(&fd).map_err(failed("looking at"))?;
         let made = Seen::of(&stat);
@@ -401,11 +404,23 @@ impl Disk {
         }
     }
 
+    /// From here on nothing is made or removed at these paths because of their names alone.
+    pub(crate) fn keep_free(&self, places: &BTreeSet<TreePath>) {
+        self.free.replace(places.clone());
+    }
+
+    /// The name beside a path that is tried first.
+    fn first_name(&self, path: &TreePath) -> Vec<u8> {
+        let (name, free) = (staged_name(path.name()), self.free.borrow());
+        let is_free = |name: &[u8]| free.contains(&path.beside(name));
+        if !free.is_empty() && is_free(&name) { staged_name_besides(path.name()) } else { name }
+    }
+
     /// The name of what was staged for a path, and what it was.
     fn staged(&self, path: &TreePath) -> (Vec<u8>, Option<Seen>) {
         match self.staged.borrow().get(path) {
             Some((name, made)) => (name.clone(), Some(*made)),
-            None => (staged_name(path.name()), None),
+            None => (self.first_name(path), None),
         }
     }
 
@@ -447,7 +462,7 @@ impl Disk {
             made.replace(Some(File::from(fd)));
             Ok(())
         };
-        let new = stage(&parent, path, make).map_err(FilesError::disk("writing", path))?;
+        let new = stage(&parent, path, self.first_name(path), make).map_err(FilesError::disk("writing", path))?;
         let Some(mut file) = made.take() else { return Err(gone()) };
         let write = |file: &mut File| -> std::io::Result<()> {
             file.write_all(content)?;
@@ -469,7 +484,7 @@ impl Disk {
         let parent = self.parent(path)?.ok_or_else(gone)?;
         let make = |name: &[u8]| rustix::fs::symlinkat(target, &parent, name);
         let failed = |e| FilesError::disk("making the link", path)(e);
-        let new = stage(&parent, path, make).map_err(failed)?;
+        let new = stage(&parent, path, self.first_name(path), make).map_err(failed)?;
         let made = Seen::at(&parent, &new).map_err(failed)?;
         self.staged.borrow_mut().insert(path.clone(), (new, made));
         Ok(())
@@ -495,12 +510,12 @@ impl Disk {
             let (_, stems) = by_folder.entry(path.parent()).or_insert_with(|| (path, BTreeSet::new()));
             stems.insert(staged_stem(path.name()));
         }
-        for (folder, (path, stems)) in by_folder {
+        for (path, stems) in by_folder.into_values() {
             let Some(fd) = self.parent(path)? else { continue };
             // Where there are more, what was left among them stays.
             let names = names(&fd, path, MAX_ENTRIES)?.unwrap_or_default();
             let ours = names.iter().filter(|name| stem_of(name).any(|stem| stems.contains(stem)));
-            left.extend(ours.map(|name| folder.as_ref().map_or_else(|| TreePath::of_bytes(name), |f| f.below(name))));
+            left.extend(ours.map(|name| path.beside(name)));
         }
         Ok(left)
     }
@@ -554,7 +569,7 @@ impl Disk {
     /// Removes a file or link, if it is there and is what was seen.
     pub(crate) fn remove(&self, path: &TreePath) -> Result<(), FilesError> {
         let Some(parent) = self.parent(path)? else { return Ok(()) };
-        let (failed, mut new) = (FilesError::disk("removing", path), staged_name(path.name()));
+        let (failed, mut new) = (FilesError::disk("removing", path), self.first_name(path));
         let gone = |name: &[u8]| match rustix::fs::unlinkat(&parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(FilesError::disk("removing", path)(error)),

@@ -278,7 +278,7 @@ impl Files {
         if !unchanged {
             self.keep_way_back(job.cob, &plan.back, plan.goes_on)?;
         }
-        let done = carry_out(&disk, &self.store, &plan.steps, job.cancelled, progress)?;
+        let done = carry_out(&disk, &self.store, &plan, job.cancelled, progress)?;
         if !unchanged || !plan.steps.is_empty() || plan.before_is_new {
             let applied = Record {
                 spec: Some(job.wanted.spec.clone()),
@@ -322,7 +322,7 @@ impl Files {
         let aims = self.may_go_on(&plan)?;
         let first = aims || !plan.found.is_empty() || current.spec.is_some() && !plan.steps.is_empty();
         let kept = first.then(|| self.keep_first(job, &mut plan)).transpose()?;
-        let done = carry_out(&disk, &self.store, &plan.steps, job.cancelled, progress)?;
+        let done = carry_out(&disk, &self.store, &plan, job.cancelled, progress)?;
         let retired = Record {
             before: Part::New(Frozen::default()),
             applied: Part::New(Frozen::default()),

@@ -97,6 +97,11 @@ impl TreePath {
         Some(Self(self.0[..at].into()))
     }
 
+    /// Another name in the same folder.
+    pub(crate) fn beside(&self, name: &[u8]) -> Self {
+        self.parent().map_or_else(|| Self::of_bytes(name), |folder| folder.below(name))
+    }
+
     /// Every folder above it, the outermost first.
     pub fn ancestors(&self) -> impl Iterator<Item = Self> {
         self.above().map(Self::of_bytes)

@@ -17,7 +17,7 @@ use git2::Oid;
 
 use crate::apply::Progress;
 use crate::attributes::{Attributes, Managed, Sides};
-use crate::disk::{Disk, Found};
+use crate::disk::{Disk, Found, is_staged};
 use crate::error::{Conflict, FilesError, MAX_FILE};
 use crate::merge::{self, Merged, Side};
 use crate::path::TreePath;
@@ -79,6 +79,8 @@ pub(crate) struct Plan {
     pub(crate) in_place: Listing,
     /// Paths of which something was sealed, as [`Past::opened`] has them.
     pub(crate) opened: BTreeSet<TreePath>,
+    /// Where something stood before that is named as if it were not in its place yet: nothing of ours stands there.
+    pub(crate) places: BTreeSet<TreePath>,
     /// Paths of which what is there now is what was before.
     new_before: BTreeSet<TreePath>,
     /// Large contents that are to be kept.
@@ -215,10 +217,13 @@ impl Planner<'_> {
             plan.applied.insert(path.clone(), kept);
         }
         self.leave(wanted, &mut plan)?;
+        // What stands in such a folder before it is ours as a whole; it comes back.
+        let before = self.past.before.keys().chain(plan.before.keys());
+        plan.places = before.filter(|path| is_staged(path.name())).cloned().collect();
+        let left = self.disk.left_beside(self.past.begun.aim.keys())?;
+        let left = left.into_iter().filter(|path| !plan.places.contains(path));
+        plan.steps.extend(left.map(|path| (path, Step::RemoveStaged)));
         // Of an action that was interrupted and came as far as a path that needs nothing: the next one has to know, too.
-        for left in self.disk.left_beside(self.past.begun.aim.keys())? {
-            plan.steps.push((left, Step::RemoveStaged));
-        }
         let (ours, last) = (&mut plan.begun, &self.past.begun);
         for (path, aim) in last.aim.iter().filter(|(path, _)| !ours.aim.contains_key(*path)).collect::<Vec<_>>() {
             ours.aim.insert(path.clone(), aim.clone());

@@ -61,14 +61,15 @@ pub(super) fn staged_stem(name: &[u8]) -> Vec<u8> {
     stem
 }
 
-/// Makes something beside the place of a path, under a name that nobody has; the name. What an attempt before has left there
-/// is removed; anything else, which whoever may write in the folder may have put there, stays.
+/// Makes something beside the place of a path, under a name that nobody has; the name. What an attempt before has left under
+/// the first one is removed; anything else, which whoever may write in the folder may have put there, stays.
 pub(super) fn stage(
     parent: &OwnedFd,
     path: &TreePath,
+    first: Vec<u8>,
     make: impl Fn(&[u8]) -> Result<(), Errno>,
 ) -> Result<Vec<u8>, Errno> {
-    let mut new = staged_name(path.name());
+    let mut new = first;
     for _ in 0..NAMES {
         match remove_staged(parent, &new).and_then(|()| make(&new)) {
             // A folder with something in it; or somebody makes it again and again.

@@ -14,6 +14,7 @@ mod by_model;
 mod leaving;
 mod off;
 mod planted;
+mod planted_random;
 mod shown;
 
 const COB: &str = "n1/files";

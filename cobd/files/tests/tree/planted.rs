@@ -6,14 +6,14 @@ use std::os::unix::fs::{OpenOptionsExt as _, chown};
 use super::*;
 
 /// Somebody else than who runs this.
-const USER: u32 = 4321;
+pub(super) const USER: u32 = 4321;
 
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// An access list as the kernel takes it: `u::rw-`, `u:USER:rw-`, `g::r--`, `m::rw-`, `o::---`.
-fn access_list() -> Vec<u8> {
+pub(super) fn access_list() -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, bits, id) in
         [(1_u16, 6_u16, u32::MAX), (2, 6, USER), (4, 4, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)]
@@ -24,19 +24,19 @@ fn access_list() -> Vec<u8> {
     bytes
 }
 
-fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
+pub(super) fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
     let mut value = [0; 256];
     let length = rustix::fs::getxattr(path, name, &mut value).ok()?;
     Some(value[..length].to_vec())
 }
 
 /// Whether it could be set: not every file system has it.
-fn plant(path: &Path, name: &str, value: &[u8]) -> bool {
+pub(super) fn plant(path: &Path, name: &str, value: &[u8]) -> bool {
     rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).is_ok()
 }
 
 /// Folders in folders, deeper than any path is long.
-fn nested(folder: &Path, levels: usize) {
+pub(super) fn nested(folder: &Path, levels: usize) {
     let at = rustix::fs::open(folder, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty());
     let mut at = at.expect("opened");
     for _ in 0..levels {
@@ -48,7 +48,7 @@ fn nested(folder: &Path, levels: usize) {
 }
 
 /// As the daemon's threads have it.
-fn on_a_small_stack(what: impl FnOnce() + Send) {
+pub(super) fn on_a_small_stack(what: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(1 << 20).spawn_scoped(scope, what);
         thread.expect("begun").join().expect("no panic");
@@ -91,7 +91,7 @@ fn peak() -> usize {
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-fn sparse(path: &Path, size: u64) {
+pub(super) fn sparse(path: &Path, size: u64) {
     fs::File::create(path).and_then(|file| file.set_len(size)).expect("made");
 }
 
@@ -163,6 +163,28 @@ fn a_name_beside_a_place_that_somebody_has_taken_holds_nothing_up() {
     assert_eq!(bench.files.check(COB, &wanted).expect("looked").state, State::Present);
     assert_eq!(fs::read_dir(bench.host("w")).expect("listed").count(), 2);
     bench.retire(&wanted).expect("retired");
+}
+
+/// Folders that users have had there, with the names under which the files beside them are written.
+#[test]
+fn a_folder_that_is_named_like_a_file_in_the_making_comes_back_with_the_file_beside_it() {
+    let mut bench = Bench::new();
+    let wanted = bench.wanted(r#"{"files": {"@/w": {"folder": true, "whole": true}, "@/w/mine": {"content": "m\n"}}}"#);
+    let theirs = ["w/a", "w/.a.cob-new/in", "w/b", "w/mine", "w/.mine.cob-new/in"];
+    theirs.iter().for_each(|name| bench.write(name, "theirs\n"));
+    fs::create_dir(bench.host("w/.b.cob-new")).expect("made");
+    symlink("a", bench.host("w/l")).expect("linked");
+    fs::create_dir_all(bench.host("w/.l.cob-new")).expect("made");
+    let before = snapshot(&bench.host("w"));
+    bench.apply(&wanted).expect("applied");
+    assert_eq!(fs::read_dir(bench.host("w")).expect("listed").count(), 1);
+    // A heal that is interrupted in between forgets nothing of it.
+    bench.write("w/mine", "theirs again\n");
+    bench.interrupted(&wanted, false, None);
+    bench.again();
+    bench.apply(&wanted).expect("healed");
+    bench.retire(&wanted).expect("retired");
+    assert_eq!(snapshot(&bench.host("w")), before);
 }
 
 #[test]
