@@ -16,6 +16,8 @@ mod note;
 mod own;
 mod plan;
 #[cfg(test)]
+mod random_test;
+#[cfg(test)]
 #[path = "package_test.rs"]
 mod tests;
 mod version;

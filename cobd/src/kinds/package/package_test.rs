@@ -16,13 +16,13 @@ use crate::kinds::testing::{Bench, kind, reason, state};
 use crate::kinds::{Context, Outcome};
 
 /// A root folder, a repository, and tools to fill both.
-struct World {
+pub(super) struct World {
     folder: tempfile::TempDir,
 }
 
 impl World {
     /// None where there is neither dpkg nor apt, or this is not root.
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let there = ["dpkg-deb", "dpkg", "apt-get"].iter().all(|p| Path::new("/usr/bin").join(p).exists());
         if !there || !rustix::process::geteuid().is_root() {
             eprintln!("skipped: it takes dpkg, apt and root");
@@ -79,7 +79,7 @@ impl World {
     }
 
     /// Builds a package into the repository.
-    fn add(&self, name: &str, version: &str, more: &str) {
+    pub(super) fn add(&self, name: &str, version: &str, more: &str) {
         self.add_with(name, version, more, None);
     }
 
@@ -152,7 +152,7 @@ impl World {
     }
 
     /// Installed packages with their versions.
-    fn installed(&self) -> String {
+    pub(super) fn installed(&self) -> String {
         let database = format!("--admindir={}", self.root().join("var/lib/dpkg").display());
         let format = "${db:Status-Abbrev}${Package} ${Version}\n";
         let ran = Command::new("dpkg-query").arg(database).args(["-W", "-f", format]).output().expect("dpkg-query");
@@ -434,13 +434,13 @@ async fn another_program_is_not_waited_for_for_ever() {
 }
 
 /// The change object of this name, about this package.
-fn about(bench: &Bench, world: &World, id: &str, name: &str, keys: &str) -> Context {
+pub(super) fn about(bench: &Bench, world: &World, id: &str, name: &str, keys: &str) -> Context {
     let mut context = bench.context(&package(), &world.content(keys).replace("\"cobtest\"", &format!("\"{name}\"")));
     std::sync::Arc::make_mut(&mut context.cob).id = crate::kinds::testing::cob_id(id);
     context
 }
 
-fn leaving(context: &Context) -> Context {
+pub(super) fn leaving(context: &Context) -> Context {
     Context { leaving: true, ..context.clone() }
 }
 
