@@ -47,10 +47,10 @@ pub(super) fn nested(folder: &Path, levels: usize) {
     rustix::fs::openat(&at, "leaf", flags, rustix::fs::Mode::from_raw_mode(0o644)).expect("made");
 }
 
-/// As the daemon's threads have it.
+/// A quarter of what the daemon's threads have: what calls itself once a level is noticed, however small its frames are.
 pub(super) fn on_a_small_stack(what: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(1 << 20).spawn_scoped(scope, what);
+        let thread = std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, what);
         thread.expect("begun").join().expect("no panic");
     });
 }
