@@ -35,7 +35,7 @@ impl Random {
 fn in_rounds(default: u64, what: impl Fn(Random, &str)) {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let (seed, rounds) = (number("COB_SEED", 1), number("COB_ROUNDS", default));
-    println!("COB_SEED={seed} COB_ROUNDS={rounds}");
+    eprintln!("COB_SEED={seed} COB_ROUNDS={rounds}");
     for round in 0..rounds {
         what(Random::of(seed, round), &format!("seed {seed}, round {round}"));
     }
