@@ -458,7 +458,7 @@ pub struct PeerStatus {
     /// What the daemon at its other end says does not count here, link or not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unheard: Option<Unheard>,
-    /// An operator has fenced it, and no later life of its daemon has spoken since: nothing here waits for it.
+    /// An operator has fenced it, there is no link to it, and no later life of its daemon has spoken since.
     #[serde(default, skip_serializing_if = "is_false")]
     pub fenced: bool,
 }

@@ -135,10 +135,10 @@ impl Engine {
         }
     }
 
-    /// Whether a fence of the host would change nothing: no life of it counts here, none of its change objects holds or asks
-    /// anything, and none is waited for to leave.
+    /// Whether nothing is known of the host: no life of it counts here, none of its change objects holds or asks anything,
+    /// and none is waited for to leave.
     #[must_use]
-    pub fn is_fenced(&self, host: &HostName) -> bool {
+    pub fn knows_nothing_of(&self, host: &HostName) -> bool {
         let nothing = |(named, peer): (HostRef, &Peer)| peer.life.is_none() && !self.owes(named, peer);
         let waits =
             |(named, _): (HostRef, &Peer)| self.going.as_ref().is_some_and(|g| g.questions.contains_key(&named));
@@ -185,6 +185,13 @@ impl Engine {
             }
         }
         self.lay_out_if_due(now);
+    }
+
+    /// Whether a fence of the host would change nothing: an operator has fenced it since this daemon has started, and
+    /// nothing else is known of it.
+    #[must_use]
+    pub fn is_fenced(&self, host: &HostName) -> bool {
+        self.knows_nothing_of(host) && self.find_peer(host).is_some_and(|(_, peer)| peer.off)
     }
 
     /// Whether an operator has fenced the host and no later life of it has spoken since.

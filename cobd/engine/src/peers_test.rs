@@ -215,7 +215,11 @@ fn a_second_fence_changes_nothing() {
     }
     b.returns();
     assert_eq!(b.hears_together("a", &["hello"]), [""; 0], "nor after a return");
-    assert!(b.engine.is_fenced(&a) && b.engine.is_fenced(&HostName::new("unknown").expect("a name")));
+    assert!(
+        b.engine.counts_as_off(&a)
+            && b.engine.knows_nothing_of(&a)
+            && b.engine.knows_nothing_of(&HostName::new("unknown").expect("a name"))
+    );
     b.restarted("a");
     b.hears_together("a", &["hello"]);
     assert!(!b.engine.is_fenced(&a), "its next life is not");

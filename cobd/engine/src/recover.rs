@@ -91,7 +91,8 @@ impl Engine {
         }
         for (host, life) in &durable.fenced {
             let host = self.names.host(host);
-            self.peer(host).fenced = *life;
+            // Of a host that had not spoken before no life is over.
+            self.peer(host).fenced = Some(life.unwrap_or(Incarnation { id: 0, start: 0 }));
         }
         if let Some(bundle) = &back.active {
             let footing = Footing { bundle: bundle.clone(), in_process: back.in_process.to_vec() };

@@ -160,7 +160,7 @@ impl Daemon {
                 }
                 let has_links = self.links.status().iter().any(|p| p.host == host);
                 let parted = self.has_parted_with(&host);
-                if !has_links && !parted && self.engine.is_fenced(&host) {
+                if !has_links && !parted && self.engine.knows_nothing_of(&host) {
                     let unknown = format!("{host} is not one of the hosts that this one knows");
                     self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists them");
                     return;

@@ -49,7 +49,8 @@ impl Daemon {
                 .into_iter()
                 .filter(|p| !through.contains(&p.host))
                 .map(|p| {
-                    let (unheard, fenced) = (self.engine.unheard(&p.host), self.engine.counts_as_off(&p.host));
+                    let fenced = !p.up && self.engine.counts_as_off(&p.host);
+                    let unheard = self.engine.unheard(&p.host);
                     PeerStatus { unheard, fenced, ..p }
                 })
                 .collect(),
