@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::finals::Going;
 use crate::names::{CobRef, StateId};
 use crate::object::{Mail, Object};
-use crate::record::Body;
+use crate::record::{Body, OrderRecord};
 use crate::spec::{Compiler, Spec};
 use crate::time::Time;
 
@@ -92,11 +92,15 @@ impl Engine {
         let concerned: Vec<CobRef> = concerned.into_iter().filter_map(|at| Some(self.slots[at].as_ref()?.me)).collect();
         for cob in concerned {
             let leaves = leaving.contains(&cob);
-            self.with(cob, now, |o, _| {
+            self.with(cob, now, |o, cx| {
                 o.finished = false;
                 o.held_back = false;
                 o.declared = false;
-                if o.retiring != leaves {
+                // One that leaves still and has given up is tried again.
+                if o.retiring != leaves || leaves && o.failed {
+                    if o.failed {
+                        cx.record(Body::Ordered(OrderRecord::Retry(cx.names.cob_id(o.me).clone())));
+                    }
                     o.retiring = leaves;
                     o.renew();
                 }
@@ -642,6 +646,19 @@ mod tests {
         b.found("h/b", "0");
         b.returns();
         assert!(!failed(&b));
+    }
+
+    #[test]
+    fn what_gave_up_to_leave_is_tried_again_by_the_next_generation() {
+        let mut b = Bench::new(&[X, Y]);
+        let acts = |told: &[String]| told.iter().any(|t| t.starts_with("act h/y 1 -> 0"));
+        assert!(acts(&b.event(go(2, &[X]))));
+        b.ended("h/y", false);
+        b.found("h/y", "1");
+        assert!(b.engine.status_of(&cob("h/y"), b.now).expect("it is there").failed);
+        assert!(acts(&b.event(go(3, &[X]))), "it has not left yet");
+        b.ended("h/y", true);
+        assert_eq!(stands(&b), (3, None));
     }
 
     /// Seed 21239 of systems of which a part leaves: an action went on under a promise of h/z while h/y went down.
