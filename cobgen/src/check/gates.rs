@@ -11,7 +11,7 @@ use cob_types::kind::Command;
 use cob_types::{Generation, HostName};
 
 use super::finding::{Finding, Findings, Severity, Step};
-use super::system::System;
+use super::system::{System, Want};
 
 /// The code of everything found here.
 const CODE: &str = "gate";
@@ -96,12 +96,15 @@ fn report_one(
     });
 }
 
-/// Everything that a change object needs, and what that needs in turn.
+/// Everything that a change object needs to be where it should be, and what that needs in turn. What needs the change object
+/// itself to be there is needed in another state, so that it can leave.
 fn reached(system: &System<'_>, from: usize) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut next = vec![from];
     while let Some(cob) = next.pop() {
-        for want in system.cobs[cob].guards.iter().flat_map(|guard| &guard.wants) {
+        let is_to_be_there =
+            |want: &&Want<'_>| system.cobs[want.on].preferred.is_none_or(|preferred| want.states.contains(&preferred));
+        for want in system.cobs[cob].guards.iter().flat_map(|guard| &guard.wants).filter(is_to_be_there) {
             if found.insert(want.on) {
                 next.push(want.on);
             }
@@ -114,17 +117,12 @@ fn reached(system: &System<'_>, from: usize) -> BTreeSet<usize> {
 fn awaited<'a>(system: &System<'a>, cob: usize) -> BTreeSet<Address<'a>> {
     let (kind, content) = (system.kind_of(cob).kind, system.cobs[cob].cob.content.as_str());
     match kind.backend.as_str() {
-        "tcp-check" | "http-check" | "service" => {
-            let key = match kind.backend.as_str() {
-                "tcp-check" => "\"address\"",
-                "http-check" => "\"url\"",
-                _ => "\"ready\"",
-            };
-            let Some(text) = value_of(content, key) else { return BTreeSet::new() };
-            match kind.backend.as_str() {
-                "service" => of_command(text),
-                _ => of_url(text).into_iter().collect(),
-            }
+        "tcp-check" => value_of(content, "\"address\"").and_then(of_url).into_iter().collect(),
+        "http-check" => value_of(content, "\"url\"").and_then(of_url).into_iter().collect(),
+        "service" => {
+            let ready = value_of(content, "\"ready\"");
+            let start = value_of(content, "\"start\"").filter(|text| waits(text));
+            ready.into_iter().chain(start).flat_map(of_command).collect()
         }
         "command" => {
             let runs = kind.transitions.iter().filter_map(|t| t.run.as_ref()).chain(&kind.check.run);
@@ -132,11 +130,15 @@ fn awaited<'a>(system: &System<'a>, cob: usize) -> BTreeSet<Address<'a>> {
                 Command::Shell(text) => std::slice::from_ref(text),
                 Command::Argv(words) => words.as_slice(),
             });
-            let waits = |text: &&String| WAITERS.iter().any(|waiter| text.contains(waiter));
-            words.filter(waits).flat_map(|text| of_command(text)).collect()
+            words.filter(|text| waits(text)).flat_map(|text| of_command(text)).collect()
         }
         _ => BTreeSet::new(),
     }
+}
+
+/// Whether a command may wait for a port.
+fn waits(text: &str) -> bool {
+    WAITERS.iter().any(|waiter| text.contains(waiter))
 }
 
 /// The text of a key of a content, as it stands in JSON.

@@ -397,6 +397,10 @@ fn what_waits_for_the_gate_and_is_waited_for_by_it_is_named() {
     let mut sketch = gated("b:5432");
     sketch.after("b/db", "a/gate");
     assert!(told(&sketch).contains("b/db waits for a/gate: neither of the two could begin"), "{}", told(&sketch));
+    // The gate leaves after what requires it, which does not help it to begin.
+    let mut sketch = gated("b:5432");
+    sketch.requires("b/db", "a/gate");
+    assert!(told(&sketch).contains("b/db waits for a/gate: neither of the two could begin"), "{}", told(&sketch));
 }
 
 #[test]
