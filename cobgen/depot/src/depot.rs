@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use cob_types::GenerationNumber;
@@ -62,8 +63,15 @@ impl Depot {
     /// # Errors
     /// When there is no depot at `path`, or it was made by a newer program.
     pub fn open(path: &Path) -> Result<Self, DepotError> {
-        if !path.exists() {
-            return Err(DepotError::Missing { path: path.to_owned() });
+        let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        // What a folder on the way hides is not known to be missing.
+        match path.try_exists().and_then(|is_there| if is_there { fs::read_dir(path).map(|_| true) } else { Ok(false) })
+        {
+            Ok(true) => {}
+            Ok(false) => return Err(DepotError::Missing { path: path.to_owned() }),
+            Err(error) if denied(&error) => return Err(DepotError::NoPermission { path: path.to_owned() }),
+            // What else it is, is told below.
+            Err(_) => {}
         }
         let not = |why: &str| DepotError::NotADepot { path: path.to_owned(), why: why.to_owned() };
         // `open_bare` does not ask who owns the folder: a daemon reads a depot that is not its own.

@@ -13,6 +13,12 @@ pub enum DepotError {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// This user may not read it.
+    #[error("the depot {} can't be read: permission denied; it, its files and each folder above must be readable by this user", path.display())]
+    NoPermission {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
     /// Something else is there.
     #[error("{} is not a depot: {why}", path.display())]
     NotADepot {
@@ -237,7 +243,7 @@ impl DepotError {
             | Self::TooLarge { .. }
             | Self::Enrolments { .. } => Fault::Damage,
             Self::Git { source, .. } if source.class() != git2::ErrorClass::Os => Fault::Damage,
-            Self::Git { .. } | Self::Io { .. } => Fault::Unreadable,
+            Self::Git { .. } | Self::Io { .. } | Self::NoPermission { .. } => Fault::Unreadable,
         }
     }
 
