@@ -15,7 +15,7 @@ use cob_types::kind::{Command, PayloadFile};
 use super::Report;
 use super::file_tree::Below;
 use crate::diagnostic::Diagnostic;
-use crate::model::{Mark, Marked, Run, RunForm};
+use crate::model::{Mark, Marked, Run, RunForm, is_blank_that_is_none};
 
 /// The largest file that travels, in bytes.
 const MAX_PAYLOAD: u64 = 16 << 20;
@@ -47,6 +47,7 @@ impl Files {
                 None
             }
             RunForm::Shell(text) => {
+                report_odd_signs(text, mark, report);
                 let program = text.split_whitespace().next().unwrap_or_default();
                 for word in shell_words(text) {
                     self.carry(&word, mark, word == program, payload, report);
@@ -56,6 +57,7 @@ impl Files {
             }
             RunForm::Argv(words) => {
                 for (i, word) in words.iter().enumerate() {
+                    report_odd_signs(&word.value, word.mark, report);
                     self.carry(&word.value, word.mark, i == 0, payload, report);
                 }
                 if let Some(program) = words.first() {
@@ -237,6 +239,34 @@ pub(super) fn report_line_ends(name: &str, bytes: &[u8], program: bool, mark: Ma
     report.push(
         mark,
         fault.help("convert it: `sed -i 's/\\r$//' FILE`, and check the editor's and git's `eol` settings"),
+    );
+}
+
+/// Reports characters in a command that the shell reads in another way than a person does: blanks that are none, marks of
+/// zero width, typographic quotes, Windows line ends.
+fn report_odd_signs(text: &str, mark: Mark, report: &mut Report<'_>) {
+    if text.contains('\0') {
+        let what = "this command has a NUL character, which no program can be given";
+        report.push(mark, Diagnostic::error("odd-character", what).help("take the character out"));
+        return;
+    }
+    let is_odd =
+        |c: &char| is_blank_that_is_none(*c) || matches!(c, '\r' | '\u{2018}' | '\u{2019}' | '\u{201c}' | '\u{201d}');
+    let Some((at, sign)) = text.char_indices().find(|(_, c)| is_odd(c)) else { return };
+    let line = text[..at].matches('\n').count() + 1;
+    let name = match sign {
+        '\r' => "a carriage return (Windows line end)".to_owned(),
+        '\u{a0}' => "a no-break space (U+00A0)".to_owned(),
+        sign if "\u{2018}\u{2019}\u{201c}\u{201d}".contains(sign) => {
+            format!("a typographic quote (U+{:04X})", u32::from(sign))
+        }
+        sign => format!("a character that looks like a blank or like nothing (U+{:04X})", u32::from(sign)),
+    };
+    let what = format!("line {line} of this command has {name}: the shell takes it as a part of a word");
+    report.push(
+        mark,
+        Diagnostic::warning("odd-character", what)
+            .help("write a plain blank, quote or line end; editors put such characters in when text is copied"),
     );
 }
 

@@ -42,6 +42,7 @@ pub use sections::{
 pub use source::Sources;
 pub(crate) use structure::check as check_structure;
 pub use suggest::{did_you_mean, did_you_mean_or_list};
+pub(crate) use yaml::is_blank_that_is_none;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 

@@ -217,7 +217,7 @@ impl Builder<'_> {
         if key.text.is_empty() && plain {
             return Err(Box::new(self.fault("bad-key", key.mark, "a key is missing before the `:`")));
         }
-        if let Some(odd) = key.text.chars().next().filter(|c| is_blank_that_yaml_does_not_know(*c)) {
+        if let Some(odd) = key.text.chars().next().filter(|c| is_blank_that_is_none(*c)) {
             let what = format!("the key {:?} begins with {}, which YAML takes for a letter", key.text, code_point(odd));
             let help = "indent with ordinary spaces; text from web pages often contains such characters";
             return Err(Box::new(self.fault("odd-blank", key.mark, what).help(help)));
@@ -377,7 +377,7 @@ impl Builder<'_> {
 
 /// Whether a character looks like a blank, or like nothing, and is a part of the text for YAML: the no-break space, the
 /// spaces of typography, the marks of zero width.
-fn is_blank_that_yaml_does_not_know(c: char) -> bool {
+pub(crate) fn is_blank_that_is_none(c: char) -> bool {
     let invisible = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}' | '\u{feff}' | '\u{ad}');
     invisible || (c.is_whitespace() && !c.is_ascii())
 }
