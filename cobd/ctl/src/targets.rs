@@ -208,6 +208,7 @@ impl Targets {
         one_place(global)?;
         if global.explicit.socket && global.hosts.is_empty() {
             // What stands in the command line goes before a depot of the environment or of the settings.
+            targets.depot = None;
             targets.all.push(Target { name: None, endpoint: Endpoint::Unix(global.socket.clone()) });
             return Ok(targets);
         }
