@@ -29,6 +29,13 @@ const REDRAW: Duration = Duration::from_millis(500);
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs) -> Result<Exit, Failure> {
     let hosts: Vec<_> = args.only.iter().map(Which::host).collect();
     let targets = context.only(&hosts).await?;
+    for which in &args.only {
+        if let Which::Cob(cob) = which
+            && let Some(unknown) = context.unknown(cob).await
+        {
+            return Err(unknown);
+        }
+    }
     let mut live = Live::start(&context.client, &targets, StatusOf::All);
     let drawn = screen.is_live() && !context.json;
     let mut seen = ClusterStatus::default();

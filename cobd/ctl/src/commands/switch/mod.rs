@@ -38,7 +38,7 @@ use crate::verdict::{Expected, Verdict, fenced, judge};
 use crate::words::{clean, count, list};
 use back::Consent;
 use prepare::{Gone, Ready};
-use report::Report;
+use report::{Report, Then};
 use staged::Staged;
 
 /// How long a switch to the active generation is waited for when no wait is given.
@@ -292,7 +292,7 @@ async fn run_within(
     let answers = prepare_all(context, screen, args, &plan, &due, &first, began).await;
     let leaves = |target: &Target| plan.leaving.contains(target);
     let mut ready = Vec::new();
-    let mut absent = Vec::new();
+    let (mut absent, mut away) = (Vec::new(), Vec::new());
     let mut refused = false;
     for (target, answer) in answers {
         match answer {
@@ -301,10 +301,10 @@ async fn run_within(
                 ready.push(target);
             }
             Ready::Absent(error) => {
-                report.absent(screen, &target, leaves(&target), &error);
                 if !leaves(&target) {
-                    absent.push(target);
+                    absent.push(target.clone());
                 }
+                away.push((target, error));
             }
             Ready::Refused(error) => {
                 report.refused(screen, &target, leaves(&target), &error);
@@ -314,7 +314,16 @@ async fn run_within(
     }
     let some_there = due.len() < plan.hosts.len();
     let lacks_one = args.require_all && !absent.is_empty();
-    if refused || lacks_one || !(some_there || due.iter().any(|t| ready.contains(t))) {
+    let called_off = refused || lacks_one || !(some_there || due.iter().any(|t| ready.contains(t)));
+    for (target, error) in &away {
+        let then = match (called_off, leaves(target)) {
+            (true, _) => Then::CalledOff,
+            (false, true) => Then::Leaves,
+            (false, false) => Then::Follows,
+        };
+        report.absent(screen, target, then, error);
+    }
+    if called_off {
         let had_it = |target: &Target| {
             let status = first.hosts.iter().find(|h| h.name == target.stand_in());
             status.is_some_and(|h| h.prepared.contains(&plan.generation))
@@ -386,7 +395,7 @@ async fn say_go(
         match answer {
             Gone::Yes => report.gone.push(target.stand_in()),
             Gone::Absent(error) => {
-                report.absent(screen, &target, leaves, &error);
+                report.absent(screen, &target, if leaves { Then::Leaves } else { Then::Follows }, &error);
                 if !leaves {
                     absent.push(target);
                 }

@@ -53,6 +53,17 @@ pub(super) enum Ended {
     Unreached(Vec<HostName>),
 }
 
+/// What the absence of a host leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It has left when it hears of the generation.
+    Leaves,
+    /// The others go on, and it follows.
+    Follows,
+    /// Nothing: the switch is called off.
+    CalledOff,
+}
+
 /// The JSON of `cobctl switch`. Fields are only added.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -192,15 +203,15 @@ impl Report {
     }
 
     /// A host could not be reached.
-    pub(super) fn absent(&mut self, screen: &mut Screen, target: &Target, leaves: bool, error: &AskError) {
+    pub(super) fn absent(&mut self, screen: &mut Screen, target: &Target, then: Then, error: &AskError) {
         let name = target.stand_in();
-        let then = if leaves {
-            "it leaves with this generation, and what runs there goes on until it hears of it"
-        } else {
-            "the others go on; it follows when it is back and told so"
+        let then = match then {
+            Then::Leaves => "; it leaves with this generation, and what runs there goes on until it hears of it",
+            Then::Follows => "; the others go on; it follows when it is back and told so",
+            Then::CalledOff => "",
         };
         let label = screen.paint(Paint::Bad, "absent:");
-        screen.say(&format!("{label} {name}: {}; {then}", error.in_a_line()));
+        screen.say(&format!("{label} {name}: {}{then}", error.in_a_line()));
         self.absent.push(name);
     }
 

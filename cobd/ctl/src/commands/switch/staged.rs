@@ -22,7 +22,7 @@ use cobd::web::{CancelOrder, GenerationOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
 use super::prepare::{self, Go, Gone};
-use super::report::{Progress, Report};
+use super::report::{Progress, Report, Then};
 use super::{LOOK_AGAIN, Plan};
 use crate::args::{OnFailureArg, SwitchArgs};
 use crate::commands::Context;
@@ -349,7 +349,7 @@ impl Run<'_> {
             match answer {
                 Gone::Yes => report.gone.push(target.stand_in()),
                 Gone::Absent(error) => {
-                    report.absent(screen, &target, false, &error);
+                    report.absent(screen, &target, Then::Follows, &error);
                     wrong.push(target.stand_in());
                 }
                 Gone::Refused(error) => {
