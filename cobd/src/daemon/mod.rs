@@ -104,6 +104,8 @@ pub struct Daemon {
     brakes: brakes::Brakes,
     /// Hosts of which nothing counts that they say, as it was told last.
     unheard: BTreeMap<HostName, Unheard>,
+    /// Where it listens since its start because the depot says so: what it has on disk names another address.
+    moved: Option<std::net::SocketAddr>,
     /// When it is tried again to listen where the generation says that this host is.
     listen_again: Time,
     /// The key of this host that is shown, or the newest that it has.

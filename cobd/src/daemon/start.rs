@@ -187,7 +187,16 @@ impl Daemon {
             session: life,
             limits: Limits::default(),
         };
-        let links = start_links(&listen, link_config, link_tx).await?;
+        let (links, moved) = match start_links(&listen, &link_config, link_tx.clone()).await {
+            // It was away while its address changed: what it has on disk names the one before.
+            Err(error @ LinkError::Listen { .. }) if config.listen.is_none() => {
+                let moved = super::first::address_in_depot(&config, &generations);
+                let moved = moved.filter(|address| !listen.contains(address)).ok_or(error)?;
+                warn!(address = %moved, "the address before can't be had: the newest generation of the depot names another one");
+                (start_links(&[moved], &link_config, link_tx).await?, Some(moved))
+            }
+            other => (other?, None),
+        };
         let (ask_tx, asks) = mpsc::channel(64);
         let publishers = config.trust.as_ref().map(|trust| trust.keys().clone()).unwrap_or_default();
         let api = Api::new(ask_tx, config.host.clone()).trusting(publishers);
@@ -242,6 +251,7 @@ impl Daemon {
             known_hosts: std::collections::BTreeMap::new(),
             brakes: super::brakes::Brakes::default(),
             unheard: BTreeMap::new(),
+            moved,
             listen_again: Time::NEVER,
             identity: None,
             security: Security::LoopbackOnly,
@@ -427,7 +437,7 @@ fn order_of_return(
 /// Links at the first of these addresses that can be had: a host that moves may still have the one before.
 async fn start_links(
     addresses: &[std::net::SocketAddr],
-    config: impl Fn(std::net::SocketAddr) -> LinkConfig,
+    config: &impl Fn(std::net::SocketAddr) -> LinkConfig,
     events: mpsc::Sender<LinkEvent>,
 ) -> Result<Links, LinkError> {
     let mut failed = None;

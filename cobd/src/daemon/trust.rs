@@ -88,9 +88,14 @@ impl Daemon {
         let me = &self.config.host;
         let named = coming.get(me).or_else(|| active.get(me)).copied();
         let Some(address) = named.filter(|_| self.config.listen.is_none()) else { return };
+        if active.get(me).copied() == self.moved {
+            self.moved = None;
+        }
         // A host that leaves has no address in the active generation, and keeps the one that it had.
         if active.contains_key(me) {
-            let of_others = |open: &SocketAddr| active.iter().any(|(host, at)| host != me && at == open);
+            let of_others = |open: &SocketAddr| {
+                self.moved != Some(*open) && active.iter().any(|(host, at)| host != me && at == open)
+            };
             for closed in self.links.close(of_others) {
                 info!(
                     "this host does not listen at {closed} any more: generation {} has another host there",

@@ -79,3 +79,28 @@ fn hosts_get_other_addresses_without_a_restart() {
     HOSTS.iter().for_each(|host| cluster.wait_answers(host));
     moves_to(&cluster, "back", &old);
 }
+
+/// What it has on disk names the address that another host has by now.
+#[test]
+fn a_host_that_was_away_while_its_address_changed_finds_the_new_one_in_the_depot() {
+    let mut cluster = cluster(&HOSTS);
+    let places = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let first = cluster.write_model("first", &[("model.yaml", &model("one", &places)), VERSIONED]);
+    let one = cluster.generate(&first);
+    cluster.bring_up(one, PATIENCE);
+    let old: Vec<SocketAddr> = HOSTS.iter().map(|host| cluster.address(host)).collect();
+    let swapped = [old[0], old[2], old[1]];
+    cluster.stop("n2");
+    cluster.write_model("model", &[("model.yaml", &model("swapped", &swapped)), VERSIONED]);
+    let (code, said) = program(&cluster, &["cobgen", "generate", "model", "--depot", "depot"]);
+    assert_eq!(code, 0, "{said}");
+    let (_, said) = program(&cluster, &["cobctl", "switch", "latest", "--depot", "depot"]);
+    let taken = || {
+        let listen = cluster.status("n3").and_then(|s| s.listen);
+        listen.as_deref() == Some(&format!("tcp://{}", swapped[2]))
+    };
+    cluster.until(PATIENCE, taken, &format!("n3 has the place of n2: {said}"));
+    cluster.start("n2");
+    cluster.wait_answers("n2");
+    moves_to(&cluster, "swapped", &swapped);
+}
