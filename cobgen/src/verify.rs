@@ -30,10 +30,33 @@ pub struct Verified {
     pub runs: u64,
     /// How many of them converged.
     pub converged: u64,
-    /// Runs that did not, at most twenty of them.
+    /// In how many of them change objects gave up, because more failures were injected than their attempts allow, and all
+    /// others came to rest. An operator would say `cobctl retry` there.
+    pub gave_up: u64,
+    /// Of these at most twenty.
+    pub failed: Vec<FailedRun>,
+    /// Runs that did not come to rest otherwise, at most twenty of them.
     pub deadlocks: Vec<Deadlock>,
     /// Breaches of safety: each is a fault of COB itself.
     pub violations: Vec<String>,
+}
+
+/// A run in which change objects gave up after failures that were injected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailedRun {
+    /// `--runs 1 --seed` with this number shows it again.
+    pub seed: u64,
+    /// Which.
+    pub cobs: Vec<GaveUp>,
+}
+
+/// A change object that has given up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GaveUp {
+    /// Which.
+    pub cob: CobId,
+    /// How often it has tried.
+    pub attempts: u32,
 }
 
 /// A run that did not come to rest.
@@ -56,10 +79,10 @@ pub struct Named {
 }
 
 impl Verified {
-    /// Every run converged, and nothing was violated.
+    /// Every run converged, but where a change object gave up for injected failures, and nothing was violated.
     #[must_use]
     pub fn is_well(&self) -> bool {
-        self.converged == self.runs && self.violations.is_empty()
+        self.converged + self.gave_up == self.runs && self.violations.is_empty()
     }
 }
 
@@ -72,10 +95,16 @@ pub fn verify(generation: &Generation, runs: u64, seed: u64, mut progress: impl 
         let initial = Initial::Given(somewhere(generation, &mut Random::new(seed)));
         let mut world = World::new(&bundles, &initial, &IN_PROCESS, weather(seed, bundles.len()));
         world.go(generation.manifest.generation, &bundles);
-        let Outcome { converged, violations, troubles, .. } = world.run();
+        let Outcome { converged, violations, troubles, failed, .. } = world.run();
         all.violations.extend(violations.into_iter().take(TOLD.saturating_sub(all.violations.len())));
         if converged {
             all.converged += 1;
+        } else if troubles.is_empty() && !failed.is_empty() {
+            all.gave_up += 1;
+            if all.failed.len() < TOLD {
+                let cobs = failed.into_iter().map(|(cob, attempts)| GaveUp { cob, attempts }).collect();
+                all.failed.push(FailedRun { seed, cobs });
+            }
         } else if all.deadlocks.len() < TOLD {
             let troubles = troubles.into_iter().map(|(cob, trouble)| Named { cob, trouble }).collect();
             all.deadlocks.push(Deadlock { seed, troubles });

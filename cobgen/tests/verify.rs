@@ -36,3 +36,30 @@ cobs:
     assert_eq!(verified.deadlocks.iter().map(|d| d.seed).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     assert!(verified.deadlocks.iter().all(|d| !d.troubles.is_empty()), "{verified:?}");
 }
+
+/// More failures are injected than a change object without retries can stand: that is no deadlock.
+#[test]
+fn injected_failures_beyond_the_attempts_are_no_deadlock() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let model = dir.path().join("model.yaml");
+    let text = r#"
+security: loopback-only
+hosts: {h: {address: "tcp://127.0.0.1:7001"}}
+kinds:
+  once:
+    states: [down, up]
+    preferred: up
+    pre_remove: down
+    retries: 0
+    check: {run: "true"}
+    transitions: [{from: down, to: up, run: "true"}, {from: up, to: down, run: "true"}]
+cobs:
+  h/a: {kind: once}
+  h/b: {kind: once, requires: [h/a]}
+"#;
+    std::fs::write(&model, text).expect("written");
+    let verified = verify(&generation(&model), 200, 1, |_| {});
+    assert!(verified.is_well() && verified.deadlocks.is_empty(), "{verified:?}");
+    assert!(verified.gave_up > 0 && verified.converged + verified.gave_up == 200, "{verified:?}");
+    assert!(verified.failed.iter().flat_map(|run| &run.cobs).all(|cob| cob.attempts == 1), "{verified:?}");
+}

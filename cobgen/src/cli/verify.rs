@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{Answer, Terminal, refuse, tell, tell_depot};
 use crate::diagnostic::{Diagnostic, to_json};
 use crate::make::{After, make};
-use crate::verify::{Verified, verify};
+use crate::verify::{GaveUp, Verified, verify};
 
 /// The options of `cobgen verify`.
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub struct Args {
     /// The seed of the first run; each further one has the next
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Print {"runs", "converged", "deadlocks": [{"seed", "troubles": […]}], "violations": […]}; of a model that is refused, {"diagnostics"}
+    /// Print {"runs", "converged", "gave_up", "failed": [{"seed", "cobs": [{"cob", "attempts"}]}], "deadlocks": [{"seed", "troubles": […]}], "violations": […]}; of a model that is refused, {"diagnostics"}
     #[arg(long)]
     json: bool,
 }
@@ -100,13 +100,20 @@ fn from_depot(path: &Path, number: Option<u64>) -> Result<Option<Generation>, De
 }
 
 fn print(verified: &Verified, args: &Args, terminal: &mut Terminal<'_>) -> io::Result<()> {
-    let Verified { runs, converged, deadlocks, violations } = verified;
+    let Verified { runs, converged, gave_up, failed, deadlocks, violations } = verified;
     writeln!(
         terminal.out,
-        "{converged} of {} converged; {}",
+        "{converged} of {} converged; {}{}",
         count(*runs, "run"),
+        if *gave_up > 0 { format!("{gave_up} ended with injected failures; ") } else { String::new() },
         count(violations.len(), "violation")
     )?;
+    for run in failed {
+        writeln!(terminal.out, "  seed {}:", run.seed)?;
+        for GaveUp { cob, attempts } in &run.cobs {
+            writeln!(terminal.out, "    {cob}: failed after {} (injected)", count(*attempts, "attempt"))?;
+        }
+    }
     for deadlock in deadlocks {
         writeln!(terminal.out, "  seed {}: does not come to rest", deadlock.seed)?;
         for named in &deadlock.troubles {

@@ -104,6 +104,8 @@ pub struct Outcome {
     pub violations: Vec<String>,
     /// Named trouble at the end.
     pub troubles: Vec<(CobId, Trouble)>,
+    /// Those that have given up at the end, with the attempts that they made.
+    pub failed: Vec<(CobId, u32)>,
     /// What everybody waits for at the end.
     pub waits: Vec<(CobId, Wait)>,
     /// Virtual time at the end.

@@ -356,10 +356,13 @@ impl World {
         self.outcome.converged = self.all_converged();
         self.outcome.troubles.clear();
         self.outcome.waits.clear();
+        self.outcome.failed.clear();
         for host in &self.hosts {
             let Some(engine) = &host.engine else { continue };
             for cob in engine.status(self.now) {
                 self.outcome.troubles.extend(cob.trouble.into_iter().map(|t| (cob.id.clone(), t)));
+                let attempts = cob.action.as_ref().map_or(1, |action| action.attempt);
+                self.outcome.failed.extend(cob.failed.then(|| (cob.id.clone(), attempts)));
                 self.outcome.waits.extend(cob.waits_for.into_iter().map(|w| (cob.id.clone(), w)));
             }
         }
