@@ -338,6 +338,31 @@ impl Files {
         Ok(done)
     }
 
+    /// Lets the tree go as it is: nothing on the disk changes, and what was there before is not put back any more, whatever
+    /// this change object manages when it comes again.
+    ///
+    /// # Errors
+    /// When the store can't be read or written.
+    pub fn let_go(&self, cob: &str) -> Result<(), FilesError> {
+        let Some(current) = self.store.managed(cob) else { return Ok(()) };
+        let _alone = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stays = self.store.listing(&current.before)?;
+        stays.extend(self.store.listing(&current.applied)?);
+        self.store.record(Record {
+            cob: cob.to_owned(),
+            generation: current.generation,
+            reason: Reason::Retired,
+            spec: None,
+            paths: Vec::new(),
+            before: Part::New(Frozen::default()),
+            applied: Part::New(Frozen::default()),
+            found: stays.into(),
+            begun: Begun::default().freeze(),
+        })?;
+        self.forget_choices(cob);
+        Ok(())
+    }
+
     /// Refuses what can't be done; whether files are about to change.
     fn may_go_on(&self, plan: &Plan) -> Result<bool, FilesError> {
         if !plan.conflicts.is_empty() {

@@ -14,7 +14,7 @@ use cob_files::{
 use cob_types::message::Values;
 use cob_types::status::FileDrift;
 use cob_types::{Cob, CobId, Kind, StateName, canonical, secret};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::pool::{Does, Pool};
 use super::query::{self, FilesAnswer, FilesQuery};
@@ -58,6 +58,8 @@ pub(super) struct Shared {
     clean: Mutex<BTreeMap<CobId, Arc<Wanted>>>,
     /// Those that the last check has found in conflict: it may be over when another one has taken the path.
     in_conflict: Mutex<BTreeSet<CobId>>,
+    /// Those that have left, and whose files stay: the store has still to let go of them.
+    kept: Mutex<BTreeSet<CobId>>,
     watch: Watch,
 }
 
@@ -220,6 +222,22 @@ impl Backend for FileTree {
         lock(&self.shared.in_conflict).remove(cob);
     }
 
+    fn kept(&self, tools: &Tools, cob: &CobId) {
+        if !store(tools.state_dir()).exists() {
+            return;
+        }
+        lock(&self.shared.kept).insert(cob.clone());
+        let (shared, opener, state_dir) = (self.shared.clone(), tools.opener().cloned(), tools.state_dir().to_owned());
+        let cob = cob.clone();
+        let begun = self.pool.run(Does::Look, move || {
+            let files = shared.files(opener.as_ref(), &state_dir);
+            let done = shared.alone(&cob, || files.and_then(|files| shared.let_go(&cob, &files)));
+            // It is tried again before anything else is done for a change object of this name.
+            let _ = done.inspect_err(|error| warn!(%cob, %error, "the store has not let go of files that stay"));
+        });
+        drop(begun);
+    }
+
     fn drift(&self, cob: &CobId) -> Vec<FileDrift> {
         lock(&self.shared.drifted).get(cob).cloned().unwrap_or_default()
     }
@@ -255,6 +273,32 @@ impl Shared {
         opened.prune_later(now.saturating_sub(KEPT.as_secs()));
         *files = Some(opened.clone());
         Ok(opened)
+    }
+
+    /// One at a time for a change object.
+    fn alone<T>(&self, cob: &CobId, job: impl FnOnce() -> T) -> T {
+        let own = lock(&self.busy).entry(cob.clone()).or_default().clone();
+        let done = {
+            let _alone = own.lock().unwrap_or_else(PoisonError::into_inner);
+            job()
+        };
+        drop(own);
+        let mut busy = lock(&self.busy);
+        // Whoever waits for it has it, too; nobody comes to it meanwhile.
+        if busy.get(cob).is_some_and(|own| Arc::strong_count(own) == 1) {
+            busy.remove(cob);
+        }
+        done
+    }
+
+    /// Lets go of what a change object of this name has left on the host for good. The caller is alone with it.
+    fn let_go(&self, cob: &CobId, files: &Files) -> Result<(), FilesError> {
+        if !lock(&self.kept).contains(cob) {
+            return Ok(());
+        }
+        files.let_go(cob.as_str())?;
+        lock(&self.kept).remove(cob);
+        Ok(())
     }
 }
 
@@ -300,6 +344,13 @@ impl Need {
     /// The store of this host, opened when it is first needed.
     pub(super) fn files(&self) -> Result<Files, FilesError> {
         self.shared.files(self.opener.as_ref(), &self.state_dir)
+    }
+
+    /// The same; of a change object that has come again nothing is known any more that stayed when it left.
+    fn files_alone(&self) -> Result<Files, FilesError> {
+        let files = self.files()?;
+        self.shared.let_go(&self.cob, &files)?;
+        Ok(files)
     }
 
     /// What is wanted, with the values of secrets in their places.
@@ -360,24 +411,15 @@ impl Need {
 
     /// One at a time for this change object.
     pub(super) fn alone<T>(&self, job: impl FnOnce() -> T) -> T {
-        let own = lock(&self.shared.busy).entry(self.cob.clone()).or_default().clone();
-        let done = {
-            let _alone = own.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.alone(&self.cob, || {
             let _looking = self.known.look();
             job()
-        };
-        drop(own);
-        let mut busy = lock(&self.shared.busy);
-        // Whoever waits for it has it, too; nobody comes to it meanwhile.
-        if busy.get(&self.cob).is_some_and(|own| Arc::strong_count(own) == 1) {
-            busy.remove(&self.cob);
-        }
-        done
+        })
     }
 
     fn check(&self, states: &[StateName]) -> Result<CheckOutcome, String> {
         let look = || {
-            let files = self.files()?;
+            let files = self.files_alone()?;
             if self.leaving && !files.is_managed(self.cob()) {
                 // What it never had it need not give back: whether what it asks for can be had at all does not matter.
                 self.shared.watch.forget(&self.cob);
@@ -485,7 +527,7 @@ impl Need {
 
     fn make(&self, up: bool, cancelled: &AtomicBool) -> Result<Applied, FilesError> {
         self.alone(|| {
-            let (wanted, files) = (Arc::new(self.wanted()?), self.files()?);
+            let (wanted, files) = (Arc::new(self.wanted()?), self.files_alone()?);
             drop(self.take_clean());
             let job = Job { cob: self.cob(), generation: self.generation, wanted: &wanted, cancelled };
             let _moving = self.shared.watch.moving(&self.cob);

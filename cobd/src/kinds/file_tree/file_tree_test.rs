@@ -73,6 +73,29 @@ async fn what_could_never_be_brought_about_leaves_all_the_same() {
     assert_eq!(bench.state(&context).await, "absent");
 }
 
+/// `on_remove: keep`: what stays belongs to nobody from then on.
+#[tokio::test]
+async fn what_stayed_when_its_change_object_left_stays_when_one_of_that_name_comes_again() {
+    let mut bench = Bench::new();
+    let tree = |name: &str| {
+        let path = bench.path(name);
+        serde_json::json!({"files": {path.to_str().expect("text"): {"content": "ours\n"}}}).to_string()
+    };
+    let (first, second) = (tree("kp/f"), tree("kq/f"));
+    let (first, second) = (bench.context(&file_tree(), &first), bench.context(&file_tree(), &second));
+    assert_eq!(bench.transition(&first, "absent", "present").await, Outcome::done());
+    bench.kinds.forget_kept(&first.cob.id);
+    assert_eq!(bench.state(&second).await, "absent");
+    assert_eq!(bench.transition(&second, "absent", "present").await, Outcome::done());
+    assert!(bench.path("kp/f").exists() && bench.path("kq/f").exists());
+    assert_eq!(bench.transition(&second, "present", "absent").await, Outcome::done());
+    assert!(bench.path("kp/f").exists() && !bench.path("kq").exists());
+    // It is as if it had always been there.
+    assert_eq!(bench.transition(&first, "absent", "present").await, Outcome::done());
+    assert_eq!(bench.transition(&first, "present", "absent").await, Outcome::done());
+    assert!(bench.path("kp/f").exists());
+}
+
 #[tokio::test]
 async fn a_patch_goes_with_its_tree() {
     let mut bench = Bench::new();
