@@ -1,4 +1,5 @@
-//! Folders that change objects leave on the host when they leave the model (`on_remove: keep`): no other kind removes them.
+//! What packages that leave must not take along: what change objects leave on the host when they leave the model
+//! (`on_remove: keep`), and the folders of those that stay in it.
 //!
 //! The scripts of a package may delete its data when its configuration is purged, long after the change object of the data
 //! has left. So the daemon writes the paths down as soon as the model says that they stay.
@@ -14,62 +15,84 @@ use serde_json::Value;
 use super::backend::make_folder;
 use crate::durable::{self, Sync};
 
-/// The list, beside the folders of change objects.
-const FILE: &str = ".kept-folders";
+/// The list of what is kept, beside the folders of change objects.
+const KEPT: &str = ".kept-folders";
+/// The list of folders that the model manages, and in which others may have something.
+const MANAGED: &str = ".managed-folders";
 /// So many are written down at most.
 const MOST: usize = 10_000;
 /// What a package manager works in itself.
 const IN_USE: [&str; 8] =
     ["/etc", "/usr", "/run", "/tmp", "/var/cache/apt", "/var/lib/apt", "/var/lib/dpkg", "/var/log"];
 
-/// The kinds whose folders are kept.
+/// The kinds whose folders and files are kept.
 pub(super) const BACKENDS: [&str; 2] = ["file-tree", "mount"];
 
-/// Adds the folders of these change objects that stay when they leave. One that another of them manages, and does not keep,
-/// is no longer kept.
+/// Adds what these change objects leave there when they leave, and notes their folders. What another of them manages, and
+/// does not keep, is no longer kept.
 pub(super) fn note(cobs: &Path, all: impl Iterator<Item = impl AsRef<Cob>>) -> io::Result<()> {
-    let (mut kept, mut managed) = (BTreeSet::new(), BTreeSet::new());
+    let (mut kept, mut managed, mut folders) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for cob in all {
         let cob = cob.as_ref();
-        let folders = folders(&cob.content);
-        if cob.keep { kept.extend(folders) } else { managed.extend(folders) }
+        for (path, is_folder) in paths(&cob.content) {
+            if cob.keep {
+                kept.insert(path);
+                continue;
+            }
+            if is_folder {
+                folders.insert(path.clone());
+            }
+            managed.insert(path);
+        }
     }
-    let before = list(cobs);
+    let before = list(cobs, KEPT);
     let mut now: BTreeSet<PathBuf> = before.iter().filter(|path| path.exists()).cloned().collect();
     now.retain(|path| !managed.contains(path));
     now.extend(kept);
+    write(cobs, KEPT, &before, &now)?;
+    write(cobs, MANAGED, &list(cobs, MANAGED), &folders)
+}
+
+/// The paths of a content, and whether each is a folder.
+fn paths(content: &str) -> Vec<(PathBuf, bool)> {
+    let content: Value = serde_json::from_str(content).unwrap_or_default();
+    let is_folder = |entry: &Value| ["folder", "whole"].iter().any(|key| entry[key] == Value::Bool(true));
+    let files = content["files"].as_object().into_iter().flatten();
+    let files = files.map(|(path, entry)| (path.as_str(), is_folder(entry)));
+    let root = content["root"].as_str().unwrap_or_default();
+    let mounted = content["path"].as_str().filter(|_| root.is_empty()).map(|path| (path, true));
+    files.chain(mounted).map(|(path, is_folder)| (PathBuf::from(path), is_folder)).collect()
+}
+
+fn list(cobs: &Path, name: &str) -> BTreeSet<PathBuf> {
+    let text = fs::read_to_string(cobs.join(name)).unwrap_or_default();
+    let paths: Vec<PathBuf> = serde_json::from_str(&text).unwrap_or_default();
+    paths.into_iter().collect()
+}
+
+fn write(cobs: &Path, name: &str, before: &BTreeSet<PathBuf>, now: &BTreeSet<PathBuf>) -> io::Result<()> {
     if now == before {
         return Ok(());
     }
     make_folder(cobs)?;
     let text: Vec<&str> = now.iter().take(MOST).filter_map(|path| path.to_str()).collect();
-    durable::write_file(cobs, FILE, 0o600, Value::from(text).to_string().as_bytes(), Sync::Now)
+    durable::write_file(cobs, name, 0o600, Value::from(text).to_string().as_bytes(), Sync::Now)
 }
 
-fn folders(content: &str) -> Vec<PathBuf> {
-    let content: Value = serde_json::from_str(content).unwrap_or_default();
-    let is_folder = |entry: &Value| ["folder", "whole"].iter().any(|key| entry[key] == Value::Bool(true));
-    let files = content["files"].as_object().into_iter().flatten();
-    let files = files.filter(|(_, entry)| is_folder(entry)).map(|(path, _)| path.as_str());
-    let root = content["root"].as_str().unwrap_or_default();
-    let mounted = content["path"].as_str().filter(|_| root.is_empty());
-    files.chain(mounted).map(PathBuf::from).collect()
-}
-
-fn list(cobs: &Path) -> BTreeSet<PathBuf> {
-    let text = fs::read_to_string(cobs.join(FILE)).unwrap_or_default();
-    let paths: Vec<PathBuf> = serde_json::from_str(&text).unwrap_or_default();
-    paths.into_iter().collect()
-}
-
-/// The kept folders that are there, without those in others, as a change object with this own folder finds them; of
-/// those below a folder that is to become a host, where that is given.
-pub(super) fn folders_beside(own: &Path, root: Option<&Path>) -> Vec<PathBuf> {
-    let all = own.parent().map(list).unwrap_or_default();
-    let mut found: Vec<PathBuf> = Vec::new();
+/// What is to stay and is there, without what is in other folders of it, as a change object with this own folder finds it; of
+/// that what is below a folder that is to become a host, where that is given.
+pub(super) fn paths_beside(own: &Path, root: Option<&Path>) -> Vec<PathBuf> {
     let base = root.unwrap_or(Path::new("/"));
-    for path in all.into_iter().filter(|path| path.starts_with(base) && path.is_dir()) {
-        let is_in_use = IN_USE.iter().any(|used| base.join(used.trim_start_matches('/')).starts_with(&path));
+    let in_use = IN_USE.map(|used| base.join(used.trim_start_matches('/')));
+    let of = |name: &str| own.parent().map(|cobs| list(cobs, name)).unwrap_or_default();
+    // What packages have in those folders is theirs, but for what is kept.
+    let managed = of(MANAGED).into_iter().filter(|path| !in_use.iter().any(|used| path.starts_with(used)));
+    let all: BTreeSet<PathBuf> = of(KEPT).into_iter().chain(managed).collect();
+    // No link can be hidden: what it leads to would be.
+    let is_file = |path: &Path| path.symlink_metadata().is_ok_and(|meta| meta.is_file());
+    let mut found: Vec<PathBuf> = Vec::new();
+    for path in all.into_iter().filter(|path| path.starts_with(base) && (path.is_dir() || is_file(path))) {
+        let is_in_use = in_use.iter().any(|used| used.starts_with(&path));
         if !is_in_use && !found.iter().any(|above| path.starts_with(above)) {
             found.push(path);
         }
@@ -82,10 +105,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_that_stay_are_known_after_their_change_object_has_left() {
+    fn what_stays_is_known_after_its_change_object_has_left() {
         let folder = tempfile::tempdir().expect("a folder");
         let (cobs, data) = (folder.path().join("cobs"), folder.path().join("data"));
-        fs::create_dir_all(data.join("below")).expect("made");
+        let (etc, var) = (folder.path().join("etc"), folder.path().join("var"));
+        for made in [data.join("below"), etc.join("x"), var.clone()] {
+            fs::create_dir_all(made).expect("made");
+        }
+        fs::write(folder.path().join("file"), "data").expect("written");
         let cob = |content: String, keep: bool| {
             let kind = crate::kinds::testing::plain_kind("file-tree");
             let cob = crate::kinds::contract::Case::new(kind, &content).cob;
@@ -93,23 +120,30 @@ mod tests {
         };
         let tree = |keep| {
             let files = format!(
-                r#"{{"files":{{{:?}:{{"folder":true}},{:?}:{{"folder":true}},"/etc/x":{{}}}}}}"#,
+                r#"{{"files":{{{:?}:{{"folder":true}},{:?}:{{"folder":true}},{:?}:{{"folder":true}},{:?}:{{}}}}}}"#,
                 data,
-                data.join("below")
+                data.join("below"),
+                etc.join("x"),
+                folder.path().join("file")
             );
             cob(files, keep)
         };
-        let kept = || folders_beside(&cobs.join("n1+a"), None);
+        let kept = || paths_beside(&cobs.join("n1+a"), Some(folder.path()));
         note(&cobs, [tree(false)].into_iter()).expect("noted");
-        assert!(kept().is_empty() && !cobs.exists(), "nothing is kept");
-        let mount = cob(r#"{"path":"/srv/nowhere","source":"x","type":"ext4"}"#.to_owned(), true);
-        let system = cob(r#"{"files":{"/etc":{"folder":true},"/var":{"whole":true}}}"#.to_owned(), true);
-        note(&cobs, [tree(true), mount, system].into_iter()).expect("noted");
-        assert_eq!(kept(), std::slice::from_ref(&data));
+        assert_eq!(kept(), std::slice::from_ref(&data), "it is managed, and of /etc nothing is data");
         note(&cobs, std::iter::empty::<std::sync::Arc<Cob>>()).expect("noted");
-        assert_eq!(kept(), std::slice::from_ref(&data), "it has left");
-        assert!(folders_beside(&cobs.join("n1+a"), Some(Path::new("/srv"))).is_empty());
+        assert!(kept().is_empty(), "nothing is kept");
+        let mount = cob(r#"{"path":"/srv/nowhere","source":"x","type":"ext4"}"#.to_owned(), true);
+        let system = format!(r#"{{"files":{{{etc:?}:{{"folder":true}},{var:?}:{{"whole":true}}}}}}"#);
+        let system = cob(system, true);
+        note(&cobs, [tree(true), mount, system].into_iter()).expect("noted");
+        let all = [data.clone(), etc.join("x"), folder.path().join("file")];
+        assert_eq!(kept(), all);
+        note(&cobs, std::iter::empty::<std::sync::Arc<Cob>>()).expect("noted");
+        assert_eq!(kept(), all, "it has left");
+        assert!(paths_beside(&cobs.join("n1+a"), Some(Path::new("/srv"))).is_empty());
         note(&cobs, [tree(false)].into_iter()).expect("noted");
-        assert!(kept().is_empty(), "it is managed again");
+        note(&cobs, std::iter::empty::<std::sync::Arc<Cob>>()).expect("noted");
+        assert!(kept().is_empty(), "it was managed again");
     }
 }

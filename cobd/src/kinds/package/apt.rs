@@ -218,16 +218,26 @@ impl<'a> Apt<'a> {
     }
 
     fn remove_these(&self, verb: &str, names: &[&str]) -> Result<(), String> {
-        let kept = kept::folders_beside(self.own.folder(), self.host.root());
+        let mut kept = kept::paths_beside(self.own.folder(), self.host.root());
         if verb == "purge" && !kept.is_empty() {
             self.remove_these("remove", names)?;
+            // What dpkg itself deletes is no data.
+            let configuration = self.configuration(names)?;
+            kept.retain(|path| !configuration.contains(path));
             return self.purge_beside(names, &kept);
         }
         let arguments = [&["-y", "--allow-change-held-packages", verb], names].concat();
         done(self.get(&arguments)?).map(|_| ())
     }
 
-    /// Purges packages that are removed already, while folders that are to stay are hidden from their scripts.
+    /// The configuration files of packages, as dpkg lists them.
+    fn configuration(&self, names: &[&str]) -> Result<BTreeSet<PathBuf>, String> {
+        let ran = self.query(&[&["-f", "${Conffiles}\\n"], names].concat())?;
+        let listed = ran.out.lines().filter_map(|line| line.split_whitespace().next());
+        Ok(listed.map(|path| self.host.path(path)).collect())
+    }
+
+    /// Purges packages that are removed already, while what is to stay is hidden from their scripts.
     fn purge_beside(&self, names: &[&str], kept: &[PathBuf]) -> Result<(), String> {
         self.prepare()?;
         let purge = || -> Result<Ran, String> {
@@ -239,7 +249,7 @@ impl<'a> Apt<'a> {
         if ran.code == Some(hiding::FAILED) {
             let kept: Vec<_> = kept.iter().map(|path| path.display().to_string()).collect();
             return Err(format!(
-                "the scripts of {} may delete {}, which the model keeps, and can't be kept from it: {}; write \
+                "the scripts of {} may delete {}, which the model keeps, and can't be kept from them: {}; write \
                  `purge: false`",
                 names.join(", "),
                 kept.join(", "),

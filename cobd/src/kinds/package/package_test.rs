@@ -601,15 +601,32 @@ async fn a_purge_leaves_the_data_that_the_model_keeps() {
         fs::create_dir_all(data.join("main")).expect("made");
         fs::write(data.join("main/kept"), "kept").expect("written");
         fs::write(data.join("else"), "goes").expect("written");
-        // The data's change object has left before, and what it has made stays.
-        let list = serde_json::json!([data.join("main")]).to_string();
-        fs::create_dir_all(bench.path("cobs")).expect("made");
-        fs::write(bench.path("cobs/.kept-folders"), list).expect("written");
+        fs::write(data.join("file"), "kept").expect("written");
+        fs::create_dir_all(data.join("stays")).expect("made");
+        fs::write(data.join("stays/user"), "kept").expect("written");
+        // Their change object has left before, and what it has made stays; that of the other folder is in the model.
+        let tree = |files: serde_json::Value| {
+            let kind = crate::kinds::testing::plain_kind("file-tree");
+            Case::new(kind, &serde_json::json!({ "files": files }).to_string()).cob
+        };
+        let (main, file, stays) = (data.join("main"), data.join("file"), data.join("stays"));
+        let left = tree(
+            serde_json::json!({main.to_str().expect("text"): {"folder": true}, file.to_str().expect("text"): {"content": "kept"}}),
+        );
+        let stays = tree(serde_json::json!({stays.to_str().expect("text"): {"folder": true}}));
+        let left = cob_types::Cob { keep: true, ..left };
+        let note = |cobs: &[&cob_types::Cob]| {
+            crate::kinds::kept::note(&bench.path("cobs"), cobs.iter().map(|cob| std::sync::Arc::new((*cob).clone())))
+        };
+        note(&[&left, &stays]).expect("noted");
+        note(&[&stays]).expect("noted");
         let context = about(&bench, &world, "n1/a/b", name, r#","purge":true"#);
         moved(&mut bench, &context, "absent", "present").await;
         moved(&mut bench, &leaving(&context), "present", "absent").await;
         assert_eq!(world.installed(), "", "{name}");
-        assert_eq!(fs::read_to_string(data.join("main/kept")).expect("kept"), "kept", "{name}");
+        for kept in ["main/kept", "file", "stays/user"] {
+            assert_eq!(fs::read_to_string(data.join(kept)).ok().as_deref(), Some("kept"), "{name}: {kept}");
+        }
         assert!(!data.join("else").exists(), "{name}");
         assert!(!world.root().join("etc").join(name).join("conf").exists(), "{name}");
     }
