@@ -155,6 +155,13 @@ impl<'a> Apt<'a> {
         }
     }
 
+    /// This package in a version, as `apt-get install` takes it. Of a `+` at the end, which means that it is to be installed,
+    /// there may be one more than of the version.
+    fn with_version(&self, version: &str) -> Result<String, String> {
+        let end = if version.ends_with('+') { "+" } else { "" };
+        Ok(format!("{}={version}{end}", self.name()?))
+    }
+
     /// What dpkg knows of these packages; of none: of all.
     fn known(&self, packages: &[&str]) -> Result<Vec<Known>, String> {
         let native = self.architecture()?;
@@ -366,6 +373,12 @@ impl Manager for Apt<'_> {
     fn available(&self) -> Result<Vec<String>, String> {
         let told = run_bounded(self.apt("apt-cache").args(["policy", &self.content.name]), b"")?.ok()?;
         let word = |key: &str| told.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::trim);
+        // A name of no package is a pattern for apt: `x+` stands for `x`, too, and tells of that.
+        let name = self.name()?;
+        let is_it = |line: &str| line.strip_suffix(':').is_some_and(|told| told == name || told == self.content.name);
+        if !told.lines().next().is_some_and(is_it) {
+            return Ok(Vec::new());
+        }
         // A version stands under its number, its places below it, the one that is installed with three stars.
         let table = told.lines().skip_while(|line| line.trim() != "Version table:").skip(1);
         let mut versions: Vec<(String, bool)> = Vec::new();
@@ -434,7 +447,7 @@ impl Manager for Apt<'_> {
     }
 
     fn plan(&self, version: &str) -> Result<Plan, String> {
-        self.simulated(&["--no-install-recommends", "install", &format!("{}={version}", self.name()?)])
+        self.simulated(&["--no-install-recommends", "install", &self.with_version(version)?])
     }
 
     fn plan_removal(&self) -> Result<Plan, String> {
@@ -443,7 +456,7 @@ impl Manager for Apt<'_> {
 
     fn install(&self, version: &str, plan: &Plan, over_hold: bool) -> Result<(), String> {
         let name = self.name()?;
-        let wanted = format!("{name}={version}");
+        let wanted = self.with_version(version)?;
         let mut coming = plan.coming();
         coming.remove(&name);
         self.own.note_coming(coming, &self.all()?)?;

@@ -588,6 +588,27 @@ async fn what_others_merely_suggest_goes() {
 }
 
 #[tokio::test]
+async fn a_name_that_apt_reads_as_a_pattern_is_that_of_its_package_alone() {
+    let Some(world) = World::new() else { return };
+    for (name, version) in [("cobold", "1.0"), ("cob++", "1.0"), ("cob.end", "1.0+")] {
+        world.add(name, version, "");
+    }
+    let mut bench = Bench::new();
+    for name in ["cobold+", "cobold-", "c.bold"] {
+        let context = about(&bench, &world, "n1/a/b", name, "");
+        let why = reason(bench.transition(&context, "absent", "present").await);
+        assert!(why.contains(name), "{name}: {why}");
+        assert_eq!(world.installed(), "", "{name}");
+    }
+    for (name, version) in [("cob++", "1.0"), ("cob.end", "1.0+")] {
+        let context = about(&bench, &world, "n1/a/b", name, r#","purge":true"#);
+        moved(&mut bench, &context, "absent", "present").await;
+        assert_eq!(world.installed(), format!("ii {name} {version}\n"));
+        moved(&mut bench, &leaving(&context), "present", "absent").await;
+    }
+}
+
+#[tokio::test]
 async fn a_purge_leaves_the_data_that_the_model_keeps() {
     let Some(world) = World::new() else { return };
     world.has_a_shell();
