@@ -142,22 +142,22 @@ impl Parameter {
         format!("the kernel has no parameter {}; does a module have to be loaded first?", self.key)
     }
 
-    /// Written as it stands: the kernel takes no other file in its place.
-    fn write_live(&self, value: &str) -> io::Result<()> {
-        fs::OpenOptions::new()
-            .write(true)
-            .truncate(true)
-            .open(self.host.path(&self.live_file()))
-            .and_then(|mut file| file.write_all(format!("{value}\n").as_bytes()))
+    /// The parameter, to be written as it stands: the kernel takes no other file in its place.
+    fn open_live(&self) -> io::Result<fs::File> {
+        fs::OpenOptions::new().write(true).truncate(true).open(self.host.path(&self.live_file()))
     }
 
     /// Gives the kernel a value that it had. One that it does not take from anybody, as the 0 of `vm.dirty_bytes`, is no
     /// reason to stay.
     fn restore_live(&self, value: &str) -> Result<(), String> {
-        match self.write_live(value) {
-            Ok(()) => Ok(()),
+        let file = match self.open_live() {
+            Ok(file) => file,
             // What is gone, as the interface that it was about, has nothing to be put back.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if is_gone(&error) => return Ok(()),
+            Err(error) => return Err(self.failed(&error)),
+        };
+        match give(file, value) {
+            Ok(()) => Ok(()),
             Err(error) if is_refusal(&error) => {
                 let (key, found) = (&self.key, self.read_live()?.unwrap_or_default());
                 let told =
@@ -170,14 +170,36 @@ impl Parameter {
         }
     }
 
+    /// Gives the kernel the value that is wanted.
+    fn set(&self, parameter: impl io::Write) -> Result<(), String> {
+        give(parameter, &self.value).map_err(|error| {
+            if is_refusal(&error) {
+                format!("the kernel refuses {:?} as the value of {}: {error}", self.value, self.key)
+            } else {
+                self.failed(&error)
+            }
+        })
+    }
+
     fn failed(&self, error: &io::Error) -> String {
         format!("{}: {error}", self.host.path(&self.live_file()).display())
     }
 }
 
-/// Whether the kernel does not take the value, whoever gives it.
+fn give(mut parameter: impl io::Write, value: &str) -> io::Result<()> {
+    parameter.write_all(format!("{value}\n").as_bytes())
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
+/// Whether the kernel does not take the value, whoever gives it. It finds nothing of a name that is the value, as that of
+/// a congestion control.
 fn is_refusal(error: &io::Error) -> bool {
-    [Errno::INVAL, Errno::RANGE, Errno::PERM].iter().any(|refusal| error.raw_os_error() == Some(refusal.raw_os_error()))
+    [Errno::INVAL, Errno::RANGE, Errno::PERM, Errno::NOENT]
+        .iter()
+        .any(|refusal| error.raw_os_error() == Some(refusal.raw_os_error()))
 }
 
 impl Wish for Parameter {
@@ -261,9 +283,9 @@ impl Wish for Parameter {
         if !self.live {
             return Ok(());
         }
-        let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-        let written = self.write_live(&self.value);
-        written.map_err(|error| if is_gone(&error) { self.unknown() } else { self.failed(&error) })
+        let opened = self.open_live();
+        let file = opened.map_err(|error| if is_gone(&error) { self.unknown() } else { self.failed(&error) })?;
+        self.set(file)
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
@@ -332,6 +354,29 @@ mod tests {
         assert_eq!(read("proc/sys/kernel/pid_max"), "9\n");
         let why = parameter(&host, "net.x.y", "1", true).before().expect_err("missing");
         assert!(why.contains("no parameter net.x.y; does a module have to be loaded"), "{why}");
+    }
+
+    #[test]
+    fn a_value_that_the_kernel_does_not_find_is_told_from_a_parameter_that_it_does_not_have() {
+        /// As net.ipv4.tcp_congestion_control answers to a name that no module has.
+        struct Refuses;
+        impl io::Write for Refuses {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(Errno::NOENT.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let host = host(&[]);
+        let control = parameter(&host, "net.ipv4.tcp_congestion_control", "nosuchcc", false);
+        let why = control.set(Refuses).expect_err("refused");
+        assert!(
+            why.contains("refuses \"nosuchcc\" as the value of net.ipv4.tcp_congestion_control: No such file"),
+            "{why}"
+        );
+        let why = control.apply(None).expect_err("no such parameter");
+        assert!(why.contains("the kernel has no parameter"), "{why}");
     }
 
     #[test]
