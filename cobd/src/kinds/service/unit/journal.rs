@@ -2,7 +2,7 @@
 
 use std::io;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
@@ -102,22 +102,32 @@ fn of_journal(printed: &[u8], after: &str) -> LogsAnswer {
 }
 
 /// The last lines that a run of a unit has left in the journal of the machine; where it has printed nothing, what systemd says
-/// of it.
-pub(super) async fn last_words(unit: &str, invocation: &str) -> String {
+/// of it. With `since` those alone that are not older. Without a run, as of a start that was skipped, what was said before
+/// belongs to an earlier one: nothing is known of that without `since`.
+pub(super) async fn last_words(unit: &str, invocation: &str, since: Option<SystemTime>) -> String {
     // What was said a moment ago has to be in it.
     printed(&["--sync"]).await;
-    let of = if invocation.bytes().all(|b| b == b'0') {
-        [format!("_SYSTEMD_UNIT={unit}"), format!("UNIT={unit}")]
-    } else {
-        [format!("_SYSTEMD_INVOCATION_ID={invocation}"), format!("INVOCATION_ID={invocation}")]
-    };
-    for of in of {
-        let said = printed(&["--quiet", "--no-pager", "--output=cat", "--lines=10", "--boot", &of]).await;
+    for of in asked(unit, invocation, since) {
+        let of: Vec<&str> = of.iter().map(String::as_str).collect();
+        let said =
+            printed(&[&["--quiet", "--no-pager", "--output=cat", "--lines=10", "--boot"], &of[..]].concat()).await;
         if !said.trim().is_empty() {
             return said;
         }
     }
     String::new()
+}
+
+/// What of the journal these words are looked for in, the best first.
+fn asked(unit: &str, invocation: &str, since: Option<SystemTime>) -> Vec<Vec<String>> {
+    let of = match invocation.bytes().all(|b| b == b'0') {
+        true if since.is_none() => return Vec::new(),
+        true => [format!("_SYSTEMD_UNIT={unit}"), format!("UNIT={unit}")],
+        false => [format!("_SYSTEMD_INVOCATION_ID={invocation}"), format!("INVOCATION_ID={invocation}")],
+    };
+    let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+    let since = since.map(|since| format!("--since=@{}.{:06}", since.as_secs(), since.subsec_micros()));
+    of.into_iter().map(|of| since.iter().cloned().chain([of]).collect()).collect()
 }
 
 /// How the main process of a run of a unit has ended, which systemd itself forgets when it starts the unit again.
@@ -158,6 +168,21 @@ mod tests {
         assert_eq!(ending_of(&format!("{main}\n{beside}\n")), dumped);
         assert_eq!(ending_of(&format!("{beside}\n")), None);
         assert_eq!(ending_of("no entries\n"), None);
+    }
+
+    #[test]
+    fn a_start_that_made_no_run_has_no_words_of_an_earlier_one() {
+        let since = UNIX_EPOCH + Duration::from_micros(7_000_030);
+        let none = "0".repeat(32);
+        for none in ["", &none] {
+            assert!(asked("a.service", none, None).is_empty());
+            let asked = asked("a.service", none, Some(since));
+            assert_eq!(
+                asked,
+                [["--since=@7.000030", "_SYSTEMD_UNIT=a.service"], ["--since=@7.000030", "UNIT=a.service"]]
+            );
+        }
+        assert_eq!(asked("a.service", "a0", None), [["_SYSTEMD_INVOCATION_ID=a0"], ["INVOCATION_ID=a0"]]);
     }
 
     #[tokio::test]

@@ -101,7 +101,7 @@ pub(in crate::kinds::service) async fn check(bus: &Bus, mut question: Question) 
     }
     let fresh = is_fresh(&question, &state, up_for());
     let result = if state.active == "failed" || state.restarts() {
-        let last = last_words(&last_words_of(&name, &state.invocation).await);
+        let last = last_words(&last_words_of(&name, &state.invocation, None).await);
         bus.service(&name).await.how() + &last
     } else {
         String::new()

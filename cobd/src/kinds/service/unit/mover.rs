@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cob_types::Command;
 use tokio::runtime::{Builder, Runtime};
@@ -60,7 +60,8 @@ pub(in crate::kinds::service) fn make_move(wish: &Wish, mut content: UnitContent
         let _lock = folder.take_lock_until(limit.into_std()).map_err(|e| format!("taking its lock: {e}"))?;
         let called = content.name();
         name_as_systemd_does(&bus, &wish.folder, &mut content).await?;
-        Mover { bus, unit: content.name(), called, content, wish, commands: Arc::new(commands), limit }.go().await
+        let (unit, commands, begun) = (content.name(), Arc::new(commands), SystemTime::now());
+        Mover { bus, unit, called, content, wish, commands, limit, begun }.go().await
     });
     // A command that is still asked whether it is ready is ended with this process.
     runtime.shutdown_background();
@@ -91,9 +92,10 @@ pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Re
             }
             // What has gone with its package, or what nobody wants to run any more, is left alone.
             if state.is_there() && !state.is_masked() && !state.runs() {
+                let begun = SystemTime::now();
                 let started = bus.job("StartUnit", &unit, Instant::now() + Duration::from_secs(60)).await;
                 if let Err(why) = started {
-                    let why = explain(&bus, &unit, why).await;
+                    let why = explain(&bus, &unit, begun, why).await;
                     return Err(format!("starting {unit} again, which ran before: {why}"));
                 }
             }
@@ -128,6 +130,7 @@ struct Mover<'a> {
     commands: Arc<Commands>,
     /// Until then it must have said how it went: a little before the runner ends it.
     limit: Instant,
+    begun: SystemTime,
 }
 
 impl Mover<'_> {
@@ -515,7 +518,7 @@ impl Mover<'_> {
     }
 
     async fn explain(&self, why: String) -> String {
-        explain(&self.bus, &self.unit, why).await
+        explain(&self.bus, &self.unit, self.begun, why).await
     }
 
     /// Why a unit whose work ends is not started.
@@ -555,16 +558,19 @@ struct Run {
     restarts: u32,
 }
 
-/// A failure, with how the unit's processes ended and its own last words.
-async fn explain(bus: &Bus, unit: &str, why: String) -> String {
+/// A failure, with how the unit's processes ended and its own last words: of its run, and without one of all that was said
+/// since this was begun.
+async fn explain(bus: &Bus, unit: &str, begun: SystemTime, why: String) -> String {
     let state = bus.look(unit).await.unwrap_or_default();
-    told(unit, &why, &bus.service(unit).await, &last_words_of(unit, &state.invocation).await)
+    let has_run = state.invocation.bytes().any(|b| b != b'0');
+    let said = last_words_of(unit, &state.invocation, (!has_run).then_some(begun)).await;
+    told(unit, &why, &bus.service(unit).await, &said)
 }
 
 /// The same of a run after which systemd has started the unit again.
 async fn explain_run(bus: &Bus, unit: &str, invocation: &str, why: String) -> String {
     let service = bus.service(unit).await;
-    let said = last_words_of(unit, invocation).await;
+    let said = last_words_of(unit, invocation, None).await;
     let service = match ending(invocation).await {
         Some(ending) => service.with_run_before(ending),
         None => service,
