@@ -1,5 +1,6 @@
 //! What native kinds do to a host: files written whole, and programs run with bounded output.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::ops::ControlFlow;
@@ -7,12 +8,16 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::XattrFlags;
+
 use super::bytes::{bytes_of, text_of};
 use crate::durable::{self, Sync};
 use crate::run::{Stream, exchange};
 
 /// Of what a program prints so much is kept, on each of its outputs.
 const MAX_OUTPUT: usize = 1 << 20;
+/// No extended attribute is longer, and no list of them.
+const MAX_ATTRIBUTE: usize = 64 << 10;
 /// The longest file of the host that is read.
 pub(super) const MAX_FILE: u64 = 16 << 20;
 
@@ -89,7 +94,8 @@ impl Host {
         }
     }
 
-    /// Replaces a file durably, or makes it; it has the old text or the new one, whole. Its owner, group and mode stay.
+    /// Replaces a file durably, or makes it; it has the old text or the new one, whole. Its owner, group, mode and extended
+    /// attributes stay.
     ///
     /// # Errors
     /// In words, with the file.
@@ -99,7 +105,7 @@ impl Host {
         let path = path.canonicalize().unwrap_or(path);
         let is = fs::metadata(&path).ok();
         let mode = is.as_ref().map_or(mode, |is| is.permissions().mode() & 0o7777);
-        self.put(absolute, &path, text, mode, is.map(|is| (is.uid(), is.gid())))
+        self.put(absolute, &path, text, mode, is.map(|is| Owned::of(&path, &is)).as_ref())
     }
 
     /// Puts a file durably in the place of whatever file or link stands there: ours, and with this mode.
@@ -122,7 +128,7 @@ impl Host {
         Err(format!("{absolute}: it leads to {}, out of {}", path.display(), root.display()))
     }
 
-    fn put(&self, absolute: &str, path: &Path, text: &str, mode: u32, owner: Option<(u32, u32)>) -> Result<(), String> {
+    fn put(&self, absolute: &str, path: &Path, text: &str, mode: u32, like: Option<&Owned>) -> Result<(), String> {
         self.is_inside(absolute, path)?;
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         let bytes = bytes_of(text);
@@ -134,10 +140,7 @@ impl Host {
         };
         fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed)?;
         let fill = |file: &mut fs::File| {
-            let made = file.metadata()?;
-            if let Some((user, group)) = owner.filter(|owner| *owner != (made.uid(), made.gid())) {
-                fchown(&*file, Some(user), Some(group))?;
-            }
+            like.map_or(Ok(()), |like| like.give(file))?;
             file.write_all(&bytes)
         };
         durable::write_file_with(folder, name, mode, Sync::Now, fill).map_err(failed)
@@ -168,6 +171,67 @@ impl Host {
         };
         removed.map_err(|error| format!("{}: {error}", path.display()))
     }
+}
+
+/// What a file keeps when another one takes its place, besides its mode.
+pub(super) struct Owned {
+    user: u32,
+    group: u32,
+    /// Access lists and labels are among them.
+    attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Owned {
+    /// Of a file.
+    pub(super) fn of(path: &Path, is: &fs::Metadata) -> Self {
+        Self { user: is.uid(), group: is.gid(), attributes: attributes(path) }
+    }
+
+    /// Gives it to a file that was made to take the place of this one. Its mode is set afterwards.
+    pub(super) fn give(&self, file: &fs::File) -> io::Result<()> {
+        let made = file.metadata()?;
+        if (self.user, self.group) != (made.uid(), made.gid()) {
+            fchown(file, Some(self.user), Some(self.group))?;
+        }
+        let is = attributes(&own_link(file));
+        // A folder may give access to what is made in it.
+        for name in is.keys().filter(|name| !self.attributes.contains_key(*name) && !is_of_system(name)) {
+            rustix::fs::fremovexattr(file, name.as_slice())?;
+        }
+        for (name, value) in self.attributes.iter().filter(|(name, value)| is.get(*name) != Some(*value)) {
+            match rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty()) {
+                // Labels that the system gives itself, on a system that lets nobody else.
+                Err(_) if is_of_system(name) => {}
+                given => given?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_of_system(name: &[u8]) -> bool {
+    name.starts_with(b"security.") || name.starts_with(b"trusted.")
+}
+
+/// The extended attributes of a file that can be read: file systems without any have none. Sums of its content are those
+/// of another content.
+fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut room = vec![0; MAX_ATTRIBUTE];
+    let names = rustix::fs::listxattr(path, room.as_mut_slice()).map_or_else(|_| Vec::new(), |n| room[..n].to_vec());
+    let is_sum = |name: &[u8]| [&b"security.ima"[..], b"security.evm"].contains(&name);
+    let mut found = BTreeMap::new();
+    for name in names.split(|b| *b == 0).filter(|name| !name.is_empty() && !is_sum(name)) {
+        if let Ok(length) = rustix::fs::getxattr(path, name, room.as_mut_slice()) {
+            found.insert(name.to_vec(), room[..length].to_vec());
+        }
+    }
+    found
+}
+
+/// An open file, by a path.
+pub(super) fn own_link(file: &fs::File) -> PathBuf {
+    use std::os::fd::AsRawFd as _;
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 pub(super) fn too_long() -> io::Error {
@@ -255,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_keeps_owner_and_mode() {
+    fn a_file_keeps_owner_mode_and_extended_attributes() {
         let folder = tempfile::tempdir().expect("a folder");
         let host = Host { root: folder.path().to_owned() };
         let path = folder.path().join("hosts");
@@ -263,10 +327,14 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).expect("set");
         // Only root can give a file away.
         let _ = std::os::unix::fs::chown(&path, Some(1), Some(1));
-        let is = || fs::metadata(&path).map(|is| (is.uid(), is.gid(), is.mode())).expect("there");
+        let noted = rustix::fs::setxattr(&path, "user.noted", b"1", XattrFlags::empty());
+        let is = || fs::metadata(&path).map(|is| (is.uid(), is.gid(), is.mode(), attributes(&path))).expect("there");
         let was = is();
+        assert!(noted.is_err() || was.3.contains_key(&b"user.noted"[..]), "{was:?}");
         host.write("/hosts", "new", 0o644).expect("written");
-        assert_eq!((is(), fs::read_to_string(&path).expect("read").as_str()), (was, "new"));
+        assert_eq!((is(), fs::read_to_string(&path).expect("read").as_str()), (was.clone(), "new"));
+        assert_eq!(host.edit("/hosts", 0o644, &|text| (text == "new").then(|| "newer".to_owned())), Ok(true));
+        assert_eq!((is(), fs::read_to_string(&path).expect("read").as_str()), (was, "newer"));
     }
 
     #[test]

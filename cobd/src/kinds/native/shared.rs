@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::bytes::{bytes_of, text_of};
-use super::host::{Host, MAX_FILE, too_long};
+use super::host::{Host, MAX_FILE, Owned, own_link, too_long};
 use crate::durable;
 
 /// So often a change is made again because others have changed the file meanwhile.
@@ -38,7 +38,7 @@ pub(in crate::kinds) fn insert_line(lines: &mut Vec<String>, at: usize, line: &s
 
 impl Host {
     /// Changes a file that others change as well, or makes it: `change` says of a text what it is to become, or that
-    /// nothing has to be done. Whether anything was. Its owner, group and mode stay.
+    /// nothing has to be done. Whether anything was. Its owner, group, mode and extended attributes stay.
     ///
     /// # Errors
     /// In words, with the file.
@@ -120,11 +120,9 @@ impl Old {
         fs::create_dir_all(folder)?;
         let is = self.0.as_ref().map(|(file, _)| file.metadata()).transpose()?;
         let mode = is.as_ref().map_or(mode, |is| is.permissions().mode() & 0o7777);
+        let like = self.0.as_ref().zip(is).map(|((file, _), is)| Owned::of(&own_link(file), &is));
         let fill = |file: &mut File| {
-            let made = file.metadata()?;
-            if let Some(is) = is.as_ref().filter(|is| (is.uid(), is.gid()) != (made.uid(), made.gid())) {
-                fchown(&*file, Some(is.uid()), Some(is.gid()))?;
-            }
+            like.as_ref().map_or(Ok(()), |like| like.give(file))?;
             file.write_all(new)
         };
         let staged = beside(path);
@@ -197,11 +195,6 @@ fn content_of(file: &File) -> io::Result<Vec<u8>> {
     let read = again.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
     // A part would be written back as the whole.
     if read as u64 > MAX_FILE { Err(too_long()) } else { Ok(bytes) }
-}
-
-fn own_link(file: &File) -> PathBuf {
-    use std::os::fd::AsRawFd as _;
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Waits until no other program has a file that is no longer in its place open for writing. No program can open it any
