@@ -517,9 +517,14 @@ impl Wish for Place {
             }
             let mounted::On { seen, hidden, cover } = mounted::at(&self.host, &self.path)?;
             if was.is_null() && hidden as u64 > before["hidden"].as_u64().unwrap_or_default() {
+                let advice = if Path::new(&cover) == Path::new(&self.path) {
+                    "unmount that first"
+                } else {
+                    "let this one come `after` that one"
+                };
                 return Err(format!(
                     "an earlier mount on {} is hidden by what was mounted on {cover} later, and can be unmounted when that \
-                     has gone: let this one come `after` that one",
+                     has gone: {advice}",
                     self.path
                 ));
             }

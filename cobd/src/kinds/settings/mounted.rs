@@ -69,7 +69,7 @@ pub(super) struct On {
     pub(super) seen: Option<Mounted>,
     /// How many are there besides that nobody sees any more.
     pub(super) hidden: usize,
-    /// What hides them is mounted here: on a folder above, and was so later.
+    /// What hides them is mounted here, and was so later: on the path itself, or on a folder above.
     pub(super) cover: String,
 }
 
@@ -88,8 +88,9 @@ pub(super) fn at(host: &Host, path: &str) -> Result<On, String> {
         return Ok(On { seen, hidden: 0, cover: String::new() });
     };
     let seen = (last.on == path).then(|| last.mounted.clone());
-    let hidden = here().filter(|line| !way.iter().any(|on_it| on_it.id == line.id)).count();
-    let cover = way.iter().rfind(|line| line.on != path).or(above.last()).map(|line| line.on.clone());
+    let hidden = here().filter(|line| line.id != last.id).count();
+    let is_stacked = above.iter().any(|line| line.on == path);
+    let cover = way.iter().rfind(|line| is_stacked || line.on != path).or(above.last()).map(|line| line.on.clone());
     Ok(On { seen, hidden, cover: cover.unwrap_or_default() })
 }
 
@@ -252,6 +253,9 @@ mod tests {
         assert_eq!(look(&[first, system, nest, other, late]), (source("late"), 0, "/srv/nest".to_owned()));
         assert_eq!(look(&[first, system, early, nest]), (None, 1, "/srv/nest".to_owned()));
         assert_eq!(look(&[first, system, early, nest, late]), (source("late"), 1, "/srv/nest".to_owned()));
+        let later = "44 42 0:54 / /srv/nest/data rw - tmpfs later rw";
+        let on_it = (source("later"), 1, "/srv/nest/data".to_owned());
+        assert_eq!(look(&[first, system, nest, late, later]), on_it, "on the same folder");
         assert_eq!(look(&[first, system]), (None, 0, "/".to_owned()));
         assert_eq!(look(&[nest, late]), (source("late"), 0, String::new()), "without a root");
     }

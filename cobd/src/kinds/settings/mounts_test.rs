@@ -60,6 +60,27 @@ async fn what_hides_it_is_noticed_and_it_is_mounted_where_it_is_seen() {
 }
 
 #[tokio::test]
+async fn what_others_mount_on_it_is_named_when_it_leaves_and_it_goes_after_that() {
+    let name = "kinds::settings::mounts_test::what_others_mount_on_it_is_named_when_it_leaves_and_it_goes_after_that";
+    if in_a_namespace(name).is_some() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    own_fstab(folder.path(), "");
+    let path = folder.path().join("data");
+    let mut bench = Bench::new();
+    let context = bench.context(&setting("mount"), &mount(&path, "t", r#""type":"tmpfs""#));
+    moved(&mut bench, &context, "absent", "present").await;
+    run(&format!("mount -t tmpfs theirs {}", path.display()));
+    let why = reason(bench.transition(&context, "outdated", "absent").await);
+    assert!(why.contains("is hidden by what was mounted on") && why.contains("unmount that first"), "{why}");
+    run(&format!("umount {}", path.display()));
+    moved(&mut bench, &context, "outdated", "absent").await;
+    assert!(!is_mounted(&path) && !path.exists());
+    assert_eq!(read("/etc/fstab".into()), "");
+}
+
+#[tokio::test]
 async fn who_waits_keeps_only_those_from_their_work_that_change_the_same() {
     let host = host(&[("etc/hosts", ""), ("etc/fstab", "")]);
     let mut bench = Bench::new();
