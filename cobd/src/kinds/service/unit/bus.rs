@@ -12,7 +12,7 @@ use zbus::{
     Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, fdo, match_rule,
 };
 
-use super::ended::ServiceState;
+use super::ended::{self, ServiceState};
 
 pub(super) const NAME: &str = "org.freedesktop.systemd1";
 pub(super) const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
@@ -20,6 +20,7 @@ pub(super) const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 pub(in crate::kinds::service) const UNITS_PATH: &str = "/org/freedesktop/systemd1/unit";
 pub(super) const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
+const TIMER: &str = "org.freedesktop.systemd1.Timer";
 const SERVICE: &str = "org.freedesktop.systemd1.Service";
 const CONNECT: Duration = Duration::from_secs(5);
 /// A reload of a manager with thousands of units takes seconds.
@@ -173,6 +174,19 @@ impl Bus {
             self.call(path.as_str(), "org.freedesktop.DBus.Properties", "GetAll", &SERVICE).await
         };
         asked.await.map(ServiceState::of).unwrap_or_default()
+    }
+
+    /// Whether a unit is a timer that elapses once and is no longer active then: it can't be up. systemd.timer(5),
+    /// `RemainAfterElapse=`.
+    pub(super) async fn elapses_for_good(&self, unit: &str) -> bool {
+        if !unit.ends_with(".timer") {
+            return false;
+        }
+        let asked = async {
+            let path: OwnedObjectPath = self.manager("LoadUnit", &unit).await?;
+            self.call(path.as_str(), "org.freedesktop.DBus.Properties", "GetAll", &TIMER).await
+        };
+        asked.await.is_ok_and(ended::elapses_for_good)
     }
 
     /// Has systemd do a job (`StartUnit` and the like) and waits for its end.

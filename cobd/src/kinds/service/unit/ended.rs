@@ -130,6 +130,19 @@ impl ServiceState {
     }
 }
 
+/// Whether the properties of a timer say that it elapses once and is no longer active then.
+pub(super) fn elapses_for_good(mut timer: BTreeMap<String, OwnedVariant>) -> bool {
+    fn take<T: TryFrom<OwnedVariant>>(all: &mut BTreeMap<String, OwnedVariant>, name: &str) -> Option<T> {
+        T::try_from(all.remove(name)?).ok()
+    }
+    let remains = take(&mut timer, "RemainAfterElapse").unwrap_or(true);
+    let dates = take::<Vec<(String, String, u64)>>(&mut timer, "TimersCalendar").unwrap_or_default();
+    let spans = take::<Vec<(String, u64, u64)>>(&mut timer, "TimersMonotonic").unwrap_or_default();
+    // These count from what happens once; the others from each run of the unit that the timer starts.
+    let once = |base: &str| matches!(base, "OnActiveUSec" | "OnBootUSec" | "OnStartupUSec");
+    !remains && dates.is_empty() && !spans.is_empty() && spans.iter().all(|(base, ..)| once(base))
+}
+
 /// What a result of systemd means, where its word does not say it.
 fn meaning(result: &str) -> &'static str {
     match result {

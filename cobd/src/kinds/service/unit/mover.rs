@@ -216,6 +216,13 @@ impl Mover<'_> {
         if self.bus.service(&self.unit).await.ends_by_itself() {
             return Err(self.ends_by_itself(&state));
         }
+        if self.bus.elapses_for_good(&self.unit).await {
+            return Err(format!(
+                "{} is not started: it elapses once and is inactive then (RemainAfterElapse=no, and neither OnCalendar= nor \
+                 OnUnitActiveSec=), so it is never up and would run its job again and again; take RemainAfterElapse=no out",
+                self.unit
+            ));
+        }
         let current = Started::read(&self.wish.folder).is_some_and(|started| {
             started.identity == identity && started.invocation == state.invocation && !state.needs_reload
         });

@@ -374,6 +374,21 @@ async fn a_oneshot_that_ends_is_refused_before_it_is_started() {
     assert_eq!(bench.systemd.jobs(), 1);
 }
 
+/// It would be started again each time that it has elapsed, and its job would run as often.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_that_is_gone_when_it_has_elapsed_is_refused_before_it_is_started() {
+    let Some(bench) = Bench::new().await else { return };
+    let spans = |base: &str| zbus::Variant::from(vec![(base.to_owned(), 1_000_000_u64, 0_u64)]);
+    bench.systemd.tell("b.timer", "RemainAfterElapse", false);
+    bench.systemd.tell("b.timer", "TimersMonotonic", spans("OnActiveUSec"));
+    let why = bench.try_to_move(Goal::Start, false, TIMER).await.expect_err("it can't be up");
+    assert!(why.contains("is not started") && why.contains("take RemainAfterElapse=no out"), "{why}");
+    assert_eq!(bench.systemd.jobs(), 0, "it was never begun");
+    // From each run of its job on: it never ends.
+    bench.systemd.tell("b.timer", "TimersMonotonic", spans("OnUnitActiveUSec"));
+    bench.move_it(Goal::Start, false, TIMER).await;
+}
+
 const TIMER: &str = r#"{"unit":"b.timer","settle":0}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
