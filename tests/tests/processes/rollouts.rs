@@ -7,7 +7,7 @@ use cob_types::status::Wait;
 use cob_types::{CobId, GenerationNumber};
 
 use crate::words::{cobctl, run};
-use crate::{PATIENCE, cluster};
+use crate::{PATIENCE, VERSIONED, cluster};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -200,4 +200,27 @@ fn a_first_generation_that_fails_hints_at_no_rollback() {
     let (code, said) = run(cobctl(&cluster, &["n1"], &["switch", "1", "--wait", "60s"]));
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("`cobctl explain n1/a`") && !said.contains("rollback"), "{said}");
+}
+
+/// The limit is an operator's: it is not passed over without a word that stops.
+#[test]
+fn waves_that_would_be_one_of_all_hosts_are_refused() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    for version in 1..=2 {
+        let text = format!(
+            "security: loopback-only\nhosts:\n  n1: {{address: \"tcp://127.0.0.1:1\"}}\n  n2: {{address: \"tcp://127.0.0.1:2\"}}\ncobs:\n  \
+             n1/db: {{kind: versioned, content: {{v: {version}}}}}\n  n2/app: {{kind: versioned, content: {{v: {version}}}, requires: [n1/db]}}\n"
+        );
+        let model = cluster.write_model(&format!("v{version}"), &[("model.yaml", &text), VERSIONED]);
+        let generation = cluster.generate(&model);
+        if version == 1 {
+            cluster.bring_up(generation, PATIENCE);
+        }
+    }
+    let (code, said) = run(cobctl(&cluster, &[], &["switch", "2", "--limit-hosts", "1", "--wait", "60s"]));
+    assert!(code == 1 && said.contains("all 2 hosts of the generation go together"), "{said}");
+    assert!(said.contains("n2 goes too: n1/db needs n2/app"), "{said}");
+    assert!(cluster.is_converged(GenerationNumber(1)), "nothing was ordered");
+    let (code, said) = run(cobctl(&cluster, &[], &["switch", "2", "--limit-hosts", "2", "--wait", "60s"]));
+    assert_eq!(code, 0, "{said}");
 }

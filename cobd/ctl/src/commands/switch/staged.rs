@@ -27,7 +27,7 @@ use super::{LOOK_AGAIN, Plan};
 use crate::args::{OnFailureArg, SwitchArgs};
 use crate::commands::Context;
 use crate::commands::explain::first_causes;
-use crate::coupling::Coupling;
+use crate::coupling::{Added, Coupling};
 use crate::failure::Failure;
 use crate::gather;
 use crate::live::Live;
@@ -40,6 +40,8 @@ use crate::words::{count, list, span};
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 /// As in a wait: how long nothing but what has given up must be left.
 const HOPELESS_FOR: Duration = Duration::from_secs(1);
+/// So many reasons are told why hosts go together.
+const SHOWN: usize = 3;
 pub(super) const TICK: Duration = Duration::from_millis(500);
 /// So much of what happened during a gate is told.
 pub(super) const TOLD: usize = 6;
@@ -105,6 +107,20 @@ pub(super) fn find(
     let coupling = coupling(context, plan, first)?;
     if let Some(limit) = args.limit_hosts {
         let groups = coupling.groups(&all);
+        if let [group] = groups.as_slice()
+            && group.len() > limit.get()
+        {
+            let first = group.iter().take(1).cloned().collect();
+            let why: Vec<String> = coupling.closure(&first).iter().take(SHOWN).map(Added::sentence).collect();
+            return Err(Failure::refused(anyhow::anyhow!(
+                "all {} of the generation go together, so there are no waves of {limit}: {}",
+                count(group.len(), "host"),
+                why.join("; ")
+            ))
+            .hint(
+                "publish what ties them together in a generation of its own first, or switch without --limit-hosts",
+            ));
+        }
         for group in groups.iter().filter(|g| g.len() > limit.get()) {
             screen.say(&format!(
                 "{} go together though they are more than {limit}: they need each other",
