@@ -97,10 +97,29 @@ fn files(id: &CobId, backend: &str, content: &Json) -> Vec<(String, Access)> {
             folders.map(|folder| alone(format!("/etc/{folder}/cob-{name}.conf"))).to_vec()
         }
         "host-entry" => vec![("/etc/hosts".to_owned(), Access::Shared)],
-        "mount" => vec![("/etc/fstab".to_owned(), Access::Shared)],
+        "mount" => {
+            // A unit file of its name would count in the place of the line.
+            let unit = word("path").map(|path| alone(format!("{UNITS}/{}.mount", escaped(path))));
+            std::iter::once(("/etc/fstab".to_owned(), Access::Shared)).chain(unit).collect()
+        }
         "user" | "group" => ACCOUNTS.map(|path| (path.to_owned(), Access::Shared)).to_vec(),
         _ => Vec::new(),
     }
+}
+
+/// A path as units of systemd are named after it: systemd.unit(5), "String Escaping for Inclusion in Unit Names".
+fn escaped(path: &str) -> String {
+    let path: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let mut name = String::new();
+    for (at, byte) in path.join("/").bytes().enumerate() {
+        match byte {
+            b'/' => name.push('-'),
+            b'.' if at == 0 => name.push_str("\\x2e"),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b':' | b'_' | b'.' => name.push(char::from(byte)),
+            byte => name.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    if name.is_empty() { "-".to_owned() } else { name }
 }
 
 #[cfg(test)]
@@ -127,7 +146,8 @@ mod tests {
         assert_eq!(paths("sysctl", json!({"key": "a.b/c"})), ["/etc/sysctl.d/60-cob-a.b-c.conf"]);
         assert_eq!(paths("sysctl", json!({"key": "a.b", "persist": false})), [""; 0]);
         assert_eq!(paths("kernel-module", json!({"name": "a-b"})).len(), 2);
-        assert_eq!(paths("mount", json!({"path": "/x"})), ["/etc/fstab"]);
+        assert_eq!(paths("mount", json!({"path": "/x"})), ["/etc/fstab", "/etc/systemd/system/x.mount"]);
+        assert_eq!(["/srv/a-b/", "/", "/.x/ä"].map(escaped), ["srv-a\\x2db", "-", "\\x2ex-\\xc3\\xa4"]);
         assert_eq!(paths("user", json!({"name": "x"})).len(), 4);
         assert_eq!(paths("package", json!({"name": "x"})), [""; 0]);
         let tree = tree(&json!({"on_drift": "adopt", "manage": "merge", "files": {

@@ -86,7 +86,10 @@ fn report_paths(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
         }
     }
     for (id, object) in set() {
-        for Footprint { path, .. } in footprint(id, object) {
+        // What is mounted in a folder that is whole is none of its entries.
+        let mounted = thing(id, object).filter(|thing| thing.sort == MOUNT);
+        let mounted = mounted.map(|thing| format!("{}{}", root(object), thing.name));
+        for path in footprint(id, object).into_iter().map(|footprint| footprint.path).chain(mounted) {
             for above in Path::new(&path).ancestors().skip(1).filter_map(Path::to_str) {
                 let owner = owners.get(&(id.host_str(), above.to_owned()));
                 if let Some((other, first, Access::Whole)) = owner
