@@ -112,6 +112,11 @@ pub(super) async fn declare_final(
     let waiting: Vec<Target> =
         context.targets.all.iter().filter(|t| t.name.as_ref().is_some_and(waits)).cloned().collect();
     if waiting.is_empty() {
+        if let Which::Cob(cob) = what
+            && let Some(unknown) = context.unknown(cob).await
+        {
+            return Err(unknown);
+        }
         let silent: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable).map(|h| &h.name).collect();
         let error = anyhow::anyhow!("no host that answered waits for {named} to leave");
         return Err(if silent.is_empty() {
