@@ -140,7 +140,22 @@ impl Demand {
                 Some(node) => *node,
                 None => system.choice(want),
             };
+            // Sets that nobody who is asked for anything needs, lead nowhere.
+            let mut reached = vec![false; wants.len()];
+            let mut open = Vec::new();
+            let asked = self.goals.iter().flat_map(|goal| system.guards_from(*goal, self.hops, self.sets_out));
+            let mut next: Vec<usize> = asked.flat_map(|guard| &guard.wants).map(node).collect();
+            loop {
+                for at in next.drain(..).filter_map(|node| node.checked_sub(system.goals())) {
+                    if !std::mem::replace(&mut reached[at], true) {
+                        open.push(at);
+                    }
+                }
+                let Some(at) = open.pop() else { break };
+                next.extend(system.needed_by(wants[at], self.hops).map(node));
+            }
             let arrows = Arrows::of(goals.len(), |from, heads| match wants.get(from.wrapping_sub(system.goals())) {
+                Some(_) if !reached[from - system.goals()] => {}
                 Some(want) => heads.extend(system.needed_by(want, self.hops).map(node).filter_map(short)),
                 None if self.asked[from] => {
                     let guards = system.guards_from(from, self.hops, self.sets_out);

@@ -347,6 +347,17 @@ fn two_second_choices_that_wait_for_each_other_are_refused() {
     assert!(findings(&sketch).iter().any(|f| f.code == "P2" && f.severity == Severity::Error), "{}", told(&sketch));
 }
 
+/// Found by drawn models: neither is ever asked to go to `a`, so nobody needs the other one for that.
+#[test]
+fn a_circle_of_choices_that_nobody_asks_for_is_none() {
+    let mut sketch = Sketch::new();
+    sketch.kind("k", &["a", "b", "c"], &["c>a"]);
+    sketch.draft.kinds.get_mut("k").expect("made above").value.pre_remove = state("a");
+    sketch.cob_of("k", "n/x", "b").cob_of("k", "n/y", "b");
+    sketch.hop("n/x", "c", "a", "n/y@a|b").hop("n/y", "c", "a", "n/x@a|b");
+    assert!(findings(&sketch).iter().all(|f| f.code != "P2"), "{}", told(&sketch));
+}
+
 /// A gate on one host waits for a port of another one's service.
 fn gated(address: &str) -> Sketch {
     let mut sketch = Sketch::new();
