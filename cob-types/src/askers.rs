@@ -188,7 +188,7 @@ impl Askers {
         if by_set().any(|(set, by)| *set as usize >= self.sets.len() || !known(by)) {
             return Err("its askers are not in order".to_owned());
         }
-        self.check_room(&BTreeMap::new()).map_err(|fault| fault.to_string())
+        Ok(())
     }
 }
 

@@ -115,9 +115,9 @@ fn no_more_dependencies_are_taken_than_a_daemon_serves() {
         let asked = (0..pairs.div_ceil(all)).map(|n| (format!("y{n:06}"), by(n))).collect();
         let sets = vec![vec![state("down")], vec![state("up")]];
         let askers = Askers { ids, sets, asked };
-        let validated = askers.validate(&HostName::new("b").expect("a name"));
         let bundle = Bundle { askers: Some(Arc::new(askers)), ..Bundle::empty(HostName::new("b").expect("a name")) };
         let found = bundle.check_room();
+        let validated = bundle.validate_askers().map_err(|fault| fault.what);
         assert_eq!(validated, found.as_ref().map_err(ToString::to_string).copied());
         found
     };

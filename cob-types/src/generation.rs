@@ -259,13 +259,13 @@ impl Bundle {
         }
         self.validate_blobs()?;
         self.validate_askers()?;
-        self.check_room().or_else(|many| fault(many.to_string()))?;
         self.cobs.iter().try_for_each(|(id, cob)| self.validate_one(id, cob))
     }
 
     pub(crate) fn validate_askers(&self) -> Result<(), BundleError> {
-        let fault = |what| BundleError { host: self.host.clone(), what };
-        self.askers.as_ref().map_or(Ok(()), |askers| askers.validate(&self.host).map_err(fault))
+        let fault = |what: String| BundleError { host: self.host.clone(), what };
+        self.askers.as_ref().map_or(Ok(()), |askers| askers.validate(&self.host)).map_err(fault)?;
+        self.check_room().map_err(|many| fault(many.to_string()))
     }
 
     pub(crate) fn validate_one(&self, id: &CobId, cob: &Cob) -> Result<(), BundleError> {

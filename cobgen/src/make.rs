@@ -159,7 +159,8 @@ pub fn earlier(depot: &Depot, latest: GenerationNumber) -> Result<Vec<Earlier>, 
 }
 
 /// The ways back of a generation, the newest first: to these earlier ones, up to the first in which a key would be good
-/// again that it revokes, or one behind that; `begins`: also to the empty generation before all of them. A key that it believes itself was revoked by mistake, if ever.
+/// again that it revokes, or one behind that; `begins`: also to the empty generation before all of them. A key that it
+/// believes itself was revoked by mistake, if ever.
 #[must_use]
 pub fn ways_back(newest: &Manifest, earlier: &[Earlier], begins: bool) -> Vec<WayBack> {
     let mut revoked = newest.revoked.clone();

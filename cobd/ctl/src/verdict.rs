@@ -138,14 +138,6 @@ pub fn fenced(status: &ClusterStatus) -> BTreeSet<HostName> {
     unreached(status).into_iter().filter(said).collect()
 }
 
-/// The answers without those of fenced hosts.
-#[must_use]
-pub fn without_fenced(status: &ClusterStatus) -> ClusterStatus {
-    let fenced = fenced(status);
-    let hosts = status.hosts.iter().filter(|h| !fenced.contains(&h.name)).cloned().collect();
-    ClusterStatus { hosts, ..status.clone() }
-}
-
 /// The hosts that refuse to tell anything, and why: a sentence each.
 #[must_use]
 pub fn refusing(status: &ClusterStatus) -> Vec<String> {
@@ -216,9 +208,10 @@ pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
     let counts = |h: &'_ HostStatus, c: &CobStatus| away(h, c) && (all_listed || !c.only_waits());
     let pending: Vec<&CobStatus> =
         status.hosts.iter().flat_map(|h| h.cobs.iter().filter(move |c| counts(h, c))).collect();
-    let lost = lost(status);
+    // No host waits for one that is fenced.
+    let (lost, fenced) = (lost(status), fenced(status));
     let may_get_on = pending.is_empty()
-        || status.hosts.iter().any(|h| !h.reachable)
+        || status.hosts.iter().any(|h| !h.reachable && !fenced.contains(&h.name))
         || pending.iter().any(|c| c.phase == Phase::Moving || !lost.contains(&c.id))
         || status.hosts.iter().any(switching) && !pending.iter().any(|c| c.retiring);
     if may_get_on {

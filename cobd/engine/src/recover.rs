@@ -411,7 +411,8 @@ impl Object {
 
 /// A generation number that a daemon must find the bundle of when it returns.
 impl Durable {
-    /// The generations whose bundles are needed: the active one, which may be the empty generation, and the one that was being switched to.
+    /// The generations whose bundles are needed: the active one, which may be the empty generation, and the one that was
+    /// being switched to.
     #[must_use]
     pub fn needed_generations(&self) -> (Option<GenerationNumber>, Option<GenerationNumber>) {
         // One that has gone somewhere and has none has returned to the empty generation.

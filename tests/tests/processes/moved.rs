@@ -33,6 +33,15 @@ fn program(cluster: &Cluster, args: &[&str]) -> (i32, String) {
     run(command)
 }
 
+/// All hosts at the cluster's own places, which these are.
+fn brought_up(cluster: &mut Cluster) -> Vec<SocketAddr> {
+    let places = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let first = cluster.write_model("first", &[("model.yaml", &model("one", &places)), VERSIONED]);
+    let one = cluster.generate(&first);
+    cluster.bring_up(one, PATIENCE);
+    HOSTS.iter().map(|host| cluster.address(host)).collect()
+}
+
 /// Publishes with these addresses and switches, all by address alone; then every host is where it is to be.
 fn moves_to(cluster: &Cluster, version: &str, addresses: &[SocketAddr]) {
     cluster.write_model("model", &[("model.yaml", &model(version, addresses)), VERSIONED]);
@@ -60,12 +69,8 @@ fn moves_to(cluster: &Cluster, version: &str, addresses: &[SocketAddr]) {
 #[test]
 fn hosts_get_other_addresses_without_a_restart() {
     let mut cluster = cluster(&HOSTS);
-    // The cluster's own places, and as many beside them.
-    let places = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-    let first = cluster.write_model("first", &[("model.yaml", &model("one", &places)), VERSIONED]);
-    let one = cluster.generate(&first);
-    cluster.bring_up(one, PATIENCE);
-    let old: Vec<SocketAddr> = HOSTS.iter().map(|host| cluster.address(host)).collect();
+    let old = brought_up(&mut cluster);
+    // As many beside these.
     let beside = |at: &SocketAddr| SocketAddr::new(at.ip(), at.port() + 20);
     moves_to(&cluster, "another", &[old[0], beside(&old[1]), old[2]]);
     moves_to(&cluster, "swapped", &[beside(&old[1]), old[0], old[2]]);
@@ -84,11 +89,7 @@ fn hosts_get_other_addresses_without_a_restart() {
 #[test]
 fn a_host_that_was_away_while_its_address_changed_finds_the_new_one_in_the_depot() {
     let mut cluster = cluster(&HOSTS);
-    let places = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-    let first = cluster.write_model("first", &[("model.yaml", &model("one", &places)), VERSIONED]);
-    let one = cluster.generate(&first);
-    cluster.bring_up(one, PATIENCE);
-    let old: Vec<SocketAddr> = HOSTS.iter().map(|host| cluster.address(host)).collect();
+    let old = brought_up(&mut cluster);
     let swapped = [old[0], old[2], old[1]];
     cluster.stop("n2");
     cluster.write_model("model", &[("model.yaml", &model("swapped", &swapped)), VERSIONED]);

@@ -92,8 +92,11 @@ impl Plan {
 
     /// The hosts of the generation that are fenced, where all others have converged.
     fn only_fenced_are_left(&self, cluster: &ClusterStatus) -> Option<Vec<HostName>> {
-        let Verdict::Unreached(away, wrong) = self.verdict(cluster) else { return None };
         let fenced = fenced(cluster);
+        if fenced.is_empty() {
+            return None;
+        }
+        let Verdict::Unreached(away, wrong) = self.verdict(cluster) else { return None };
         (wrong.is_empty() && away.iter().all(|host| fenced.contains(host))).then_some(away)
     }
 }

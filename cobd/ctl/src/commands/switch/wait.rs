@@ -21,7 +21,7 @@ use crate::gather;
 use crate::live::Live;
 use crate::screen::Screen;
 use crate::targets::Target;
-use crate::verdict::{Verdict, hopeless, without_fenced};
+use crate::verdict::{Verdict, hopeless};
 
 /// How often the progress line is looked after when nothing is heard.
 const TICK: Duration = Duration::from_millis(500);
@@ -93,8 +93,7 @@ pub(super) async fn until_ended(
                 break (Ended::Withdrawn(lines), fresh);
             }
         }
-        // No host waits for one that is fenced.
-        hopeless_since = match (hopeless(&without_fenced(&watched)), hopeless_since) {
+        hopeless_since = match (hopeless(&watched), hopeless_since) {
             (Some(now), Some((before, since))) if now == before => Some((now, since)),
             (Some(now), _) => Some((now, Instant::now())),
             (None, _) => None,
@@ -108,7 +107,7 @@ pub(super) async fn until_ended(
             if plan.is_converged(&fresh) {
                 break (Ended::Converged, fresh);
             }
-            if given_up && let Some(causes) = hopeless(&without_fenced(&fresh)) {
+            if given_up && let Some(causes) = hopeless(&fresh) {
                 break (Ended::Failed(causes), fresh);
             }
             if let Some(hosts) = plan.only_fenced_are_left(&fresh) {
@@ -144,7 +143,7 @@ fn arrive(screen: &mut Screen, report: &mut Report, arrived: Result<(Target, Gon
 fn last_look(plan: &Plan, report: &Report, fresh: &ClusterStatus) -> Ended {
     match plan.verdict(fresh) {
         Verdict::Converged(_) => Ended::Converged,
-        Verdict::Not(_) => match hopeless(&without_fenced(fresh)) {
+        Verdict::Not(_) => match hopeless(fresh) {
             Some(causes) => Ended::Failed(causes),
             None => Ended::Late,
         },
