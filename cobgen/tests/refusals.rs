@@ -88,6 +88,9 @@ fn whatever_is_refused_is_json_for_machines() {
         vec!["generate", &model, "--depot", &folder],
         vec!["generate", &model, "--depot", &none, "--sign-with", &text],
         vec!["log", "--depot", &none],
+        vec!["check"],
+        vec!["solve", &model, "--nonsense"],
+        vec!["nonsense"],
     ];
     for case in cases {
         let (status, out, err) = cobgen(&[&case[..], &["--json"]].concat());

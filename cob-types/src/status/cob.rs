@@ -77,6 +77,12 @@ impl CobStatus {
         self.kind.strip_prefix("service").is_some_and(|form| form.is_empty() || form.starts_with('.'))
     }
 
+    /// Whether it waits for something outside the model, which it can't bring about.
+    #[must_use]
+    pub fn is_gate(&self) -> bool {
+        matches!(self.kind.as_str(), "tcp-check" | "http-check")
+    }
+
     /// Whether it does nothing but wait for others: it gets on when they do, and there is nothing else to be told of it.
     #[must_use]
     pub fn only_waits(&self) -> bool {

@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cob_types::switch::SwitchOrder;
 use cob_types::{CobId, Generation, HostName};
+use petgraph::algo::tarjan_scc;
+use petgraph::graph::{DiGraph, NodeIndex};
 
 use self::moves::Moves;
 
@@ -63,12 +65,16 @@ impl Coupling {
         }
         let moves = Moves::between(old, new, order, at_rest);
         for id in moves.new.keys() {
-            for need in moves.needs_of_new(id).filter(|n| moves.new.contains_key(&n.cob) && !moves.is_same(&n.cob)) {
+            for need in
+                moves.needs_of_new(id).filter(|n| moves.new.contains_key(&n.cob) && moves.matters(&moves.new, id, n))
+            {
                 coupling.add(&id.host(), &need.cob.host(), Why::Needed((*id).clone(), need.cob.clone()));
             }
         }
         for id in moves.old.keys() {
-            for need in moves.needs_of_old(id).filter(|n| moves.old.contains_key(&n.cob) && !moves.is_same(&n.cob)) {
+            for need in
+                moves.needs_of_old(id).filter(|n| moves.old.contains_key(&n.cob) && moves.matters(&moves.old, id, n))
+            {
                 coupling.add(&need.cob.host(), &id.host(), Why::Disturbed((*id).clone(), need.cob.clone()));
             }
         }
@@ -128,31 +134,24 @@ impl Coupling {
         added
     }
 
-    /// The hosts in groups of which none has to go with another, in the order of their first names.
+    /// The hosts in groups that go together, in an order: each group needs none but those before it. Groups that need
+    /// none are in the order of names.
+    ///
+    /// These are the strongly connected components of the hosts, in topological order.
     #[must_use]
     pub fn groups(&self, hosts: &BTreeSet<HostName>) -> Vec<BTreeSet<HostName>> {
-        let mut either: BTreeMap<&HostName, BTreeSet<&HostName>> = BTreeMap::new();
+        let mut graph: DiGraph<&HostName, ()> = DiGraph::new();
+        let nodes: BTreeMap<&HostName, NodeIndex> = hosts.iter().map(|host| (host, graph.add_node(host))).collect();
         for (host, with) in &self.with {
             for other in with.keys() {
-                either.entry(host).or_default().insert(other);
-                either.entry(other).or_default().insert(host);
-            }
-        }
-        let mut left: BTreeSet<&HostName> = hosts.iter().collect();
-        let mut groups = Vec::new();
-        while let Some(first) = left.pop_first() {
-            let (mut group, mut next) = (BTreeSet::from([first.clone()]), vec![first]);
-            while let Some(host) = next.pop() {
-                for other in either.get(host).into_iter().flatten() {
-                    if left.remove(*other) {
-                        group.insert((*other).clone());
-                        next.push(other);
-                    }
+                if let (Some(from), Some(to)) = (nodes.get(host), nodes.get(other)) {
+                    graph.add_edge(*from, *to, ());
                 }
             }
-            groups.push(group);
         }
-        groups
+        let named = |group: Vec<NodeIndex>| group.into_iter().map(|node| graph[node].clone()).collect();
+        // What a component leads to comes before it.
+        tarjan_scc(&graph).into_iter().map(named).collect()
     }
 }
 

@@ -146,7 +146,7 @@ impl Daemon {
     /// What the running action has printed so far, or what the last one printed.
     pub(super) fn output(&self, cob: &CobId) -> Option<String> {
         match self.running.get(cob) {
-            Some((job, _)) => Some(self.kinds.last_lines(*job)),
+            Some((job, _)) => Some(self.kinds.said(*job, cob)),
             None => self.outputs.of(cob).map(ToOwned::to_owned),
         }
     }

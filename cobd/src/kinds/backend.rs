@@ -68,6 +68,11 @@ pub trait Backend: Send + Sync {
         false
     }
 
+    /// What a move of a change object that runs inside the daemon waits for, in words; none: nothing to be told.
+    fn said(&self, _cob: &CobId) -> Option<String> {
+        None
+    }
+
     /// A change object has left: what is remembered of it is forgotten.
     fn forget(&self, _cob: &CobId) {}
 

@@ -13,25 +13,55 @@ use cob_types::{CobId, Kind, StateName};
 
 use super::backend::{CheckOutcome, Context, Hop, Outcome, Work};
 
-/// The states that change objects were moved to, by id. A clone is another handle to the same memory.
+/// The states that change objects were moved to, by id, and what is wrong for those that wait. A clone is another handle
+/// to the same memory.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Remembered(Arc<Mutex<BTreeMap<CobId, StateName>>>);
+pub(super) struct Remembered(Arc<Mutex<Memory>>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    states: BTreeMap<CobId, StateName>,
+    complaints: BTreeMap<CobId, String>,
+}
+
+/// The last complaint of a gate that waits: nobody sees it any more when the wait has ended.
+struct Complaint {
+    remembered: Remembered,
+    cob: CobId,
+}
+
+impl Complaint {
+    fn say(&self, complaint: &str) {
+        self.remembered.get().complaints.insert(self.cob.clone(), complaint.to_owned());
+    }
+}
+
+impl Drop for Complaint {
+    fn drop(&mut self) {
+        self.remembered.get().complaints.remove(&self.cob);
+    }
+}
 
 impl Remembered {
     /// The state that it was moved to, if its kind still has it.
     pub(super) fn state(&self, cob: &CobId, kind: &Kind) -> Option<StateName> {
-        self.get().get(cob).filter(|s| kind.has_state(s)).cloned()
+        self.get().states.get(cob).filter(|s| kind.has_state(s)).cloned()
     }
 
     pub(super) fn set(&self, cob: CobId, state: StateName) {
-        self.get().insert(cob, state);
+        self.get().states.insert(cob, state);
     }
 
     pub(super) fn forget(&self, cob: &CobId) {
-        self.get().remove(cob);
+        self.get().states.remove(cob);
     }
 
-    fn get(&self) -> std::sync::MutexGuard<'_, BTreeMap<CobId, StateName>> {
+    /// Why it waits still, if it does.
+    pub(super) fn complaint(&self, cob: &CobId) -> Option<String> {
+        self.get().complaints.get(cob).cloned()
+    }
+
+    fn get(&self) -> std::sync::MutexGuard<'_, Memory> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,7 +107,8 @@ where
     let (remembered, cob, to) = (remembered.clone(), context.cob.id.clone(), hop.to.clone());
     let waits = opens(&context.kind, hop);
     let future = async move {
-        if waits && let Err(last) = poll(timeout, interval, look).await {
+        let complaint = Complaint { remembered: remembered.clone(), cob: cob.clone() };
+        if waits && let Err(last) = poll(timeout, interval, &complaint, look).await {
             return Outcome::failed(format!("not so after {timeout:?}: {last}"));
         }
         remembered.set(cob, to);
@@ -87,7 +118,7 @@ where
 }
 
 /// Looks again and again until it succeeds or the time is over; then the last complaint is the error.
-async fn poll<F, L>(timeout: Duration, interval: Duration, mut look: F) -> Result<(), String>
+async fn poll<F, L>(timeout: Duration, interval: Duration, said: &Complaint, mut look: F) -> Result<(), String>
 where
     F: FnMut() -> L,
     L: Future<Output = Result<(), String>>,
@@ -97,7 +128,10 @@ where
     loop {
         match tokio::time::timeout_at(limit, look()).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(complaint)) => last = Some(complaint),
+            Ok(Err(complaint)) => {
+                said.say(&complaint);
+                last = Some(complaint);
+            }
             Err(_) => {
                 return Err(last.unwrap_or_else(|| "no answer".to_owned()));
             }

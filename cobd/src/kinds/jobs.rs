@@ -302,6 +302,13 @@ impl Kinds {
         self.hands.runner.last_lines(job)
     }
 
+    /// What the running job of a change object has said so far: its last lines, or what a kind inside the daemon waits for.
+    #[must_use]
+    pub fn said(&self, job: JobId, cob: &CobId) -> String {
+        let lines = self.last_lines(job);
+        if lines.is_empty() { self.backends.values().find_map(|b| b.said(cob)).unwrap_or_default() } else { lines }
+    }
+
     /// A change object has left this host: what kinds remember of it is forgotten. What there was before it is put back from
     /// here on; the switch is not over before.
     #[must_use]

@@ -92,6 +92,10 @@ impl Backend for TcpCheck {
         gate::opens(kind, hop)
     }
 
+    fn said(&self, cob: &CobId) -> Option<String> {
+        self.remembered.complaint(cob)
+    }
+
     fn forget(&self, cob: &CobId) {
         self.remembered.forget(cob);
     }

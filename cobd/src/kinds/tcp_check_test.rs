@@ -15,10 +15,16 @@ async fn it_opens_when_something_listens() {
     assert_eq!(outcome.state.expect("known"), *"down");
     assert!(outcome.difference.contains("refused"), "{}", outcome.difference);
 
-    let (_, _handle) = bench.begin(&context, "down", "up");
-    tokio::task::yield_now().await;
+    let (job, _handle) = bench.begin(&context, "down", "up");
+    let waits_for = |bench: &Bench| bench.kinds.said(job, &context.cob.id);
+    while waits_for(&bench).is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    let said = waits_for(&bench);
+    assert!(said.contains(&address.to_string()) && said.contains("refused"), "{said}");
     let listener = TcpListener::bind(address).await.expect("bound again");
     assert_eq!(bench.ended().await.end, crate::kinds::JobEnd::Moved(Outcome::done()));
+    assert_eq!(bench.kinds.said(job, &context.cob.id), "", "nothing is said of a wait that has ended");
     assert_eq!(bench.state(&context).await, "up");
     // Off is off, whatever listens; and on again.
     assert_eq!(bench.transition(&context, "up", "down").await, Outcome::done());

@@ -166,15 +166,26 @@ impl Command {
 
 /// Reads the command line, does what it says, and gives the exit status.
 pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>) -> u8 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let as_json = args.iter().any(|word| word == "--json");
     let parsed = without_empty_variables(Cli::command()).try_get_matches_from(args);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help that was asked for is data.
-            let to: &mut dyn Write = if error.use_stderr() { terminal.err } else { terminal.out };
-            let written = write!(to, "{}", error.render());
-            let answer = if error.use_stderr() { Answer::Bad } else { Answer::Done };
-            return ended(if error.use_stderr() { Ok(answer) } else { written.map(|()| answer) }, terminal);
+            if !error.use_stderr() {
+                let written = write!(terminal.out, "{}", error.render());
+                return ended(written.map(|()| Answer::Done), terminal);
+            }
+            if as_json {
+                let text = error.render().to_string();
+                let text = text.trim_end().strip_prefix("error: ").unwrap_or(text.trim_end()).to_owned();
+                let refused = refuse(Diagnostic::error("usage", text), Answer::Bad, true, terminal);
+                return ended(refused, terminal);
+            }
+            // An error output that nobody reads changes nothing about the status.
+            let _ = write!(terminal.err, "{}", error.render());
+            return Answer::Bad.status();
         }
     };
     ended(cli.command.run(terminal), terminal)

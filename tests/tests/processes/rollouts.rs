@@ -12,8 +12,9 @@ use crate::{PATIENCE, VERSIONED, cluster};
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
 /// A content on each of three hosts. A file `broken-HOST` lets the new content fail there, and the old one stays in place.
-fn model(version: u32, folder: &str, budget: bool) -> String {
-    let (budgets, of) = if budget { ("budgets: {web: {at_most: 1}}\n", ", budget: web") } else { ("", "") };
+fn model(version: u32, folder: &str, tokens: Option<u32>) -> String {
+    let budgets = tokens.map(|tokens| format!("budgets: {{web: {{at_most: {tokens}}}}}\n")).unwrap_or_default();
+    let of = if tokens.is_some() { ", budget: web" } else { "" };
     format!(
         r#"
 security: loopback-only
@@ -43,23 +44,24 @@ clusters: {{c: {{services: {{web: [n1, n2, n3]}}}}}}
 struct Rollout {
     cluster: Cluster,
     folder: String,
-    budget: bool,
+    /// Of the budget; none: there is no budget.
+    tokens: Option<u32>,
 }
 
 impl Rollout {
     /// A cluster that has converged in generation 1.
-    fn new(budget: bool) -> Self {
+    fn new(tokens: Option<u32>) -> Self {
         let cluster = cluster(&HOSTS);
         let folder = cluster.path("contents");
         fs::create_dir(&folder).expect("a folder");
-        let mut rollout = Self { cluster, folder: folder.display().to_string(), budget };
+        let mut rollout = Self { cluster, folder: folder.display().to_string(), tokens };
         let first = rollout.generate(1);
         rollout.cluster.bring_up(first, PATIENCE);
         rollout
     }
 
     fn generate(&mut self, version: u32) -> GenerationNumber {
-        let text = model(version, &self.folder, self.budget);
+        let text = model(version, &self.folder, self.tokens);
         let model = self.cluster.write_model("model", &[("model.yaml", &text)]);
         self.cluster.generate(&model)
     }
@@ -83,7 +85,7 @@ impl Rollout {
 
 #[test]
 fn waves_stop_at_a_failed_host_also_when_the_order_is_given_again() {
-    let mut rollout = Rollout::new(false);
+    let mut rollout = Rollout::new(None);
     rollout.generate(2);
     rollout.breaks("n1");
     let waves = ["switch", "2", "--limit-hosts", "1", "--wait", "60s"];
@@ -107,9 +109,49 @@ fn waves_stop_at_a_failed_host_also_when_the_order_is_given_again() {
     assert_eq!((code, rollout.generations()), (0, [2, 2, 2]), "{said}");
 }
 
+/// A token of the old budget is worth the same as one of the new.
+#[test]
+fn a_budget_that_changes_ties_no_hosts_together() {
+    let mut rollout = Rollout::new(Some(1));
+    rollout.tokens = Some(2);
+    rollout.generate(2);
+    rollout.breaks("n2");
+    let waves = ["switch", "2", "--limit-hosts", "1", "--wait", "60s"];
+    let (code, said) = rollout.ctl(&waves);
+    assert_eq!((code, rollout.generations()), (1, [2, 2, 1]), "{said}");
+    assert!(said.contains("go: n1; 2 hosts to follow"), "{said}");
+    rollout.mends("n2");
+    assert_eq!(run(cobctl(&rollout.cluster, &["n2"], &["resume"])).0, 0);
+    let (code, said) = rollout.ctl(&["retry", "n2/web/c", "--wait", "60s"]);
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = rollout.ctl(&waves);
+    assert_eq!((code, rollout.generations()), (0, [2, 2, 2]), "{said}");
+}
+
+/// What a new dependency leads to goes first; each wave is of one host.
+#[test]
+fn waves_follow_a_new_dependency_from_host_to_host() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    for version in 1..=2 {
+        let queue = if version == 2 { "n2/queue: {kind: versioned, content: {v: 1}}" } else { "" };
+        let needs = if version == 2 { ", after: [n2/queue]" } else { "" };
+        let text = format!(
+            "security: loopback-only\nhosts:\n  n1: {{address: \"tcp://127.0.0.1:1\"}}\n  n2: {{address: \"tcp://127.0.0.1:2\"}}\ncobs:\n  \
+             n1/app: {{kind: versioned, content: {{v: {version}}}{needs}}}\n  n2/db: {{kind: versioned, content: {{v: 1}}}}\n  {queue}\n"
+        );
+        let model = cluster.write_model(&format!("v{version}"), &[("model.yaml", &text), VERSIONED]);
+        let generation = cluster.generate(&model);
+        if version == 1 {
+            cluster.bring_up(generation, PATIENCE);
+        }
+    }
+    let (code, said) = run(cobctl(&cluster, &[], &["switch", "2", "--limit-hosts", "1", "--wait", "60s"]));
+    assert!(code == 0 && said.contains("go: n2; 1 host to follow"), "{said}");
+}
+
 #[test]
 fn so_many_failed_hosts_as_are_tolerated_do_not_stop_waves() {
-    let mut rollout = Rollout::new(false);
+    let mut rollout = Rollout::new(None);
     rollout.generate(2);
     rollout.breaks("n1");
     let (code, said) = rollout.ctl(&["switch", "2", "--limit-hosts", "1", "--max-failures", "1", "--wait", "60s"]);
@@ -127,7 +169,7 @@ fn so_many_failed_hosts_as_are_tolerated_do_not_stop_waves() {
 
 #[test]
 fn a_canary_stops_for_a_host_that_has_failed_before() {
-    let mut rollout = Rollout::new(false);
+    let mut rollout = Rollout::new(None);
     rollout.generate(2);
     rollout.breaks("n1");
     let canary = |rollout: &Rollout, host: &str| rollout.ctl(&["switch", "2", "--canary", host, "--wait", "60s"]);
@@ -140,7 +182,7 @@ fn a_canary_stops_for_a_host_that_has_failed_before() {
 
 #[test]
 fn a_budget_stops_where_the_failed_one_still_serves_until_it_is_raised() {
-    let mut rollout = Rollout::new(true);
+    let mut rollout = Rollout::new(Some(1));
     HOSTS.iter().for_each(|host| rollout.breaks(host));
     let second = rollout.generate(2);
     let (code, said) = rollout.ctl(&["switch", "2", "--wait", "60s"]);

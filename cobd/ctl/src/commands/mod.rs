@@ -66,7 +66,9 @@ pub async fn run(line: impl IntoIterator<Item = OsString>, screen: &mut Screen) 
             let text = error.render().to_string();
             if error.use_stderr() {
                 if line.iter().any(|word| word == "--json") {
-                    return told_in_json(screen, &Failure::usage(anyhow::anyhow!(text.trim_end().to_owned())));
+                    let text = text.trim_end();
+                    let text = text.strip_prefix("error: ").unwrap_or(text).to_owned();
+                    return told_in_json(screen, &Failure::usage(anyhow::anyhow!(text)));
                 }
                 screen.say(text.trim_end());
                 return 2;

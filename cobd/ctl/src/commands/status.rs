@@ -33,8 +33,13 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArg
         Which::Host(_) => None,
     });
     let is_there = |cob: &CobId| cluster.hosts.iter().any(|h| !h.reachable || h.cobs.iter().any(|c| c.id == *cob));
-    let like = named.filter(|cob| !is_there(cob)).map(|cob| near(cluster.hosts.iter().flat_map(|h| &h.cobs), cob));
-    let like: Vec<CobId> = like.flatten().collect();
+    let unknown: Vec<&CobId> = named.filter(|cob| !is_there(cob)).collect();
+    let like: Vec<CobId> =
+        unknown.iter().flat_map(|cob| near(cluster.hosts.iter().flat_map(|h| &h.cobs), cob)).collect();
+    let hint = if like.is_empty() { String::new() } else { format!("did you mean {}?", list(&like, 3)) };
+    if context.json && !unknown.is_empty() {
+        return Err(Failure::refused(anyhow::anyhow!("no host has {}", list(&unknown, 3))).hint(hint));
+    }
     view::narrow(&mut cluster, &args.only);
     let depot = OfDepot::of(&context.targets, &cluster)?;
     if let Some(depot) = &depot {
@@ -51,8 +56,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArg
             screen.line(&line)?;
         }
     }
-    if !like.is_empty() {
-        screen.problem("hint", &format!("did you mean {}?", list(&like, 3)));
+    if !hint.is_empty() {
+        screen.problem("hint", &hint);
     }
     Ok(verdict.exit())
 }

@@ -78,6 +78,16 @@ impl<'a> Moves<'a> {
         !taken_back && self.old.get(id).map(what) == self.new.get(id).map(what)
     }
 
+    /// Whether the difference of the needed one matters to who needs it, in this generation. A token of a budget is worth
+    /// the same whatever the content of the budget is: no content is expected of it.
+    pub(super) fn matters(&self, side: &Side<'a>, asker: &CobId, need: &Need) -> bool {
+        let needed = &need.cob;
+        let expects = side.get(asker).is_some_and(|known| known.cob.expects.contains_key(needed));
+        let stays = self.old.contains_key(needed) && self.new.contains_key(needed);
+        let is_remade = self.taken_back.is_some_and(|all| all.contains(needed));
+        !self.is_same(needed) && (expects || is_remade || !stays)
+    }
+
     /// What one needs on a host that has gone.
     pub(super) fn needs_of_new(&self, id: &CobId) -> impl Iterator<Item = &'a Need> {
         self.of(&self.new, id, true).into_iter().chain(kept_to(&self.new, id))

@@ -17,7 +17,8 @@ fn name(text: &str) -> HostName {
     HostName::new(text).expect("a name")
 }
 
-/// `n1/db 1`, `n2/app 1 <- n1/db`: a change object, its content, and what it needs.
+/// `n1/db 1`, `n2/app 1 <- n1/db`: a change object, its content, and what it needs. A name that begins with `budget`
+/// is needed in whatever content.
 fn generation(number: u64, lines: &[&str]) -> Generation {
     let up = StateName::new("up").expect("a state");
     let before = GenerationNumber(number - 1);
@@ -29,18 +30,24 @@ fn generation(number: u64, lines: &[&str]) -> Generation {
         let cob = id(cob);
         let need = |text: &str| Need { cob: id(text), states: vec![up.clone()] };
         let needs: Vec<Need> = needs.split_whitespace().map(need).collect();
+        let content_of = |cob: &CobId| {
+            let heads = lines.iter().filter_map(|line| line.split(" <- ").next()?.split_once(' '));
+            heads.into_iter().find(|(id, _)| *id == cob.as_str()).map(|(_, content)| print(content))
+        };
+        let expected = needs.iter().filter(|need| !need.cob.as_str().contains("/budget"));
+        let expects = expected.filter_map(|need| Some((need.cob.clone(), content_of(&need.cob)?))).collect();
         let locks = if needs.is_empty() { vec![] } else { vec![LockNeeds { state: up.clone(), needs }] };
         let made = Cob {
             id: cob.clone(),
             kind: cob_types::KindName::new("noop").expect("a kind"),
             preferred: up.clone(),
             content: content.to_owned(),
-            fingerprint: Fingerprint([content.parse().expect("a number"); 16]),
+            fingerprint: print(content),
             rests_on: None,
             transitions: Default::default(),
             locks: locks.into(),
             ranks: cob_types::Ranks::default(),
-            expects: cob_types::SmallMap::new(),
+            expects,
             files: BTreeMap::new(),
             budget: None,
             at_most: None,
@@ -50,6 +57,10 @@ fn generation(number: u64, lines: &[&str]) -> Generation {
         bundles.entry(cob.host()).or_insert_with(|| Bundle::empty(cob.host())).cobs.insert(cob, Arc::new(made));
     }
     Generation { manifest, bundles }
+}
+
+fn print(content: &str) -> Fingerprint {
+    Fingerprint([content.parse().expect("a number"); 16])
 }
 
 /// Between generations whose change objects are all where they should be.
@@ -96,6 +107,23 @@ fn what_is_new_is_waited_for_by_who_needs_it_alone() {
     assert_eq!(closure(&coupling, &["n1"]), [""; 0], "what nobody has yet disturbs nobody");
     assert_eq!(closure(&coupling, &["n2"]).len(), 1);
     assert_eq!(closure(&between(None, &new), &["n2"]).len(), 1, "at first all of it is new");
+}
+
+#[test]
+fn who_is_needed_one_way_goes_in_an_earlier_wave() {
+    let old = generation(1, &["n1/app 1", "n2/mid 1", "n3/db 1"]);
+    let new = generation(2, &["n1/app 2 <- n2/new", "n2/mid 2", "n2/new 1 <- n3/new", "n3/db 2", "n3/new 1"]);
+    assert_eq!(groups(&between(Some(&old), &new)), ["n3", "n2", "n1"]);
+}
+
+#[test]
+fn a_budget_that_changes_ties_nobody_and_a_new_one_goes_first() {
+    let lines = ["n1/app 1 <- n3/budget", "n2/app 1 <- n3/budget", "n3/budget 1"];
+    let old = generation(1, &lines);
+    let new = generation(2, &["n1/app 2 <- n3/budget", "n2/app 2 <- n3/budget", "n3/budget 2"]);
+    assert_eq!(groups(&between(Some(&old), &new)), ["n1", "n2", "n3"]);
+    let without = generation(1, &["n1/app 1", "n2/app 1", "n3/other 1"]);
+    assert_eq!(groups(&between(Some(&without), &new)), ["n3", "n1", "n2"]);
 }
 
 #[test]

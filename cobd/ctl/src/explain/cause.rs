@@ -96,7 +96,8 @@ impl Cause {
             None => (format!("to {}", state(cob.target.as_ref())), cob.since_ns),
         };
         let said = cob.action.as_ref().map(|a| remarks(a, a.of > 1)).unwrap_or_default();
-        Self::new(CauseKind::Moving, format!("has been moving {way} for {}{said}", ago(now_ns, since)))
+        let words = format!("has been moving {way} for {}{said}", ago(now_ns, since));
+        Self::new(CauseKind::Moving, words).hint(gate_remedy(cob).unwrap_or_default())
     }
 
     pub(super) fn checking(cob: &CobStatus, now_ns: u64) -> Self {
@@ -144,7 +145,9 @@ impl Cause {
             _ if acts_inside(cob) => format!("mend what it says, then {resume}`cobctl retry {id}`"),
             _ => format!("see `cobctl output {id}`, mend what it says, then {resume}`cobctl retry {id}`"),
         };
-        Self::new(CauseKind::GivenUp, words).hint(hint)
+        let mut cause = Self::new(CauseKind::GivenUp, words).hint(hint);
+        gate_remedy(cob).iter().for_each(|remedy| cause.add_hint(remedy));
+        cause
     }
 
     pub(super) fn stuck(cob: &CobStatus) -> Option<Self> {
@@ -196,6 +199,7 @@ impl Cause {
         let said = cob.action.as_ref().map(|a| remarks(a, false)).unwrap_or_default();
         let wait = span(at_ns.saturating_sub(now_ns));
         Self::new(CauseKind::Retry, format!("failed and is tried again in {wait} (attempt {attempt} of {of}){said}"))
+            .hint(gate_remedy(cob).unwrap_or_default())
     }
 
     pub(super) fn paused(host: &HostStatus) -> Self {
@@ -393,6 +397,16 @@ fn way(action: &ActionStatus) -> String {
 }
 
 /// ` (attempt 2 of 3; exit status 1; last line: …)`.
+/// What to do about a gate that does not open; none: it is no gate, or is on its way elsewhere.
+fn gate_remedy(cob: &CobStatus) -> Option<String> {
+    let (opens, id) = (cob.target.as_ref() == Some(&cob.preferred), &cob.id);
+    (cob.is_gate() && opens).then(|| {
+        format!(
+            "{id} can only wait: if a change object of the model brings what it looks for, give {id} that dependency (`requires`)"
+        )
+    })
+}
+
 fn remarks(action: &ActionStatus, attempt: bool) -> String {
     let mut all = Vec::new();
     if attempt {

@@ -196,11 +196,19 @@ fn a_token_is_out_since_its_own_grant_and_the_remedy_of_a_gate_is_told() {
     assert!(line.contains("has given a token to n1/gate (for 2.0 s)"), "{line}");
     assert_eq!(
         explanation.first.hint,
-        "if n1/gate waits for something that a waiting member of n3/budget/app brings, give the model that dependency; \
-         until then `cobctl budget n3/budget/app --at-most 2` lets one more member go"
+        "n1/gate can only wait: if a change object of the model brings what it looks for, give n1/gate that dependency \
+         (`requires`); `cobctl budget n3/budget/app --at-most 2` lets one more member go all the same, until the next generation"
     );
     // The same cause, where it is told as JSON.
     assert_eq!(explanation.told().first_cause.hint, explanation.first.hint);
+}
+
+#[test]
+fn a_gate_that_waits_tells_its_remedy() {
+    let gate = CobStatus { kind: "http-check".to_owned(), ..moving("n1/gate", "down", "up") };
+    let hint = explain(&id("n1/gate"), &see(&hosts(vec![gate]))).first.hint;
+    assert!(hint.contains("give n1/gate that dependency"), "{hint}");
+    assert_eq!(explain(&id("n1/app"), &see(&hosts(vec![moving("n1/app", "down", "up")]))).first.hint, "");
 }
 
 #[test]

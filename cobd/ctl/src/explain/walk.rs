@@ -439,17 +439,11 @@ impl<'a> Walk<'a, '_> {
         let culprit = &chain.last()?.to;
         let Some(Seen::Found(_, cob)) = self.seen.get(culprit) else { return None };
         let Some(Seen::Found(_, budget)) = self.seen.get(&waits.to) else { return None };
-        let is_gate = matches!(cob.kind.as_str(), "tcp-check" | "http-check");
         let more = format!("`cobctl budget {} --at-most {}`", budget.id, budget.held_by.len() + 1);
         let has_failed = matches!(first.kind, CauseKind::GivenUp | CauseKind::Retry);
-        if is_gate && (has_failed || matches!(first.kind, CauseKind::Moving | CauseKind::Rest)) {
-            return Some(format!(
-                "if {culprit} waits for something that a waiting member of {} brings, give the model that dependency; \
-                 until then {more} lets one more member go",
-                budget.id
-            ));
-        }
-        has_failed.then(|| format!("{more} lets one more member go all the same, until the next generation"))
+        let still_waits = cob.is_gate() && matches!(first.kind, CauseKind::Moving | CauseKind::Rest);
+        (has_failed || still_waits)
+            .then(|| format!("{more} lets one more member go all the same, until the next generation"))
     }
 
     /// Puts a first cause with another hint in the place of the cause that it was.

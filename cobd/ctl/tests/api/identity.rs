@@ -34,6 +34,11 @@ async fn a_switch_back_is_said_and_not_begun_without_a_word() {
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("this goes BACK from 7 to 6 on 2 hosts"), "{}", ran.err);
     assert!(ran.err.contains("`cobctl switch 6 --back` goes back"), "{}", ran.err);
+    let ran = cobctl(&["--depot", depot, "switch", "6", "--wait", "20s", "--json"]).await;
+    assert_eq!(
+        (ran.code, ran.json()["error"].as_str()),
+        (1, Some("this goes BACK from 7 to 6 on 2 hosts; nothing was ordered"))
+    );
     assert_eq!(n1.look().orders, [], "not even prepared");
     let ran = cobctl(&["--depot", depot, "switch", "6", "--prepare"]).await;
     assert_eq!((ran.code, switches(&n1)), (0, 0), "a look needs no such word: {ran:?}");

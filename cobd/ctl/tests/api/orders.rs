@@ -453,7 +453,7 @@ async fn a_fence_names_what_it_frees_and_spares_the_living() {
 async fn a_return_that_nobody_was_seen_to_begin_is_no_success() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--host", &n1.address, "rollback", "--wait", "300ms"]).await;
-    assert!(ran.code == 1 && ran.err.contains("no host was seen to set out"), "{ran:?}");
+    assert!(ran.code == 1 && ran.err.contains("none was seen to begin its way back"), "{ran:?}");
     let rollback = |prepare| Command::Rollback { generation: None, prepare };
     assert_eq!(orders(&n1), [rollback(true), rollback(false)]);
 }

@@ -284,6 +284,9 @@ async fn errors_are_json_where_answers_are() {
     let told: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
     assert_eq!((ran.code, &told["error"]), (1, &"n1 has no change object n1/dv".into()));
     assert_eq!(told["hints"][0], "did you mean n1/db?");
+    let ran = cobctl(&["--host", &n1.address, "--json", "status", "n1/dv"]).await;
+    assert_eq!((ran.code, &ran.json()["error"]), (1, &"no host has n1/dv".into()));
+    assert_eq!(ran.json()["hints"][0], "did you mean n1/db?");
     let ran = cobctl(&["--json", "switch"]).await;
     let told: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
     assert!(ran.code == 2 && told["error"].as_str().is_some_and(|e| e.contains("N|latest")), "{ran:?}");

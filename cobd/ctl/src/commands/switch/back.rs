@@ -42,10 +42,10 @@ pub(super) async fn consent(screen: &mut Screen, said: bool, words: &str) -> Con
         screen.problem("note", words);
         return Consent::Given;
     }
-    screen.problem("warning", words);
     if !(io::stdin().is_terminal() && screen.is_err_live()) {
         return Consent::Missing;
     }
+    screen.problem("warning", words);
     screen.say("Is that meant? Type yes:");
     let read = tokio::task::spawn_blocking(|| {
         let mut line = String::new();
@@ -91,6 +91,6 @@ mod tests {
         let (mut screen, written) = Screen::memory();
         assert_eq!(consent(&mut screen, false, "this goes BACK").await, Consent::Missing);
         assert_eq!(consent(&mut screen, true, "this goes BACK").await, Consent::Given);
-        assert!(written.err().contains("warning: this goes BACK"), "{}", written.err());
+        assert_eq!(written.err(), "note: this goes BACK\n");
     }
 }

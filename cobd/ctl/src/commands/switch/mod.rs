@@ -123,8 +123,10 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     let told = super::orders::to_all(context, screen, &context.targets.all, "/v1/rollback", &order, words).await?;
     let Some(limit) = args.wait.filter(|_| told != Exit::No) else { return Ok(told) };
     let Some((now, switch)) = return_begun(context, &looked.leads_to, began + limit).await else {
-        screen.problem("error", "the word was taken, and no host was seen to set out on its way back in that time");
-        return Ok(Exit::No);
+        return Err(Failure::refused(anyhow::anyhow!(
+            "the hosts have taken the order, and none was seen to begin its way back in that time"
+        ))
+        .hint("`cobctl status` tells where they are"));
     };
     let mut plan = plan_back(context, &switch)?;
     plan.newest = switch.left.unwrap_or(switch.to).max(plan.newest);
@@ -196,6 +198,9 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
             // The order itself tells of all others.
             Ok(_) | Err(_) if !args.prepare => {}
             Ok(done) => screen.say(&format!("{name}: {}", clean(&done.detail))),
+            Err(error) if context.json && gather::is_refusal(&error) => {
+                return Err(Failure::refused(anyhow::anyhow!("{name}: {}", error.in_a_line())));
+            }
             Err(error) => {
                 screen.problem("error", &format!("{name}: {}", error.in_a_line()));
                 exits.push(if gather::is_refusal(&error) { Exit::No } else { Exit::Unreached });
@@ -205,9 +210,11 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
     if let Some(newest) = hosts.keys().next_back().filter(|_| hosts.len() > 1) {
         let each = hosts.iter().map(|(to, hosts)| format!("to {to} on {}", list(hosts, 6)));
         let each: Vec<String> = each.collect();
-        screen.problem("error", &format!("this would lead the hosts to different generations: {}", list(&each, 6)));
-        screen.problem("hint", &format!("`cobctl rollback {newest}` leads all hosts to one; nothing was ordered"));
-        exits.push(Exit::No);
+        return Err(Failure::refused(anyhow::anyhow!(
+            "this would lead the hosts to different generations: {}; nothing was ordered",
+            list(&each, 6)
+        ))
+        .hint(format!("`cobctl rollback {newest}` leads all hosts to one")));
     }
     for report in reports.values() {
         let ends = report.excludes(screen, args.despite_conflicts, args.prepare);
@@ -254,20 +261,12 @@ async fn run_within(
     let mut plan = plan(context, args.generation)?;
     plan.how = how(args, context.targets.narrowed);
     let first = look(context, &mut plan).await;
-    if matches!(args.generation, Wanted::Latest)
-        && let Some(hint) = withdrawn_everywhere(&plan, &first, screen)
-    {
-        screen.problem("hint", &hint);
-        Report::new(plan.generation).finish(context, screen, &first, &plan.expected)?;
-        return Ok(Exit::No);
+    if matches!(args.generation, Wanted::Latest) {
+        withdrawn_everywhere(&plan, &first)?;
     }
     let known = first.hosts.iter().filter_map(|h| h.newest());
     plan.newest = known.max().unwrap_or_default();
-    if let Some(hint) = leads_back(context, screen, args, &plan, &first).await? {
-        screen.problem("hint", &hint);
-        Report::new(plan.generation).finish(context, screen, &first, &plan.expected)?;
-        return Ok(Exit::No);
-    }
+    leads_back(context, screen, args, &plan, &first).await?;
     add_leaving(context, &mut plan, &first, None)?;
     // A later generation may have given the address of one of them to another host.
     let called: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
@@ -409,50 +408,50 @@ async fn say_go(
     absent
 }
 
-/// What to do where a switch leads back and that is not known to be meant; none: it may begin. Says, too, where the depot
-/// does not have the newest generation that hosts know: then the latest one may be no way forward.
+/// Refuses a switch that leads back where nobody says that it is meant. Says, too, where the depot does not have the newest
+/// generation that hosts know: then the latest one may be no way forward.
 async fn leads_back(
     context: &Context,
     screen: &mut Screen,
     args: &SwitchArgs,
     plan: &Plan,
     first: &ClusterStatus,
-) -> Result<Option<String>, Failure> {
+) -> Result<(), Failure> {
     let depot = OfDepot::of(&context.targets, first)?.filter(|_| matches!(args.generation, Wanted::Latest));
     if let Some(depot) = depot {
         depot.tell_ahead(first, screen);
     }
-    let Some(words) = back::in_words(plan.generation, first) else { return Ok(None) };
+    let Some(words) = back::in_words(plan.generation, first) else { return Ok(()) };
     if args.prepare {
         screen.problem("note", &words);
-        return Ok(None);
+        return Ok(());
     }
     let generation = plan.generation;
-    Ok(match back::consent(screen, args.back, &words).await {
-        Consent::Given => None,
-        Consent::Denied => {
-            Some(format!("nothing was ordered; `cobctl switch {generation} --back` goes back without asking"))
-        }
-        Consent::Missing => Some(format!(
-            "nothing was ordered. `cobctl switch {generation} --back` goes back; `cobctl rollback` leaves the generation that the \
-             hosts have for the one that each came from"
-        )),
-    })
+    let hint = match back::consent(screen, args.back, &words).await {
+        Consent::Given => return Ok(()),
+        Consent::Denied => format!("`cobctl switch {generation} --back` goes back without asking"),
+        Consent::Missing => format!(
+            "`cobctl switch {generation} --back` goes back; `cobctl rollback` leaves the generation that the hosts have for the one \
+             that each came from"
+        ),
+    };
+    Err(Failure::refused(anyhow::anyhow!("{words}; nothing was ordered")).hint(hint))
 }
 
-/// What to do where the newest generation was left by those that had gone to it: who wants that again has to name it.
-fn withdrawn_everywhere(plan: &Plan, first: &ClusterStatus, screen: &mut Screen) -> Option<String> {
+/// Refuses a newest generation that was left by those that had gone to it: who wants that again has to name it.
+fn withdrawn_everywhere(plan: &Plan, first: &ClusterStatus) -> Result<(), Failure> {
     let goes = |host: &&HostStatus| host.newest() == Some(plan.generation);
     let left: Vec<&HostName> =
         first.hosts.iter().filter(|h| h.withdrawn.contains(&plan.generation)).map(|h| &h.name).collect();
     if left.is_empty() || first.hosts.iter().any(|host| goes(&host)) {
-        return None;
+        return Ok(());
     }
     let why = first.hosts.iter().filter_map(|h| h.switch.as_ref()).find(|s| s.left == Some(plan.generation));
     let why = why.map(|switch| format!(": {}", clean(&switch.why))).unwrap_or_default();
-    let generation = plan.generation;
-    screen.problem("error", &format!("generation {generation}, the latest, was withdrawn on {}{why}", list(&left, 6)));
-    Some(format!("publish a mended one; or `cobctl switch {generation}`, by its number, if it is to be tried again"))
+    let (generation, hosts) = (plan.generation, list(&left, 6));
+    Err(Failure::refused(anyhow::anyhow!("generation {generation}, the latest, was withdrawn on {hosts}{why}")).hint(
+        format!("publish a mended one; or `cobctl switch {generation}`, by its number, if it is to be tried again"),
+    ))
 }
 
 /// What is ordered beside the generation. Whoever names hosts means these alone.

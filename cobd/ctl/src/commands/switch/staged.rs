@@ -50,7 +50,7 @@ pub(super) const TOLD: usize = 6;
 pub(super) enum Stages {
     /// To these first.
     Canary(BTreeSet<HostName>),
-    /// To so many hosts at a time: groups of those that go together.
+    /// To so many hosts at a time: groups of those that go together, each after those that it needs.
     Waves(usize, Vec<BTreeSet<HostName>>),
 }
 
@@ -107,25 +107,23 @@ pub(super) fn find(
     let coupling = coupling(context, plan, first)?;
     if let Some(limit) = args.limit_hosts {
         let groups = coupling.groups(&all);
-        if let [group] = groups.as_slice()
-            && group.len() > limit.get()
-        {
+        if let Some(group) = groups.iter().filter(|g| g.len() > limit.get()).max_by_key(|g| g.len()) {
             let first = group.iter().take(1).cloned().collect();
             let why: Vec<String> = coupling.closure(&first).iter().take(SHOWN).map(Added::sentence).collect();
+            let these = if group.len() == all.len() {
+                format!("all {} of the generation", count(all.len(), "host"))
+            } else {
+                format!("{} ({})", count(group.len(), "host"), list(group, 8))
+            };
             return Err(Failure::refused(anyhow::anyhow!(
-                "all {} of the generation go together, so there are no waves of {limit}: {}",
-                count(group.len(), "host"),
+                "{these} go together, so there are no waves of {limit}: {}",
                 why.join("; ")
             ))
-            .hint(
-                "publish what ties them together in a generation of its own first, or switch without --limit-hosts",
-            ));
-        }
-        for group in groups.iter().filter(|g| g.len() > limit.get()) {
-            screen.say(&format!(
-                "{} go together though they are more than {limit}: they need each other",
-                list(group, 8)
-            ));
+            .hint(format!(
+                "publish what ties them together in a generation of its own first; or switch with --limit-hosts {}, \
+                 the smallest limit that these hosts allow",
+                group.len()
+            )));
         }
         return Ok(Some(Stages::Waves(limit.get(), groups)));
     }
