@@ -28,6 +28,7 @@ mod mounts_test;
 #[cfg(test)]
 mod observed_test;
 mod parameter;
+mod refused;
 mod remount;
 mod sysctl;
 #[cfg(test)]

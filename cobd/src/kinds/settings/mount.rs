@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use super::kernel_log::KernelLog;
 use super::mounted::{self, Mounted};
-use super::remount::Changed;
+use super::refused;
+use super::remount::{self, Changed};
 use super::{Setting, Wish};
 use crate::kinds::content;
 use crate::kinds::native::{Host, Ran, Turn, insert_line, lines, run_bounded};
@@ -314,7 +315,10 @@ impl Place {
         }
         let options = self.options.join(",");
         let done = self.run_mount(&["-t", &self.kind, "-o", &options, "--", &self.source, &self.path]);
-        done.map_err(|why| format!("{} can't be mounted on {}: {why}", self.source, self.path))
+        done.map_err(|why| {
+            let refused = refused::option(&self.kind, &self.options).map(|refused| format!("; {refused}"));
+            format!("{} can't be mounted on {}: {why}{}", self.source, self.path, refused.unwrap_or_default())
+        })
     }
 
     /// With all that the kernel knows said, so that what goes away goes.
@@ -328,7 +332,15 @@ impl Place {
         all.extend(said.map(|said| (*said).to_owned()));
         let all = all.join(",");
         let done = self.run_mount(&["-o", &all, "--", &self.source, &self.path]);
-        done.map_err(|why| format!("{} can't be mounted anew with other options: {why}", self.path))
+        done.map_err(|why| {
+            let refused = if self.kind == "tmpfs" {
+                refused::option_of_mounted(&self.host.path(&self.path), options, flags.contains(&"ro"))
+            } else {
+                refused::option(&self.kind, options)
+            };
+            let refused = refused.map(|refused| format!("; {refused}")).unwrap_or_default();
+            format!("{} can't be mounted anew with other options: {why}{refused}", self.path)
+        })
     }
 
     /// The same with all options that are wanted, and a look at what came of those that are new.
@@ -346,6 +358,26 @@ impl Place {
             return Ok(());
         }
         changed.finish(&self.host.path(&self.path), before.as_ref(), seen()?.as_ref())
+    }
+
+    /// The options of a mount that was there before, as the kernel showed them. Of some file systems it does not show those
+    /// that have their default values: these stay as they are, but for those of a `tmpfs`.
+    fn give_back_options(&self, before: &Value, other_flags: bool) -> Result<(), String> {
+        let texts = |value: &Value| -> Vec<String> {
+            value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let (flags, options) = (texts(&before["mounted"]["flags"]), texts(&before["options"]));
+        let now = mounted::at(&self.host, &self.path)?.seen.map(|now| remount::shown(&now)).unwrap_or_default();
+        // A daemon of the version before has kept flags alone.
+        let is_known = before["options"].is_array();
+        let options = if is_known { remount::way_back(&self.kind, &options, &now) } else { Vec::new() };
+        if other_flags || !options.is_empty() {
+            self.remount(&flags.iter().map(String::as_str).collect::<Vec<_>>(), &options)?;
+        }
+        match serde_json::from_value(before["root"].clone()) {
+            Ok(root) if self.kind == "tmpfs" => remount::set_root(&self.host.path(&self.path), &root),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn unmount(&self) -> Result<(), String> {
@@ -457,7 +489,12 @@ impl Wish for Place {
         if self.is_live() {
             found["folder"] = json!(self.missing_folder());
             found["mounted"] = self.live()?.unwrap_or(Value::Null);
-            found["hidden"] = json!(mounted::at(&self.host, &self.path)?.hidden);
+            let mounted::On { seen, hidden, .. } = mounted::at(&self.host, &self.path)?;
+            found["hidden"] = json!(hidden);
+            if let Some(theirs) = seen.filter(|_| !self.is_bind()) {
+                found["options"] = json!(remount::shown(&theirs));
+                found["root"] = json!(remount::root(&self.host.path(&self.path))?);
+            }
         }
         Ok(Some(found))
     }
@@ -508,10 +545,8 @@ impl Wish for Place {
                         self.unmount()?;
                     }
                 }
-                Some(is) if is["source"] == was["source"] && is["flags"] != was["flags"] => {
-                    let flags: Vec<&str> =
-                        was["flags"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                    self.remount(&flags, &[])?;
+                Some(is) if is["source"] == was["source"] => {
+                    self.give_back_options(before, is["flags"] != was["flags"])?
                 }
                 Some(_) | None => {}
             }

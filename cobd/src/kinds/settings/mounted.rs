@@ -45,6 +45,11 @@ impl Mounted {
         self.options.iter().any(|o| o == option)
     }
 
+    /// All that the kernel shows of the file system itself, but for its flags.
+    pub(super) fn of_file_system(&self) -> impl Iterator<Item = &str> {
+        self.of_file_system.iter().map(String::as_str).filter(|option| !["rw", "ro"].contains(option))
+    }
+
     /// The value of an option that the kernel shows.
     pub(super) fn value(&self, key: &str) -> Option<&str> {
         self.of_file_system.iter().chain(&self.options).find_map(|option| option.strip_prefix(key)?.strip_prefix('='))

@@ -122,7 +122,7 @@ async fn options_that_a_remount_ignores_are_brought_into_effect_or_named() {
         bench.context(&setting("mount"), &mount(&path, "tmpfs", &keys))
     };
     let (open, private) = (with(r#""size=1m""#), with(r#""size=2m","mode=0700","uid=1""#));
-    let (unlimited, bad) = (with(r#""mode=0750""#), with(r#""size=much""#));
+    let (unlimited, bad, small) = (with(r#""mode=0750""#), with(r#""size=much""#), with(r#""size=4k""#));
     let is = || run(&format!("stat -c '%a %u' {path}; findmnt -n -b -o SIZE {path}", path = path.display()));
     moved(&mut bench, &open, "absent", "present").await;
     assert_eq!(is(), "1777 0\n1048576");
@@ -133,9 +133,43 @@ async fn options_that_a_remount_ignores_are_brought_into_effect_or_named() {
     // What the kernel refuses is no success, and the table stays as it was.
     let why = reason(bench.transition(&bad, "outdated", "present").await);
     assert!(why.contains("can't be mounted anew") && !why.contains("dmesg(1)"), "{why}");
+    assert!(why.contains("the kernel does not take the option `size=much`"), "{why}");
+    run(&format!("head -c 1000000 /dev/zero > {}/data", path.display()));
+    let why = reason(bench.transition(&small, "outdated", "present").await);
+    assert!(why.contains("Too small a size"), "{why}");
+    run(&format!("rm {}/data", path.display()));
     assert!(read("/etc/fstab".into()).contains("mode=0750"));
     moved(&mut bench, &bad, "outdated", "absent").await;
     assert!(!is_mounted(&path));
+}
+
+#[tokio::test]
+async fn who_was_there_before_gets_options_and_root_folder_back() {
+    let name = "kinds::settings::mounts_test::who_was_there_before_gets_options_and_root_folder_back";
+    if in_a_namespace(name).is_some() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("scratch");
+    fs::create_dir(&path).expect("made");
+    let shown = path.display();
+    own_fstab(folder.path(), "");
+    run(&format!("mount -t tmpfs -o size=3m,mode=700,nosuid tmpfs {shown}; chown 1:2 {shown}; chmod 2751 {shown}"));
+    let is = || run(&format!("stat -c '%a %u %g' {shown}; findmnt -n -o OPTIONS {shown}"));
+    let before = is();
+    let mut bench = Bench::new();
+    let keys = r#""type":"tmpfs","options":["size=4m","mode=0755","uid=5","noexec"]"#;
+    let context = bench.context(&setting("mount"), &mount(&path, "tmpfs", keys));
+    moved(&mut bench, &context, "outdated", "present").await;
+    assert!(is().starts_with("755 5 2") && is().contains("size=4096k"), "{}", is());
+    moved(&mut bench, &context, "present", "absent").await;
+    assert_eq!(is(), before);
+    let wrong = bench.context(
+        &setting("mount"),
+        &mount(&folder.path().join("new"), "tmpfs", r#""type":"tmpfs","options":["bogus"]"#),
+    );
+    let why = reason(bench.transition(&wrong, "absent", "present").await);
+    assert!(why.contains("the kernel does not take the option `bogus`"), "{why}");
 }
 
 #[tokio::test]

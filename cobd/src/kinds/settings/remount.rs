@@ -4,12 +4,68 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use super::mounted::Mounted;
 
 /// What the root folder of a new `tmpfs` is like.
 const TMPFS_ROOT: [(&str, &str); 3] = [("mode", "1777"), ("uid", "0"), ("gid", "0")];
 /// A size is rounded up to whole pages, which are no larger anywhere.
 const PAGE: u64 = 64 << 10;
+
+/// Owner and mode of the root folder of a mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Root {
+    uid: u32,
+    gid: u32,
+    mode: u32,
+}
+
+/// Those of what is mounted there.
+///
+/// # Errors
+/// When it can't be looked at.
+pub(super) fn root(path: &Path) -> Result<Root, String> {
+    let meta = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(Root { uid: meta.uid(), gid: meta.gid(), mode: meta.mode() & 0o7777 })
+}
+
+/// Gives the root folder of a mount this owner and mode.
+///
+/// # Errors
+/// When it can't be changed.
+pub(super) fn set_root(path: &Path, wanted: &Root) -> Result<(), String> {
+    let is = root(path)?;
+    let failed = |error: std::io::Error| format!("{}: owner and mode can't be set: {error}", path.display());
+    if (is.uid, is.gid) != (wanted.uid, wanted.gid) {
+        chown(path, Some(wanted.uid), Some(wanted.gid)).map_err(failed)?;
+    }
+    // A change of the owner takes bits away.
+    if root(path)?.mode != wanted.mode {
+        fs::set_permissions(path, fs::Permissions::from_mode(wanted.mode)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The options of a file system that a remount can give back: those with values.
+pub(super) fn shown(mounted: &Mounted) -> Vec<String> {
+    mounted.of_file_system().filter(|option| option.contains('=')).map(str::to_owned).collect()
+}
+
+/// The options that lead from those that the kernel shows now to those that it showed before.
+pub(super) fn way_back(kind: &str, before: &[String], now: &[String]) -> Vec<String> {
+    let is_of_root = |option: &str| TMPFS_ROOT.iter().any(|(key, _)| option.split('=').next() == Some(*key));
+    let mut options: Vec<String> = before.iter().filter(|option| !now.contains(option)).cloned().collect();
+    if kind == "tmpfs" {
+        options.retain(|option| !is_of_root(option));
+        let has = |options: &[String], key: &str| options.iter().any(|option| option.starts_with(key));
+        // What is not shown is half of the memory, in blocks and in files.
+        let defaults = [("size=", "size=50%"), ("nr_inodes=", "nr_inodes=0")];
+        let limited = defaults.iter().filter(|(key, _)| has(now, key) && !has(before, key));
+        options.extend(limited.map(|(_, default)| (*default).to_owned()));
+    }
+    options
+}
 
 /// What is changed from one list of options to another one.
 #[derive(Debug, PartialEq, Eq)]
@@ -127,6 +183,15 @@ mod tests {
 
     fn options(text: &str) -> Vec<String> {
         text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_way_back_names_what_has_changed_and_defaults_of_what_is_not_shown() {
+        let way = |before: &str, now: &str| way_back("tmpfs", &options(before), &options(now));
+        assert_eq!(way("size=3072k mode=700", "size=4096k mode=700"), ["size=3072k"]);
+        assert_eq!(way("mode=700", "size=4096k"), ["size=50%"]);
+        assert_eq!(way("size=3072k", "size=3072k"), [""; 0]);
+        assert_eq!(way_back("ext4", &options("commit=30"), &options("commit=60 x=1")), ["commit=30"]);
     }
 
     #[test]
