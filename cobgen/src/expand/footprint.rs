@@ -35,7 +35,7 @@ impl Access {
 }
 
 /// Where administrators put units of systemd.
-const UNITS: &str = "/etc/systemd/system";
+pub(super) const UNITS: &str = "/etc/systemd/system";
 /// The files of accounts.
 const ACCOUNTS: [&str; 4] = ["/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow"];
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use cob_types::CobId;
 
-use super::footprint::{Access, Footprint, footprint};
+use super::footprint::{Access, Footprint, UNITS, footprint};
 use super::objects::Object;
 use super::service::UNIT_TYPES;
 use super::{ByCob, Report};
@@ -17,6 +17,8 @@ use crate::draft::Arrow;
 
 /// What mounts are called here.
 const MOUNT: &str = "mount on";
+/// What units are called here.
+const UNIT: &str = "unit";
 /// What packages are called here.
 const PACKAGE: &str = "package";
 
@@ -101,6 +103,34 @@ fn report_paths(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
             }
         }
     }
+    report_links(set().map(|(id, object)| (id, &**object)), &owners, report);
+}
+
+/// Reports links in folders like `multi-user.target.wants` that one change object writes, and another one makes or takes
+/// away for the unit that it is to enable or disable.
+fn report_links<'o>(
+    services: impl Iterator<Item = (&'o CobId, &'o Object)>,
+    owners: &BTreeMap<(&str, String), (&CobId, &Object, Access)>,
+    report: &mut Report<'_>,
+) {
+    for (id, object) in services.filter(|(_, object)| !object.content["enabled"].is_null()) {
+        let Some(Thing { sort: UNIT, name }) = thing(id, object) else { continue };
+        let begin = format!("{}{UNITS}/", root(object));
+        let below = owners
+            .range((id.host_str(), begin.clone())..)
+            .take_while(|((host, path), _)| *host == id.host_str() && path.starts_with(&begin));
+        for ((_, path), (other, first, access)) in below {
+            let (folder, link) = path[begin.len()..].split_once('/').unwrap_or((&path[begin.len()..], ""));
+            let Some((target, "wants" | "requires" | "upholds")) = folder.rsplit_once('.') else { continue };
+            // Which targets a unit of a package is wanted by is not known.
+            let wanted_by = object.content["unit_file"].as_str().unwrap_or("multi-user.target");
+            let is_whole = link.is_empty() && *access == Access::Whole && wanted_by.contains(target);
+            if *other != id && (link == name || is_whole) {
+                let link = format!("{begin}{folder}/{name}");
+                two_paths(&link, (other, first), (id, object), report);
+            }
+        }
+    }
 }
 
 fn two_paths(path: &str, one: (&CobId, &Object), other: (&CobId, &Object), report: &mut Report<'_>) {
@@ -172,7 +202,7 @@ struct Thing {
 fn thing(id: &CobId, object: &Object) -> Option<Thing> {
     let word = |key: &str| object.content[key].as_str();
     let (sort, name) = match object.kind.as_ref()?.kind.backend.as_str() {
-        "service" => ("unit", unit(word("unit")?)),
+        "service" => (UNIT, unit(word("unit")?)),
         "sysctl" => ("parameter", parameter(word("key")?)),
         "mount" => (MOUNT, word("path")?.trim_end_matches('/').to_owned()),
         "kernel-module" => ("kernel module", word("name")?.replace('-', "_")),
