@@ -444,6 +444,40 @@ on h1 systemctl start l-late
 [ "$(on h1 cat /run/l-late)" = two ]
 switch <<< ""
 
+step "a service that a socket has started takes a new content, and ends when it leaves"
+for word in one two; do
+    switch <<MODEL
+  h1/echo:
+    kind: service
+    preferred: down
+    content: {unit: l-echo, unit_file: "[Service]\nExecStart=/bin/sleep infinity\nEnvironment=WORD=$word\n"}
+  h1/socket:
+    kind: service
+    transitions: [{from: down, to: up, needs: [h1/echo@down]}]
+    content: {unit: l-echo.socket, enabled: true, unit_file: "[Socket]\nListenStream=127.0.0.1:7311\n[Install]\nWantedBy=sockets.target\n"}
+MODEL
+    on h1 bash -c 'exec 3<>/dev/tcp/127.0.0.1/7311'
+    soon on h1 systemctl is-active --quiet l-echo
+    soon eval 'on h1 systemctl show --value --property Environment l-echo | grep -q "WORD=$word"'
+    runs=$(on h1 systemctl show --value --property MainPID l-echo)
+    on h1 grep -q "WORD=$word" "/proc/$runs/environ"
+done
+switch <<< ""
+soon eval '! on h1 systemctl is-active --quiet l-echo'
+[ -z "$(on h1 pgrep -f "sleep infinity" | grep -x "$runs" || true)" ]
+
+step "a socket and its service that are both up, with the file of the service in a file tree"
+for port in 7312 7313; do
+    switch <<MODEL
+  h1/files: {kind: file-tree, content: {files: {/etc/systemd/system/l-both.service: {content: "[Service]\nExecStart=/bin/sleep 1000\n"}}}}
+  h1/socket: {kind: service, requires: [files], content: {unit: l-both.socket, unit_file: "[Socket]\nListenStream=127.0.0.1:$port\n"}}
+  h1/both: {kind: service, requires: [socket], restarts_on: [files], content: {unit: l-both}}
+MODEL
+    on h1 systemctl is-active --quiet l-both.socket l-both.service
+    on h1 systemctl show --value --property Listen l-both.socket | grep -q ":$port "
+done
+switch <<< ""
+
 step "a switch ends with the last that is put back, also of a unit that is to be down"
 on h1 systemctl enable l-plain 2>/dev/null
 links=$(etc)

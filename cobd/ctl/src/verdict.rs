@@ -12,7 +12,7 @@ use cob_types::{CobId, GenerationNumber, HostName, Manifest};
 use crate::failure::Exit;
 use crate::gather::refusal;
 use crate::identity::{Contents, others};
-use crate::words::{clean, count, heading, list_and, phase};
+use crate::words::{clean, count, heading, list_and, phase, trouble};
 
 /// What a yes needs beyond the hosts' own words.
 #[derive(Debug, Clone, Default)]
@@ -95,7 +95,10 @@ pub fn judge_named(
     wrong.extend(others(status.hosts.iter(), contents));
     for id in cobs {
         match status.hosts.iter().flat_map(|h| &h.cobs).find(|c| c.id == **id) {
-            Some(cob) if is_home(cob) || is_left_there(cob) => {}
+            Some(cob) if is_home(cob) && does_not_stay(cob).is_none() || is_left_there(cob) => {}
+            Some(cob) if is_home(cob) => {
+                wrong.extend(does_not_stay(cob).map(|why| format!("{id} does not stay there: {why}")))
+            }
             Some(cob) => wrong.push(format!("{id} is {}, {}", heading(cob), phase(cob))),
             None => wrong.push(format!("{id} was not found")),
         }
@@ -176,7 +179,17 @@ pub(crate) fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs:
         let known = count(usize::try_from(known).unwrap_or(usize::MAX), "change object");
         return Some(format!("{name} tells of {known}; its generation has {cobs}"));
     }
+    let restless = host.cobs.iter().find_map(|c| Some((c, does_not_stay(c)?)));
+    if let Some((cob, why)) = restless {
+        return Some(format!("{name}: {} is {}, and does not stay there: {why}", cob.id, heading(cob)));
+    }
     (!host.converged).then(|| format!("{name} has not finished"))
+}
+
+/// How often a change object has gone back to where it is without anybody's request, where that is too often: a service
+/// that ends again and again after its start, or what something else changes each time.
+fn does_not_stay(cob: &CobStatus) -> Option<String> {
+    cob.trouble.iter().find(|t| matches!(t, Trouble::Flap { because_of: None, .. })).map(trouble)
 }
 
 /// Whether a change object is where it should be: one that leaves, in the state that it leaves in.
@@ -319,6 +332,19 @@ mod tests {
         assert_eq!(only_reason(vec![host("n1", 7, vec![]), refusing.clone()]), "n2 refuses: not you");
         let gone = crate::gather::unreachable(HostName::new("n3").expect("a name"), "off".to_owned());
         assert_eq!(verdict(vec![refusing, gone]).exit(), Exit::Unreached);
+    }
+
+    #[test]
+    fn what_goes_to_and_fro_by_itself_is_not_converged_while_it_is_home() {
+        let mut crashing = settled("n1/app", "up");
+        crashing.trouble.push(Trouble::Flap { state: state("failed"), times: 9, because_of: None });
+        let words = "n1: n1/app is up, and does not stay there: left failed 9 times by itself";
+        assert_eq!(only_reason(vec![host("n1", 7, vec![crashing.clone()])]), words);
+        let named = |cob: CobStatus| {
+            let cluster = cluster(vec![host("n1", 7, vec![cob])]);
+            judge_named(&cluster, &BTreeSet::new(), &[&id("n1/app")], &Contents::default()).exit()
+        };
+        assert_eq!((named(crashing), named(settled("n1/app", "up"))), (Exit::No, Exit::Yes));
     }
 
     #[test]

@@ -153,6 +153,7 @@ fn draft(
     let mut arrows = arrows.checked(&world.hosts, &mut no_address, report);
     no_address.report(report);
     owners::report_nested(&objects.all, &arrows, report);
+    owners::report_sockets(&objects.all, report);
     let restarts_on = words::restarts_on(&links);
 
     let hosts = world.hosts.0.values().map(|host| {

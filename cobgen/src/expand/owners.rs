@@ -177,6 +177,39 @@ pub(super) fn report_nested(objects: &ByCob<Box<Object>>, arrows: &ByCob<Vec<Arr
     }
 }
 
+/// Warns of a socket and its service that are both to be up, each with its unit file: the socket is not started before the
+/// file of its service is there, nor while its service runs.
+pub(super) fn report_sockets(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
+    let units: BTreeMap<(&str, String), (&CobId, &Object)> = objects
+        .iter()
+        .filter(|(_, object)| !object.observe && !is_down(object) && !object.content["unit_file"].is_null())
+        .filter_map(|(id, object)| match thing(id, object)? {
+            Thing { sort: UNIT, name } => Some(((id.host_str(), name), (id, &**object))),
+            _ => None,
+        })
+        .collect();
+    for ((host, name), (id, object)) in &units {
+        let Some(stem) = name.strip_suffix(".socket") else { continue };
+        let text = object.content["unit_file"].as_str().unwrap_or_default();
+        let named = text.lines().find_map(|line| line.trim().strip_prefix("Service=")).map(str::trim);
+        let service = named.map_or_else(|| format!("{stem}.service"), str::to_owned);
+        let Some((other, of_other)) = units.get(&(*host, service.clone())) else { continue };
+        let what =
+            format!("{id} starts {name}, and {other} brings {service} and starts it: systemd wants the file before");
+        let fault = Diagnostic::warning("socket-before-service", what)
+            .note(Some(report.place(of_other.mark)), "the service of the socket")
+            .help(format!(
+                "write the unit file of {service} with a file-tree that both require, and let {other} require {id}; or let \
+                 {other} rest (`preferred: down`): the socket starts it"
+            ));
+        report.push(object.mark, fault);
+    }
+}
+
+fn is_down(object: &Object) -> bool {
+    object.preferred.as_ref().is_some_and(|preferred| *preferred == "down")
+}
+
 /// Whether one depends on the other, however many stand between.
 fn leads(arrows: &ByCob<Vec<Arrow>>, from: &CobId, to: &CobId) -> bool {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from]);

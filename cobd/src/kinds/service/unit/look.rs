@@ -181,12 +181,21 @@ pub(super) fn is_run_by_a_trigger(
         && started.is_none_or(|started| started.invocation != state.invocation)
 }
 
+/// Whether it serves a socket, which starts it again when it is needed: to stop it loses no work that it was started for, as
+/// it would of a timer.
+pub(super) fn serves_a_socket(state: &UnitState) -> bool {
+    state.active == "active" && state.triggered_by.iter().any(|unit| unit.ends_with(".socket"))
+}
+
 fn judge(question: &Question, look: &Look) -> Judged {
     let state = &look.state;
     let content = &question.content;
     let by_itself = question.rests_down && !question.leaving;
     if by_itself && is_run_by_a_trigger(state, content, &question.triggers, look.started.as_ref()) {
-        return Ok(at_rest(content, look));
+        return Ok(match older_than_wanted(question, look).filter(|_| serves_a_socket(state)) {
+            Some(why) => ("outdated", why),
+            None => at_rest(content, look),
+        });
     }
     if state.restarts() {
         return Ok(("failed", format!("it has ended by itself ({}), and systemd starts it again", look.result)));
@@ -337,6 +346,27 @@ mod tests {
         let mut look = running();
         change(&mut look);
         judge(question, &look).map_or_else(|why| ("unknown".to_owned(), why), |(state, why)| (state.to_owned(), why))
+    }
+
+    #[test]
+    fn what_a_socket_has_started_is_down_by_itself_until_its_content_changes() {
+        let of = |ending: &str| {
+            let unit = format!("x.{ending}");
+            let q = Question { rests_down: true, triggers: Arc::new([unit.clone()].into()), ..question("") };
+            (q, unit)
+        };
+        for (ending, older) in [("socket", "outdated"), ("timer", "down")] {
+            let (q, unit) = of(ending);
+            let by_it = |newest_us| {
+                let unit = unit.clone();
+                move |l: &mut Look| {
+                    l.state.triggered_by = vec![unit];
+                    (l.started, l.newest_us) = (None, newest_us);
+                }
+            };
+            assert_eq!(judged(&q, by_it(5_000_000)).0, "down", "{ending}");
+            assert_eq!(judged(&q, by_it(11_000_000)).0, older, "{ending}");
+        }
     }
 
     #[test]

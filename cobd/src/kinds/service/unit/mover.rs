@@ -15,11 +15,11 @@ use super::before::{Before, Started};
 use super::bus::{Bus, Changes, UnitState};
 use super::content::{OnChange, UnitContent, UnitFiles, identity};
 use super::ended::ServiceState;
-use super::files::{configuration, is_mask, put_back, write_text};
+use super::files::{Found, configuration, is_mask, put_back, write_text};
 use super::handover::hand_over;
 use super::journal::{ending, last_words as last_words_of};
 use super::links::{Links, all_links, install_section, keep_linked, places};
-use super::look::{is_run_by_a_trigger, name_as_systemd_does, unread_of};
+use super::look::{is_run_by_a_trigger, name_as_systemd_does, serves_a_socket, unread_of};
 use super::own::{is_own, refusal};
 use crate::blocking::beside;
 use crate::kinds::service::commands::{Commands, environment, last_words};
@@ -84,6 +84,7 @@ pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Re
         if !going.goes_on() {
             return Ok(());
         }
+        stop_what_goes(&bus, &before).await?;
         put_all_back(&bus, folder, &mut before).await?;
         for unit in before.that_ran() {
             let state = bus.look(&unit).await?;
@@ -102,6 +103,22 @@ pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Re
         }
         if going.goes_on() { Before::remove(folder) } else { Ok(()) }
     })
+}
+
+/// Stops a service that is active with a file from here, and was down as far as the model is concerned: a socket has started
+/// it, or somebody else. Without its file nobody would know any more how it is stopped. What only works for a time is let come
+/// to its end.
+async fn stop_what_goes(bus: &Bus, before: &Before) -> Result<(), String> {
+    let was_absent = matches!(before.files.get(&before.unit), Some(Found::Absent));
+    if before.restored || !was_absent {
+        return Ok(());
+    }
+    let state = bus.look(&before.unit).await?;
+    if state.active != "active" || state.fragment != before.systemd.units.join(&before.unit) || is_own(&state.id) {
+        return Ok(());
+    }
+    let stopped = bus.job("StopUnit", &before.unit, Instant::now() + Duration::from_secs(60)).await;
+    stopped.map_err(|why| format!("stopping {}, whose file goes: {why}", before.unit))
 }
 
 /// Stops the unit that an earlier content was about, where the present one is about none, and puts it back.
@@ -314,6 +331,10 @@ impl Mover<'_> {
         if self.wish.rests_down {
             self.unmask(&state, &files).await?;
             self.apply(&state, &files).await?;
+        }
+        if run_by_a_trigger && serves_a_socket(&found) {
+            // Its files come first: the next word to the socket may start it at once.
+            self.bus.job("StopUnit", &self.unit, self.limit).await.map_err(|why| format!("stop: {why}"))?;
         }
         self.mask_if_wanted().await
     }
