@@ -175,6 +175,10 @@ fn a_name_without_a_value_takes_its_default_and_is_an_error_without_one() {
     assert_eq!(value("{% if nothing is defined %}{{ nothing }}{% else %}none{% endif %}"), json!("none"));
     assert_eq!(value("{% if port is not defined %}none{% else %}{{ port }}{% endif %}"), json!("5"));
     assert_eq!(value("{{ nothing is undefined }}"), json!(true));
+    // Also where a step before the last one is missing.
+    assert_eq!(value("{{ nothing.at.all | default(1) }}"), json!(1));
+    assert_eq!(value("{{ facts.n9['os'].name | default('?') }}"), json!("?"));
+    assert_eq!(value("{% if host.nothing.more is defined %}a{% else %}b{% endif %}"), json!("b"));
     for wrong in [
         "{{ nothing }}",
         "{{ nothing == 1 }}",
@@ -182,7 +186,8 @@ fn a_name_without_a_value_takes_its_default_and_is_an_error_without_one() {
         "{{ nothing | tojson }}",
         "{{ host.nothing | tojson }}",
         "{{ nothing_else | default(1) }} {{ nothing }}",
-        "{{ x.nothing | default(1) }}",
+        "{{ nothing.at | string | default(1) }}",
+        "{{ nothing.at | default(1) }} {{ nothing.at }}",
         "{{ nothing | string | default(1) }}",
     ] {
         assert!(of(wrong).is_err(), "{wrong}");

@@ -181,7 +181,7 @@ On a terminal the view is redrawn in place and ends with Ctrl-C; on a pipe each 
 Examples:
   cobctl history --cob n1/db
   cobctl history --json --since-generation 7 | jq 'select(.ok == false)'
-  cobctl history --since -10m --until now
+  cobctl history --since 10m
   cobctl history n1/budget/web
   cobctl history --follow
   cobctl history --compare-plan plan.json

@@ -15,6 +15,13 @@ const WORDS: [&str; 12] = ["and", "call", "elif", "else", "filter", "for", "if",
 /// A template as the engine is to read it.
 pub(super) fn in_template(text: &str) -> Cow<'_, str> {
     let mut found = Vec::new();
+    expressions(text).into_iter().for_each(|part| look(&text[part.clone()], part.start, &mut found));
+    with(text, found)
+}
+
+/// Where in a template expressions stand: what is between the marks, but for comments and for what is raw.
+pub(super) fn expressions(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
     let mut at = 0;
     while let Some(begin) = text[at..].find('{').map(|found| at + found) {
         let rest = &text[begin..];
@@ -27,14 +34,14 @@ pub(super) fn in_template(text: &str) -> Cow<'_, str> {
                 let end = expression_end(inner, if *mark == b'{' { "}}" } else { "%}" });
                 let expression = inner[..end].trim_end_matches(['}', '%', '-', '+']);
                 let signs = expression.len() - expression.trim_start_matches(['-', '+']).len();
-                look(&expression[signs..], begin + 2 + signs, &mut found);
+                found.push(begin + 2 + signs..begin + 2 + expression.len());
                 2 + end
             }
             Some(_) | None => 1,
         };
         at = begin + end;
     }
-    with(text, found)
+    found
 }
 
 /// An expression by itself as the engine is to read it.
@@ -141,7 +148,7 @@ fn look(expression: &str, place: usize, found: &mut Vec<Range<usize>>) {
 }
 
 /// How long the text, number, name or sign is that stands in front.
-fn token(rest: &str, first: char) -> usize {
+pub(super) fn token(rest: &str, first: char) -> usize {
     if matches!(first, '"' | '\'') {
         let mut escaped = false;
         let end = rest.char_indices().skip(1).find(|(_, c)| {

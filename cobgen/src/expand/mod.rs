@@ -13,6 +13,7 @@ mod asks;
 mod bounded;
 mod budgets;
 mod builtin;
+mod chains;
 mod clusters;
 mod concat;
 mod file_tree;

@@ -11,11 +11,11 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Value as Jinja, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
 
-use super::as_text;
 use super::bounded::{self, MAX_ITEMS, MAX_RENDERED};
 use super::concat;
 use super::secrets::Secrets;
 use super::{Report, guarded};
+use super::{as_text, chains};
 use crate::diagnostic::Diagnostic;
 use crate::model::{Key, Map, Mark, Node, Value, Written, did_you_mean_or_list};
 
@@ -67,6 +67,7 @@ impl Default for Templates {
             environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
             bounded::bound(&mut environment);
             as_text::set(&mut environment);
+            chains::set(&mut environment);
             environment
         };
         Self { strict: with(UndefinedBehavior::Strict), lenient: with(UndefinedBehavior::SemiStrict) }
@@ -155,10 +156,11 @@ impl Templates {
         if bounded::too_deep_by_itself(expression).is_some() {
             return Vec::new();
         }
-        let text = concat::in_expression(expression);
-        let compiled = self.strict.compile_expression(&text);
+        let read = as_expression(expression);
+        let compiled = self.strict.compile_expression(&read);
         let mut used: Vec<String> =
             compiled.map(|e| e.undeclared_variables(false).into_iter().collect()).unwrap_or_default();
+        used.retain(|name| name != chains::VALUE_AT);
         used.sort();
         used
     }
@@ -168,9 +170,10 @@ impl Templates {
         if bounded::too_deep(text).is_some() {
             return None;
         }
-        let text = concat::in_template(text);
+        let text = as_template(text);
         let template = self.strict.template_from_str(&text).ok()?;
         let mut used: Vec<String> = template.undeclared_variables(false).into_iter().collect();
+        used.retain(|name| name != chains::VALUE_AT);
         used.sort();
         Some(used)
     }
@@ -203,7 +206,7 @@ impl Templates {
 
     fn rendered_unwatched(&self, text: &str, names: &dyn Names) -> Result<String, Fault> {
         not_too_deep(text, bounded::too_deep(text))?;
-        let read = concat::in_template(text);
+        let read = as_template(text);
         let template = self.strict.template_from_str(&read).map_err(|e| fault(&e, text))?;
         let context = context(&self.strict, template.undeclared_variables(false), names, text)?;
         let rendered = template.render(context).map_err(|e| fault(&e, text))?;
@@ -273,9 +276,19 @@ fn single_expression(text: &str) -> Option<&str> {
     (!["{{", "}}", "{%"].iter().any(|mark| inner.contains(mark))).then_some(inner.trim())
 }
 
+/// A template as the engine is to read it.
+fn as_template(text: &str) -> String {
+    concat::in_template(&chains::in_template(text)).into_owned()
+}
+
+/// An expression by itself as the engine is to read it.
+fn as_expression(text: &str) -> String {
+    concat::in_expression(&chains::in_expression(text)).into_owned()
+}
+
 fn evaluate(environment: &Environment<'static>, text: &str, names: &dyn Names) -> Result<Jinja, Fault> {
     not_too_deep(text, bounded::too_deep_by_itself(text))?;
-    let read = concat::in_expression(text);
+    let read = as_expression(text);
     let expression = environment.compile_expression(&read).map_err(|e| fault(&e, text))?;
     let context = context(environment, expression.undeclared_variables(false), names, text)?;
     let value = expression.eval(context).map_err(|e| fault(&e, text))?;
@@ -311,7 +324,7 @@ fn context(
     Ok(context)
 }
 
-/// Whether a text asks somewhere for the case that a name has no value: `name | default(…)`, `name is defined`. The
+/// Whether a text asks somewhere for the case that a name has no value: `name.more | default(…)`, `name is defined`. The
 /// engine still refuses every other use of such a name while it has no value.
 fn may_be_undefined(text: &str, name: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
@@ -322,19 +335,8 @@ fn may_be_undefined(text: &str, name: &str) -> bool {
         if attribute || after.starts_with(word) {
             return false;
         }
-        let mut words = after.split(|c: char| c.is_whitespace() || "()[]{}%,|".contains(c)).filter(|w| !w.is_empty());
-        let first = words.next();
-        match after.trim_start().strip_prefix('|') {
-            Some(filter) if !filter.starts_with('|') => matches!(first, Some("default" | "d")),
-            Some(_) => false,
-            None => {
-                let test = match words.next() {
-                    Some("not") => words.next(),
-                    other => other,
-                };
-                first == Some("is") && matches!(test, Some("defined" | "undefined"))
-            }
-        }
+        let steps = chains::steps(after).iter().map(|step| step.len()).sum();
+        chains::may_be_missing(&after[steps..])
     })
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use cob_tests::cluster::{Cluster, host};
 use cob_types::GenerationNumber;
 
-use crate::words::{self, told};
+use crate::words::{self, cobctl, run, told};
 use crate::{CHECK, PATIENCE, QUICK, VERSIONED, cluster};
 
 /// A kind whose start takes as long as there is no file `go`.
@@ -146,6 +146,9 @@ fn one_that_was_left_behind_and_will_not_come_back_can_be_fenced() {
         cluster.switch(name, two);
     }
     cluster.until(PATIENCE, || outdated(&cluster), "n1 has gone on, and waits for n3");
+    // The depot's latest generation does not have n3.
+    let (_, said) = run(cobctl(&cluster, &[], &["explain", "n1/db"]));
+    assert!(said.contains("n3, which can't be reached") && said.contains("`cobctl fence n3`"), "{said}");
     let fenced = cluster.http("n1", "POST", "/v1/fence", "{\"host\": \"n3\"}").expect("n3 is known");
     assert!(fenced.contains("is fenced"), "{fenced}");
     let there = |name: &str| cluster.status(name).is_some_and(|s| s.generation == Some(two) && s.converged);

@@ -79,7 +79,7 @@ pub struct HistoryArgs {
     /// Only moves, checks and orders: with --json too, which else prints everything
     #[arg(long, conflicts_with = "locks")]
     pub moves: bool,
-    /// Only what happened at this time or later: 2026-11-21T14:03:00Z, 14:03 (the last time that clocks showed it, UTC), -5m
+    /// Only what happened at this time or later: 2026-11-21T14:03:00Z, 14:03 (the last time that clocks showed it, UTC), 5m (ago)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub since: Option<Moment>,
     /// Only what happened up to this time

@@ -21,7 +21,7 @@ const AHEAD_NS: u64 = 60 * 1_000_000_000;
 /// Arguments of `at`.
 #[derive(Debug, clap::Args)]
 pub struct AtArgs {
-    /// The moment: 2026-11-21T14:03:00Z, 14:03 (the last time that clocks showed it, UTC), -5m, now
+    /// The moment: 2026-11-21T14:03:00Z, 14:03 (the last time that clocks showed it, UTC), 5m (ago), now
     #[arg(value_name = "TIME", allow_hyphen_values = true)]
     pub time: Moment,
     /// Only these hosts or change objects

@@ -7,15 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Lapse, Phase};
 use cob_types::{CobId, GenerationNumber, HostName};
+use cobd::web::StatusOf;
 use serde::Serialize;
 
-use super::Context;
 use super::near::near;
+use super::{Context, leaving};
 use crate::args::{ExplainArgs, Which};
 use crate::explain::{CauseKind, Explained, Explanation, Seen, explain, explain_leaving, still_there};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::{Paint, Screen};
+use crate::targets::Target;
 use crate::verdict::why_not;
 use crate::words::{clean, count, lapse, list};
 
@@ -228,13 +230,20 @@ async fn fetch(
         over(&hosts, cob, ask, &mut |host| {
             missing.insert(host);
         });
-        let wanted: Vec<_> =
-            named.iter().filter(|t| t.name.as_ref().is_some_and(|n| missing.contains(n))).cloned().collect();
-        if wanted.is_empty() {
-            return hosts;
-        }
+        let is_missing = |t: &&Target| t.name.as_ref().is_some_and(|n| missing.contains(n));
+        let wanted: Vec<_> = named.iter().filter(is_missing).cloned().collect();
         let before = hosts.len();
-        take(&mut hosts, gather::cluster(&context.client, &wanted).await);
+        if wanted.is_empty() {
+            // Those that the latest generation has no more.
+            let told = hosts.values().flat_map(leaving::generations);
+            let gone = leaving::named_in(&context.targets, told, &context.targets.all).unwrap_or_default();
+            let gone: Vec<_> = gone.iter().filter(is_missing).cloned().collect();
+            hosts.extend(
+                leaving::ask(context, &gone, StatusOf::All).await.into_iter().map(|(_, h)| (h.name.clone(), h)),
+            );
+        } else {
+            take(&mut hosts, gather::cluster(&context.client, &wanted).await);
+        }
         if hosts.len() == before {
             return hosts;
         }

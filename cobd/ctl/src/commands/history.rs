@@ -201,7 +201,7 @@ impl Following {
         let mut all = Self::new(context);
         if !context.targets.narrowed && context.targets.depot.is_some() {
             let others = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
-            all.add_hosts_of(context, screen, leaving::generations(&others)).await?;
+            all.add_hosts_of(context, screen, others.hosts.iter().flat_map(leaving::generations)).await?;
         }
         Ok(all)
     }

@@ -24,7 +24,7 @@ pub(super) async fn find(
     others: &ClusterStatus,
     of: StatusOf,
 ) -> Result<Vec<(Target, HostStatus)>, Failure> {
-    let named = named_in(&context.targets, generations(others), &context.targets.all)?;
+    let named = named_in(&context.targets, others.hosts.iter().flat_map(generations), &context.targets.all)?;
     let asked = ask(context, &named, of).await;
     Ok(asked.into_iter().filter(|(_, host)| host.reachable && !is_through(host)).collect())
 }
@@ -38,10 +38,9 @@ pub(super) async fn ask(context: &Context, named: &[Target], of: StatusOf) -> Ve
     answers.await
 }
 
-/// The generations that hosts have, and those that they came from: what these name may be about to leave, or have left.
-pub(super) fn generations(others: &ClusterStatus) -> impl Iterator<Item = GenerationNumber> + '_ {
-    let of_host = |h: &HostStatus| [h.generation, h.came_from, h.switch.as_ref().and_then(|s| s.left)];
-    others.hosts.iter().flat_map(of_host).flatten()
+/// The generations that a host has, and that it came from: what these name may be about to leave, or have left.
+pub(super) fn generations(h: &HostStatus) -> impl Iterator<Item = GenerationNumber> + use<> {
+    [h.generation, h.came_from, h.switch.as_ref().and_then(|s| s.left)].into_iter().flatten()
 }
 
 /// The hosts that generations name, but for these others; nobody, where hosts were named.

@@ -268,7 +268,7 @@ impl Cause {
         if holds {
             cause.hint(format!("bring {host} back; or, if it is surely off, `cobctl fence {host}`"))
         } else {
-            cause
+            cause.hint(format!("bring {host} back; or, if it is gone for good, take it out of the model"))
         }
     }
 
@@ -300,8 +300,10 @@ impl Cause {
     }
 
     pub(super) fn not_asked(cob: &CobId) -> Self {
-        Self::new(CauseKind::NotAsked, format!("is on {}, which was not asked", cob.host_str()))
-            .hint("with --depot all hosts of the generation are asked")
+        Self::new(CauseKind::NotAsked, format!("is on {}, which was not asked", cob.host_str())).hint(format!(
+            "with --depot all hosts of the generation are asked; if {0} is gone for good, `cobctl fence {0}`",
+            cob.host_str()
+        ))
     }
 
     /// `there`: the other end, which is the one that calls if it has the lower name, and so knows why it is in vain.

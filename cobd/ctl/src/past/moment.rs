@@ -1,4 +1,4 @@
-//! Moments as people write them: `2026-11-21T14:03:00Z`, `14:03`, `-5m`, `now`.
+//! Moments as people write them: `2026-11-21T14:03:00Z`, `14:03`, `5m` (ago), `now`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl FromStr for Moment {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no moment: write 2026-11-21T14:03:00Z, 14:03 (the last time that it was so, UTC), -5m or now"
+                "{text:?} is no moment: write 2026-11-21T14:03:00Z, 14:03 (the last time that it was so, UTC), 5m (ago) or now"
             )
         };
         if text == "now" {
@@ -48,6 +48,12 @@ impl FromStr for Moment {
         }
         if let Some(span) = text.strip_prefix('-') {
             return parse_span(span).map(Moment::Ago).map_err(|_| wrong());
+        }
+        // A span by itself is one ago, too: `10m`.
+        if text.ends_with(|c: char| c.is_ascii_alphabetic())
+            && let Ok(span) = parse_span(text)
+        {
+            return Ok(Moment::Ago(span));
         }
         let read = if text.as_bytes().get(4) == Some(&b'-') {
             date_time(text).map(Moment::At)
@@ -139,6 +145,7 @@ mod tests {
     fn moments_are_read_as_people_write_them() {
         assert_eq!(read("now"), "2026-11-21 14:00:00.000Z");
         assert_eq!(read("-5m"), "2026-11-21 13:55:00.000Z");
+        assert_eq!(read("5m"), read("-5m"));
         assert_eq!(read("-1h30m"), "2026-11-21 12:30:00.000Z");
         assert_eq!(read("14:00"), "2026-11-21 14:00:00.000Z");
         assert_eq!(read("14:03"), "2026-11-20 14:03:00.000Z", "it has not been today");
@@ -156,7 +163,6 @@ mod tests {
         for text in [
             "",
             "-",
-            "5m",
             "-5",
             "tomorrow",
             "24:00",

@@ -38,6 +38,9 @@ pub(super) use peers::Peers;
 pub(super) use shared::{insert_line, lines};
 pub(super) use turn::Turn;
 
+/// The note of what was there before, in a change object's own folder.
+pub(super) const NOTE: &str = "before.json";
+
 /// A longer difference is cut: an answer has to fit into what a result may hold.
 const MAX_DIFFERENCE: usize = 16 << 10;
 

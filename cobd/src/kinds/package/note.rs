@@ -9,9 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::Installed;
 use super::own::Own;
 use crate::durable::Sync;
+use crate::kinds::native::NOTE;
 
-/// The note, in the change object's own folder.
-const NOTE: &str = "before.json";
 /// The format of the note.
 const FORMAT: u32 = 1;
 

@@ -47,7 +47,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::backend::Hop;
-use super::native::{Call, Found, Host, Made, Native, Turn};
+use super::native::{Call, Found, Host, Made, NOTE, Native, Turn};
 use crate::durable;
 
 pub(super) use cron::Cron;
@@ -60,8 +60,6 @@ pub(super) use user::User;
 
 /// The states of every such kind.
 const STATES: [&str; 3] = ["absent", "present", "outdated"];
-/// The note, in the change object's own folder.
-const NOTE: &str = "before.json";
 /// The format of the note.
 const FORMAT: u32 = 1;
 

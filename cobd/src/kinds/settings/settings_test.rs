@@ -350,6 +350,22 @@ async fn an_account_that_was_there_is_put_back() {
 }
 
 #[tokio::test]
+async fn what_was_there_before_is_forgotten_where_the_change_stays() {
+    let Some(host) = accounts() else { return };
+    let mut bench = Bench::new();
+    let shell = |shell: &str| {
+        let keys = format!(r#""name":"old","shell":"{shell}""#);
+        bench.context(&setting("user"), &content(host.path(), &keys))
+    };
+    let (first, second) = (shell("/bin/false"), shell("/bin/true"));
+    moved(&mut bench, &first, "absent", "present").await;
+    bench.kinds.forget_kept(&first.cob.id);
+    moved(&mut bench, &second, "outdated", "present").await;
+    moved(&mut bench, &second, "present", "absent").await;
+    assert_eq!(lines(&host, "passwd", "old:"), ["old:x:500:500:Old:/srv/old:/bin/false"]);
+}
+
+#[tokio::test]
 async fn the_content_of_today_says_whether_a_home_goes() {
     let Some(host) = accounts() else { return };
     let at = tempfile::tempdir().expect("a folder");
