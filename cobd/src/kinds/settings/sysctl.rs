@@ -103,7 +103,7 @@ fn swapped(key: &str) -> String {
 impl Parameter {
     /// Names of interfaces hold dots, which are written as slashes then.
     fn live_file(&self) -> String {
-        format!("/proc/sys/{}", swapped(&self.key))
+        format!("/proc/sys/{}", swapped(&in_dots(&self.key)))
     }
 
     fn file(&self) -> String {
@@ -321,6 +321,18 @@ mod tests {
     fn parameter(host: &tempfile::TempDir, key: &str, value: &str, persist: bool) -> Parameter {
         let host = Host::below(Some(host.path())).expect("absolute");
         Parameter { host, key: key.to_owned(), value: value.to_owned(), persist, live: true }
+    }
+
+    #[test]
+    fn both_ways_to_write_a_key_lead_to_the_same_parameter() {
+        let host = host(&[("net/ipv4/conf/eth0.7/forwarding", "1\n"), ("net/ipv4/tcp_rmem", "4096\t87380\t6291456\n")]);
+        for (key, value) in [
+            ("net/ipv4/conf/eth0.7/forwarding", "1"),
+            ("net.ipv4.conf.eth0/7.forwarding", "1"),
+            ("net/ipv4/tcp_rmem", "4096 87380 6291456"),
+        ] {
+            assert_eq!(parameter(&host, key, value, true).read_live().expect("read").as_deref(), Some(value), "{key}");
+        }
     }
 
     #[test]
