@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use cob_depot::GenerationName;
 use cob_types::{CobId, GenerationNumber, HostName, PublicKey, StateName};
 
 use crate::targets::HostArg;
@@ -449,8 +450,8 @@ pub struct ResolveArgs {
     #[arg(long, value_name = "PATH")]
     pub path: Option<String>,
     /// In this generation, which is prepared and not active yet
-    #[arg(long, value_name = "N", value_parser = generation)]
-    pub generation: Option<GenerationNumber>,
+    #[arg(long, value_name = "N", value_parser = generation, allow_negative_numbers = true)]
+    pub generation: Option<GenerationName>,
 }
 
 /// Arguments of `files`.
@@ -642,40 +643,15 @@ impl std::str::FromStr for Which {
     }
 }
 
-/// The generation to switch to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// The newest of the depot.
-    Latest,
-    /// This one.
-    Number(GenerationNumber),
-}
-
-impl std::str::FromStr for Wanted {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "latest" { Ok(Wanted::Latest) } else { generation(text).map(Wanted::Number) }
-    }
-}
-
-/// A number of a generation in the command line.
+/// A generation in the command line, where the empty one before the first is none.
 ///
 /// # Errors
 /// What is wrong with the text.
-pub(crate) fn generation(text: &str) -> Result<GenerationNumber, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err(format!("{text:?} is no generation: they are numbered from 1")),
-        Ok(n) => Ok(GenerationNumber(n)),
+pub(crate) fn generation(text: &str) -> Result<GenerationName, String> {
+    match text.parse()? {
+        GenerationName::Number(GenerationNumber(0)) => Err("0 is no generation: they are numbered from 1".to_owned()),
+        named => Ok(named),
     }
-}
-
-/// As [`generation`], or 0 for the empty generation before the first one.
-///
-/// # Errors
-/// As there.
-pub(crate) fn generation_or_nothing(text: &str) -> Result<GenerationNumber, String> {
-    if text == "0" { Ok(GenerationNumber(0)) } else { generation(text) }
 }
 
 #[cfg(test)]
@@ -694,9 +670,9 @@ mod tests {
             let Command::Switch(args) = parse(line).expect(line).command else { panic!("{line}") };
             (args.generation, args.wait)
         };
-        assert_eq!(wait("cobctl switch 7"), (Wanted::Number(GenerationNumber(7)), None));
-        assert_eq!(wait("cobctl switch latest --wait"), (Wanted::Latest, Some(Duration::from_secs(600))));
-        assert_eq!(wait("cobctl switch latest --wait 5s"), (Wanted::Latest, Some(Duration::from_secs(5))));
+        assert_eq!(wait("cobctl switch 7"), (GenerationName::Number(GenerationNumber(7)), None));
+        assert_eq!(wait("cobctl switch latest --wait"), (GenerationName::LATEST, Some(Duration::from_secs(600))));
+        assert_eq!(wait("cobctl switch latest --wait 5s"), (GenerationName::LATEST, Some(Duration::from_secs(5))));
         for bad in
             ["cobctl switch 0", "cobctl switch newest", "cobctl switch", "cobctl switch --wait 7", "cobctl explain n1/"]
         {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use cob_depot::Depot;
+use cob_depot::{Depot, GenerationName};
 use cob_trust::Publishers;
 use cob_types::generation::{FORMAT, MAX_BUNDLE, MAX_MANIFEST};
 use cob_types::outcome::SwitchOutcome;
@@ -53,6 +53,14 @@ impl TrustedDepot {
             Failure::usage(anyhow::anyhow!("the depot {} holds no generation", self.depot.path().display()))
                 .hint("publish one with `cobgen generate MODEL --depot DIR`")
         })
+    }
+
+    /// The number of a generation as people name it.
+    ///
+    /// # Errors
+    /// [`Failure`] when the depot can't be read, or has not so many generations.
+    pub fn find(&self, named: GenerationName) -> Result<GenerationNumber, Failure> {
+        Ok(named.find(&self.depot)?)
     }
 
     /// The manifest of a generation.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cob_types::words::count;
 use cob_types::{GenerationNumber, HostName};
 
 /// Why something can't be read from a depot, or a depot can't be opened.
@@ -44,6 +45,14 @@ pub enum DepotError {
         number: GenerationNumber,
         /// The newest one that is there.
         latest: Option<GenerationNumber>,
+    },
+    /// The depot has not so many generations.
+    #[error("{}", too_few_in_words(*.back, *.has))]
+    TooFewGenerations {
+        /// So many before the latest one was asked for.
+        back: usize,
+        /// How many there are.
+        has: usize,
     },
     /// A generation was published and no ref names it any more: its number would be used again.
     #[error("{}", lost_in_words(*.number, commit, other.as_deref(), path))]
@@ -234,6 +243,7 @@ impl DepotError {
             | Self::NotADepot { .. }
             | Self::Newer { .. }
             | Self::NoGeneration { .. }
+            | Self::TooFewGenerations { .. }
             | Self::NoHost { .. } => Fault::Mistake,
             Self::Incomplete { .. }
             | Self::Damaged { .. }
@@ -276,6 +286,13 @@ impl DepotError {
 
 fn latest_in_words(latest: Option<GenerationNumber>) -> String {
     latest.map_or_else(|| "it has none yet".to_owned(), |latest| format!("the latest is {latest}"))
+}
+
+fn too_few_in_words(back: usize, has: usize) -> String {
+    match has {
+        0 => "the depot has no generation yet: `cobgen generate MODEL --depot DIR` makes one".to_owned(),
+        has => format!("there is no generation -{back}: the depot has {}", count(has, "generation")),
+    }
 }
 
 fn lost_in_words(number: GenerationNumber, commit: &str, other: Option<&str>, path: &Path) -> String {

@@ -26,6 +26,7 @@ mod integrity;
 mod leftovers;
 mod lock;
 mod lost;
+mod named;
 mod objects;
 mod outcomes;
 mod pack;
@@ -44,5 +45,6 @@ mod testing;
 
 pub use depot::{Counts, Depot, LogEntry};
 pub use error::{DepotError, PublishError};
+pub use named::GenerationName;
 pub use outcomes::Outcomes;
 pub use publish::{Author, Publication, Published, stands_for};

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cob_depot::{Depot, DepotError};
+use cob_depot::{Depot, DepotError, GenerationName};
 use cob_types::secret::SecretId;
 use cob_types::{Generation, GenerationNumber};
 use serde_json::json;
 
 use super::paint::painted;
-use super::plan::Wanted;
 use super::secrets::Keys;
 use super::{Answer, Terminal, refuse, tell, tell_depot};
 use crate::diagnostic::{Diagnostic, to_json};
@@ -26,6 +25,7 @@ Examples:
   cobgen diff --depot depot              the latest generation and the one before it
   cobgen diff --depot depot 3            generation 3 and the latest
   cobgen diff --depot depot 3 5          generations 3 and 5; 0 is the empty one before the first
+  cobgen diff --depot depot -2 -1        the two generations before the latest
   cobgen diff model.yaml --depot depot   what `cobgen generate` would change
 
 + added, - removed, ~ changed. \"Adopted in place\": the change object itself stays as it is, only \
@@ -33,12 +33,12 @@ its dependencies or its preferred state are others.
 
 Exit status: 0 nothing differs; 1 something does; 2 bad input; 3 the depot could not be read.")]
 pub struct Args {
-    /// An older generation, or a model file or folder
-    #[arg(value_name = "N|MODEL")]
+    /// An older generation (its number, `latest`, or `-1` for the one before the latest), or a model file or folder
+    #[arg(value_name = "N|MODEL", allow_negative_numbers = true)]
     from: Option<PathBuf>,
-    /// A newer generation: its number or `latest`
-    #[arg(value_name = "M")]
-    to: Option<Wanted>,
+    /// A newer generation, named in the same way [default: the latest]
+    #[arg(value_name = "M", allow_negative_numbers = true)]
+    to: Option<GenerationName>,
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
@@ -52,12 +52,12 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    let number = |path: &Path| path.to_str().and_then(|text| text.parse().ok()).map(GenerationNumber);
+    let named =
+        |path: &Path| path.to_str().and_then(|text| text.parse::<GenerationName>().ok()).filter(|_| !path.exists());
     let difference = match (&args.from, args.to) {
         (None, _) => two(&args.depot, None, None),
-        (Some(from), to) => match (number(from), to) {
-            (Some(from), Some(Wanted::Number(to))) => two(&args.depot, Some(from), Some(to)),
-            (Some(from), Some(Wanted::Latest) | None) => two(&args.depot, Some(from), None),
+        (Some(from), to) => match (named(from), to) {
+            (Some(from), to) => two(&args.depot, Some(from), to),
             (None, None) => return of_model(args, from, terminal),
             (None, Some(_)) => {
                 let fault = Diagnostic::error("usage", "a model is compared with the latest generation only");
@@ -73,14 +73,14 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
 }
 
 /// Compares two generations of a depot.
-fn two(path: &Path, from: Option<GenerationNumber>, to: Option<GenerationNumber>) -> Result<Difference, DepotError> {
+fn two(path: &Path, from: Option<GenerationName>, to: Option<GenerationName>) -> Result<Difference, DepotError> {
     let depot = Depot::open(path)?;
     let read = |number| if number == GenerationNumber(0) { Ok(nothing()) } else { depot.read(number) };
     let new: Generation = match to {
-        Some(number) => read(number)?,
+        Some(to) => read(to.find(&depot)?)?,
         None => latest(&depot)?,
     };
-    let old = read(from.unwrap_or(new.manifest.parent))?;
+    let old = read(from.map_or(Ok(new.manifest.parent), |from| from.find(&depot))?)?;
     let mut difference = diff(&old, &new);
     difference.name_secrets(&names(&depot, &old)?, &names(&depot, &new)?);
     Ok(difference)

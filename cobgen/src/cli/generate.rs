@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cob_depot::{Depot, GenerationName};
 use cob_trust::SecretKey;
 use cob_types::generation::Security;
 use cob_types::words::{count, list};
@@ -12,7 +13,7 @@ use serde_json::json;
 use super::key::tell_key;
 use super::secrets::Keys;
 use super::sign::names;
-use super::{Answer, Terminal, tell, tell_publish};
+use super::{Answer, Terminal, tell, tell_depot, tell_publish};
 use crate::diagnostic::to_json;
 use crate::known::{Asking, PATIENCE};
 use crate::publish::{Options, Published, Refused, publish_with};
@@ -58,8 +59,8 @@ pub struct Args {
     no_way_back: bool,
     /// The model's clusters are laid out otherwise than in this generation, which has failed and was left: the next
     /// best layout, seen from what was there before it. May be given several times
-    #[arg(long, value_name = "GENERATION")]
-    instead_of: Vec<u64>,
+    #[arg(long, value_name = "GENERATION", allow_negative_numbers = true)]
+    instead_of: Vec<GenerationName>,
     /// Give the new generation a number above N, also where it asks for the same as before: a depot that was restored from
     /// an older copy does not know which numbers were given out since
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
@@ -87,7 +88,14 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         Err(error) => return tell_key(&error, args.json, terminal),
     };
     let vault = args.keys.vault(&args.model, key.as_deref());
-    let instead_of: Vec<GenerationNumber> = args.instead_of.iter().copied().map(GenerationNumber).collect();
+    let numbers = |depot: Depot| args.instead_of.iter().map(|named| named.find(&depot)).collect();
+    let instead_of: Vec<GenerationNumber> = match args.instead_of.is_empty() {
+        true => Vec::new(),
+        false => match Depot::open(&args.depot).and_then(numbers) {
+            Ok(numbers) => numbers,
+            Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
+        },
+    };
     let options = Options {
         message: &args.message,
         signer: signer.as_ref(),

@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cob_depot::Depot;
 use cob_depot::pins::Pin;
+use cob_depot::{Depot, GenerationName, PublishError};
 use cob_types::GenerationNumber;
 use serde_json::{Value, json};
 
@@ -21,9 +21,9 @@ Examples:
 
 Exit status: 0 done; 2 there is no such generation; 3 the depot could not be read or written.")]
 pub struct Args {
-    /// The generation; none: the pinned ones are listed
-    #[arg(value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    generation: Option<u64>,
+    /// The generation: its number, `latest`, or `-1` for the one before the latest; none: the pinned ones are listed
+    #[arg(value_name = "N", allow_negative_numbers = true)]
+    generation: Option<GenerationName>,
     /// Why, for whoever would prune it
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, requires = "generation")]
     reason: String,
@@ -43,9 +43,9 @@ Example:
 
 Exit status: 0 it is not pinned (any more); 3 the depot could not be read or written.")]
 pub struct UnpinArgs {
-    /// The generation
-    #[arg(value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    generation: u64,
+    /// The generation: its number, `latest`, or `-1` for the one before the latest
+    #[arg(value_name = "N", allow_negative_numbers = true)]
+    generation: GenerationName,
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
@@ -63,7 +63,8 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         let author = depot.default_author();
         let by = format!("{} <{}>", author.name, author.email);
         let pin = Pin { reason: args.reason.clone(), by, at: now() };
-        if let Err(error) = depot.pin(GenerationNumber(generation), &pin) {
+        let pinned = generation.find(&depot).map_err(PublishError::from).and_then(|number| depot.pin(number, &pin));
+        if let Err(error) = pinned {
             return tell_publish(&error, &args.depot, args.json, terminal);
         }
     }
@@ -96,16 +97,17 @@ pub(super) fn unpin(args: &UnpinArgs, terminal: &mut Terminal<'_>) -> io::Result
         Ok(depot) => depot,
         Err(error) => return tell_depot(&error, &args.depot, args.json, terminal),
     };
-    let changed = match depot.unpin(GenerationNumber(args.generation)) {
-        Ok(changed) => changed,
+    let number = args.generation.find(&depot).map_err(PublishError::from);
+    let (number, changed) = match number.and_then(|number| Ok((number, depot.unpin(number)?))) {
+        Ok(done) => done,
         Err(error) => return tell_publish(&error, &args.depot, args.json, terminal),
     };
     if args.json {
-        writeln!(terminal.out, "{:#}", json!({"generation": args.generation, "changed": changed}))?;
+        writeln!(terminal.out, "{:#}", json!({"generation": number, "changed": changed}))?;
     } else if changed {
-        writeln!(terminal.out, "generation {} is not pinned any more", args.generation)?;
+        writeln!(terminal.out, "generation {number} is not pinned any more")?;
     } else {
-        writeln!(terminal.out, "generation {} was not pinned", args.generation)?;
+        writeln!(terminal.out, "generation {number} was not pinned")?;
     }
     Ok(Answer::Done)
 }

@@ -4,13 +4,12 @@ mod durations;
 mod show;
 mod switch;
 
-pub(super) use switch::Wanted;
-
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
+use cob_depot::GenerationName;
 use cob_planner::{Cluster, Node, Operation, Origin, plan};
 use serde_json::json;
 
@@ -64,12 +63,12 @@ pub struct Args {
     /// shrink, upgrade
     #[arg(long, value_name = "OPERATION", value_parser = PossibleValuesParser::new(Operation::ALL.map(Operation::as_str)), hide_possible_values = true)]
     operation: Option<String>,
-    /// The generation that is active: its number, `latest`, or 0 for none
-    #[arg(long, value_name = "N", conflicts_with_all = ["cluster", "services", "existing"])]
-    from: Option<switch::Wanted>,
-    /// The generation that is switched to: its number or `latest`; without it, what MODEL would give, else the latest
-    #[arg(long, value_name = "M", requires = "from")]
-    to: Option<switch::Wanted>,
+    /// The generation that is active: its number, `latest`, `-1` for the one before the latest, or 0 for none
+    #[arg(long, value_name = "N", conflicts_with_all = ["cluster", "services", "existing"], allow_negative_numbers = true)]
+    from: Option<GenerationName>,
+    /// The generation that is switched to, named in the same way; without it, what MODEL would give, else the latest
+    #[arg(long, value_name = "M", requires = "from", allow_negative_numbers = true)]
+    to: Option<GenerationName>,
     #[command(flatten)]
     switch: switch::Options,
     /// Of this cluster alone
@@ -101,7 +100,7 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    if let Some(from) = &args.from {
+    if let Some(from) = args.from {
         return switch::run(args, from, terminal);
     }
     let (Some(name), Some(model)) = (&args.operation, &args.model) else {

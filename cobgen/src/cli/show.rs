@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cob_depot::{Depot, DepotError};
+use cob_depot::{Depot, DepotError, GenerationName};
 use cob_types::generation::Security;
-use cob_types::{Cob, CobId, Generation, GenerationNumber, Kind, Manifest, Need, PublicKey};
+use cob_types::{Cob, CobId, Generation, Kind, Manifest, Need, PublicKey};
 use serde_json::{Value, json};
 
 use super::sign::{names, signers};
@@ -40,9 +40,9 @@ pub struct Args {
     /// Show a generation of this depot instead of a model
     #[arg(long, value_name = "DIR")]
     depot: Option<PathBuf>,
-    /// Which one; default: the latest
-    #[arg(long, value_name = "N", requires = "depot")]
-    generation: Option<u64>,
+    /// Which one: its number, `latest`, or `-1` for the one before the latest
+    #[arg(long, value_name = "N", requires = "depot", default_value = "latest", allow_negative_numbers = true)]
+    generation: GenerationName,
     /// Print {"cobs": [{"id", "kind", "preferred", "content", "files", "restarts_on", "place"?,
     /// "transitions": [{"from", "to", "need", "sources": [{"words", "place"}]}],
     /// "locks": [{"state", "need", "sources"}]}]}. Refused: {"diagnostics"} as in `check`
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     match (&args.depot, &args.first, &args.second) {
         (Some(depot), name, None) => {
             let name = name.as_ref().map(|name| name.to_string_lossy());
-            match of_depot(depot, args.generation.map(GenerationNumber)) {
+            match of_depot(depot, args.generation) {
                 Ok(Shown { generation, provenance, signers }) => {
                     if !args.json {
                         tell_signers(&generation.manifest, &signers, terminal)?;
@@ -118,12 +118,9 @@ fn tell_signers(manifest: &Manifest, signers: &[PublicKey], terminal: &mut Termi
     }
 }
 
-fn of_depot(path: &Path, number: Option<GenerationNumber>) -> Result<Shown, DepotError> {
+fn of_depot(path: &Path, named: GenerationName) -> Result<Shown, DepotError> {
     let depot = Depot::open(path)?;
-    let number = match number {
-        Some(number) => number,
-        None => depot.latest()?.ok_or(DepotError::NoGeneration { number: GenerationNumber(1), latest: None })?,
-    };
+    let number = named.find(&depot)?;
     // A generation can be shown without knowing where it comes from.
     let provenance = depot.read_provenance(number)?.and_then(|bytes| Provenance::from_json(&bytes).ok());
     Ok(Shown { generation: depot.read(number)?, provenance, signers: signers(&depot, number)? })

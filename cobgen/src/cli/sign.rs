@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 
-use cob_depot::{Depot, DepotError, PublishError};
+use cob_depot::{Depot, DepotError, GenerationName, PublishError};
 use cob_trust::{SecretKey, publishers};
 use cob_types::canonical::blob_hash;
 use cob_types::generation::Security;
@@ -29,9 +29,9 @@ looks at the difference and signs. Who may sign for a host stands in its `trust`
 
 Exit status: 0 it is signed; 2 bad input; 3 the depot could not be read or written.")]
 pub struct Args {
-    /// The generation's number
-    #[arg(value_name = "N")]
-    generation: u64,
+    /// The generation: its number, `latest`, or `-1` for the one before the latest
+    #[arg(value_name = "N", allow_negative_numbers = true)]
+    generation: GenerationName,
     /// The publisher's secret key, as `cobgen key` makes it
     #[arg(long, value_name = "FILE", env = "COB_PUBLISHER_KEY")]
     key: PathBuf,
@@ -49,8 +49,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         Ok(key) => key,
         Err(error) => return tell_key(&error, args.json, terminal),
     };
-    let number = GenerationNumber(args.generation);
-    match sign(args, number, &key) {
+    match sign(args, &key) {
         Ok(signed) => tell(args, &signed, terminal),
         Err(error) => tell_publish(&error, &args.depot, args.json, terminal),
     }
@@ -64,8 +63,9 @@ struct SignedNow {
     by: Vec<PublicKey>,
 }
 
-fn sign(args: &Args, number: GenerationNumber, key: &SecretKey) -> Result<SignedNow, PublishError> {
+fn sign(args: &Args, key: &SecretKey) -> Result<SignedNow, PublishError> {
     let depot = Depot::open(&args.depot)?;
+    let number = args.generation.find(&depot)?;
     // All of it is read and compared with the manifest's hashes: nobody answers for half a generation.
     let generation = depot.read(number)?;
     let before = match generation.manifest.parent {

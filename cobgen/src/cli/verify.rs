@@ -3,10 +3,10 @@
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
-use cob_depot::{Depot, DepotError};
+use cob_depot::{Depot, DepotError, GenerationName};
+use cob_types::Generation;
 use cob_types::status::Trouble;
 use cob_types::words::count;
-use cob_types::{Generation, GenerationNumber};
 use serde_json::json;
 
 use super::{Answer, Terminal, refuse, tell, tell_depot};
@@ -33,9 +33,9 @@ pub struct Args {
     /// A depot: its newest generation, or the one that --generation names
     #[arg(long, value_name = "DIR")]
     depot: Option<PathBuf>,
-    /// Which generation of the depot
-    #[arg(long, value_name = "N", requires = "depot", conflicts_with = "model")]
-    generation: Option<u64>,
+    /// Which generation of the depot: its number, `latest`, or `-1` for the one before the latest
+    #[arg(long, value_name = "N", requires = "depot", conflicts_with = "model", allow_negative_numbers = true)]
+    generation: Option<GenerationName>,
     /// How many runs
     #[arg(long, value_name = "K", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
@@ -90,10 +90,10 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
 }
 
 /// A generation of a depot, or its newest one; none: it has none yet.
-fn from_depot(path: &Path, number: Option<u64>) -> Result<Option<Generation>, DepotError> {
+fn from_depot(path: &Path, named: Option<GenerationName>) -> Result<Option<Generation>, DepotError> {
     let depot = Depot::open(path)?;
-    let number = match number {
-        Some(number) => Some(GenerationNumber(number)),
+    let number = match named {
+        Some(named) => Some(named.find(&depot)?),
         None => depot.latest()?,
     };
     number.map(|number| depot.read(number)).transpose()

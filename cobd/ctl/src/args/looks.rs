@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use cob_types::{CobId, GenerationNumber, HostName};
+use cob_depot::GenerationName;
+use cob_types::{CobId, HostName};
 
-use super::{Wanted, Which, generation};
+use super::{Which, generation};
 use crate::past::moment::Moment;
 
 /// Arguments of `status`.
@@ -38,8 +39,8 @@ pub struct DiffArgs {
     #[arg(value_name = "HOST|COB")]
     pub only: Vec<Which>,
     /// From what this generation wants, which is prepared and not active yet; of one change object
-    #[arg(long, value_name = "N", value_parser = generation, requires = "only")]
-    pub generation: Option<GenerationNumber>,
+    #[arg(long, value_name = "N", value_parser = generation, requires = "only", allow_negative_numbers = true)]
+    pub generation: Option<GenerationName>,
 }
 
 /// Arguments of `watch`.
@@ -89,8 +90,8 @@ pub struct HistoryArgs {
     #[arg(long, short = 'n', value_name = "N")]
     pub last: Option<usize>,
     /// Only what happened under this generation and later ones
-    #[arg(long, value_name = "N", value_parser = generation)]
-    pub since_generation: Option<GenerationNumber>,
+    #[arg(long, value_name = "N", value_parser = generation, allow_negative_numbers = true)]
+    pub since_generation: Option<GenerationName>,
     /// Go on with what happens from now on
     #[arg(long, short)]
     pub follow: bool,
@@ -102,9 +103,9 @@ pub struct HistoryArgs {
 /// Arguments of `plan`.
 #[derive(Debug, ClapArgs)]
 pub struct PlanArgs {
-    /// The generation, or `latest`: the newest in the depot
-    #[arg(value_name = "N|latest")]
-    pub generation: Wanted,
+    /// The generation: its number, `latest`, the newest in the depot, or `-1` for the one before that
+    #[arg(value_name = "N|latest", value_parser = generation, allow_negative_numbers = true)]
+    pub generation: GenerationName,
     /// Draw the transitions over time into this file, as SVG
     #[arg(long, value_name = "FILE")]
     pub gantt: Option<PathBuf>,
@@ -124,8 +125,8 @@ pub struct PlanArgs {
 #[derive(Debug, ClapArgs)]
 pub struct DurationsArgs {
     /// Only what happened under this generation and later ones
-    #[arg(long, value_name = "N", value_parser = generation)]
-    pub since_generation: Option<GenerationNumber>,
+    #[arg(long, value_name = "N", value_parser = generation, allow_negative_numbers = true)]
+    pub since_generation: Option<GenerationName>,
     /// All transitions of all change objects, each with its spread: for `cobgen plan --from`
     #[arg(long)]
     pub transitions: bool,

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use cob_types::{CobId, GenerationNumber, HostName};
+use cob_depot::GenerationName;
+use cob_types::{CobId, HostName};
 
-use super::{Wanted, Which, generation, generation_or_nothing};
+use super::{Which, generation};
 use crate::words::parse_span;
 
 pub(super) const EXPLAIN: &str = "\
@@ -141,9 +142,9 @@ not be reached.";
 /// Arguments of `switch`.
 #[derive(Debug, ClapArgs)]
 pub struct SwitchArgs {
-    /// The generation, or `latest`: the newest in the depot
-    #[arg(value_name = "N|latest")]
-    pub generation: Wanted,
+    /// The generation: its number, `latest`, the newest in the depot, or `-1` for the one before that
+    #[arg(value_name = "N|latest", value_parser = generation, allow_negative_numbers = true)]
+    pub generation: GenerationName,
     /// Wait until it has converged, at most so long from now on; without a DURATION, at most 10 minutes. Hosts that can't
     /// be reached are tried until then; if one never could be, the exit status is 3
     #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
@@ -198,8 +199,8 @@ pub struct SwitchArgs {
 #[derive(Debug, ClapArgs)]
 pub struct CancelArgs {
     /// The generation whose switch is meant [default: whichever is under way]
-    #[arg(value_name = "N", value_parser = generation)]
-    pub generation: Option<GenerationNumber>,
+    #[arg(value_name = "N", value_parser = generation, allow_negative_numbers = true)]
+    pub generation: Option<GenerationName>,
     /// What happens then [default: what the generation says]
     #[arg(long, value_enum, value_name = "WHAT")]
     pub on_failure: Option<OnFailureArg>,
@@ -227,8 +228,8 @@ impl From<OnFailureArg> for cob_types::switch::OnFailure {
 #[derive(Debug, ClapArgs)]
 pub struct CallOffArgs {
     /// The generation
-    #[arg(value_name = "N", value_parser = generation)]
-    pub generation: GenerationNumber,
+    #[arg(value_name = "N", value_parser = generation, allow_negative_numbers = true)]
+    pub generation: GenerationName,
 }
 
 /// Arguments of `limit`.
@@ -278,8 +279,8 @@ fn at_most(text: &str) -> Result<AtMost, String> {
 #[derive(Debug, ClapArgs)]
 pub struct OutcomesArgs {
     /// Only switches to this generation
-    #[arg(value_name = "N", value_parser = generation)]
-    pub generation: Option<GenerationNumber>,
+    #[arg(value_name = "N", value_parser = generation, allow_negative_numbers = true)]
+    pub generation: Option<GenerationName>,
     /// Write the newest into the depot, and what is known better by now of those that were noted there last
     #[arg(long)]
     pub record: bool,
@@ -338,8 +339,8 @@ pub struct RetryArgs {
 pub struct RollbackArgs {
     /// The generation to return to [default: the one that each host came from, if the last one names a way there; else the
     /// newest to which it does]. 0 removes all that the first generation has made
-    #[arg(value_name = "N", value_parser = generation_or_nothing)]
-    pub generation: Option<GenerationNumber>,
+    #[arg(value_name = "N", allow_negative_numbers = true)]
+    pub generation: Option<GenerationName>,
     /// Only look where it would lead, and what users have changed that excludes what was there; nothing changes
     #[arg(long, conflicts_with_all = ["wait", "despite_conflicts"])]
     pub prepare: bool,

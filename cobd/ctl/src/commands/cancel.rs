@@ -17,6 +17,7 @@ use crate::screen::Screen;
 
 pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &CancelArgs) -> Result<Exit, Failure> {
     let CancelArgs { generation, on_failure } = *args;
+    let generation = generation.map(|named| context.generation(named)).transpose()?;
     // Hosts on which it has converged go back with the others: they must be told which one is meant.
     let (generation, leave) = match generation {
         Some(named) => (Some(named), None),
@@ -43,7 +44,7 @@ fn under_way(cluster: &ClusterStatus) -> Option<GenerationNumber> {
 }
 
 pub(super) async fn call_off(context: &Context, screen: &mut Screen, args: &CallOffArgs) -> Result<Exit, Failure> {
-    let order = GenerationOrder { generation: args.generation, who: context.client.who() };
+    let order = GenerationOrder { generation: context.generation(args.generation)?, who: context.client.who() };
     let words = ("called off", "nothing to call off");
     to_all(context, screen, &context.targets.all, "/v1/call-off", &order, words).await
 }

@@ -74,7 +74,8 @@ impl OfHost {
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs) -> Result<Exit, Failure> {
     if let [Which::Cob(cob)] = args.only.as_slice() {
-        let generation = args.generation.map(|generation| generation.to_string());
+        let generation = args.generation.map(|named| context.generation(named)).transpose()?;
+        let generation = generation.map(|generation| generation.to_string());
         let query: Vec<_> = generation.iter().map(|generation| ("generation", generation.as_str())).collect();
         let answer = ask(context, cob, "diff", &query).await?;
         if context.json {

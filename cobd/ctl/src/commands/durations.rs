@@ -37,13 +37,14 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &Durations
 }
 
 async fn print<R: Record>(context: &Context, screen: &mut Screen, args: &DurationsArgs) -> Result<(R, Exit), Failure> {
+    let since = args.since_generation.map(|named| context.generation(named)).transpose()?;
     let mut recorded = R::default();
     let mut exit = Exit::Yes;
     if args.histories.is_empty() {
-        exit = history::each(context, screen, args.since_generation, |entry| recorded.take(entry)).await?;
+        exit = history::each(context, screen, since, |entry| recorded.take(entry)).await?;
         recorded.end();
     }
-    let counts = |entry: &HistoryEntry| args.since_generation.is_none_or(|since| entry.generation >= since);
+    let counts = |entry: &HistoryEntry| since.is_none_or(|since| entry.generation >= since);
     let (mut wrong, mut parts) = (Vec::new(), Parts::default());
     for file in &args.histories {
         let mut part = Vec::new();

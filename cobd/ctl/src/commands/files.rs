@@ -48,7 +48,8 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
 
 /// Decides by what somebody makes of both sides.
 async fn edited(context: &Context, screen: &mut Screen, target: &Target, args: &ResolveArgs) -> Result<Done, Failure> {
-    let generation = args.generation.map(|generation| generation.to_string());
+    let generation = args.generation.map(|named| context.generation(named)).transpose()?;
+    let generation = generation.map(|generation| generation.to_string());
     let mut query: Vec<_> = args.path.iter().map(|p| ("path", p.as_str())).collect();
     query.extend(generation.iter().map(|generation| ("generation", generation.as_str())));
     let answer = ask_at(context, target, &args.cob, "hunks", &query).await?;
@@ -80,7 +81,7 @@ async fn decide(
     conflict: Option<String>,
     choice: ChoiceWord,
 ) -> Result<Done, Failure> {
-    let (cob, generation) = (args.cob.clone(), args.generation);
+    let (cob, generation) = (args.cob.clone(), args.generation.map(|named| context.generation(named)).transpose()?);
     let order = ResolveOrder { cob, path, conflict, generation, choice, who: context.client.who() };
     let asked = context.client.order(&target.endpoint, "/v1/files/resolve", &order);
     match patiently(context, screen, target, asked).await {

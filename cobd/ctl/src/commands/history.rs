@@ -86,7 +86,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
     let now = now_ns();
     let wanted = Wanted {
         cob,
-        since_generation: args.since_generation,
+        since_generation: args.since_generation.map(|named| context.generation(named)).transpose()?,
         moves: args.moves || !(args.locks || context.json || is_budget),
         since_ns: args.since.map_or(0, |moment| moment.ns(now)),
         until_ns: args.until.map_or(u64::MAX, |moment| moment.ns(now)),

@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use cob_types::HostName;
+use cob_depot::GenerationName;
 use cob_types::status::HostStatus;
+use cob_types::{GenerationNumber, HostName};
 use cobd::web::StatusOf;
 
 use crate::args::{Args, Command, Global, TrustArgs, TrustCommand};
@@ -173,6 +174,18 @@ fn context(global: &Global, screen: &mut Screen) -> Result<Context, Failure> {
 }
 
 impl Context {
+    /// The number of a generation, in the depot where it is counted back from the latest.
+    fn generation(&self, named: GenerationName) -> Result<GenerationNumber, Failure> {
+        if let GenerationName::Number(number) = named {
+            return Ok(number);
+        }
+        match self.targets.open_depot()? {
+            Some(depot) => depot.find(named),
+            None => Err(Failure::usage(anyhow::anyhow!("which generation is the {named} one?"))
+                .hint("name the depot with --depot or COB_DEPOT, or give its number")),
+        }
+    }
+
     /// The daemons of these hosts; of all, where none is named. A host that was named is one that answers to that name.
     async fn only(&self, hosts: &[HostName]) -> Result<Vec<Target>, Failure> {
         let all = self.targets.only(hosts)?;

@@ -39,11 +39,12 @@ struct Told {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesArgs) -> Result<Exit, Failure> {
+    let generation = args.generation.map(|named| context.generation(named)).transpose()?;
     let (mut hosts, silent) = parts(context, screen, &context.targets.all, None).await;
-    let left = add_left(context, screen, args.generation, &mut hosts).await?;
+    let left = add_left(context, screen, generation, &mut hosts).await?;
     let heard = hosts.keys().cloned().collect();
     let mut outcomes = together(hosts);
-    outcomes.retain(|o| args.generation.is_none_or(|g| g == o.to));
+    outcomes.retain(|o| generation.is_none_or(|g| g == o.to));
     for outcome in &mut outcomes {
         outcome.silent.clone_from(&silent);
         let of = generations(outcome.hosts.values(), None);
@@ -74,7 +75,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
         return Ok(exit);
     }
     if outcomes.is_empty() {
-        screen.say(&match args.generation {
+        screen.say(&match generation {
             Some(generation) => format!("no switch to generation {generation} is known"),
             None => "no switch is known".to_owned(),
         });

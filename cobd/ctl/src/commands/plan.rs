@@ -16,7 +16,7 @@ use cobgen::generation::NoOrder;
 use super::recorded::Record as _;
 use super::transitions::Transitions;
 use super::{Context, history};
-use crate::args::{PlanArgs, Wanted};
+use crate::args::PlanArgs;
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::identity::{OfDepot, others};
@@ -30,10 +30,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
         return Err(Failure::usage(anyhow::anyhow!("where are the generations?"))
             .hint("name the depot with --depot or COB_DEPOT"));
     };
-    let to = match args.generation {
-        Wanted::Number(number) => number,
-        Wanted::Latest => depot.latest()?,
-    };
+    let to = depot.find(args.generation)?;
     let (now, from) = look(context, &depot, to).await?;
     is_of_depot(context, screen, &now)?;
     if context.targets.narrowed {

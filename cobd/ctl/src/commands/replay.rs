@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Read as _};
 use std::time::Duration;
 
-use cob_types::GenerationNumber;
+use cob_depot::GenerationName;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use tokio::sync::oneshot;
 
@@ -24,8 +24,8 @@ const CTRL_C: u8 = 3;
 #[derive(Debug, clap::Args)]
 pub struct ReplayArgs {
     /// The generation that was switched to; of several switches to it, the last one
-    #[arg(value_name = "GENERATION", value_parser = crate::args::generation)]
-    pub generation: GenerationNumber,
+    #[arg(value_name = "GENERATION", value_parser = crate::args::generation, allow_negative_numbers = true)]
+    pub generation: GenerationName,
     /// Wait between the steps as it was then, so many times as fast
     #[arg(long, value_name = "X", value_parser = speed, conflicts_with = "step")]
     pub speed: Option<f64>,
@@ -43,9 +43,10 @@ fn speed(text: &str) -> Result<f64, String> {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArgs) -> Result<Exit, Failure> {
+    let generation = context.generation(args.generation)?;
     let mut histories = Following::new(context);
     let replay = loop {
-        let mut replay = Replay::of(args.generation);
+        let mut replay = Replay::of(generation);
         histories.go_on(context, screen, |entry| replay.take(entry)).await?;
         // Hosts that have left with it, or since: what they did is to stand among the rest.
         if histories.add_hosts_of(context, screen, replay.generations().into_iter()).await?.is_empty() {
@@ -56,8 +57,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArg
     let lost = histories.lost();
     let steps = replay.steps(args.all);
     if steps.is_empty() {
-        let none =
-            anyhow::anyhow!("no switch to generation {} is in the histories that could be read", args.generation);
+        let none = anyhow::anyhow!("no switch to generation {generation} is in the histories that could be read");
         return Err(if lost.is_empty() { Failure::refused(none) } else { Failure::environment(none) }
             .hint("`cobctl history` shows what they hold; what happened long ago is forgotten"));
     }

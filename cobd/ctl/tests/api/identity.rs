@@ -40,7 +40,15 @@ async fn a_switch_back_is_said_and_not_begun_without_a_word() {
         (1, Some("this goes BACK from 7 to 6 on 2 hosts; nothing was ordered"))
     );
     assert_eq!(n1.look().orders, [], "not even prepared");
-    let ran = cobctl(&["--depot", depot, "switch", "6", "--prepare"]).await;
+    for (named, number) in [("-1", "6"), ("latest", "7")] {
+        let ran = cobctl(&["--depot", depot, "replay", named]).await;
+        assert!(ran.code == 1 && ran.err.contains(&format!("no switch to generation {number} is in")), "{ran:?}");
+        let ran = cobctl(&["--depot", depot, "outcomes", named]).await;
+        assert!(ran.err.contains(&format!("no switch to generation {number} is known")), "{ran:?}");
+    }
+    let ran = cobctl(&["--depot", depot, "call-off", "-9"]).await;
+    assert!(ran.code == 2 && ran.err.contains("there is no generation -9: the depot has 2 generations"), "{ran:?}");
+    let ran = cobctl(&["--depot", depot, "switch", "-1", "--prepare"]).await;
     assert_eq!((ran.code, switches(&n1)), (0, 0), "a look needs no such word: {ran:?}");
     assert!(ran.err.contains("this goes BACK"), "{}", ran.err);
     let ran = cobctl(&["--depot", depot, "switch", "6", "--back", "--wait", "20s"]).await;

@@ -413,7 +413,7 @@ async fn without_a_depot_a_switch_is_for_the_hosts_named() {
     let ran = cobctl(&["--host", &n1.address, "--host", &n2.address, "switch", "7"]).await;
     assert_eq!((ran.code, orders(&n1).len(), orders(&n2).len()), (0, 2, 0), "active on both: {ran:?}");
     let ran = cobctl(&["--host", &n1.address, "switch", "latest"]).await;
-    assert!(ran.code == 2 && ran.err.contains("which generation is the latest?"), "{ran:?}");
+    assert!(ran.code == 2 && ran.err.contains("which generation is the latest one?"), "{ran:?}");
     let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "switch", "7", "--prepare-timeout", "100ms"]).await;
     assert!(ran.code == 3 && ran.err.contains("no host could be reached"), "{ran:?}");
 }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use cob_depot::{Depot, DepotError};
+use cob_depot::{Depot, DepotError, GenerationName};
 use cob_types::secret::SecretId;
 use cob_types::status::ClusterStatus;
 use cob_types::{CobId, GenerationNumber, StateName};
@@ -47,38 +46,7 @@ pub(super) struct Options {
     keys: Keys,
 }
 
-/// A generation as it is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum Wanted {
-    Number(GenerationNumber),
-    Latest,
-}
-
-impl FromStr for Wanted {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "latest" => Ok(Self::Latest),
-            "active" => Err("a depot does not know which one is active; `cobctl status` tells".to_owned()),
-            number => match number.parse() {
-                Ok(number) => Ok(Self::Number(GenerationNumber(number))),
-                Err(_) => Err("write a generation's number or `latest`".to_owned()),
-            },
-        }
-    }
-}
-
-impl Wanted {
-    fn of(self, depot: &Depot) -> Result<GenerationNumber, DepotError> {
-        match self {
-            Self::Number(number) => Ok(number),
-            Self::Latest => Ok(depot.latest()?.unwrap_or(GenerationNumber(0))),
-        }
-    }
-}
-
-pub(super) fn run(args: &super::Args, from: &Wanted, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
+pub(super) fn run(args: &super::Args, from: GenerationName, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let bad = |what: String, code: &'static str, terminal: &mut Terminal<'_>| {
         refuse(Diagnostic::error(code, what), Answer::Bad, args.json, terminal)
     };
@@ -99,9 +67,9 @@ pub(super) fn run(args: &super::Args, from: &Wanted, terminal: &mut Terminal<'_>
     };
     let asked = Asked { durations, states, runs: args.switch.runs, seed: args.switch.seed, ..Asked::default() };
     let opened = Depot::open(&path).and_then(|depot| {
-        let from = from.of(&depot)?;
-        let wanted = if args.model.is_some() { args.to } else { Some(args.to.unwrap_or(Wanted::Latest)) };
-        let to = wanted.map(|to| to.of(&depot)).transpose()?;
+        let from = from.find(&depot)?;
+        let wanted = if args.model.is_some() { args.to } else { Some(args.to.unwrap_or(GenerationName::LATEST)) };
+        let to = wanted.map(|to| to.find(&depot)).transpose()?;
         Ok((depot, from, to))
     });
     let (depot, from, to) = match opened {

@@ -21,6 +21,7 @@ mod wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cob_depot::GenerationName;
 use cob_types::status::{ClusterStatus, HostStatus, SwitchStatus};
 use cob_types::switch::OnFailure;
 use cob_types::{BlobHash, GenerationNumber, HostName, Manifest};
@@ -28,7 +29,7 @@ use cobd::web::{Done, RollbackOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
 use super::{Context, leaving, outcomes};
-use crate::args::{RollbackArgs, SwitchArgs, Wanted};
+use crate::args::{RollbackArgs, SwitchArgs};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::identity::{Contents, OfDepot};
@@ -115,8 +116,9 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     if let Some(exit) = looked.exit {
         return Ok(exit);
     }
-    let order = RollbackOrder { generation: args.generation, prepare: false, who: context.client.who() };
-    let words = match args.generation {
+    let generation = args.generation.map(|named| context.generation(named)).transpose()?;
+    let order = RollbackOrder { generation, prepare: false, who: context.client.who() };
+    let words = match generation {
         Some(_) => ("goes back", "is back already, or on its way"),
         None => ("goes back", "is back already, or on its way; `cobctl rollback N` leads further"),
     };
@@ -166,7 +168,8 @@ struct Looked {
 
 /// Has every host look at where it would go back to. Hosts that can't tell keep no other host from going back.
 async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Looked, Failure> {
-    let order = RollbackOrder { generation: args.generation, prepare: true, who: context.client.who() };
+    let generation = args.generation.map(|named| context.generation(named)).transpose()?;
+    let order = RollbackOrder { generation, prepare: true, who: context.client.who() };
     let within = args.wait.unwrap_or(PREPARE).min(PREPARE);
     let looks = gather::each(&context.targets.all, |target| {
         let (client, order) = (context.client.clone(), order.clone());
@@ -261,7 +264,7 @@ async fn run_within(
     let mut plan = plan(context, args.generation)?;
     plan.how = how(args, context.targets.narrowed);
     let first = look(context, &mut plan).await;
-    if matches!(args.generation, Wanted::Latest) {
+    if args.generation == GenerationName::LATEST {
         withdrawn_everywhere(&plan, &first)?;
     }
     let known = first.hosts.iter().filter_map(|h| h.newest());
@@ -417,7 +420,7 @@ async fn leads_back(
     plan: &Plan,
     first: &ClusterStatus,
 ) -> Result<(), Failure> {
-    let depot = OfDepot::of(&context.targets, first)?.filter(|_| matches!(args.generation, Wanted::Latest));
+    let depot = OfDepot::of(&context.targets, first)?.filter(|_| args.generation == GenerationName::LATEST);
     if let Some(depot) = depot {
         depot.tell_ahead(first, screen);
     }
@@ -509,16 +512,9 @@ fn patience(args: &SwitchArgs, timeout: Duration, answers: bool) -> Duration {
 }
 
 /// Which generation is meant, and which hosts it names.
-fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
+fn plan(context: &Context, wanted: GenerationName) -> Result<Plan, Failure> {
     let targets = &context.targets;
-    let generation = match (wanted, targets.open_depot()?) {
-        (Wanted::Number(number), _) => number,
-        (Wanted::Latest, Some(depot)) => depot.latest()?,
-        (Wanted::Latest, None) => {
-            return Err(Failure::usage(anyhow::anyhow!("which generation is the latest?"))
-                .hint("name the depot with --depot or COB_DEPOT, or give its number"));
-        }
-    };
+    let generation = context.generation(wanted)?;
     let (manifest, hash) = (targets.manifest(generation)?, targets.content(generation)?);
     plan_of(context, generation, manifest, hash)
 }
@@ -527,7 +523,7 @@ fn plan(context: &Context, wanted: Wanted) -> Result<Plan, Failure> {
 fn plan_back(context: &Context, switch: &SwitchStatus) -> Result<Plan, Failure> {
     let nothing = GenerationNumber(0);
     let Some(left) = switch.left.filter(|_| switch.to == nothing) else {
-        return plan(context, Wanted::Number(switch.to));
+        return plan(context, GenerationName::Number(switch.to));
     };
     let manifest = context.targets.manifest(left)?.map(|manifest| manifest.emptied());
     plan_of(context, nothing, manifest, None)
