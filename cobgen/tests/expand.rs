@@ -1,6 +1,6 @@
 //! What models expand to: kinds with their defaults, and every dependency in the paper's notation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use cob_types::{CobId, Kind};
@@ -532,6 +532,86 @@ clusters: {{c: {{services: {{db: [n1, n2], app: [n2, n3]}}}}}}
     ] {
         assert!(lines.lines().any(|l| l == line), "{line} is not among\n{lines}");
     }
+}
+
+/// A chain of three services of two change objects each on so many nodes: `whole` stands in the service, `first` in the
+/// first change object.
+fn chain(kind: &str, nodes: usize, whole: &str, first: &str) -> String {
+    let mut text = "security: loopback-only\nhosts:\n".to_owned();
+    for node in 1..=nodes {
+        let _ = writeln!(text, "  m{node}: {{address: \"tcp://127.0.0.{node}:7001\"}}");
+    }
+    text.push_str(&HOSTS[HOSTS.find("kinds:").expect("there")..]);
+    text.push_str("services:\n");
+    for service in 0..3 {
+        let of = |word: &str| if service == 0 { String::new() } else { word.replace('S', &(service - 1).to_string()) };
+        let _ = writeln!(
+            text,
+            "  s{service}: {{{}cobs: {{a: {{kind: {kind}{}}}, b: {{kind: {kind}, requires: [a]}}}}}}",
+            of(whole),
+            of(first)
+        );
+    }
+    let all: Vec<String> = (1..=nodes).map(|node| format!("m{node}")).collect();
+    let all = all.join(", ");
+    text + &format!("clusters: {{c: {{services: {{s0: [{all}], s1: [{all}], s2: [{all}]}}}}}}\n")
+}
+
+#[test]
+fn dependencies_grow_with_the_hosts_however_they_are_written() {
+    for kind in ["k", "noop"] {
+        for (whole, first) in [
+            ("requires: [sS], ", ""),
+            ("after: [sS], ", ""),
+            ("", ", requires: [sS]"),
+            ("", ", requires: [sS/b]"),
+            ("", ", after: [{cob: sS/a, on: all}]"),
+        ] {
+            let count = |nodes: usize| {
+                let model = Model::of_text("model.yaml", &chain(kind, nodes, whole, first));
+                let expansion = expand(model, &BTreeSet::new());
+                let told = cobgen::diagnostic::render(&expansion.diagnostics, &expansion.sources, false);
+                assert_eq!(told, "", "{whole}{first}");
+                expansion.draft.expect("a draft").cobs.values().map(|cob| cob.value.arrows.len()).sum::<usize>()
+            };
+            assert_eq!(count(100), 2 * count(50), "{kind}: {whole}{first}");
+        }
+    }
+}
+
+#[test]
+fn a_gate_that_requires_another_one_needs_no_word_of_its_own() {
+    let lines = arrows(&draft(
+        "
+services:
+  db: {cobs: {server: {kind: k}}}
+  app:
+    requires: [db]
+    cobs: {first: {kind: noop}, last: {kind: noop, requires: [first]}}
+clusters: {c: {services: {db: [n1], app: [n2]}}}
+",
+    ));
+    assert!(lines.contains("(n2/app/first, up) <- (n1/db/server, up)"), "{lines}");
+    assert!(!lines.contains("(n2/app/last, up) <- (n1/db/server, up)"), "{lines}");
+}
+
+#[test]
+fn of_very_many_each_host_has_a_gate_of_its_own() {
+    let cobs: Vec<String> = (0..3500).map(|at| format!("c{at}: {{kind: k}}")).collect();
+    let cobs = cobs.join(", ");
+    let draft = draft(&format!(
+        "services: {{db: {{cobs: {{{cobs}}}}}, app: {{requires: [db], cobs: {{{cobs}}}}}}}\n\
+         clusters: {{c: {{services: {{db: [n1, n2, n3], app: [n1, n2, n3]}}}}}}\n"
+    ));
+    let gates: Vec<&str> = ids(&draft).into_iter().filter(|id| id.contains("/gate.")).collect();
+    let (n1, n2) = (["n1/db/gate.app", "n1/db/gate.app.1", "n1/db/gate.app.2"], ["n2/db/gate.app", "n2/db/gate.app.1"]);
+    assert_eq!(gates, [&n1[..], &n2, &["n3/db/gate.app", "n3/db/gate.app.1"]].concat());
+    // Whatever is named most often is named by the change objects of one host, and by the gate of all.
+    let mut named: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (id, cob) in &draft.cobs {
+        cob.value.arrows.iter().for_each(|arrow| drop(named.entry(arrow.on.as_str()).or_default().insert(id.as_str())));
+    }
+    assert_eq!(named.values().map(BTreeSet::len).max(), Some(3501));
 }
 
 #[test]

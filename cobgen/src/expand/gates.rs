@@ -4,11 +4,14 @@
 //! more than [`MAX_DIRECT`] dependencies, a change object that does nothing is put between: it requires
 //! the m, and the n name it instead. That is sound: it is on only while all m are, none of the m leaves
 //! its on state before the gate is off, and with `requires` the gate is off only after the n are.
+//!
+//! Where n + m is more than one change object may serve, each host has a gate of its own, between its change objects and
+//! the gate of all: `requires` of `requires` is the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_types::CobId;
+use cob_types::{CobId, HostName};
 use rayon::prelude::*;
 
 use super::asks::Word;
@@ -21,6 +24,9 @@ use crate::model::Mark;
 
 /// The most dependencies between two services without a gate.
 pub(super) const MAX_DIRECT: usize = 1000;
+/// The most change objects that name one gate, or are named by it: with what these need in return, half of what one change
+/// object may serve (docs/decisions/0106).
+const MAX_AT_ONE: usize = cob_types::askers::MAX_OF_ONE / 2;
 
 /// The links, with gates where there were too many; the gates are added to the objects. What is known to be too
 /// many comes as such: written out it would fill the memory.
@@ -59,7 +65,19 @@ pub(super) fn thin_out(links: Vec<Link>, many: Vec<Many>, objects: &mut Objects)
 #[derive(Default)]
 struct Gates {
     made: BTreeMap<(Vec<CobId>, String, Word), CobId>,
+    /// Those of one host that stand for another gate there.
+    of_host: BTreeMap<(CobId, HostName), CobId>,
     added: Vec<Link>,
+}
+
+/// Which services a gate is between, and what was said for that.
+struct Between<'a> {
+    asked: String,
+    asking: String,
+    /// The word of the gate itself: what waits for installations must not wait for more than these.
+    inner: Word,
+    words: &'a str,
+    mark: Mark,
 }
 
 impl Gates {
@@ -75,26 +93,76 @@ impl Gates {
     ) -> bool {
         let (Some(asker), Some(first)) = (from.first().copied(), to.first().copied()) else { return false };
         let (Some(asking), Some(asked)) = (service(objects, asker), service(objects, first)) else { return false };
-        // What waits for installations must not wait for more than these.
         let inner = if word == Word::Install { Word::Install } else { Word::Requires };
-        let key = (to.iter().map(|id| (*id).clone()).collect::<Vec<_>>(), asking.clone(), inner);
-        let gate = match self.made.get(&key) {
-            Some(gate) => gate.clone(),
-            None => {
-                let gate = gate(objects, first, &asked, &asking, mark);
-                let words: Arc<str> = format!("{words} (a gate for {asking})").into();
-                let link =
-                    |to: &CobId| Link { word: inner, from: gate.clone(), to: to.clone(), words: words.clone(), mark };
-                self.added.extend(key.0.iter().map(link));
-                self.made.insert(key, gate.clone());
-                gate
-            }
+        let between = Between { asked, asking, inner, words, mark };
+        // With more of them, each host has a gate of its own between: no change object has that many dependents.
+        let by_host = from.len() + to.len() > MAX_AT_ONE;
+        let to = match by_host {
+            true => self.gathered(objects, to, &between),
+            false => to.iter().map(|id| (*id).clone()).collect(),
         };
-        let words: Arc<str> = format!("{words} (through the gate {gate})").into();
-        let link = |from: &CobId| Link { word, from: from.clone(), to: gate.clone(), words: words.clone(), mark };
-        self.added.extend(from.iter().map(|from| link(from)));
+        let gate = self.gate_of(objects, to, &between);
+        for (_, askers) in hosts_of(from) {
+            let gate = match askers.as_slice() {
+                [_, _, ..] if by_host => self.gate_on(objects, &gate, &askers[0].host(), &between),
+                _ => gate.clone(),
+            };
+            let words: Arc<str> = format!("{words} (through the gate {gate})").into();
+            let link = |from: &CobId| Link { word, from: from.clone(), to: gate.clone(), words: words.clone(), mark };
+            self.added.extend(askers.into_iter().map(link));
+        }
         true
     }
+
+    /// The same, with a gate for those of one host.
+    fn gathered(&mut self, objects: &mut Objects, to: &BTreeSet<&CobId>, between: &Between<'_>) -> Vec<CobId> {
+        let gathered = hosts_of(to).into_iter().map(|(_, of_host)| match of_host.as_slice() {
+            [one] => (*one).clone(),
+            several => self.gate_of(objects, several.iter().map(|id| (*id).clone()).collect(), between),
+        });
+        gathered.collect()
+    }
+
+    /// The gate that requires all of these.
+    fn gate_of(&mut self, objects: &mut Objects, to: Vec<CobId>, between: &Between<'_>) -> CobId {
+        let key = (to, between.asking.clone(), between.inner);
+        if let Some(gate) = self.made.get(&key) {
+            return gate.clone();
+        }
+        let gate = gate(objects, &key.0[0].host(), between);
+        self.link(&gate, &key.0, between);
+        self.made.insert(key, gate.clone());
+        gate
+    }
+
+    /// The gate of a host that stands there for another one.
+    fn gate_on(&mut self, objects: &mut Objects, of: &CobId, host: &HostName, between: &Between<'_>) -> CobId {
+        let key = (of.clone(), host.clone());
+        if let Some(gate) = self.of_host.get(&key) {
+            return gate.clone();
+        }
+        let gate = gate(objects, host, between);
+        self.link(&gate, std::slice::from_ref(of), between);
+        self.of_host.insert(key, gate.clone());
+        gate
+    }
+
+    fn link(&mut self, gate: &CobId, to: &[CobId], between: &Between<'_>) {
+        let Between { asking, inner, words, mark, .. } = between;
+        let words: Arc<str> = format!("{words} (a gate for {asking})").into();
+        let link =
+            |to: &CobId| Link { word: *inner, from: gate.clone(), to: to.clone(), words: words.clone(), mark: *mark };
+        self.added.extend(to.iter().map(link));
+    }
+}
+
+/// By their hosts, in the order of ids.
+fn hosts_of<'c>(cobs: &BTreeSet<&'c CobId>) -> BTreeMap<&'c str, Vec<&'c CobId>> {
+    let mut hosts: BTreeMap<&str, Vec<&CobId>> = BTreeMap::new();
+    for cob in cobs {
+        hosts.entry(cob.host_str()).or_default().push(cob);
+    }
+    hosts
 }
 
 /// The asking cluster, where a link goes from one service to another by a word that a gate can bear.
@@ -121,20 +189,21 @@ fn service(objects: &Objects, id: &CobId) -> Option<String> {
     }
 }
 
-/// Adds a gate on the host of the first that it stands for.
-fn gate(objects: &mut Objects, first: &CobId, asked: &str, asking: &str, mark: Mark) -> CobId {
+/// Adds a gate on a host.
+fn gate(objects: &mut Objects, host: &HostName, between: &Between<'_>) -> CobId {
+    let Between { asked, asking, mark, .. } = between;
     let name = |n: usize| match n {
         0 => format!("{asked}/gate.{asking}"),
         n => format!("{asked}/gate.{asking}.{n}"),
     };
     let id = (0..)
-        .filter_map(|n| CobId::on(&first.host(), &name(n)).ok())
+        .filter_map(|n| CobId::on(host, &name(n)).ok())
         .find(|id| objects.get(id).is_none())
         .expect("there are more numbers than change objects");
     let builtin = builtin::named("noop");
     let kind = Known { kind: Arc::new(builtin.kind()), mark: None, builtin: Some(builtin), of_actions: false };
     let object = Object {
-        mark,
+        mark: *mark,
         home: Home::ByHand,
         preferred: Some(kind.on().clone()),
         kind: Some(kind),

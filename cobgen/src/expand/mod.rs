@@ -10,6 +10,7 @@ mod actions;
 mod arrows;
 mod as_text;
 mod asks;
+mod bearers;
 mod bounded;
 mod budgets;
 mod builtin;

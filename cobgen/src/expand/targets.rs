@@ -12,6 +12,7 @@ use cob_types::{CobId, HostName};
 use rayon::prelude::*;
 
 use super::asks::{Asks, Word};
+use super::bearers::Bearers;
 use super::gates::MAX_DIRECT;
 use super::objects::{Home, Instance, Object, Objects};
 use super::scope::World;
@@ -55,26 +56,25 @@ pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_
         for asks in &*object.asks {
             match finder.lookup(&Asker::of(id, object), asks.word, &asks.target, report) {
                 Lookup::Cobs(found) => link(&mut direct.links, id, asks, found, report),
-                Lookup::Service(cluster, service) => direct.services.push((id, object, asks, cluster, service)),
+                Lookup::Group(group) => direct.groups.push((id, object, asks, group)),
                 Lookup::Nothing => {}
             }
         }
     });
-    let mut services = Vec::new();
+    let mut groups = Vec::new();
     for part in direct {
         finder.links.extend(part.links);
-        services.extend(part.services);
+        groups.extend(part.groups);
     }
     // Which of a service's change objects are ready follows from the links inside it.
     finder.find_ready(report);
-    let of_services =
-        in_parts(&services, report, |(id, object, asks, cluster, service), links: &mut Vec<Link>, report| {
-            let asker = Asker::of(id, object);
-            if let Some(found) = finder.ready_of(&asker, asks.word, &asks.target, *cluster, service, report) {
-                link(links, id, asks, found, report);
-            }
-        });
-    finder.links.extend(of_services.into_iter().flatten());
+    let single = finder.all_to_all(groups, report);
+    let of_groups = in_parts(&single, report, |(id, object, asks, group), links: &mut Vec<Link>, report| {
+        if let Some(found) = finder.chosen_of(&Asker::of(id, object), asks.word, &asks.target, group, report) {
+            link(links, id, asks, found, report);
+        }
+    });
+    finder.links.extend(of_groups.into_iter().flatten());
     for (name, entry) in world.sections.services.iter() {
         if finder.links.len() > MAX_LINKS {
             report.push(name.mark, too_many());
@@ -96,8 +96,19 @@ fn too_many() -> Diagnostic {
 #[derive(Default)]
 struct Direct<'a> {
     links: Vec<Link>,
-    /// Who asks, and for the ready ones of which service.
-    services: Vec<(&'a CobId, &'a Object, &'a Asks, usize, String)>,
+    groups: Vec<AsksGroup<'a>>,
+}
+
+/// Which change object asks, for what, and in which group that is.
+type AsksGroup<'a> = (&'a CobId, &'a Object, &'a Asks, Group);
+
+/// Change objects of a service that are asked for together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    cluster: usize,
+    service: String,
+    /// The one of this name on each node; none: those that are ready.
+    cob: Option<String>,
 }
 
 fn link(links: &mut Vec<Link>, from: &CobId, asks: &Asks, found: Vec<CobId>, report: &mut Report<'_>) {
@@ -133,8 +144,8 @@ impl<'a> Asker<'a> {
 
 enum Lookup {
     Cobs(Vec<CobId>),
-    /// The ready ones of a service.
-    Service(usize, String),
+    /// Some of these, or all.
+    Group(Group),
     /// It was reported, or is a `wants` of what does not exist.
     Nothing,
 }
@@ -220,7 +231,7 @@ impl Finder<'_> {
             return Lookup::Nothing;
         }
         match self.cluster(asker, word, service, target.cob.mark, report) {
-            Some(cluster) => Lookup::Service(cluster, service.to_owned()),
+            Some(cluster) => Lookup::Group(Group { cluster, service: service.to_owned(), cob: None }),
             None => Lookup::Nothing,
         }
     }
@@ -238,9 +249,8 @@ impl Finder<'_> {
         let Some(instance) = self.objects.instances.get(&(cluster, service.to_owned())) else { return Lookup::Nothing };
         let own = asker.home == Some((cluster, service));
         match instance.cobs.get(cob) {
-            Some(cobs) => {
-                self.pick(asker, word, target, instance, cobs, if own { On::SameNode } else { On::All }, report)
-            }
+            Some(cobs) if own => self.pick(asker, word, target, instance, cobs, On::SameNode, report),
+            Some(_) => Lookup::Group(Group { cluster, service: service.to_owned(), cob: Some(cob.to_owned()) }),
             None if instance.incomplete => Lookup::Nothing,
             None => self.not_here(word, &target.cob, &format!("`{service}/{cob}`"), report),
         }
@@ -486,27 +496,67 @@ impl Finder<'_> {
         self.ready = ready;
     }
 
-    /// The ready change objects of a service that `on` chooses.
-    fn ready_of(
+    /// Takes out what all of a service ask of all of a group, where that is more than is written out; gives back the rest.
+    fn all_to_all<'a>(&mut self, groups: Vec<AsksGroup<'a>>, report: &mut Report<'_>) -> Vec<AsksGroup<'a>> {
+        let mut by_words: BTreeMap<_, Vec<AsksGroup<'a>>> = BTreeMap::new();
+        let mut rest = Vec::new();
+        for one in groups {
+            let (_, object, asks, group) = &one;
+            match &object.home {
+                Home::Service { cluster, service, .. } if is_to_all(asks) => {
+                    let words = (asks.target.cob.mark, asks.word, *cluster, service.to_string(), group.clone());
+                    by_words.entry(words).or_default().push(one);
+                }
+                Home::Service { .. } | Home::ByHand => rest.push(one),
+            }
+        }
+        for (_, asking) in by_words {
+            let Some((first, object, asks, group)) = asking.first() else { continue };
+            let few = self.candidates(group).is_none_or(|(_, all)| !is_many(asking.len(), all.iter().count()));
+            if few {
+                rest.extend(asking);
+                continue;
+            }
+            let asker = Asker::of(first, object);
+            let to = self.chosen_of(&asker, asks.word, &asks.target, group, report).unwrap_or_default();
+            let from = asking.iter().map(|(id, ..)| (*id).clone()).collect();
+            let (word, words, mark) = (asks.word, Arc::clone(&asks.words), asks.target.cob.mark);
+            self.many.push(Many { word, from, to, words, mark });
+        }
+        rest
+    }
+
+    /// The change objects of a group, and the service that they are of.
+    fn candidates(&self, group: &Group) -> Option<(&Instance, &Spread)> {
+        let key = (group.cluster, group.service.clone());
+        let instance = self.objects.instances.get(&key)?;
+        let all = match &group.cob {
+            Some(cob) => instance.cobs.get(cob)?,
+            None => self.ready.get(&key)?,
+        };
+        Some((instance, all))
+    }
+
+    /// Those of a group that `on` chooses.
+    fn chosen_of(
         &self,
         asker: &Asker<'_>,
         word: Word,
         target: &Target,
-        cluster: usize,
-        service: &str,
+        group: &Group,
         report: &mut Report<'_>,
     ) -> Option<Vec<CobId>> {
-        let key = (cluster, service.to_owned());
-        let (instance, ready) = (self.objects.instances.get(&key)?, self.ready.get(&key)?);
-        if ready.is_empty() && !instance.incomplete && !instance.unplaced && word != Word::Wants {
+        let (instance, all) = self.candidates(group)?;
+        if all.is_empty() && !instance.incomplete && !instance.unplaced && word != Word::Wants && group.cob.is_none() {
+            let service = &group.service;
             let fault = Diagnostic::error("never-ready", format!("nothing in the service `{service}` is ever ready"));
             let help = "it has no change objects, or each of them is depended on by another of them; name some: `ready: [server]`";
             report.push(target.cob.mark, fault.help(help));
             return None;
         }
-        match self.pick(asker, word, target, instance, ready, On::All, report) {
+        match self.pick(asker, word, target, instance, all, On::All, report) {
             Lookup::Cobs(found) => Some(found),
-            Lookup::Service(..) | Lookup::Nothing => None,
+            Lookup::Group(_) | Lookup::Nothing => None,
         }
     }
 
@@ -522,36 +572,44 @@ impl Finder<'_> {
         }
         for cluster in self.world.clusters.with(name).collect::<Vec<_>>() {
             let Some(ready) = self.ready.get(&(cluster, name.to_owned())) else { continue };
-            let bearers = self.through_gates(ready.iter().map(|(_, id)| id.clone()).collect(), cluster, name);
+            let ready = ready.iter().map(|(_, id)| id.clone()).collect();
+            let bearers = Bearers::of_service(self.objects, &self.links, (cluster, name), ready);
             self.dependencies(name, cluster, &bearers, report);
-            for id in bearers {
-                let Some(object) = self.objects.get(&id) else { continue };
-                let asker = Asker::of(&id, object);
-                for asks in &words {
-                    let Asks { word, target, .. } = asks;
-                    let found = match self.lookup(&asker, *word, target, report) {
-                        Lookup::Cobs(found) => Some(found),
-                        Lookup::Service(c, s) => self.ready_of(&asker, *word, target, c, &s, report),
-                        Lookup::Nothing => None,
-                    };
-                    link(&mut self.links, &id, asks, found.unwrap_or_default(), report);
+            let bearing = |id: &CobId| self.objects.all.get_key_value(id).map(|(id, object)| (id, &**object));
+            let mut groups = Vec::new();
+            for asks in &words {
+                for (id, object) in bearers.of(asks.word).filter_map(bearing) {
+                    let asker = Asker::of(id, object);
+                    match self.lookup(&asker, asks.word, &asks.target, report) {
+                        Lookup::Cobs(found) => link(&mut self.links, id, asks, found, report),
+                        Lookup::Group(group) => groups.push((id, object, asks, group)),
+                        Lookup::Nothing => {}
+                    }
                 }
+            }
+            for (id, object, asks, group) in self.all_to_all(groups, report) {
+                let found = self.chosen_of(&Asker::of(id, object), asks.word, &asks.target, &group, report);
+                link(&mut self.links, id, asks, found.unwrap_or_default(), report);
             }
         }
     }
 
     /// What a service with dependencies needs of others in its cluster, on all nodes.
-    fn dependencies(&mut self, name: &str, cluster: usize, bearers: &[CobId], report: &mut Report<'_>) {
-        let Some((first, object)) = bearers.first().and_then(|id| Some((id, self.objects.get(id)?))) else { return };
+    fn dependencies(&mut self, name: &str, cluster: usize, bearers: &Bearers, report: &mut Report<'_>) {
+        let Some((first, object)) = bearers.all.first().and_then(|id| Some((id, self.objects.get(id)?))) else {
+            return;
+        };
         let placed = &self.world.clusters.0[cluster].services;
         for (stage, word) in [(Stage::Install, Word::Install), (Stage::Runtime, Word::Requires)] {
             for (service, written) in self.world.needs.before(name, stage, |s| placed.contains_key(s)) {
                 let target = Target { cob: Marked { mark: written.mark, value: service.clone() }, on: None };
                 let asks = Asks::new(word, target);
-                let found = self.ready_of(&Asker::of(first, object), word, &asks.target, cluster, &service, report);
+                let group = Group { cluster, service: service.clone(), cob: None };
+                let found = self.chosen_of(&Asker::of(first, object), word, &asks.target, &group, report);
                 let found = found.unwrap_or_default();
-                if bearers.len() > 1 && found.len() > 1 && bearers.len().saturating_mul(found.len()) > MAX_DIRECT {
-                    let (from, mark) = (bearers.to_vec(), written.mark);
+                let bearers: Vec<&CobId> = bearers.of(word).collect();
+                if is_many(bearers.len(), found.len()) {
+                    let (from, mark) = (bearers.into_iter().cloned().collect(), written.mark);
                     self.many.push(Many { word, from, to: found, words: asks.words, mark });
                 } else {
                     bearers.iter().for_each(|id| link(&mut self.links, id, &asks, found.clone(), report));
@@ -596,33 +654,17 @@ impl Finder<'_> {
             }
         }
     }
+}
 
-    /// With each gate, what it requires within its service.
-    fn through_gates(&self, mut bearers: Vec<CobId>, cluster: usize, service: &str) -> Vec<CobId> {
-        let is_gate = |id: &CobId| {
-            self.objects.get(id).and_then(|o| o.kind.as_ref()).and_then(|k| k.builtin).is_some_and(|b| b.gate)
-        };
-        let within = |id: &CobId| matches!(self.objects.get(id).map(|o| &o.home), Some(Home::Service { cluster: c, service: s, .. }) if *c == cluster && &**s == service);
-        // Most have none, and looking through all links for each of many services takes its time.
-        if !bearers.iter().any(is_gate) {
-            return bearers;
-        }
-        let mut seen: BTreeSet<CobId> = bearers.iter().cloned().collect();
-        let mut required: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
-        for link in self.links.iter().filter(|l| l.word == Word::Requires && is_gate(&l.from) && within(&l.to)) {
-            required.entry(&link.from).or_default().push(&link.to);
-        }
-        let mut next = 0;
-        while let Some(id) = bearers.get(next).cloned() {
-            next += 1;
-            for to in required.get(&id).into_iter().flatten() {
-                if seen.insert((*to).clone()) {
-                    bearers.push((*to).clone());
-                }
-            }
-        }
-        bearers
-    }
+/// Whether what a word names is the same for all change objects of a service, and a gate can bear the word.
+fn is_to_all(asks: &Asks) -> bool {
+    let all = asks.target.on.as_ref().is_none_or(|on| on.value == On::All);
+    all && matches!(asks.word, Word::Requires | Word::After | Word::Wants | Word::Install)
+}
+
+/// Whether so many to so many others are more than is written out.
+fn is_many(from: usize, to: usize) -> bool {
+    from > 1 && to > 1 && from.saturating_mul(to) > MAX_DIRECT
 }
 
 fn list(cobs: &Spread) -> String {

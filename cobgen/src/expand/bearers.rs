@@ -1,0 +1,58 @@
+//! For which change objects of a service its words as a whole hold: for the ready ones and, as a gate does nothing by itself,
+//! for what the gates among these require.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::CobId;
+
+use super::asks::Word;
+use super::objects::{Home, Objects};
+use super::targets::Link;
+
+/// The change objects of a service for which its words as a whole hold.
+pub(super) struct Bearers {
+    pub(super) all: Vec<CobId>,
+    /// Gates that require others of these: what those require is required by them as well, without a word of their own.
+    through: BTreeSet<CobId>,
+}
+
+impl Bearers {
+    /// Those of a service on a cluster, by the links inside it.
+    pub(super) fn of_service(
+        objects: &Objects,
+        links: &[Link],
+        (cluster, service): (usize, &str),
+        ready: Vec<CobId>,
+    ) -> Self {
+        let is_gate =
+            |id: &CobId| objects.get(id).and_then(|o| o.kind.as_ref()).and_then(|k| k.builtin).is_some_and(|b| b.gate);
+        let within = |id: &CobId| matches!(objects.get(id).map(|o| &o.home), Some(Home::Service { cluster: c, service: s, .. }) if *c == cluster && &**s == service);
+        let mut all = ready;
+        // Most have none, and looking through all links for each of many services takes its time.
+        if !all.iter().any(is_gate) {
+            return Self { all, through: BTreeSet::new() };
+        }
+        let mut seen: BTreeSet<CobId> = all.iter().cloned().collect();
+        let mut required: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
+        for link in links.iter().filter(|l| l.word == Word::Requires && is_gate(&l.from) && within(&l.to)) {
+            required.entry(&link.from).or_default().push(&link.to);
+        }
+        let mut next = 0;
+        while let Some(id) = all.get(next).cloned() {
+            next += 1;
+            for to in required.get(&id).into_iter().flatten() {
+                if seen.insert((*to).clone()) {
+                    all.push((*to).clone());
+                }
+            }
+        }
+        let through = all.iter().filter(|id| required.contains_key(id)).cloned().collect();
+        Self { all, through }
+    }
+
+    /// Those that name what the word names.
+    pub(super) fn of(&self, word: Word) -> impl Iterator<Item = &CobId> {
+        let follows = move |id: &CobId| word == Word::Requires && self.through.contains(id);
+        self.all.iter().filter(move |id| !follows(id))
+    }
+}
