@@ -10,6 +10,7 @@ use std::path::Path;
 use cob_depot::enrolled::{self, Enrolments};
 use cob_depot::{Depot, DepotError};
 use cob_types::generation::WayBack;
+use cob_types::outcome::SwitchOutcome;
 use cob_types::secret::SecretId;
 use cob_types::{BlobHash, CobId, Generation, GenerationId, GenerationNumber, HostName, Manifest, PublicKey};
 
@@ -19,7 +20,7 @@ use crate::expand::{self, Expansion, Keys, Known};
 use crate::generation::{Assembled, assemble};
 use crate::model::Sources;
 use crate::secrets::{self, Vault};
-use crate::solve::{self, Given, Layouts};
+use crate::solve::{self, Barred, Given, LayoutNode, Layouts};
 use crate::switches::DIRECTLY;
 
 /// The generation that a new one comes after.
@@ -47,6 +48,10 @@ pub struct After {
     pub layouts: Layouts,
     /// Layouts that are not to be found again: they have failed.
     pub excluded: Vec<Layouts>,
+    /// Services that are not to be on named nodes again, by cluster: the outcomes of switches say that they gave up there.
+    pub barred: BTreeMap<String, Barred>,
+    /// The layouts in which they were there.
+    pub failed: Vec<Layouts>,
     /// Its number and content; none: it is in no depot.
     pub id: Option<GenerationId>,
 }
@@ -113,16 +118,57 @@ impl After {
     pub fn instead_of(&mut self, depot: &Depot, failed: &[GenerationNumber]) -> Result<(), NotInstead> {
         let Some(first) = failed.iter().min() else { return Ok(()) };
         self.layouts = layouts_of(depot, depot.read_manifest(*first)?.parent)?;
+        let outcomes = depot.outcomes()?.all;
         for number in failed {
             let mut layouts = layouts_of(depot, depot.read_manifest(*number)?.generation)?;
             layouts.retain(|cluster, nodes| self.layouts.get(cluster) != Some(nodes));
             if layouts.is_empty() {
                 return Err(NotInstead::NoLayout(*number));
             }
+            let gave_up: Vec<&CobId> =
+                outcomes.iter().filter(|outcome| outcome.to == *number).flat_map(gave_up).collect();
+            let mut named = Layouts::new();
+            for (cluster, nodes) in &layouts {
+                let barred = barred(nodes, &gave_up);
+                if !barred.is_empty() {
+                    let all = self.barred.entry(cluster.clone()).or_default();
+                    barred.into_iter().for_each(|(node, services)| all.entry(node).or_default().extend(services));
+                    named.insert(cluster.clone(), nodes.clone());
+                }
+            }
+            layouts.retain(|cluster, _| !named.contains_key(cluster));
             self.excluded.push(layouts);
+            self.failed.push(named);
         }
         Ok(())
     }
+
+    fn given(&self) -> Given {
+        let (existing, excluded) = (self.layouts.clone(), self.excluded.clone());
+        Given { existing, excluded, barred: self.barred.clone(), failed: self.failed.clone() }
+    }
+}
+
+/// The change objects that gave up in a switch.
+fn gave_up(outcome: &SwitchOutcome) -> impl Iterator<Item = &CobId> {
+    let all = outcome.hosts.values().flat_map(|host| host.cobs.iter());
+    all.filter(|(_, cob)| cob.failed).map(|(id, _)| id)
+}
+
+/// The services of a layout that have change objects among these, by their nodes.
+fn barred(nodes: &[LayoutNode], gave_up: &[&CobId]) -> Barred {
+    let mut found = Barred::new();
+    for node in nodes {
+        let services = node.services.iter().filter(|service| {
+            let of_service = |id: &CobId| id.name().split('/').next() == Some(service.as_str());
+            gave_up.iter().any(|id| id.host_str() == node.name && of_service(id))
+        });
+        let services: BTreeSet<String> = services.cloned().collect();
+        if !services.is_empty() {
+            found.insert(node.name.clone(), services);
+        }
+    }
+    found
 }
 
 /// Whether nothing was there before all of these, and hosts can go directly from there to the next one.
@@ -221,7 +267,7 @@ pub fn make(model: &Path, after: &After) -> Made {
 /// Makes and checks the generation that a model asks for, with the secrets that the vault finds.
 #[must_use]
 pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
-    let given = Given { existing: after.layouts.clone(), excluded: after.excluded.clone() };
+    let given = after.given();
     let known = Known { previous: &after.cobs, enrolled: after.enrolled.as_ref(), before: &after.keys, given: &given };
     let Expansion { draft, mut diagnostics, sources, beside, layouts } = expand::load_knowing(model, &known);
     let nothing = |diagnostics, sources| Made {

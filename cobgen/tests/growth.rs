@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cob_types::outcome::{CobOutcome, Ended, HostOutcome, SwitchOutcome};
 use cobgen::cli::{self, Terminal};
 use serde_json::Value;
 
@@ -138,4 +139,80 @@ fn a_layout_that_has_failed_is_not_tried_again() {
 
 fn depot_has(depot: &std::path::Path) -> u64 {
     cobgen::depot::Depot::open(depot).expect("a depot").latest().expect("readable").expect("one").0
+}
+
+/// Notes that a change object gave up in the switch to a generation.
+fn gives_up(depot: &std::path::Path, to: u64, cob: &str) {
+    let depot = cobgen::depot::Depot::open(depot).expect("a depot");
+    let cob = cob_types::CobId::new(cob).expect("an id");
+    let (to, ended) = (cob_types::GenerationNumber(to), Ended::Failed);
+    let part = HostOutcome {
+        from: None,
+        to,
+        by: String::new(),
+        began_ns: 5,
+        activated_ns: Some(6),
+        ended_ns: Some(9),
+        ended,
+        alone: false,
+        widened_ns: None,
+        later: Vec::new(),
+        cobs: std::sync::Arc::new([(cob.clone(), CobOutcome { failed: true, ..CobOutcome::default() })].into()),
+    };
+    let outcome = SwitchOutcome {
+        format: cob_types::outcome::FORMAT,
+        to,
+        by: "ann (operate)".to_owned(),
+        began_ns: 5,
+        ended_ns: Some(9),
+        ended,
+        hosts: [(cob.host(), part)].into(),
+        silent: Default::default(),
+    };
+    assert!(depot.add_outcome(&outcome, &depot.default_author(), 1_700_000_000).expect("written"));
+}
+
+/// The nodes are equal but for that: on the first one a service gave up.
+#[test]
+fn a_service_that_gave_up_on_a_host_goes_to_another_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let depot = folder.path().join("depot");
+    let file = folder.path().join("model.yaml");
+    let model = r#"
+security: loopback-only
+providers: {p: {}}
+imagetypes: {img: {providers: {p: {}}}}
+HARDWARE
+services: {a: &service {actions: {start: "true", stop: "true"}}, b: *service}
+templates:
+  t:
+    defaults: {services: [a, b]}
+    constraints: {layout: {cantcoexist: [[a, b]]}, services: {a: {quantities: {max: 1}}, b: {quantities: {max: 1}}}}
+clusters: {k: {template: t, nodes: 2, address: "tcp://127.0.0.1:{{ 7000 + index }}"}}
+"#;
+    let generate = |hardware: &str, more: &[&str]| {
+        std::fs::write(&file, model.replace("HARDWARE", hardware)).expect("written");
+        let args = ["cobgen", "generate", file.to_str().expect("UTF-8"), "--depot", depot.to_str().expect("UTF-8")];
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let args = args.iter().chain(more).map(Into::into);
+        let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
+        (status, String::from_utf8_lossy(&[out, err].concat()).into_owned())
+    };
+    let has = |generation: u64| {
+        let nodes = remembered(&depot, generation);
+        ["k-1", "k-2"].map(|node| nodes[node]["services"][0].as_str().expect("one").to_owned())
+    };
+    for hardware in ["", "hardwaretypes: {small: {providers: {p: {}}}}"] {
+        let _ = std::fs::remove_dir_all(&depot);
+        let (status, said) = generate(hardware, &[]);
+        assert_eq!((status, has(1)), (0, ["a", "b"].map(str::to_owned)), "{said}");
+        gives_up(&depot, 1, "k-1/a/instance");
+        let (status, said) = generate(hardware, &["--instead-of", "latest"]);
+        assert_eq!((status, has(2)), (0, ["b", "a"].map(str::to_owned)), "{said}");
+        assert_eq!(remembered(&depot, 2)["k-1"]["hardwaretype"], remembered(&depot, 1)["k-1"]["hardwaretype"]);
+        // Nothing can be there any more.
+        gives_up(&depot, 2, "k-1/b/instance");
+        let (status, said) = generate(hardware, &["--instead-of", "1", "--instead-of", "2"]);
+        assert!(status == 2 && said.contains("`b` is not on `k-1`, where it has failed"), "{said}");
+    }
 }

@@ -104,7 +104,7 @@ impl<'a> Beside<'a> {
             (None, None) => Layouts::new(),
         };
         let excluded = self.exclude.iter().map(|path| solve::read(path)).collect::<Result<_, _>>();
-        Ok(Given { existing, excluded: excluded.map_err(Unread::Layouts)? })
+        Ok(Given { existing, excluded: excluded.map_err(Unread::Layouts)?, ..Given::default() })
     }
 
     /// Warns of clusters that the files know and the model does not.

@@ -7,8 +7,9 @@ use cob_solver::{
     TypeOption,
 };
 
-use super::free_names;
+use super::barred::BarredTypes;
 use super::layout::LayoutNode;
+use super::{Barred, free_names};
 use crate::catalog::{Catalog, Request, Rule, Share, Types, Wanted};
 use crate::diagnostic::Diagnostic;
 use crate::expand::Report;
@@ -18,16 +19,22 @@ use crate::model::{Mark, Marked};
 /// What the solver is asked, and where its rules stand.
 pub(super) struct Question {
     pub(super) request: cob_solver::Request,
+    /// The nodes on which services have failed.
+    pub(super) barred: BarredTypes,
     places: Vec<Mark>,
 }
 
 /// What is known beside the model.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Beside<'a> {
     /// The cluster as it is; empty: it is new.
     pub(super) existing: &'a [LayoutNode],
     /// Layouts that are not wanted.
     pub(super) excluded: &'a [&'a [LayoutNode]],
+    /// Services that are not wanted on named nodes.
+    pub(super) barred: &'a Barred,
+    /// The layouts in which these have failed: not wanted where nodes are not known by their names.
+    pub(super) failed: &'a [&'a [LayoutNode]],
 }
 
 impl Question {
@@ -64,9 +71,10 @@ impl Question {
         let there: BTreeSet<&String> = beside.existing.iter().flat_map(|n| &n.services).collect();
         let changes = |name: &String| !there.contains(name) || displaced.contains(name);
         let changed = asked.services.iter().map(|s| &s.value).filter(|s| changes(s)).cloned().collect();
-        let nodes = nodes(asked, &mut existing, types, report)?;
+        let named = |name: &String| beside.barred.contains_key(name);
+        let nodes = nodes(asked, &mut existing, types, &named, report)?;
         let provider = asked.provider.as_ref().map(|p| p.value.as_str());
-        let request = cob_solver::Request {
+        let mut request = cob_solver::Request {
             services,
             must_coexist: together(&template.mustcoexist, &mut places),
             cant_coexist: together(&template.cantcoexist, &mut places),
@@ -79,7 +87,17 @@ impl Question {
             excluded: beside.excluded.iter().map(|nodes| counted(nodes)).collect(),
             preference: template.preference.as_ref().map(|p| p.value.clone()).unwrap_or_default(),
         };
-        Ok(Self { request, places: places.0 })
+        let barred = BarredTypes::put(&mut request, beside.barred, || places.id(asked.nodes.mark()));
+        if !barred.are_some() {
+            request.excluded.extend(beside.failed.iter().map(|nodes| counted(nodes)));
+        }
+        Ok(Self { request, barred, places: places.0 })
+    }
+
+    /// Whether some type of hardware of the model is not among these.
+    pub(super) fn leaves_out(&self, types: &[String]) -> bool {
+        let all: Vec<String> = self.request.hardware.iter().map(|option| option.name.clone()).collect();
+        self.barred.of_rule(&all).0.iter().any(|name| !types.contains(name))
     }
 
     /// Where a rule stands.
@@ -194,6 +212,7 @@ fn nodes(
     asked: &Request<'_>,
     existing: &mut Vec<ExistingNode>,
     types: OwnTypes<'_>,
+    is_named: &dyn Fn(&String) -> bool,
     report: &Report<'_>,
 ) -> Result<Nodes, Box<Diagnostic>> {
     // A host that does not say what it is, is what the cluster asks for.
@@ -218,26 +237,31 @@ fn nodes(
     let so_many = Nodes::Count(u64::from(count.value));
     let numbered = |name: &str| name.strip_prefix(cluster.as_str()).is_some_and(|rest| rest.starts_with('-'));
     let is_typed = |name: &str| types.of(name).iter().any(Option::is_some);
-    if !types.hosts.0.keys().any(|name| numbered(name.as_str()) && is_typed(name.as_str())) {
-        return Ok(so_many);
-    }
     let taken: BTreeSet<String> = existing.iter().map(|node| node.name.clone()).collect();
     let missing = asked.nodes.count().saturating_sub(taken.len());
     let new: Vec<String> = free_names(cluster, &taken).take(missing).collect();
-    let (typed, open): (Vec<&String>, Vec<&String>) = new.iter().partition(|name| is_typed(name));
-    for name in &typed {
-        suits(asked, name, types, report)?;
-    }
-    if typed.is_empty() {
-        return Ok(so_many);
-    }
-    if open.is_empty() || may.iter().all(|types| types.len() < 2) {
+    let there = |existing: &[ExistingNode]| {
         let there = existing.iter().map(|node| InventoryHost {
             name: node.name.clone(),
             hardware: node.hardware.clone(),
             image: node.image.clone(),
         });
-        return Ok(Nodes::Inventory(there.chain(new.iter().map(|name| host(name))).collect()));
+        Nodes::Inventory(there.chain(new.iter().map(|name| host(name))).collect())
+    };
+    // Nodes that something is known of are told apart, where there is no choice of what they are.
+    let is_known = taken.iter().chain(&new).any(is_named) && may.iter().all(|types| types.len() < 2);
+    if !types.hosts.0.keys().any(|name| numbered(name.as_str()) && is_typed(name.as_str())) {
+        return Ok(if is_known { there(existing) } else { so_many });
+    }
+    let (typed, open): (Vec<&String>, Vec<&String>) = new.iter().partition(|name| is_typed(name));
+    for name in &typed {
+        suits(asked, name, types, report)?;
+    }
+    if typed.is_empty() {
+        return Ok(if is_known { there(existing) } else { so_many });
+    }
+    if open.is_empty() || may.iter().all(|types| types.len() < 2) {
+        return Ok(there(existing));
     }
     if existing.is_empty() {
         existing.extend(typed.iter().map(|name| {

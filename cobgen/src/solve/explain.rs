@@ -27,14 +27,14 @@ pub(super) fn contradiction(
     let mut fault = Diagnostic::error("unsolvable", format!("{what}{why}"));
     for rule in &explanation.core {
         let place = rule.id.and_then(|id| question.place(id)).map(|mark| report.place(mark));
-        fault = fault.note(place, words(&rule.kind));
+        fault = fault.note(place, words(&rule.kind, question));
     }
-    fault.at(report.place(asked.nodes.mark())).maybe_help(helps(explanation))
+    fault.at(report.place(asked.nodes.mark())).maybe_help(helps(question, explanation))
 }
 
 /// What would make it solvable.
-fn helps(explanation: &Explanation) -> Option<String> {
-    let all = relaxations(explanation);
+fn helps(question: &Question, explanation: &Explanation) -> Option<String> {
+    let all = relaxations(question, explanation);
     match all.as_slice() {
         [] => None,
         [one] => Some(format!("this would do: {one}")),
@@ -42,8 +42,8 @@ fn helps(explanation: &Explanation) -> Option<String> {
     }
 }
 
-fn relaxations(explanation: &Explanation) -> Vec<String> {
-    let one = |changes: &[Change]| changes.iter().map(change).collect::<Vec<_>>().join(" and ");
+fn relaxations(question: &Question, explanation: &Explanation) -> Vec<String> {
+    let one = |changes: &[Change]| changes.iter().map(|c| change(c, question)).collect::<Vec<_>>().join(" and ");
     explanation.relaxations.iter().map(|relaxation| one(&relaxation.changes)).collect()
 }
 
@@ -56,10 +56,10 @@ pub(super) fn to_json(question: &Question, explanation: &Explanation, report: &R
             let place = rule.id.and_then(|id| question.place(id)).map(|mark| report.place(mark));
             let place =
                 place.map(|p| json!({"file": p.file.display().to_string(), "line": p.line, "column": p.column}));
-            json!({"rule": words(&rule.kind), "place": place})
+            json!({"rule": words(&rule.kind, question), "place": place})
         })
         .collect();
-    json!({"rules": rules, "minimal": explanation.minimal, "relaxations": relaxations(explanation)})
+    json!({"rules": rules, "minimal": explanation.minimal, "relaxations": relaxations(question, explanation)})
 }
 
 /// An error in one text.
@@ -80,7 +80,7 @@ pub(super) fn in_one_text(fault: &Diagnostic) -> String {
 /// The most nodes that a rule about those that are alike names.
 const MOST_NODES: usize = 4;
 
-fn words(kind: &RuleKind) -> String {
+fn words(kind: &RuleKind, question: &Question) -> String {
     let all = |names: &[String]| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
     match kind {
         RuleKind::SizeMin(n) => format!("the cluster has at least {n} nodes"),
@@ -91,7 +91,17 @@ fn words(kind: &RuleKind) -> String {
         RuleKind::RatioMax(service, share) => format!("`{service}` is on at most {share} of the nodes"),
         RuleKind::Odd(service) => format!("`{service}` is on an odd number of nodes"),
         RuleKind::Requires(service, other, n) => format!("`{service}` needs `{other}` on at least {n} {}", nodes(*n)),
-        RuleKind::Hardware(service, types) => format!("`{service}` is on hardware {}", all(types)),
+        RuleKind::Hardware(service, types) => {
+            let (real, failed) = question.barred.of_rule(types);
+            let failed = failed.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>().join(", ");
+            match (question.leaves_out(&real), failed.as_str()) {
+                (_, "") => format!("`{service}` is on hardware {}", all(types)),
+                (true, failed) => {
+                    format!("`{service}` is on hardware {}, and not on {failed}, where it has failed", all(&real))
+                }
+                (false, failed) => format!("`{service}` is not on {failed}, where it has failed"),
+            }
+        }
         RuleKind::Image(service, types) => format!("`{service}` is on image {}", all(types)),
         RuleKind::MustCoexist(services) => format!("{} are on the same nodes", all(services)),
         RuleKind::CantCoexist(services) => format!("{} are never all on one node", all(services)),
@@ -108,14 +118,14 @@ fn words(kind: &RuleKind) -> String {
     }
 }
 
-fn change(change: &Change) -> String {
+fn change(change: &Change, question: &Question) -> String {
     match change {
         Change::Nodes { from, to } if to > from => format!("{} more {}", to - from, nodes(to - from)),
         Change::Nodes { from, to } => format!("{} fewer {}", from - to, nodes(from - to)),
         // In the words of the model's keys: `max of namenode 1 -> 2`.
         Change::Number { rule, to } => format!("{} -> {to}", rule.kind),
         Change::Share { rule, to } => format!("{} -> {to}", rule.kind),
-        Change::Drop { rule } => format!("without the rule that {}", words(&rule.kind)),
+        Change::Drop { rule } => format!("without the rule that {}", words(&rule.kind, question)),
     }
 }
 

@@ -4,6 +4,7 @@
 //! keep their names, and new ones take the least numbers that are free. Nodes of an inventory are its hosts.
 
 mod ask;
+mod barred;
 mod explain;
 mod layout;
 mod view;
@@ -36,7 +37,14 @@ pub struct Given {
     pub existing: Layouts,
     /// Layouts that are not wanted.
     pub excluded: Vec<Layouts>,
+    /// Services that are not wanted on named nodes, where they have failed.
+    pub barred: BTreeMap<String, Barred>,
+    /// The layouts in which they were there. They are not wanted where no node is known by its name.
+    pub failed: Vec<Layouts>,
 }
+
+/// For each node the services that are not wanted on it.
+pub type Barred = BTreeMap<String, BTreeSet<String>>;
 
 /// The answer for one cluster.
 #[derive(Debug)]
@@ -72,19 +80,23 @@ impl Answered {
 }
 
 /// Answers every request; nothing is reported yet.
-pub(crate) fn all(
+pub(crate) fn all<'a>(
     requests: &BTreeMap<String, Result<Request<'_>, Rejected>>,
     catalog: &Catalog,
     hosts: &Hosts,
-    given: &Given,
+    given: &'a Given,
     report: &Report<'_>,
 ) -> BTreeMap<String, Answered> {
+    let none = Barred::new();
     let one = |name: &String, request: &Result<Request<'_>, Rejected>| match request {
         Ok(request) => {
             let existing = given.existing.get(name).map_or(&[][..], Vec::as_slice);
-            let excluded: Vec<&[LayoutNode]> =
-                given.excluded.iter().filter_map(|layouts| layouts.get(name)).map(Vec::as_slice).collect();
-            answer(request, catalog, hosts, Beside { existing, excluded: &excluded }, report)
+            let of_cluster = |all: &'a [Layouts]| -> Vec<&'a [LayoutNode]> {
+                all.iter().filter_map(|layouts| layouts.get(name)).map(Vec::as_slice).collect()
+            };
+            let (excluded, failed) = (&of_cluster(&given.excluded), &of_cluster(&given.failed));
+            let barred = given.barred.get(name).unwrap_or(&none);
+            answer(request, catalog, hosts, Beside { existing, excluded, barred, failed }, report)
         }
         Err(Rejected(faults)) => {
             let wrong = faults.iter().any(|f| f.severity == Severity::Error && !CANT_BE.contains(&f.code));
@@ -103,7 +115,8 @@ fn answer(asked: &Request<'_>, catalog: &Catalog, hosts: &Hosts, beside: Beside<
     let place = || report.place(asked.cluster.mark);
     match cob_solver::solve(&question.request, Budget::default()) {
         Ok(Outcome::Layout(layout)) => {
-            let verdict = Verdict::Layout(named(&asked.cluster.value, layout.nodes()));
+            let nodes = named(&asked.cluster.value, layout.nodes());
+            let verdict = Verdict::Layout(nodes.into_iter().map(|node| question.barred.as_it_is(node)).collect());
             Answered { verdict, faults: Vec::new(), explanation: None }
         }
         Ok(Outcome::None(explanation)) => Answered {
