@@ -89,6 +89,7 @@ fn whatever_is_refused_is_json_for_machines() {
         vec!["generate", &model, "--depot", &none, "--sign-with", &text],
         vec!["log", "--depot", &none],
         vec!["check"],
+        vec!["key", &model],
         vec!["solve", &model, "--nonsense"],
         vec!["nonsense"],
     ];

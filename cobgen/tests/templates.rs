@@ -176,6 +176,8 @@ fn a_name_without_a_value_takes_its_default_and_is_an_error_without_one() {
     assert_eq!(value("{% if port is not defined %}none{% else %}{{ port }}{% endif %}"), json!("5"));
     assert_eq!(value("{{ nothing is undefined }}"), json!(true));
     // Also where a step before the last one is missing.
+    assert_eq!(value("{{ facts[host.name].os.name | default('?') }}"), json!("?"));
+    assert_eq!(value("{{ (facts[host.name]\n .os) is defined }}"), json!(false));
     assert_eq!(value("{{ nothing.at.all | default(1) }}"), json!(1));
     assert_eq!(value("{{ facts.n9['os'].name | default('?') }}"), json!("?"));
     assert_eq!(value("{% if host.nothing.more is defined %}a{% else %}b{% endif %}"), json!("b"));
@@ -225,4 +227,13 @@ fn top_level_keys_for_anchors_are_left_out() {
     const MODEL: &str =
         "x-defaults: &d {one: 1}\nx-more: [anything]\ncobs: {n1/a: {kind: k, content: {<<: *d, two: 2}}}";
     assert_eq!(content(MODEL, "n1/a"), json!({"one": 1, "two": 2}));
+}
+
+#[test]
+fn a_part_of_a_list_or_text_is_taken() {
+    let text = "variables: {all: {some: [1, 2, 3], text: abc, map: {of: {these: [4, 5]}}}}\ncobs: {n1/a: {kind: k, content: {
+      a: '{{ some[1:] }}', b: '{{ text[0:2] }}', c: 'x{{ map.of.these[:1] }}', d: '{% for x in some[:2] %}{{ x }}{% endfor %}'}}}";
+    assert_eq!(content(text, "n1/a"), json!({"a": [2, 3], "b": "ab", "c": "x[4]", "d": "12"}));
+    let wrong = attempt("cobs: {n1/a: {kind: k, content: {a: '{{ nothing[1:] }}'}}}", &[]);
+    assert!(wrong.is_err_and(|told| told.contains("nothing")));
 }

@@ -462,9 +462,33 @@ MODEL
     runs=$(on h1 systemctl show --value --property MainPID l-echo)
     on h1 grep -q "WORD=$word" "/proc/$runs/environ"
 done
+# The socket alone changes while its service runs.
+switch <<MODEL
+  h1/echo:
+    kind: service
+    preferred: down
+    content: {unit: l-echo, unit_file: "[Service]\nExecStart=/bin/sleep infinity\nEnvironment=WORD=two\n"}
+  h1/socket:
+    kind: service
+    transitions: [{from: down, to: up, needs: [h1/echo@down]}]
+    content: {unit: l-echo.socket, enabled: true, unit_file: "[Socket]\nListenStream=127.0.0.1:7314\n[Install]\nWantedBy=sockets.target\n"}
+MODEL
+on h1 bash -c 'exec 3<>/dev/tcp/127.0.0.1/7314'
+soon on h1 systemctl is-active --quiet l-echo
 switch <<< ""
 soon eval '! on h1 systemctl is-active --quiet l-echo'
 [ -z "$(on h1 pgrep -f "sleep infinity" | grep -x "$runs" || true)" ]
+
+step "a socket that ran before is back when it leaves while its service runs"
+printf '[Service]\nExecStart=/bin/sleep infinity\n' | put h1 /etc/systemd/system/l-pk.service
+printf '[Socket]\nListenStream=127.0.0.1:7315\n' | put h1 /etc/systemd/system/l-pk.socket
+on h1 bash -c 'systemctl daemon-reload; systemctl start l-pk.socket'
+switch <<< '  h1/socket: {kind: service, content: {unit: l-pk.socket, drop_ins: {own.conf: "[Socket]\nBacklog=7\n"}}}'
+on h1 bash -c 'exec 3<>/dev/tcp/127.0.0.1/7315'
+soon on h1 systemctl is-active --quiet l-pk.service
+switch <<< ""
+on h1 systemctl is-active --quiet l-pk.socket
+on h1 bash -c 'systemctl stop l-pk.socket l-pk.service; rm /etc/systemd/system/l-pk.*; systemctl daemon-reload'
 
 step "a socket and its service that are both up, with the file of the service in a file tree"
 for port in 7312 7313; do

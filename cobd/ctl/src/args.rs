@@ -650,7 +650,7 @@ impl std::str::FromStr for Which {
 pub(crate) fn generation(text: &str) -> Result<GenerationName, String> {
     match text.parse()? {
         GenerationName::Number(GenerationNumber(0)) => Err("0 is no generation: they are numbered from 1".to_owned()),
-        named => Ok(named),
+        named @ (GenerationName::Number(_) | GenerationName::Back(_)) => Ok(named),
     }
 }
 

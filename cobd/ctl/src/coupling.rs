@@ -153,6 +153,27 @@ impl Coupling {
         // What a component leads to comes before it.
         tarjan_scc(&graph).into_iter().map(named).collect()
     }
+
+    /// The same, with these hosts, and what they need, before all others.
+    #[must_use]
+    pub fn groups_from(&self, hosts: &BTreeSet<HostName>, first: &BTreeSet<HostName>) -> Vec<BTreeSet<HostName>> {
+        let needed = self.closure(first).into_iter().map(|added| added.host);
+        let early: BTreeSet<HostName> = needed.chain(first.iter().cloned()).collect();
+        let mut groups = self.groups(hosts);
+        // A stable sort: each group is still behind those that it needs, as these are early with it.
+        groups.sort_by_key(|group| early.is_disjoint(group));
+        groups
+    }
+
+    /// Why the hosts of a group go together: of each one reason.
+    #[must_use]
+    pub fn inside(&self, group: &BTreeSet<HostName>) -> Vec<Added> {
+        let reason = |of: &HostName| {
+            let with = self.with.get(of)?.iter().find(|(other, _)| group.contains(*other))?;
+            Some(Added { host: with.0.clone(), of: of.clone(), why: with.1.clone() })
+        };
+        group.iter().filter_map(reason).collect()
+    }
 }
 
 impl Added {

@@ -186,10 +186,11 @@ pub(crate) fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs:
     (!host.converged).then(|| format!("{name} has not finished"))
 }
 
-/// How often a change object has gone back to where it is without anybody's request, where that is too often: a service
-/// that ends again and again after its start, or what something else changes each time.
+/// How often a service has ended by itself after its start, where that is too often: a crash loop. What users change again
+/// and again, and what makes way for others, leaves other states.
 fn does_not_stay(cob: &CobStatus) -> Option<String> {
-    cob.trouble.iter().find(|t| matches!(t, Trouble::Flap { because_of: None, .. })).map(trouble)
+    let is_crash = |t: &&Trouble| matches!(t, Trouble::Flap { state, because_of: None, .. } if *state == "failed");
+    cob.trouble.iter().find(is_crash).map(trouble)
 }
 
 /// Whether a change object is where it should be: one that leaves, in the state that it leaves in.
@@ -345,6 +346,9 @@ mod tests {
             judge_named(&cluster, &BTreeSet::new(), &[&id("n1/app")], &Contents::default()).exit()
         };
         assert_eq!((named(crashing), named(settled("n1/app", "up"))), (Exit::No, Exit::Yes));
+        let mut healed = settled("n1/app", "up");
+        healed.trouble.push(Trouble::Flap { state: state("outdated"), times: 9, because_of: None });
+        assert_eq!(named(healed), Exit::Yes);
     }
 
     #[test]

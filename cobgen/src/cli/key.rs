@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             return tell_unmade(args, &source, terminal);
         }
-        Err(error) => return tell_key(&error, false, terminal),
+        Err(error) => return tell_key(&error, args.json, terminal),
     };
     if args.json {
         writeln!(terminal.out, "{:#}", json!({"key": key.public(), "new": new}))?;

@@ -75,38 +75,77 @@ fn chains(expression: &str, place: usize) -> Vec<Chain> {
         let steps = if begins { steps(&rest[len..]) } else { Vec::new() };
         let end = len + steps.iter().map(|step| step.len()).sum::<usize>();
         if !steps.is_empty() && may_be_missing(&rest[end..]) {
-            let step = |step: &&str| match step.strip_prefix('.') {
-                Some(name) => format!(",'{name}'"),
-                None => format!(",{}", &step[1..step.len() - 1]),
+            let step = |step: &&str| match step.trim_start().strip_prefix('.') {
+                Some(name) => format!(",'{}'", name.trim()),
+                // What chooses an item may hold chains itself.
+                None => {
+                    let inner = step.trim();
+                    format!(",{}", in_expression(&inner[1..inner.len() - 1]))
+                }
             };
-            let steps: String = steps.iter().map(step).collect();
-            found.push(Chain {
-                place: place + at..place + at + end,
-                call: format!("{VALUE_AT}({}{steps})", &rest[..len]),
-            });
+            let call: String = steps.iter().map(step).collect();
+            // Lines stay where they are.
+            let lines = "\n".repeat(rest[..end].matches('\n').count().saturating_sub(call.matches('\n').count()));
+            let call = format!("{VALUE_AT}({}{call}{lines})", &rest[..len]);
+            found.push(Chain { place: place + at..place + at + end, call });
+            at += end;
+        } else {
+            at += len;
         }
-        at += if steps.is_empty() { len } else { end };
     }
     found
 }
 
-/// The attributes and items by which a chain goes on, `.name`, `['name']` and `[1]`.
+/// The attributes and items by which a chain goes on: `.name`, `['name']`, `[1]`, `[host.name]`. A slice is none.
 pub(super) fn steps(mut rest: &str) -> Vec<&str> {
     let mut steps = Vec::new();
-    while let Some(c) = rest.chars().next() {
-        let inner = &rest[c.len_utf8()..];
-        let Some(first) = inner.chars().next() else { break };
-        let len = token(inner, first);
-        let is_number = inner[..len].bytes().all(|b| b.is_ascii_digit());
-        let end = match c {
-            '.' if first.is_alphabetic() || first == '_' => 1 + len,
-            '[' if (is_number || matches!(first, '"' | '\'')) && inner[len..].starts_with(']') => len + 2,
-            _ => break,
+    loop {
+        let blank = rest.len() - rest.trim_start().len();
+        let inner = &rest[blank..];
+        let end = match inner.chars().next() {
+            Some('.') => {
+                let name = inner[1..].trim_start();
+                let before = inner.len() - name.len();
+                match name.chars().next() {
+                    Some(first) if first.is_alphabetic() || first == '_' => before + token(name, first),
+                    Some(_) | None => break,
+                }
+            }
+            Some('[') => match item(inner) {
+                Some(end) => end,
+                None => break,
+            },
+            Some(_) | None => break,
         };
-        steps.push(&rest[..end]);
-        rest = &rest[end..];
+        steps.push(&rest[..blank + end]);
+        rest = &rest[blank + end..];
     }
     steps
+}
+
+/// The names that brackets follow somewhere behind, as in `name.more[1:2]`.
+pub(super) fn sliced(text: &str) -> impl Iterator<Item = &str> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let words = text.split(move |c: char| !is_word(c)).filter(|word| !word.is_empty());
+    words.filter(|word| text.contains('[') && !word.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// How long the brackets are that stand in front, if one item is chosen in them.
+fn item(text: &str) -> Option<usize> {
+    let (mut depth, mut at) = (0_usize, 0);
+    while let Some(c) = text[at..].chars().next() {
+        match c {
+            '[' | '(' | '{' => depth += 1,
+            ']' | ')' | '}' => depth = depth.checked_sub(1)?,
+            ':' | ',' if depth == 1 => return None,
+            _ => {}
+        }
+        at += token(&text[at..], c);
+        if depth == 0 {
+            return (text[1..at - 1].trim() != "").then_some(at);
+        }
+    }
+    None
 }
 
 /// Whether what follows a name says what holds where it has no value.
@@ -140,9 +179,12 @@ mod tests {
                 "{{ f(a.b) | default(c.d | default('e.f | d')) }}",
                 "{{ f(a.b) | default(cob_value_at(c,'d') | default('e.f | d')) }}",
             ),
+            ("{{ a.b || default }} {{ a | default(1) }}", "{{ a.b || default }} {{ a | default(1) }}"),
+            ("{{ a[b.c|d(1)].z | d }}", "{{ cob_value_at(a,cob_value_at(b,'c')|d(1),'z') | d }}"),
+            ("{{ a[-1] . b\n.c | d }} {{ a[1:2] | d }}", "{{ cob_value_at(a,-1,'b','c'\n) | d }} {{ a[1:2] | d }}"),
             (
-                "{{ a.b || default }} {{ a | default(1) }} {{ a[b] | d }}",
-                "{{ a.b || default }} {{ a | default(1) }} {{ a[b] | d }}",
+                "{{ x[f(a.b | d)] }} {% raw %}endraw {{ a.b|d }}{% endraw %}{{ a.b|d }}",
+                "{{ x[f(cob_value_at(a,'b') | d)] }} {% raw %}endraw {{ a.b|d }}{% endraw %}{{ cob_value_at(a,'b')|d }}",
             ),
         ] {
             assert_eq!(in_template(text), read);

@@ -28,7 +28,7 @@ pub(super) fn expressions(text: &str) -> Vec<Range<usize>> {
         let skipped = |to: &str| rest.find(to).map_or(rest.len(), |end| end + to.len());
         let end = match rest.as_bytes().get(1) {
             Some(b'#') => skipped("#}"),
-            Some(b'%') if rest[2..].trim_start_matches(['-', '+']).trim_start().starts_with("raw") => skipped("endraw"),
+            Some(b'%') if is_tag(rest, "raw") => end_of_raw(rest),
             Some(mark @ (b'{' | b'%')) => {
                 let inner = &rest[2..];
                 let end = expression_end(inner, if *mark == b'{' { "}}" } else { "%}" });
@@ -42,6 +42,20 @@ pub(super) fn expressions(text: &str) -> Vec<Range<usize>> {
         at = begin + end;
     }
     found
+}
+
+/// Whether a statement of this name stands in front.
+fn is_tag(text: &str, name: &str) -> bool {
+    let inner = text.strip_prefix("{%").map(|inner| inner.trim_start_matches(['-', '+']).trim_start());
+    inner
+        .and_then(|inner| inner.strip_prefix(name))
+        .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+}
+
+/// Where the statement begins that ends what is raw.
+fn end_of_raw(text: &str) -> usize {
+    let mut marks = text.match_indices("{%").skip(1);
+    marks.find(|(at, _)| is_tag(&text[*at..], "endraw")).map_or(text.len(), |(at, _)| at + 2)
 }
 
 /// An expression by itself as the engine is to read it.

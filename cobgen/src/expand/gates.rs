@@ -102,7 +102,7 @@ impl Gates {
             false => to.iter().map(|id| (*id).clone()).collect(),
         };
         let gate = self.gate_of(objects, to, &between);
-        for (_, askers) in hosts_of(from) {
+        for askers in hosts_of(from).into_values() {
             let gate = match askers.as_slice() {
                 [_, _, ..] if by_host => self.gate_on(objects, &gate, &askers[0].host(), &between),
                 _ => gate.clone(),
@@ -116,7 +116,7 @@ impl Gates {
 
     /// The same, with a gate for those of one host.
     fn gathered(&mut self, objects: &mut Objects, to: &BTreeSet<&CobId>, between: &Between<'_>) -> Vec<CobId> {
-        let gathered = hosts_of(to).into_iter().map(|(_, of_host)| match of_host.as_slice() {
+        let gathered = hosts_of(to).into_values().map(|of_host| match of_host.as_slice() {
             [one] => (*one).clone(),
             several => self.gate_of(objects, several.iter().map(|id| (*id).clone()).collect(), between),
         });

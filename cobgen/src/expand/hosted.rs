@@ -212,7 +212,8 @@ pub(super) fn sysctl(content: &Node, _files: &mut Files, report: &mut Report<'_>
     absolute("root", sysctl.root.as_ref(), report);
     let Marked { mark, value } = sysctl.key?;
     let part = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || "_-/".contains(c));
-    if !value.split('.').all(part) || value.starts_with('/') || value.contains("//") {
+    let is_odd = value.starts_with(['/', '-']) || value.ends_with('/') || value.contains("//");
+    if !value.split('.').all(part) || is_odd {
         bad(mark, format!("{value:?} is no parameter of the kernel"), "write it as in net.ipv4.ip_forward", report);
     }
     if value.len() > MAX_KEY && sysctl.persist != Some(false) {

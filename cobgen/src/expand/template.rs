@@ -305,9 +305,14 @@ fn context(
     names: &dyn Names,
     text: &str,
 ) -> Result<BTreeMap<String, Jinja>, Fault> {
-    let mut used: Vec<String> = used.into_iter().collect();
-    used.sort();
+    let used: BTreeSet<String> = used.into_iter().collect();
     let mut context = BTreeMap::new();
+    // The engine does not tell of names of which a slice is taken.
+    for name in chains::sliced(text).filter(|name| !used.contains(*name)) {
+        if let Some(value) = names.get(name) {
+            context.insert(name.to_owned(), value);
+        }
+    }
     for name in used {
         if let Some(value) = names.get(&name) {
             context.insert(name, value);

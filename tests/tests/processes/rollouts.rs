@@ -128,6 +128,77 @@ fn a_budget_that_changes_ties_no_hosts_together() {
     assert_eq!((code, rollout.generations()), (0, [2, 2, 2]), "{said}");
 }
 
+/// The generation that mends a failed host goes there first: what it holds the others wait for.
+#[test]
+fn a_failed_host_that_holds_a_token_is_mended_first() {
+    let mut rollout = Rollout::new(Some(1));
+    rollout.generate(2);
+    rollout.breaks("n2");
+    let (code, said) = rollout.ctl(&["switch", "2", "--limit-hosts", "1", "--wait", "60s"]);
+    assert_eq!((code, rollout.generations()), (1, [2, 2, 1]), "{said}");
+    // Another canary can't have the token, and says who has it.
+    rollout.generate(3);
+    let (code, said) = rollout.ctl(&["switch", "3", "--canary", "n3", "--wait", "60s"]);
+    assert!(code == 1 && said.contains("n2/web/c") && said.contains("given up"), "{said}");
+    assert_eq!(run(cobctl(&rollout.cluster, &["n3"], &["resume"])).0, 0);
+    rollout.mends("n2");
+    let (code, said) = rollout.ctl(&["switch", "3", "--limit-hosts", "1", "--wait", "60s"]);
+    assert_eq!((code, rollout.generations()), (0, [3, 3, 3]), "{said}");
+}
+
+/// A host that leaves has its turn like any other: those that wait for what leaves there come after it.
+#[test]
+fn hosts_that_leave_go_in_waves_too() {
+    let mut cluster = cluster(&["n1", "n2", "n3"]);
+    let head = |hosts: &[&str]| {
+        let hosts: String =
+            hosts.iter().map(|n| format!("  {n}: {{address: \"tcp://127.0.0.1:{}\"}}\n", &n[1..])).collect();
+        format!("security: loopback-only\nhosts:\n{hosts}cobs:\n")
+    };
+    let one = "  n1/a: {kind: versioned, content: {v: 1}, requires: [n2/a]}\n  n2/a: {kind: versioned, content: {v: 1}}\n  \
+               n3/a: {kind: versioned, content: {v: 1}}\n";
+    let two = "  n1/a: {kind: versioned, content: {v: 1}}\n  n3/a: {kind: versioned, content: {v: 2}}\n";
+    let model = cluster.write_model("one", &[("model.yaml", &(head(&["n1", "n2", "n3"]) + one)), VERSIONED]);
+    let first = cluster.generate(&model);
+    cluster.bring_up(first, PATIENCE);
+    let model = cluster.write_model("two", &[("model.yaml", &(head(&["n1", "n3"]) + two)), VERSIONED]);
+    cluster.generate(&model);
+    let (code, said) = run(cobctl(&cluster, &[], &["switch", "2", "--limit-hosts", "1", "--wait", "60s"]));
+    if code == 1 {
+        // They may be tied in both directions: then the limit is refused, and a larger one does it.
+        assert!(said.contains("--limit-hosts 2"), "{said}");
+        let (code, said) = run(cobctl(&cluster, &[], &["switch", "2", "--limit-hosts", "2", "--wait", "60s"]));
+        assert_eq!(code, 0, "{said}");
+    } else {
+        assert_eq!(code, 0, "{said}");
+    }
+    assert!(cluster.status("n2").is_some_and(|s| s.generation == Some(GenerationNumber(2)) && s.cobs.is_empty()));
+}
+
+/// Others would tell them all at once when they come back.
+#[test]
+fn hosts_that_are_away_are_left_out_of_waves() {
+    let mut rollout = Rollout::new(None);
+    rollout.generate(2);
+    for host in ["n2", "n3"] {
+        rollout.breaks(host);
+        rollout.cluster.kill(host);
+    }
+    let waves = ["switch", "2", "--limit-hosts", "1", "--wait", "60s", "--timeout", "1s"];
+    let (code, said) = rollout.ctl(&waves);
+    assert_eq!((code, rollout.generations()), (3, [2, 0, 0]), "{said}");
+    assert!(said.contains("n2 and n3 did not answer and stay as they were"), "{said}");
+    for host in ["n2", "n3"] {
+        rollout.cluster.start(host);
+        rollout.cluster.wait_answers(host);
+    }
+    let linked = |cluster: &Cluster, host: &str| cluster.status(host).is_some_and(|s| s.peers.iter().all(|p| p.up));
+    rollout.cluster.until(PATIENCE, || HOSTS.iter().all(|host| linked(&rollout.cluster, host)), "they are linked");
+    assert_eq!(rollout.generations(), [2, 1, 1]);
+    let (code, said) = rollout.ctl(&waves);
+    assert_eq!((code, rollout.generations()), (1, [2, 2, 1]), "{said}");
+}
+
 /// What a new dependency leads to goes first; each wave is of one host.
 #[test]
 fn waves_follow_a_new_dependency_from_host_to_host() {

@@ -234,7 +234,10 @@ async fn fetch(
         let wanted: Vec<_> = named.iter().filter(is_missing).cloned().collect();
         let before = hosts.len();
         if wanted.is_empty() {
-            // Those that the latest generation has no more.
+            // Those that the latest generation has no more. The others know in which generations they were.
+            if hosts.is_empty() {
+                take(&mut hosts, gather::cluster(&context.client, &named).await);
+            }
             let told = hosts.values().flat_map(leaving::generations);
             let gone = leaving::named_in(&context.targets, told, &context.targets.all).unwrap_or_default();
             let gone: Vec<_> = gone.iter().filter(is_missing).cloned().collect();

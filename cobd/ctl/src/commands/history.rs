@@ -131,6 +131,9 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
     {
         return Err(unknown);
     }
+    if context.json && nothing && exit == Exit::Unreached {
+        return Err(Failure::environment(anyhow::anyhow!("no history could be read")));
+    }
     if !context.json {
         note(screen, following.readings.len(), left_out, nothing);
     }

@@ -224,6 +224,24 @@ pub(super) async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
     finish(context, screen, answers)
 }
 
+/// As [`to_all`], for an order after which more is to be told: where a host has taken it, the JSON comes with that. Whether
+/// one has.
+pub(super) async fn to_all_first<B: Serialize + Clone + Send + Sync + 'static>(
+    context: &Context,
+    screen: &mut Screen,
+    path: &'static str,
+    order: &B,
+    words: (&str, &str),
+) -> Result<(Exit, bool), Failure> {
+    let answers = give(context, screen, &context.client, &context.targets.all, path, order, words).await?;
+    let is_taken = answers.iter().any(|(_, answer)| answer.is_ok());
+    let ended = exit(answers.iter().map(|(_, answer)| answer));
+    if ended == Exit::No || !is_taken {
+        return Ok((finish(context, screen, answers)?, is_taken));
+    }
+    Ok((ended, true))
+}
+
 /// Whom an order was given to, and what it has answered.
 type Answered = (Target, Result<Done, AskError>);
 

@@ -117,6 +117,28 @@ fn who_is_needed_one_way_goes_in_an_earlier_wave() {
 }
 
 #[test]
+fn hosts_that_have_failed_go_first_with_what_they_need() {
+    let old = generation(1, &["n1/app 1", "n2/mid 1", "n3/db 1"]);
+    let new = generation(2, &["n1/app 2", "n2/mid 2 <- n3/new", "n3/db 2", "n3/new 1"]);
+    let coupling = between(Some(&old), &new);
+    let hosts = ["n1", "n2", "n3"].map(name).into();
+    let groups = coupling.groups_from(&hosts, &[name("n2")].into());
+    let first: Vec<&str> = groups.iter().flatten().map(HostName::as_str).collect();
+    assert_eq!(first, ["n3", "n2", "n1"]);
+}
+
+#[test]
+fn the_reasons_of_a_group_are_those_inside_it() {
+    let lines = |n: u64| {
+        vec![format!("n1/a {n} <- n2/b"), format!("n2/b {n} <- n1/a"), format!("n3/c {n} <- n1/a"), "n4/d 1".to_owned()]
+    };
+    let made = |n: u64| generation(n, &lines(n).iter().map(String::as_str).collect::<Vec<_>>());
+    let coupling = between(Some(&made(1)), &made(2));
+    let why: Vec<String> = coupling.inside(&["n1", "n2"].map(name).into()).iter().map(Added::sentence).collect();
+    assert!(why.len() == 2 && why[0].starts_with("n2 goes too") && why[1].starts_with("n1 goes too"), "{why:?}");
+}
+
+#[test]
 fn a_budget_that_changes_ties_nobody_and_a_new_one_goes_first() {
     let lines = ["n1/app 1 <- n3/budget", "n2/app 1 <- n3/budget", "n3/budget 1"];
     let old = generation(1, &lines);

@@ -301,7 +301,7 @@ impl Cause {
 
     pub(super) fn not_asked(cob: &CobId) -> Self {
         Self::new(CauseKind::NotAsked, format!("is on {}, which was not asked", cob.host_str())).hint(format!(
-            "with --depot all hosts of the generation are asked; if {0} is gone for good, `cobctl fence {0}`",
+            "name the depot that has it (--depot); if {0} is gone for good, `cobctl fence {0}`",
             cob.host_str()
         ))
     }

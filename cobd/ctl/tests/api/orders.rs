@@ -452,8 +452,15 @@ async fn a_fence_names_what_it_frees_and_spares_the_living() {
 #[tokio::test]
 async fn a_return_that_nobody_was_seen_to_begin_is_no_success() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
+    let ran = cobctl(&["--host", &n1.address, "--json", "rollback", "--wait", "300ms"]).await;
+    assert!(
+        ran.code == 1 && ran.json()["error"].as_str().is_some_and(|e| e.contains("none was seen to begin")),
+        "{ran:?}"
+    );
+    let gone = cobctl(&["--host", "tcp://127.0.0.1:1", "--json", "rollback", "--wait", "300ms"]).await;
+    assert!(gone.code == 3 && gone.json()["hosts"].is_array(), "{gone:?}");
     let ran = cobctl(&["--host", &n1.address, "rollback", "--wait", "300ms"]).await;
     assert!(ran.code == 1 && ran.err.contains("none was seen to begin its way back"), "{ran:?}");
     let rollback = |prepare| Command::Rollback { generation: None, prepare };
-    assert_eq!(orders(&n1), [rollback(true), rollback(false)]);
+    assert_eq!(orders(&n1), [rollback(true), rollback(false)].repeat(2));
 }

@@ -268,6 +268,10 @@ fn segments(folder: &Path) -> io::Result<Vec<u64>> {
 
 fn create(folder: &Path, segment: u64) -> io::Result<Arc<File>> {
     let path = folder.join(name(segment));
+    // One that could not be begun as a whole, on a full disk, holds no record.
+    if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAGIC.len() as u64) {
+        fs::remove_file(&path)?;
+    }
     let mut file = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(MAGIC)?;
     file.sync_data()?;
@@ -501,6 +505,22 @@ mod tests {
             assert_eq!(read.collect::<Vec<_>>(), left.clone().map(|n| format!("h/{n}")).collect::<Vec<_>>());
             assert_eq!((log.waiting.len(), log.waiting.is_empty()), (left.len(), left.is_empty()));
         }
+    }
+
+    #[test]
+    fn a_segment_that_could_not_be_begun_is_begun_again() {
+        let beside = |bytes: &[u8]| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut log = Log::open(folder.path(), 0, |_, _| panic!("nothing was recorded")).expect("opened");
+            log.append(vec![record("h/a")], 7, true).expect("written");
+            fs::write(log.folder.join(name(log.segment + 1)), bytes).expect("written");
+            log.turn()
+        };
+        for half in [&MAGIC[..0], &MAGIC[..3], &MAGIC[..]] {
+            assert!(beside(half).is_ok());
+        }
+        // What holds records is never taken.
+        assert!(beside(&[&MAGIC[..], b"more"].concat()).is_err());
     }
 
     #[test]

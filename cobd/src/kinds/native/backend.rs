@@ -7,7 +7,7 @@ use std::time::Duration;
 use cob_types::{Cob, CobId, Command, Kind};
 use tracing::warn;
 
-use super::{Answer, Call, NOTE, Native, Peers};
+use super::{Answer, Call, Native, Peers};
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
 use crate::run::{ACT_KIND, Exit, JobResult, escape};
 
@@ -141,12 +141,13 @@ impl Backend for NativeKind {
     }
 
     fn kept(&self, tools: &Tools, cob: &CobId) {
-        let note = tools.own_folder(cob).join(NOTE);
-        match std::fs::remove_file(&note) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                warn!(%cob, %error, "what was there before stays written down, and would be put back if it came again");
+        for note in self.native.notes() {
+            match std::fs::remove_file(tools.own_folder(cob).join(note)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    warn!(%cob, %error, "what was there before stays written down, and would be put back if it came again");
+                }
+                Ok(()) | Err(_) => {}
             }
-            Ok(()) | Err(_) => {}
         }
     }
 

@@ -72,6 +72,11 @@ pub(super) trait Native: fmt::Debug + Send + Sync {
     fn subject(&self, _content: &str) -> Option<String> {
         None
     }
+
+    /// The files of a change object's own folder that say what was there before it, and what it has brought.
+    fn notes(&self) -> &'static [&'static str] {
+        &[NOTE]
+    }
 }
 
 /// What came of a move.

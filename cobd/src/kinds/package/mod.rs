@@ -30,9 +30,10 @@ use serde_json::json;
 use self::content::{Content, Version};
 use self::mover::Mark;
 use self::note::Note;
+use self::own::CAME_ALONG;
 use self::plan::Plan;
 use super::backend::Hop;
-use super::native::{Call, Found, Host, Made, Native};
+use super::native::{Call, Found, Host, Made, NOTE, Native};
 
 /// The states that it knows.
 const STATES: [&str; 4] = ["absent", "present", "outdated", "held"];
@@ -164,6 +165,10 @@ enum Installed {
 }
 
 impl Native for Package {
+    fn notes(&self) -> &'static [&'static str] {
+        &[NOTE, CAME_ALONG]
+    }
+
     fn name(&self) -> &'static str {
         "package"
     }

@@ -9,7 +9,7 @@ use super::note::Note;
 use crate::durable::{self, Sync};
 
 /// What came with the package, to go with it.
-const CAME_ALONG: &str = "came-along";
+pub(super) const CAME_ALONG: &str = "came-along";
 
 /// The folder.
 #[derive(Debug)]

@@ -151,6 +151,10 @@ fn rests_down(context: &Context) -> bool {
     context.cob.preferred == *"down"
 }
 
+fn is_socket(content: &Content) -> bool {
+    matches!(content, Content::Unit(content) if content.name().ends_with(".socket"))
+}
+
 impl Backend for Service {
     fn name(&self) -> &'static str {
         "service"
@@ -216,6 +220,7 @@ impl Backend for Service {
             rests_down: rests_down(context),
             leaving: context.leaving,
             triggers: if rests_down(context) { self.watcher.triggers().as_ref().clone() } else { BTreeSet::new() },
+            wanted: if is_socket(&content) { self.watcher.wanted().as_ref().clone() } else { BTreeSet::new() },
         };
         let mut argv: Vec<String> = Vec::new();
         for word in tools.program().argv(MOVE_SERVICE) {

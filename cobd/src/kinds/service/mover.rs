@@ -51,6 +51,9 @@ pub(super) struct Wish {
     pub(super) leaving: bool,
     /// Of a unit that is to be down: timers, sockets and paths that change objects of this host are about.
     pub(super) triggers: BTreeSet<String>,
+    /// Of a socket: the units that change objects of this host want to be up.
+    #[serde(default)]
+    pub(super) wanted: BTreeSet<String>,
 }
 
 /// What a move is to bring about.

@@ -34,6 +34,8 @@ pub(super) struct Watcher {
     units: Mutex<Option<watch::Sender<Units>>>,
     kept: Mutex<Option<watch::Sender<Kept>>>,
     triggers: Mutex<Arc<BTreeSet<String>>>,
+    /// The units that are to be up.
+    wanted: Mutex<Arc<BTreeSet<String>>>,
 }
 
 /// What the units end with that start others.
@@ -50,16 +52,19 @@ impl Watcher {
     /// From here on these are watched, and no others.
     pub(super) fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {
         let (mut units, mut kept, mut triggers) = (Units::new(), Kept::new(), BTreeSet::new());
+        let mut wanted = BTreeSet::new();
         for cob in cobs {
             match unit_of(&cob.content) {
                 Some(unit) => {
                     units.entry(escaped(&unit)).or_default().push(cob.id.clone());
+                    wanted.extend(Some(unit.clone()).filter(|_| cob.preferred == "up" && !cob.observe));
                     triggers.extend(Some(unit).filter(|unit| TRIGGERS.iter().any(|ending| unit.ends_with(ending))));
                 }
                 None => drop(kept.insert(tools.service_folder(&cob.id), cob.id.clone())),
             }
         }
         *self.triggers.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(triggers);
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(wanted);
         tell(&self.units, units, |receiver| {
             let (systemd, drifts) = (tools.systemd().clone(), tools.drifts().clone());
             tokio::spawn(watch_units(systemd, receiver, drifts));
@@ -80,6 +85,11 @@ impl Watcher {
     pub(super) fn about(&self, unit: &str) -> Option<CobId> {
         let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
         units.as_ref().and_then(|units| units.borrow().get(&escaped(unit))?.first().cloned())
+    }
+
+    /// The units that are to be up.
+    pub(super) fn wanted(&self) -> Arc<BTreeSet<String>> {
+        Arc::clone(&self.wanted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The timers, sockets and paths that are watched.

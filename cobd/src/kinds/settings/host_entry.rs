@@ -161,10 +161,23 @@ impl Wish for Entry {
         self.host.edit(FILE, 0o644, &with_ours).map(|_| ())
     }
 
-    fn restore(&self, _before: Option<&Value>) -> Result<(), String> {
+    fn restore(&self, before: Option<&Value>) -> Result<(), String> {
+        // Lines of this very change object that were there when it came: it had left, and they were to stay.
+        let kept: Vec<&str> = match before {
+            Some(Value::String(line)) => vec![line],
+            Some(found) => found["lines"].as_array().into_iter().flatten().filter_map(Value::as_str).collect(),
+            None => Vec::new(),
+        };
         // A file without our line is left alone.
-        let without = |text: &str| Some(self.without_ours(text).concat()).filter(|new| new != text);
-        self.host.edit(FILE, 0o644, &without).map(|_| ())
+        let restored = |text: &str| {
+            let place = lines(text).iter().position(|line| self.is_ours(line));
+            let mut others = self.without_ours(text);
+            for (at, line) in kept.iter().enumerate().filter(|_| place.is_some()) {
+                insert_line(&mut others, place.unwrap_or_default() + at, line);
+            }
+            Some(others.concat()).filter(|new| new != text)
+        };
+        self.host.edit(FILE, 0o644, &restored).map(|_| ())
     }
 }
 
@@ -196,5 +209,12 @@ mod tests {
             wish.restore(None).expect("restored");
             assert_eq!(fs::read(&file).expect("read"), theirs);
         }
+        // What was to stay when it left is there when it leaves again.
+        let kept = "127.0.0.1 localhost\n10.0.0.9 other\n10.0.0.7 db # cob n1/db\n";
+        fs::write(&file, kept).expect("written");
+        let before = wish.look(None).expect("seen");
+        wish.apply(None).expect("applied");
+        wish.restore(before.as_ref()).expect("restored");
+        assert_eq!(fs::read_to_string(&file).expect("read"), kept);
     }
 }

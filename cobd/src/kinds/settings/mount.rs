@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -316,8 +316,8 @@ impl Place {
         let options = self.options.join(",");
         let done = self.run_mount(&["-t", &self.kind, "-o", &options, "--", &self.source, &self.path]);
         done.map_err(|why| {
-            let refused = refused::option(&self.kind, &self.options).map(|refused| format!("; {refused}"));
-            format!("{} can't be mounted on {}: {why}{}", self.source, self.path, refused.unwrap_or_default())
+            let what = format!("{} can't be mounted on {}", self.source, self.path);
+            in_words(refused::option(&self.kind, &self.options), &what, &why)
         })
     }
 
@@ -338,8 +338,7 @@ impl Place {
             } else {
                 refused::option(&self.kind, options)
             };
-            let refused = refused.map(|refused| format!("; {refused}")).unwrap_or_default();
-            format!("{} can't be mounted anew with other options: {why}{refused}", self.path)
+            in_words(refused, &format!("{} can't be mounted anew with other options", self.path), &why)
         })
     }
 
@@ -367,7 +366,8 @@ impl Place {
             value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
         };
         let (flags, options) = (texts(&before["mounted"]["flags"]), texts(&before["options"]));
-        let now = mounted::at(&self.host, &self.path)?.seen.map(|now| remount::shown(&now)).unwrap_or_default();
+        let seen = mounted::at(&self.host, &self.path)?.seen;
+        let now = seen.map(|now| remount::shown(&now, &self.host.path(&self.path))).transpose()?.unwrap_or_default();
         // A daemon of the version before has kept flags alone.
         let is_known = before["options"].is_array();
         let options = if is_known { remount::way_back(&self.kind, &options, &now) } else { Vec::new() };
@@ -416,6 +416,13 @@ impl Place {
         }
         Ok(())
     }
+}
+
+/// What the kernel says comes first: of a long text the end is cut off. It is printed, too, so that it is with the output.
+fn in_words(refused: Option<String>, what: &str, why: &str) -> String {
+    let Some(refused) = refused else { return format!("{what}: {why}") };
+    let _ = writeln!(io::stderr(), "{refused}");
+    format!("{refused}; {what}: {why}")
 }
 
 /// Why a program has failed: the last line that says so, without hints about where else to look.
@@ -492,7 +499,7 @@ impl Wish for Place {
             let mounted::On { seen, hidden, .. } = mounted::at(&self.host, &self.path)?;
             found["hidden"] = json!(hidden);
             if let Some(theirs) = seen.filter(|_| !self.is_bind()) {
-                found["options"] = json!(remount::shown(&theirs));
+                found["options"] = json!(remount::shown(&theirs, &self.host.path(&self.path))?);
                 found["root"] = json!(remount::root(&self.host.path(&self.path))?);
             }
         }

@@ -47,24 +47,29 @@ pub(super) fn set_root(path: &Path, wanted: &Root) -> Result<(), String> {
     Ok(())
 }
 
-/// The options of a file system that a remount can give back: those with values.
-pub(super) fn shown(mounted: &Mounted) -> Vec<String> {
-    mounted.of_file_system().filter(|option| option.contains('=')).map(str::to_owned).collect()
+/// The options of a file system that a remount can give back: those with values. Of a `tmpfs` also those that are not shown
+/// where they have their default values.
+///
+/// # Errors
+/// When it can't be looked at.
+pub(super) fn shown(mounted: &Mounted, path: &Path) -> Result<Vec<String>, String> {
+    let mut options: Vec<String> =
+        mounted.of_file_system().filter(|option| option.contains('=')).map(str::to_owned).collect();
+    if mounted.kind == "tmpfs" {
+        let found = rustix::fs::statvfs(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        for (key, value) in [("size", found.f_blocks * found.f_frsize), ("nr_inodes", found.f_files)] {
+            options.retain(|option| option.split('=').next() != Some(key));
+            options.push(format!("{key}={value}"));
+        }
+    }
+    Ok(options)
 }
 
 /// The options that lead from those that the kernel shows now to those that it showed before.
 pub(super) fn way_back(kind: &str, before: &[String], now: &[String]) -> Vec<String> {
-    let is_of_root = |option: &str| TMPFS_ROOT.iter().any(|(key, _)| option.split('=').next() == Some(*key));
-    let mut options: Vec<String> = before.iter().filter(|option| !now.contains(option)).cloned().collect();
-    if kind == "tmpfs" {
-        options.retain(|option| !is_of_root(option));
-        let has = |options: &[String], key: &str| options.iter().any(|option| option.starts_with(key));
-        // What is not shown is half of the memory, in blocks and in files.
-        let defaults = [("size=", "size=50%"), ("nr_inodes=", "nr_inodes=0")];
-        let limited = defaults.iter().filter(|(key, _)| has(now, key) && !has(before, key));
-        options.extend(limited.map(|(_, default)| (*default).to_owned()));
-    }
-    options
+    let is_of_root =
+        |option: &str| kind == "tmpfs" && TMPFS_ROOT.iter().any(|(key, _)| option.split('=').next() == Some(*key));
+    before.iter().filter(|option| !now.contains(option) && !is_of_root(option)).cloned().collect()
 }
 
 /// What is changed from one list of options to another one.
@@ -186,12 +191,10 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_names_what_has_changed_and_defaults_of_what_is_not_shown() {
-        let way = |before: &str, now: &str| way_back("tmpfs", &options(before), &options(now));
-        assert_eq!(way("size=3072k mode=700", "size=4096k mode=700"), ["size=3072k"]);
-        assert_eq!(way("mode=700", "size=4096k"), ["size=50%"]);
-        assert_eq!(way("size=3072k", "size=3072k"), [""; 0]);
-        assert_eq!(way_back("ext4", &options("commit=30"), &options("commit=60 x=1")), ["commit=30"]);
+    fn the_way_back_names_what_has_changed() {
+        let way = |kind: &str, before: &str, now: &str| way_back(kind, &options(before), &options(now));
+        assert_eq!(way("tmpfs", "size=3072 nr_inodes=9 mode=700", "size=4096 nr_inodes=9"), ["size=3072"]);
+        assert_eq!(way("ext4", "commit=30", "commit=60 x=1"), ["commit=30"]);
     }
 
     #[test]

@@ -62,7 +62,8 @@ impl Setting for Sysctl {
         let part = |part: &str| {
             !part.is_empty() && part != ".." && part.chars().all(|c| c.is_ascii_alphanumeric() || "_-/".contains(c))
         };
-        if !content.key.split('.').all(part) || content.key.starts_with('/') || content.key.contains("//") {
+        let is_odd = content.key.starts_with(['/', '-']) || content.key.ends_with('/') || content.key.contains("//");
+        if !content.key.split('.').all(part) || is_odd {
             return Err(format!("content: {:?} is no parameter; write it as in net.ipv4.ip_forward", content.key));
         }
         let value = match content.value {
@@ -107,7 +108,7 @@ impl Parameter {
     }
 
     fn file(&self) -> String {
-        format!("/etc/sysctl.d/60-cob-{}.conf", self.key.replace('/', "-"))
+        format!("/etc/sysctl.d/60-cob-{}.conf", in_dots(&self.key).replace('/', "-"))
     }
 
     fn line(&self) -> String {

@@ -9,7 +9,8 @@ use cobd::web::StatusOf;
 use tokio::time::Instant;
 
 use super::report::Progress;
-use super::staged::{PATIENCE, Part, Run, Settled, TICK, TOLD, told, unsettled};
+use super::settle::{Part, Settled, unsettled};
+use super::staged::{PATIENCE, Run, TICK, TOLD, told};
 use crate::gather;
 use crate::live::Live;
 use crate::screen::Screen;

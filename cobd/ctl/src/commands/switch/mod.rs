@@ -15,6 +15,7 @@ mod back;
 mod gate;
 mod prepare;
 mod report;
+mod settle;
 mod staged;
 mod wait;
 
@@ -122,8 +123,13 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
         Some(_) => ("goes back", "is back already, or on its way"),
         None => ("goes back", "is back already, or on its way; `cobctl rollback N` leads further"),
     };
-    let told = super::orders::to_all(context, screen, &context.targets.all, "/v1/rollback", &order, words).await?;
-    let Some(limit) = args.wait.filter(|_| told != Exit::No) else { return Ok(told) };
+    let Some(limit) = args.wait else {
+        return super::orders::to_all(context, screen, &context.targets.all, "/v1/rollback", &order, words).await;
+    };
+    let (told, is_taken) = super::orders::to_all_first(context, screen, "/v1/rollback", &order, words).await?;
+    if told == Exit::No || !is_taken {
+        return Ok(told);
+    }
     let Some((now, switch)) = return_begun(context, &looked.leads_to, began + limit).await else {
         return Err(Failure::refused(anyhow::anyhow!(
             "the hosts have taken the order, and none was seen to begin its way back in that time"
@@ -352,17 +358,27 @@ async fn run_within(
     let mut began = began;
     let (mut last, mut tolerates) = (ready.clone(), false);
     if let Some(stages) = &stages {
-        let run = staged::Run { context, args, plan: &plan, first: &first, ready: &ready };
+        let before = &gather::cluster(&context.client, &called).await;
+        let run = staged::Run { context, args, plan: &plan, first: &first, before, ready: &ready };
         match run.go(screen, &mut report, stages).await {
             // Each stage has had its own time.
             Staged::Rest { hosts, tolerates: some } => (last, began, tolerates) = (hosts, Instant::now(), some),
+            Staged::Away(hosts) => {
+                let cluster = gather::cluster(&context.client, &plan.hosts).await;
+                outcomes::record(context, screen, &plan.hosts, std::iter::empty(), plan.generation).await;
+                let (did, stay) =
+                    if hosts.len() == 1 { ("did", "stays as it was") } else { ("did", "stay as they were") };
+                let why = format!("{} {did} not answer and {stay}; the others have converged", list(&hosts, 8));
+                let hint = "the same order goes on with these hosts when they are back".to_owned();
+                report.stopped(context, screen, &cluster, (why, vec![hint]))?;
+                return Ok(Exit::Unreached);
+            }
             Staged::Ended(why, hints) => {
                 let cluster = gather::cluster(&context.client, &plan.hosts).await;
                 outcomes::record(context, screen, &plan.hosts, std::iter::empty(), plan.generation).await;
                 return report.stopped(context, screen, &cluster, (why, hints));
             }
         }
-        last.extend(ready.iter().filter(|t| leaves(t)).cloned());
     }
     // Whoever is told by one of them goes on its terms.
     let mut go = if has_it.is_empty() { prepare::Go::to_all(&plan) } else { plan.go_in_full() };

@@ -565,7 +565,8 @@ fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
     let at_rest = sum(cluster.hosts.iter().filter(there).map(|h| h.at_rest));
     let listed = cluster.hosts.iter().filter(there).flat_map(|h| &h.cobs).filter(|c| is_home(c)).count();
     let settled = at_rest.saturating_add(listed);
-    let active = cluster.hosts.iter().filter(there).count();
+    let stays = |h: &&HostStatus| plan.hosts.iter().any(|t| t.name.as_ref() == Some(&h.name));
+    let active = cluster.hosts.iter().filter(there).filter(stays).count();
     let mut line = format!(
         "generation {}: active on {active} of {}, {settled} of {} settled",
         plan.generation,

@@ -22,24 +22,23 @@ use cobd::web::{CancelOrder, GenerationOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
 use super::prepare::{self, Go, Gone};
-use super::report::{Progress, Report, Then};
+use super::report::{Report, Then};
+use super::settle::{Settled, unsettled};
 use super::{LOOK_AGAIN, Plan};
 use crate::args::{OnFailureArg, SwitchArgs};
 use crate::commands::Context;
-use crate::commands::explain::first_causes;
 use crate::coupling::{Added, Coupling};
 use crate::failure::Failure;
 use crate::gather;
-use crate::live::Live;
 use crate::screen::Screen;
 use crate::targets::Target;
-use crate::verdict::{Expected, Verdict, ended, hopeless, judge, stranded, why_not};
+use crate::verdict::{Expected, Verdict, hopeless, judge};
 use crate::words::{count, list, span};
 
 /// How long a stage may take to converge when no wait is given.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 /// As in a wait: how long nothing but what has given up must be left.
-const HOPELESS_FOR: Duration = Duration::from_secs(1);
+pub(super) const HOPELESS_FOR: Duration = Duration::from_secs(1);
 /// So many reasons are told why hosts go together.
 const SHOWN: usize = 3;
 pub(super) const TICK: Duration = Duration::from_millis(500);
@@ -61,23 +60,8 @@ pub(super) enum Staged {
     Rest { hosts: Vec<Target>, tolerates: bool },
     /// It has ended before all were told: why, in words, and how to go on.
     Ended(String, Vec<String>),
-}
-
-/// How a stage ended.
-pub(super) enum Settled {
-    /// All have converged, but for these failed hosts, which are tolerated.
-    Yes(BTreeSet<HostName>),
-    No(Vec<String>),
-    Interrupted,
-}
-
-/// Hosts of a stage that have not converged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Failing {
-    /// The switch has failed on these hosts: a change object there has given up, or the host was held before this order.
-    hosts: BTreeSet<HostName>,
-    /// The change objects that have given up.
-    cobs: Vec<CobId>,
+    /// All that can be reached are through; these were not there when their turn would have come.
+    Away(Vec<HostName>),
 }
 
 /// Finds the stages, if any were asked for; refuses what would be none.
@@ -103,13 +87,13 @@ pub(super) fn find(
         return Err(Failure::usage(anyhow::anyhow!("--gate {} would outlast --wait {}", told(gate), told(wait)))
             .hint("--wait is the longest that anything may take: give it more than the gate's time"));
     }
-    let all: BTreeSet<HostName> = plan.hosts.iter().map(Target::stand_in).collect();
+    // Hosts that leave take their turn as well: others may wait for what leaves there.
+    let all: BTreeSet<HostName> = plan.hosts.iter().chain(&plan.leaving).map(Target::stand_in).collect();
     let coupling = coupling(context, plan, first)?;
     if let Some(limit) = args.limit_hosts {
-        let groups = coupling.groups(&all);
+        let groups = coupling.groups_from(&all, &failed_on(first));
         if let Some(group) = groups.iter().filter(|g| g.len() > limit.get()).max_by_key(|g| g.len()) {
-            let first = group.iter().take(1).cloned().collect();
-            let why: Vec<String> = coupling.closure(&first).iter().take(SHOWN).map(Added::sentence).collect();
+            let why: Vec<String> = coupling.inside(group).iter().take(SHOWN).map(Added::sentence).collect();
             let these = if group.len() == all.len() {
                 format!("all {} of the generation", count(all.len(), "host"))
             } else {
@@ -151,6 +135,18 @@ pub(super) fn find(
     Ok(Some(Stages::Canary(set)))
 }
 
+/// Hosts on which something gave up before are next in turn; nothing of this switch has failed.
+fn behind(screen: &mut Screen, hosts: &BTreeSet<HostName>) -> BTreeSet<HostName> {
+    let hosts = list(hosts, 6);
+    screen.say(&format!("what is told waits for {hosts}, where something gave up before: next in turn is {hosts}"));
+    BTreeSet::new()
+}
+
+/// The hosts on which something has given up: what they hold others may wait for, so they are mended first.
+fn failed_on(first: &ClusterStatus) -> BTreeSet<HostName> {
+    first.hosts.iter().filter(|host| host.cobs.iter().any(|cob| cob.failed)).map(|host| host.name.clone()).collect()
+}
+
 /// What ties hosts together between what is active and the generation that they go to.
 fn coupling(context: &Context, plan: &Plan, first: &ClusterStatus) -> Result<Coupling, Failure> {
     let Some(depot) = context.targets.open_depot()? else {
@@ -184,6 +180,8 @@ pub(super) struct Run<'a> {
     pub(super) args: &'a SwitchArgs,
     pub(super) plan: &'a Plan,
     pub(super) first: &'a ClusterStatus,
+    /// All of the hosts, before the first stage.
+    pub(super) before: &'a ClusterStatus,
     /// Who is prepared.
     pub(super) ready: &'a [Target],
 }
@@ -220,18 +218,18 @@ impl Run<'_> {
         screen.say(&format!("canary: {} {go} first; until all of it has converged{gate_words}", list(set, 8)));
         let (since, failed) = match self.settle(screen, set).await {
             Settled::Yes(failed) => (Instant::now(), failed),
-            Settled::No(why) => return self.give_up(screen, set, why).await,
+            Settled::No(why) | Settled::Behind(_, why) => return self.give_up(screen, set, why).await,
             Settled::Interrupted => return self.interrupted(set),
         };
         let well: BTreeSet<HostName> = set.difference(&failed).cloned().collect();
         match self.stay_healthy(screen, &well, since + gate).await {
             Settled::Yes(_) => {}
-            Settled::No(why) => return self.give_up(screen, set, why).await,
+            Settled::No(why) | Settled::Behind(_, why) => return self.give_up(screen, set, why).await,
             Settled::Interrupted => return self.interrupted(set),
         }
         match self.check(screen, set).await {
             Settled::Yes(_) => {}
-            Settled::No(why) => return self.give_up(screen, set, why).await,
+            Settled::No(why) | Settled::Behind(_, why) => return self.give_up(screen, set, why).await,
             Settled::Interrupted => return self.interrupted(set),
         }
         screen.say("canary: converged and healthy; the others go");
@@ -256,7 +254,8 @@ impl Run<'_> {
             .say(&format!("{these} {have} generation {generation} already: the next hosts go when that has converged"));
         match self.settle(screen, told).await {
             Settled::Yes(tolerated) => Ok(tolerated),
-            Settled::No(why) => Err(self.give_up(screen, told, why).await),
+            Settled::Behind(hosts, _) if self.args.limit_hosts.is_some() => Ok(behind(screen, &hosts)),
+            Settled::No(why) | Settled::Behind(_, why) => Err(self.give_up(screen, told, why).await),
             Settled::Interrupted => Err(self.interrupted(told)),
         }
     }
@@ -276,12 +275,15 @@ impl Run<'_> {
             Ok(tolerated) => tolerated,
             Err(ended) => return ended,
         };
+        // When these are back, others would tell them all at once.
+        let hosts = self.plan.hosts.iter().map(Target::stand_in);
+        let away: Vec<HostName> = hosts.filter(|host| !self.is_ready(host) && !told.contains(host)).collect();
         while let Some(group) = left.pop() {
             let mut wave = group;
             while left.last().is_some_and(|next| wave.len() + next.len() <= limit) {
                 wave.extend(left.pop().unwrap_or_default());
             }
-            if left.is_empty() {
+            if left.is_empty() && away.is_empty() {
                 let well = told.difference(&failed).cloned().collect();
                 self.widen(screen, &well, !failed.is_empty()).await;
                 return Staged::Rest { hosts: self.targets(&wave), tolerates: !failed.is_empty() };
@@ -298,9 +300,13 @@ impl Run<'_> {
             }
             match self.settle(screen, &told).await {
                 Settled::Yes(tolerated) => failed = tolerated,
-                Settled::No(why) => return self.give_up(screen, &told, why).await,
+                Settled::Behind(hosts, _) if !left.is_empty() => failed = behind(screen, &hosts),
+                Settled::No(why) | Settled::Behind(_, why) => return self.give_up(screen, &told, why).await,
                 Settled::Interrupted => return self.interrupted(&told),
             }
+        }
+        if !away.is_empty() {
+            return Staged::Away(away);
         }
         Staged::Rest { hosts: Vec::new(), tolerates: !failed.is_empty() }
     }
@@ -327,7 +333,7 @@ impl Run<'_> {
         }
     }
 
-    fn is_ready(&self, host: &HostName) -> bool {
+    pub(super) fn is_ready(&self, host: &HostName) -> bool {
         self.ready.iter().any(|t| t.stand_in() == *host)
     }
 
@@ -339,11 +345,16 @@ impl Run<'_> {
 
     /// The hosts that an earlier order has told to go to this generation.
     fn told_before(&self) -> BTreeSet<HostName> {
-        self.plan.hosts.iter().map(Target::stand_in).filter(|host| self.is_told(host)).collect()
+        self.all().map(Target::stand_in).filter(|host| self.is_told(host)).collect()
     }
 
-    fn targets(&self, set: &BTreeSet<HostName>) -> Vec<Target> {
-        self.plan.hosts.iter().filter(|t| set.contains(&t.stand_in())).cloned().collect()
+    /// The hosts of the generation, and those that leave.
+    fn all(&self) -> impl Iterator<Item = &Target> {
+        self.plan.hosts.iter().chain(&self.plan.leaving)
+    }
+
+    pub(super) fn targets(&self, set: &BTreeSet<HostName>) -> Vec<Target> {
+        self.all().filter(|t| set.contains(&t.stand_in())).cloned().collect()
     }
 
     /// Says `go` to some hosts, for some alone.
@@ -362,117 +373,21 @@ impl Run<'_> {
         for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
             match answer {
                 Gone::Yes => report.gone.push(target.stand_in()),
+                // Most hosts that leave do so because they are gone.
+                Gone::Absent(error) if self.plan.leaving.contains(&target) => {
+                    report.absent(screen, &target, Then::Leaves, &error);
+                }
                 Gone::Absent(error) => {
                     report.absent(screen, &target, Then::Follows, &error);
                     wrong.push(target.stand_in());
                 }
                 Gone::Refused(error) => {
-                    report.refused(screen, &target, false, &error);
+                    report.refused(screen, &target, self.plan.leaving.contains(&target), &error);
                     wrong.push(target.stand_in());
                 }
             }
         }
         if wrong.is_empty() { Ok(()) } else { Err(format!("{} did not take the go", list(&wrong, 6))) }
-    }
-
-    /// Waits until these have converged.
-    async fn settle(&self, screen: &mut Screen, set: &BTreeSet<HostName>) -> Settled {
-        let deadline = Instant::now() + self.args.wait.unwrap_or(PATIENCE);
-        let part = Part::of(self.plan, set);
-        let mut live = Live::start(&self.context.client, &self.targets(set), StatusOf::All);
-        let mut progress = Progress::default();
-        let mut failing_since: Option<(Failing, Instant)> = None;
-        let settled = loop {
-            tokio::select! {
-                () = live.changed() => {}
-                () = tokio::time::sleep(TICK) => {}
-                _ = tokio::signal::ctrl_c() => break Settled::Interrupted,
-            }
-            let seen = live.cluster();
-            if !live.is_complete() && Instant::now() < deadline {
-                continue;
-            }
-            progress.show(screen, &part.plan, &seen, deadline);
-            if matches!(judge(&seen, &part.plan.expected), Verdict::Converged(_)) {
-                let fresh = gather::cluster(&self.context.client, &part.plan.hosts).await;
-                if matches!(judge(&fresh, &part.plan.expected), Verdict::Converged(_)) {
-                    break Settled::Yes(BTreeSet::new());
-                }
-            }
-            failing_since = match (self.failing(&seen, &part.plan), failing_since) {
-                (Some(now), Some((before, since))) if now == before => Some((now, since)),
-                (Some(now), _) => Some((now, Instant::now())),
-                (None, _) => None,
-            };
-            if let Some((failing, since)) = &failing_since
-                && since.elapsed() >= HOPELESS_FOR
-            {
-                if failing.hosts.len() <= self.args.max_failures {
-                    let (hosts, most) = (list(&failing.hosts, 6), self.args.max_failures);
-                    screen.say(&format!("failed on {hosts}, which is tolerated (--max-failures {most})"));
-                    break Settled::Yes(failing.hosts.clone());
-                }
-                break Settled::No(self.why(&seen, failing));
-            }
-            if let Some(other) = self.elsewhere(&seen) {
-                break Settled::No(vec![other]);
-            }
-            if Instant::now() >= deadline {
-                break Settled::No(unsettled(&judge(&seen, &part.plan.expected)));
-            }
-        };
-        progress.clear(screen);
-        settled
-    }
-
-    /// The hosts that have not converged, if nothing that still goes on can change that; none: something may.
-    fn failing(&self, seen: &ClusterStatus, plan: &Plan) -> Option<Failing> {
-        let generation = plan.generation;
-        let cobs = |host: &HostStatus| plan.expected.cobs.get(&host.name).copied();
-        let away = |h: &&HostStatus| !h.reachable || why_not(h, Some(generation), cobs(h)).is_some();
-        let away: Vec<&HostStatus> = seen.hosts.iter().filter(away).collect();
-        let is_over = |host: &&HostStatus| {
-            let ids: Vec<CobId> = host.cobs.iter().map(|cob| cob.id.clone()).collect();
-            host.reachable && (self.was_held(host) || host.goal().is_none() && stranded(seen, &ids))
-        };
-        if away.is_empty() || !away.iter().all(is_over) {
-            return None;
-        }
-        let cobs: Vec<CobId> = away.iter().flat_map(|h| &h.cobs).filter(|c| ended(c)).map(|c| c.id.clone()).collect();
-        let has_failed = |host: &&&HostStatus| self.was_held(host) || host.cobs.iter().any(ended);
-        let hosts: BTreeSet<HostName> = away.iter().filter(has_failed).map(|h| h.name.clone()).collect();
-        (!hosts.is_empty()).then_some(Failing { hosts, cobs })
-    }
-
-    /// Whether an earlier order has failed on this host, which has been held since.
-    fn was_held(&self, host: &HostStatus) -> bool {
-        let before = self.first.hosts.iter().find(|h| h.name == host.name);
-        host.held == Some(self.plan.generation) && before.is_some_and(|h| h.held == host.held)
-    }
-
-    /// Why the stages stop: the first causes, and the hosts that are held.
-    fn why(&self, seen: &ClusterStatus, failing: &Failing) -> Vec<String> {
-        let mut why = first_causes(seen, failing.cobs.iter());
-        let of = |host: &HostName| failing.cobs.iter().any(|cob| cob.host_str() == host.as_str());
-        let held: Vec<&HostName> = failing.hosts.iter().filter(|host| !of(host)).collect();
-        if !held.is_empty() {
-            let is = if held.len() == 1 { "is" } else { "are" };
-            let generation = self.plan.generation;
-            why.push(format!("{} {is} held: the switch to generation {generation} was cancelled", list(&held, 6)));
-        }
-        why
-    }
-
-    /// Somebody else has sent one of them to a newer generation, or has cancelled the switch.
-    fn elsewhere(&self, cluster: &ClusterStatus) -> Option<String> {
-        cluster.hosts.iter().find_map(|h| {
-            let newest = h.goal().or(h.generation)?;
-            if newest > self.plan.generation {
-                return Some(format!("{} was sent to generation {newest} meanwhile", h.name));
-            }
-            let held = h.held.filter(|_| !self.was_held(h))?;
-            Some(format!("the switch to generation {held} was cancelled on {}", h.name))
-        })
     }
 
     /// The stage has failed: what was told to go holds, or goes back; the others forget what they have prepared.
@@ -642,44 +557,6 @@ async fn order_each<B: serde::Serialize + Clone + Send + Sync + 'static>(
         async move { client.order(&target.endpoint, path, &order).await }
     })
     .await
-}
-
-/// The plan as far as it concerns a part of the hosts.
-pub(super) struct Part {
-    pub(super) plan: Plan,
-}
-
-impl Part {
-    pub(super) fn of(plan: &Plan, set: &BTreeSet<HostName>) -> Self {
-        let hosts = plan.hosts.iter().filter(|t| set.contains(&t.stand_in())).cloned().collect();
-        let mut expected = Expected { generation: Some(plan.generation), ..plan.expected.clone() };
-        expected.cobs.retain(|host, _| set.contains(host));
-        let plan = Plan {
-            generation: plan.generation,
-            hosts,
-            leaving: Vec::new(),
-            expected,
-            how: plan.how,
-            policy: plan.policy,
-            newest: plan.newest,
-            had_ended: false,
-            left: None,
-            manifest: plan.manifest,
-        };
-        Self { plan }
-    }
-}
-
-pub(super) fn unsettled(verdict: &Verdict) -> Vec<String> {
-    match verdict {
-        Verdict::Converged(_) => Vec::new(),
-        Verdict::Not(why) => why.clone(),
-        Verdict::Unreached(hosts, why) => {
-            let mut all = vec![format!("{} could not be reached", list(hosts, 6))];
-            all.extend(why.iter().cloned());
-            all
-        }
-    }
 }
 
 pub(super) fn told(time: Duration) -> String {

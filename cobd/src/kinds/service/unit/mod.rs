@@ -25,6 +25,7 @@ mod mover;
 #[cfg(test)]
 mod mover_test;
 mod own;
+mod served;
 #[cfg(test)]
 pub(super) mod testing;
 

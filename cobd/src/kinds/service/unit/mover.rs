@@ -1,6 +1,6 @@
 //! What brings a unit up and down: an action like any other, which survives the daemon.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,12 +15,13 @@ use super::before::{Before, Started};
 use super::bus::{Bus, Changes, UnitState};
 use super::content::{OnChange, UnitContent, UnitFiles, identity};
 use super::ended::ServiceState;
-use super::files::{Found, configuration, is_mask, put_back, write_text};
+use super::files::{configuration, is_mask, put_back, write_text};
 use super::handover::hand_over;
 use super::journal::{ending, last_words as last_words_of};
 use super::links::{Links, all_links, install_section, keep_linked, places};
 use super::look::{is_run_by_a_trigger, name_as_systemd_does, serves_a_socket, unread_of};
 use super::own::{is_own, refusal};
+use super::served::{stop_served, stop_what_goes};
 use crate::blocking::beside;
 use crate::kinds::service::commands::{Commands, environment, last_words};
 use crate::kinds::service::folder::ServiceFolder;
@@ -94,6 +95,8 @@ pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Re
             // What has gone with its package, or what nobody wants to run any more, is left alone.
             if state.is_there() && !state.is_masked() && !state.runs() {
                 let begun = SystemTime::now();
+                // A change object that wants what it serves starts that again.
+                stop_served(&bus, &state, &BTreeSet::new(), Instant::now() + Duration::from_secs(60)).await?;
                 let started = bus.job("StartUnit", &unit, Instant::now() + Duration::from_secs(60)).await;
                 if let Err(why) = started {
                     let why = explain(&bus, &unit, begun, why).await;
@@ -103,22 +106,6 @@ pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Re
         }
         if going.goes_on() { Before::remove(folder) } else { Ok(()) }
     })
-}
-
-/// Stops a service that is active with a file from here, and was down as far as the model is concerned: a socket has started
-/// it, or somebody else. Without its file nobody would know any more how it is stopped. What only works for a time is let come
-/// to its end.
-async fn stop_what_goes(bus: &Bus, before: &Before) -> Result<(), String> {
-    let was_absent = matches!(before.files.get(&before.unit), Some(Found::Absent));
-    if before.restored || !was_absent {
-        return Ok(());
-    }
-    let state = bus.look(&before.unit).await?;
-    if state.active != "active" || state.fragment != before.systemd.units.join(&before.unit) || is_own(&state.id) {
-        return Ok(());
-    }
-    let stopped = bus.job("StopUnit", &before.unit, Instant::now() + Duration::from_secs(60)).await;
-    stopped.map_err(|why| format!("stopping {}, whose file goes: {why}", before.unit))
 }
 
 /// Stops the unit that an earlier content was about, where the present one is about none, and puts it back.
@@ -252,6 +239,7 @@ impl Mover<'_> {
         }
         // A start would wait until systemd itself starts it again.
         let method = if state.runs() || state.restarts() { "RestartUnit" } else { "StartUnit" };
+        stop_served(&self.bus, &state, &self.wish.wanted, self.limit).await?;
         let started = match self.bus.job(method, &self.unit, self.limit).await {
             Ok(()) => self.become_ready(&identity).await,
             Err(why) => Err(self.explain(why).await),

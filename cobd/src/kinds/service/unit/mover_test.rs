@@ -68,6 +68,7 @@ impl Bench {
             rests_down: false,
             leaving: false,
             triggers: BTreeSet::new(),
+            wanted: BTreeSet::new(),
         }
     }
 

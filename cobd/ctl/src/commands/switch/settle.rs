@@ -1,0 +1,192 @@
+//! When a stage is over: all of it has converged, or nothing that still goes on can bring that about.
+
+use std::collections::BTreeSet;
+
+use cob_types::status::{ClusterStatus, HostStatus};
+use cob_types::{CobId, HostName};
+use tokio::time::Instant;
+
+use super::Plan;
+use super::report::Progress;
+use super::staged::{HOPELESS_FOR, PATIENCE, Run, TICK};
+use crate::commands::explain::first_causes;
+use crate::gather;
+use crate::live::Live;
+use crate::screen::Screen;
+use crate::verdict::{Expected, Verdict, ended, judge, stranded, why_not};
+use crate::words::list;
+use cobd::web::StatusOf;
+
+/// How a stage ended.
+pub(super) enum Settled {
+    /// All have converged, but for these failed hosts, which are tolerated.
+    Yes(BTreeSet<HostName>),
+    No(Vec<String>),
+    /// They wait for what these other hosts hold, where something gave up before: the switch itself may mend that. And why,
+    /// in words.
+    Behind(BTreeSet<HostName>, Vec<String>),
+    Interrupted,
+}
+
+/// Hosts of a stage that have not converged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failing {
+    /// The switch has failed on these hosts: a change object there has given up, or the host was held before this order.
+    hosts: BTreeSet<HostName>,
+    /// The change objects that have given up.
+    cobs: Vec<CobId>,
+}
+
+impl Run<'_> {
+    /// Waits until these have converged.
+    pub(super) async fn settle(&self, screen: &mut Screen, set: &BTreeSet<HostName>) -> Settled {
+        let deadline = Instant::now() + self.args.wait.unwrap_or(PATIENCE);
+        let part = Part::of(self.plan, set);
+        let mut live = Live::start(&self.context.client, &self.targets(set), StatusOf::All);
+        let mut progress = Progress::default();
+        let mut failing_since: Option<(Failing, Instant)> = None;
+        let settled = loop {
+            tokio::select! {
+                () = live.changed() => {}
+                () = tokio::time::sleep(TICK) => {}
+                _ = tokio::signal::ctrl_c() => break Settled::Interrupted,
+            }
+            let seen = live.cluster();
+            if !live.is_complete() && Instant::now() < deadline {
+                continue;
+            }
+            progress.show(screen, &part.plan, &seen, deadline);
+            if matches!(judge(&seen, &part.plan.expected), Verdict::Converged(_)) {
+                let fresh = gather::cluster(&self.context.client, &part.plan.hosts).await;
+                if matches!(judge(&fresh, &part.plan.expected), Verdict::Converged(_)) {
+                    break Settled::Yes(BTreeSet::new());
+                }
+            }
+            failing_since = match (self.failing(&seen, &part.plan), failing_since) {
+                (Some(now), Some((before, since))) if now == before => Some((now, since)),
+                (Some(now), _) => Some((now, Instant::now())),
+                (None, _) => None,
+            };
+            if let Some((failing, since)) = &failing_since
+                && since.elapsed() >= HOPELESS_FOR
+            {
+                if failing.hosts.len() <= self.args.max_failures {
+                    let (hosts, most) = (list(&failing.hosts, 6), self.args.max_failures);
+                    screen.say(&format!("failed on {hosts}, which is tolerated (--max-failures {most})"));
+                    break Settled::Yes(failing.hosts.clone());
+                }
+                let why = self.why(&seen, failing);
+                let is_next = failing.hosts.is_disjoint(set) && failing.hosts.iter().all(|host| self.is_ready(host));
+                break if is_next { Settled::Behind(failing.hosts.clone(), why) } else { Settled::No(why) };
+            }
+            if let Some(other) = self.elsewhere(&seen) {
+                break Settled::No(vec![other]);
+            }
+            if Instant::now() >= deadline {
+                break Settled::No(unsettled(&judge(&seen, &part.plan.expected)));
+            }
+        };
+        progress.clear(screen);
+        settled
+    }
+
+    /// The hosts that have not converged, if nothing that still goes on can change that; none: something may.
+    fn failing(&self, seen: &ClusterStatus, plan: &Plan) -> Option<Failing> {
+        let generation = plan.generation;
+        let cobs = |host: &HostStatus| plan.expected.cobs.get(&host.name).copied();
+        let away = |h: &&HostStatus| !h.reachable || why_not(h, Some(generation), cobs(h)).is_some();
+        let away: Vec<&HostStatus> = seen.hosts.iter().filter(away).collect();
+        let all = self.with_others(seen);
+        let is_over = |host: &&HostStatus| {
+            let ids: Vec<CobId> = host.cobs.iter().map(|cob| cob.id.clone()).collect();
+            host.reachable && (self.was_held(host) || host.goal().is_none() && stranded(&all, &ids))
+        };
+        if away.is_empty() || !away.iter().all(is_over) {
+            return None;
+        }
+        let of = |hosts: &[&HostStatus]| {
+            let cobs = hosts.iter().flat_map(|h| &h.cobs).filter(|c| ended(c)).map(|c| c.id.clone()).collect();
+            let has_failed = |host: &&&HostStatus| self.was_held(host) || host.cobs.iter().any(ended);
+            let hosts: BTreeSet<HostName> = hosts.iter().filter(has_failed).map(|h| h.name.clone()).collect();
+            (!hosts.is_empty()).then_some(Failing { hosts, cobs })
+        };
+        // What has given up on a host whose turn has not come may hold what these wait for.
+        of(&away).or_else(|| of(&all.hosts.iter().collect::<Vec<_>>()))
+    }
+
+    /// What is seen of a stage, with the other hosts as they were before the first one: these have been told nothing.
+    fn with_others(&self, seen: &ClusterStatus) -> ClusterStatus {
+        let is_seen = |host: &&HostStatus| seen.hosts.iter().any(|other| other.name == host.name);
+        let others = self.before.hosts.iter().filter(|host| !is_seen(host)).cloned();
+        ClusterStatus { hosts: seen.hosts.iter().cloned().chain(others).collect(), ..ClusterStatus::default() }
+    }
+
+    /// Whether an earlier order has failed on this host, which has been held since.
+    fn was_held(&self, host: &HostStatus) -> bool {
+        let before = self.first.hosts.iter().find(|h| h.name == host.name);
+        host.held == Some(self.plan.generation) && before.is_some_and(|h| h.held == host.held)
+    }
+
+    /// Why the stages stop: the first causes, and the hosts that are held.
+    fn why(&self, seen: &ClusterStatus, failing: &Failing) -> Vec<String> {
+        let mut why = first_causes(&self.with_others(seen), failing.cobs.iter());
+        let of = |host: &HostName| failing.cobs.iter().any(|cob| cob.host_str() == host.as_str());
+        let held: Vec<&HostName> = failing.hosts.iter().filter(|host| !of(host)).collect();
+        if !held.is_empty() {
+            let is = if held.len() == 1 { "is" } else { "are" };
+            let generation = self.plan.generation;
+            why.push(format!("{} {is} held: the switch to generation {generation} was cancelled", list(&held, 6)));
+        }
+        why
+    }
+
+    /// Somebody else has sent one of them to a newer generation, or has cancelled the switch.
+    fn elsewhere(&self, cluster: &ClusterStatus) -> Option<String> {
+        cluster.hosts.iter().find_map(|h| {
+            let newest = h.goal().or(h.generation)?;
+            if newest > self.plan.generation {
+                return Some(format!("{} was sent to generation {newest} meanwhile", h.name));
+            }
+            let held = h.held.filter(|_| !self.was_held(h))?;
+            Some(format!("the switch to generation {held} was cancelled on {}", h.name))
+        })
+    }
+}
+
+/// The plan as far as it concerns a part of the hosts.
+pub(super) struct Part {
+    pub(super) plan: Plan,
+}
+
+impl Part {
+    pub(super) fn of(plan: &Plan, set: &BTreeSet<HostName>) -> Self {
+        let hosts = plan.hosts.iter().chain(&plan.leaving).filter(|t| set.contains(&t.stand_in())).cloned().collect();
+        let mut expected = Expected { generation: Some(plan.generation), ..plan.expected.clone() };
+        expected.cobs.retain(|host, _| set.contains(host));
+        let plan = Plan {
+            generation: plan.generation,
+            hosts,
+            leaving: Vec::new(),
+            expected,
+            how: plan.how,
+            policy: plan.policy,
+            newest: plan.newest,
+            had_ended: false,
+            left: None,
+            manifest: plan.manifest,
+        };
+        Self { plan }
+    }
+}
+
+pub(super) fn unsettled(verdict: &Verdict) -> Vec<String> {
+    match verdict {
+        Verdict::Converged(_) => Vec::new(),
+        Verdict::Not(why) => why.clone(),
+        Verdict::Unreached(hosts, why) => {
+            let mut all = vec![format!("{} could not be reached", list(hosts, 6))];
+            all.extend(why.iter().cloned());
+            all
+        }
+    }
+}
