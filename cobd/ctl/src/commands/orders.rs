@@ -7,7 +7,7 @@ use std::io::{self, BufRead, IsTerminal};
 use std::time::Duration;
 
 use cob_types::HostName;
-use cob_types::status::{ClusterStatus, SwitchWait};
+use cob_types::status::{ClusterStatus, HostStatus, SwitchWait};
 use cobd::web::{Done, FinalOrder, HostOrder, PlainOrder, StatusOf};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -154,9 +154,15 @@ fn warn(screen: &mut Screen, host: &HostName, cluster: &ClusterStatus) {
         .map(|(cob, holder)| format!("{} {}, held by {}", cob.id, holder.state, holder.cob))
         .collect();
     let label = screen.paint(Paint::Bad, "warning:");
-    if held.is_empty() {
+    let waits = |h: &&HostStatus| h.switch_waits.iter().any(|wait| wait.cob.host_str() == host.as_str());
+    let waiting: Vec<&HostName> = cluster.hosts.iter().filter(waits).map(|h| &h.name).collect();
+    if !waiting.is_empty() {
+        let wait = if waiting.len() == 1 { "waits" } else { "wait" };
+        screen.say(&format!("{label} {} {wait} for what leaves on {host}, and will not any more", list(&waiting, 6)));
+    }
+    if held.is_empty() && waiting.is_empty() {
         screen.say(&format!("{label} no host that answered knows of anything that {host} holds"));
-    } else {
+    } else if !held.is_empty() {
         let promises = count(held.len(), "promise");
         screen.say(&format!("{label} this frees {promises}, which {host} may still rely on unless it is off:"));
         for line in held.iter().take(SHOWN) {

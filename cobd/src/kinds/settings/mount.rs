@@ -343,8 +343,10 @@ impl Place {
     }
 
     /// The same with all options that are wanted, and a look at what came of those that are new.
-    fn remount_all(&self) -> Result<(), String> {
+    fn remount_all(&self, before: Option<&Value>) -> Result<(), String> {
         let seen = || Ok::<_, String>(mounted::at(&self.host, &self.path)?.seen);
+        // What somebody else had mounted there before.
+        let found = before.filter(|found| !found["mounted"].is_null());
         let before = seen()?;
         let in_table = self.options_in_table()?;
         let is_adopted = in_table.is_none();
@@ -356,7 +358,8 @@ impl Place {
         if is_adopted && self.kind != "tmpfs" {
             return Ok(());
         }
-        changed.finish(&self.host.path(&self.path), before.as_ref(), seen()?.as_ref())
+        let theirs = found.and_then(|found| serde_json::from_value(found["root"].clone()).ok());
+        changed.finish(&self.host.path(&self.path), before.as_ref(), seen()?.as_ref(), theirs.as_ref())
     }
 
     /// The options of a mount that was there before, as the kernel showed them. Of some file systems it does not show those
@@ -514,7 +517,7 @@ impl Wish for Place {
         wanted
     }
 
-    fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
+    fn apply(&self, before: Option<&Value>) -> Result<(), String> {
         if self.is_live() {
             match self.live()? {
                 None => self.mount()?,
@@ -533,7 +536,7 @@ impl Wish for Place {
                 Some(_) if mounted::at(&self.host, &self.path)?.seen.is_some_and(|seen| self.is_awaited(&seen)) => {}
                 // Of most options nothing is told; the line says whether these have been applied.
                 Some(found) if found != self.live_wanted() || self.lines()? != [self.line()] => {
-                    self.remount_all()?;
+                    self.remount_all(before)?;
                 }
                 Some(_) => {}
             }

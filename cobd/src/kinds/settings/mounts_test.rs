@@ -164,6 +164,11 @@ async fn who_was_there_before_gets_options_and_root_folder_back() {
     let context = bench.context(&setting("mount"), &mount(&path, "tmpfs", keys));
     moved(&mut bench, &context, "outdated", "present").await;
     assert!(is().starts_with("755 5 2") && is().contains("size=4096k"), "{}", is());
+    // Where nothing is said of owner and mode any more, they are as they were found.
+    let less = bench.context(&setting("mount"), &mount(&path, "tmpfs", r#""type":"tmpfs","options":["size=4m"]"#));
+    moved(&mut bench, &less, "outdated", "present").await;
+    assert!(is().starts_with("2751 1 2"), "{}", is());
+    moved(&mut bench, &context, "outdated", "present").await;
     moved(&mut bench, &context, "present", "absent").await;
     assert_eq!((is().replace(&format!(",nr_inodes={inodes_before}"), ""), inodes()), (before, inodes_before));
     let wrong = bench.context(

@@ -21,6 +21,17 @@ pub(super) struct Root {
     mode: u32,
 }
 
+impl Root {
+    /// The value of the option of a mount that says it.
+    fn option(&self, key: &str) -> String {
+        match key {
+            "uid" => self.uid.to_string(),
+            "gid" => self.gid.to_string(),
+            _ => format!("{:o}", self.mode),
+        }
+    }
+}
+
 /// Those of what is mounted there.
 ///
 /// # Errors
@@ -105,13 +116,19 @@ impl Changed {
     }
 
     /// Does what the remount has not done, and looks at what came of the rest. `before` and `now` are what the kernel
-    /// showed before and shows after it.
+    /// showed before and shows after it; `theirs` is the root folder as somebody else had mounted it.
     ///
     /// # Errors
     /// Which option is not in effect, in words.
-    pub(super) fn finish(&self, path: &Path, before: Option<&Mounted>, now: Option<&Mounted>) -> Result<(), String> {
+    pub(super) fn finish(
+        &self,
+        path: &Path,
+        before: Option<&Mounted>,
+        now: Option<&Mounted>,
+        theirs: Option<&Root>,
+    ) -> Result<(), String> {
         if self.kind == "tmpfs" {
-            self.set_root(path)?;
+            self.change_root(path, theirs)?;
         }
         for (key, value) in self.new.iter().filter(|(key, _)| !self.is_of_root(key)) {
             let shown = |mounted: Option<&Mounted>| mounted.and_then(|mounted| mounted.value(key)).map(str::to_owned);
@@ -139,23 +156,24 @@ impl Changed {
     }
 
     /// The kernel looks at owner and mode of the root folder of a `tmpfs` at the first mount alone.
-    fn set_root(&self, path: &Path) -> Result<(), String> {
-        let wanted = |key: &str| {
-            let new = self.new.iter().find(|(named, _)| named == key).map(|(_, value)| value.as_str());
-            let default = TMPFS_ROOT.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
+    fn change_root(&self, path: &Path, theirs: Option<&Root>) -> Result<(), String> {
+        let wanted = |key: &str| -> Option<String> {
+            let new = self.new.iter().find(|(named, _)| named == key).map(|(_, value)| value.clone());
+            let own = TMPFS_ROOT.iter().find(|(known, _)| *known == key).map(|(_, value)| (*value).to_owned());
+            let default = theirs.map(|theirs| theirs.option(key)).or(own);
             new.or(default.filter(|_| self.gone.iter().any(|gone| gone == key)))
         };
         let failed = |error: std::io::Error| format!("{}: owner and mode can't be set: {error}", path.display());
         let id = |key: &str| {
             let number = |text: &str| text.parse().map_err(|_| format!("option {key}={text}: it is no number"));
-            wanted(key).map(number).transpose()
+            wanted(key).as_deref().map(number).transpose()
         };
         let (uid, gid): (Option<u32>, Option<u32>) = (id("uid")?, id("gid")?);
         if uid.is_some() || gid.is_some() {
             chown(path, uid, gid).map_err(failed)?;
         }
         let Some(mode) = wanted("mode") else { return Ok(()) };
-        let number = u32::from_str_radix(mode, 8).map_err(|_| format!("option mode={mode}: it is no mode"))?;
+        let number = u32::from_str_radix(&mode, 8).map_err(|_| format!("option mode={mode}: it is no mode"))?;
         fs::set_permissions(path, fs::Permissions::from_mode(number)).map_err(failed)?;
         let is = fs::metadata(path).map_err(failed)?.mode() & 0o7777;
         if is == number { Ok(()) } else { Err(format!("{}: its mode stays {is:o}", path.display())) }
