@@ -138,7 +138,7 @@ pub(super) fn find(
 /// Hosts on which something gave up before are next in turn; nothing of this switch has failed.
 fn behind(screen: &mut Screen, hosts: &BTreeSet<HostName>) -> BTreeSet<HostName> {
     let hosts = list(hosts, 6);
-    screen.say(&format!("what is told waits for {hosts}, where something gave up before: next in turn is {hosts}"));
+    screen.say(&format!("the hosts so far wait for {hosts}, where something gave up before; next: {hosts}"));
     BTreeSet::new()
 }
 
