@@ -10,17 +10,17 @@ use crate::{Depot, DepotError};
 /// A generation as people name it: `7`, `latest`, or `-1` for the one before the latest of a depot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GenerationName {
-    /// By its number; 0 is the empty generation before the first one.
+    /// The generation with this number; 0 is the empty generation before the first one.
     Number(GenerationNumber),
-    /// So many generations before the latest one; 0: the latest one.
+    /// The generation that is this many generations older than the latest one; 0: the latest generation.
     Back(usize),
 }
 
 impl GenerationName {
-    /// The latest one.
+    /// The latest generation.
     pub const LATEST: Self = Self::Back(0);
 
-    /// Its number. Whether a depot has a generation that was named by its number is not looked at.
+    /// Finds the number of the generation. A generation that was named by its number is not looked for in the depot.
     ///
     /// # Errors
     /// When the depot can't be read, or has not so many generations.

@@ -1,5 +1,5 @@
-//! For which change objects of a service its words as a whole hold: for the ready ones and, as a gate does nothing by itself,
-//! for what the gates among these require.
+//! The change objects of a service for which the words of the service hold: the ready ones, and the change objects that gates
+//! among the ready ones require, because a gate does nothing by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use super::asks::Word;
 use super::objects::{Home, Objects};
 use super::targets::Link;
 
-/// The change objects of a service for which its words as a whole hold.
+/// The change objects of a service for which the words of the service hold.
 pub(super) struct Bearers {
     pub(super) all: Vec<CobId>,
-    /// Gates that require others of these: what those require is required by them as well, without a word of their own.
+    /// Gates that require another bearer. A gate of these needs no dependency of its own: its requirement requires the same.
     through: BTreeSet<CobId>,
 }
 
 impl Bearers {
-    /// Those of a service on a cluster, by the links inside it.
+    /// The bearers of a service on a cluster, by the links inside the service.
     pub(super) fn of_service(
         objects: &Objects,
         links: &[Link],
@@ -50,7 +50,7 @@ impl Bearers {
         Self { all, through }
     }
 
-    /// Those that name what the word names.
+    /// The change objects that get the dependencies of a word.
     pub(super) fn of(&self, word: Word) -> impl Iterator<Item = &CobId> {
         let follows = move |id: &CobId| word == Word::Requires && self.through.contains(id);
         self.all.iter().filter(move |id| !follows(id))

@@ -99,15 +99,15 @@ struct Direct<'a> {
     groups: Vec<AsksGroup<'a>>,
 }
 
-/// Which change object asks, for what, and in which group that is.
+/// A change object, its dependency, and the group that the dependency names.
 type AsksGroup<'a> = (&'a CobId, &'a Object, &'a Asks, Group);
 
-/// Change objects of a service that are asked for together.
+/// Change objects of one service that a dependency names together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
     cluster: usize,
     service: String,
-    /// The one of this name on each node; none: those that are ready.
+    /// The name of one change object on each node; none: the ready change objects.
     cob: Option<String>,
 }
 
@@ -496,7 +496,7 @@ impl Finder<'_> {
         self.ready = ready;
     }
 
-    /// Takes out what all of a service ask of all of a group, where that is more than is written out; gives back the rest.
+    /// Keeps dependencies of all of a service on all of a group as one entry where the pairs are many; returns the others.
     fn all_to_all<'a>(&mut self, groups: Vec<AsksGroup<'a>>, report: &mut Report<'_>) -> Vec<AsksGroup<'a>> {
         let mut by_words: BTreeMap<_, Vec<AsksGroup<'a>>> = BTreeMap::new();
         let mut rest = Vec::new();

@@ -15,8 +15,8 @@ use super::layout::LayoutNode;
 pub(super) struct BarredTypes(BTreeMap<String, String>);
 
 impl BarredTypes {
-    /// Puts them into what the solver is asked. Nodes that it gives names to are all alike to it: of these nothing is known.
-    /// `rule` makes the place of a rule that no text of the model says.
+    /// Adds the types to the request. Nodes without a name are all alike to the solver, and get no type of their own. `rule`
+    /// makes the number of a rule that the model does not write.
     pub(super) fn put(request: &mut Request, barred: &Barred, mut rule: impl FnMut() -> RuleId) -> Self {
         let Nodes::Inventory(hosts) = &mut request.nodes else { return Self::default() };
         let mut found = Self::default();
@@ -63,7 +63,7 @@ impl BarredTypes {
         node
     }
 
-    /// Whether there are any.
+    /// Whether a node has a type of its own.
     pub(super) fn are_some(&self) -> bool {
         !self.0.is_empty()
     }

@@ -230,8 +230,8 @@ pub(super) async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
     finish(context, screen, answers)
 }
 
-/// As [`to_all`], for an order after which more is to be told: where a host has taken it, the JSON comes with that. Whether
-/// one has.
+/// As [`to_all`], for a command that prints an answer of its own after the order: with `--json` the hosts' answers are printed
+/// only if no host has taken the order, or a host refuses. Returns the exit status, and whether a host has taken the order.
 pub(super) async fn to_all_first<B: Serialize + Clone + Send + Sync + 'static>(
     context: &Context,
     screen: &mut Screen,

@@ -345,7 +345,7 @@ impl Place {
     /// The same with all options that are wanted, and a look at what came of those that are new.
     fn remount_all(&self, before: Option<&Value>) -> Result<(), String> {
         let seen = || Ok::<_, String>(mounted::at(&self.host, &self.path)?.seen);
-        // What somebody else had mounted there before.
+        // The mount of an administrator before the change object came.
         let found = before.filter(|found| !found["mounted"].is_null());
         let before = seen()?;
         let in_table = self.options_in_table()?;

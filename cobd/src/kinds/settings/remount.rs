@@ -32,10 +32,10 @@ impl Root {
     }
 }
 
-/// Those of what is mounted there.
+/// Reads owner and mode of the root folder of the mount at this path.
 ///
 /// # Errors
-/// When it can't be looked at.
+/// When the folder can't be read.
 pub(super) fn root(path: &Path) -> Result<Root, String> {
     let meta = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(Root { uid: meta.uid(), gid: meta.gid(), mode: meta.mode() & 0o7777 })
