@@ -175,6 +175,8 @@ fn a_name_without_a_value_takes_its_default_and_is_an_error_without_one() {
     assert_eq!(value("{% if nothing is defined %}{{ nothing }}{% else %}none{% endif %}"), json!("none"));
     assert_eq!(value("{% if port is not defined %}none{% else %}{{ port }}{% endif %}"), json!("5"));
     assert_eq!(value("{{ nothing is undefined }}"), json!(true));
+    assert_eq!(value("{{ {'a': {'b': nothing | d(1)}} }}"), json!({"a": {"b": 1}}));
+    assert_eq!(value("{{ 'x}}' }} {{ '{{' }}"), json!("x}} {{"));
     // Also where a step before the last one is missing.
     assert_eq!(value("{{ facts[host.name].os.name | default('?') }}"), json!("?"));
     assert_eq!(value("{{ (facts[host.name]\n .os) is defined }}"), json!(false));

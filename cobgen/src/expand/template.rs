@@ -270,10 +270,15 @@ fn texts_of(value: &Value, texts: &mut Vec<String>) {
 
 /// The expression of a text that is `{{ expression }}` and nothing else.
 fn single_expression(text: &str) -> Option<&str> {
-    let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+    let inner = text.trim().strip_prefix("{{")?;
+    // Braces inside belong to mappings and texts.
+    if bounded::expression_end(inner, "}}") != inner.len() {
+        return None;
+    }
+    let inner = inner.strip_suffix("}}")?;
     let inner = inner.strip_prefix('-').unwrap_or(inner);
     let inner = inner.strip_suffix('-').unwrap_or(inner);
-    (!["{{", "}}", "{%"].iter().any(|mark| inner.contains(mark))).then_some(inner.trim())
+    Some(inner.trim())
 }
 
 /// A template as the engine is to read it.
