@@ -236,6 +236,13 @@ fn a_part_of_a_list_or_text_is_taken() {
     let text = "variables: {all: {some: [1, 2, 3], text: abc, map: {of: {these: [4, 5]}}}}\ncobs: {n1/a: {kind: k, content: {
       a: '{{ some[1:] }}', b: '{{ text[0:2] }}', c: 'x{{ map.of.these[:1] }}', d: '{% for x in some[:2] %}{{ x }}{% endfor %}'}}}";
     assert_eq!(content(text, "n1/a"), json!({"a": [2, 3], "b": "ab", "c": "x[4]", "d": "12"}));
-    let wrong = attempt("cobs: {n1/a: {kind: k, content: {a: '{{ nothing[1:] }}'}}}", &[]);
-    assert!(wrong.is_err_and(|told| told.contains("nothing")));
+    for wrong in [
+        "cobs: {n1/a: {kind: k, content: {a: '{{ nothing[1:] }}'}}}",
+        "services: {s: {cobs: {a: {kind: k, when: 'nothing[0:1]'}}}}\nclusters: {c: {services: {s: [n1]}}}",
+        "cobs: {n1/a: {kind: k, content: {a: '{{ [nothing] is defined }}'}}}",
+    ] {
+        assert!(attempt(wrong, &[]).is_err_and(|told| told.contains("nothing")), "{wrong}");
+    }
+    let made = "cobs: {n1/a: {kind: k, content: {a: '{% for x in [\"abc\"] %}{{ x[1:] }}{% endfor %}{% set y = \"de\" %}{{ y[:1] }}'}}}";
+    assert_eq!(content(made, "n1/a"), json!({"a": "bcd"}));
 }

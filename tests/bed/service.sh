@@ -488,6 +488,13 @@ on h1 bash -c 'exec 3<>/dev/tcp/127.0.0.1/7315'
 soon on h1 systemctl is-active --quiet l-pk.service
 switch <<< ""
 on h1 systemctl is-active --quiet l-pk.socket
+on h1 bash -c 'systemctl stop l-pk.socket l-pk.service; systemctl start l-pk.service'
+# A service that ran by itself, without its socket, runs afterwards as well.
+switch <<< '  h1/socket: {kind: service, content: {unit: l-pk.socket}}'
+on h1 systemctl is-active --quiet l-pk.socket l-pk.service
+switch <<< ""
+on h1 systemctl is-active --quiet l-pk.service
+fails on h1 systemctl is-active --quiet l-pk.socket
 on h1 bash -c 'systemctl stop l-pk.socket l-pk.service; rm /etc/systemd/system/l-pk.*; systemctl daemon-reload'
 
 step "a socket and its service that are both up, with the file of the service in a file tree"

@@ -10,7 +10,8 @@ use std::ops::Range;
 use minijinja::value::{Rest, Value};
 use minijinja::{Environment, Error};
 
-use super::concat::{expressions, token};
+use super::concat::{WORDS, expressions, token};
+use super::template::is_template;
 
 /// The call that takes the place of a chain.
 pub(super) const VALUE_AT: &str = "cob_value_at";
@@ -71,10 +72,10 @@ fn chains(expression: &str, place: usize) -> Vec<Chain> {
         let rest = &expression[at..];
         let len = token(rest, c);
         let is_attribute = expression[..at].trim_end().ends_with(['.', '|']);
-        let begins = (c.is_alphabetic() || c == '_') && !is_attribute;
+        let begins = is_name(&rest[..len]) && !is_attribute;
         let steps = if begins { steps(&rest[len..]) } else { Vec::new() };
         let end = len + steps.iter().map(|step| step.len()).sum::<usize>();
-        if !steps.is_empty() && may_be_missing(&rest[end..]) {
+        if !steps.is_empty() && may_be_missing(behind(&expression[..at], &rest[end..])) {
             let step = |step: &&str| match step.trim_start().strip_prefix('.') {
                 Some(name) => format!(",'{}'", name.trim()),
                 // What chooses an item may hold chains itself.
@@ -123,11 +124,42 @@ pub(super) fn steps(mut rest: &str) -> Vec<&str> {
     steps
 }
 
-/// The names that brackets follow somewhere behind, as in `name.more[1:2]`.
-pub(super) fn sliced(text: &str) -> impl Iterator<Item = &str> {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let words = text.split(move |c: char| !is_word(c)).filter(|word| !word.is_empty());
-    words.filter(|word| text.contains('[') && !word.starts_with(|c: char| c.is_ascii_digit()))
+/// What follows a chain; of one that stands alone in brackets what follows these.
+fn behind<'t>(before: &str, after: &'t str) -> &'t str {
+    let is_group = before.trim_end().strip_suffix('(').is_some_and(|outside| {
+        let called = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')' | ']');
+        !outside.trim_end().ends_with(called)
+    });
+    after.trim_start().strip_prefix(')').filter(|_| is_group).unwrap_or(after)
+}
+
+/// Whether a word is the name of a value, and none of the language.
+fn is_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_alphabetic() || c == '_')
+        && !WORDS.contains(&word)
+        && !["not", "is"].contains(&word)
+}
+
+/// The names of which a slice is taken, as in `name.more[1:2]`.
+pub(super) fn sliced(text: &str) -> Vec<&str> {
+    let whole = 0..text.len();
+    let parts = if is_template(text) { expressions(text) } else { Vec::from([whole]) };
+    let mut found = Vec::new();
+    for part in parts {
+        let (expression, mut at) = (&text[part], 0);
+        while let Some(c) = expression[at..].chars().next() {
+            let rest = &expression[at..];
+            let len = token(rest, c);
+            if is_name(&rest[..len]) && !expression[..at].trim_end().ends_with(['.', '|']) {
+                let end = len + steps(&rest[len..]).iter().map(|step| step.len()).sum::<usize>();
+                if rest[end..].trim_start().starts_with('[') {
+                    found.push(&rest[..len]);
+                }
+            }
+            at += len;
+        }
+    }
+    found
 }
 
 /// How long the brackets are that stand in front, if one item is chosen in them.
@@ -150,19 +182,19 @@ fn item(text: &str) -> Option<usize> {
 
 /// Whether what follows a name says what holds where it has no value.
 pub(super) fn may_be_missing(after: &str) -> bool {
-    let mut words = after.split(|c: char| c.is_whitespace() || "()[]{}%,|".contains(c)).filter(|w| !w.is_empty());
-    let first = words.next();
-    match after.trim_start().strip_prefix('|') {
-        Some(filter) if !filter.starts_with('|') => matches!(first, Some("default" | "d")),
-        Some(_) => false,
-        None => {
-            let test = match words.next() {
-                Some("not") => words.next(),
-                other => other,
-            };
-            first == Some("is") && matches!(test, Some("defined" | "undefined"))
-        }
+    let word = |text: &str| -> usize { text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len()) };
+    let after = after.trim_start();
+    if let Some(filter) = after.strip_prefix('|') {
+        let filter = filter.trim_start();
+        return matches!(&filter[..word(filter)], "default" | "d");
     }
+    let Some(test) = after.strip_prefix("is").filter(|rest| rest.starts_with(char::is_whitespace)) else {
+        return false;
+    };
+    let test = test.trim_start();
+    let test =
+        test.strip_prefix("not").filter(|rest| rest.starts_with(char::is_whitespace)).unwrap_or(test).trim_start();
+    matches!(&test[..word(test)], "defined" | "undefined")
 }
 
 #[cfg(test)]
@@ -180,6 +212,9 @@ mod tests {
                 "{{ f(a.b) | default(cob_value_at(c,'d') | default('e.f | d')) }}",
             ),
             ("{{ a.b || default }} {{ a | default(1) }}", "{{ a.b || default }} {{ a | default(1) }}"),
+            ("{{ 1 in [1] | d }} {{ not [a] is defined }}", "{{ 1 in [1] | d }} {{ not [a] is defined }}"),
+            ("{{ a.upper() is defined }}", "{{ a.upper() is defined }}"),
+            ("{{ (a.b) | d }} {{ f(a.b) | d }}", "{{ (cob_value_at(a,'b')) | d }} {{ f(a.b) | d }}"),
             ("{{ a[b.c|d(1)].z | d }}", "{{ cob_value_at(a,cob_value_at(b,'c')|d(1),'z') | d }}"),
             ("{{ a[-1] . b\n.c | d }} {{ a[1:2] | d }}", "{{ cob_value_at(a,-1,'b','c'\n) | d }} {{ a[1:2] | d }}"),
             (

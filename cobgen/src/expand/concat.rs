@@ -10,7 +10,8 @@ use std::ops::Range;
 use super::bounded::expression_end;
 
 /// Words that end an operand. `not` does so too, but not after `is`.
-const WORDS: [&str; 12] = ["and", "call", "elif", "else", "filter", "for", "if", "in", "include", "or", "set", "with"];
+pub(super) const WORDS: [&str; 12] =
+    ["and", "call", "elif", "else", "filter", "for", "if", "in", "include", "or", "set", "with"];
 
 /// A template as the engine is to read it.
 pub(super) fn in_template(text: &str) -> Cow<'_, str> {

@@ -161,7 +161,9 @@ impl Templates {
         let mut used: Vec<String> =
             compiled.map(|e| e.undeclared_variables(false).into_iter().collect()).unwrap_or_default();
         used.retain(|name| name != chains::VALUE_AT);
+        used.extend(chains::sliced(expression).into_iter().map(str::to_owned));
         used.sort();
+        used.dedup();
         used
     }
 
@@ -310,14 +312,10 @@ fn context(
     names: &dyn Names,
     text: &str,
 ) -> Result<BTreeMap<String, Jinja>, Fault> {
-    let used: BTreeSet<String> = used.into_iter().collect();
+    // The engine does not tell of names of which a slice is taken; those that the text makes have no value here.
+    let sliced = chains::sliced(text).into_iter().filter(|name| !is_made(text, name)).map(str::to_owned);
+    let used: BTreeSet<String> = used.into_iter().chain(sliced).collect();
     let mut context = BTreeMap::new();
-    // The engine does not tell of names of which a slice is taken.
-    for name in chains::sliced(text).filter(|name| !used.contains(*name)) {
-        if let Some(value) = names.get(name) {
-            context.insert(name.to_owned(), value);
-        }
-    }
     for name in used {
         if let Some(value) = names.get(&name) {
             context.insert(name, value);
@@ -332,6 +330,18 @@ fn context(
         }
     }
     Ok(context)
+}
+
+/// Whether a text itself gives a name a value: in a loop, a `set`, a `with`, a macro.
+fn is_made(text: &str, name: &str) -> bool {
+    let words: Vec<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty()).collect();
+    let made = |at: usize| match (at.checked_sub(2).map(|two| words[two]), at.checked_sub(1).map(|one| words[one])) {
+        (_, Some("for" | "set" | "with" | "macro")) => true,
+        // `for key, value in`
+        (Some("for"), Some(one)) => one != "in",
+        _ => false,
+    };
+    words.iter().enumerate().any(|(at, word)| *word == name && made(at))
 }
 
 /// Whether a text asks somewhere for the case that a name has no value: `name.more | default(…)`, `name is defined`. The

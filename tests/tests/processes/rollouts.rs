@@ -32,7 +32,7 @@ hosts:
     transitions:
       - {{from: down, to: up, run: &write 'test ! -e {folder}/broken-$COB_HOST && cp "$COB_CONTENT" {folder}/$COB_HOST'}}
       - {{from: outdated, to: up, run: *write}}
-      - {{from: up, to: down, run: &remove 'rm -f {folder}/$COB_HOST'}}
+      - {{from: up, to: down, run: &remove 'test ! -e {folder}/stuck-$COB_HOST && rm -f {folder}/$COB_HOST'}}
       - {{from: outdated, to: down, run: *remove}}
 services:
   web: {{cobs: {{c: {{kind: conf{of}, content: {{v: {version}}}}}}}}}
@@ -140,6 +140,7 @@ fn a_failed_host_that_holds_a_token_is_mended_first() {
     rollout.generate(3);
     let (code, said) = rollout.ctl(&["switch", "3", "--canary", "n3", "--wait", "60s"]);
     assert!(code == 1 && said.contains("n2/web/c") && said.contains("given up"), "{said}");
+    assert!(said.contains("`cobctl resume --host n3`, then `cobctl switch 3 --canary n2,n3`"), "{said}");
     assert_eq!(run(cobctl(&rollout.cluster, &["n3"], &["resume"])).0, 0);
     rollout.mends("n2");
     let (code, said) = rollout.ctl(&["switch", "3", "--limit-hosts", "1", "--wait", "60s"]);
@@ -173,6 +174,39 @@ fn hosts_that_leave_go_in_waves_too() {
         assert_eq!(code, 0, "{said}");
     }
     assert!(cluster.status("n2").is_some_and(|s| s.generation == Some(GenerationNumber(2)) && s.cobs.is_empty()));
+}
+
+/// A host that can't leave is a failed host like any other; also when the order is given again.
+#[test]
+fn a_host_that_can_not_leave_stops_waves() {
+    let mut rollout = Rollout::new(None);
+    fs::write(format!("{}/stuck-n1", rollout.folder), "").expect("written");
+    let text = model(2, &rollout.folder, None).replace("[n1, n2, n3]", "[n2, n3]");
+    let text = text.replace("  n1: {address: \"tcp://127.0.0.1:1\"}\n", "");
+    let model = rollout.cluster.write_model("model", &[("model.yaml", &text)]);
+    rollout.cluster.generate(&model);
+    let waves = ["switch", "2", "--limit-hosts", "1", "--wait", "60s"];
+    for order in ["the first", "the same again"] {
+        let (code, said) = run(cobctl(&rollout.cluster, &[], &waves));
+        assert!(code == 1 && said.contains("n1/web/c"), "{order}: {said}");
+        assert_eq!(rollout.generations()[1..], [1, 1], "{order}: {said}");
+    }
+    fs::remove_file(format!("{}/stuck-n1", rollout.folder)).expect("removed");
+    let (code, said) = run(cobctl(&rollout.cluster, &["n1"], &["resume"]));
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = run(cobctl(&rollout.cluster, &["n1"], &["retry", "n1/web/c"]));
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = run(cobctl(&rollout.cluster, &[], &waves));
+    assert_eq!((code, rollout.generations()), (0, [2, 2, 2]), "{said}");
+    // A host that has not left is no success of the order given again.
+    fs::write(format!("{}/stuck-n2", rollout.folder), "").expect("written");
+    let text = text.replace("[n2, n3]", "[n3]").replace("  n2: {address: \"tcp://127.0.0.1:2\"}\n", "");
+    let model = rollout.cluster.write_model("model", &[("model.yaml", &text)]);
+    rollout.cluster.generate(&model);
+    for order in ["the first", "the same again"] {
+        let (code, said) = run(cobctl(&rollout.cluster, &[], &["switch", "3", "--wait", "60s"]));
+        assert!(code == 1 && said.contains("n2/web/c"), "{order}: {said}");
+    }
 }
 
 /// Others would tell them all at once when they come back.

@@ -268,7 +268,9 @@ impl Cause {
         if holds {
             cause.hint(format!("bring {host} back; or, if it is surely off, `cobctl fence {host}`"))
         } else {
-            cause.hint(format!("bring {host} back; or, if it is gone for good, take it out of the model"))
+            cause.hint(format!(
+                "bring {host} back; or, if it is gone for good, take it out of the model, and `cobctl fence {host}`"
+            ))
         }
     }
 

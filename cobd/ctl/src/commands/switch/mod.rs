@@ -277,6 +277,12 @@ async fn run_within(
     plan.newest = known.max().unwrap_or_default();
     leads_back(context, screen, args, &plan, &first).await?;
     add_leaving(context, &mut plan, &first, None)?;
+    // Also those that have not ended to leave since an earlier order.
+    for (target, _) in leaving::find(context, &first, StatusOf::Restless).await? {
+        if !plan.hosts.iter().chain(&plan.leaving).any(|known| known.name == target.name) {
+            plan.leaving.push(target);
+        }
+    }
     // A later generation may have given the address of one of them to another host.
     let called: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
     let context = &Context { client: context.client.clone().meaning(&called), ..context.clone() };

@@ -1,8 +1,9 @@
 //! When a stage is over: all of it has converged, or nothing that still goes on can bring that about.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use cob_types::status::{ClusterStatus, HostStatus};
+use cob_types::status::{ClusterStatus, HostStatus, Phase};
 use cob_types::{CobId, HostName};
 use tokio::time::Instant;
 
@@ -13,9 +14,13 @@ use crate::commands::explain::first_causes;
 use crate::gather;
 use crate::live::Live;
 use crate::screen::Screen;
+use crate::targets::Target;
 use crate::verdict::{Expected, Verdict, ended, judge, stranded, why_not};
 use crate::words::list;
 use cobd::web::StatusOf;
+
+/// How often hosts that are in no stage yet are looked at while those of a stage stand still.
+const LOOK_AROUND: Duration = Duration::from_secs(2);
 
 /// How a stage ended.
 pub(super) enum Settled {
@@ -45,6 +50,7 @@ impl Run<'_> {
         let mut live = Live::start(&self.context.client, &self.targets(set), StatusOf::All);
         let mut progress = Progress::default();
         let mut failing_since: Option<(Failing, Instant)> = None;
+        let (mut others, mut looked) = (self.before.clone(), Instant::now());
         let settled = loop {
             tokio::select! {
                 () = live.changed() => {}
@@ -62,7 +68,14 @@ impl Run<'_> {
                     break Settled::Yes(BTreeSet::new());
                 }
             }
-            failing_since = match (self.failing(&seen, &part.plan), failing_since) {
+            // What these wait for may have failed since on a host that is in no stage yet.
+            if looked.elapsed() >= LOOK_AROUND && seen.hosts.iter().all(stands_still) {
+                let rest: Vec<Target> = self.all().filter(|t| !set.contains(&t.stand_in())).cloned().collect();
+                others = gather::cluster(&self.context.client, &rest).await;
+                looked = Instant::now();
+            }
+            let all = with_others(&seen, &others);
+            failing_since = match (self.failing(&seen, &all, &part.plan), failing_since) {
                 (Some(now), Some((before, since))) if now == before => Some((now, since)),
                 (Some(now), _) => Some((now, Instant::now())),
                 (None, _) => None,
@@ -70,13 +83,14 @@ impl Run<'_> {
             if let Some((failing, since)) = &failing_since
                 && since.elapsed() >= HOPELESS_FOR
             {
-                if failing.hosts.len() <= self.args.max_failures {
+                let is_outside = failing.hosts.is_disjoint(set);
+                if failing.hosts.len() <= self.args.max_failures && !is_outside {
                     let (hosts, most) = (list(&failing.hosts, 6), self.args.max_failures);
                     screen.say(&format!("failed on {hosts}, which is tolerated (--max-failures {most})"));
                     break Settled::Yes(failing.hosts.clone());
                 }
-                let why = self.why(&seen, failing);
-                let is_next = failing.hosts.is_disjoint(set) && failing.hosts.iter().all(|host| self.is_ready(host));
+                let why = self.why(&all, failing);
+                let is_next = is_outside && failing.hosts.iter().all(|host| self.is_ready(host));
                 break if is_next { Settled::Behind(failing.hosts.clone(), why) } else { Settled::No(why) };
             }
             if let Some(other) = self.elsewhere(&seen) {
@@ -91,15 +105,17 @@ impl Run<'_> {
     }
 
     /// The hosts that have not converged, if nothing that still goes on can change that; none: something may.
-    fn failing(&self, seen: &ClusterStatus, plan: &Plan) -> Option<Failing> {
+    fn failing(&self, seen: &ClusterStatus, all: &ClusterStatus, plan: &Plan) -> Option<Failing> {
         let generation = plan.generation;
         let cobs = |host: &HostStatus| plan.expected.cobs.get(&host.name).copied();
         let away = |h: &&HostStatus| !h.reachable || why_not(h, Some(generation), cobs(h)).is_some();
         let away: Vec<&HostStatus> = seen.hosts.iter().filter(away).collect();
-        let all = self.with_others(seen);
+        let leaves = |host: &HostStatus| self.plan.leaving.iter().any(|t| t.name.as_ref() == Some(&host.name));
         let is_over = |host: &&HostStatus| {
             let ids: Vec<CobId> = host.cobs.iter().map(|cob| cob.id.clone()).collect();
-            host.reachable && (self.was_held(host) || host.goal().is_none() && stranded(&all, &ids))
+            // A host that leaves does not have the generation before all of its own has left.
+            let is_there = host.goal().is_none() || leaves(host);
+            host.reachable && (self.was_held(host) || is_there && stranded(all, &ids))
         };
         if away.is_empty() || !away.iter().all(is_over) {
             return None;
@@ -114,22 +130,15 @@ impl Run<'_> {
         of(&away).or_else(|| of(&all.hosts.iter().collect::<Vec<_>>()))
     }
 
-    /// What is seen of a stage, with the other hosts as they were before the first one: these have been told nothing.
-    fn with_others(&self, seen: &ClusterStatus) -> ClusterStatus {
-        let is_seen = |host: &&HostStatus| seen.hosts.iter().any(|other| other.name == host.name);
-        let others = self.before.hosts.iter().filter(|host| !is_seen(host)).cloned();
-        ClusterStatus { hosts: seen.hosts.iter().cloned().chain(others).collect(), ..ClusterStatus::default() }
-    }
-
     /// Whether an earlier order has failed on this host, which has been held since.
     fn was_held(&self, host: &HostStatus) -> bool {
-        let before = self.first.hosts.iter().find(|h| h.name == host.name);
+        let before = self.before.hosts.iter().find(|h| h.name == host.name);
         host.held == Some(self.plan.generation) && before.is_some_and(|h| h.held == host.held)
     }
 
     /// Why the stages stop: the first causes, and the hosts that are held.
     fn why(&self, seen: &ClusterStatus, failing: &Failing) -> Vec<String> {
-        let mut why = first_causes(&self.with_others(seen), failing.cobs.iter());
+        let mut why = first_causes(seen, failing.cobs.iter());
         let of = |host: &HostName| failing.cobs.iter().any(|cob| cob.host_str() == host.as_str());
         let held: Vec<&HostName> = failing.hosts.iter().filter(|host| !of(host)).collect();
         if !held.is_empty() {
@@ -151,6 +160,18 @@ impl Run<'_> {
             Some(format!("the switch to generation {held} was cancelled on {}", h.name))
         })
     }
+}
+
+/// What is seen of a stage, with other hosts as they were seen last.
+fn with_others(seen: &ClusterStatus, others: &ClusterStatus) -> ClusterStatus {
+    let is_seen = |host: &&HostStatus| seen.hosts.iter().any(|other| other.name == host.name);
+    let others = others.hosts.iter().filter(|host| !is_seen(host)).cloned();
+    ClusterStatus { hosts: seen.hosts.iter().cloned().chain(others).collect(), ..ClusterStatus::default() }
+}
+
+/// Whether nothing is done on a host: it can only wait for others.
+fn stands_still(host: &HostStatus) -> bool {
+    host.reachable && host.cobs.iter().all(|cob| matches!(cob.phase, Phase::Settled | Phase::Waiting))
 }
 
 /// The plan as far as it concerns a part of the hosts.

@@ -204,7 +204,7 @@ impl Run<'_> {
         }
         // Hosts that an earlier order has told belong to the canary: what fails there is not to reach others.
         let before = self.told_before();
-        if let Err(ended) = self.settle_before(screen, &before).await {
+        if let Err(ended) = self.settle_before(screen, &before, set).await {
             return ended;
         }
         let set = &set.union(&before).cloned().collect::<BTreeSet<_>>();
@@ -218,7 +218,8 @@ impl Run<'_> {
         screen.say(&format!("canary: {} {go} first; until all of it has converged{gate_words}", list(set, 8)));
         let (since, failed) = match self.settle(screen, set).await {
             Settled::Yes(failed) => (Instant::now(), failed),
-            Settled::No(why) | Settled::Behind(_, why) => return self.give_up(screen, set, why).await,
+            Settled::No(why) => return self.give_up(screen, set, why).await,
+            Settled::Behind(hosts, why) => return self.blocked(screen, set, &hosts, why).await,
             Settled::Interrupted => return self.interrupted(set),
         };
         let well: BTreeSet<HostName> = set.difference(&failed).cloned().collect();
@@ -244,6 +245,7 @@ impl Run<'_> {
         &self,
         screen: &mut Screen,
         told: &BTreeSet<HostName>,
+        next: &BTreeSet<HostName>,
     ) -> Result<BTreeSet<HostName>, Staged> {
         if told.is_empty() {
             return Ok(BTreeSet::new());
@@ -254,7 +256,7 @@ impl Run<'_> {
             .say(&format!("{these} {have} generation {generation} already: the next hosts go when that has converged"));
         match self.settle(screen, told).await {
             Settled::Yes(tolerated) => Ok(tolerated),
-            Settled::Behind(hosts, _) if self.args.limit_hosts.is_some() => Ok(behind(screen, &hosts)),
+            Settled::Behind(hosts, _) if hosts.is_subset(next) => Ok(behind(screen, &hosts)),
             Settled::No(why) | Settled::Behind(_, why) => Err(self.give_up(screen, told, why).await),
             Settled::Interrupted => Err(self.interrupted(told)),
         }
@@ -271,7 +273,8 @@ impl Run<'_> {
         let mut left: Vec<BTreeSet<HostName>> = groups.iter().map(ready).filter(|g| !g.is_empty()).collect();
         left.reverse();
         let mut told: BTreeSet<HostName> = self.told_before();
-        let mut failed = match self.settle_before(screen, &told).await {
+        let next = left.iter().flatten().cloned().collect();
+        let mut failed = match self.settle_before(screen, &told, &next).await {
             Ok(tolerated) => tolerated,
             Err(ended) => return ended,
         };
@@ -340,7 +343,7 @@ impl Run<'_> {
     /// It has the generation already.
     fn is_told(&self, host: &HostName) -> bool {
         let has = |h: &HostStatus| h.reachable && h.newest() == Some(self.plan.generation);
-        self.first.hosts.iter().any(|h| h.name == *host && has(h))
+        self.before.hosts.iter().any(|h| h.name == *host && has(h))
     }
 
     /// The hosts that an earlier order has told to go to this generation.
@@ -349,7 +352,7 @@ impl Run<'_> {
     }
 
     /// The hosts of the generation, and those that leave.
-    fn all(&self) -> impl Iterator<Item = &Target> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Target> {
         self.plan.hosts.iter().chain(&self.plan.leaving)
     }
 
@@ -388,6 +391,32 @@ impl Run<'_> {
             }
         }
         if wrong.is_empty() { Ok(()) } else { Err(format!("{} did not take the go", list(&wrong, 6))) }
+    }
+
+    /// A canary waits for what other hosts hold, where something gave up before.
+    async fn blocked(
+        &self,
+        screen: &mut Screen,
+        set: &BTreeSet<HostName>,
+        by: &BTreeSet<HostName>,
+        why: Vec<String>,
+    ) -> Staged {
+        match self.give_up(screen, set, why).await {
+            Staged::Ended(why, mut hints) => {
+                hints.pop();
+                let both: Vec<&HostName> = set.union(by).collect();
+                let names = both.iter().map(|host| host.as_str()).collect::<Vec<_>>().join(",");
+                let resume = set.iter().map(|host| format!(" --host {host}")).collect::<String>();
+                hints.push(format!(
+                    "this generation may mend {0}: `cobctl resume{resume}`, then `cobctl switch {1} --canary {names}`, or with \
+                     --limit-hosts, which begins with {0}",
+                    list(by, 6),
+                    self.plan.generation
+                ));
+                Staged::Ended(why, hints)
+            }
+            other => other,
+        }
     }
 
     /// The stage has failed: what was told to go holds, or goes back; the others forget what they have prepared.

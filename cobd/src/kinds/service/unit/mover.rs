@@ -21,7 +21,7 @@ use super::journal::{ending, last_words as last_words_of};
 use super::links::{Links, all_links, install_section, keep_linked, places};
 use super::look::{is_run_by_a_trigger, name_as_systemd_does, serves_a_socket, unread_of};
 use super::own::{is_own, refusal};
-use super::served::{stop_served, stop_what_goes};
+use super::served::{start_again, stop_served, stop_what_goes};
 use crate::blocking::beside;
 use crate::kinds::service::commands::{Commands, environment, last_words};
 use crate::kinds::service::folder::ServiceFolder;
@@ -96,8 +96,10 @@ pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Re
             if state.is_there() && !state.is_masked() && !state.runs() {
                 let begun = SystemTime::now();
                 // A change object that wants what it serves starts that again.
-                stop_served(&bus, &state, &BTreeSet::new(), Instant::now() + Duration::from_secs(60)).await?;
-                let started = bus.job("StartUnit", &unit, Instant::now() + Duration::from_secs(60)).await;
+                let limit = || Instant::now() + Duration::from_secs(60);
+                let ran = stop_served(&bus, &state, &BTreeSet::new(), limit()).await?;
+                let started = bus.job("StartUnit", &unit, limit()).await;
+                start_again(&bus, &ran, limit()).await?;
                 if let Err(why) = started {
                     let why = explain(&bus, &unit, begun, why).await;
                     return Err(format!("starting {unit} again, which ran before: {why}"));
@@ -239,11 +241,13 @@ impl Mover<'_> {
         }
         // A start would wait until systemd itself starts it again.
         let method = if state.runs() || state.restarts() { "RestartUnit" } else { "StartUnit" };
-        stop_served(&self.bus, &state, &self.wish.wanted, self.limit).await?;
+        let ran = stop_served(&self.bus, &state, &self.wish.wanted, self.limit).await?;
         let started = match self.bus.job(method, &self.unit, self.limit).await {
             Ok(()) => self.become_ready(&identity).await,
             Err(why) => Err(self.explain(why).await),
         };
+        let again = start_again(&self.bus, &ran, self.limit).await;
+        let started = started.and(again);
         if let Err(why) = started {
             // What is not ready is not up, and must not look like it.
             let stopped = self.bus.job("StopUnit", &self.unit, self.limit + self.grace()).await;

@@ -10,23 +10,34 @@ use super::bus::{Bus, UnitState};
 use super::files::Found;
 use super::own::is_own;
 
-/// Stops what a socket serves: systemd starts no socket while its service runs, and a service that runs on has none. The socket
-/// starts it when it is needed. What is wanted to run is left alone.
+/// Stops the services of a socket before the socket starts: systemd starts no socket while its service runs. Returns the
+/// services that ran, to be started again behind the socket. Units that change objects want up are left alone.
 pub(super) async fn stop_served(
     bus: &Bus,
     socket: &UnitState,
     wanted: &BTreeSet<String>,
     limit: Instant,
-) -> Result<(), String> {
+) -> Result<Vec<String>, String> {
+    let mut ran = Vec::new();
     if !socket.id.ends_with(".socket") {
-        return Ok(());
+        return Ok(ran);
     }
     for unit in socket.triggers.iter().filter(|unit| !wanted.contains(*unit)) {
         let served = bus.look(unit).await?;
         if (served.runs() || served.moves()) && !is_own(&served.id) {
             let stopped = bus.job("StopUnit", unit, limit).await;
             stopped.map_err(|why| format!("stopping {unit}, which {} is to start: {why}", socket.id))?;
+            ran.push(unit.clone());
         }
+    }
+    Ok(ran)
+}
+
+/// Starts services again that were stopped for their socket, whatever has become of that.
+pub(super) async fn start_again(bus: &Bus, ran: &[String], limit: Instant) -> Result<(), String> {
+    for unit in ran {
+        let started = bus.job("StartUnit", unit, limit).await;
+        started.map_err(|why| format!("starting {unit} again, which ran before: {why}"))?;
     }
     Ok(())
 }
