@@ -137,6 +137,26 @@ fn a_host_that_was_away_leaves_when_it_is_back_however_many_switches_later() {
     assert!(has_left(&cluster, "n3", three));
 }
 
+/// No host of the new generation knows the one before: the depot does.
+#[test]
+fn all_hosts_are_replaced_by_others() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    let one = generate(&mut cluster, "one", &["n1"], "  n1/a: {kind: quick}\n");
+    cluster.start("n1");
+    cluster.wait_answers("n1");
+    cluster.switch("n1", one);
+    let settled = |cluster: &Cluster, name: &str, generation: GenerationNumber| {
+        cluster.status(name).is_some_and(|s| s.generation == Some(generation) && s.converged)
+    };
+    cluster.until(PATIENCE, || settled(&cluster, "n1", one), "n1 runs");
+    let two = generate(&mut cluster, "two", &["n2"], "  n2/a: {kind: quick}\n");
+    cluster.start("n2");
+    cluster.wait_answers("n2");
+    let (code, said) = run(cobctl(&cluster, &[], &["switch", "2", "--wait", "60s"]));
+    assert_eq!(code, 0, "{said}");
+    assert!(settled(&cluster, "n2", two) && has_left(&cluster, "n1", two), "{said}");
+}
+
 #[test]
 fn one_that_was_left_behind_and_will_not_come_back_can_be_fenced() {
     let mut cluster = cluster(&["n1", "n2", "n3"]);

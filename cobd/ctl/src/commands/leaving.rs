@@ -24,7 +24,16 @@ pub(super) async fn find(
     others: &ClusterStatus,
     of: StatusOf,
 ) -> Result<Vec<(Target, HostStatus)>, Failure> {
-    let named = named_in(&context.targets, others.hosts.iter().flat_map(generations), &context.targets.all)?;
+    find_in(context, others.hosts.iter().flat_map(generations), of).await
+}
+
+/// The same of the hosts that these generations name.
+pub(super) async fn find_in(
+    context: &Context,
+    generations: impl Iterator<Item = GenerationNumber>,
+    of: StatusOf,
+) -> Result<Vec<(Target, HostStatus)>, Failure> {
+    let named = named_in(&context.targets, generations, &context.targets.all)?;
     let asked = ask(context, &named, of).await;
     Ok(asked.into_iter().filter(|(_, host)| host.reachable && !is_through(host)).collect())
 }

@@ -277,8 +277,11 @@ async fn run_within(
     plan.newest = known.max().unwrap_or_default();
     leads_back(context, screen, args, &plan, &first).await?;
     add_leaving(context, &mut plan, &first, None)?;
-    // Also those that have not ended to leave since an earlier order.
-    for (target, _) in leaving::find(context, &first, StatusOf::Restless).await? {
+    // Also hosts that have not ended to leave since an earlier order, and those of the generation before where no host of the
+    // new one has been in it.
+    let parent = context.targets.manifest(plan.generation)?.map(|manifest| manifest.parent);
+    let told = first.hosts.iter().flat_map(leaving::generations).chain(parent);
+    for (target, _) in leaving::find_in(context, told, StatusOf::Restless).await? {
         if !plan.hosts.iter().chain(&plan.leaving).any(|known| known.name == target.name) {
             plan.leaving.push(target);
         }

@@ -415,7 +415,7 @@ impl Run<'_> {
                 ));
                 Staged::Ended(why, hints)
             }
-            other => other,
+            other @ (Staged::Rest { .. } | Staged::Away(_)) => other,
         }
     }
 
