@@ -183,6 +183,10 @@ pub struct Grant {
     pub state: StateName,
     /// What the depended-on change object exports in it.
     pub values: Values,
+    /// The state folder ([`Incarnation::id`]) of the host whose request is granted. A host that was set up anew asks under
+    /// the same numbers again, and a grant to its predecessor is not for it. None: the granter does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<u64>,
 }
 
 /// A refusal, with its reason.
@@ -513,6 +517,7 @@ mod tests {
                     rev: 2,
                     state: up,
                     values: Values::from([("ip".into(), "\"::1\"".into())]),
+                    folder: Some(7),
                 }),
                 Item::Recall(about.clone()),
                 Item::Refused(Refused { about, reason: "no route".into() }),
@@ -577,6 +582,26 @@ mod tests {
         let bytes = [&said[..2], &codec::encode_packed(&before).expect("encodes")].concat();
         assert_eq!(silent.encode().expect("encodes"), bytes);
         assert_eq!(Batch::decode(&bytes).expect("decodes").batch, silent);
+    }
+
+    #[test]
+    fn a_grant_is_understood_by_the_version_before() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Before {
+            asker: CobId,
+            asked: CobId,
+            number: Number,
+            rev: u64,
+            state: StateName,
+            values: Values,
+        }
+        let Some(Item::Grant(grant)) = sample().items.into_iter().find(|item| matches!(item, Item::Grant(_))) else {
+            panic!("the sample has a grant")
+        };
+        let said = codec::encode_packed(&grant).expect("encodes");
+        let before: Before = codec::decode(&said, MAX_BATCH).expect("what is new is skipped");
+        let heard: Grant = codec::decode(&codec::encode_packed(&before).expect("encodes"), MAX_BATCH).expect("decodes");
+        assert_eq!(heard, Grant { folder: None, ..grant });
     }
 
     #[test]

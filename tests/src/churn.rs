@@ -9,8 +9,10 @@ use cob_types::{GenerationNumber, HostName};
 use crate::runs;
 use crate::system::{IN_PROCESS, System};
 
-/// After the last disturbance everybody comes to rest within this time: some repeats of what got lost, at most.
-const REST: Span = Span::secs(400);
+/// After the last disturbance everybody comes to rest within this time. Most systems need seconds. A change object that
+/// moves for many others in turn counts as one that flaps, and rests up to a minute before each further move: of 40,000
+/// systems the slowest needed ten minutes.
+const REST: Span = Span::secs(3600);
 /// So many messages may be said with nothing coming of them, and so many more for each dependency.
 const TALK: (u64, u64) = (500, 200);
 

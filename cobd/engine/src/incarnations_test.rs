@@ -130,6 +130,23 @@ fn a_request_for_one_that_has_not_come_yet_is_forgotten_with_the_host_that_asked
     assert!(said.contains(&"a: grant h/new@1 to a/a #1.3 rev 0".to_owned()), "{said:?}");
 }
 
+/// Both lives of this host ask under the number 1.3, and the granter has not heard of the second one yet.
+#[test]
+fn a_grant_for_the_state_folder_before_does_not_count() {
+    let mut b = Bench::new(&[B, TWO]);
+    assert_eq!(b.hears("grant d/d@1 to h/c #1.3 for 7"), [""; 0]);
+    assert_eq!(b.hears("grant d/d@1 to h/c #1.3 for 1"), ["note: h/c holds d/d@1"]);
+}
+
+#[test]
+fn a_grant_names_the_state_folder_of_the_host_that_asked() {
+    let mut b = Bench::new(&[B]);
+    assert_eq!(b.grants_folders("request a/a of h/b@1 #1.3"), [Some(99)]);
+    b.reinstalled("a", 7);
+    b.hears_together("a", &["hello"]);
+    assert_eq!(b.grants_folders("request a/a of h/b@1 #1.3"), [Some(7)]);
+}
+
 #[test]
 fn of_early_requests_of_one_asker_the_newest_is_kept() {
     let mut b = Bench::new(&[B]);

@@ -169,6 +169,8 @@ impl Engine {
                 Item::HelloAck(ack) => self.on_hello_ack(host, &ack),
                 Item::AskFinal(asked) => self.on_ask_final(host, asked),
                 Item::Final(told) => self.on_final(host, told),
+                // The host that was here before has asked under this number, and its state folder is gone.
+                Item::Grant(grant) if grant.folder.is_some_and(|folder| folder != self.life.id) => {}
                 Item::Request(_)
                 | Item::Release(_)
                 | Item::Released(_)
@@ -284,6 +286,7 @@ impl Engine {
             rev,
             state: self.names.state_name(state).clone(),
             values: Values::new(),
+            folder: None,
         };
         let Some(object) = self.object(asked) else {
             return Some(grant(0, self.left_as(asker, asked, number)?));
@@ -409,6 +412,11 @@ impl Engine {
     }
 
     /// A message for a change object of another host, in names.
+    /// The state folder that a host uses, as far as its daemon has told.
+    fn folder_of(&self, host: HostRef) -> Option<u64> {
+        Some(self.peers.get(host.0 as usize)?.life?.id)
+    }
+
     pub(crate) fn as_item(&self, mail: &Mail) -> Item {
         let id = |c: CobRef| self.names.cob_id(c).clone();
         let (from, to) = (mail.from, mail.to);
@@ -437,6 +445,7 @@ impl Engine {
                 rev: *rev,
                 state: self.names.state_name(*state).clone(),
                 values: values.as_ref().clone(),
+                folder: self.folder_of(self.names.host_of(to)),
             }),
             Msg::Refused { number, reason } => {
                 Item::Refused(Refused { about: self.about(to, from, *number), reason: reason.to_string() })

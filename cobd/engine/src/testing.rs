@@ -110,10 +110,26 @@ impl Bench {
 
     /// A message of another host arrives.
     pub(crate) fn hears(&mut self, text: &str) -> Vec<String> {
+        let said = self.said(text);
+        self.event(said)
+    }
+
+    /// The state folders of the hosts to which a message of another host leads to grants.
+    pub(crate) fn grants_folders(&mut self, text: &str) -> Vec<Option<u64>> {
+        let said = self.said(text);
+        let effects = self.engine.handle(said, self.now);
+        let folder =
+            |(_, item): &(HostName, Item)| if let Item::Grant(grant) = item { Some(grant.folder) } else { None };
+        let folders = effects.send.iter().filter_map(folder).collect();
+        self.told(effects);
+        folders
+    }
+
+    fn said(&self, text: &str) -> Event {
         let item = read(text, self.engine.life());
         let from = speaker(&item, text);
-        let life = self.lives.get(&from).copied().unwrap_or(Incarnation { id: 99, start: 1 });
-        self.event(Event::Received(Batch { from, incarnation: life, lamport: 0, under_way: None, items: vec![item] }))
+        let incarnation = self.lives.get(&from).copied().unwrap_or(Incarnation { id: 99, start: 1 });
+        Event::Received(Batch { from, incarnation, lamport: 0, under_way: None, items: vec![item] })
     }
 
     /// A message of the other host's life before arrives.
@@ -428,12 +444,13 @@ pub(crate) fn read(text: &str, here: Incarnation) -> Item {
     }
 }
 
-/// `D@S to A #n`, perhaps with `rev r`.
+/// `D@S to A #n`, perhaps with `rev r` or `for` the id of a state folder.
 fn read_grant(words: &[&str]) -> Grant {
     let (asked, state) = words[0].split_once('@').expect("a state");
     let rev = words.get(5).filter(|_| words[4] == "rev").map_or(0, |r| r.parse().expect("a revision"));
+    let folder = words.get(5).filter(|_| words[4] == "for").map(|id| id.parse().expect("an id"));
     let (asker, asked, state) = (id(words[2]), id(asked), label(state));
-    Grant { asker, asked, number: read_number(words[3]), state, values: Values::new(), rev }
+    Grant { asker, asked, number: read_number(words[3]), state, values: Values::new(), rev, folder }
 }
 
 /// Whose daemon says this: for a hello `of A to H` there is none, so the first name that is not ours.

@@ -220,7 +220,7 @@ impl Loaded {
 
     fn grant(&self, n: u64) -> Grant {
         let About { asker, asked, number } = self.own(n);
-        Grant { asker, asked, number, rev: 0, state: state("up"), values: Values::new() }
+        Grant { asker, asked, number, rev: 0, state: state("up"), values: Values::new(), folder: None }
     }
 
     /// What a change object of ours has asked for.
