@@ -173,6 +173,26 @@ impl Kind {
     pub fn outdated(&self) -> Option<&StateName> {
         self.states.iter().find(|s| **s == StateName::OUTDATED)
     }
+    /// Where a change object of this kind is when an operator has stopped it: a service with actions is `stopped`, any other
+    /// one is in its off state. None: there is no such state, as for a service whose actions only install.
+    #[must_use]
+    pub fn stopped(&self) -> Option<&StateName> {
+        let off =
+            if self.is_of_actions() { self.states.iter().find(|s| **s == *"stopped") } else { Some(&self.pre_remove) };
+        off.filter(|state| **state != self.preferred)
+    }
+
+    /// Whether something of it runs, so that an operator means it when he stops a service or a cluster. What is only there
+    /// (a file, a package, a user) is stopped only along with something that it needs.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        let commands = matches!(self.backend.as_str(), "command" | "noop") && self.family() != "script";
+        (self.family() == "service" || commands) && self.stopped().is_some()
+    }
+
+    fn is_of_actions(&self) -> bool {
+        self.name.as_str().starts_with("actions.")
+    }
 }
 
 #[cfg(test)]
@@ -192,6 +212,23 @@ mod tests {
             transitions: Vec::new(),
             files: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn what_is_stopped_is_off_and_a_service_with_actions_is_not_removed() {
+        let state = |name: &str| StateName::new(name).expect("a state");
+        let stopped = |kind: &Kind| kind.stopped().map(ToString::to_string);
+        let web = kind("web", "command");
+        assert_eq!((stopped(&web).as_deref(), web.runs()), (Some("down"), true));
+        let script = kind("script.1", "command");
+        assert_eq!((stopped(&script).as_deref(), script.runs()), (Some("down"), false));
+        let installed = kind("actions.a", "command");
+        assert_eq!((stopped(&installed), installed.runs()), (None, false));
+        let states = vec![state("down"), state("stopped"), state("up")];
+        let started = Kind { states, ..installed };
+        assert_eq!((stopped(&started).as_deref(), started.runs()), (Some("stopped"), true));
+        let budget = Kind { pre_remove: state("up"), ..kind("budget", "budget") };
+        assert_eq!((stopped(&budget), budget.runs()), (None, false));
     }
 
     #[test]

@@ -13,7 +13,9 @@ use crate::id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, State
 use crate::switch::OnFailure;
 use crate::trust::PublicKey;
 
-pub use cob::{ActionStatus, CobStatus, EARLIER_CONTENT, FileDrift, Holder, IN_CONFLICT, Phase, Trouble, Wait};
+pub use cob::{
+    ActionStatus, CobStatus, EARLIER_CONTENT, FileDrift, Holder, IN_CONFLICT, Phase, Stopped, Trouble, Wait,
+};
 
 /// The cluster, as `cobctl status --json` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -157,6 +157,12 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
             let detail = tokens.map_or("as the model says".to_owned(), until);
             HistoryEntry { event: "raise".to_owned(), cob: Some(budget.clone()), detail, ..base }
         }
+        OrderRecord::Stop(cob, stopped) => {
+            let event = if stopped.restart { "ordered-restart" } else { "ordered-stop" };
+            let detail = stopped.with.as_ref().map(|with| format!("with {with}")).unwrap_or_default();
+            HistoryEntry { event: event.to_owned(), cob: Some(cob.clone()), detail, ..base }
+        }
+        OrderRecord::Start(cob) => HistoryEntry { event: "ordered-start".to_owned(), cob: Some(cob.clone()), ..base },
         OrderRecord::Only(hosts) => {
             let names: Vec<_> = hosts.iter().map(HostName::as_str).collect();
             let detail =

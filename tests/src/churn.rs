@@ -1,11 +1,14 @@
 //! Hosts that come and go: daemons restart, hosts are set up anew with an empty state folder, or are replaced after an
-//! operator has fenced them, at random moments; now and then something drifts, so that locks are asked for again.
+//! operator has fenced them, at random moments; now and then something drifts, or an operator stops, restarts or starts
+//! something, so that locks are asked for again.
 
 use cob_engine::event::Order;
 use cob_engine::sim::{Config, Initial, Outcome, Random, World};
 use cob_engine::time::Span;
-use cob_types::{GenerationNumber, HostName};
+use cob_types::status::Stopped;
+use cob_types::{CobId, GenerationNumber, HostName};
 
+use crate::conditions::Conditions;
 use crate::runs;
 use crate::system::{IN_PROCESS, System};
 
@@ -37,6 +40,11 @@ pub fn run(system: &System, config: Config) -> Result<Outcome, String> {
         world.run_for(pause(&mut random));
         disturb(&mut world, system, &hosts, &mut random);
     }
+    for host in &hosts {
+        for cob in stopped_on(&world, host) {
+            world.order(host, Order::Start(cob));
+        }
+    }
     let end = world.now() + REST;
     loop {
         world.run_for(Span::millis(500));
@@ -49,6 +57,30 @@ pub fn run(system: &System, config: Config) -> Result<Outcome, String> {
     runs::converges(system, &outcome).map(|()| outcome)
 }
 
+/// One at a time is stopped or restarted, and only where the system is within the conditions of progress as well if it
+/// preferred to be off.
+fn stop_or_start(world: &mut World, system: &System, hosts: &[HostName], random: &mut Random) {
+    let at = random.below(system.things.len() as u64) as usize;
+    let (cob, restart) = (system.id(at), random.permille(500));
+    let mut stopped = false;
+    for host in hosts {
+        for cob in stopped_on(world, host) {
+            stopped = true;
+            world.order(host, Order::Start(cob));
+        }
+    }
+    let mut as_ordered = system.clone();
+    as_ordered.things[at].preferred = system.things[at].pre_remove;
+    if !stopped && Conditions::of(&as_ordered).hold() {
+        let stopped = Stopped { who: "alice".to_owned(), restart, with: None };
+        world.order(&cob.host(), Order::Stop(cob, stopped));
+    }
+}
+
+fn stopped_on(world: &World, host: &HostName) -> Vec<CobId> {
+    world.engine(host).map(|engine| engine.stopped().into_keys().collect()).unwrap_or_default()
+}
+
 /// Long enough to come to rest, or in the midst of things.
 fn pause(random: &mut Random) -> Span {
     let (low, high) = *random.pick(&[(1, 20), (20, 500), (2_000, 20_000)]);
@@ -57,7 +89,7 @@ fn pause(random: &mut Random) -> Span {
 
 fn disturb(world: &mut World, system: &System, hosts: &[HostName], random: &mut Random) {
     let host = random.pick(hosts).clone();
-    match random.below(5) {
+    match random.below(6) {
         0 => {
             world.kill(&host);
             world.run_for(pause(random));
@@ -80,12 +112,15 @@ fn disturb(world: &mut World, system: &System, hosts: &[HostName], random: &mut 
             world.reinstall(&host);
             world.revive(&host);
         }
+        4 => stop_or_start(world, system, hosts, random),
         // Where nothing moves nobody relies on what drifts.
         _ if world.has_come_to_rest() => {
             let thing = random.below(system.things.len() as u64) as usize;
             let state = random.below(system.things[thing].states as u64) as usize;
             if system.things[thing].outdated != Some(state) {
                 world.drift(&system.id(thing), &system.state(thing, state));
+                // Until its host has seen it, an order could make somebody rely on it.
+                world.run_for(Span::secs(1));
             }
         }
         _ => {}

@@ -32,16 +32,6 @@ fn hosts_that_are_restarted_set_up_anew_and_replaced_come_to_rest() {
     }
 }
 
-/// Seeds with which something was wrong once.
-#[test]
-fn what_was_wrong_once_is_right() {
-    // 6928: a host took a grant that was meant for the state folder which it had before. 8140: moves for many in turn.
-    for seed in [6928, 8140] {
-        let (system, config) = drawn(seed);
-        churn::run(&system, config).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}\n{system}"));
-    }
-}
-
 /// A fault shows with some seed, in words that have this text in them.
 fn shows(text: &str, faults: &Faults) {
     // In a network that loses nothing: a loss interrupts what goes to and fro.

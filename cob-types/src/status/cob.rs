@@ -59,6 +59,23 @@ pub struct CobStatus {
     /// What others have changed of it, and is not as the model says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drift: Vec<FileDrift>,
+    /// An operator has stopped it. Its preferred state is the one in which it is stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
+}
+
+/// An operator's order to stop a change object. It holds until the change object is started, or until the next generation
+/// is activated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// Who ordered it.
+    pub who: String,
+    /// It starts again by itself as soon as it has been stopped.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub restart: bool,
+    /// It is stopped because it needs this change object, which the same order has stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<CobId>,
 }
 
 /// What is said of a file tree [in conflict](CobStatus::is_in_conflict), after its name.
@@ -105,6 +122,18 @@ impl CobStatus {
             && !is_moved
             && self.trouble.is_empty()
             && self.waits_for.is_empty()
+    }
+}
+
+impl Stopped {
+    /// As people read it.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let (what, who) = (if self.restart { "restarting" } else { "stopped" }, &self.who);
+        match &self.with {
+            Some(with) => format!("{what} with {with} by order of {who}"),
+            None => format!("{what} by order of {who}"),
+        }
     }
 }
 

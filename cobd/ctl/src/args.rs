@@ -22,7 +22,7 @@ pub use looks::{
 };
 pub use words::{
     AtMost, BudgetArgs, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs,
-    RetryArgs, RollbackArgs, SwitchArgs,
+    RetryArgs, RollbackArgs, StopArgs, SwitchArgs,
 };
 
 /// Shows what the hosts are doing, explains why, and gives them orders.
@@ -263,6 +263,15 @@ Exit status: 0 told, or with --wait converged; 1 refused, in conflict, failed or
     /// Let change objects try again that have given up
     #[command(after_help = words::RETRY)]
     Retry(RetryArgs),
+    /// Stop services, and what needs them, until they are started or the next generation is activated
+    #[command(after_help = words::STOP)]
+    Stop(StopArgs),
+    /// Start what was stopped, and what was stopped along with it
+    #[command(after_help = words::START)]
+    Start(StopArgs),
+    /// Stop services once; they start again by themselves
+    #[command(after_help = words::RESTART)]
+    Restart(StopArgs),
     /// Start no new transition; what runs ends
     Pause,
     /// Let transitions start again

@@ -52,6 +52,7 @@ pub(crate) fn settled(cob: &str, at: &str) -> CobStatus {
         held_by: Vec::new(),
         observed: false,
         drift: Vec::new(),
+        stopped: None,
     }
 }
 

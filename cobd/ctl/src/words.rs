@@ -205,6 +205,7 @@ pub fn phase(cob: &CobStatus) -> &'static str {
         Phase::Moving => "moving",
         Phase::Waiting | Phase::Settled if cob.observed => "observed",
         Phase::Waiting => "waiting",
+        Phase::Settled if cob.stopped.is_some() => "stopped",
         Phase::Settled => "settled",
     }
 }
@@ -217,7 +218,8 @@ pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
         let decision = matches!(w, Wait::NoRoute { .. }) && cob.is_in_conflict() || matches!(w, Wait::Failed) && met;
         if decision { format!("a decision: `cobctl resolve {}`", cob.id) } else { wait(w, now_ns) }
     };
-    let mut all: Vec<String> = cob.waits_for.iter().map(told).collect();
+    let mut all: Vec<String> = cob.stopped.iter().map(|stopped| clean(&stopped.in_words())).collect();
+    all.extend(cob.waits_for.iter().map(told));
     if all.is_empty() && cob.phase == Phase::Settled && cob.state.as_ref() != Some(&cob.preferred) {
         let by: Vec<_> = cob.held_by.iter().filter(|h| cob.state.as_ref() == Some(&h.state)).map(|h| &h.cob).collect();
         all.extend((!by.is_empty()).then(|| format!("kept there by {}", list(by, 3))));

@@ -196,6 +196,7 @@ impl Engine {
             }
             if self.slot(cob).is_some() {
                 self.with(cob, now, |o, cx| {
+                    o.stopped = None;
                     if back {
                         o.forget_what_is_left(cx);
                     }

@@ -380,6 +380,8 @@ impl Engine {
         let resting = o.resting_until(now).is_some();
         form.flags(&[o.failed, o.ordered, o.suspect, check_due, check_never, o.troubles.retry_at > now, resting]);
         form.flags(&[o.retiring, o.finished, o.held_back, o.declared, o.outlived, o.seen_ahead]);
+        let restarts = o.stopped.as_ref().map(|stopped| stopped.restart);
+        form.flags(&[restarts.is_some(), restarts == Some(true)]);
         form.word(u64::from(o.troubles.failures));
         // Where its attempts were to lead: found there, it has not given up.
         let failed_to = o.last.as_ref().filter(|_| o.failed).map(|last| last.to);

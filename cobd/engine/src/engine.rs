@@ -574,6 +574,12 @@ impl Engine {
                 }
                 cx.record(Body::Ordered(OrderRecord::Retry(cob)));
             }),
+            Order::Stop(cob, stopped) => self.on_object(&cob.clone(), now, |o, cx| {
+                o.stopped = Some(Box::new(stopped.clone()));
+                o.renew();
+                cx.record(Body::Ordered(OrderRecord::Stop(cob, stopped)));
+            }),
+            Order::Start(cob) => self.on_object(&cob, now, |o, cx| o.start(cx)),
             Order::Fence(host) => self.fence(&host, now),
             Order::LetLapse(hosts) => self.let_lapse(&hosts, now),
             Order::DeclareFinal(cob) => self.declare_final(cob, now),
@@ -690,7 +696,7 @@ impl Engine {
 /// In its preferred state, not about to leave it, nothing running that changes anything. One that is observed is
 /// where it will stay as soon as that is known.
 pub(crate) fn is_settled(object: &Object) -> bool {
-    let there = object.state == Some(object.spec.preferred) && object.view.target == object.state;
+    let there = object.state == Some(object.prefers()) && object.view.target == object.state;
     (there || object.spec.observe && object.state.is_some())
         && !object.acting()
         && !object.retiring

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cob_types::message::Values;
+use cob_types::status::Stopped;
 use cob_types::{Askers, Batch, CobId, GenerationNumber, HostName, Number, StateName, SwitchOrder};
 
 use crate::bundle::AnyBundle;
@@ -153,4 +154,9 @@ pub enum Order {
     /// A budget of this host has so many tokens until the next generation, whatever the model gives it and whatever
     /// member has failed; none: as many as the model gives it.
     RaiseBudget(CobId, Option<u32>),
+    /// A change object goes to the state in which it is stopped, and stays there until it is started or the next generation
+    /// is activated.
+    Stop(CobId, Stopped),
+    /// It is stopped no more.
+    Start(CobId),
 }

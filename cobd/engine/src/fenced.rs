@@ -27,7 +27,7 @@ impl Engine {
         peer.fenced = life;
         peer.off = true;
         let dependents = peer.dependents.clone();
-        let restored = std::mem::take(&mut peer.restored);
+        peer.restored.clear();
         self.out.record(Body::Ordered(OrderRecord::Fence(host.clone(), life)));
         let any = life.unwrap_or(Incarnation { id: 0, start: u32::MAX });
         self.forget_numbers(named, &Over { life: any, replaced: true, kept: &BTreeSet::new() }, now);
@@ -37,17 +37,8 @@ impl Engine {
         for cob in dependents {
             self.with(cob, now, |o, cx| o.given_back.retain(|(asked, _)| cx.names.host_of(*asked) != named));
         }
-        // Of these the host was to say whether they stand. It will not.
-        for (asker, asked, number) in restored {
-            if let Some(object) = self.object_mut(asker)
-                && let Ok(at) = object.lock_ix(asked)
-                && object.locks[at].number == number
-                && !object.locks[at].confirmed
-            {
-                object.lose(at);
-            }
-            self.touch(asker);
-        }
+        // What they have promised rests on locks that others free as well, and nobody there keeps it.
+        self.lose_locks_of(named);
         self.repeat_to(named, now);
         self.declare_departed(named, now);
     }

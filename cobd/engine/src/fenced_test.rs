@@ -52,6 +52,21 @@ fn what_leaves_and_needs_a_change_object_of_the_lost_host_leaves_without() {
     assert!(acts(&b.event(go(&[], &[])), "h/m"));
 }
 
+/// What it had promised rested on locks of others, which free them as well.
+#[test]
+fn what_the_lost_host_has_promised_counts_no_more() {
+    let mut b = Bench::new(&["h/s: 0 1, is 0, prefers 1, hop 0 1 <- d/d@1 e/e@1"]);
+    assert_eq!(b.hears("grant d/d@1 to h/s #1.2"), ["note: h/s holds d/d@1"]);
+    b.event(fence());
+    assert!(!acts(&b.hears("grant e/e@1 to h/s #1.3"), "h/s"), "nobody keeps d/d in 1");
+    // What leaves does without.
+    let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, hop 1 0 <- d/d@1 e/e@1"]);
+    b.event(go(&[], &[]));
+    b.hears("grant d/d@1 to h/m #1.2");
+    b.event(fence());
+    assert!(acts(&b.hears("grant e/e@1 to h/m #1.3"), "h/m"));
+}
+
 #[test]
 fn no_switch_waits_for_departures_of_the_lost_host() {
     let mut b = Bench::new(&[STAYS]);

@@ -108,6 +108,9 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
     if facts(&living) != facts(recorded) {
         return Err(format!("what is final on record is another: {:?}, not {:?}", facts(recorded), facts(&living)));
     }
+    if living.stopped != recorded.stopped {
+        return Err("what is stopped on record is another".to_owned());
+    }
     for (id, now) in &living.cobs {
         let empty = crate::record::DurableCob::default();
         let was = recorded.cobs.get(id).map_or(&empty, |was| &**was);

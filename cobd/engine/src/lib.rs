@@ -77,5 +77,5 @@ pub use event::{Event, KnownAskers, Order};
 pub use justify::Unjustified;
 pub use record::{Durable, Record};
 pub use recover::Return;
-pub use report::Restless;
+pub use report::{Restless, Stops};
 pub use time::Time;

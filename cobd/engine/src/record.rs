@@ -8,6 +8,7 @@ use std::fmt;
 
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
+use cob_types::status::Stopped;
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SmallMap, StateName, codec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -278,6 +279,10 @@ pub enum OrderRecord {
     /// A budget has so many tokens until the next generation is activated, whatever the model gives it; none: as many as
     /// that.
     RaiseBudget(CobId, Option<u32>),
+    /// A change object is stopped.
+    Stop(CobId, Stopped),
+    /// It is stopped no more: it was started, or it was to be stopped once and has been.
+    Start(CobId),
 }
 
 /// What is written for people alone.
@@ -402,6 +407,9 @@ pub struct Durable {
     /// Budgets to which an operator gives so many tokens until the next generation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub raised: BTreeMap<CobId, u32>,
+    /// Change objects that an operator has stopped.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stopped: BTreeMap<CobId, Stopped>,
     /// All whose failed attempts count, and perhaps some more: the next generation begins anew with them. Follows from
     /// `cobs`.
     #[serde(skip)]
@@ -489,6 +497,7 @@ impl Durable {
             }
             Body::Activated(generation) => {
                 self.raised.clear();
+                self.stopped.clear();
                 self.active = *generation;
                 self.going_to = None;
                 self.settled = false;
@@ -627,6 +636,14 @@ impl Durable {
                     Some(tokens) => self.raised.insert(budget.clone(), *tokens),
                     None => self.raised.remove(budget),
                 };
+            }
+            Body::Ordered(OrderRecord::Stop(cob, stopped)) => {
+                self.stopped.insert(cob.clone(), stopped.clone());
+                self.cob(cob).begin_anew();
+            }
+            Body::Ordered(OrderRecord::Start(cob)) => {
+                self.stopped.remove(cob);
+                self.cob(cob).begin_anew();
             }
             Body::Ordered(OrderRecord::Only(hosts)) => self.only.clone_from(hosts),
             Body::Ordered(OrderRecord::Retry(cob)) => {

@@ -2,6 +2,7 @@
 //! or puts one in front of others, makes the journals of all hosts unreadable.
 
 use cob_types::codec;
+use cob_types::status::Stopped;
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, StateName};
 
@@ -129,6 +130,9 @@ fn one_of_each() -> Vec<Body> {
     let (path, version) = ("/x".to_owned(), "4f".to_owned());
     all.push(Body::Ordered(OrderRecord::Restore { cob: cob(), path, version }));
     all.push(Body::Ordered(OrderRecord::RaiseBudget(cob(), Some(3))));
+    let stopped = Stopped { who: "alice".to_owned(), restart: true, with: Some(id("n2/b")) };
+    all.push(Body::Ordered(OrderRecord::Stop(cob(), stopped)));
+    all.push(Body::Ordered(OrderRecord::Start(cob())));
     all
 }
 
@@ -181,6 +185,8 @@ fn place(body: &Body) -> usize {
             OrderRecord::Resolve { .. } => 51,
             OrderRecord::Restore { .. } => 52,
             OrderRecord::RaiseBudget(..) => 53,
+            OrderRecord::Stop(..) => 54,
+            OrderRecord::Start(_) => 55,
         },
         Body::Note { note, .. } => match note {
             Note::Requested { .. } => 21,
@@ -225,7 +231,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=53).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=55).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -289,5 +295,7 @@ fn records_are_written_as_ever() {
     <a1>gOrdered<a1><0c><a3><00>dn1/a<01>b/x<02>dours
     <a1>gOrdered<a1><0d><a3><00>dn1/a<01>b/x<02>b4f
     <a1>gOrdered<a1>kRaiseBudget<82>dn1/a<03>
+    <a1>gOrdered<a1>dStop<82>dn1/a<a3><00>ealice<01><f5><02>dn2/b
+    <a1>gOrdered<a1>eStartdn1/a
     "#);
 }

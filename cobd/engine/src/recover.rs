@@ -102,6 +102,9 @@ impl Engine {
                 self.note_dependencies(cob, &spec);
                 let object = Object::new(cob, spec, now);
                 self.insert(object);
+                if let Some(stopped) = durable.stopped.get(self.names.cob_id(cob)) {
+                    self.with(cob, now, |o, _| o.stopped = Some(Box::new(stopped.clone())));
+                }
                 if let Some(was) = durable.cobs.get(self.names.cob_id(cob)) {
                     self.restore_object(cob, was, back.same_boot, now);
                 }
@@ -327,6 +330,7 @@ impl Engine {
         }
         self.durable_left(&mut durable.cobs);
         self.durable_facts(&mut durable);
+        durable.stopped = self.stopped();
         durable
     }
 

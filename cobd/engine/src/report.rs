@@ -1,6 +1,10 @@
 //! What people are shown of the engine: plain values made of its state.
 
-use cob_types::status::{ActionStatus, CobStatus, Holder, Lapse, LapseCause, Phase, SwitchWait, Trouble, Wait};
+use std::collections::BTreeMap;
+
+use cob_types::status::{
+    ActionStatus, CobStatus, Holder, Lapse, LapseCause, Phase, Stopped, SwitchWait, Trouble, Wait,
+};
 use cob_types::{CobId, Number, StateName};
 
 use crate::engine::Engine;
@@ -18,6 +22,19 @@ pub struct Restless {
     pub waiting: usize,
     /// So many are where they should be, whatever promises they have given or hold.
     pub at_rest: usize,
+}
+
+/// Whether an order can stop a change object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stops {
+    /// It can.
+    Yes,
+    /// It has one state alone, or it is only installed.
+    HasNothingToStop,
+    /// It is checked and never moved.
+    IsObserved,
+    /// It leaves with the switch under way.
+    Leaves,
 }
 
 impl Engine {
@@ -147,6 +164,25 @@ impl Engine {
         all
     }
 
+    /// The change objects that an operator has stopped.
+    #[must_use]
+    pub fn stopped(&self) -> BTreeMap<CobId, Stopped> {
+        let stopped = |o: &Object| Some((self.names.cob_id(o.me).clone(), o.stopped.as_deref()?.clone()));
+        self.restless().filter_map(stopped).collect()
+    }
+
+    /// Whether an order can stop this change object; none: it is not here.
+    #[must_use]
+    pub fn stops(&self, cob: &CobId) -> Option<Stops> {
+        let object = self.object(self.names.find_cob(cob)?)?;
+        Some(match object.spec.kind.stopped {
+            _ if object.retiring || object.finished => Stops::Leaves,
+            _ if object.spec.observe => Stops::IsObserved,
+            None => Stops::HasNothingToStop,
+            Some(_) => Stops::Yes,
+        })
+    }
+
     fn object_status(&self, o: &Object, now: Time) -> CobStatus {
         let name = |s: StateIx| self.state(o, s);
         let waits_for = self.waits_for(o, now);
@@ -163,7 +199,7 @@ impl Engine {
             kind: o.spec.kind.name.to_string(),
             state: o.state.map(name),
             target: o.view.target.filter(|_| o.state.is_some()).map(name),
-            preferred: name(o.spec.preferred),
+            preferred: name(o.prefers()),
             phase,
             since_ns: o.since.0,
             failed: o.failed || o.troubles.check_failures >= CHECKS_UNTIL_FAILED,
@@ -174,6 +210,7 @@ impl Engine {
             held_by: self.holders(o),
             observed: o.spec.observe,
             drift: Vec::new(),
+            stopped: o.stopped.as_deref().cloned(),
         }
     }
 
@@ -328,5 +365,10 @@ fn is_in_dead_end(o: &Object) -> bool {
 /// to rest.
 fn is_nothing_to_tell(cob: &CobStatus) -> bool {
     let home = cob.phase == Phase::Settled && cob.state.as_ref() == Some(&cob.preferred);
-    home && !cob.failed && !cob.retiring && cob.action.is_none() && cob.waits_for.is_empty() && cob.trouble.is_empty()
+    home && !cob.failed
+        && !cob.retiring
+        && cob.action.is_none()
+        && cob.waits_for.is_empty()
+        && cob.trouble.is_empty()
+        && cob.stopped.is_none()
 }

@@ -20,6 +20,7 @@ impl Object {
         self.state == home
             && self.view == View { target: home, ..View::default() }
             && self.activity == Activity::Idle
+            && self.stopped.is_none()
             && !(marks.contains(&true) || self.outlived || self.suspect || self.next_spec.is_some())
             && self.requests.is_empty()
             && self.locks.is_empty()

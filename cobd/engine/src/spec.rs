@@ -44,6 +44,8 @@ pub(crate) struct KindTable {
     /// Place of each state in the kind's priority.
     priority: Vec<u16>,
     pub(crate) pre_remove: StateIx,
+    /// Where it is when an operator has stopped it.
+    pub(crate) stopped: Option<StateIx>,
     pub(crate) outdated: Option<StateIx>,
     pub(crate) transitions: Vec<TransitionTable>,
     /// `next[from * n + to]`: the first transition of the shortest route.
@@ -87,6 +89,7 @@ impl KindTable {
                 .map(|s| kind.priority.iter().position(|p| p == s).unwrap_or(usize::from(u16::MAX)) as u16)
                 .collect(),
             pre_remove: ix(&kind.pre_remove),
+            stopped: kind.stopped().map(ix),
             outdated: kind.outdated().map(ix),
             transitions,
             next,

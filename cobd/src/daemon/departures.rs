@@ -109,6 +109,7 @@ impl Going {
             held_by: Vec::new(),
             observed: false,
             drift: Vec::new(),
+            stopped: None,
         }
     }
 }

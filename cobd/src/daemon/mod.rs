@@ -34,6 +34,7 @@ mod rounds;
 mod route;
 mod service_manager;
 mod start;
+mod stopping;
 mod switch;
 mod tell;
 mod trust;

@@ -150,6 +150,8 @@ impl Daemon {
             Command::Budget { budget, at_most } => self.raise_budget(budget, at_most, &who, reply),
             Command::Rollback { generation, prepare } => self.rollback(generation, prepare, Asked { who, reply }),
             Command::Retry { cob } => self.retry(cob, &who, reply),
+            Command::Stop { cobs, restart } => self.stop(cobs, restart, &who, reply),
+            Command::Start { cobs } => self.start_again(cobs, &who, reply),
             Command::Pause => self.pause(true, &who, reply),
             Command::Resume => self.pause(false, &who, reply),
             Command::DeclareFinal(departing) => self.declare_final(&departing, &who, reply),
@@ -211,6 +213,8 @@ impl Daemon {
             | Command::Budget { .. }
             | Command::Rollback { .. }
             | Command::Retry { .. }
+            | Command::Stop { .. }
+            | Command::Start { .. }
             | Command::Pause
             | Command::Resume
             | Command::DeclareFinal(_)

@@ -35,6 +35,8 @@ const ROUTES: [(&str, &str, Role); 17] = [
     ("POST /v1/prepare", "{\"generation\":9}", Role::Operate),
     ("POST /v1/switch", "{\"generation\":8}", Role::Operate),
     ("POST /v1/retry", "{\"cob\":\"n1/a\"}", Role::Operate),
+    ("POST /v1/stop", "{\"cobs\":[{\"cob\":\"n1/a\"}]}", Role::Operate),
+    ("POST /v1/start", "{\"cobs\":[\"n1/a\"]}", Role::Operate),
     ("POST /v1/pause", "{}", Role::Operate),
     ("POST /v1/resume", "{}", Role::Operate),
     ("POST /v1/fence", "{\"host\":\"n2\"}", Role::Administer),

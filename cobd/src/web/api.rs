@@ -24,7 +24,7 @@ use super::access::Access;
 use super::brake::Brake;
 use super::pace::Pace;
 use super::places::Places;
-use super::wire::{Done, Refusal, RefusalKind};
+use super::wire::{Done, Refusal, RefusalKind, StopOne};
 
 /// How long a question may wait for the loop. It answers between two commits, so a second is long.
 const QUESTION: Duration = Duration::from_secs(10);
@@ -209,6 +209,19 @@ pub enum Command {
         /// Which.
         cob: CobId,
     },
+    /// These change objects go to the state in which they are stopped, and stay there until they are started or the next
+    /// generation is activated.
+    Stop {
+        /// Which.
+        cobs: Vec<StopOne>,
+        /// Each starts again by itself as soon as it has been stopped.
+        restart: bool,
+    },
+    /// These change objects are stopped no more.
+    Start {
+        /// Which.
+        cobs: Vec<CobId>,
+    },
     /// No new transition starts.
     Pause,
     /// They may start again.
@@ -240,6 +253,9 @@ pub enum Departing {
     /// All change objects of a host that are waited for.
     Host(HostName),
 }
+
+/// So many change objects of an order are named in the log.
+const LOGGED: usize = 8;
 
 /// In the words of the command line, for the log.
 impl fmt::Display for Command {
@@ -283,6 +299,16 @@ impl fmt::Display for Command {
                 f.write_str(if *prepare { ", prepare" } else { "" })
             }
             Self::Retry { cob } => write!(f, "retry {cob}"),
+            Self::Stop { cobs, restart } => {
+                f.write_str(if *restart { "restart" } else { "stop" })?;
+                cobs.iter().take(LOGGED).try_for_each(|one| write!(f, " {}", one.cob))?;
+                if cobs.len() > LOGGED { write!(f, " and {} more", cobs.len() - LOGGED) } else { Ok(()) }
+            }
+            Self::Start { cobs } => {
+                f.write_str("start")?;
+                cobs.iter().take(LOGGED).try_for_each(|cob| write!(f, " {cob}"))?;
+                if cobs.len() > LOGGED { write!(f, " and {} more", cobs.len() - LOGGED) } else { Ok(()) }
+            }
             Self::Pause => f.write_str("pause"),
             Self::Resume => f.write_str("resume"),
             Self::DeclareFinal(Departing::Cob(cob)) => write!(f, "declare-final {cob}"),

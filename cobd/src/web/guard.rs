@@ -50,7 +50,10 @@ fn needed(method: &Method, path: &str) -> Role {
     match (method, path) {
         (&Method::GET | &Method::HEAD, _) => Role::Look,
         (&Method::POST, "/v1/prepare" | "/v1/switch" | "/v1/rollback" | "/v1/retry" | "/v1/pause" | "/v1/resume")
-        | (&Method::POST, "/v1/cancel" | "/v1/call-off" | "/v1/limit" | "/v1/budget" | "/v1/check")
+        | (
+            &Method::POST,
+            "/v1/cancel" | "/v1/call-off" | "/v1/limit" | "/v1/budget" | "/v1/check" | "/v1/stop" | "/v1/start",
+        )
         | (&Method::POST, "/v1/files/resolve" | "/v1/files/restore") => Role::Operate,
         _ => Role::Administer,
     }

@@ -43,5 +43,5 @@ pub use serve::{Front, ServeError, UnixServer, serve_connection, serve_unix};
 pub use wire::{
     API_VERSION, BudgetOrder, CancelOrder, Change, CheckOrder, CobOrder, Done, FinalOrder, GenerationOrder, GoOrder,
     HostOrder, LimitOrder, MEANT_FOR, PlainOrder, PrepareOrder, Refusal, RefusalBody, RefusalKind, RollbackOrder,
-    Version, Whoami,
+    StartOrder, StopOne, StopOrder, Version, Whoami,
 };

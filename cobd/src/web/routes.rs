@@ -30,7 +30,8 @@ use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
     API_VERSION, BudgetOrder, CancelOrder, Change, CheckOrder, CobOrder, Done, FinalOrder, GenerationOrder, GoOrder,
-    HostOrder, LimitOrder, PlainOrder, PrepareOrder, Refusal, RefusalKind, RollbackOrder, Version, Whoami,
+    HostOrder, LimitOrder, PlainOrder, PrepareOrder, Refusal, RefusalKind, RollbackOrder, StartOrder, StopOrder,
+    Version, Whoami,
 };
 use crate::blocking::beside;
 use crate::kinds::{LogsAnswer, LogsQuery};
@@ -69,6 +70,8 @@ pub fn router(api: Api) -> Router {
         .route("/v1/switch", post(switch))
         .route("/v1/rollback", post(rollback))
         .route("/v1/retry", post(retry))
+        .route("/v1/stop", post(stop))
+        .route("/v1/start", post(start))
         .route("/v1/pause", post(pause))
         .route("/v1/resume", post(resume))
         .route("/v1/fence", post(fence))
@@ -361,6 +364,16 @@ async fn rollback(State(api): State<Api>, Extension(author): Extension<Who>, req
 async fn retry(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let CobOrder { cob, who } = body(&api, request).await?;
     order(&api, Command::Retry { cob }, &author, who).await
+}
+
+async fn stop(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
+    let StopOrder { cobs, restart, who } = body(&api, request).await?;
+    order(&api, Command::Stop { cobs, restart }, &author, who).await
+}
+
+async fn start(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
+    let StartOrder { cobs, who } = body(&api, request).await?;
+    order(&api, Command::Start { cobs }, &author, who).await
 }
 
 async fn pause(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {

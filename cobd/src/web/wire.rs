@@ -184,6 +184,42 @@ pub struct CheckOrder {
     pub who: Option<String>,
 }
 
+/// Body of `stop`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopOrder {
+    /// The change objects of this host that are stopped. All of them are, or none.
+    pub cobs: Vec<StopOne>,
+    /// Each of them starts again by itself as soon as it has been stopped.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub restart: bool,
+    /// Who orders, for the history and for everybody who asks why they are stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+/// A change object that is stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopOne {
+    /// Which.
+    pub cob: CobId,
+    /// It is stopped because it needs this one, which is stopped, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<CobId>,
+}
+
+/// Body of `start`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartOrder {
+    /// The change objects of this host that are stopped no more. All of them are meant, or none.
+    pub cobs: Vec<CobId>,
+    /// Who orders, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
 /// Body of `declare-final`: a change object or a host, and not both.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

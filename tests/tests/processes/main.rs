@@ -39,6 +39,7 @@ mod siege;
 mod signed;
 mod stale;
 mod steps;
+mod stops;
 mod switches;
 mod withdrawals;
 mod words;

@@ -334,6 +334,58 @@ pub struct RetryArgs {
     pub wait: Option<Duration>,
 }
 
+pub(super) const STOP: &str = "\
+Examples:
+  cobctl stop db --plan              who would stop, in which order, and how long it would take
+  cobctl stop db --wait              the service on all its hosts, and wait up to 10 minutes
+  cobctl stop web --hosts n1,n2      on these hosts alone
+  cobctl stop n1/db/server           one change object
+  cobctl stop n3                     all that runs on a host
+
+What needs a stopped one is stopped first. Where a budget covers a group, its members stop one after the other. The order holds \
+over restarts of daemons and hosts, until `cobctl start` or the next generation ends it. `cobctl status` shows who gave it. \
+A unit of systemd stays enabled: after a reboot of its host it may run for a moment.
+
+Exit status: 0 told, or with --wait stopped; 1 refused, or with --wait not stopped; 3 a host could not be reached.";
+
+pub(super) const START: &str = "\
+Examples:
+  cobctl start db            what was stopped of the service, and what was stopped along with it
+  cobctl start n3 --wait     all that was stopped on a host, and wait up to 10 minutes
+
+What needs others starts after them. What was stopped by an order of its own stays stopped. What would start in vain, because \
+something that it needs is stopped, is refused.
+
+Exit status: 0 told, or with --wait started; 1 refused, or with --wait not started; 3 a host could not be reached.";
+
+pub(super) const RESTART: &str = "\
+Examples:
+  cobctl restart web --plan          who would stop and start, in which order, and how long it would take
+  cobctl restart web --wait          the service on all its hosts, and wait up to 10 minutes
+  cobctl restart n1/web/server       one change object
+
+What requires a restarted one stops before it and starts after it. Where a budget covers a group, its members restart one after \
+the other. A daemon that is restarted meanwhile goes on with it.
+
+Exit status: 0 told, or with --wait restarted; 1 refused, or with --wait not restarted; 3 a host could not be reached.";
+
+/// Arguments of `stop`, `start` and `restart`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct StopArgs {
+    /// A service, a host, a service of a host (HOST/SERVICE), or a change object
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+    /// Only on these hosts, divided by commas
+    #[arg(id = "only", long = "hosts", value_name = "HOSTS", value_delimiter = ',')]
+    pub hosts: Vec<HostName>,
+    /// Show what would happen, and do nothing
+    #[arg(long, conflicts_with = "wait")]
+    pub plan: bool,
+    /// Wait until it has come about, at most so long; without a DURATION, at most 10 minutes
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
+    pub wait: Option<Duration>,
+}
+
 /// Arguments of `rollback`.
 #[derive(Debug, ClapArgs)]
 pub struct RollbackArgs {

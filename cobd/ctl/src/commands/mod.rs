@@ -43,6 +43,7 @@ mod retry;
 mod saved;
 mod shell;
 mod status;
+mod stop;
 mod switch;
 mod test_kind;
 mod transitions;
@@ -130,6 +131,9 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Switch(args) => switch::run(&context(global, screen)?, screen, &args).await,
         Command::Rollback(args) => switch::rollback(&context(global, screen)?, screen, &args).await,
         Command::Retry(args) => retry::run(&context(global, screen)?, screen, &args).await,
+        Command::Stop(args) => stop::stop(&context(global, screen)?, screen, &args).await,
+        Command::Start(args) => stop::start(&context(global, screen)?, screen, &args).await,
+        Command::Restart(args) => stop::restart(&context(global, screen)?, screen, &args).await,
         Command::Pause => orders::pause(&context(global, screen)?, screen).await,
         Command::Resume => orders::resume(&context(global, screen)?, screen).await,
         Command::Cancel(args) => cancel::cancel(&context(global, screen)?, screen, &args).await,

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use cob_types::status::{ClusterStatus, HostStatus};
-use cob_types::{CobId, GenerationNumber, HostName, StateName};
+use cob_types::{CobId, Generation, GenerationNumber, HostName, StateName};
 use cobd::web::StatusOf;
 use cobgen::cli::painted;
 use cobgen::forecast::{Asked, Durations, Forecasted, Sides, Source, durations, forecast, show};
@@ -200,6 +201,99 @@ async fn recorded(context: &Context, screen: &mut Screen, now: &ClusterStatus) -
     recorded.end();
     let text = serde_json::to_string(&recorded.lines()).map_err(Failure::environment)?;
     Durations::of_text(&text).map_err(|what| Failure::environment(anyhow::anyhow!(what)))
+}
+
+/// The generation that the hosts have, from the depot.
+pub(super) fn generation_of_hosts(context: &Context, now: &ClusterStatus) -> Result<Generation, Failure> {
+    let Some(depot) = context.targets.open_depot()? else {
+        return Err(Failure::usage(anyhow::anyhow!("what is a service, and who needs it, the depot knows"))
+            .hint("name the depot with --depot or COB_DEPOT"));
+    };
+    match most_common(now) {
+        GenerationNumber(0) if now.hosts.iter().any(|host| host.reachable) => {
+            Err(Failure::refused(anyhow::anyhow!("no host that answered has an active generation")))
+        }
+        GenerationNumber(0) => Err(Failure::environment(anyhow::anyhow!("no host answered"))),
+        active => depot.whole(active),
+    }
+}
+
+/// What comes of an order that leads these change objects to these states, one list after the other.
+pub(super) async fn of_order(
+    context: &Context,
+    screen: &mut Screen,
+    now: &ClusterStatus,
+    active: &Generation,
+    ways: &[Vec<(CobId, StateName)>],
+) -> Result<Exit, Failure> {
+    is_of_depot(context, screen, now)?;
+    let number = active.manifest.generation;
+    let away = tell_where(screen, now, number);
+    let durations = recorded(context, screen, now).await?;
+    let (mut states, mut before) = (states(now), as_it_is(active, now));
+    let (mut plans, mut exit) = (Vec::new(), if away { Exit::Unreached } else { Exit::Yes });
+    for way in ways {
+        let mut after = before.clone();
+        after.manifest.generation = GenerationNumber(before.manifest.generation.0 + 1);
+        set_preferred(&mut after, way);
+        let asked = Asked { durations: durations.clone(), states, runs: 0, seed: 1, ..Asked::default() };
+        let sides = Sides::open(Source::Made(&before), Source::Made(&after)).map_err(Failure::from)?;
+        let planned = forecast(sides, asked).map_err(|error| match error {
+            NoOrder::Depot(error) => Failure::from(error),
+            NoOrder::Circle(_) => Failure::refused(anyhow::anyhow!("this order has no order of transitions")),
+        })?;
+        if !planned.plan.forecast.converges {
+            exit = Exit::No;
+        }
+        plans.push(planned);
+        // From then on all is where this way leads.
+        (before, states) = (after, BTreeMap::new());
+    }
+    if context.json {
+        let plans: Result<Vec<_>, _> = plans.iter().map(Forecasted::to_json).collect();
+        screen.json(&plans.map_err(Failure::environment)?)?;
+        return Ok(exit);
+    }
+    let mut begin = 0;
+    for planned in &plans {
+        for step in &planned.plan.transitions {
+            let known = if step.known { "" } else { "  (not recorded: a second is taken)" };
+            let (at, lasts) = (show::time(begin + step.begin_us), show::time(step.end_us - step.begin_us));
+            screen.line(&format!("after {at}: {} {} → {}, {lasts}{known}", step.cob, step.from, step.to))?;
+        }
+        begin += planned.plan.forecast.end_us;
+    }
+    let moves: usize = plans.iter().map(|planned| planned.plan.transitions.len()).sum();
+    match (moves, exit) {
+        (0, _) => screen.line("nothing would move")?,
+        (_, Exit::No) => screen.line("it would not come to rest: `cobctl explain` will tell who waits for whom")?,
+        (_, _) => screen.line(&format!("{} in {}", crate::words::count(moves, "transition"), show::time(begin)))?,
+    }
+    Ok(exit)
+}
+
+/// The generation with what operators have stopped, as if the model said so.
+fn as_it_is(active: &Generation, now: &ClusterStatus) -> Generation {
+    let mut generation = active.clone();
+    let cobs = now.hosts.iter().flat_map(|host| &host.cobs);
+    let stopped: Vec<_> =
+        cobs.filter(|cob| cob.stopped.is_some()).map(|cob| (cob.id.clone(), cob.preferred.clone())).collect();
+    set_preferred(&mut generation, &stopped);
+    generation
+}
+
+fn set_preferred(generation: &mut Generation, to: &[(CobId, StateName)]) {
+    for (id, state) in to {
+        let bundle = generation.bundles.get_mut(&id.host());
+        if let Some(cob) = bundle.and_then(|bundle| bundle.cobs.get_mut(id)) {
+            Arc::make_mut(cob).preferred = state.clone();
+        }
+        // Hosts are compared by the hashes of their parts: this one is of no bundle that was published.
+        if let Some(host) = generation.manifest.hosts.get_mut(&id.host()) {
+            host.bundle.0[..8].copy_from_slice(&generation.manifest.generation.0.to_be_bytes());
+            host.bundle.0[8..].fill(0);
+        }
+    }
 }
 
 fn print(

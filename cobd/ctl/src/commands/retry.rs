@@ -72,7 +72,7 @@ struct Told {
 /// What came of all that were tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Ended {
+pub(super) enum Ended {
     /// Each is where it should be.
     Settled,
     /// Nothing gets on any more, and not each is.
@@ -269,7 +269,7 @@ async fn order(
 
 /// Waits for all of them to be where they should be, or for nothing to get on any more. The answer is given on fresh
 /// answers of all hosts: what one of them waits for may be anywhere.
-async fn until_ended(context: &Context, cobs: &[CobId], deadline: Instant) -> (Ended, ClusterStatus) {
+pub(super) async fn until_ended(context: &Context, cobs: &[CobId], deadline: Instant) -> (Ended, ClusterStatus) {
     let targets = &context.targets.all;
     let mut live = Live::start(&context.client, targets, StatusOf::Restless);
     let mut stranded_since: Option<Instant> = None;
@@ -311,7 +311,7 @@ fn at_the_end(fresh: &ClusterStatus, cobs: &[CobId]) -> Ended {
 }
 
 /// Why they are not settled: what their hosts say, and the first causes of those that wait.
-fn why(fresh: &ClusterStatus, cobs: &[CobId]) -> Vec<String> {
+pub(super) fn why(fresh: &ClusterStatus, cobs: &[CobId]) -> Vec<String> {
     let of_hosts = match verdict(fresh, cobs) {
         Verdict::Unreached(hosts, _) => vec![format!("{} could not be reached", list(hosts, 6))],
         Verdict::Not(_) | Verdict::Converged(_) => Vec::new(),

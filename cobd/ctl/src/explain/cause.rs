@@ -1,7 +1,7 @@
 //! First causes: the reasons to wait behind which there is no other change object to look at.
 
 use cob_types::status::{
-    ActionStatus, CobStatus, EARLIER_CONTENT, HostStatus, IN_CONFLICT, PeerStatus, Phase, Trouble, Unheard,
+    ActionStatus, CobStatus, EARLIER_CONTENT, HostStatus, IN_CONFLICT, PeerStatus, Phase, Stopped, Trouble, Unheard,
 };
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde::Serialize;
@@ -37,6 +37,8 @@ pub enum CauseKind {
     Newer,
     /// Its daemon is of the version before, and does not say what others must hear.
     Older,
+    /// An operator has stopped it.
+    Stopped,
     /// An operator has paused its host, or has cancelled the switch.
     Paused,
     /// An operator's limit lets no more go at a time on its host.
@@ -193,6 +195,14 @@ impl Cause {
 
     pub(super) fn refused(asked: &CobId, reason: &str) -> Self {
         Self::new(CauseKind::Refused, format!("was refused by {asked}: {}", clean(reason)))
+    }
+
+    /// One that an operator has stopped, of itself or of one that needs it.
+    pub(super) fn stopped(cob: &CobId, stopped: &Stopped, itself: bool) -> Self {
+        let words = clean(&stopped.in_words());
+        let words = if itself { format!("is {words}") } else { format!("waits for {cob}, which is {words}") };
+        let start = stopped.with.as_ref().unwrap_or(cob);
+        Self::new(CauseKind::Stopped, words).hint(format!("`cobctl start {start}`"))
     }
 
     pub(super) fn retry(cob: &CobStatus, now_ns: u64, at_ns: u64, attempt: u32, of: u32) -> Self {

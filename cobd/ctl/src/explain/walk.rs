@@ -209,8 +209,10 @@ impl<'a> Walk<'a, '_> {
                 if cob.state.as_ref() != Some(&cob.preferred) {
                     self.kept_there(host, cob, &mut found);
                 }
-                if found.edges.is_empty() {
-                    found.causes.push(Cause::settled(cob, now));
+                match &cob.stopped {
+                    Some(stopped) => found.causes.push(Cause::stopped(&cob.id, stopped, true)),
+                    None if found.edges.is_empty() => found.causes.push(Cause::settled(cob, now)),
+                    None => {}
                 }
             }
             Phase::Settled => found.edges.extend(activation(host, &cob.id)),
@@ -242,6 +244,10 @@ impl<'a> Walk<'a, '_> {
         let now = host.now_ns;
         match wait {
             Wait::Lock { cob: asked, refused: Some(reason), since_ns, .. } if self.still_refuses(asked, reason) => {
+                if let Seen::Found(_, CobStatus { stopped: Some(stopped), .. }) = self.look(asked) {
+                    found.causes.push(Cause::stopped(asked, stopped, false));
+                    return;
+                }
                 let is_lost = |wait: &Wait| matches!(wait, Wait::NoRoute { .. });
                 if matches!(self.look(asked), Seen::Found(_, refusing) if refusing.waits_for.iter().any(is_lost)) {
                     // It says itself what keeps it from what it was asked for, and what to do.

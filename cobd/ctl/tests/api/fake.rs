@@ -54,6 +54,7 @@ pub(crate) fn settled(cob: &str) -> CobStatus {
         held_by: Vec::new(),
         observed: false,
         drift: Vec::new(),
+        stopped: None,
     }
 }
 
@@ -204,6 +205,8 @@ impl Inside {
             | Command::Limit { .. }
             | Command::Budget { .. }
             | Command::Retry { .. }
+            | Command::Stop { .. }
+            | Command::Start { .. }
             | Command::DeclareFinal { .. }
             | Command::Fence { .. } => done(true),
         }

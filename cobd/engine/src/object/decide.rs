@@ -69,6 +69,7 @@ impl Object {
         if self.requests.is_empty() {
             self.ordered = false;
         }
+        self.end_restart(cx, state);
         let aim = self.aim(cx, state, None);
         self.refuse_unservable(cx, state);
         let ahead = self.ahead(state, aim);
@@ -531,15 +532,21 @@ impl Object {
         cx.note(self.me, Note::Recalled { from });
     }
 
-    /// The first rule of the target: a request whose every state is out of reach is told so.
+    /// The first rule of the target: a request whose every state is out of reach is told so, and one that wants what is
+    /// stopped to run.
     fn refuse_unservable(&mut self, cx: &mut Cx<'_>, state: StateIx) {
         for i in 0..self.requests.len() {
-            let unservable = !self.can_serve(&self.requests[i], state);
+            let is_stopped = self.is_stopped_for(&self.requests[i]);
+            let unservable = is_stopped || !self.can_serve(&self.requests[i], state);
             let request = &mut self.requests[i];
             if unservable && !request.refused {
-                let states: Vec<_> = request.set.iter().map(|s| cx.names.state_name(*s).as_str()).collect();
-                let now = cx.names.state_name(self.spec.kind.id(state));
-                let reason = format!("no route leads from {now} to {}", states.join(" or ")).into();
+                let reason = if let Some(stopped) = self.stopped.as_deref().filter(|_| is_stopped) {
+                    stopped.in_words().into()
+                } else {
+                    let states: Vec<_> = request.set.iter().map(|s| cx.names.state_name(*s).as_str()).collect();
+                    let now = cx.names.state_name(self.spec.kind.id(state));
+                    format!("no route leads from {now} to {}", states.join(" or ")).into()
+                };
                 let msg = Msg::Refused { number: request.number, reason };
                 cx.post(self.me, request.asker, msg);
             }

@@ -46,6 +46,8 @@ mod observe_test;
 mod probe_test;
 #[cfg(test)]
 mod rests_test;
+#[cfg(test)]
+mod stop_test;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
@@ -62,10 +64,12 @@ use probe::ProbeState;
 pub(crate) use timers::has_waited_since;
 use trouble::{Trouble, Troubles};
 
+use cob_types::status::Stopped;
+
 use crate::effect::Run;
 use crate::engine::Faults;
 use crate::names::{CobRef, HostRef, Names, StateId};
-use crate::record::{Body, GrantOut, HeldLock, Note, Record};
+use crate::record::{Body, GrantOut, HeldLock, Note, OrderRecord, Record};
 use crate::spec::{Set, Spec, StateIx};
 use crate::time::{Span, Time};
 
@@ -121,6 +125,8 @@ pub(crate) struct Object {
     pub(crate) brake: Brake,
     pub(crate) probe: ProbeState,
     pub(crate) watch: Watch,
+    /// An operator has stopped it.
+    pub(crate) stopped: Option<Box<Stopped>>,
     /// It is outdated, and everything that it needs to come up again was promised: it may stop.
     pub(crate) seen_ahead: bool,
     /// When state or phase last changed.
@@ -459,6 +465,7 @@ impl Object {
             brake: Brake::default(),
             probe: ProbeState::default(),
             watch: Watch::default(),
+            stopped: None,
             seen_ahead: false,
             since: now,
             scheduled: Time::NEVER,
@@ -471,10 +478,39 @@ impl Object {
     /// Where it goes by itself.
     pub(crate) fn home(&self) -> StateIx {
         match (self.retiring, self.state) {
-            (false, _) => self.spec.preferred,
+            (false, _) => self.prefers(),
             (true, Some(state)) if self.spec.keep || self.held_back => state,
             (true, _) => self.spec.kind.pre_remove,
         }
+    }
+
+    /// Its preferred state, or the one in which it is stopped while an operator has stopped it.
+    pub(crate) fn prefers(&self) -> StateIx {
+        let stopped = self.spec.kind.stopped.filter(|_| self.stopped.is_some());
+        stopped.unwrap_or(self.spec.preferred)
+    }
+
+    /// It is stopped: it does not run for others either. One that leaves is served all the same: the generation with which
+    /// it leaves ends the order.
+    pub(crate) fn is_stopped_for(&self, request: &Request) -> bool {
+        let kind = &self.spec.kind;
+        let off = |state: StateIx| request.set.contains(&kind.id(state));
+        let Some(stopped) = kind.stopped.filter(|_| self.stopped.is_some() && !self.retiring) else { return false };
+        request.rank.phase > 0 && !off(stopped) && !off(kind.pre_remove)
+    }
+
+    /// A restart has stopped it: it may start again.
+    pub(super) fn end_restart(&mut self, cx: &mut Cx<'_>, state: StateIx) {
+        if self.stopped.as_ref().is_some_and(|stopped| stopped.restart) && self.spec.kind.stopped == Some(state) {
+            self.start(cx);
+        }
+    }
+
+    /// Nobody has stopped it any more.
+    pub(crate) fn start(&mut self, cx: &mut Cx<'_>) {
+        self.stopped = None;
+        self.renew();
+        cx.record(Body::Ordered(OrderRecord::Start(cx.names.cob_id(self.me).clone())));
     }
 
     /// It stays where it is, and grants what it is: it has given up, or it is observed, or it has left for good.

@@ -1,0 +1,353 @@
+//! `cobctl stop`, `start` and `restart`: services as operators name them, and the change objects that are meant.
+//!
+//! Who needs what is stopped is found in the generation that the hosts have, in the depot: it is stopped along, and started
+//! along. The daemons see to the order, by the locks that every transition takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Stopped};
+use cob_types::{Cob, CobId, Generation, HostName, Kind, StateName};
+use cobd::web::{Done, StartOrder, StatusOf, StopOne, StopOrder};
+use cobgen::model::did_you_mean_or_list;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::orders::{Answer, Answers};
+use super::retry::{Ended, until_ended, why};
+use super::{Context, plan};
+use crate::args::StopArgs;
+use crate::client::AskError;
+use crate::failure::{Exit, Failure};
+use crate::gather;
+use crate::screen::{Paint, Screen};
+use crate::targets::Target;
+use crate::words::{clean, count, list};
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Stop,
+    Start,
+    Restart,
+}
+
+impl Operation {
+    fn path(self) -> &'static str {
+        if self == Self::Start { "/v1/start" } else { "/v1/stop" }
+    }
+
+    /// What is the case when it has been done.
+    fn done(self) -> &'static str {
+        match self {
+            Self::Stop => "stopped",
+            Self::Start => "started",
+            Self::Restart => "restarted",
+        }
+    }
+}
+
+/// A change object that is meant, and the one on account of which it is, if it was not named.
+type Meant = BTreeMap<CobId, Option<CobId>>;
+
+/// The JSON of these commands. Fields are only added.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// What is to be done with them.
+    operation: &'static str,
+    cobs: Vec<StopOne>,
+    #[serde(flatten)]
+    answers: Answers<Done>,
+    /// What came of it, if that was waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<Ended>,
+    /// Why it has not come about, a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    why: Vec<String>,
+}
+
+pub(super) async fn stop(context: &Context, screen: &mut Screen, args: &StopArgs) -> Result<Exit, Failure> {
+    run(context, screen, args, Operation::Stop).await
+}
+
+pub(super) async fn restart(context: &Context, screen: &mut Screen, args: &StopArgs) -> Result<Exit, Failure> {
+    run(context, screen, args, Operation::Restart).await
+}
+
+pub(super) async fn start(context: &Context, screen: &mut Screen, args: &StopArgs) -> Result<Exit, Failure> {
+    run(context, screen, args, Operation::Start).await
+}
+
+async fn run(context: &Context, screen: &mut Screen, args: &StopArgs, op: Operation) -> Result<Exit, Failure> {
+    let deadline = Instant::now() + args.wait.unwrap_or_default();
+    let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::All).await;
+    let generation = plan::generation_of_hosts(context, &now)?;
+    let all = Objects::of(&generation);
+    let named = all.named(&args.names, &args.hosts)?;
+    let meant = match op {
+        Operation::Stop => all.with_dependents(named),
+        Operation::Restart => named.into_iter().map(|cob| (cob, None)).collect(),
+        Operation::Start => to_start(&now, &all, named)?,
+    };
+    if args.plan {
+        return plan::of_order(context, screen, &now, &generation, &all.ways(&meant, op)).await;
+    }
+    if meant.is_empty() {
+        screen.line(&format!("nothing to be {}: none of them was stopped by an order", op.done()))?;
+        return Ok(Exit::Yes);
+    }
+    say_along(context, screen, &meant, op)?;
+    let answers = give(context, &meant, op).await;
+    let mut report = Report { operation: op.done(), cobs: ones(&meant), answers, ended: None, why: Vec::new() };
+    if !context.json {
+        report.answers.hosts.iter().try_for_each(|answer| say(screen, answer))?;
+    }
+    let refused = |cob: &CobId| report.answers.hosts.iter().any(|a| a.name == cob.host() && a.done.is_none());
+    let taken: Vec<CobId> = meant.keys().filter(|cob| !refused(cob)).cloned().collect();
+    if args.wait.is_some() && !taken.is_empty() {
+        let (ended, cluster) = until_ended(context, &taken, deadline).await;
+        report.ended = Some(ended);
+        if ended != Ended::Settled {
+            report.why = why(&cluster, &taken);
+        }
+    }
+    if context.json {
+        screen.json(&report)?;
+    } else {
+        report.say_end(screen, op, taken.len())?;
+    }
+    Ok(report.exit())
+}
+
+impl Report {
+    fn say_end(&self, screen: &mut Screen, op: Operation, cobs: usize) -> std::io::Result<()> {
+        let Some(ended) = self.ended else { return Ok(()) };
+        let (cobs, done) = (count(cobs, "change object"), op.done());
+        let (paint, head) = match ended {
+            Ended::Settled => (Paint::Good, format!("{cobs} {done}")),
+            Ended::Failed => (Paint::Bad, format!("{cobs} not {done}, and nothing more is being done:")),
+            Ended::Late => (Paint::Bad, format!("{cobs} not {done} in time; it goes on:")),
+            Ended::Unreached => (Paint::Bad, format!("{cobs} not known to be {done}:")),
+        };
+        screen.line(&screen.paint(paint, &head))?;
+        self.why.iter().try_for_each(|line| screen.line(&format!("  {line}")))
+    }
+
+    fn exit(&self) -> Exit {
+        let of_end = match self.ended {
+            None | Some(Ended::Settled) => Exit::Yes,
+            Some(Ended::Failed | Ended::Late) => Exit::No,
+            Some(Ended::Unreached) => Exit::Unreached,
+        };
+        let of_host = |answer: &Answer<Done>| match (&answer.done, answer.reachable) {
+            (Some(_), _) => Exit::Yes,
+            (None, true) => Exit::No,
+            (None, false) => Exit::Unreached,
+        };
+        let all = || self.answers.hosts.iter().map(of_host).chain([of_end]);
+        [Exit::Unreached, Exit::No].into_iter().find(|exit| all().any(|one| one == *exit)).unwrap_or(Exit::Yes)
+    }
+}
+
+fn ones(meant: &Meant) -> Vec<StopOne> {
+    meant.iter().map(|(cob, with)| StopOne { cob: cob.clone(), with: with.clone() }).collect()
+}
+
+/// Says what is stopped or started besides what was named.
+fn say_along(context: &Context, screen: &mut Screen, meant: &Meant, op: Operation) -> std::io::Result<()> {
+    let along: Vec<&CobId> = meant.iter().filter(|(_, with)| with.is_some()).map(|(cob, _)| cob).collect();
+    if along.is_empty() || context.json {
+        return Ok(());
+    }
+    let why = if op == Operation::Stop { "they need what is stopped" } else { "they were stopped with it" };
+    screen.line(&format!("{} along, because {why}: {}", op.done(), list(along, 12)))
+}
+
+/// Gives each host its part of the order.
+async fn give(context: &Context, meant: &Meant, op: Operation) -> Answers<Done> {
+    let mut by_host: BTreeMap<HostName, Vec<StopOne>> = BTreeMap::new();
+    for one in ones(meant) {
+        by_host.entry(one.cob.host()).or_default().push(one);
+    }
+    let mut hosts = Vec::new();
+    let mut parts: Vec<(Target, Vec<StopOne>)> = Vec::new();
+    for (host, cobs) in by_host {
+        match context.locate(&host).await {
+            Ok(target) => parts.push((target, cobs)),
+            Err(error) => hosts.push(Answer {
+                name: host,
+                reachable: false,
+                done: None,
+                error: Some(error.in_a_line()),
+                hint: error.hints().join("; "),
+            }),
+        }
+    }
+    let (client, who) = (context.client.clone(), context.client.who());
+    let asked = gather::each(&parts, |(target, cobs)| {
+        let (client, who) = (client.clone(), who.clone());
+        async move {
+            let answer: Result<Done, AskError> = if op == Operation::Start {
+                let order = StartOrder { cobs: cobs.into_iter().map(|one| one.cob).collect(), who };
+                client.order(&target.endpoint, op.path(), &order).await
+            } else {
+                let order = StopOrder { cobs, restart: op == Operation::Restart, who };
+                client.order(&target.endpoint, op.path(), &order).await
+            };
+            Answer::new(&target, answer)
+        }
+    });
+    hosts.extend(asked.await.into_iter().map(|(_, answer)| answer));
+    hosts.sort_by(|a, b| a.name.cmp(&b.name));
+    Answers { hosts }
+}
+
+fn say(screen: &mut Screen, answer: &Answer<Done>) -> std::io::Result<()> {
+    if let Some(done) = &answer.done {
+        return screen.line(&format!("{}: {}", answer.name, clean(&done.detail)));
+    }
+    screen.problem("error", &format!("{}: {}", answer.name, answer.error.as_deref().unwrap_or_default()));
+    if !answer.hint.is_empty() {
+        screen.problem("hint", &answer.hint);
+    }
+    Ok(())
+}
+
+/// What was stopped of these, and of what was stopped along with them. Something that needs another stopped one is not
+/// started for nothing.
+fn to_start(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> Result<Meant, Failure> {
+    let stopped: BTreeMap<&CobId, &Stopped> =
+        cobs(now).filter_map(|cob| Some((&cob.id, cob.stopped.as_ref()?))).collect();
+    let mut meant: Meant = BTreeMap::new();
+    for (cob, stop) in &stopped {
+        let with = stop.with.as_ref().filter(|with| named.contains(*with));
+        if named.contains(*cob) {
+            meant.insert((*cob).clone(), None);
+        } else if let Some(with) = with {
+            meant.insert((*cob).clone(), Some(with.clone()));
+        }
+    }
+    let stays = |on: &CobId| stopped.contains_key(on) && !meant.contains_key(on);
+    let waits: BTreeSet<&CobId> = meant.keys().flat_map(|cob| all.needs(cob)).filter(|on| stays(on)).collect();
+    if let Some(first) = waits.first() {
+        let by = stopped.get(*first).map(|stop| stop.in_words()).unwrap_or_default();
+        let services: BTreeSet<&str> = waits.iter().map(|cob| cob.as_str()).collect();
+        let named = services.into_iter().collect::<Vec<_>>().join(" ");
+        return Err(Failure::refused(anyhow::anyhow!(
+            "what is to be started needs {}, which is {by}",
+            list(&waits, 6)
+        ))
+        .hint(format!("start these as well: `cobctl start {named} …`")));
+    }
+    Ok(meant)
+}
+
+fn cobs(now: &ClusterStatus) -> impl Iterator<Item = &CobStatus> {
+    now.hosts.iter().flat_map(|host: &HostStatus| &host.cobs)
+}
+
+/// The change objects of a generation, with their kinds.
+struct Objects<'g> {
+    generation: &'g Generation,
+    all: BTreeMap<&'g CobId, (&'g Cob, &'g Kind)>,
+}
+
+impl<'g> Objects<'g> {
+    fn of(generation: &'g Generation) -> Self {
+        let of_bundle = |bundle: &'g cob_types::Bundle| {
+            bundle.cobs.iter().filter_map(|(id, cob)| Some((id, (&**cob, bundle.kinds.get(&cob.kind)?))))
+        };
+        Self { generation, all: generation.bundles.values().flat_map(of_bundle).collect() }
+    }
+
+    /// Those that the words name: a service on all its hosts, all that runs on a host, a service of a host, or one.
+    fn named(&self, words: &[String], hosts: &[HostName]) -> Result<BTreeSet<CobId>, Failure> {
+        let (mut found, mut faults) = (BTreeSet::new(), Vec::new());
+        for word in words {
+            let is_one = |id: &CobId| id.as_str() == word;
+            let is_of = |id: &CobId| {
+                let service = id.name().split('/').next().unwrap_or_default();
+                service == word || id.host_str() == word || format!("{}/{service}", id.host_str()) == *word
+            };
+            let meant: Vec<&CobId> = self.all.keys().copied().filter(|id| is_one(id) || is_of(id)).collect();
+            let runs = |id: &&CobId| self.all[*id].1.runs() && !self.all[*id].0.observe;
+            let stops = |id: &CobId| self.all[id].1.stopped().is_some();
+            match meant.as_slice() {
+                [] => faults.push(self.unknown(word)),
+                [one] if is_one(one) && stops(one) => drop(found.insert((*one).clone())),
+                [one] if is_one(one) => faults.push(format!("{word} has nothing that could be stopped")),
+                several if !several.iter().any(runs) => faults.push(format!("nothing of {word} runs")),
+                several => found.extend(several.iter().copied().filter(runs).cloned()),
+            }
+        }
+        for host in hosts.iter().filter(|host| !self.generation.bundles.contains_key(*host)) {
+            faults.push(format!("there is no host {host}"));
+        }
+        if !hosts.is_empty() {
+            found.retain(|cob| hosts.contains(&cob.host()));
+            if found.is_empty() && faults.is_empty() {
+                faults.push(format!("nothing of {} runs on {}", words.join(", "), list(hosts, 6)));
+            }
+        }
+        if faults.is_empty() {
+            return Ok(found);
+        }
+        Err(Failure::usage(anyhow::anyhow!(faults.join("; ")))
+            .hint("a SERVICE, a HOST, HOST/SERVICE or a change object"))
+    }
+
+    fn unknown(&self, word: &str) -> String {
+        let runs = self.all.iter().filter(|(_, (_, kind))| kind.runs());
+        let service = |id: &CobId| id.name().split('/').next().unwrap_or_default().to_owned();
+        let known: BTreeSet<String> = runs.flat_map(|(id, _)| [service(id), id.host_str().to_owned()]).collect();
+        let help = did_you_mean_or_list(word, known.iter().map(String::as_str)).unwrap_or_default();
+        format!("there is no service and no host {word}; {help}")
+    }
+
+    /// Where it is when it is stopped.
+    fn stopped(&self, id: &CobId) -> Option<&'g StateName> {
+        let (cob, kind) = self.all.get(id)?;
+        kind.stopped().filter(|state| **state != cob.preferred)
+    }
+
+    /// Those that it needs on, so long as it is where it should be.
+    fn needs(&self, id: &CobId) -> impl Iterator<Item = &'g CobId> + use<'g> {
+        let cob = self.all.get(id).map(|(cob, _)| *cob);
+        let locks = cob.into_iter().flat_map(|cob| cob.locks.iter().filter(|lock| lock.state == cob.preferred));
+        locks.flat_map(|lock| &lock.needs).map(|need| &need.cob)
+    }
+
+    /// These, and all that are where they should be only while one of these is.
+    fn with_dependents(&self, named: BTreeSet<CobId>) -> Meant {
+        let mut dependents: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
+        for (id, (cob, _)) in &self.all {
+            for lock in cob.locks.iter().filter(|lock| lock.state == cob.preferred) {
+                let ends = |on: &CobId, states: &[StateName]| self.stopped(on).is_some_and(|s| !states.contains(s));
+                for need in lock.needs.iter().filter(|need| ends(&need.cob, &need.states)) {
+                    dependents.entry(&need.cob).or_default().push(id);
+                }
+            }
+        }
+        let mut meant: Meant = named.iter().map(|cob| (cob.clone(), None)).collect();
+        let mut open: Vec<(CobId, CobId)> = named.into_iter().map(|cob| (cob.clone(), cob)).collect();
+        while let Some((at, root)) = open.pop() {
+            for id in dependents.get(&at).into_iter().flatten() {
+                if self.stopped(id).is_some() && !meant.contains_key(*id) {
+                    meant.insert((*id).clone(), Some(root.clone()));
+                    open.push(((*id).clone(), root.clone()));
+                }
+            }
+        }
+        meant
+    }
+
+    /// Where they are led, one list after the other: what a plan of the order is made of.
+    fn ways(&self, meant: &Meant, op: Operation) -> Vec<Vec<(CobId, StateName)>> {
+        let down = || meant.keys().filter_map(|id| Some((id.clone(), self.stopped(id)?.clone()))).collect();
+        let up = || meant.keys().filter_map(|id| Some((id.clone(), self.all.get(id)?.0.preferred.clone()))).collect();
+        match op {
+            Operation::Stop => vec![down()],
+            Operation::Start => vec![up()],
+            Operation::Restart => vec![down(), up()],
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Services that an operator stops, starts and restarts, with real daemons: in the order of their dependencies, over kills, until
+//! they are started or a new generation comes.
+
+use std::fs;
+
+use cob_tests::cluster::Cluster;
+use cob_types::CobId;
+
+use crate::words::{cobctl, run};
+use crate::{PATIENCE, cluster};
+
+const HOSTS: [&str; 2] = ["n1", "n2"];
+
+struct Shop {
+    cluster: Cluster,
+    log: std::path::PathBuf,
+}
+
+impl Shop {
+    /// A server on n1 and an application on n2 that requires it; each writes down when it starts and stops.
+    fn new() -> Self {
+        let mut cluster = cluster(&HOSTS);
+        let log = cluster.path("log");
+        let first = cluster.generate(&Self::model(&cluster, 1));
+        cluster.bring_up(first, PATIENCE);
+        let shop = Self { cluster, log };
+        assert_eq!(shop.said(), ["start db", "start app"]);
+        shop
+    }
+
+    fn model(cluster: &Cluster, version: u32) -> std::path::PathBuf {
+        let log = cluster.path("log").display().to_string();
+        let model = format!(
+            r#"
+security: loopback-only
+hosts:
+  n1: {{address: "tcp://127.0.0.1:1"}}
+  n2: {{address: "tcp://127.0.0.1:2"}}
+services:
+  db:
+    actions: {{start: "echo start db >> {log}", stop: "echo stop db >> {log}"}}
+  app:
+    dependencies: {{runtime: {{requires: [db]}}}}
+    actions: {{start: "echo start app >> {log}", stop: "echo stop app >> {log}", configure: "true # {version}"}}
+clusters: {{c: {{services: {{db: [n1], app: [n2]}}}}}}
+"#
+        );
+        cluster.write_model(&format!("model{version}"), &[("model.yaml", &model)])
+    }
+
+    /// What was written down since it was asked last.
+    fn said(&self) -> Vec<String> {
+        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        fs::write(&self.log, "").expect("emptied");
+        said.lines().map(ToOwned::to_owned).collect()
+    }
+
+    fn cobctl(&self, words: &[&str]) -> (i32, String) {
+        run(cobctl(&self.cluster, &[], words))
+    }
+
+    fn stopped(&self, cob: &str) -> Option<String> {
+        let id = CobId::new(cob).expect("an id");
+        let host = self.cluster.status(id.host_str()).expect("it answers");
+        host.cobs.into_iter().find(|c| c.id == id).and_then(|c| c.stopped).map(|stopped| stopped.in_words())
+    }
+}
+
+#[test]
+fn who_needs_it_stops_first_and_starts_last_over_kills() {
+    let mut shop = Shop::new();
+    let (code, said) = shop.cobctl(&["stop", "db", "--plan"]);
+    assert!(code == 0 && said.contains("2 transitions in"), "{said}");
+    assert!(shop.said().is_empty(), "a plan does nothing");
+    let (code, said) = shop.cobctl(&["stop", "db", "--wait", "60s"]);
+    assert!(code == 0 && said.contains("2 change objects stopped"), "{said}");
+    assert_eq!(shop.said(), ["stop app", "stop db"]);
+    let app = shop.stopped("n2/app/instance").expect("it is stopped");
+    assert!(app.starts_with("stopped with n1/db/instance by order of "), "{app}");
+    let (code, said) = shop.cobctl(&["status"]);
+    assert!(code == 0 && said.contains("stopped by order of"), "{said}");
+    // Neither a killed daemon nor the same order again changes anything.
+    for host in HOSTS {
+        shop.cluster.kill(host);
+        shop.cluster.start(host);
+    }
+    for host in HOSTS {
+        shop.cluster.wait_answers(host);
+    }
+    let (code, said) = shop.cobctl(&["stop", "db", "--wait", "60s"]);
+    assert!(code == 0 && said.contains("n1: stopped already"), "{said}");
+    assert!(shop.said().is_empty());
+    let (code, said) = shop.cobctl(&["start", "app"]);
+    assert!(code == 1 && said.contains("needs n1/db/instance, which is stopped by order of"), "{said}");
+    let (code, said) = shop.cobctl(&["start", "db", "--wait", "60s"]);
+    assert!(code == 0 && said.contains("2 change objects started"), "{said}");
+    assert_eq!(shop.said(), ["start db", "start app"]);
+    let orders = |event: &str| shop.cluster.history("n1").iter().filter(|entry| entry.event == event).count();
+    assert_eq!((orders("ordered-stop"), orders("ordered-start")), (1, 1));
+}
+
+#[test]
+fn a_restart_takes_along_who_requires_it() {
+    let shop = Shop::new();
+    let (code, said) = shop.cobctl(&["restart", "db", "--wait", "60s"]);
+    assert!(code == 0 && said.contains("1 change object restarted"), "{said}");
+    shop.cluster.wait_converged(cob_types::GenerationNumber(1), PATIENCE);
+    assert_eq!(shop.said(), ["stop app", "stop db", "start db", "start app"]);
+    assert_eq!(shop.stopped("n1/db/instance"), None);
+}
+
+#[test]
+fn a_new_generation_ends_the_order() {
+    let mut shop = Shop::new();
+    let (code, said) = shop.cobctl(&["stop", "n2", "--wait", "60s"]);
+    assert!(code == 0, "{said}");
+    assert_eq!(shop.said(), ["stop app"]);
+    let second = shop.cluster.generate(&Shop::model(&shop.cluster, 2));
+    shop.cluster.switch_all(second);
+    shop.cluster.wait_converged(second, PATIENCE);
+    assert_eq!(shop.stopped("n2/app/instance"), None);
+    assert_eq!(shop.said().last().map(String::as_str), Some("start app"));
+}
+
+#[test]
+fn what_can_not_be_stopped_is_refused_with_what_there_is() {
+    let shop = Shop::new();
+    let (code, said) = shop.cobctl(&["stop", "dbb", "n9"]);
+    assert!(code == 2 && said.contains("did you mean `db`?") && said.contains("n9"), "{said}");
+    let (code, said) = shop.cobctl(&["stop", "db", "--hosts", "n2"]);
+    assert!(code == 2 && said.contains("nothing of db runs on n2"), "{said}");
+    let body = "{\"cobs\":[{\"cob\":\"n1/nothing\"},{\"cob\":\"n1/db/instance\"}]}";
+    let refused = shop.cluster.http("n1", "POST", "/v1/stop", body).expect_err("it is not there");
+    assert!(refused.contains("n1/nothing is not here"), "{refused}");
+    assert_eq!(shop.stopped("n1/db/instance"), None, "all of them, or none");
+}
