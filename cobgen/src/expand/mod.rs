@@ -17,6 +17,7 @@ mod builtin;
 mod chains;
 mod clusters;
 mod concat;
+mod desired;
 mod file_tree;
 mod files;
 mod footprint;
@@ -157,6 +158,7 @@ fn draft(
     owners::report_nested(&objects.all, &arrows, report);
     owners::report_sockets(&objects.all, report);
     let restarts_on = words::restarts_on(&links);
+    desired::stop(sections, &world, &mut objects, &arrows, report);
 
     let hosts = world.hosts.0.values().map(|host| {
         let value =

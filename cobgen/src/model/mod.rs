@@ -35,7 +35,7 @@ pub use read::{Marked, Maybe, Named, ReadError};
 pub(crate) use schema::of as schema_of;
 pub use schema::schema;
 pub use sections::{
-    BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry, Mode,
+    BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, Desired, HostEntry, KindEntry, LockNeedsEntry, Mode,
     OnFailureEntry, OnRemove, OperatorEntry, RoleEntry, SecretEntry, Sections, Security, ServiceEntry, SwitchEntry,
     TransitionEntry, TransitionNeedsEntry, VariablesEntry,
 };

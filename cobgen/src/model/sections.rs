@@ -330,6 +330,16 @@ pub enum Mode {
     Observe,
 }
 
+/// Whether a service or a cluster runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Desired {
+    /// It runs.
+    Running,
+    /// It is stopped.
+    Stopped,
+}
+
 /// What is done with a change object that leaves the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -401,6 +411,9 @@ pub struct ServiceEntry {
     pub config: Option<Vec<Marked<String>>>,
     /// With `actions`: the budget of which it takes a token on each of its nodes, as a change object does.
     pub budget: Option<Marked<String>>,
+    /// `stopped`: what runs of it is stopped, and with it what requires it, until the model says otherwise. `running`
+    /// (default).
+    pub desired: Option<Marked<Desired>>,
 }
 
 /// Hosts that work together.
@@ -428,6 +441,9 @@ pub struct ClusterEntry {
     pub hardwaretype: Option<Marked<String>>,
     /// The type of image of all its nodes; default: the template's, else what the rules allow.
     pub imagetype: Option<Marked<String>>,
+    /// `stopped`: what runs of its services is stopped, and with it what requires it, until the model says otherwise. `running`
+    /// (default).
+    pub desired: Option<Marked<Desired>>,
 }
 
 /// Where a secret's value is to be found: exactly one of these. It is looked for when a generation is

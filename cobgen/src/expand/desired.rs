@@ -1,0 +1,100 @@
+//! `desired: stopped` of services and clusters: their change objects prefer the state in which they are stopped, and so does
+//! whatever is on only while one of these is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cob_types::{CobId, StateName};
+
+use super::objects::{Home, Object, Objects};
+use super::scope::World;
+use super::{ByCob, Report};
+use crate::diagnostic::Diagnostic;
+use crate::draft::{Arrow, When};
+use crate::model::{Desired, Mark, Marked, Sections};
+
+/// Has all that is desired to be stopped prefer that.
+pub(super) fn stop(
+    sections: &Sections,
+    world: &World<'_>,
+    objects: &mut Objects,
+    arrows: &ByCob<Vec<Arrow>>,
+    report: &mut Report<'_>,
+) {
+    let stopped = |desired: &Option<Marked<Desired>>| desired.as_ref().is_some_and(|d| d.value == Desired::Stopped);
+    let services = sections.services.iter().filter(|(_, entry)| stopped(&entry.desired));
+    let services: BTreeSet<&str> = services.map(|(name, _)| name.value.as_str()).collect();
+    let clusters = sections.clusters.iter().filter(|(_, entry)| stopped(&entry.desired));
+    let clusters: BTreeSet<&str> = clusters.map(|(name, _)| name.value.as_str()).collect();
+    if services.is_empty() && clusters.is_empty() {
+        return;
+    }
+    let is_meant = |object: &Object| match &object.home {
+        Home::ByHand => false,
+        Home::Service { cluster, service } => {
+            let cluster = world.clusters.0.get(*cluster).map(|cluster| cluster.name.as_str());
+            services.contains(&**service) || cluster.is_some_and(|name| clusters.contains(name))
+        }
+    };
+    let runs = |object: &Object| object.kind.as_ref().is_some_and(|known| known.kind.runs()) && !object.observe;
+    let named = objects.all.iter().filter(|(_, object)| is_meant(object) && runs(object));
+    let named: BTreeSet<CobId> = named.map(|(id, _)| id.clone()).collect();
+    let along = dependents(objects, arrows, &named);
+    let mut told = BTreeSet::new();
+    for (id, on) in &along {
+        tell_along(objects, id, on, &mut told, report);
+    }
+    for id in named.iter().chain(along.keys()) {
+        let Some(object) = objects.all.get_mut(id) else { continue };
+        if let Some(state) = off(object) {
+            object.preferred = Some(state);
+        }
+    }
+}
+
+/// Where it is when it is stopped.
+fn off(object: &Object) -> Option<StateName> {
+    object.kind.as_ref()?.kind.stopped().cloned()
+}
+
+/// All that are on only while one of these is, each with the one on account of which it is stopped.
+fn dependents(objects: &Objects, arrows: &ByCob<Vec<Arrow>>, named: &BTreeSet<CobId>) -> BTreeMap<CobId, CobId> {
+    let mut by: BTreeMap<&CobId, Vec<(&CobId, &[StateName])>> = BTreeMap::new();
+    for (id, all) in arrows {
+        let preferred = objects.get(id).and_then(|object| object.preferred.as_ref());
+        for Arrow { on, said } in all {
+            if matches!((&said.when, preferred), (When::Lock { state }, Some(preferred)) if state == preferred) {
+                by.entry(on).or_default().push((id, &said.states));
+            }
+        }
+    }
+    let mut along = BTreeMap::new();
+    let mut open: Vec<(&CobId, &CobId)> = named.iter().map(|id| (id, id)).collect();
+    while let Some((at, root)) = open.pop() {
+        let Some(state) = objects.get(at).and_then(off) else { continue };
+        for (id, states) in by.get(at).into_iter().flatten() {
+            let stops = !states.contains(&state) && objects.get(id).is_some_and(|object| off(object).is_some());
+            if stops && !named.contains(*id) && !along.contains_key(*id) {
+                along.insert((*id).clone(), root.clone());
+                open.push((id, root));
+            }
+        }
+    }
+    along
+}
+
+/// Warns once for each service, and for each change object that stands alone.
+fn tell_along(objects: &Objects, id: &CobId, on: &CobId, told: &mut BTreeSet<Mark>, report: &mut Report<'_>) {
+    let Some(object) = objects.get(id) else { return };
+    let is_gate = object.kind.as_ref().is_some_and(|known| known.builtin.is_some_and(|builtin| builtin.gate));
+    if is_gate || !told.insert(object.mark) {
+        return;
+    }
+    let who = match &object.home {
+        Home::Service { service, .. } => format!("the service `{service}`"),
+        Home::ByHand => id.to_string(),
+    };
+    let of = on.name().split('/').next().unwrap_or_default();
+    let what = format!("{who} is stopped along: it requires `{of}`, which is `desired: stopped`");
+    let warning = Diagnostic::warning("stopped-along", what).help("`desired: stopped` for it says so as well");
+    report.push(object.mark, warning);
+}
