@@ -13,9 +13,11 @@ use cob_types::{CobId, GenerationNumber, HostName, PublicKey, StateName};
 use crate::targets::HostArg;
 use crate::words::parse_span;
 
+mod hosts;
 mod looks;
 mod words;
 
+pub use hosts::{ArtefactArgs, BootstrapArgs, HostAt, SshArgs};
 pub use looks::{
     CheckArgs, DiffArgs, DurationsArgs, ExplainArgs, FactsArgs, HistoryArgs, LogsArgs, OutputArgs, PlanArgs,
     StatusArgs, WatchArgs,
@@ -117,8 +119,8 @@ pub struct Explicit {
 }
 
 impl Args {
-    /// The command line as it is explained: the demo has daemons of its own and `test-kind` needs none, so they do
-    /// not show the options that choose others.
+    /// The command line as it is explained: the demo has daemons of its own, `test-kind` needs none and
+    /// `bootstrap` goes by `ssh`, so they do not show the options that choose others.
     #[must_use]
     pub fn described() -> clap::Command {
         let command = Self::command();
@@ -129,6 +131,12 @@ impl Args {
             .collect();
         let unused = chosen.iter().filter(|arg| arg.get_id() != "json").cloned().collect::<Vec<_>>();
         let command = command.mut_subcommand("test-kind", |test| test.args(unused));
+        let by_ssh: Vec<_> = chosen
+            .iter()
+            .filter(|arg| !["json", "depot", "config"].contains(&arg.get_id().as_str()))
+            .cloned()
+            .collect();
+        let command = command.mut_subcommand("bootstrap", |bootstrap| bootstrap.args(by_ssh));
         command.mut_subcommand("demo", |demo| demo.args(chosen))
     }
 
@@ -327,6 +335,9 @@ Examples:
     Files(FilesArgs),
     /// Who you are for the hosts, and what keeps hosts from believing each other
     Trust(TrustArgs),
+    /// Install and enrol hosts over ssh: from machines with sshd to daemons that run
+    #[command(after_help = hosts::BOOTSTRAP)]
+    Bootstrap(BootstrapArgs),
     /// Try whether a kind keeps the contract of kinds: check, move, move twice, kill, go back
     #[command(after_help = TEST_KIND_EXAMPLES)]
     TestKind(TestKindArgs),

@@ -23,12 +23,14 @@ pub mod explain;
 pub mod failure;
 pub mod gather;
 pub mod identity;
+pub mod install;
 pub mod live;
 pub mod merge;
 pub mod past;
 pub mod screen;
 pub mod settings;
 mod signals;
+pub mod ssh;
 pub mod targets;
 #[cfg(test)]
 mod testing;

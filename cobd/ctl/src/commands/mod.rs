@@ -20,6 +20,7 @@ use crate::targets::{Formers, Target, Targets};
 use crate::words::list;
 
 pub(crate) mod at;
+mod bootstrap;
 mod cancel;
 mod check;
 mod diff;
@@ -32,6 +33,7 @@ mod forecast;
 mod history;
 mod leaving;
 mod logs;
+mod machines;
 mod near;
 mod orders;
 mod outcomes;
@@ -155,6 +157,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Trust(TrustArgs { command: TrustCommand::Doctor(args) }) => {
             doctor::run(&context(global, screen)?, screen, &args).await
         }
+        Command::Bootstrap(args) => bootstrap::run(global, screen, &args).await,
         Command::TestKind(args) => test_kind::run(screen, &args, global.json).await,
         Command::Completions(args) => shell::completions(screen, &args),
         Command::Man(args) => shell::man(&args),

@@ -1,0 +1,306 @@
+//! What `bootstrap` and `upgrade` have in common: many hosts by `ssh`, a line of result for each.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cob_types::HostName;
+use cob_types::words::count;
+use serde::Serialize;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use crate::args::{ArtefactArgs, HostAt, SshArgs};
+use crate::failure::{Exit, Failure};
+use crate::install::artefact::{Artefact, ArtefactError};
+use crate::install::facts::Facts;
+use crate::install::machine::Machine;
+use crate::install::steps::Refusal;
+use crate::screen::{Mark, Paint, Screen};
+use crate::ssh::SshError;
+use crate::words::{clean, list};
+
+/// Messages that wait for the screen.
+const WAITING: usize = 64;
+/// Hints that are shown; --json has all.
+const HINTS: usize = 5;
+/// Hosts that are named while they are worked at.
+const NAMED: usize = 4;
+
+/// How a host came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Outcome {
+    /// It is as it is wanted, and was not before.
+    Changed,
+    /// It was so already.
+    Unchanged,
+    /// It is not.
+    Failed,
+    /// It can't be reached, or was lost.
+    Unreachable,
+}
+
+/// One host's result: the JSON of these commands.
+#[derive(Debug, Serialize)]
+pub(super) struct HostResult {
+    pub(super) name: HostName,
+    destination: String,
+    pub(super) outcome: Outcome,
+    /// The steps that were made.
+    did: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    hint: String,
+}
+
+/// The JSON of these commands.
+#[derive(Debug, Serialize)]
+struct Results<'a> {
+    hosts: &'a [HostResult],
+}
+
+/// Why a host is not done.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) what: String,
+    pub(super) hint: String,
+    pub(super) unreachable: bool,
+}
+
+impl From<SshError> for Trouble {
+    fn from(error: SshError) -> Self {
+        Self { what: error.to_string(), hint: error.hint(), unreachable: error.is_unreachable() }
+    }
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        Self { what: refusal.to_string(), hint: refusal.hint(), unreachable: false }
+    }
+}
+
+impl Trouble {
+    pub(super) fn of_depot(error: &dyn std::error::Error) -> Self {
+        Self { what: clean(&error.to_string()), hint: String::new(), unreachable: false }
+    }
+}
+
+/// One host at work: tells what it does.
+pub(super) struct Work {
+    pub(super) host: HostAt,
+    pub(super) machine: Machine,
+    at: usize,
+    did: Vec<String>,
+    events: mpsc::Sender<Event>,
+}
+
+enum Event {
+    Does(usize, &'static str),
+    Ended(usize, Box<HostResult>),
+}
+
+impl Work {
+    /// What is done now.
+    pub(super) async fn does(&self, what: &'static str) {
+        // A screen that is gone has ended the command.
+        let _ = self.events.send(Event::Does(self.at, what)).await;
+    }
+
+    /// What was done.
+    pub(super) fn did(&mut self, what: String) {
+        self.did.push(what);
+    }
+
+    fn result(self, ended: Result<Facts, Trouble>) -> HostResult {
+        let (name, destination) = (self.host.name, self.host.to.to_string());
+        let (did, changed) = (self.did.clone(), !self.did.is_empty());
+        match ended {
+            Ok(facts) => HostResult {
+                name,
+                destination,
+                outcome: if changed { Outcome::Changed } else { Outcome::Unchanged },
+                did,
+                version: facts.version,
+                status: Some(facts.status).filter(|status| !status.is_empty()),
+                error: None,
+                hint: String::new(),
+            },
+            Err(Trouble { what, hint, unreachable }) => HostResult {
+                name,
+                destination,
+                outcome: if unreachable { Outcome::Unreachable } else { Outcome::Failed },
+                did,
+                version: None,
+                status: None,
+                error: Some(what),
+                hint,
+            },
+        }
+    }
+}
+
+/// Works at all hosts, so many at a time, and prints a line for each as it ends; results in the order of the hosts.
+pub(super) async fn each<F, Fut>(
+    screen: &mut Screen,
+    json: bool,
+    (hosts, ssh): (&[HostAt], &SshArgs),
+    work: F,
+) -> Result<Vec<HostResult>, Failure>
+where
+    F: Fn(Work) -> Fut,
+    Fut: Future<Output = (Work, Result<Facts, Trouble>)> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(usize::from(ssh.parallel)));
+    let (events, mut heard) = mpsc::channel(WAITING);
+    // Dropped with this future: what is under way ends then.
+    let mut working = JoinSet::new();
+    for (at, host) in hosts.iter().enumerate() {
+        let machine = Machine { ssh: ssh.ssh(), to: host.to.clone(), root: ssh.root.clone() };
+        let places = Arc::clone(&places);
+        let task = work(Work { host: host.clone(), machine, at, did: Vec::new(), events: events.clone() });
+        let events = events.clone();
+        working.spawn(async move {
+            let _place = places.acquire().await;
+            let (work, ended) = task.await;
+            let _ = events.send(Event::Ended(at, Box::new(work.result(ended)))).await;
+        });
+    }
+    drop(events);
+    let mut doing: Vec<Option<&'static str>> = vec![None; hosts.len()];
+    let mut results: Vec<Option<HostResult>> = hosts.iter().map(|_| None).collect();
+    while let Some(event) = heard.recv().await {
+        match event {
+            Event::Does(at, what) => doing[at] = Some(what),
+            Event::Ended(at, result) => {
+                doing[at] = None;
+                wipe(screen);
+                if !json {
+                    screen.line(&line(screen, &result))?;
+                }
+                results[at] = Some(*result);
+            }
+        }
+        tell_progress(screen, hosts, &doing, results.iter().flatten().count());
+    }
+    wipe(screen);
+    while let Some(ended) = working.join_next().await {
+        ended.map_err(|error| Failure::environment(anyhow::Error::from(error)))?;
+    }
+    Ok(results.into_iter().flatten().collect())
+}
+
+fn wipe(screen: &mut Screen) {
+    if screen.is_err_live() {
+        screen.say_over("");
+    }
+}
+
+fn tell_progress(screen: &mut Screen, hosts: &[HostAt], doing: &[Option<&'static str>], ended: usize) {
+    if !screen.is_err_live() || ended == hosts.len() {
+        return;
+    }
+    let under_way = hosts.iter().zip(doing).filter_map(|(host, what)| Some(format!("{} {}", host.name, (*what)?)));
+    let text = format!("{ended} of {} done; {}", hosts.len(), list(under_way, NAMED));
+    screen.say_over(&text);
+}
+
+/// A host's result in a line.
+fn line(screen: &Screen, result: &HostResult) -> String {
+    let (mark, paint) = match result.outcome {
+        Outcome::Changed | Outcome::Unchanged => (Mark::Good, Paint::Good),
+        Outcome::Failed => (Mark::Bad, Paint::Bad),
+        Outcome::Unreachable => (Mark::Unknown, Paint::Bad),
+    };
+    let mut words: Vec<String> = Vec::new();
+    match result.outcome {
+        Outcome::Changed => words.push(result.did.join(", ")),
+        Outcome::Unchanged => words.push("unchanged".to_owned()),
+        Outcome::Failed => words.push("failed".to_owned()),
+        Outcome::Unreachable => words.push("unreachable".to_owned()),
+    }
+    words.extend(result.error.clone());
+    if result.error.is_some() && !result.did.is_empty() {
+        words.push(format!("done before: {}", result.did.join(", ")));
+    }
+    words.extend(result.version.clone());
+    words.extend(result.status.clone());
+    let sign = screen.paint(paint, &mark.sign().to_string());
+    format!("{sign} {}  {}", result.name, words.join("; "))
+}
+
+/// Says how all came out; the exit status.
+pub(super) fn conclude(screen: &mut Screen, json: bool, results: &[HostResult]) -> Result<Exit, Failure> {
+    let of = |wanted: Outcome| results.iter().filter(|r| r.outcome == wanted).count();
+    let (failed, unreachable) = (of(Outcome::Failed), of(Outcome::Unreachable));
+    if json {
+        screen.json(&Results { hosts: results })?;
+    } else {
+        let mut words =
+            vec![format!("{} changed", of(Outcome::Changed)), format!("{} unchanged", of(Outcome::Unchanged))];
+        if failed > 0 {
+            words.push(format!("{failed} failed"));
+        }
+        if unreachable > 0 {
+            words.push(format!("{unreachable} unreachable"));
+        }
+        screen.say(&format!("{}: {}", count(results.len() as u64, "host"), words.join(", ")));
+        let mut hints: Vec<&str> = Vec::new();
+        for hint in results.iter().map(|r| r.hint.as_str()).filter(|hint| !hint.is_empty()) {
+            if !hints.contains(&hint) {
+                hints.push(hint);
+            }
+        }
+        for hint in hints.iter().take(HINTS) {
+            screen.problem("hint", hint);
+        }
+    }
+    Ok(match (failed, unreachable) {
+        (0, 0) => Exit::Yes,
+        (0, _) => Exit::Unreached,
+        _ => Exit::No,
+    })
+}
+
+/// Reads what is to be installed.
+pub(super) fn artefacts(args: &ArtefactArgs) -> Result<Arc<Vec<Artefact>>, Failure> {
+    let all = |paths: &[PathBuf], read: fn(&std::path::Path) -> Result<Artefact, ArtefactError>| {
+        paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()
+    };
+    let mut found = all(&args.packages, Artefact::package).map_err(Failure::usage)?;
+    found.extend(all(&args.binaries, Artefact::program).map_err(Failure::usage)?);
+    for (at, one) in found.iter().enumerate() {
+        let twin = found[..at].iter().find(|other| {
+            std::mem::discriminant(&other.form) == std::mem::discriminant(&one.form)
+                && other.processor == one.processor
+                && manager(other) == manager(one)
+        });
+        if let Some(twin) = twin {
+            let what = format!("{} and {} are for the same hosts", twin.path.display(), one.path.display());
+            return Err(Failure::usage(anyhow::anyhow!(what)).hint("name one of the two"));
+        }
+    }
+    Ok(Arc::new(found))
+}
+
+fn manager(artefact: &Artefact) -> Option<crate::install::artefact::Manager> {
+    match &artefact.form {
+        crate::install::artefact::Form::Package(manager, _) => Some(*manager),
+        crate::install::artefact::Form::Program => None,
+    }
+}
+
+/// Each host once.
+pub(super) fn once(hosts: &[HostAt]) -> Result<(), Failure> {
+    for (at, host) in hosts.iter().enumerate() {
+        if let Some(twin) = hosts[..at].iter().find(|other| other.name == host.name || other.to == host.to) {
+            let what = format!("{} is named twice (as {} and {})", host.to, twin.name, host.name);
+            return Err(Failure::usage(anyhow::anyhow!(what)));
+        }
+    }
+    Ok(())
+}

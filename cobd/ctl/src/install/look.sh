@@ -1,0 +1,2 @@
+# Looks, and changes nothing.
+look
