@@ -162,6 +162,14 @@ elif on h1 cobd join --help >/dev/null 2>&1 && on h1 cobgen enroll --help >/dev/
 else
     echo "skipped: hosts with identities, for this cobd has no \`join\`"
 fi
+if ! wanted bootstrap; then
+    :
+elif on h1 cobctl bootstrap --help >/dev/null 2>&1; then
+    # shellcheck source=tests/bed/bootstrap.sh
+    source "$here/bootstrap.sh"
+else
+    echo "skipped: hosts that are installed over ssh, for this cobctl has no \`bootstrap\`"
+fi
 if wanted cases; then
     # shellcheck source=tests/bed/cases.sh
     source "$here/cases.sh"

@@ -17,7 +17,7 @@ mod hosts;
 mod looks;
 mod words;
 
-pub use hosts::{ArtefactArgs, BootstrapArgs, HostAt, SshArgs};
+pub use hosts::{ArtefactArgs, BootstrapArgs, HostAt, SshArgs, UpgradeArgs};
 pub use looks::{
     CheckArgs, DiffArgs, DurationsArgs, ExplainArgs, FactsArgs, HistoryArgs, LogsArgs, OutputArgs, PlanArgs,
     StatusArgs, WatchArgs,
@@ -120,7 +120,7 @@ pub struct Explicit {
 
 impl Args {
     /// The command line as it is explained: the demo has daemons of its own, `test-kind` needs none and
-    /// `bootstrap` goes by `ssh`, so they do not show the options that choose others.
+    /// `bootstrap` and `upgrade` go by `ssh`, so they do not show the options that choose others.
     #[must_use]
     pub fn described() -> clap::Command {
         let command = Self::command();
@@ -136,7 +136,8 @@ impl Args {
             .filter(|arg| !["json", "depot", "config"].contains(&arg.get_id().as_str()))
             .cloned()
             .collect();
-        let command = command.mut_subcommand("bootstrap", |bootstrap| bootstrap.args(by_ssh));
+        let command = command.mut_subcommand("bootstrap", |bootstrap| bootstrap.args(by_ssh.clone()));
+        let command = command.mut_subcommand("upgrade", |upgrade| upgrade.args(by_ssh));
         command.mut_subcommand("demo", |demo| demo.args(chosen))
     }
 
@@ -338,6 +339,9 @@ Examples:
     /// Install and enrol hosts over ssh: from machines with sshd to daemons that run
     #[command(after_help = hosts::BOOTSTRAP)]
     Bootstrap(BootstrapArgs),
+    /// Bring the daemons of hosts to another version over ssh, canaries first
+    #[command(after_help = hosts::UPGRADE)]
+    Upgrade(UpgradeArgs),
     /// Try whether a kind keeps the contract of kinds: check, move, move twice, kill, go back
     #[command(after_help = TEST_KIND_EXAMPLES)]
     TestKind(TestKindArgs),

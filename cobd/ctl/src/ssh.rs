@@ -44,15 +44,15 @@ impl FromStr for Destination {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "._-@:/[]%+".contains(c);
-        if text.is_empty() || text.len() > 255 || !text.chars().all(fits) {
-            return Err(format!("{:?} is no destination for ssh: write HOST, USER@HOST or ssh://USER@HOST:PORT", text));
-        }
         // No part of it may be read as an option, by `ssh` or by a program that it starts.
         let host = text.strip_prefix("ssh://").unwrap_or(text);
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-        if text.starts_with('-') || host.starts_with('-') || host.is_empty() || text.starts_with("ssh://-") {
+        if text.starts_with('-') || host.starts_with('-') || text.starts_with("ssh://-") {
             return Err(format!("{text:?} is no destination for ssh: a name can't begin with `-`"));
+        }
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-@:/[]%+".contains(c);
+        if host.is_empty() || text.len() > 255 || !text.chars().all(fits) {
+            return Err(format!("{:?} is no destination for ssh: write HOST, USER@HOST or ssh://USER@HOST:PORT", text));
         }
         Ok(Self(text.to_owned()))
     }

@@ -30,6 +30,21 @@ Exit status: 0 all hosts run; 1 a host refused or a step failed; 2 bad usage; 3 
 {\"hosts\": [{\"name\", \"destination\", \"outcome\": \"changed\", \"unchanged\", \"failed\" or \"unreachable\", \"did\", \"version\", \
 \"status\", \"error\", \"hint\"}]}.";
 
+pub(super) const UPGRADE: &str = "\
+Examples:
+  cobctl upgrade web{1..50} --to 0.2.0 --package cob_0.2.0-1_amd64.deb
+  cobctl upgrade web{1..50} db1 --to 0.2.0 --package cob_0.2.0-1_amd64.deb --canary web1 --canary db1 --batch 10
+  cobctl upgrade web1=root@10.0.0.1 --to 0.2.0 --binary target/dist/cobd
+
+First the canaries, one after the other, then the others in batches. A host is done when its daemon runs, says this version \
+and is converged. The first host that is not ends the upgrade: the hosts behind it are not touched. Services and actions run on \
+while a daemon is restarted. A host that has the version is not changed, so the same command goes on where it ended.
+
+Back to the older version: the same, with its package and its number.
+
+Exit status: 0 all hosts run the version; 1 a host refused or a step failed; 2 bad usage; 3 a host could not be reached. \
+With --json: as of `cobctl bootstrap`, and \"outcome\" may be \"untouched\".";
+
 /// A host, and where `ssh` finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostAt {
@@ -54,9 +69,6 @@ impl FromStr for HostAt {
 /// How hosts are reached.
 #[derive(Debug, ClapArgs)]
 pub struct SshArgs {
-    /// How many hosts at the same time
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub parallel: u16,
     /// Become root by `sudo`, which must not ask for a password
     #[arg(long)]
     pub sudo: bool,
@@ -134,6 +146,9 @@ pub struct BootstrapArgs {
     /// What is installed.
     #[command(flatten)]
     pub artefacts: ArtefactArgs,
+    /// How many hosts at the same time
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub parallel: u16,
     /// Let a machine take the place of one that has enrolled under its name, whose key is revoked
     #[arg(long)]
     pub replace: bool,
@@ -143,6 +158,44 @@ pub struct BootstrapArgs {
     /// How hosts are reached.
     #[command(flatten)]
     pub ssh: SshArgs,
+}
+
+/// Arguments of `upgrade`.
+#[derive(Debug, ClapArgs)]
+pub struct UpgradeArgs {
+    /// Hosts, as for `cobctl bootstrap`: NAME or NAME=DESTINATION
+    #[arg(value_name = "HOST", required = true)]
+    pub named: Vec<HostAt>,
+    /// The version that `cobd --version` is to say afterwards
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    pub to: String,
+    /// What is installed.
+    #[command(flatten)]
+    pub artefacts: ArtefactArgs,
+    /// A host that goes before the others, of those that are named; may be repeated [default: the first one]
+    #[arg(long = "canary", value_name = "NAME")]
+    pub canaries: Vec<HostName>,
+    /// How many hosts at the same time, behind the canaries
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub batch: u16,
+    /// How long a host may take to be converged again
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_span)]
+    pub settle: Duration,
+    /// Upgrade hosts that are not converged, too, and look at nothing but their version afterwards
+    #[arg(long)]
+    pub unsettled: bool,
+    /// How hosts are reached.
+    #[command(flatten)]
+    pub ssh: SshArgs,
+}
+
+/// Digits, letters and points: `0.2.0`, `0.2.0-rc.1`.
+fn version(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || ".-+~".contains(c);
+    if text.starts_with(|c: char| c.is_ascii_digit()) && text.len() <= 64 && text.chars().all(fits) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{text:?} is no version: write it as in 0.2.0"))
 }
 
 #[cfg(test)]
@@ -161,7 +214,15 @@ mod tests {
         };
         let named: Vec<_> = args.named.iter().map(|h| (h.name.to_string(), h.to.to_string())).collect();
         assert_eq!(named, [("web1".into(), "web1".into()), ("db1".into(), "root@10.0.0.2".into())]);
-        assert_eq!((args.artefacts.packages.len(), args.artefacts.binaries.len(), args.ssh.parallel), (1, 1, 20));
+        assert_eq!((args.artefacts.packages.len(), args.artefacts.binaries.len(), args.parallel), (1, 1, 20));
+    }
+
+    #[test]
+    fn a_version_is_a_number() {
+        for (line, fits) in [("0.2.0", true), ("0.2.0-rc.1", true), ("latest", false), ("1;x", false), ("-1", false)] {
+            let line = format!("cobctl upgrade web1 --binary x --to={line}");
+            assert_eq!(Args::read(line.split(' ')).is_ok(), fits, "{line}");
+        }
     }
 
     #[test]
@@ -173,7 +234,7 @@ mod tests {
             ("web1=a;b --package x", "no destination"),
             ("--package x -- -oProxyCommand=x", "can't begin with `-`"),
             ("web1 --package x --parallel 0", "parallel"),
-            ("web1 --package x --ssh-option -F/x", "NAME=VALUE"),
+            ("web1 --package x --ssh-option =x", "NAME=VALUE"),
             ("web1 --package x --ssh-option RemoteCommand=x", "set by cobctl"),
         ] {
             let error = read(line).expect_err(line);

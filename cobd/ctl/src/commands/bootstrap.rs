@@ -52,7 +52,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &BootstrapAr
         replace: args.replace,
         follow: args.follow,
     });
-    let hosts = (args.named.as_slice(), &args.ssh);
+    let hosts = (args.named.as_slice(), args.parallel, &args.ssh);
     let results = machines::each(screen, global.json, hosts, |mut work| {
         let site = Arc::clone(&site);
         async move {
@@ -110,7 +110,7 @@ impl Site {
             made.push(does);
             work.does(does).await;
             facts = match step {
-                Step::Install(artefact) => work.machine.install(artefact).await?,
+                Step::Install(artefact) => work.machine.install(artefact, None).await?,
                 Step::Join => {
                     let token = self.token(&name).await?;
                     work.machine.join(self.server, token, self.follow).await?

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::args::{ArtefactArgs, HostAt, SshArgs};
 use crate::failure::{Exit, Failure};
-use crate::install::artefact::{Artefact, ArtefactError};
+use crate::install::artefact::{Artefact, ArtefactError, Form, Manager};
 use crate::install::facts::Facts;
 use crate::install::machine::Machine;
 use crate::install::steps::Refusal;
@@ -38,6 +38,8 @@ pub(super) enum Outcome {
     Failed,
     /// It can't be reached, or was lost.
     Unreachable,
+    /// It was left alone, because a host before it is not done.
+    Untouched,
 }
 
 /// One host's result: the JSON of these commands.
@@ -144,18 +146,39 @@ impl Work {
     }
 }
 
+impl HostResult {
+    /// Of a host that was left alone.
+    pub(super) fn untouched(host: &HostAt) -> Self {
+        Self {
+            name: host.name.clone(),
+            destination: host.to.to_string(),
+            outcome: Outcome::Untouched,
+            did: Vec::new(),
+            version: None,
+            status: None,
+            error: None,
+            hint: String::new(),
+        }
+    }
+
+    /// The host is as it is wanted.
+    pub(super) fn is_good(&self) -> bool {
+        matches!(self.outcome, Outcome::Changed | Outcome::Unchanged)
+    }
+}
+
 /// Works at all hosts, so many at a time, and prints a line for each as it ends; results in the order of the hosts.
 pub(super) async fn each<F, Fut>(
     screen: &mut Screen,
     json: bool,
-    (hosts, ssh): (&[HostAt], &SshArgs),
+    (hosts, at_once, ssh): (&[HostAt], u16, &SshArgs),
     work: F,
 ) -> Result<Vec<HostResult>, Failure>
 where
     F: Fn(Work) -> Fut,
     Fut: Future<Output = (Work, Result<Facts, Trouble>)> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(usize::from(ssh.parallel)));
+    let places = Arc::new(Semaphore::new(usize::from(at_once)));
     let (events, mut heard) = mpsc::channel(WAITING);
     // Dropped with this future: what is under way ends then.
     let mut working = JoinSet::new();
@@ -210,11 +233,12 @@ fn tell_progress(screen: &mut Screen, hosts: &[HostAt], doing: &[Option<&'static
 }
 
 /// A host's result in a line.
-fn line(screen: &Screen, result: &HostResult) -> String {
+pub(super) fn line(screen: &Screen, result: &HostResult) -> String {
     let (mark, paint) = match result.outcome {
         Outcome::Changed | Outcome::Unchanged => (Mark::Good, Paint::Good),
         Outcome::Failed => (Mark::Bad, Paint::Bad),
         Outcome::Unreachable => (Mark::Unknown, Paint::Bad),
+        Outcome::Untouched => (Mark::Busy, Paint::Busy),
     };
     let mut words: Vec<String> = Vec::new();
     match result.outcome {
@@ -222,6 +246,7 @@ fn line(screen: &Screen, result: &HostResult) -> String {
         Outcome::Unchanged => words.push("unchanged".to_owned()),
         Outcome::Failed => words.push("failed".to_owned()),
         Outcome::Unreachable => words.push("unreachable".to_owned()),
+        Outcome::Untouched => words.push("untouched".to_owned()),
     }
     words.extend(result.error.clone());
     if result.error.is_some() && !result.did.is_empty() {
@@ -247,6 +272,9 @@ pub(super) fn conclude(screen: &mut Screen, json: bool, results: &[HostResult]) 
         }
         if unreachable > 0 {
             words.push(format!("{unreachable} unreachable"));
+        }
+        if of(Outcome::Untouched) > 0 {
+            words.push(format!("{} untouched", of(Outcome::Untouched)));
         }
         screen.say(&format!("{}: {}", count(results.len() as u64, "host"), words.join(", ")));
         let mut hints: Vec<&str> = Vec::new();
@@ -287,10 +315,10 @@ pub(super) fn artefacts(args: &ArtefactArgs) -> Result<Arc<Vec<Artefact>>, Failu
     Ok(Arc::new(found))
 }
 
-fn manager(artefact: &Artefact) -> Option<crate::install::artefact::Manager> {
+fn manager(artefact: &Artefact) -> Option<Manager> {
     match &artefact.form {
-        crate::install::artefact::Form::Package(manager, _) => Some(*manager),
-        crate::install::artefact::Form::Program => None,
+        Form::Package(manager, _) => Some(*manager),
+        Form::Program => None,
     }
 }
 

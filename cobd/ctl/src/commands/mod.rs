@@ -49,6 +49,7 @@ mod stop;
 mod switch;
 mod test_kind;
 mod transitions;
+mod upgrade;
 mod view;
 mod watch;
 mod who;
@@ -85,9 +86,10 @@ pub async fn run(line: impl IntoIterator<Item = OsString>, screen: &mut Screen) 
     };
     screen.set_colour(args.global.color);
     let global = args.global.clone();
+    let by_ssh = matches!(args.command, Command::Bootstrap(_) | Command::Upgrade(_));
     match dispatch(args, screen).await {
         Ok(exit) => {
-            if exit == Exit::Unreached && names_nobody(&global) {
+            if exit == Exit::Unreached && !by_ssh && names_nobody(&global) {
                 let hint = "the daemon of this host was asked; --depot DIR (or COB_DEPOT) names all hosts of a depot";
                 screen.problem("hint", hint);
             }
@@ -158,6 +160,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
             doctor::run(&context(global, screen)?, screen, &args).await
         }
         Command::Bootstrap(args) => bootstrap::run(global, screen, &args).await,
+        Command::Upgrade(args) => upgrade::run(global, screen, &args).await,
         Command::TestKind(args) => test_kind::run(screen, &args, global.json).await,
         Command::Completions(args) => shell::completions(screen, &args),
         Command::Man(args) => shell::man(&args),

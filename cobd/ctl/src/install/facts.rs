@@ -122,6 +122,15 @@ impl Facts {
         self.active == "active"
     }
 
+    /// The daemon says that its host has converged, or that there is nothing yet to converge to.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let waits = ["waits for its first generation", "no generation yet"];
+        self.is_active()
+            && (self.status.split(", ").any(|part| part == "converged")
+                || waits.iter().any(|w| self.status.starts_with(w)))
+    }
+
     /// The number in `cobd 0.1.0`.
     #[must_use]
     pub fn number(&self) -> Option<&str> {
@@ -184,6 +193,16 @@ mod tests {
         assert_eq!(config.host, HostName::new("web1").ok());
         assert_eq!((config.server, config.depot_keys), ("10.0.0.1:7070".parse().ok(), vec![key]));
         assert!(config.usual && !config.broken);
+    }
+
+    #[test]
+    fn a_daemon_that_runs_says_whether_it_is_settled() {
+        let settled =
+            |active: &str, status: &str| read(&format!("ActiveState={active}\nStatusText={status}")).is_settled();
+        assert!(settled("active", "generation 7, converged, 2 of 2 peers linked"));
+        assert!(settled("active", "waits for its first generation: the depot is empty"));
+        assert!(!settled("active", "generation 7, converging, 2 of 2 peers linked"));
+        assert!(!settled("active", "") && !settled("failed", "generation 7, converged, 2 of 2 peers linked"));
     }
 
     #[test]

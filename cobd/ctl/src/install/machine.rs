@@ -38,18 +38,19 @@ impl Machine {
         self.run(Script::Look, &[], &Input::Nothing, QUICK).await
     }
 
-    /// Installs a package or a program.
+    /// Installs a package or a program. Where a version is named, an older package takes the place of a newer one, too, and
+    /// a program that says another version is not put in place.
     ///
     /// # Errors
     /// See above.
-    pub async fn install(&self, artefact: &Artefact) -> Result<Facts, SshError> {
+    pub async fn install(&self, artefact: &Artefact, version: Option<&str>) -> Result<Facts, SshError> {
         let input = Input::File(artefact.bytes.clone());
         let (script, second) = match &artefact.form {
             Form::Package(Manager::Deb, _) => (Script::Package, "deb".to_owned()),
             Form::Package(Manager::Rpm, _) => (Script::Package, "rpm".to_owned()),
             Form::Program => (Script::Program, unit()),
         };
-        self.run(script, &[&artefact.sum, &second], &input, INSTALLING).await
+        self.run(script, &[&artefact.sum, &second, version.unwrap_or_default()], &input, INSTALLING).await
     }
 
     /// Enrols it.

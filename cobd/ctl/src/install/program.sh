@@ -1,4 +1,5 @@
-# Puts the program cobd and its unit in place; the program comes on the standard input. Arguments: its SHA-256, the unit.
+# Puts the program cobd and its unit in place; the program comes on the standard input. Arguments: its SHA-256, the unit,
+# the version that it must have (none: any).
 lock
 new=$alone.cob-install
 trap 'rm -f "$new" "$unit.cob-install"' EXIT
@@ -8,6 +9,7 @@ rm -f "$new" && cat > "$new" || fail "can't write $new: is the disk full?"
 [ "$(sum_of "$new")" = "$1" ] || fail "the program did not arrive whole: give the same command again"
 chmod 755 "$new"
 said=$("$new" --version 2>&1) || fail "the program does not run on this host: $(printf '%s' "$said" | tr -s '[:space:]' ' ')"
+[ -z "$3" ] || [ "$said" = "cobd $3" ] || fail "the program says $said, not cobd $3"
 sync "$new" 2>/dev/null || sync
 printf '%s' "$2" > "$unit.cob-install" || fail "can't write $unit: is the disk full?"
 # The program first: a unit that is there has something to start.

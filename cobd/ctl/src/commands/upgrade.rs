@@ -1,0 +1,174 @@
+//! `cobctl upgrade`: another version of the daemon, host by host, canaries first.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cob_types::HostName;
+
+use super::machines::{self, HostResult, Trouble, Work};
+use crate::args::{Global, HostAt, UpgradeArgs};
+use crate::failure::{Exit, Failure};
+use crate::install::artefact::{Artefact, Form};
+use crate::install::facts::Facts;
+use crate::install::steps::{self, Refusal, Step};
+use crate::screen::Screen;
+use crate::words::{list, span};
+
+/// Between two looks at a host that settles.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// What holds for all hosts.
+#[derive(Debug)]
+struct Rollout {
+    to: String,
+    artefacts: Arc<Vec<Artefact>>,
+    settle: Duration,
+    unsettled: bool,
+}
+
+pub(super) async fn run(global: &Global, screen: &mut Screen, args: &UpgradeArgs) -> Result<Exit, Failure> {
+    machines::once(&args.named)?;
+    let artefacts = machines::artefacts(&args.artefacts)?;
+    for artefact in artefacts.iter() {
+        if let Form::Package(_, version) = &artefact.form
+            && !is_of(version, &args.to)
+        {
+            let what = format!("{} has the version {version}, not {}", artefact.path.display(), args.to);
+            return Err(Failure::usage(anyhow::anyhow!(what)));
+        }
+    }
+    let order = batches(&args.named, &args.canaries, usize::from(args.batch))?;
+    let (settle, unsettled) = (args.settle, args.unsettled);
+    let rollout = Arc::new(Rollout { to: args.to.clone(), artefacts, settle, unsettled });
+    let mut results: Vec<HostResult> = Vec::new();
+    for batch in &order {
+        if results.iter().any(|result| !result.is_good()) {
+            for host in batch {
+                let result = HostResult::untouched(host);
+                if !global.json {
+                    screen.line(&machines::line(screen, &result))?;
+                }
+                results.push(result);
+            }
+            continue;
+        }
+        let hosts = (batch.as_slice(), args.batch, &args.ssh);
+        let ended = machines::each(screen, global.json, hosts, |mut work| {
+            let rollout = Arc::clone(&rollout);
+            async move {
+                let ended = rollout.bring(&mut work).await;
+                (work, ended)
+            }
+        });
+        results.extend(ended.await?);
+    }
+    let exit = machines::conclude(screen, global.json, &results)?;
+    if exit != Exit::Yes && !global.json {
+        let next = "mend the cause and give the same command again, or go back with the older package and its number";
+        screen.problem("hint", next);
+    }
+    Ok(exit)
+}
+
+/// Whether a package of this version has this version of the program: behind it stands the package's own number.
+fn is_of(package: &str, version: &str) -> bool {
+    let package = package.split_once(':').map_or(package, |(_, rest)| rest);
+    package.strip_prefix(version).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// Who goes when: each canary by itself, then so many at a time.
+fn batches(hosts: &[HostAt], canaries: &[HostName], size: usize) -> Result<Vec<Vec<HostAt>>, Failure> {
+    let strangers: Vec<_> = canaries.iter().filter(|name| hosts.iter().all(|host| host.name != **name)).collect();
+    if !strangers.is_empty() {
+        let what = format!("the canary {} is none of the hosts that are named", list(strangers, 3));
+        return Err(Failure::usage(anyhow::anyhow!(what)).hint("name it among the hosts, too"));
+    }
+    let first = hosts.first().map(|host| host.name.clone());
+    let ahead: Vec<&HostName> = if canaries.is_empty() { first.iter().collect() } else { canaries.iter().collect() };
+    let (canaries, others): (Vec<&HostAt>, Vec<&HostAt>) = hosts.iter().partition(|host| ahead.contains(&&host.name));
+    let alone = canaries.into_iter().map(|host| vec![host.clone()]);
+    Ok(alone.chain(others.chunks(size).map(|batch| batch.iter().map(|host| (*host).clone()).collect())).collect())
+}
+
+impl Rollout {
+    async fn bring(&self, work: &mut Work) -> Result<Facts, Trouble> {
+        work.does("connects").await;
+        let mut facts = work.machine.look().await?;
+        let mut made: Vec<&'static str> = Vec::new();
+        while let Some(step) = steps::upgrade(&facts, &self.artefacts)? {
+            if made.is_empty() && facts.is_active() && !facts.is_settled() && !self.unsettled {
+                return Err(Trouble {
+                    what: format!("this host is not converged ({}): it is left alone", facts.status),
+                    hint: format!("`cobctl explain {}` says why; --unsettled upgrades it all the same", work.host.name),
+                    unreachable: false,
+                });
+            }
+            let (does, did) = match step {
+                Step::Install(artefact) => ("installs", format!("installed ({artefact})")),
+                Step::Restart | Step::Start | Step::Join => ("restarts", "restarted".to_owned()),
+            };
+            if made.contains(&does) {
+                return Err(Refusal::NoEffect(does).into());
+            }
+            made.push(does);
+            work.does(does).await;
+            facts = match step {
+                Step::Install(artefact) => work.machine.install(artefact, Some(&self.to)).await?,
+                Step::Restart | Step::Start | Step::Join => work.machine.restart().await?,
+            };
+            work.did(did);
+        }
+        self.settled(work, facts).await
+    }
+
+    /// Waits until the host is as it has to be for the next one to go.
+    async fn settled(&self, work: &Work, mut facts: Facts) -> Result<Facts, Trouble> {
+        let begin = Instant::now();
+        loop {
+            if facts.number() != Some(self.to.as_str()) {
+                let version = facts.version.unwrap_or_else(|| "nothing".to_owned());
+                let what = format!("what is installed says {version}, not cobd {}", self.to);
+                return Err(Trouble { what, hint: String::new(), unreachable: false });
+            }
+            if facts.is_active() && facts.current && (self.unsettled || facts.is_settled()) {
+                return Ok(facts);
+            }
+            if begin.elapsed() >= self.settle {
+                let limit = span(u64::try_from(self.settle.as_nanos()).unwrap_or(u64::MAX));
+                let what =
+                    format!("the daemon is {}, and not converged within {limit}: {}", facts.active, facts.status);
+                let hint = format!("`cobctl explain {}` says what it waits for", work.host.name);
+                return Err(Trouble { what, hint, unreachable: false });
+            }
+            work.does("settles").await;
+            tokio::time::sleep(LOOK_EVERY).await;
+            facts = work.machine.look().await?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_have_a_number_of_their_own_behind_the_version() {
+        for (package, fits) in [("0.2.0-1", true), ("1:0.2.0-1", true), ("0.2.0", true), ("0.2.01-1", false)] {
+            assert_eq!(is_of(package, "0.2.0"), fits, "{package}");
+        }
+    }
+
+    #[test]
+    fn canaries_go_one_by_one_and_the_others_in_batches() {
+        let hosts: Vec<HostAt> = ["a", "b", "c", "d", "e"].iter().map(|name| name.parse().expect("a host")).collect();
+        let named = |canaries: &[&str]| {
+            let canaries: Vec<_> = canaries.iter().map(|name| HostName::new(name).expect("a name")).collect();
+            let order = batches(&hosts, &canaries, 2).map_err(|error| error.in_a_line())?;
+            let batch = |batch: &Vec<HostAt>| batch.iter().map(|h| h.name.to_string()).collect::<String>();
+            Ok::<_, String>(order.iter().map(batch).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(named(&[]).expect("an order"), "a bc de");
+        assert_eq!(named(&["d", "b"]).expect("an order"), "b d ac e");
+        assert!(named(&["x"]).expect_err("a stranger").contains("the canary x"));
+    }
+}

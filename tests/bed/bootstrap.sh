@@ -1,0 +1,168 @@
+# Sourced by run.sh: `cobctl bootstrap` installs ten hosts with a real sshd each, half of them from a package and half
+# with a program, over a network that is none of this machine's own. It is killed in the midst, and given again.
+#
+# sshd: COB_BED_SSHD names a folder with Debian's packages unpacked; else that of this machine; else it is taken out of
+# the packages, which are kept below the target folder. How many hosts: COB_BED_HOSTS, 10 if it is not said.
+
+sshd_folder() { # prints a folder as unpacked packages are
+    local kept=$here/../../target/bed-sshd folder package
+    for folder in "${COB_BED_SSHD:-}" "$kept"; do
+        if [ -n "$folder" ] && [ -x "$folder/usr/sbin/sshd" ]; then
+            echo "$folder"
+            return
+        fi
+    done
+    if [ -x /usr/sbin/sshd ]; then
+        echo /
+        return
+    fi
+    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
+    mkdir -p "$kept"
+    (cd "$kept" && timeout 60 apt-get -qq download openssh-server libwrap0 >/dev/null 2>&1) || return 1
+    for package in "$kept"/*.deb; do
+        dpkg-deb -x "$package" "$kept"
+    done
+    echo "$kept"
+}
+
+if ! command -v ssh >/dev/null || ! sshd=$(sshd_folder); then
+    echo "skipped: bootstrap, for sshd is neither here nor to be had (no network?); COB_BED_SSHD names a folder with it"
+    return 0
+fi
+
+count=${COB_BED_HOSTS:-10}
+step "bootstrap: a host of the administrator's, and $count that have nothing but sshd"
+bed down
+bed up $((count + 1))
+install_on h1
+targets=""
+for ((i = 2; i <= count + 1; i++)); do targets+=" h$i"; done
+on h1 sh -c 'mkdir -p -m 700 ~root/.ssh && rm -f ~root/.ssh/* && ssh-keygen -q -t ed25519 -N "" -f ~root/.ssh/id_ed25519'
+public=$(on h1 sh -c 'cat ~root/.ssh/id_ed25519.pub')
+for host in $targets; do
+    [ "$sshd" = / ] || (cd "$sshd" && find usr lib ! -type d ! -path '*/share/*' ! -path '*/systemd/*' -print0 |
+        tar --owner=0 --group=0 --null --files-from=- -c) | on $host tar -C / -x --skip-old-files
+    # On even hosts root logs in; on odd ones a user who becomes root by sudo, where there is one.
+    on $host sh -s "$public" <<'HOST'
+set -e
+ldconfig
+getent passwd sshd >/dev/null || useradd --system --no-create-home --home-dir /run/sshd --shell /usr/sbin/nologin sshd
+mkdir -p /etc/ssh ~root/.ssh
+chmod 700 ~root/.ssh
+echo "$1" > ~root/.ssh/authorized_keys
+rm -f /etc/ssh/ssh_host_*
+ssh-keygen -q -t ed25519 -N "" -f /etc/ssh/ssh_host_ed25519_key
+cat > /etc/ssh/bed_config <<CONFIG
+HostKey /etc/ssh/ssh_host_ed25519_key
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+UsePAM no
+StrictModes no
+CONFIG
+systemd-run --quiet --unit=bed-sshd -p RuntimeDirectory=sshd /usr/sbin/sshd -D -f /etc/ssh/bed_config
+# A profile that talks, as many do.
+printf 'echo Welcome to this host; echo cob: >&2\n' > ~root/.bashrc
+# Packages start their services as they do on a machine.
+rm -f /usr/sbin/policy-rc.d
+HOST
+    echo "$host $(on $host cat /etc/ssh/ssh_host_ed25519_key.pub)" | on h1 sh -c 'cat >> ~root/.ssh/known_hosts'
+done
+
+# A package of what is installed here, as `packaging/build.sh deb` makes one: only its list is shorter.
+if [ "$how" = --deb ]; then
+    put h1 /srv/cob.deb < "$what"
+else
+    scratch=$(mktemp -d)
+    cp -r "$what/." "$scratch/"
+    mkdir -p "$scratch/DEBIAN"
+    printf 'Package: cob\nVersion: 0.1.0-1\nArchitecture: %s\nMaintainer: The bed\nDescription: COB\n' \
+        "$(dpkg --print-architecture)" > "$scratch/DEBIAN/control"
+    printf '#!/bin/sh\nsystemctl daemon-reload\n' > "$scratch/DEBIAN/postinst"
+    chmod 755 "$scratch/DEBIAN/postinst"
+    dpkg-deb --root-owner-group -Znone --build "$scratch" "$scratch.deb" >/dev/null
+    put h1 /srv/cob.deb < "$scratch.deb"
+    rm -rf "$scratch" "$scratch.deb"
+fi
+
+site=/srv/site
+server=tcp://10.77.0.1:7070
+depot=$site/depot
+names=""
+for host in $targets; do names+=" $host=10.77.0.${host#h}"; done
+# shellcheck disable=SC2086 # several words
+on h1 cobgen init --secure $site $names >/dev/null 2>&1
+# The hosts and keys alone.
+on h1 sh -c "cd $site && sed -i '/^# A kind says/,\$d' model.yaml && rm -f ./*.sh"
+on h1 systemd-run --quiet --unit=cobgen-serve cobgen serve --depot $depot --listen $server
+soon on h2 timeout 2 bash -c 'exec 3<>/dev/tcp/10.77.0.1/7070'
+half=$((count / 2 + 1))
+by_package="" by_program=""
+for host in $targets; do
+    if [ "${host#h}" -le $half ]; then by_package+=" $host"; else by_program+=" $host"; fi
+done
+bootstrap() { on h1 cobctl bootstrap --depot $depot --server $server "$@"; }
+# shellcheck disable=SC2086 # several words
+package() { bootstrap --package /srv/cob.deb $by_package "$@"; }
+# shellcheck disable=SC2086 # several words
+program() { bootstrap --binary /usr/bin/cobd $by_program "$@"; }
+runs() { [ "$(on "$1" systemctl is-active cobd) $(on "$1" systemctl is-enabled cobd)" = "active enabled" ]; }
+nothing_left() { # no part of a file that was sent
+    [ -z "$(on "$1" sh -c 'ls -d /usr/local/bin/cobd.* /etc/systemd/system/cobd.service.* /var/cache/cob-install 2>/dev/null')" ]
+}
+
+step "bootstrap: a wrong key, a wrong name and a host that is off are a line each, and change nothing"
+fails_with "Host key verification failed" bootstrap --package /srv/cob.deb h2=10.77.0.2
+fails_with "can't begin with" bootstrap --package /srv/cob.deb h2=-oProxyCommand=x
+fails_with "ssh can't connect" bootstrap --package /srv/cob.deb --connect-timeout 2s h99=10.77.0.99
+fails on h2 test -e /usr/bin/cobd
+
+step "bootstrap: cobctl is killed at different moments, and nothing is left half written"
+last=h$((count + 1))
+killed() { # SECONDS ARGUMENTS: cobctl alone is killed, what it has started is left to itself
+    on h1 bash -c 'cobctl bootstrap --depot '$depot' --server '$server' "${@:2}" >/dev/null 2>&1 & sleep "$1"; kill -KILL $!' - "$@"
+}
+for moment in 0.4 0.8 1.5; do
+    # shellcheck disable=SC2086 # several words
+    killed $moment --binary /usr/bin/cobd $by_program
+    # What was under way ends by itself; a program that is there is whole.
+    soon nothing_left $last
+    ! on $last test -e /usr/local/bin/cobd || [ "$(on $last sh -c 'sha256sum < /usr/local/bin/cobd')" = "$(on h1 sh -c 'sha256sum < /usr/bin/cobd')" ]
+done
+# shellcheck disable=SC2086 # several words
+killed 2 --package /srv/cob.deb $by_package
+
+step "bootstrap: the same command again ends well"
+package
+program
+for host in $targets; do
+    runs $host
+    nothing_left $host
+    [ "$(on $host stat -c '%a %U' /var/lib/cob/identity.key)" = "600 root" ]
+done
+
+step "bootstrap: a second run changes nothing"
+same() { on "$1" sh -c 'md5sum /etc/cob/cobd.toml /var/lib/cob/identity.key; stat -c %Y $(ls /usr/bin/cobd /usr/local/bin/cobd 2>/dev/null); systemctl show -p MainPID cobd'; }
+tokens() { on h1 sh -c "md5sum $depot/tokens.json $depot/enrolled.json"; }
+before=$(for host in $targets; do same $host; done; tokens)
+package --json | grep -c '"outcome": "unchanged"' | grep -qx $((half - 1))
+program --json | grep -c '"outcome": "unchanged"' | grep -qx $((count + 1 - half))
+[ "$before" = "$(for host in $targets; do same $host; done; tokens)" ]
+
+step "bootstrap: the hosts converge"
+{
+    echo "cobs:"
+    for host in $targets; do
+        printf '  %s/note: {kind: file-tree, content: {files: {/srv/hello: {content: "hello\\n"}}}}\n' $host
+    done
+} | on h1 sh -c "cat >> $site/model.yaml"
+on h1 cobgen generate $site --depot $depot --sign-with $site/keys/publisher.key
+on h1 cobctl --depot $depot --key $site/keys/operator.key switch 1 --wait 2m
+for host in $targets; do
+    [ "$(on $host cat /srv/hello)" = hello ]
+done
+
+step "bootstrap: another machine does not take the name of a host that has enrolled"
+on h2 sh -c 'systemctl stop cobd; rm -rf /var/lib/cob /etc/cob/cobd.toml'
+fails_with "has enrolled with" bootstrap --package /srv/cob.deb h2
+bootstrap --package /srv/cob.deb --replace h2
+runs h2
