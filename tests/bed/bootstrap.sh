@@ -166,3 +166,55 @@ on h2 sh -c 'systemctl stop cobd; rm -rf /var/lib/cob /etc/cob/cobd.toml'
 fails_with "has enrolled with" bootstrap --package /srv/cob.deb h2
 bootstrap --package /srv/cob.deb --replace h2
 runs h2
+
+step "upgrade: canaries first, and a version that does not come up ends it there"
+# Other programs of the same version: what stands behind the end of a program is not read.
+another() { # NUMBER COMMAND...: the package under a further number of its own, its program changed by a command
+    local scratch
+    scratch=$(mktemp -d)
+    on h1 cat /srv/cob.deb > "$scratch/cob.deb"
+    dpkg-deb -R "$scratch/cob.deb" "$scratch/tree"
+    sed -i "s/^Version: .*/Version: 0.1.0-$1/" "$scratch/tree/DEBIAN/control"
+    rm -f "$scratch/tree/DEBIAN/md5sums"
+    "${@:2}" "$scratch/tree/usr/bin/cobd"
+    dpkg-deb --root-owner-group -Znone --build "$scratch/tree" "$scratch/new.deb" >/dev/null
+    put h1 "/srv/cob-$1.deb" < "$scratch/new.deb"
+    rm -rf "$scratch"
+}
+longer() { echo longer >> "$1"; }
+broken() { printf '#!/bin/sh\n[ "$1" != --version ] || echo cobd 0.1.0\n[ "$1" = --version ]\n' > "$1"; }
+another 8 longer
+another 9 broken
+on h1 sh -c 'cp /usr/bin/cobd /srv/cobd && echo longer >> /srv/cobd'
+upgrade() { on h1 cobctl upgrade "$@"; }
+version_of() { on "$1" dpkg-query -W -f '${Version}' cob; }
+pid_of() { unit "$1" MainPID; }
+before=$(for host in $by_package $by_program; do pid_of $host; done)
+# shellcheck disable=SC2086 # several words
+fails_with "the program says cobd 0.1.0, not cobd 0.9.9" upgrade --to 0.9.9 --binary /srv/cobd $by_program
+# shellcheck disable=SC2086 # several words
+fails_with "has the version 0.1.0-8, not 0.2.0" upgrade --to 0.2.0 --package /srv/cob-8.deb $by_package
+[ "$before" = "$(for host in $by_package $by_program; do pid_of $host; done)" ]
+# h2 was set up anew, so its place in the cluster comes with the next generation.
+on h1 cobgen generate $site --depot $depot --sign-with $site/keys/publisher.key
+on h1 cobctl --depot $depot --key $site/keys/operator.key switch latest --wait 2m
+before=$(pid_of h4)
+# shellcheck disable=SC2086 # several words
+fails_with "untouched" upgrade --to 0.1.0 --package /srv/cob-9.deb --canary h3 $by_package
+[ "$(version_of h3) $(version_of h4) $(pid_of h4)" = "0.1.0-9 0.1.0-1 $before" ]
+
+step "upgrade: the canary goes back, and all hosts come to another version and stay converged"
+# shellcheck disable=SC2086 # several words
+upgrade --to 0.1.0 --package /srv/cob-8.deb --canary h3 $by_package
+# shellcheck disable=SC2086 # several words
+upgrade --to 0.1.0 --binary /srv/cobd --batch 3 $by_program
+for host in $by_package; do
+    [ "$(version_of $host)" = 0.1.0-8 ]
+done
+for host in $targets; do
+    runs $host
+    says "converged" unit $host StatusText
+done
+# shellcheck disable=SC2086 # several words
+says "0 changed" upgrade --to 0.1.0 --binary /srv/cobd $by_program
+on h1 cobctl --depot $depot --key $site/keys/operator.key status >/dev/null

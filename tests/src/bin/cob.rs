@@ -1,5 +1,5 @@
 //! All programs of COB in one, for tests that run real processes: `cob cobd …`, `cob cobgen …`,
-//! `cob cobctl …`.
+//! `cob cobctl …`. A copy of it that is called `cobd` is the daemon alone.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,9 @@ fn main() -> ExitCode {
     if let Some(code) = cobd::run::main_if_runner() {
         return code;
     }
-    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let name = std::env::args_os().next().map(std::path::PathBuf::from).unwrap_or_default();
+    let is_daemon = name.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("cobd"));
+    let args: Vec<_> = is_daemon.then(|| "cobd".into()).into_iter().chain(std::env::args_os().skip(1)).collect();
     let word = args.first().and_then(|a| a.to_str()).unwrap_or_default().to_owned();
     match (word.as_str(), cobd::run::Program::this()) {
         ("cobd", Ok(program)) => cobd::cli::run(args, program),

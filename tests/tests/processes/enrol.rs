@@ -92,7 +92,7 @@ impl Site {
         self.key
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
@@ -106,7 +106,7 @@ impl Site {
         command
     }
 
-    fn run(&self, program: &str, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, program: &str, args: &[&str]) -> Output {
         self.program(program, args).output().expect("the program")
     }
 
@@ -135,7 +135,7 @@ impl Site {
         assert!(!self.path(folder).join("cobd.toml").exists(), "no configuration is written");
     }
 
-    fn list(&self) -> Value {
+    pub(crate) fn list(&self) -> Value {
         let output = self.run("cobgen", &["enroll", "--list", "--json", "--depot", "depot"]);
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
@@ -144,7 +144,7 @@ impl Site {
         SecretKey::load(&self.path(folder).join("state/identity.key")).expect("a key")
     }
 
-    fn enrolled(&self) -> Vec<String> {
+    pub(crate) fn enrolled(&self) -> Vec<String> {
         enrolled::read(&self.path("depot")).expect("read").into_keys().map(|h| h.as_str().to_owned()).collect()
     }
 

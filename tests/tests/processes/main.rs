@@ -6,6 +6,7 @@
 
 mod actions;
 mod before;
+mod bootstrap;
 mod budgets;
 mod checks;
 mod closed;

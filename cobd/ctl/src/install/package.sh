@@ -4,7 +4,8 @@ lock
 folder=$root/var/cache/cob-install
 rm -rf "$folder"
 trap 'rm -rf "$folder"' EXIT
-trap 'exit 1' HUP INT TERM
+# Also where nobody reads any more what is said: the shell would end at once.
+trap 'exit 1' HUP INT TERM PIPE
 mkdir -p -m 0755 "$root/var/cache" && mkdir -m 0755 "$folder" || fail "can't make $folder: is this root?"
 file=$folder/cob.$2
 cat > "$file" || fail "can't write $file: is the disk full?"

@@ -3,7 +3,8 @@
 lock
 new=$alone.cob-install
 trap 'rm -f "$new" "$unit.cob-install"' EXIT
-trap 'exit 1' HUP INT TERM
+# Also where nobody reads any more what is said: the shell would end at once.
+trap 'exit 1' HUP INT TERM PIPE
 mkdir -p "${alone%/*}" "${unit%/*}" || fail "can't make ${alone%/*}: is this root?"
 rm -f "$new" && cat > "$new" || fail "can't write $new: is the disk full?"
 [ "$(sum_of "$new")" = "$1" ] || fail "the program did not arrive whole: give the same command again"
