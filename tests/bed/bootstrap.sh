@@ -42,7 +42,6 @@ public=$(on h1 sh -c 'cat ~root/.ssh/id_ed25519.pub')
 for host in $targets; do
     [ "$sshd" = / ] || (cd "$sshd" && find usr lib ! -type d ! -path '*/share/*' ! -path '*/systemd/*' -print0 |
         tar --owner=0 --group=0 --null --files-from=- -c) | on $host tar -C / -x --skip-old-files
-    # On even hosts root logs in; on odd ones a user who becomes root by sudo, where there is one.
     on $host sh -s "$public" <<'HOST'
 set -e
 ldconfig
@@ -62,6 +61,10 @@ CONFIG
 systemd-run --quiet --unit=bed-sshd -p RuntimeDirectory=sshd /usr/sbin/sshd -D -f /etc/ssh/bed_config
 # A profile that talks, as many do.
 printf 'echo Welcome to this host; echo cob: >&2\n' > ~root/.bashrc
+# Another login, that becomes root by sudo.
+useradd --create-home --password '*' --shell /bin/bash admin
+mkdir -p ~admin/.ssh && cp ~root/.ssh/authorized_keys ~admin/.ssh/ && chown -R admin: ~admin/.ssh
+if command -v sudo >/dev/null; then echo "admin ALL=(ALL) NOPASSWD: ALL" > /etc/sudoers.d/admin; fi
 # Packages start their services as they do on a machine.
 rm -f /usr/sbin/policy-rc.d
 HOST
@@ -97,14 +100,21 @@ on h1 systemd-run --quiet --unit=cobgen-serve cobgen serve --depot $depot --list
 soon on h2 timeout 2 bash -c 'exec 3<>/dev/tcp/10.77.0.1/7070'
 half=$((count / 2 + 1))
 by_package="" by_program=""
+# On the second half root does not log in, where there is sudo.
+login="" become=""
+if command -v sudo >/dev/null; then login=admin@ become=--sudo; fi
 for host in $targets; do
-    if [ "${host#h}" -le $half ]; then by_package+=" $host"; else by_program+=" $host"; fi
+    if [ "${host#h}" -le $half ]; then
+        by_package+=" $host"
+    else
+        # A host without packages gets the program.
+        on $host mv /var/lib/dpkg /var/lib/dpkg.away
+        by_program+=" $host=$login$host"
+    fi
 done
 bootstrap() { on h1 cobctl bootstrap --depot $depot --server $server "$@"; }
-# shellcheck disable=SC2086 # several words
-package() { bootstrap --package /srv/cob.deb $by_package "$@"; }
-# shellcheck disable=SC2086 # several words
-program() { bootstrap --binary /usr/bin/cobd $by_program "$@"; }
+# All ten by one call.
+all="--package /srv/cob.deb --binary /usr/bin/cobd $become $by_package $by_program"
 runs() { [ "$(on "$1" systemctl is-active cobd) $(on "$1" systemctl is-enabled cobd)" = "active enabled" ]; }
 nothing_left() { # no part of a file that was sent
     [ -z "$(on "$1" sh -c 'ls -d /usr/local/bin/cobd.* /etc/systemd/system/cobd.service.* /var/cache/cob-install 2>/dev/null')" ]
@@ -113,27 +123,37 @@ nothing_left() { # no part of a file that was sent
 step "bootstrap: a wrong key, a wrong name and a host that is off are a line each, and change nothing"
 fails_with "Host key verification failed" bootstrap --package /srv/cob.deb h2=10.77.0.2
 fails_with "can't begin with" bootstrap --package /srv/cob.deb h2=-oProxyCommand=x
+fails_with "not root" bootstrap --package /srv/cob.deb h2=admin@h2
 fails_with "ssh can't connect" bootstrap --package /srv/cob.deb --connect-timeout 2s h99=10.77.0.99
 fails on h2 test -e /usr/bin/cobd
 
 step "bootstrap: cobctl is killed at different moments, and nothing is left half written"
 last=h$((count + 1))
-killed() { # SECONDS ARGUMENTS: cobctl alone is killed, what it has started is left to itself
-    on h1 bash -c 'cobctl bootstrap --depot '$depot' --server '$server' "${@:2}" >/dev/null 2>&1 & sleep "$1"; kill -KILL $!' - "$@"
+killed() { # HOST FILE ARGUMENTS: cobctl alone is killed as soon as such a file is there on a host; what it started is left
+    local host=$1 file=$2
+    on h1 bash -c 'echo $$ > /run/killed.pid; exec cobctl bootstrap --depot '$depot' --server '$server' "$@"' - "${@:3}" >/dev/null 2>&1 &
+    local running=$!
+    soon on $host sh -c "ls $file | grep ."
+    on h1 sh -c 'kill -KILL $(cat /run/killed.pid)'
+    wait $running || true
+    # What was under way ends by itself.
+    soon nothing_left $host
 }
-for moment in 0.4 0.8 1.5; do
-    # shellcheck disable=SC2086 # several words
-    killed $moment --binary /usr/bin/cobd $by_program
-    # What was under way ends by itself; a program that is there is whole.
-    soon nothing_left $last
-    ! on $last test -e /usr/local/bin/cobd || [ "$(on $last sh -c 'sha256sum < /usr/local/bin/cobd')" = "$(on h1 sh -c 'sha256sum < /usr/bin/cobd')" ]
-done
+whole() { [ "$(on $last sh -c 'sha256sum < /usr/local/bin/cobd')" = "$(on h1 sh -c 'sha256sum < /usr/bin/cobd')" ]; }
 # shellcheck disable=SC2086 # several words
-killed 2 --package /srv/cob.deb $by_package
+{
+    # The program is being sent; it is in place; the host has its key; on another one the package manager works.
+    killed $last '/usr/local/bin/cobd*' $all
+    ! on $last test -e /usr/local/bin/cobd || whole
+    killed h2 '/var/cache/cob-install/log /usr/bin/cobd' $all
+    killed $last /usr/local/bin/cobd $all
+    whole
+    killed $last /var/lib/cob/identity.key $all
+}
 
 step "bootstrap: the same command again ends well"
-package
-program
+# shellcheck disable=SC2086 # several words
+bootstrap $all
 for host in $targets; do
     runs $host
     nothing_left $host
@@ -144,8 +164,10 @@ step "bootstrap: a second run changes nothing"
 same() { on "$1" sh -c 'md5sum /etc/cob/cobd.toml /var/lib/cob/identity.key; stat -c %Y $(ls /usr/bin/cobd /usr/local/bin/cobd 2>/dev/null); systemctl show -p MainPID cobd'; }
 tokens() { on h1 sh -c "md5sum $depot/tokens.json $depot/enrolled.json"; }
 before=$(for host in $targets; do same $host; done; tokens)
-package --json | grep -c '"outcome": "unchanged"' | grep -qx $((half - 1))
-program --json | grep -c '"outcome": "unchanged"' | grep -qx $((count + 1 - half))
+# shellcheck disable=SC2086 # several words
+bootstrap $all --json | grep -c '"outcome": "unchanged"' | grep -qx $count
+# Through a jump host, too.
+says "1 unchanged" bootstrap --package /srv/cob.deb --ssh-option ProxyJump=h2 h3
 [ "$before" = "$(for host in $targets; do same $host; done; tokens)" ]
 
 step "bootstrap: the hosts converge"
@@ -189,12 +211,12 @@ on h1 sh -c 'cp /usr/bin/cobd /srv/cobd && echo longer >> /srv/cobd'
 upgrade() { on h1 cobctl upgrade "$@"; }
 version_of() { on "$1" dpkg-query -W -f '${Version}' cob; }
 pid_of() { unit "$1" MainPID; }
-before=$(for host in $by_package $by_program; do pid_of $host; done)
+before=$(for host in $targets; do pid_of $host; done)
 # shellcheck disable=SC2086 # several words
-fails_with "the program says cobd 0.1.0, not cobd 0.9.9" upgrade --to 0.9.9 --binary /srv/cobd $by_program
+fails_with "the program says cobd 0.1.0, not cobd 0.9.9" upgrade --to 0.9.9 --binary /srv/cobd $become $by_program
 # shellcheck disable=SC2086 # several words
 fails_with "has the version 0.1.0-8, not 0.2.0" upgrade --to 0.2.0 --package /srv/cob-8.deb $by_package
-[ "$before" = "$(for host in $by_package $by_program; do pid_of $host; done)" ]
+[ "$before" = "$(for host in $targets; do pid_of $host; done)" ]
 # h2 was set up anew, so its place in the cluster comes with the next generation.
 on h1 cobgen generate $site --depot $depot --sign-with $site/keys/publisher.key
 on h1 cobctl --depot $depot --key $site/keys/operator.key switch latest --wait 2m
@@ -207,7 +229,7 @@ step "upgrade: the canary goes back, and all hosts come to another version and s
 # shellcheck disable=SC2086 # several words
 upgrade --to 0.1.0 --package /srv/cob-8.deb --canary h3 $by_package
 # shellcheck disable=SC2086 # several words
-upgrade --to 0.1.0 --binary /srv/cobd --batch 3 $by_program
+upgrade --to 0.1.0 --binary /srv/cobd --batch 3 $become $by_program
 for host in $by_package; do
     [ "$(version_of $host)" = 0.1.0-8 ]
 done
@@ -216,5 +238,5 @@ for host in $targets; do
     says "converged" unit $host StatusText
 done
 # shellcheck disable=SC2086 # several words
-says "0 changed" upgrade --to 0.1.0 --binary /srv/cobd $by_program
+says "0 changed" upgrade --to 0.1.0 --binary /srv/cobd $become $by_program
 on h1 cobctl --depot $depot --key $site/keys/operator.key status >/dev/null

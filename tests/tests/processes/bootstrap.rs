@@ -62,10 +62,14 @@ impl Bed {
     }
 
     fn bootstrap(&self, root: &Path, host: &str, more: &[&str]) -> Output {
+        self.bootstrap_with(root, host, &["--binary", env!("CARGO_BIN_EXE_cob")], more)
+    }
+
+    fn bootstrap_with(&self, root: &Path, host: &str, file: &[&str], more: &[&str]) -> Output {
         let server = format!("tcp://{}", self.site.address());
         let root = root.display().to_string();
         let mut args = vec!["bootstrap", host, "--depot", "depot", "--server", &server, "--root", &root];
-        args.extend(["--binary", env!("CARGO_BIN_EXE_cob")]);
+        args.extend(file);
         args.extend(self.ssh.iter().map(String::as_str));
         args.extend(more);
         self.site.run("cobctl", &args)
@@ -143,6 +147,40 @@ fn a_program_that_breaks_off_on_its_way_is_not_put_in_place() {
     assert!(!root.join("usr/local/bin/cobd").exists());
     fs::remove_file(bed.site.path("ENDS")).expect("removed");
     ends(&bed.bootstrap(&root, "w1", &[]), 0, "installed (program)");
+}
+
+#[test]
+fn an_rpm_package_is_installed_by_dnf_once() {
+    let bed = Bed::with_stand_in();
+    let root = bed.machine("w1");
+    let package = bed.site.path("cob-0.1.0-1.x86_64.rpm");
+    fs::write(&package, b"\xed\xab\xee\xdb and more").expect("written");
+    let package = package.display().to_string();
+    // A host whose packages are rpm; dnf installs what it is given, or says why not.
+    let programs = root.join("test-bin");
+    script(
+        &programs.join("rpm"),
+        "#!/bin/sh\n[ \"$*\" = '-q rpm' ] && exit\n[ -e ${0%/*}/installed ] && printf '0.1.0-1 installed'\n",
+    );
+    let dnf = |last: &str| {
+        format!("#!/bin/sh\necho \"$@\" >> ${{0%/*}}/asked\ngrep -q 'and more' \"$4\" || exit 9\n{last}\n")
+    };
+    script(&programs.join("dnf"), &dnf("echo 'nothing provides libx'; exit 1"));
+    script(&programs.join("uname"), "#!/bin/sh\necho x86_64\n");
+    let packages = ["--package", package.as_str()];
+    ends(&bed.bootstrap_with(&root, "w1", &packages, &[]), 1, "the package can't be installed: nothing provides libx");
+    let installs = format!(
+        "mkdir -p {0}/usr/bin && cp {1} {0}/usr/bin/cobd && touch ${{0%/*}}/installed",
+        root.display(),
+        env!("CARGO_BIN_EXE_cob")
+    );
+    script(&programs.join("dnf"), &dnf(&installs));
+    ends(&bed.bootstrap_with(&root, "w1", &packages, &[]), 0, "installed (rpm package 0.1.0-1), enrolled, started");
+    ends(&bed.bootstrap_with(&root, "w1", &packages, &[]), 0, "w1  unchanged");
+    assert!(!root.join("var/cache/cob-install").exists());
+    let called = fs::read_to_string(programs.join("asked")).expect("called");
+    assert_eq!(called.matches("-q -y install ").count(), 2, "{called}");
+    ends(&bed.bootstrap(&root, "w1", &[]), 1, "in another way: the package cob is there");
 }
 
 #[test]

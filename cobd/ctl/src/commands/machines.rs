@@ -26,6 +26,9 @@ const HINTS: usize = 5;
 /// Hosts that are named while they are worked at.
 const NAMED: usize = 4;
 
+/// What a daemon without a generation says.
+const WAITS: &str = "waits for its first generation";
+
 /// How a host came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -253,9 +256,17 @@ pub(super) fn line(screen: &Screen, result: &HostResult) -> String {
         words.push(format!("done before: {}", result.did.join(", ")));
     }
     words.extend(result.version.clone());
-    words.extend(result.status.clone());
+    words.extend(result.status.as_deref().map(|status| short(status).to_owned()));
     let sign = screen.paint(paint, &mark.sign().to_string());
     format!("{sign} {}  {}", result.name, words.join("; "))
+}
+
+/// What a daemon says of itself, without the reason for which it waits: that is the same on all new hosts.
+fn short(status: &str) -> &str {
+    match status.strip_prefix(WAITS) {
+        Some(rest) if rest.starts_with(':') => WAITS,
+        Some(_) | None => status,
+    }
 }
 
 /// Says how all came out; the exit status.

@@ -36,10 +36,11 @@ look() {
     say arch "$(uname -m)"
     say uid "$(id -u)"
     [ ! -d "$root/run/systemd/system" ] || say systemd yes
-    if have dpkg-query && have apt-get; then
+    # The one by which the host itself was installed: the other may be there as a tool.
+    if have apt-get && dpkg-query -W dpkg >/dev/null 2>&1; then
         say manager deb
         package=$(dpkg-query -W -f '${Version} ${db:Status-Status}' cob 2>/dev/null) && say package "$package"
-    elif have rpm; then
+    elif have rpm && rpm -q rpm >/dev/null 2>&1; then
         say manager rpm
         package=$(rpm -q --qf '%{VERSION}-%{RELEASE} installed' cob 2>/dev/null) && say package "$package"
     fi

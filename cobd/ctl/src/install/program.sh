@@ -6,7 +6,10 @@ trap 'rm -f "$new" "$unit.cob-install"' EXIT
 # Also where nobody reads any more what is said: the shell would end at once.
 trap 'exit 1' HUP INT TERM PIPE
 mkdir -p "${alone%/*}" "${unit%/*}" || fail "can't make ${alone%/*}: is this root?"
+# Nobody else's file is written into, should one come there meanwhile.
+set -C
 rm -f "$new" && cat > "$new" || fail "can't write $new: is the disk full?"
+set +C
 [ "$(sum_of "$new")" = "$1" ] || fail "the program did not arrive whole: give the same command again"
 chmod 755 "$new"
 said=$("$new" --version 2>&1) || fail "the program does not run on this host: $(printf '%s' "$said" | tr -s '[:space:]' ' ')"
