@@ -9,7 +9,8 @@
 //! ```
 //!
 //! It speaks with daemons only through their HTTP API (`docs/api.md`) and changes nothing but by an
-//! order. A yes is said by [`verdict`] alone.
+//! order. A yes is said by [`verdict`] alone. Where there is no daemon yet, or another is to take its place (`bootstrap`,
+//! `upgrade`), it goes by the program [`ssh`] and the scripts of [`install`].
 
 pub mod args;
 mod backoff;

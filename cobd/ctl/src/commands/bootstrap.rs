@@ -10,7 +10,7 @@ use cob_depot::{Depot, tokens};
 use cob_trust::enrol::Token;
 use cob_types::{HostName, PublicKey};
 
-use super::machines::{self, Outcome, Trouble, Work};
+use super::machines::{self, Trouble, Work};
 use crate::args::{BootstrapArgs, Global};
 use crate::failure::{Exit, Failure};
 use crate::install::artefact::Artefact;
@@ -21,6 +21,9 @@ use crate::settings::Settings;
 
 /// How long a token is good, in seconds: it is used at once.
 const LIFETIME: u64 = 900;
+
+/// What was done with a host that has enrolled.
+const ENROLLED: &str = "enrolled";
 
 /// What holds for all hosts.
 #[derive(Debug)]
@@ -63,15 +66,15 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &BootstrapAr
     .await?;
     let exit = machines::conclude(screen, global.json, &results)?;
     if !global.json {
-        tell_what_is_next(screen, &site, exit, results.iter().any(|r| r.outcome == Outcome::Changed));
+        tell_what_is_next(screen, &site, exit, results.iter().any(|r| r.did(ENROLLED)));
     }
     Ok(exit)
 }
 
-fn tell_what_is_next(screen: &mut Screen, site: &Site, exit: Exit, changed: bool) {
+fn tell_what_is_next(screen: &mut Screen, site: &Site, exit: Exit, enrolled: bool) {
     if exit != Exit::Yes {
         screen.problem("hint", "mend the cause and give the same command again: hosts that are done stay as they are");
-    } else if changed {
+    } else if enrolled {
         let depot = site.depot.display();
         let next = format!(
             "`cobgen generate MODEL --depot {depot}` puts the keys of new hosts into the next generation; then \
@@ -101,7 +104,7 @@ impl Site {
             let Some(step) = steps::install(&facts, &wanted)? else { return Ok(facts) };
             let (does, did) = match step {
                 Step::Install(artefact) => ("installs", format!("installed ({artefact})")),
-                Step::Join => ("enrols", "enrolled".to_owned()),
+                Step::Join => ("enrols", ENROLLED.to_owned()),
                 Step::Start | Step::Restart => ("starts", "started".to_owned()),
             };
             if made.contains(&does) {

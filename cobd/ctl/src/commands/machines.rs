@@ -48,9 +48,9 @@ pub(super) enum Outcome {
 /// One host's result: the JSON of these commands.
 #[derive(Debug, Serialize)]
 pub(super) struct HostResult {
-    pub(super) name: HostName,
+    name: HostName,
     destination: String,
-    pub(super) outcome: Outcome,
+    outcome: Outcome,
     /// The steps that were made.
     did: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,6 +162,11 @@ impl HostResult {
             error: None,
             hint: String::new(),
         }
+    }
+
+    /// Whether this step was made.
+    pub(super) fn did(&self, step: &str) -> bool {
+        self.did.iter().any(|did| did == step)
     }
 
     /// The host is as it is wanted.

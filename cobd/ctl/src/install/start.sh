@@ -16,7 +16,11 @@ while [ "$left" -gt 0 ]; do
     left=$((left - 1))
 done
 if [ "$left" -le 0 ]; then
-    have journalctl && log=$(journalctl -q -u cobd.service -n 3 -o cat --no-pager 2>/dev/null | tr -s '[:space:]' ' ') || log=
+    # What the daemon itself has said; else what systemd says of it.
+    log=
+    for match in _SYSTEMD_UNIT=cobd.service UNIT=cobd.service; do
+        [ -n "$log" ] || log=$(journalctl -q -n 3 -o cat --no-pager "$match" 2>/dev/null | tr -s '[:space:]' ' ')
+    done
     fail "the daemon is ${now:-unknown} and not active: ${log:-no log}"
 fi
 look
