@@ -180,7 +180,9 @@ pub fn show(
             token.refused = token.refused.saturating_add(1);
             return Ok(Err(Spent::Displaced(shown.host.clone())));
         }
-        token.pending = policy == Policy::Manual;
+        // A key that a person has accepted, or has brought, is not asked about again.
+        let accepted = enrolled::read(depot)?.get(shown.host).is_some_and(|keys| keys.contains(&shown.key));
+        token.pending = policy == Policy::Manual && !accepted;
         let mut replaced = Vec::new();
         if !token.pending {
             // Before the token is noted as used: who breaks off between the two can show it again.
@@ -401,6 +403,16 @@ mod tests {
         );
         assert_eq!(ask(1, HOUR + 1), Ok(Standing::Accepted), "it may come late to hear it");
         assert_eq!(enrolled::read(depot).expect("read").len(), 1);
+        // With a further token the key that was accepted counts at once, another one waits.
+        let further = |hash: &[u8], key| {
+            let key = PublicKey([key; 32]);
+            let shown = Shown { host: &host("h1"), hash: blob_hash(hash), key, now: HOUR + 2, at: "now" };
+            show(depot, &shown, Policy::Manual).expect("written").map(|(standing, _)| standing)
+        };
+        issue(depot, &host("h1"), blob_hash(b"two"), (HOUR, HOUR), Former::Revoke).expect("noted");
+        assert_eq!(further(b"two", 1), Ok(Standing::Accepted));
+        issue(depot, &host("h1"), blob_hash(b"three"), (HOUR, HOUR), Former::Revoke).expect("noted");
+        assert_eq!(further(b"three", 5), Ok(Standing::Pending));
     }
 
     #[test]

@@ -42,7 +42,10 @@ struct Bed {
 
 impl Bed {
     fn with_stand_in() -> Self {
-        let site = Site::new(&[]);
+        Self::of(Site::new(&[]))
+    }
+
+    fn of(site: Site) -> Self {
         let ssh = site.path("ssh");
         script(&ssh, SSH);
         Self { ssh: vec!["--ssh".to_owned(), ssh.display().to_string()], site }
@@ -181,6 +184,17 @@ fn an_rpm_package_is_installed_by_dnf_once() {
     let called = fs::read_to_string(programs.join("asked")).expect("called");
     assert_eq!(called.matches("-q -y install ").count(), 2, "{called}");
     ends(&bed.bootstrap(&root, "w1", &[]), 1, "in another way: the package cob is there");
+}
+
+#[test]
+fn where_a_person_accepts_keys_the_same_again_goes_on() {
+    let bed = Bed::of(Site::new(&["--policy", "manual"]));
+    let root = bed.machine("w1");
+    for _ in 0..2 {
+        ends(&bed.bootstrap(&root, "w1", &[]), 1, "nobody has accepted this host's key");
+    }
+    assert!(bed.site.run("cobgen", &["enroll", "--accept", "w1", "--depot", "depot"]).status.success());
+    ends(&bed.bootstrap(&root, "w1", &[]), 0, "w1  enrolled, started");
 }
 
 #[test]
