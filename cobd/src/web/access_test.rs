@@ -21,7 +21,7 @@ use crate::peer::HttpStream;
 const TOKEN: &str = "open-sesame";
 
 /// Every path, the method and body that it takes, and the role that it needs.
-const ROUTES: [(&str, &str, Role); 17] = [
+const ROUTES: [(&str, &str, Role); 19] = [
     ("GET /v1/version", "", Role::Look),
     ("GET /v1/whoami", "", Role::Look),
     ("GET /v1/status", "", Role::Look),

@@ -109,6 +109,8 @@ pub(super) fn fake() -> Fake {
                         Command::Switch { .. }
                         | Command::Rollback { .. }
                         | Command::Retry { .. }
+                        | Command::Stop { .. }
+                        | Command::Start { .. }
                         | Command::Resume
                         | Command::Cancel { .. }
                         | Command::CallOff { .. }
