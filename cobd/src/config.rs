@@ -12,8 +12,12 @@ use cob_types::{HostName, PublicKey};
 use crate::remote::{Remote, Server};
 use crate::source::Source;
 
+/// What reboots a host with systemd.
+const REBOOT: &str = "systemctl reboot";
+
 /// The keys that there are.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
+    "reboot",
     "host",
     "listen",
     "state_dir",
@@ -56,6 +60,8 @@ pub struct Config {
     pub log: String,
     /// It switches by itself to the newest generation of the depot.
     pub follow: bool,
+    /// What reboots this host, for `/bin/sh -c`.
+    pub reboot: String,
 }
 
 /// What is wrong with a configuration: every fault, a line each.
@@ -78,6 +84,7 @@ impl Config {
             http: state_dir.join("cobd.sock"),
             log: "info".to_owned(),
             follow: false,
+            reboot: REBOOT.to_owned(),
         }
     }
 
@@ -148,6 +155,7 @@ impl Config {
         let http = http.map(|h| h.strip_prefix("unix:").map(str::to_owned).unwrap_or(h));
         let log = text("log", &mut faults).unwrap_or_else(|| "info".to_owned());
         faults.extend(crate::cli::log_filter(&log).err());
+        let reboot = text("reboot", &mut faults).unwrap_or_else(|| REBOOT.to_owned());
         let follow = match table.get("follow") {
             None => false,
             Some(toml::Value::Boolean(b)) => *b,
@@ -168,6 +176,7 @@ impl Config {
                 http: path(http.unwrap_or_else(|| SOCKET.to_owned())),
                 log,
                 follow,
+                reboot,
             }),
             _ => Err(ConfigError(faults)),
         }

@@ -159,9 +159,11 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
         }
         OrderRecord::Stop(cob, stopped) => {
             let event = if stopped.restart { "ordered-restart" } else { "ordered-stop" };
-            let detail = stopped.with.as_ref().map(|with| format!("with {with}")).unwrap_or_default();
+            let until = stopped.until_boot.then(|| "until the next boot".to_owned());
+            let detail = stopped.with.as_ref().map(|with| format!("with {with}")).or(until).unwrap_or_default();
             HistoryEntry { event: event.to_owned(), cob: Some(cob.clone()), detail, ..base }
         }
+        OrderRecord::Reboot => HistoryEntry { event: "reboot".to_owned(), ..base },
         OrderRecord::Start(cob) => HistoryEntry { event: "ordered-start".to_owned(), cob: Some(cob.clone()), ..base },
         OrderRecord::Only(hosts) => {
             let names: Vec<_> = hosts.iter().map(HostName::as_str).collect();

@@ -72,7 +72,7 @@ fn stop_or_start(world: &mut World, system: &System, hosts: &[HostName], random:
     let mut as_ordered = system.clone();
     as_ordered.things[at].preferred = system.things[at].pre_remove;
     if !stopped && Conditions::of(&as_ordered).hold() {
-        let stopped = Stopped { who: "alice".to_owned(), restart, with: None };
+        let stopped = Stopped { who: "alice".to_owned(), restart, with: None, until_boot: false };
         world.order(&cob.host(), Order::Stop(cob, stopped));
     }
 }

@@ -76,6 +76,9 @@ pub struct Stopped {
     /// It is stopped because it needs this change object, which the same order has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<CobId>,
+    /// It starts again by itself when its host has been rebooted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub until_boot: bool,
 }
 
 /// What is said of a file tree [in conflict](CobStatus::is_in_conflict), after its name.
@@ -132,6 +135,7 @@ impl Stopped {
         let (what, who) = (if self.restart { "restarting" } else { "stopped" }, &self.who);
         match &self.with {
             Some(with) => format!("{what} with {with} by order of {who}"),
+            None if self.until_boot => format!("{what} until the next boot of its host, by order of {who}"),
             None => format!("{what} by order of {who}"),
         }
     }

@@ -23,8 +23,8 @@ pub use looks::{
     StatusArgs, WatchArgs,
 };
 pub use words::{
-    AtMost, BudgetArgs, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs,
-    RetryArgs, RollbackArgs, StopArgs, SwitchArgs,
+    AtMost, BudgetArgs, CallOffArgs, CancelArgs, DeclareFinalArgs, DrainArgs, FenceArgs, LimitArgs, OnFailureArg,
+    OutcomesArgs, RetryArgs, RollbackArgs, StopArgs, SwitchArgs,
 };
 
 /// Shows what the hosts are doing, explains why, and gives them orders.
@@ -281,6 +281,9 @@ Exit status: 0 told, or with --wait converged; 1 refused, in conflict, failed or
     /// Stop services once; they start again by themselves
     #[command(after_help = words::RESTART)]
     Restart(StopArgs),
+    /// Stop all that runs on a host, for work on the machine; after its reboot everything returns
+    #[command(after_help = words::DRAIN)]
+    Drain(DrainArgs),
     /// Start no new transition; what runs ends
     Pause,
     /// Let transitions start again

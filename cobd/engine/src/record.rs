@@ -283,6 +283,8 @@ pub enum OrderRecord {
     Stop(CobId, Stopped),
     /// It is stopped no more: it was started, or it was to be stopped once and has been.
     Start(CobId),
+    /// The host is rebooted: it changes nothing.
+    Reboot,
 }
 
 /// What is written for people alone.
@@ -663,6 +665,7 @@ impl Durable {
             Body::Ordered(
                 OrderRecord::Prepare(_)
                 | OrderRecord::CallOff(_)
+                | OrderRecord::Reboot
                 | OrderRecord::Resolve { .. }
                 | OrderRecord::Restore { .. },
             )

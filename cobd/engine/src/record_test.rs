@@ -130,9 +130,10 @@ fn one_of_each() -> Vec<Body> {
     let (path, version) = ("/x".to_owned(), "4f".to_owned());
     all.push(Body::Ordered(OrderRecord::Restore { cob: cob(), path, version }));
     all.push(Body::Ordered(OrderRecord::RaiseBudget(cob(), Some(3))));
-    let stopped = Stopped { who: "alice".to_owned(), restart: true, with: Some(id("n2/b")) };
+    let stopped = Stopped { who: "alice".to_owned(), restart: true, with: Some(id("n2/b")), until_boot: true };
     all.push(Body::Ordered(OrderRecord::Stop(cob(), stopped)));
     all.push(Body::Ordered(OrderRecord::Start(cob())));
+    all.push(Body::Ordered(OrderRecord::Reboot));
     all
 }
 
@@ -187,6 +188,7 @@ fn place(body: &Body) -> usize {
             OrderRecord::RaiseBudget(..) => 53,
             OrderRecord::Stop(..) => 54,
             OrderRecord::Start(_) => 55,
+            OrderRecord::Reboot => 56,
         },
         Body::Note { note, .. } => match note {
             Note::Requested { .. } => 21,
@@ -231,7 +233,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=55).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=56).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -295,7 +297,8 @@ fn records_are_written_as_ever() {
     <a1>gOrdered<a1><0c><a3><00>dn1/a<01>b/x<02>dours
     <a1>gOrdered<a1><0d><a3><00>dn1/a<01>b/x<02>b4f
     <a1>gOrdered<a1>kRaiseBudget<82>dn1/a<03>
-    <a1>gOrdered<a1>dStop<82>dn1/a<a3><00>ealice<01><f5><02>dn2/b
+    <a1>gOrdered<a1>dStop<82>dn1/a<a4><00>ealice<01><f5><02>dn2/b<03><f5>
     <a1>gOrdered<a1>eStartdn1/a
+    <a1>gOrdered<11>
     "#);
 }

@@ -103,7 +103,13 @@ impl Engine {
                 let object = Object::new(cob, spec, now);
                 self.insert(object);
                 if let Some(stopped) = durable.stopped.get(self.names.cob_id(cob)) {
-                    self.with(cob, now, |o, _| o.stopped = Some(Box::new(stopped.clone())));
+                    self.with(cob, now, |o, cx| {
+                        if stopped.until_boot && !back.same_boot {
+                            o.start(cx);
+                        } else {
+                            o.stopped = Some(Box::new(stopped.clone()));
+                        }
+                    });
                 }
                 if let Some(was) = durable.cobs.get(self.names.cob_id(cob)) {
                     self.restore_object(cob, was, back.same_boot, now);

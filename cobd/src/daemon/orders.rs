@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use super::folders::put_in_place;
 use super::route::Route;
+use super::stopping::How;
 use super::switch::{Aim, Start};
 use super::words::Terms;
 use super::{Asked, Daemon, Fetched, Reply};
@@ -150,7 +151,8 @@ impl Daemon {
             Command::Budget { budget, at_most } => self.raise_budget(budget, at_most, &who, reply),
             Command::Rollback { generation, prepare } => self.rollback(generation, prepare, Asked { who, reply }),
             Command::Retry { cob } => self.retry(cob, &who, reply),
-            Command::Stop { cobs, restart } => self.stop(cobs, restart, &who, reply),
+            Command::Stop { cobs, restart, until_boot } => self.stop(cobs, How { restart, until_boot }, &who, reply),
+            Command::Reboot => self.reboot(&who, reply),
             Command::Start { cobs } => self.start_again(cobs, &who, reply),
             Command::Pause => self.pause(true, &who, reply),
             Command::Resume => self.pause(false, &who, reply),
@@ -215,6 +217,7 @@ impl Daemon {
             | Command::Retry { .. }
             | Command::Stop { .. }
             | Command::Start { .. }
+            | Command::Reboot
             | Command::Pause
             | Command::Resume
             | Command::DeclareFinal(_)

@@ -2,20 +2,31 @@
 
 use std::collections::BTreeSet;
 
+use cob_engine::record::OrderRecord;
 use cob_engine::{Event, Order, Stops};
-use cob_types::CobId;
-use cob_types::status::Stopped;
+use cob_types::status::{CobStatus, Stopped};
 use cob_types::words::count;
+use cob_types::{CobId, Kind};
+
+use tracing::{error, info};
 
 use super::{Daemon, Reply};
 use crate::web::{RefusalKind, StopOne};
+
+/// How change objects are stopped.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    pub(super) restart: bool,
+    pub(super) until_boot: bool,
+}
 
 /// So many refused change objects are named.
 const NAMED: usize = 8;
 
 impl Daemon {
     /// All of these are stopped, or none.
-    pub(super) fn stop(&mut self, cobs: Vec<StopOne>, restart: bool, who: &str, reply: Reply) {
+    pub(super) fn stop(&mut self, cobs: Vec<StopOne>, how: How, who: &str, reply: Reply) {
+        let How { restart, until_boot } = how;
         let refused: Vec<String> = cobs.iter().filter_map(|one| self.cannot_stop(&one.cob)).collect();
         if !refused.is_empty() {
             self.refuse_all(reply, &refused, "nothing was stopped on this host; name what can be stopped");
@@ -24,7 +35,7 @@ impl Daemon {
         let stopped = self.engine.stopped();
         let mut news = 0;
         for StopOne { cob, with } in cobs {
-            let order = Stopped { who: who.to_owned(), restart, with };
+            let order = Stopped { who: who.to_owned(), restart, with, until_boot };
             // What was stopped by itself does not start with the one that it needs.
             let stands =
                 stopped.get(&cob).is_some_and(|was| was.restart == restart && (was.with.is_none() || *was == order));
@@ -62,6 +73,35 @@ impl Daemon {
             format!("{} to be started", count(news, "change object"))
         };
         self.done(reply, news > 0, detail);
+    }
+
+    /// Reboots this host, if nothing runs that an operator has not stopped until then.
+    pub(super) fn reboot(&mut self, who: &str, reply: Reply) {
+        let now = self.clock.now();
+        let is_stopped = |cob: &CobStatus| cob.stopped.is_some() && cob.state.as_ref() == Some(&cob.preferred);
+        let bundle = self.active.as_ref().map(|active| &active.prepared.bundle);
+        let running = bundle.into_iter().flat_map(|bundle| bundle.iter_of(Kind::runs)).filter(|cob| !cob.observe);
+        let left: Vec<String> = running
+            .filter(|cob| !self.engine.status_of(&cob.id, now).is_some_and(|cob| is_stopped(&cob)))
+            .map(|cob| cob.id.to_string())
+            .collect();
+        if !left.is_empty() {
+            let what = format!("these still run: {}", left.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "));
+            self.refuse(reply, RefusalKind::Conflict, &what, "`cobctl drain HOST --reboot` stops them first");
+            return;
+        }
+        info!(%who, at = now.0, "the host is rebooted by order");
+        self.note_order(OrderRecord::Reboot, Some(who.to_owned()));
+        let command = self.config.reboot.clone();
+        self.turn.beside.push(Box::pin(async move {
+            let ended = tokio::process::Command::new("/bin/sh").arg("-c").arg(&command).status().await;
+            match ended {
+                Ok(status) if status.success() => {}
+                Ok(status) => error!(%command, %status, "the reboot has failed"),
+                Err(error) => error!(%command, %error, "the reboot has failed"),
+            }
+        }));
+        self.done(reply, true, "rebooting".to_owned());
     }
 
     fn cannot_stop(&self, cob: &CobId) -> Option<String> {

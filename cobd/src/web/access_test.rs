@@ -21,7 +21,7 @@ use crate::peer::HttpStream;
 const TOKEN: &str = "open-sesame";
 
 /// Every path, the method and body that it takes, and the role that it needs.
-const ROUTES: [(&str, &str, Role); 19] = [
+const ROUTES: [(&str, &str, Role); 20] = [
     ("GET /v1/version", "", Role::Look),
     ("GET /v1/whoami", "", Role::Look),
     ("GET /v1/status", "", Role::Look),
@@ -36,6 +36,7 @@ const ROUTES: [(&str, &str, Role); 19] = [
     ("POST /v1/switch", "{\"generation\":8}", Role::Operate),
     ("POST /v1/retry", "{\"cob\":\"n1/a\"}", Role::Operate),
     ("POST /v1/stop", "{\"cobs\":[{\"cob\":\"n1/a\"}]}", Role::Operate),
+    ("POST /v1/reboot", "{}", Role::Administer),
     ("POST /v1/start", "{\"cobs\":[\"n1/a\"]}", Role::Operate),
     ("POST /v1/pause", "{}", Role::Operate),
     ("POST /v1/resume", "{}", Role::Operate),

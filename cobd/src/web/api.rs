@@ -216,12 +216,16 @@ pub enum Command {
         cobs: Vec<StopOne>,
         /// Each starts again by itself as soon as it has been stopped.
         restart: bool,
+        /// Each starts again by itself when this host has been rebooted.
+        until_boot: bool,
     },
     /// These change objects are stopped no more.
     Start {
         /// Which.
         cobs: Vec<CobId>,
     },
+    /// Reboot this host, on which all that runs is stopped until then.
+    Reboot,
     /// No new transition starts.
     Pause,
     /// They may start again.
@@ -299,7 +303,8 @@ impl fmt::Display for Command {
                 f.write_str(if *prepare { ", prepare" } else { "" })
             }
             Self::Retry { cob } => write!(f, "retry {cob}"),
-            Self::Stop { cobs, restart } => {
+            Self::Reboot => f.write_str("reboot"),
+            Self::Stop { cobs, restart, .. } => {
                 f.write_str(if *restart { "restart" } else { "stop" })?;
                 cobs.iter().take(LOGGED).try_for_each(|one| write!(f, " {}", one.cob))?;
                 if cobs.len() > LOGGED { write!(f, " and {} more", cobs.len() - LOGGED) } else { Ok(()) }

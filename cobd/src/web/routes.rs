@@ -72,6 +72,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/retry", post(retry))
         .route("/v1/stop", post(stop))
         .route("/v1/start", post(start))
+        .route("/v1/reboot", post(reboot))
         .route("/v1/pause", post(pause))
         .route("/v1/resume", post(resume))
         .route("/v1/fence", post(fence))
@@ -367,8 +368,13 @@ async fn retry(State(api): State<Api>, Extension(author): Extension<Who>, reques
 }
 
 async fn stop(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let StopOrder { cobs, restart, who } = body(&api, request).await?;
-    order(&api, Command::Stop { cobs, restart }, &author, who).await
+    let StopOrder { cobs, restart, until_boot, who } = body(&api, request).await?;
+    order(&api, Command::Stop { cobs, restart, until_boot }, &author, who).await
+}
+
+async fn reboot(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
+    let PlainOrder { who } = body(&api, request).await?;
+    order(&api, Command::Reboot, &author, who).await
 }
 
 async fn start(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {

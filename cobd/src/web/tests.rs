@@ -111,6 +111,7 @@ pub(super) fn fake() -> Fake {
                         | Command::Retry { .. }
                         | Command::Stop { .. }
                         | Command::Start { .. }
+                        | Command::Reboot
                         | Command::Resume
                         | Command::Cancel { .. }
                         | Command::CallOff { .. }

@@ -193,6 +193,9 @@ pub struct StopOrder {
     /// Each of them starts again by itself as soon as it has been stopped.
     #[serde(default, skip_serializing_if = "is_false")]
     pub restart: bool,
+    /// Each of them starts again by itself when this host has been rebooted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub until_boot: bool,
     /// Who orders, for the history and for everybody who asks why they are stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,

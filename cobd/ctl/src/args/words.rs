@@ -369,6 +369,36 @@ the other. A daemon that is restarted meanwhile goes on with it.
 
 Exit status: 0 told, or with --wait restarted; 1 refused, or with --wait not restarted; 3 a host could not be reached.";
 
+pub(super) const DRAIN: &str = "\
+Examples:
+  cobctl drain n1 --plan        who would stop, in which order, and how long it would take
+  cobctl drain n1               stop all that runs there, and wait for it
+  cobctl drain n1 --reboot      reboot it then, and wait until everything has returned
+  cobctl start n1               everything returns without a reboot
+
+What needs something of the host stops first, on other hosts, too, and waits until it is back. What budgets let go at a time is kept \
+to. The order holds until the host has been rebooted, by whomever, or until `cobctl start` or the next generation ends it; the same \
+command given again goes on where one was interrupted.
+
+Exit status: 0 drained, or with --reboot back; 1 refused, failed or out of time; 3 the host could not be reached.";
+
+/// Arguments of `drain`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct DrainArgs {
+    /// The host
+    #[arg(id = "drained", value_name = "HOST")]
+    pub host: HostName,
+    /// Reboot it when nothing runs there any more, and wait until everything has returned
+    #[arg(long, conflicts_with = "plan")]
+    pub reboot: bool,
+    /// Show what would happen, and do nothing
+    #[arg(long)]
+    pub plan: bool,
+    /// How long it may take until it is drained, and again until everything has returned
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_span)]
+    pub wait: Duration,
+}
+
 /// Arguments of `stop`, `start` and `restart`.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct StopArgs {

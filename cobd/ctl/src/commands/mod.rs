@@ -25,6 +25,7 @@ mod cancel;
 mod check;
 mod diff;
 mod doctor;
+mod drain;
 mod durations;
 mod explain;
 mod facts;
@@ -138,6 +139,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Stop(args) => stop::stop(&context(global, screen)?, screen, &args).await,
         Command::Start(args) => stop::start(&context(global, screen)?, screen, &args).await,
         Command::Restart(args) => stop::restart(&context(global, screen)?, screen, &args).await,
+        Command::Drain(args) => drain::run(&context(global, screen)?, screen, &args).await,
         Command::Pause => orders::pause(&context(global, screen)?, screen).await,
         Command::Resume => orders::resume(&context(global, screen)?, screen).await,
         Command::Cancel(args) => cancel::cancel(&context(global, screen)?, screen, &args).await,

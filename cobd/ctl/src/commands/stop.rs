@@ -190,7 +190,7 @@ async fn give(context: &Context, meant: &Meant, op: Operation) -> Answers<Done> 
                 let order = StartOrder { cobs: cobs.into_iter().map(|one| one.cob).collect(), who };
                 client.order(&target.endpoint, op.path(), &order).await
             } else {
-                let order = StopOrder { cobs, restart: op == Operation::Restart, who };
+                let order = StopOrder { cobs, restart: op == Operation::Restart, until_boot: false, who };
                 client.order(&target.endpoint, op.path(), &order).await
             };
             Answer::new(&target, answer)
@@ -246,13 +246,13 @@ fn cobs(now: &ClusterStatus) -> impl Iterator<Item = &CobStatus> {
 }
 
 /// The change objects of a generation, with their kinds.
-struct Objects<'g> {
+pub(super) struct Objects<'g> {
     generation: &'g Generation,
     all: BTreeMap<&'g CobId, (&'g Cob, &'g Kind)>,
 }
 
 impl<'g> Objects<'g> {
-    fn of(generation: &'g Generation) -> Self {
+    pub(super) fn of(generation: &'g Generation) -> Self {
         let of_bundle = |bundle: &'g cob_types::Bundle| {
             bundle.cobs.iter().filter_map(|(id, cob)| Some((id, (&**cob, bundle.kinds.get(&cob.kind)?))))
         };
@@ -293,6 +293,17 @@ impl<'g> Objects<'g> {
         }
         Err(Failure::usage(anyhow::anyhow!(faults.join("; ")))
             .hint("a SERVICE, a HOST, HOST/SERVICE or a change object"))
+    }
+
+    /// All that runs on a host.
+    pub(super) fn running_on(&self, host: &HostName) -> Result<Vec<CobId>, Failure> {
+        Ok(self.named(&[host.to_string()], std::slice::from_ref(host))?.into_iter().collect())
+    }
+
+    /// Where these and all that need them are led when these are stopped.
+    pub(super) fn with_dependents_off(&self, cobs: &[CobId]) -> Vec<(CobId, StateName)> {
+        let meant = self.with_dependents(cobs.iter().cloned().collect());
+        meant.keys().filter_map(|id| Some((id.clone(), self.stopped(id)?.clone()))).collect()
     }
 
     fn unknown(&self, word: &str) -> String {

@@ -207,6 +207,7 @@ impl Inside {
             | Command::Retry { .. }
             | Command::Stop { .. }
             | Command::Start { .. }
+            | Command::Reboot
             | Command::DeclareFinal { .. }
             | Command::Fence { .. } => done(true),
         }

@@ -13,7 +13,7 @@ fn cob(id: &str) -> CobId {
 }
 
 fn stop(b: &mut Bench, id: &str, restart: bool) -> Vec<String> {
-    let stopped = Stopped { who: "alice".to_owned(), restart, with: None };
+    let stopped = Stopped { who: "alice".to_owned(), restart, with: None, until_boot: false };
     b.event(Event::Order(Order::Stop(cob(id), stopped)))
 }
 
@@ -22,7 +22,7 @@ fn start(b: &mut Bench, id: &str) -> Vec<String> {
 }
 
 fn written(id: &str, restart: bool) -> String {
-    let stopped = Stopped { who: "alice".to_owned(), restart, with: None };
+    let stopped = Stopped { who: "alice".to_owned(), restart, with: None, until_boot: false };
     format!("write: Ordered(Stop({id}, {stopped:?}))")
 }
 

@@ -63,6 +63,8 @@ pub(super) struct Running {
     to: StateName,
     content: Option<Fingerprint>,
     relies_on: Vec<usize>,
+    /// On whose account: who relies, and on whom.
+    ways: Vec<(usize, usize)>,
 }
 
 /// An action that is about to start.
@@ -213,13 +215,14 @@ impl Reality {
             breaches.push(format!("{id} leaves {from} while an action relies on it"));
         }
         let content = bundle.and_then(|b| b.cobs.get(id)).map(|c| c.fingerprint);
-        let relies_on = self.relies_on(begin, &active, &mut breaches);
+        let ways = self.relies_on(begin, &active, &mut breaches);
+        let relies_on: Vec<usize> = ways.iter().map(|(_, on)| *on).collect::<BTreeSet<_>>().into_iter().collect();
         breaches.extend(self.disturb(begin, &active));
         for other in &relies_on {
             self.things[*other].relied_on += 1;
         }
         self.things[thing].promised_as_left.clear();
-        self.things[thing].running = Some(Running { job, to: to.clone(), content, relies_on });
+        self.things[thing].running = Some(Running { job, to: to.clone(), content, relies_on, ways });
         if breaches.is_empty() { Ok(()) } else { Err(breaches) }
     }
 
@@ -230,7 +233,7 @@ impl Reality {
         begin: &Begin<'_>,
         active: impl Fn(usize) -> Option<&'b Bundle>,
         breaches: &mut Vec<String>,
-    ) -> Vec<usize> {
+    ) -> Vec<(usize, usize)> {
         let Begin { thing, from, to, deep, void, .. } = *begin;
         let Thing { id, host, .. } = &self.things[thing];
         let mut open: Vec<(&CobId, &Need)> = Vec::new();
@@ -239,7 +242,7 @@ impl Reality {
                 open.extend(t.needs.iter().map(|need| (&c.id, need)));
             }
         }
-        let mut found = BTreeSet::new();
+        let (mut found, mut ways) = (BTreeSet::new(), Vec::new());
         while let Some((asker, need)) = open.pop() {
             let other = &need.cob;
             let Some(ix) = self.find(other) else { continue };
@@ -254,6 +257,7 @@ impl Reality {
             } else if !need.states.contains(state) && !left {
                 breaches.push(format!("{id} goes from {from} to {to} with {other} in {state}"));
             }
+            ways.extend(self.find(asker).map(|asker| (asker, ix)));
             if !found.insert(ix) || !deep || (left && !need.states.contains(state)) {
                 continue;
             }
@@ -262,7 +266,29 @@ impl Reality {
                 open.extend(promised.map(|need| (&c.id, need)));
             }
         }
-        found.into_iter().collect()
+        ways
+    }
+
+    /// A host is off, and others were told so: what its change objects promised, and what these promises rested on, is
+    /// relied on for nothing.
+    pub(super) fn forget_promises_of(&mut self, lost: usize) {
+        for actor in 0..self.things.len() {
+            let Some(running) = &self.things[actor].running else { continue };
+            let mut kept = BTreeSet::new();
+            let mut open = vec![actor];
+            while let Some(at) = open.pop() {
+                let next = running.ways.iter().filter(|(asker, _)| *asker == at).map(|(_, on)| *on);
+                open.extend(next.filter(|on| self.things[*on].host != lost && kept.insert(*on)));
+            }
+            let gone: Vec<usize> = running.relies_on.iter().copied().filter(|on| !kept.contains(on)).collect();
+            if let Some(running) = &mut self.things[actor].running {
+                running.relies_on.retain(|on| kept.contains(on));
+                running.ways.retain(|(_, on)| kept.contains(on));
+            }
+            for on in gone {
+                self.things[on].relied_on -= 1;
+            }
+        }
     }
 
     /// A member of a budget leaves the state in which it serves: at most so many are away at a time.

@@ -142,6 +142,7 @@ impl World {
     /// Sets a host up anew, with an empty state folder. One that was killed stays down until [`World::revive`].
     pub fn reinstall(&mut self, host: &HostName) {
         if let Some(host) = self.host_ix.get(host).copied() {
+            self.reality.forget_promises_of(host);
             self.wipe(host);
         }
     }

@@ -268,6 +268,12 @@ impl World {
 
     /// Gives an operator's word to one host.
     pub fn order(&mut self, host: &HostName, order: Order) {
+        if let Order::Fence(lost) = &order
+            && let Some(lost) = self.host_ix.get(lost).copied()
+            && self.script.loses_power(lost)
+        {
+            self.reality.forget_promises_of(lost);
+        }
         if let Some(host) = self.host_ix.get(host).copied() {
             self.event(host, Event::Order(order));
         }
