@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use cob_depot::{Depot, DepotError};
 use cob_types::{
-    Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, StateName, SwitchOrder,
+    Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, Need, StateName, SwitchOrder,
 };
 
 use super::routes::Routes;
@@ -212,21 +212,19 @@ struct Goals {
     list: Vec<Goal>,
 }
 
-/// What is wanted of a change object.
+/// What is wanted of a change object: to be in one of these states, the first where there is a choice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Wanted {
     cob: CobId,
-    state: StateName,
-    /// Whoever asks is content with this state, and does not lead it there.
-    stays: bool,
+    states: Vec<StateName>,
 }
 
 struct Goal {
     wanted: Wanted,
     breaks: bool,
-    /// Another one that leaves, in another state than its pre-remove state.
+    /// Another one that leaves, for which it goes another way than the one on which it leaves.
     holds_back: bool,
-    /// One that leaves, in its pre-remove state.
+    /// One that leaves, for which it needs no more than to leave.
     leaves: bool,
     needs: Vec<u32>,
 }
@@ -259,16 +257,14 @@ impl Walk<'_, '_> {
         let mut open = Vec::new();
         for (id, _) in self.leaving.iter().filter(|(_, left)| **left != Left::Stays) {
             let Some(ways) = self.ways(id)? else { continue };
-            let wanted = Wanted { cob: id.clone(), state: ways.pre_remove.clone(), stays: false };
+            let wanted = Wanted { cob: id.clone(), states: vec![ways.pre_remove.clone()] };
             roots.push(self.goal(wanted, &mut open)?);
         }
         while let Some(goal) = open.pop() {
             let wanted = self.goals.list[goal as usize].wanted.clone();
             let mut needs = Vec::new();
-            for (on, states) in self.needs_of(&wanted)? {
-                for wanted in self.wanted(&on, &states)? {
-                    needs.push(self.goal(wanted, &mut open)?);
-                }
+            for wanted in self.needs_of(&wanted)? {
+                needs.push(self.goal(wanted, &mut open)?);
             }
             needs.sort_unstable();
             needs.dedup();
@@ -282,14 +278,10 @@ impl Walk<'_, '_> {
         if let Some(number) = self.goals.numbers.get(&wanted) {
             return Ok(*number);
         }
-        let Wanted { cob, state, stays } = &wanted;
-        let (leaves, holds_back) = match self.leaving.contains_key(cob) {
-            true => {
-                let is_off = self.ways(cob)?.is_some_and(|ways| ways.pre_remove == *state);
-                (is_off || *stays, !is_off && !*stays)
-            }
-            false => (false, false),
-        };
+        let cob = &wanted.cob;
+        let is_leaving = self.leaving.contains_key(cob);
+        let leaves = is_leaving && self.leaves_on_the_way(&wanted)?;
+        let holds_back = is_leaving && !leaves;
         let breaks = holds_back || !leaves && !self.is_same(cob)?;
         let number = u32::try_from(self.goals.list.len()).unwrap_or(u32::MAX);
         self.goals.list.push(Goal { wanted: wanted.clone(), breaks, holds_back, leaves, needs: Vec::new() });
@@ -298,22 +290,26 @@ impl Walk<'_, '_> {
         Ok(number)
     }
 
-    /// What a need for these states comes to: the states that it may lead to, and those in which it may be found.
-    fn wanted(&mut self, cob: &CobId, states: &[StateName]) -> Result<Vec<Wanted>, NoOrder> {
-        let all = |stays: &dyn Fn(&StateName) -> bool| {
-            states.iter().map(|s| Wanted { cob: cob.clone(), state: s.clone(), stays: stays(s) }).collect()
-        };
-        let Some(ways) = self.ways(cob)? else { return Ok(all(&|_| false)) };
-        let Some(wishes) = self.wishes(cob)? else {
-            // To some states (`outdated`) no way leads; there it may be found.
-            let leads_to = |to: State| (0..ways.states.len()).any(|from| ways.reaches(from, to));
-            let is_entered = |state: &StateName| ways.place(state).is_some_and(leads_to);
-            let none = !states.iter().any(is_entered);
-            return Ok(all(&|state| !none && !is_entered(state)));
-        };
+    /// Whether one that leaves comes to a wanted state on its way out, from wherever it is, and may leave then.
+    fn leaves_on_the_way(&mut self, wanted: &Wanted) -> Result<bool, NoOrder> {
+        let Some(ways) = self.ways(&wanted.cob)? else { return Ok(false) };
+        let Some(off) = ways.place(&ways.pre_remove) else { return Ok(false) };
+        let led = self.led(wanted)?;
+        Ok(wanted.states.contains(&ways.pre_remove)
+            && led.iter().all(|(from, to)| ways.first[*from][*to] == ways.first[*from][off]))
+    }
+
+    /// From where to where it is led, for what is wanted of it.
+    fn led(&mut self, wanted: &Wanted) -> Result<BTreeSet<(State, State)>, NoOrder> {
+        let Wanted { cob, states } = wanted;
+        let Some(ways) = self.ways(cob)? else { return Ok(BTreeSet::new()) };
         let asked: Vec<State> = states.iter().filter_map(|state| ways.place(state)).collect();
-        let led_to = wishes.led_to(&asked, ways.states.len(), |from, to| ways.reaches(from, to));
-        Ok(all(&|state| ways.place(state).is_some_and(|state| !led_to.contains(&state))))
+        if let Some(wishes) = self.wishes(cob)? {
+            return Ok(wishes.led(&asked, ways.states.len(), |from, to| ways.reaches(from, to)));
+        }
+        let from = (0..ways.states.len()).filter(|state| !asked.contains(state));
+        let all = from.flat_map(|from| asked.iter().map(move |to| (from, *to)));
+        Ok(all.filter(|(from, to)| ways.reaches(*from, *to)).collect())
     }
 
     /// Whether a change object has the same content and the same dependencies in both.
@@ -397,40 +393,25 @@ impl Walk<'_, '_> {
         Ok(local)
     }
 
-    /// What a goal needs: by the hops of the routes on which it sets out for its state, and by its promises.
-    fn needs_of(&mut self, wanted: &Wanted) -> Result<Vec<(CobId, Vec<StateName>)>, NoOrder> {
-        let Wanted { cob, state, stays } = wanted;
+    /// What a goal needs: by the hops on which it sets out for one of its states, and by the promises of these.
+    fn needs_of(&mut self, wanted: &Wanted) -> Result<Vec<Wanted>, NoOrder> {
+        let Wanted { cob, states } = wanted;
         let Some(ways) = self.ways(cob)? else { return Ok(Vec::new()) };
-        let Some(target) = ways.place(state) else { return Ok(Vec::new()) };
-        // To its pre-remove state and to its preferred one it sets out by itself.
-        let by_itself = *state == ways.pre_remove || self.prefers(cob, state)?;
-        let content = match self.wishes(cob)? {
-            Some(wishes) if !by_itself => wishes.content_with(target),
-            Some(_) | None => BTreeSet::new(),
-        };
+        let led = self.led(wanted)?;
+        let hops: BTreeSet<(State, State)> =
+            led.into_iter().filter_map(|(from, to)| Some((from, ways.first[from][to]?))).collect();
         let on_the_way = |from: &StateName, to: &StateName| {
-            let (Some(from), Some(to)) = (ways.place(from), ways.place(to)) else { return false };
-            // Where it is content it stays.
-            !stays && from != target && ways.first[from][target] == Some(to) && !content.contains(&from)
+            let hop = ways.place(from).zip(ways.place(to));
+            hop.is_some_and(|hop| hops.contains(&hop))
         };
         let needs = self.before.with(&cob.host(), |bundle| {
             let Some(cob) = bundle.and_then(|bundle| bundle.cobs.get(cob)) else { return Vec::new() };
             let hops = cob.transitions.iter().filter(|t| on_the_way(&t.from, &t.to)).flat_map(|t| &t.needs);
-            let promises = cob.locks.iter().filter(|l| l.state == *state).flat_map(|l| &l.needs);
-            hops.chain(promises).map(|need| (need.cob.clone(), need.states.clone())).collect()
+            let promises = cob.locks.iter().filter(|l| states.contains(&l.state)).flat_map(|l| &l.needs);
+            let wanted = |need: &Need| Wanted { cob: need.cob.clone(), states: need.states.clone() };
+            hops.chain(promises).map(wanted).collect()
         })?;
         Ok(needs)
-    }
-
-    /// Whether it prefers this state, in either generation.
-    fn prefers(&self, cob: &CobId, state: &StateName) -> Result<bool, NoOrder> {
-        for side in [self.before, self.after] {
-            let prefers = |bundle: Option<&Bundle>| bundle?.cobs.get(cob).map(|cob| cob.preferred == *state);
-            if side.with(&cob.host(), prefers)? == Some(true) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }
 
