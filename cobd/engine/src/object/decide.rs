@@ -82,7 +82,7 @@ impl Object {
         let hop = if state == target { None } else { self.spec.kind.hop(state, target) };
         self.view = View {
             target: Some(aim.target),
-            conflict: self.has_conflict(aim.target),
+            conflict: self.has_conflict(aim.target) || self.goes_otherwise_by_rank(cx, state, aim),
             no_route: state != target && hop.is_none(),
             gated,
             ..View::default()

@@ -1,8 +1,8 @@
 //! Where a change object is to go: rule 1.
 //!
-//! The request whose set's first state stands first in the kind's priority decides (in an ordered
-//! change object: the least rank); the further ones narrow. The own state never changes a request's
-//! priority (counterexample 3), so nothing here depends on the order of arrival.
+//! Of the requests of the least phase the one whose set's first state stands first in the kind's priority decides, and the
+//! further ones of this phase narrow. In an ordered change object the least rank decides, and nobody else narrows (decision
+//! 0110). The own state never changes a request's priority (counterexample 3), so nothing here depends on the order of arrival.
 
 use cob_types::Rank;
 
@@ -29,6 +29,15 @@ pub(crate) struct Aim {
 impl Object {
     /// The target by all requests but those with this origin.
     pub(crate) fn aim(&self, cx: &Cx<'_>, state: StateIx, without_origin: Option<CobRef>) -> Aim {
+        self.aim_by(cx, state, without_origin, self.ordered)
+    }
+
+    /// It goes elsewhere than by rank: for the sake of others the request of least rank asks for more than by itself.
+    pub(super) fn goes_otherwise_by_rank(&self, cx: &Cx<'_>, state: StateIx, aim: Aim) -> bool {
+        !self.ordered && self.requests.len() > 1 && self.aim_by(cx, state, None, true).target != aim.target
+    }
+
+    fn aim_by(&self, cx: &Cx<'_>, state: StateIx, without_origin: Option<CobRef>, ordered: bool) -> Aim {
         let phase = u8::from(!self.retiring);
         let any_content = self.retiring && cx.goes_back;
         let own = Aim { target: self.home(), asker: None, origin: None, phase, rank: None, any_content };
@@ -43,17 +52,25 @@ impl Object {
             first.map_or(u16::MAX, |s| self.spec.kind.priority(s))
         };
         wishes.sort_by(|a, b| {
-            let by_state = if self.ordered { std::cmp::Ordering::Equal } else { first_place(a).cmp(&first_place(b)) };
+            let by_state = if ordered { std::cmp::Ordering::Equal } else { first_place(a).cmp(&first_place(b)) };
             // All that is done for one wish of another generation has that wish's rank. What others need for it comes
             // before the wish itself, and among those the own ranks say what comes first.
             let of_another = a.rank.generation != cx.generation;
             let in_one = |r: &Request| of_another.then(|| (r.asker == r.origin, self.own_rank(r)));
             let by_rank = || a.rank.cmp(&b.rank).then_with(|| in_one(a).cmp(&in_one(b)));
-            by_state.then_with(by_rank).then_with(|| cx.names.cmp(a.asker, b.asker))
+            // Who leaves is served first: what those who stay want may be had only when it has left.
+            let by_phase = a.rank.phase.cmp(&b.rank.phase);
+            by_phase.then(by_state).then_with(by_rank).then_with(|| cx.names.cmp(a.asker, b.asker))
         });
         let Some(first) = wishes.first() else { return own };
         let mut possible = self.reachable(first, state);
-        for wish in &wishes[1..] {
+        // By rank a wish is narrowed by what else the same one wants alone. What others want is done after it: on the way
+        // to what suits all of them more may be needed than for any of them, and that may be what waits for the first.
+        let narrows = |wish: &&&Request| match ordered {
+            true => (wish.rank, wish.origin) == (first.rank, first.origin),
+            false => wish.rank.phase == first.rank.phase,
+        };
+        for wish in wishes[1..].iter().filter(narrows) {
             if possible.len() == 1 {
                 break;
             }
