@@ -6,8 +6,13 @@
 //! longest chain of needs below it, goals in one circle counting as one. So what is needed has the
 //! lower rank, and a rank changes only when something below its goal does: a host that is not
 //! concerned keeps its bundle byte for byte. Ties are broken by id and state where ranks are compared.
+//!
+//! Many circles come about only by a second state of some set: who is asked for one of several states stays where it is
+//! in one of them, and else goes to the first. Within a circle goals are ordered by what they need if this is counted alone
+//! (decision 0110).
 
-use std::collections::{BTreeMap, HashMap};
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use cob_types::ranks::SharedStates;
@@ -20,8 +25,12 @@ use super::routes::Routes;
 /// finding them is the check's business.
 pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, hosts: &mut [Vec<(CobId, Cob)>]) {
     let routes: BTreeMap<&KindName, Routes<'_>> = kinds.iter().map(|(name, kind)| (*name, Routes::of(kind))).collect();
-    let graph = GoalGraph::of(&routes, &hosts.iter().flatten().collect::<Vec<_>>());
-    let mut levels = &levels(&graph)[..];
+    let cobs: Vec<&(CobId, Cob)> = hosts.iter().flatten().collect();
+    let firsts = Firsts::of(&routes, &cobs);
+    let graph = GoalGraph::of(&firsts, &cobs);
+    let alone = LazyCell::new(|| levels(&GoalGraph::by_wish(&firsts, &cobs), |_| 0));
+    let all = levels(&graph, |goal| alone[goal]);
+    let mut levels = &all[..];
     let mut known = SharedStates::default();
     for (_, cob) in hosts.iter_mut().flatten() {
         let Some(routes) = routes.get(&cob.kind) else { continue };
@@ -41,20 +50,65 @@ struct GoalGraph {
 }
 
 impl GoalGraph {
-    fn of(routes: &BTreeMap<&KindName, Routes<'_>>, cobs: &[&(CobId, Cob)]) -> Self {
-        let mut firsts = Firsts::with_capacity(cobs.len());
-        let mut goals = 0;
-        for (id, cob) in cobs {
-            if let Some(routes) = routes.get(&cob.kind) {
-                firsts.insert(id, (goals, routes));
-                goals += u32::try_from(routes.kind.states.len()).unwrap_or(u32::MAX);
+    fn of(firsts: &Firsts<'_>, cobs: &[&(CobId, Cob)]) -> Self {
+        let resolved = firsts.resolved(cobs);
+        let mut graph = Self { starts: vec![0], needs: Vec::new() };
+        graph.add_goals(firsts, &resolved, |graph, cob, entry| {
+            graph.needs.extend(cob.needs[entry].iter().flat_map(|need| &cob.goals[need.goals.clone()]));
+        });
+        graph
+    }
+
+    /// The same goals, and behind them the needs that accept several states, as nodes of their own: what such a one needs is
+    /// what leads to its first state from states that are none of it.
+    fn by_wish(firsts: &Firsts<'_>, cobs: &[&(CobId, Cob)]) -> Self {
+        let resolved = firsts.resolved(cobs);
+        let mut sets: HashMap<&[u32], u32> = HashMap::new();
+        let mut nodes: Vec<(u32, &[u32])> = Vec::new();
+        for (cob, need) in resolved.iter().flat_map(|cob| cob.needs.iter().map(move |need| (cob, need))) {
+            let wanted = &cob.goals[need.goals.clone()];
+            if wanted.len() > 1 && !sets.contains_key(wanted) {
+                sets.insert(wanted, firsts.goals + u32::try_from(nodes.len()).unwrap_or(u32::MAX));
+                nodes.push((need.on, wanted));
             }
         }
-        let resolved = |(id, cob): &&(CobId, Cob)| firsts.get(id).map(|at| Resolved::of(cob, at, &firsts));
-        let resolved: Vec<Resolved<'_, '_>> = cobs.par_iter().filter_map(resolved).collect();
-        let content = contents(&resolved, goals);
         let mut graph = Self { starts: vec![0], needs: Vec::new() };
-        for cob in &resolved {
+        let add = |graph: &mut Self, cob: &Resolved<'_, '_>, entry: Range<usize>| {
+            let wanted = cob.needs[entry].iter().map(|need| &cob.goals[need.goals.clone()]);
+            graph.needs.extend(wanted.filter_map(|wanted| sets.get(wanted).or(wanted.first())));
+        };
+        graph.add_goals(firsts, &resolved, add);
+        for (on, wanted) in nodes {
+            if let Ok(at) = resolved.binary_search_by_key(&on, |cob| cob.first) {
+                let cob = &resolved[at];
+                let states: Vec<usize> = wanted.iter().map(|goal| (goal - on) as usize).collect();
+                for (guarded, entry) in &cob.entries {
+                    let counts = match *guarded {
+                        Guarded::Promise(state) => states.contains(&state),
+                        Guarded::Hop(from, to) => {
+                            let hops = states.iter().map(|state| cob.routes.first[from][*state]);
+                            !states.contains(&from) && hops.flatten().next() == Some(to)
+                        }
+                    };
+                    if counts {
+                        add(&mut graph, cob, entry.clone());
+                    }
+                }
+            }
+            graph.starts.push(graph.needs.len());
+        }
+        graph
+    }
+
+    /// Adds all goals, in the order of their numbers, with what `add` makes of the entries that count for each.
+    fn add_goals<'r, 'k>(
+        &mut self,
+        firsts: &Firsts<'_>,
+        resolved: &[Resolved<'r, 'k>],
+        add: impl Fn(&mut Self, &Resolved<'r, 'k>, Range<usize>),
+    ) {
+        let content = contents(resolved, firsts.goals);
+        for cob in resolved {
             for target in 0..cob.routes.kind.states.len() {
                 let content = content.get(cob.first as usize + target).and_then(Option::as_deref).unwrap_or_default();
                 let entries = cob.entries.iter().filter(|(guarded, _)| match *guarded {
@@ -63,13 +117,12 @@ impl GoalGraph {
                         !content.contains(&from) && from != target && cob.routes.first[from][target] == Some(to)
                     }
                 });
-                for (_, goals) in entries {
-                    graph.needs.extend_from_slice(&cob.goals[goals.clone()]);
+                for (_, entry) in entries {
+                    add(self, cob, entry.clone());
                 }
-                graph.starts.push(graph.needs.len());
+                self.starts.push(self.needs.len());
             }
         }
-        graph
     }
 
     fn goals(&self) -> usize {
@@ -78,7 +131,29 @@ impl GoalGraph {
 }
 
 /// The first goal of each change object, and its routes. Looked up, never walked.
-type Firsts<'a> = HashMap<&'a CobId, (u32, &'a Routes<'a>)>;
+struct Firsts<'a> {
+    of: HashMap<&'a CobId, (u32, &'a Routes<'a>)>,
+    /// How many goals there are.
+    goals: u32,
+}
+
+impl<'a> Firsts<'a> {
+    fn of(routes: &'a BTreeMap<&KindName, Routes<'a>>, cobs: &[&'a (CobId, Cob)]) -> Self {
+        let mut firsts = Self { of: HashMap::with_capacity(cobs.len()), goals: 0 };
+        for (id, cob) in cobs {
+            if let Some(routes) = routes.get(&cob.kind) {
+                firsts.of.insert(id, (firsts.goals, routes));
+                firsts.goals += u32::try_from(routes.kind.states.len()).unwrap_or(u32::MAX);
+            }
+        }
+        firsts
+    }
+
+    fn resolved(&self, cobs: &[&(CobId, Cob)]) -> Vec<Resolved<'_, 'a>> {
+        let resolved = |(id, cob): &&(CobId, Cob)| self.of.get(id).map(|at| Resolved::of(cob, at, self));
+        cobs.par_iter().filter_map(resolved).collect()
+    }
+}
 
 /// For goals that others alone ask for: the states that all of them are content with.
 fn contents(cobs: &[Resolved<'_, '_>], goals: u32) -> Vec<Option<Vec<usize>>> {
@@ -119,6 +194,7 @@ struct Resolved<'r, 'k> {
     /// What it depends on, need by need, entry by entry.
     goals: Vec<u32>,
     needs: Vec<ResolvedNeed>,
+    /// What each guards, and where its needs stand.
     entries: Vec<(Guarded, Range<usize>)>,
 }
 
@@ -149,22 +225,22 @@ impl<'r, 'k> Resolved<'r, 'k> {
     }
 
     fn entry(&mut self, guarded: Guarded, needs: &[Need], firsts: &Firsts<'_>) {
-        let begin = self.goals.len();
+        let first = self.needs.len();
         for need in needs {
-            let Some((on, routes)) = firsts.get(&need.cob) else { continue };
+            let Some((on, routes)) = firsts.of.get(&need.cob) else { continue };
             let begin = self.goals.len();
             let places = need.states.iter().filter_map(|state| routes.place(state));
             self.goals.extend(places.filter_map(|place| u32::try_from(place).ok()).map(|place| on + place));
             self.needs.push(ResolvedNeed { on: *on, goals: begin..self.goals.len() });
         }
-        self.entries.push((guarded, begin..self.goals.len()));
+        self.entries.push((guarded, first..self.needs.len()));
     }
 }
 
 /// The level of every goal: Tarjan's strongly connected components come out with what they need
 /// first, so each level is known from those below. The stack is our own: chains may be as long as
-/// the model.
-fn levels(graph: &GoalGraph) -> Vec<u32> {
+/// the model. `inside` says which of the goals in one circle come first.
+fn levels(graph: &GoalGraph, inside: impl Fn(usize) -> u32) -> Vec<u32> {
     const NEW: u32 = u32::MAX;
     let goals = graph.goals();
     let mut levels = vec![0; goals];
@@ -207,22 +283,27 @@ fn levels(graph: &GoalGraph) -> Vec<u32> {
                 for member in &members {
                     on_stack[*member] = false;
                 }
-                set_level(graph, &members, &mut levels);
+                set_level(graph, &members, &inside, &mut levels);
             }
         }
     }
     levels
 }
 
-/// One more than the highest level below, for all members of a circle alike. Members themselves
-/// still have level 0 here; `below` passes over them by their being in `members`.
-fn set_level(graph: &GoalGraph, members: &[usize], levels: &mut [u32]) {
-    let inside: std::collections::BTreeSet<usize> = members.iter().copied().collect();
+/// One more than the highest level below, and for the members of a circle from there on as many levels as `inside` tells
+/// apart. Members themselves still have level 0 here; `below` passes over them by their being in `members`.
+fn set_level(graph: &GoalGraph, members: &[usize], inside: impl Fn(usize) -> u32, levels: &mut [u32]) {
+    let circle: BTreeSet<usize> = members.iter().copied().collect();
     let below = |goal: &usize| graph.needs[graph.starts[*goal]..graph.starts[goal + 1]].iter().map(|g| *g as usize);
-    let level = members.iter().flat_map(below).filter(|goal| !inside.contains(goal)).map(|goal| levels[goal] + 1).max();
-    for member in members {
-        levels[*member] = level.unwrap_or(0);
+    let level = members.iter().flat_map(below).filter(|goal| !circle.contains(goal)).map(|goal| levels[goal] + 1).max();
+    let level = level.unwrap_or(0);
+    if let [member] = members {
+        levels[*member] = level;
+        return;
     }
+    let order: BTreeSet<u32> = members.iter().map(|member| inside(*member)).collect();
+    let place: BTreeMap<u32, u32> = order.into_iter().zip(level..).collect();
+    members.iter().for_each(|member| levels[*member] = place[&inside(*member)]);
 }
 
 #[cfg(test)]
@@ -305,7 +386,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The rank of every goal is above that of all it needs, unless these need it too.
+        /// The rank of every goal is above that of all it needs, unless these need it, too.
         #[test]
         fn ranks_are_an_order(sketch in random::any_sketch()) {
             let draft = sketch.draft.clone();
@@ -316,7 +397,8 @@ mod tests {
             let mut cobs: Vec<(CobId, Cob)> =
                 bundles.flat_map(|b| b.cobs).map(|(id, cob)| (id, (*cob).clone())).collect();
             cobs.sort_by(|(a, _), (b, _)| a.cmp(b));
-            let graph = GoalGraph::of(&routes, &cobs.iter().collect::<Vec<_>>());
+            let cobs: Vec<&(CobId, Cob)> = cobs.iter().collect();
+            let graph = GoalGraph::of(&Firsts::of(&routes, &cobs), &cobs);
             let ranks: Vec<u64> = cobs
                 .iter()
                 .flat_map(|(_, cob)| routes[&cob.kind].kind.states.iter().map(|s| cob.ranks[s]).collect::<Vec<_>>())
@@ -324,7 +406,7 @@ mod tests {
             for goal in 0..graph.goals() {
                 for need in &graph.needs[graph.starts[goal]..graph.starts[goal + 1]] {
                     let need = *need as usize;
-                    prop_assert!(ranks[need] < ranks[goal] || (ranks[need] == ranks[goal] && leads(&graph, need, goal)));
+                    prop_assert!(ranks[need] < ranks[goal] || leads(&graph, need, goal));
                 }
             }
         }
