@@ -122,6 +122,41 @@ fn a_new_generation_ends_the_order() {
     assert_eq!(shop.said().last().map(String::as_str), Some("start app"));
 }
 
+/// Reboots a host: its daemon dies with it, and comes back in another boot.
+fn reboot(cluster: &mut Cluster, host: &str) {
+    cluster.kill(host);
+    fs::write(cluster.path(&format!("{host}/boot-id")), "another boot").expect("written");
+    cluster.start(host);
+}
+
+#[test]
+fn a_drained_host_runs_nothing_until_it_has_been_rebooted() {
+    let mut cluster = cluster(&HOSTS);
+    let asked = cluster.path("reboot");
+    cluster.configure("n1", &format!("reboot = \"touch {}\"", asked.display()));
+    let log = cluster.path("log");
+    let first = cluster.generate(&Shop::model(&cluster, 1));
+    cluster.bring_up(first, PATIENCE);
+    let mut shop = Shop { cluster, log };
+    assert_eq!(shop.said(), ["start db", "start app"]);
+    let refused = shop.cluster.http("n1", "POST", "/v1/reboot", "{}").expect_err("something runs");
+    assert!(refused.contains("these still run: n1/db/instance"), "{refused}");
+    let mut drain = cobctl(&shop.cluster, &[], &["drain", "n1", "--reboot", "--wait", "60s"]);
+    drain.stdout(std::process::Stdio::piped());
+    let drain = drain.spawn().expect("cobctl");
+    shop.cluster.until(PATIENCE, || asked.exists(), "the host is told to reboot");
+    assert_eq!(shop.said(), ["stop app", "stop db"]);
+    reboot(&mut shop.cluster, "n1");
+    let ended = drain.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(ended.status.success() && said.contains("n1: everything has returned"), "{said}");
+    shop.cluster.wait_converged(first, PATIENCE);
+    assert_eq!(shop.said(), ["start db", "start app"]);
+    let orders: Vec<String> = shop.cluster.history("n1").into_iter().map(|entry| entry.event).collect();
+    let count = |event: &str| orders.iter().filter(|e| *e == event).count();
+    assert_eq!((count("ordered-stop"), count("reboot"), count("ordered-start")), (1, 1, 1));
+}
+
 #[test]
 fn what_can_not_be_stopped_is_refused_with_what_there_is() {
     let shop = Shop::new();
