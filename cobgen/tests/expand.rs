@@ -894,28 +894,3 @@ cobs:
     let unit = &draft.kinds[&cob("n1/c").kind].value;
     assert!(unit.name.as_str().starts_with("service.unit.") && unit.transitions.iter().all(|t| t.timeout_ms == 30_000));
 }
-
-#[test]
-fn what_is_desired_to_be_stopped_prefers_that_and_what_requires_it_too() {
-    let model = r#"
-services:
-  db: {desired: stopped, cobs: {conf: {kind: user, content: {name: db}}, server: {kind: k, requires: [conf]}}}
-  app: {requires: [db], desired: stopped, cobs: {server: {kind: k}}}
-  web: {actions: {start: "true", stop: "true"}}
-  other: {cobs: {server: {kind: k}}}
-clusters:
-  c: {services: {db: [n1], app: [n2], other: [n3]}}
-  d: {services: {web: [n3]}, desired: stopped}
-"#;
-    let draft = draft(model);
-    let preferred: BTreeMap<&str, &str> =
-        draft.cobs.iter().map(|(id, cob)| (id.as_str(), cob.value.preferred.as_str())).collect();
-    let wanted = [
-        ("n1/db/conf", "present"),
-        ("n1/db/server", "down"),
-        ("n2/app/server", "down"),
-        ("n3/other/server", "up"),
-        ("n3/web/instance", "stopped"),
-    ];
-    assert_eq!(preferred, wanted.into());
-}

@@ -22,7 +22,7 @@ use crate::object::asking::Granted;
 use crate::object::decide::Scratch;
 use crate::object::granting::Asked;
 use crate::object::probe::{Probed, Probing};
-use crate::object::{Activity, CHECKS_UNTIL_FAILED, Cx, Mail, Msg, Object, Out};
+use crate::object::{Activity, Cx, Mail, Msg, Object, Out};
 use crate::peers::Peer;
 use crate::record::{Body, OrderRecord};
 use crate::time::Time;
@@ -447,7 +447,7 @@ impl Engine {
         let object = self.slots[slot].take()?;
         self.free.push(slot as u32);
         self.restless.remove(&(slot as u32));
-        if !is_settled(&object) {
+        if !object.is_settled() {
             self.unsettled -= 1;
         }
         self.limit.acting -= usize::from(object.acting());
@@ -481,7 +481,7 @@ impl Engine {
     fn with_slot<R>(&mut self, slot: usize, now: Time, f: impl FnOnce(&mut Object, &mut Cx<'_>) -> R) -> Option<R> {
         let (paused, goes_back) = (self.is_paused(), self.goes_back());
         let object = self.slots[slot].as_mut()?;
-        let (before, acted) = (is_settled(object), object.acting());
+        let (before, acted) = (object.is_settled(), object.acting());
         let mut cx = Cx {
             now,
             names: &self.names,
@@ -491,6 +491,7 @@ impl Engine {
             goes_back,
             limited: self.limit.at_most().is_some(),
             tokens: &self.limited,
+            peers: &self.peers,
             raised: &self.raised,
             unsettled: self.unsettled,
             probing: &mut self.probing,
@@ -502,7 +503,7 @@ impl Engine {
             scratch: &mut self.scratch,
         };
         let result = f(object, &mut cx);
-        match (before, is_settled(object)) {
+        match (before, object.is_settled()) {
             (true, false) => self.unsettled += 1,
             (false, true) => self.unsettled -= 1,
             (true, true) | (false, false) => {}
@@ -574,11 +575,7 @@ impl Engine {
                 }
                 cx.record(Body::Ordered(OrderRecord::Retry(cob)));
             }),
-            Order::Stop(cob, stopped) => self.on_object(&cob.clone(), now, |o, cx| {
-                o.stopped = Some(Box::new(stopped.clone()));
-                o.renew();
-                cx.record(Body::Ordered(OrderRecord::Stop(cob, stopped)));
-            }),
+            Order::Stop(cob, stopped) => self.on_object(&cob, now, |o, cx| o.stop(cx, stopped)),
             Order::Start(cob) => self.on_object(&cob, now, |o, cx| o.start(cx)),
             Order::Fence(host) => self.fence(&host, now),
             Order::LetLapse(hosts) => self.let_lapse(&hosts, now),
@@ -691,16 +688,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// In its preferred state, not about to leave it, nothing running that changes anything. One that is observed is
-/// where it will stay as soon as that is known.
-pub(crate) fn is_settled(object: &Object) -> bool {
-    let there = object.state == Some(object.prefers()) && object.view.target == object.state;
-    (there || object.spec.observe && object.state.is_some())
-        && !object.acting()
-        && !object.retiring
-        && !object.failed
-        && object.troubles.check_failures < CHECKS_UNTIL_FAILED
-        && object.next_spec.is_none()
 }

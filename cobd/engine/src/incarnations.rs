@@ -25,6 +25,11 @@ pub(crate) struct Over<'a> {
 }
 
 impl Over<'_> {
+    /// The number of this request is over: by itself, or because it is on record as one of another state folder.
+    fn has_request(&self, asked: CobRef, request: &Request) -> bool {
+        request.folder.is_some_and(|folder| folder != self.life.id) || self.has(request.asker, asked, request.number)
+    }
+
     fn has(&self, asker: CobRef, asked: CobRef, number: Number) -> bool {
         // A number above the present start is of another state folder: this daemon has restarted since.
         let other = self.replaced || number.start != self.life.start;
@@ -37,12 +42,9 @@ impl Engine {
     /// that have left or not come yet; of a host that was replaced also what its change objects have given back, and the
     /// probes that they have sent.
     pub(crate) fn forget_numbers(&mut self, host: HostRef, over: &Over<'_>, now: Time) {
-        let left = self.left.iter().map(|(cob, r)| (r.asker, cob, r.number));
-        let is_stale = |(asker, cob, number): &(CobRef, CobRef, Number)| {
-            self.names.host_of(*asker) == host && over.has(*asker, *cob, *number)
-        };
-        let stale: Vec<_> = left.filter(is_stale).collect();
-        for (asker, cob, _) in stale {
+        let is_stale = |(cob, r): &(CobRef, &Request)| self.names.host_of(r.asker) == host && over.has_request(*cob, r);
+        let stale: Vec<_> = self.left.iter().filter(is_stale).map(|(cob, r)| (r.asker, cob)).collect();
+        for (asker, cob) in stale {
             self.forget_left(cob, asker);
         }
         let Self { early, names, .. } = self;
@@ -87,7 +89,7 @@ impl Object {
         let names = cx.names;
         let is_of_host = |asker: CobRef| names.host_of(asker) == host;
         let me = self.me;
-        self.drop_requests(cx, |r: &Request| is_of_host(r.asker) && over.has(r.asker, me, r.number));
+        self.drop_requests(cx, |r: &Request| is_of_host(r.asker) && over.has_request(me, r));
         if over.replaced && !cx.faults.keeps_numbers() {
             self.returned.retain(|(asker, _)| !is_of_host(*asker));
         }

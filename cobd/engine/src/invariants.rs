@@ -3,7 +3,7 @@
 
 use cob_types::{CobId, HostName};
 
-use crate::engine::{Engine, is_settled};
+use crate::engine::Engine;
 use crate::object::{Activity, Object};
 use crate::record::Durable;
 
@@ -17,7 +17,7 @@ pub fn check(engine: &Engine) -> Result<(), String> {
         let id = engine.names.cob_id(object.me);
         let checked = check_object(engine, object).and_then(|()| check_rest(engine, object));
         checked.map_err(|what| format!("{id}: {what}"))?;
-        unsettled += usize::from(!is_settled(object));
+        unsettled += usize::from(!object.is_settled());
     }
     let count = engine.objects().count();
     if count != engine.object_count() {

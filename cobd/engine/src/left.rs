@@ -162,6 +162,7 @@ impl Engine {
                         refused: false,
                         beyond: false,
                         since: Time(0),
+                        folder: self.folder_of(self.names.host_of(from)),
                     };
                     self.grant_as_left(to, fresh, known);
                     Some(Msg::Grant { number: *number, rev: *rev, state, values: shared(Values::new()) })

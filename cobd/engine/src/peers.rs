@@ -413,7 +413,7 @@ impl Engine {
 
     /// A message for a change object of another host, in names.
     /// The state folder that a host uses, as far as its daemon has told.
-    fn folder_of(&self, host: HostRef) -> Option<u64> {
+    pub(crate) fn folder_of(&self, host: HostRef) -> Option<u64> {
         Some(self.peers.get(host.0 as usize)?.life?.id)
     }
 

@@ -122,6 +122,7 @@ mod tests {
     fn grant(counter: u64) -> KeptGrant {
         let up = StateName::new("up").expect("a state");
         KeptGrant::of(&GrantOut {
+            folder: None,
             number: Number { start: 1, counter },
             set: vec![up.clone()],
             state: up,

@@ -72,6 +72,9 @@ pub struct GrantOut {
     /// When it was given. Left away in its record, which has a time of its own.
     #[serde(default, skip_serializing_if = "is_default")]
     pub at: Time,
+    /// The state folder of the host that asked, if that is another one: the number is of that folder.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub folder: Option<u64>,
 }
 
 /// A [`GrantOut`] as it is kept: in the bytes in which it is written. In a chain each change object has given one until the

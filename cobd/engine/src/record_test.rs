@@ -36,6 +36,7 @@ fn one_of_each() -> Vec<Body> {
         generation: GenerationNumber(0),
     };
     let grant = GrantOut {
+        folder: None,
         number,
         set: vec![state()],
         state: state(),

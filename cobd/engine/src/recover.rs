@@ -239,6 +239,7 @@ impl Engine {
             restored: true,
             refused: false,
             beyond: false,
+            folder: grant.folder,
             since: if grant.at == Time(0) { now } else { grant.at },
         }
     }

@@ -8,10 +8,22 @@ use cob_types::GenerationNumber;
 use crate::engine::Engine;
 use crate::object::budget::Watch;
 use crate::object::decide::Scratch;
-use crate::object::{Activity, Cx, Object, Out, View};
+use crate::object::{Activity, CHECKS_UNTIL_FAILED, Cx, Object, Out, View};
 use crate::time::Time;
 
 impl Object {
+    /// In its preferred state, not about to leave it, nothing running that changes anything. One that is observed is
+    /// where it will stay as soon as that is known.
+    pub(crate) fn is_settled(&self) -> bool {
+        let there = self.state == Some(self.prefers()) && self.view.target == self.state;
+        (there || self.spec.observe && self.state.is_some())
+            && !self.acting()
+            && !self.retiring
+            && !self.failed
+            && self.troubles.check_failures < CHECKS_UNTIL_FAILED
+            && self.next_spec.is_none()
+    }
+
     /// It is where it goes by itself, nobody asks it for anything nor it anybody, and nothing of it counts any more: to
     /// decide anew, and to begin anew with a generation in which it is the same, would change nothing.
     pub(crate) fn is_at_rest(&self) -> bool {
@@ -81,6 +93,7 @@ impl Engine {
                 goes_back: other,
                 limited: other,
                 tokens: &self.limited,
+                peers: &self.peers,
                 raised: &self.raised,
                 unsettled: self.unsettled(),
                 probing: &mut probing,

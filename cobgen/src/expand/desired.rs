@@ -10,7 +10,7 @@ use super::scope::World;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
 use crate::draft::{Arrow, When};
-use crate::model::{Desired, Mark, Marked, Sections};
+use crate::model::{Mark, Marked, Sections, ServiceState};
 
 /// Has all that is desired to be stopped prefer that.
 pub(super) fn stop(
@@ -20,7 +20,8 @@ pub(super) fn stop(
     arrows: &ByCob<Vec<Arrow>>,
     report: &mut Report<'_>,
 ) {
-    let stopped = |desired: &Option<Marked<Desired>>| desired.as_ref().is_some_and(|d| d.value == Desired::Stopped);
+    let stopped =
+        |desired: &Option<Marked<ServiceState>>| desired.as_ref().is_some_and(|d| d.value == ServiceState::Stopped);
     let services = sections.services.iter().filter(|(_, entry)| stopped(&entry.desired));
     let services: BTreeSet<&str> = services.map(|(name, _)| name.value.as_str()).collect();
     let clusters = sections.clusters.iter().filter(|(_, entry)| stopped(&entry.desired));

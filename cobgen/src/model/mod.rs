@@ -35,9 +35,9 @@ pub use read::{Marked, Maybe, Named, ReadError};
 pub(crate) use schema::of as schema_of;
 pub use schema::schema;
 pub use sections::{
-    BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, Desired, HostEntry, KindEntry, LockNeedsEntry, Mode,
-    OnFailureEntry, OnRemove, OperatorEntry, RoleEntry, SecretEntry, Sections, Security, ServiceEntry, SwitchEntry,
-    TransitionEntry, TransitionNeedsEntry, VariablesEntry,
+    BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry, Mode,
+    OnFailureEntry, OnRemove, OperatorEntry, RoleEntry, SecretEntry, Sections, Security, ServiceEntry, ServiceState,
+    SwitchEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
 };
 pub use source::Sources;
 pub(crate) use structure::check as check_structure;

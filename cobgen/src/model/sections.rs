@@ -333,7 +333,7 @@ pub enum Mode {
 /// Whether a service or a cluster runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Desired {
+pub enum ServiceState {
     /// It runs.
     Running,
     /// It is stopped.
@@ -413,7 +413,7 @@ pub struct ServiceEntry {
     pub budget: Option<Marked<String>>,
     /// `stopped`: what runs of it is stopped, and with it what requires it, until the model says otherwise. `running`
     /// (default).
-    pub desired: Option<Marked<Desired>>,
+    pub desired: Option<Marked<ServiceState>>,
 }
 
 /// Hosts that work together.
@@ -443,7 +443,7 @@ pub struct ClusterEntry {
     pub imagetype: Option<Marked<String>>,
     /// `stopped`: what runs of its services is stopped, and with it what requires it, until the model says otherwise. `running`
     /// (default).
-    pub desired: Option<Marked<Desired>>,
+    pub desired: Option<Marked<ServiceState>>,
 }
 
 /// Where a secret's value is to be found: exactly one of these. It is looked for when a generation is

@@ -1,7 +1,11 @@
 //! The examples do on real daemons what their texts say.
 
 use std::fs;
+use std::process::Command;
 
+use cob_tests::cluster::Cluster;
+
+use crate::words::{cobctl, run};
 use crate::{PATIENCE, cluster};
 
 #[test]
@@ -45,6 +49,63 @@ fn hadoop_comes_up_on_three_hosts_in_the_order_of_its_services() {
     assert!(last_stop("hbase-regionserver") < last_stop("hbase-master"), "{done:#?}");
     assert!(last_stop("datanode") < last_stop("namenode") && last_stop("namenode").is_some(), "{done:#?}");
     assert!(first_start("namenode") < first_start("datanode"), "{done:#?}");
+}
+
+/// The hosts on which something of Hadoop is there now, by what the daemons say.
+fn populated(cluster: &Cluster, hosts: &[&str]) -> usize {
+    let has = |host: &&&str| cluster.status(host).is_some_and(|status| !status.cobs.is_empty() && status.converged);
+    hosts.iter().filter(has).count()
+}
+
+#[test]
+fn hadoop_grows_shrinks_and_goes_away_and_each_step_can_be_rolled_back() {
+    let names: Vec<String> = (1..=8).map(|n| format!("hadoop-{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut cluster = cluster(&names);
+    let model = cluster.copy_example("hadoop");
+    let file = model.join("model.yaml");
+    // Each run of the tests has loopback addresses of its own.
+    let net = std::process::id() % 200 + 20;
+    let text = fs::read_to_string(&file).expect("text").replace("tcp://127.0.", &format!("tcp://127.{net}."));
+    let (begin, end) = (text.find("clusters:\n").expect("there"), text.find("templates:\n").expect("there"));
+    let generate = |cluster: &Cluster, text: &str| {
+        fs::write(&file, text).expect("written");
+        let mut cobgen = Command::new(env!("CARGO_BIN_EXE_cob"));
+        cobgen.arg("cobgen").arg("generate").arg(&model).arg("--depot").arg(cluster.path("depot"));
+        let (code, said) = run(cobgen);
+        assert!(code == 0 && !said.contains("no way back"), "{said}");
+    };
+    let told = |cluster: &Cluster, words: &[&str]| {
+        let (code, said) = run(cobctl(cluster, &[], words));
+        assert_eq!(code, 0, "{words:?}: {said}");
+    };
+    generate(&cluster, &text.replace("nodes: 5\n", "nodes: 3\n"));
+    for host in &names {
+        cluster.start(host);
+    }
+    for host in &names[..3] {
+        cluster.wait_answers(host);
+    }
+    told(&cluster, &["switch", "latest", "--wait", "120s"]);
+    let mut before = 3;
+    for (generation, nodes) in [("2", 8), ("3", 5), ("4", 3)] {
+        generate(&cluster, &text.replace("nodes: 5\n", &format!("nodes: {nodes}\n")));
+        for host in &names[..nodes] {
+            cluster.wait_answers(host);
+        }
+        told(&cluster, &["switch", "latest", "--wait", "120s"]);
+        cluster.until(PATIENCE, || populated(&cluster, &names) == nodes, "it is on so many hosts");
+        told(&cluster, &["rollback", "--wait", "120s"]);
+        cluster.until(PATIENCE, || populated(&cluster, &names) == before, "it is back on so many hosts");
+        told(&cluster, &["switch", generation, "--wait", "120s"]);
+        cluster.until(PATIENCE, || populated(&cluster, &names) == nodes, "it is on so many hosts again");
+        before = nodes;
+    }
+    generate(&cluster, &[&text[..begin], &text[end..]].concat());
+    told(&cluster, &["switch", "latest", "--wait", "120s"]);
+    cluster.until(PATIENCE, || populated(&cluster, &names) == 0, "nothing is left");
+    told(&cluster, &["rollback", "--wait", "120s"]);
+    cluster.until(PATIENCE, || populated(&cluster, &names) == 3, "it is back on three hosts");
 }
 
 #[test]

@@ -275,7 +275,7 @@ impl<'g> Objects<'g> {
                 [] => faults.push(self.unknown(word)),
                 [one] if is_one(one) && stops(one) => drop(found.insert((*one).clone())),
                 [one] if is_one(one) => faults.push(format!("{word} has nothing that could be stopped")),
-                several if !several.iter().any(runs) => faults.push(format!("nothing of {word} runs")),
+                several if !several.iter().any(runs) => faults.push(format!("nothing runs of {word}")),
                 several => found.extend(several.iter().copied().filter(runs).cloned()),
             }
         }
@@ -285,7 +285,7 @@ impl<'g> Objects<'g> {
         if !hosts.is_empty() {
             found.retain(|cob| hosts.contains(&cob.host()));
             if found.is_empty() && faults.is_empty() {
-                faults.push(format!("nothing of {} runs on {}", words.join(", "), list(hosts, 6)));
+                faults.push(format!("nothing runs of {} on {}", words.join(", "), list(hosts, 6)));
             }
         }
         if faults.is_empty() {

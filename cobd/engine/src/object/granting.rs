@@ -233,6 +233,7 @@ fn fresh(cx: &Cx<'_>, asked: Asked) -> Request {
         restored: false,
         refused: false,
         beyond: false,
+        folder: cx.folder_of(asked.asker),
         since: cx.now,
     }
 }

@@ -69,6 +69,7 @@ use cob_types::status::Stopped;
 use crate::effect::Run;
 use crate::engine::Faults;
 use crate::names::{CobRef, HostRef, Names, StateId};
+use crate::peers::Peer;
 use crate::record::{Body, GrantOut, HeldLock, Note, OrderRecord, Record};
 use crate::spec::{Set, Spec, StateIx};
 use crate::time::{Span, Time};
@@ -197,6 +198,8 @@ pub(crate) struct Request {
     /// It is granted though the number is reached: nothing else lets the others come back.
     pub(crate) beyond: bool,
     pub(crate) since: Time,
+    /// The state folder of the host that asks, if that is another one: the number is of that folder.
+    pub(crate) folder: Option<u64>,
 }
 
 impl Request {
@@ -239,6 +242,7 @@ impl Request {
             rests_on,
             failed: self.failed,
             at: Time(0),
+            folder: self.folder,
         }
     }
 }
@@ -385,6 +389,7 @@ pub(crate) struct Cx<'a> {
     /// How many tokens budgets of this host have where an operator has said so.
     pub(crate) tokens: &'a BTreeMap<CobRef, u32>,
     /// How many tokens they have until the next generation, where an operator says so.
+    pub(crate) peers: &'a [Peer],
     pub(crate) raised: &'a BTreeMap<CobRef, u32>,
     /// How many change objects of this host are not where they should be.
     pub(crate) unsettled: usize,
@@ -409,6 +414,11 @@ impl Mail {
 }
 
 impl Cx<'_> {
+    /// The state folder that the host of a change object uses, as far as its daemon has told.
+    pub(crate) fn folder_of(&self, cob: CobRef) -> Option<u64> {
+        Some(self.peers.get(self.names.host_of(cob).0 as usize)?.life?.id)
+    }
+
     pub(crate) fn number(&mut self) -> Number {
         *self.counter += 1;
         Number { start: self.start, counter: *self.counter }
@@ -504,6 +514,13 @@ impl Object {
         if self.stopped.as_ref().is_some_and(|stopped| stopped.restart) && self.spec.kind.stopped == Some(state) {
             self.start(cx);
         }
+    }
+
+    /// An operator stops it.
+    pub(crate) fn stop(&mut self, cx: &mut Cx<'_>, stopped: Stopped) {
+        self.stopped = Some(Box::new(stopped.clone()));
+        self.renew();
+        cx.record(Body::Ordered(OrderRecord::Stop(cx.names.cob_id(self.me).clone(), stopped)));
     }
 
     /// Nobody has stopped it any more.

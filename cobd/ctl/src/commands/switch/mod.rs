@@ -113,6 +113,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArg
 /// `cobctl rollback`: every host leaves the generation that it was last told to go to.
 pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Exit, Failure> {
     let began = Instant::now();
+    let context = &with_those_who_left(context)?;
     let looked = look_back(context, screen, args).await?;
     if let Some(exit) = looked.exit {
         return Ok(exit);
@@ -146,6 +147,19 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     report.gone = now.hosts.iter().filter(|h| h.reachable).map(|h| h.name.clone()).collect();
     // Who is away follows when it is back: the others tell it.
     wait::until_ended(context, screen, &plan, Vec::new(), report, (began, began + limit)).await
+}
+
+/// Where the latest generation has no host, those of the one before it are meant: nobody else has left anything.
+fn with_those_who_left(context: &Context) -> Result<Context, Failure> {
+    let mut context = context.clone();
+    if context.targets.all.is_empty()
+        && let Some(depot) = context.targets.open_depot()?
+    {
+        let parent = depot.manifest(depot.latest()?)?.parent;
+        context.targets.all = leaving::named_in(&context.targets, std::iter::once(parent), &[])?;
+        context.client = context.client.clone().meaning(&context.targets.all);
+    }
+    Ok(context)
 }
 
 /// Hosts go back to the content that the way back was signed for, whatever the depot has under the number.
@@ -298,12 +312,14 @@ async fn run_within(
     }
     let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, &plan)).cloned().collect();
     let has_it: Vec<Target> = plan.hosts.iter().filter(|t| is_on_other_terms(&first, t, &plan)).cloned().collect();
-    if due.is_empty() && args.prepare {
+    // No host of the generation could tell them.
+    let all_leave = plan.hosts.is_empty() && !plan.leaving.is_empty();
+    if due.is_empty() && !all_leave && args.prepare {
         report.finish(context, screen, &first, &plan.expected)?;
         screen.say(&format!("generation {} is active, or on its way, on all of its hosts", plan.generation));
         return Ok(Exit::Yes);
     }
-    if due.is_empty() {
+    if due.is_empty() && !all_leave {
         let deadline = began + args.wait.unwrap_or(DEFAULT_WAIT);
         let until = args.wait.map(|w| began + w);
         let absent = say_go(context, screen, &plan, &has_it, &plan.go_in_full(), until, &mut report).await;
@@ -328,13 +344,14 @@ async fn run_within(
             }
             Ready::Refused(error) => {
                 report.refused(screen, &target, leaves(&target), &error);
-                refused |= !leaves(&target);
+                refused |= all_leave || !leaves(&target);
             }
         }
     }
     let some_there = due.len() < plan.hosts.len();
     let lacks_one = args.require_all && !absent.is_empty();
-    let called_off = refused || lacks_one || !(some_there || due.iter().any(|t| ready.contains(t)));
+    let some_ready = ready.iter().any(|target| all_leave || due.contains(target));
+    let called_off = refused || lacks_one || !(some_there || some_ready);
     for (target, error) in &away {
         let then = match (called_off, leaves(target)) {
             (true, _) => Then::CalledOff,
