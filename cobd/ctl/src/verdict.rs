@@ -17,7 +17,7 @@ use crate::words::{clean, count, heading, list_and, phase, trouble};
 /// What a yes needs beyond the hosts' own words.
 #[derive(Debug, Clone, Default)]
 pub struct Expected {
-    /// The generation that must be active; none: any, if all have the same.
+    /// The generation that must be active, with nothing of it stopped by an operator; none: any, if all have the same.
     pub generation: Option<GenerationNumber>,
     /// The hosts that must be there and how many change objects each has.
     pub cobs: BTreeMap<HostName, u64>,
@@ -70,6 +70,9 @@ pub fn judge(status: &ClusterStatus, expected: &Expected) -> Verdict {
     let wanted = expected.generation.or_else(|| highest(status.hosts.iter()));
     wrong.extend(not_converged(status.hosts.iter(), wanted, &expected.cobs));
     wrong.extend(others(status.hosts.iter(), &expected.contents));
+    if expected.generation.is_some() {
+        wrong.extend(stopped(status));
+    }
     if status.hosts.is_empty() {
         wrong.push("there is no host to ask".to_owned());
     }
@@ -108,6 +111,12 @@ pub fn judge_named(
         (true, true) => Verdict::Converged(None),
         (true, false) => Verdict::Not(wrong),
     }
+}
+
+/// What operators have stopped: it is where they want it, and not where the generation does.
+fn stopped(status: &ClusterStatus) -> impl Iterator<Item = String> {
+    let cobs = status.hosts.iter().filter(|h| h.reachable).flat_map(|h| &h.cobs);
+    cobs.filter_map(|cob| Some(format!("{} is {}", cob.id, clean(&cob.stopped.as_ref()?.in_words()))))
 }
 
 /// The highest generation that is active on one of these.

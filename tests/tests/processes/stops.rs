@@ -79,6 +79,8 @@ fn who_needs_it_stops_first_and_starts_last_over_kills() {
     assert!(app.starts_with("stopped with n1/db/instance by order of "), "{app}");
     let (code, said) = shop.cobctl(&["status"]);
     assert!(code == 0 && said.contains("stopped by order of"), "{said}");
+    let (code, said) = shop.cobctl(&["switch", "1", "--wait", "2s"]);
+    assert!(code == 1 && said.contains("n1/db/instance is stopped by order of"), "the generation wants it up: {said}");
     // Neither a killed daemon nor the same order again changes anything.
     for host in HOSTS {
         shop.cluster.kill(host);
