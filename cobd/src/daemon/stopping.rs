@@ -27,18 +27,23 @@ impl Daemon {
     /// All of these are stopped, or none.
     pub(super) fn stop(&mut self, cobs: Vec<StopOne>, how: How, who: &str, reply: Reply) {
         let How { restart, until_boot } = how;
-        let refused: Vec<String> = cobs.iter().filter_map(|one| self.cannot_stop(&one.cob)).collect();
+        let stopped = self.engine.stopped();
+        let is_stopped = |cob: &CobId| stopped.get(cob).filter(|was| restart && !was.restart);
+        let in_the_way = |cob: &CobId| is_stopped(cob).map(|was| format!("{cob} is {}", was.in_words()));
+        let refused = |one: &StopOne| self.cannot_stop(&one.cob).or_else(|| in_the_way(&one.cob));
+        let refused: Vec<String> = cobs.iter().filter_map(refused).collect();
         if !refused.is_empty() {
             self.refuse_all(reply, &refused, "nothing was stopped on this host; name what can be stopped");
             return;
         }
-        let stopped = self.engine.stopped();
         let mut news = 0;
         for StopOne { cob, with } in cobs {
             let order = Stopped { who: who.to_owned(), restart, with, until_boot };
-            // What was stopped by itself does not start with the one that it needs.
-            let stands =
-                stopped.get(&cob).is_some_and(|was| was.restart == restart && (was.with.is_none() || *was == order));
+            // What was stopped by itself does not start with the one that it needs, nor with the next boot.
+            let stands = stopped.get(&cob).is_some_and(|was| {
+                let own = was.with.is_none() && !was.until_boot;
+                was.restart == restart && (own || until_boot || *was == order)
+            });
             if !stands {
                 news += 1;
                 self.feed_ordered(Event::Order(Order::Stop(cob, order)), who);

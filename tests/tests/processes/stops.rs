@@ -104,6 +104,8 @@ fn who_needs_it_stops_first_and_starts_last_over_kills() {
 #[test]
 fn a_restart_takes_along_who_requires_it() {
     let shop = Shop::new();
+    let (code, said) = shop.cobctl(&["restart", "db", "--plan"]);
+    assert!(code == 0 && said.contains("4 transitions in"), "{said}");
     let (code, said) = shop.cobctl(&["restart", "db", "--wait", "60s"]);
     assert!(code == 0 && said.contains("1 change object restarted"), "{said}");
     shop.cluster.wait_converged(cob_types::GenerationNumber(1), PATIENCE);
@@ -157,6 +159,42 @@ fn a_drained_host_runs_nothing_until_it_has_been_rebooted() {
     let orders: Vec<String> = shop.cluster.history("n1").into_iter().map(|entry| entry.event).collect();
     let count = |event: &str| orders.iter().filter(|e| *e == event).count();
     assert_eq!((count("ordered-stop"), count("reboot"), count("ordered-start")), (1, 1, 1));
+}
+
+#[test]
+fn an_order_that_others_end_is_not_called_done() {
+    let shop = Shop::new();
+    // Nothing moves, so that the order can be taken back before it has come about.
+    assert_eq!(shop.cobctl(&["pause"]).0, 0);
+    let waits = cobctl(&shop.cluster, &[], &["stop", "db", "--wait", "60s"]).spawn().expect("cobctl");
+    let taken = || shop.stopped("n1/db/instance").is_some() && shop.stopped("n2/app/instance").is_some();
+    shop.cluster.until(PATIENCE, taken, "the order is taken");
+    assert_eq!(shop.cobctl(&["start", "db"]).0, 0);
+    assert_eq!(shop.cobctl(&["resume"]).0, 0);
+    let ended = waits.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(ended.status.code() == Some(1) && said.contains("is not stopped any more"), "{said}");
+    assert!(shop.said().is_empty());
+}
+
+#[test]
+fn a_restart_ends_no_order_to_stop_and_a_boot_no_own_one() {
+    let mut shop = Shop::new();
+    assert_eq!(shop.cobctl(&["drain", "n1", "--wait", "60s"]).0, 0);
+    let (code, said) = shop.cobctl(&["restart", "app"]);
+    assert!(code == 1 && said.contains("n1/db/instance stopped until the next boot of its host"), "{said}");
+    let body = "{\"cobs\":[{\"cob\":\"n1/db/instance\"}],\"restart\":true}";
+    let refused = shop.cluster.http("n1", "POST", "/v1/stop", body).expect_err("it is stopped");
+    assert!(refused.contains("n1/db/instance is stopped"), "{refused}");
+    assert_eq!(shop.cobctl(&["stop", "db", "--wait", "60s"]).0, 0);
+    reboot(&mut shop.cluster, "n1");
+    shop.cluster.wait_answers("n1");
+    let said = shop.stopped("n1/db/instance").expect("its own order holds");
+    assert!(said.starts_with("stopped by order of"), "{said}");
+    // A host that does not answer is named: what is stopped there stays so.
+    shop.cluster.kill("n2");
+    let (code, said) = shop.cobctl(&["start", "db", "--timeout", "2s"]);
+    assert!(code == 3 && said.contains("error: n2: "), "{said}");
 }
 
 #[test]

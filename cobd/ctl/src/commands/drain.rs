@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::retry::{Ended, until_ended, why};
-use super::stop::Objects;
+use super::stop::{Objects, Operation, tell};
 use super::{Context, plan};
 use crate::args::DrainArgs;
 use crate::failure::{Exit, Failure};
@@ -50,12 +50,14 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DrainArgs
     let target = context.locate(host).await?;
     let ones = cobs.iter().map(|cob| StopOne { cob: cob.clone(), with: None }).collect();
     let order = StopOrder { cobs: ones, restart: false, until_boot: true, who: context.client.who() };
-    let told: Done = context.client.order(&target.endpoint, "/v1/stop", &order).await?;
+    let told: Done = tell(&context.client, &target, Operation::Stop, order).await?;
     say(context, screen, &format!("{host}: {}", clean(&told.detail)))?;
     let (drained, cluster) = until_ended(context, &cobs, Instant::now() + args.wait).await;
-    let mut report = Report { host: host.clone(), cobs, drained, returned: None, why: Vec::new() };
+    let undone = Operation::Stop.undone(&cluster, &cobs);
+    let drained = if drained == Ended::Settled && !undone.is_empty() { Ended::Failed } else { drained };
+    let mut report = Report { host: host.clone(), cobs, drained, returned: None, why: undone };
     if drained != Ended::Settled {
-        report.why = why(&cluster, &report.cobs);
+        report.why.extend(why(&cluster, &report.cobs));
         return report.end(context, screen);
     }
     say(context, screen, &format!("{host} is drained: {} stopped", count(report.cobs.len(), "change object")))?;

@@ -16,16 +16,19 @@ use super::orders::{Answer, Answers};
 use super::retry::{Ended, until_ended, why};
 use super::{Context, plan};
 use crate::args::StopArgs;
-use crate::client::AskError;
+use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::gather;
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
 use crate::words::{clean, count, list};
 
+/// So many change objects are named in one order: a body has 64 KiB at most.
+const PART: usize = 100;
+
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operation {
+pub(super) enum Operation {
     Stop,
     Start,
     Restart,
@@ -43,6 +46,21 @@ impl Operation {
             Self::Start => "started",
             Self::Restart => "restarted",
         }
+    }
+}
+
+impl Operation {
+    /// What somebody else, or a new generation, has made of the order meanwhile.
+    pub(super) fn undone(self, cluster: &ClusterStatus, cobs: &[CobId]) -> Vec<String> {
+        let order = |id: &CobId| cobs_of(cluster).find(|cob| cob.id == *id).and_then(|cob| cob.stopped.as_ref());
+        let told = |id: &CobId| match (self, order(id)) {
+            (Self::Stop, None) => {
+                Some(format!("{id} is not stopped any more: somebody has started it, or a new generation came"))
+            }
+            (Self::Start | Self::Restart, Some(stopped)) => Some(format!("{id} is {}", clean(&stopped.in_words()))),
+            (Self::Stop, Some(_)) | (Self::Start | Self::Restart, None) => None,
+        };
+        cobs.iter().filter_map(told).collect()
     }
 }
 
@@ -83,20 +101,25 @@ async fn run(context: &Context, screen: &mut Screen, args: &StopArgs, op: Operat
     let generation = plan::generation_of_hosts(context, &now)?;
     let all = Objects::of(&generation);
     let named = all.named(&args.names, &args.hosts)?;
+    let mut silent = Vec::new();
     let meant = match op {
         Operation::Stop => all.with_dependents(named),
-        Operation::Restart => named.into_iter().map(|cob| (cob, None)).collect(),
-        Operation::Start => to_start(&now, &all, named)?,
+        Operation::Restart => to_restart(&now, &all, named)?,
+        Operation::Start => {
+            silent = all.silent(&now, &named);
+            to_start(&now, &all, named)?
+        }
     };
     if args.plan {
         return plan::of_order(context, screen, &now, &generation, &all.ways(&meant, op)).await;
     }
-    if meant.is_empty() {
+    if meant.is_empty() && silent.is_empty() && !context.json {
         screen.line(&format!("nothing to be {}: none of them was stopped by an order", op.done()))?;
         return Ok(Exit::Yes);
     }
     say_along(context, screen, &meant, op)?;
-    let answers = give(context, &meant, op).await;
+    let mut answers = give(context, &meant, op).await;
+    answers.hosts.extend(silent);
     let mut report = Report { operation: op.done(), cobs: ones(&meant), answers, ended: None, why: Vec::new() };
     if !context.json {
         report.answers.hosts.iter().try_for_each(|answer| say(screen, answer))?;
@@ -105,7 +128,8 @@ async fn run(context: &Context, screen: &mut Screen, args: &StopArgs, op: Operat
     let taken: Vec<CobId> = meant.keys().filter(|cob| !refused(cob)).cloned().collect();
     if args.wait.is_some() && !taken.is_empty() {
         let (ended, cluster) = until_ended(context, &taken, deadline).await;
-        report.ended = Some(ended);
+        report.why = op.undone(&cluster, &taken);
+        report.ended = Some(if ended == Ended::Settled && !report.why.is_empty() { Ended::Failed } else { ended });
         if ended != Ended::Settled {
             report.why = why(&cluster, &taken);
         }
@@ -186,19 +210,35 @@ async fn give(context: &Context, meant: &Meant, op: Operation) -> Answers<Done> 
     let asked = gather::each(&parts, |(target, cobs)| {
         let (client, who) = (client.clone(), who.clone());
         async move {
-            let answer: Result<Done, AskError> = if op == Operation::Start {
-                let order = StartOrder { cobs: cobs.into_iter().map(|one| one.cob).collect(), who };
-                client.order(&target.endpoint, op.path(), &order).await
-            } else {
-                let order = StopOrder { cobs, restart: op == Operation::Restart, until_boot: false, who };
-                client.order(&target.endpoint, op.path(), &order).await
-            };
+            let order = StopOrder { cobs, restart: op == Operation::Restart, until_boot: false, who };
+            let answer = tell(&client, &target, op, order).await;
             Answer::new(&target, answer)
         }
     });
     hosts.extend(asked.await.into_iter().map(|(_, answer)| answer));
     hosts.sort_by(|a, b| a.name.cmp(&b.name));
     Answers { hosts }
+}
+
+/// Tells a host, in as many parts as the length of a body asks for. The first that is refused is the last.
+pub(super) async fn tell(client: &Client, target: &Target, op: Operation, whole: StopOrder) -> Result<Done, AskError> {
+    let StopOrder { cobs, restart, until_boot, who } = whole;
+    let (mut answers, all) = (Vec::new(), cobs.len());
+    for part in cobs.chunks(PART) {
+        let answer: Done = if op == Operation::Start {
+            let order = StartOrder { cobs: part.iter().map(|one| one.cob.clone()).collect(), who: who.clone() };
+            client.order(&target.endpoint, op.path(), &order).await?
+        } else {
+            let order = StopOrder { cobs: part.to_vec(), restart, until_boot, who: who.clone() };
+            client.order(&target.endpoint, op.path(), &order).await?
+        };
+        answers.push(answer);
+    }
+    let changed = answers.iter().any(|answer| answer.changed);
+    Ok(match answers.pop() {
+        Some(only) if answers.is_empty() => only,
+        Some(_) | None => Done::new(changed, format!("{} told", count(all, "change object"))),
+    })
 }
 
 fn say(screen: &mut Screen, answer: &Answer<Done>) -> std::io::Result<()> {
@@ -216,7 +256,7 @@ fn say(screen: &mut Screen, answer: &Answer<Done>) -> std::io::Result<()> {
 /// started for nothing.
 fn to_start(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> Result<Meant, Failure> {
     let stopped: BTreeMap<&CobId, &Stopped> =
-        cobs(now).filter_map(|cob| Some((&cob.id, cob.stopped.as_ref()?))).collect();
+        cobs_of(now).filter_map(|cob| Some((&cob.id, cob.stopped.as_ref()?))).collect();
     let mut meant: Meant = BTreeMap::new();
     for (cob, stop) in &stopped {
         let with = stop.with.as_ref().filter(|with| named.contains(*with));
@@ -241,7 +281,21 @@ fn to_start(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> R
     Ok(meant)
 }
 
-fn cobs(now: &ClusterStatus) -> impl Iterator<Item = &CobStatus> {
+/// What is restarted: nothing that an order has stopped, and nothing that needs what is stopped.
+fn to_restart(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> Result<Meant, Failure> {
+    let stopped: BTreeMap<&CobId, &Stopped> =
+        cobs_of(now).filter_map(|cob| Some((&cob.id, cob.stopped.as_ref()?))).collect();
+    let needed = named.iter().flat_map(|cob| all.needs(cob)).chain(&named);
+    let in_the_way: BTreeSet<&CobId> = needed.filter(|cob| stopped.get(cob).is_some_and(|s| !s.restart)).collect();
+    if let Some(first) = in_the_way.first() {
+        let by = stopped.get(*first).map(|stop| stop.in_words()).unwrap_or_default();
+        return Err(Failure::refused(anyhow::anyhow!("nothing is restarted: {} {by}", list(&in_the_way, 6)))
+            .hint("`cobctl start` starts what is stopped; name others to restart them"));
+    }
+    Ok(named.into_iter().map(|cob| (cob, None)).collect())
+}
+
+fn cobs_of(now: &ClusterStatus) -> impl Iterator<Item = &CobStatus> {
     now.hosts.iter().flat_map(|host: &HostStatus| &host.cobs)
 }
 
@@ -302,8 +356,25 @@ impl<'g> Objects<'g> {
 
     /// Where these and all that need them are led when these are stopped.
     pub(super) fn with_dependents_off(&self, cobs: &[CobId]) -> Vec<(CobId, StateName)> {
-        let meant = self.with_dependents(cobs.iter().cloned().collect());
+        self.off(&self.with_dependents(cobs.iter().cloned().collect()))
+    }
+
+    fn off(&self, meant: &Meant) -> Vec<(CobId, StateName)> {
         meant.keys().filter_map(|id| Some((id.clone(), self.stopped(id)?.clone()))).collect()
+    }
+
+    /// Hosts that have not answered, and on which something of these, or of what needs them, may be stopped.
+    fn silent(&self, now: &ClusterStatus, named: &BTreeSet<CobId>) -> Vec<Answer<Done>> {
+        let concerned: BTreeSet<HostName> = self.with_dependents(named.clone()).keys().map(CobId::host).collect();
+        let silent = now.hosts.iter().filter(|host| !host.reachable && concerned.contains(&host.name));
+        let told = |host: &HostStatus| Answer {
+            name: host.name.clone(),
+            reachable: false,
+            done: None,
+            error: Some(host.error.clone().unwrap_or_else(|| "no answer".to_owned())),
+            hint: "what is stopped there stays so: give the same order again when it is back".to_owned(),
+        };
+        silent.map(told).collect()
     }
 
     fn unknown(&self, word: &str) -> String {
@@ -353,12 +424,15 @@ impl<'g> Objects<'g> {
 
     /// Where they are led, one list after the other: what a plan of the order is made of.
     fn ways(&self, meant: &Meant, op: Operation) -> Vec<Vec<(CobId, StateName)>> {
-        let down = || meant.keys().filter_map(|id| Some((id.clone(), self.stopped(id)?.clone()))).collect();
         let up = || meant.keys().filter_map(|id| Some((id.clone(), self.all.get(id)?.0.preferred.clone()))).collect();
         match op {
-            Operation::Stop => vec![down()],
+            Operation::Stop => vec![self.off(meant)],
             Operation::Start => vec![up()],
-            Operation::Restart => vec![down(), up()],
+            Operation::Restart => {
+                let along = self.with_dependents(meant.keys().cloned().collect());
+                let up = along.keys().filter_map(|id| Some((id.clone(), self.all.get(id)?.0.preferred.clone())));
+                vec![self.off(&along), up.collect()]
+            }
         }
     }
 }
