@@ -66,6 +66,11 @@ impl Peer {
     }
 }
 
+/// The state folder that a host uses, as far as its daemon has told.
+pub(crate) fn folder_of(peers: &[Peer], host: HostRef) -> Option<u64> {
+    Some(peers.get(host.0 as usize)?.life?.id)
+}
+
 impl Engine {
     /// Every other host that was spoken with.
     pub(crate) fn known_peers(&self) -> impl Iterator<Item = (&HostName, &Peer)> {
@@ -414,7 +419,7 @@ impl Engine {
     /// A message for a change object of another host, in names.
     /// The state folder that a host uses, as far as its daemon has told.
     pub(crate) fn folder_of(&self, host: HostRef) -> Option<u64> {
-        Some(self.peers.get(host.0 as usize)?.life?.id)
+        folder_of(&self.peers, host)
     }
 
     pub(crate) fn as_item(&self, mail: &Mail) -> Item {

@@ -69,7 +69,7 @@ use cob_types::status::Stopped;
 use crate::effect::Run;
 use crate::engine::Faults;
 use crate::names::{CobRef, HostRef, Names, StateId};
-use crate::peers::Peer;
+use crate::peers::{Peer, folder_of};
 use crate::record::{Body, GrantOut, HeldLock, Note, OrderRecord, Record};
 use crate::spec::{Set, Spec, StateIx};
 use crate::time::{Span, Time};
@@ -416,7 +416,7 @@ impl Mail {
 impl Cx<'_> {
     /// The state folder that the host of a change object uses, as far as its daemon has told.
     pub(crate) fn folder_of(&self, cob: CobRef) -> Option<u64> {
-        Some(self.peers.get(self.names.host_of(cob).0 as usize)?.life?.id)
+        folder_of(self.peers, self.names.host_of(cob))
     }
 
     pub(crate) fn number(&mut self) -> Number {

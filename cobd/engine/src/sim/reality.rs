@@ -62,9 +62,15 @@ pub(super) struct Running {
     pub(super) job: Number,
     to: StateName,
     content: Option<Fingerprint>,
-    relies_on: Vec<usize>,
-    /// On whose account: who relies, and on whom.
+    /// Who relies, and on whom: first the one that acts, then those that it relies on.
     ways: Vec<(usize, usize)>,
+}
+
+impl Running {
+    /// All that must stay as it is while it runs.
+    fn relies_on(&self) -> BTreeSet<usize> {
+        self.ways.iter().map(|(_, on)| *on).collect()
+    }
 }
 
 /// An action that is about to start.
@@ -134,10 +140,11 @@ impl Reality {
             match &thing.running {
                 None => form.word(0),
                 Some(running) => {
-                    form.word(1 + running.relies_on.len() as u64);
+                    let relies_on = running.relies_on();
+                    form.word(1 + relies_on.len() as u64);
                     form.state(&running.to);
                     form.fingerprint(running.content);
-                    running.relies_on.iter().for_each(|other| form.word(*other as u64));
+                    relies_on.into_iter().for_each(|other| form.word(other as u64));
                 }
             }
             form.some_state(thing.kept_from.as_ref());
@@ -216,13 +223,13 @@ impl Reality {
         }
         let content = bundle.and_then(|b| b.cobs.get(id)).map(|c| c.fingerprint);
         let ways = self.relies_on(begin, &active, &mut breaches);
-        let relies_on: Vec<usize> = ways.iter().map(|(_, on)| *on).collect::<BTreeSet<_>>().into_iter().collect();
         breaches.extend(self.disturb(begin, &active));
-        for other in &relies_on {
-            self.things[*other].relied_on += 1;
-        }
         self.things[thing].promised_as_left.clear();
-        self.things[thing].running = Some(Running { job, to: to.clone(), content, relies_on, ways });
+        let running = Running { job, to: to.clone(), content, ways };
+        for other in running.relies_on() {
+            self.things[other].relied_on += 1;
+        }
+        self.things[thing].running = Some(running);
         if breaches.is_empty() { Ok(()) } else { Err(breaches) }
     }
 
@@ -280,9 +287,8 @@ impl Reality {
                 let next = running.ways.iter().filter(|(asker, _)| *asker == at).map(|(_, on)| *on);
                 open.extend(next.filter(|on| self.things[*on].host != lost && kept.insert(*on)));
             }
-            let gone: Vec<usize> = running.relies_on.iter().copied().filter(|on| !kept.contains(on)).collect();
+            let gone = &running.relies_on() - &kept;
             if let Some(running) = &mut self.things[actor].running {
-                running.relies_on.retain(|on| kept.contains(on));
                 running.ways.retain(|(_, on)| kept.contains(on));
             }
             for on in gone {
@@ -324,15 +330,9 @@ impl Reality {
         }
     }
 
-    /// What a host that was set up anew has of a change object: the state given, made by nobody. What ran is no more, and
-    /// what relied on it does so for nothing.
+    /// What a host that was set up anew has of a change object: the state given, made by nobody. What ran is no more.
     pub(super) fn wipe(&mut self, thing: usize, state: Option<StateName>) {
         self.end(thing, false);
-        for other in &mut self.things {
-            if let Some(running) = &mut other.running {
-                running.relies_on.retain(|on| *on != thing);
-            }
-        }
         let thing = &mut self.things[thing];
         thing.state = state.unwrap_or_else(|| thing.state.clone());
         (thing.content, thing.relied_on, thing.disturbed, thing.beyond) = (None, 0, None, None);
@@ -342,8 +342,8 @@ impl Reality {
     /// The action that runs comes to its end: into the state that it enters, or not.
     pub(super) fn end(&mut self, thing: usize, arrives: bool) {
         let Some(running) = self.things[thing].running.take() else { return };
-        for other in &running.relies_on {
-            self.things[*other].relied_on -= 1;
+        for other in running.relies_on() {
+            self.things[other].relied_on -= 1;
         }
         if arrives {
             let thing = &mut self.things[thing];
