@@ -34,6 +34,12 @@ impl Exit {
             Exit::Unreached => 3,
         }
     }
+
+    /// The end of a command of several parts: a host that was not reached counts more than a refusal.
+    #[must_use]
+    pub fn of_all(parts: impl IntoIterator<Item = Self>) -> Self {
+        parts.into_iter().max_by_key(|exit| exit.code()).unwrap_or(Exit::Yes)
+    }
 }
 
 /// Who has to act on a failure.

@@ -105,10 +105,6 @@ impl Report {
         } else {
             screen.line(&format!("after a reboot, or with `cobctl start {}`, everything returns", self.host))?;
         }
-        Ok(match ended {
-            Ended::Settled => Exit::Yes,
-            Ended::Failed | Ended::Late => Exit::No,
-            Ended::Unreached => Exit::Unreached,
-        })
+        Ok(ended.exit())
     }
 }

@@ -171,25 +171,36 @@ impl Report {
             [cob] => cob.to_string(),
             _ => count(cobs.len(), "change object"),
         };
-        let (paint, head) = match ended {
-            Ended::Settled => (Paint::Good, format!("{cobs} settled")),
-            Ended::Failed => (Paint::Bad, format!("{cobs} not settled, and nothing more is being done:")),
-            Ended::Late => (Paint::Bad, format!("{cobs} not settled in time; it goes on:")),
-            Ended::Unreached => (Paint::Bad, format!("{cobs} not known to be settled:")),
-        };
-        screen.line(&screen.paint(paint, &head))?;
-        self.why.iter().try_for_each(|line| screen.line(&format!("  {line}")))
+        ended.say(screen, &cobs, "settled", &self.why)
     }
 
     fn exit(&self) -> Exit {
-        let of_end = self.ended.map_or(Exit::Yes, |ended| match ended {
+        let of_end = self.ended.map_or(Exit::Yes, Ended::exit);
+        let silent = if self.unreached.is_empty() { Exit::Yes } else { Exit::Unreached };
+        Exit::of_all(self.cobs.iter().map(|one| one.exit).chain([of_end, silent]))
+    }
+}
+
+impl Ended {
+    /// How a command ends that has waited for it.
+    pub(super) fn exit(self) -> Exit {
+        match self {
             Ended::Settled => Exit::Yes,
             Ended::Failed | Ended::Late => Exit::No,
             Ended::Unreached => Exit::Unreached,
-        });
-        let silent = if self.unreached.is_empty() { Exit::Yes } else { Exit::Unreached };
-        let all = || self.cobs.iter().map(|one| one.exit).chain([of_end, silent]);
-        [Exit::Unreached, Exit::No].into_iter().find(|exit| all().any(|one| one == *exit)).unwrap_or(Exit::Yes)
+        }
+    }
+
+    /// Says of these whether they are what they were to be (`settled`, `stopped`), and why they are not.
+    pub(super) fn say(self, screen: &mut Screen, cobs: &str, done: &str, why: &[String]) -> std::io::Result<()> {
+        let (paint, head) = match self {
+            Ended::Settled => (Paint::Good, format!("{cobs} {done}")),
+            Ended::Failed => (Paint::Bad, format!("{cobs} not {done}, and nothing more is being done:")),
+            Ended::Late => (Paint::Bad, format!("{cobs} not {done} in time; it goes on:")),
+            Ended::Unreached => (Paint::Bad, format!("{cobs} not known to be {done}:")),
+        };
+        screen.line(&screen.paint(paint, &head))?;
+        why.iter().try_for_each(|line| screen.line(&format!("  {line}")))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::args::StopArgs;
 use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::gather;
-use crate::screen::{Paint, Screen};
+use crate::screen::Screen;
 use crate::targets::Target;
 use crate::words::{clean, count, list};
 
@@ -145,30 +145,17 @@ async fn run(context: &Context, screen: &mut Screen, args: &StopArgs, op: Operat
 impl Report {
     fn say_end(&self, screen: &mut Screen, op: Operation, cobs: usize) -> std::io::Result<()> {
         let Some(ended) = self.ended else { return Ok(()) };
-        let (cobs, done) = (count(cobs, "change object"), op.done());
-        let (paint, head) = match ended {
-            Ended::Settled => (Paint::Good, format!("{cobs} {done}")),
-            Ended::Failed => (Paint::Bad, format!("{cobs} not {done}, and nothing more is being done:")),
-            Ended::Late => (Paint::Bad, format!("{cobs} not {done} in time; it goes on:")),
-            Ended::Unreached => (Paint::Bad, format!("{cobs} not known to be {done}:")),
-        };
-        screen.line(&screen.paint(paint, &head))?;
-        self.why.iter().try_for_each(|line| screen.line(&format!("  {line}")))
+        ended.say(screen, &count(cobs, "change object"), op.done(), &self.why)
     }
 
     fn exit(&self) -> Exit {
-        let of_end = match self.ended {
-            None | Some(Ended::Settled) => Exit::Yes,
-            Some(Ended::Failed | Ended::Late) => Exit::No,
-            Some(Ended::Unreached) => Exit::Unreached,
-        };
         let of_host = |answer: &Answer<Done>| match (&answer.done, answer.reachable) {
             (Some(_), _) => Exit::Yes,
             (None, true) => Exit::No,
             (None, false) => Exit::Unreached,
         };
-        let all = || self.answers.hosts.iter().map(of_host).chain([of_end]);
-        [Exit::Unreached, Exit::No].into_iter().find(|exit| all().any(|one| one == *exit)).unwrap_or(Exit::Yes)
+        let of_end = self.ended.map_or(Exit::Yes, Ended::exit);
+        Exit::of_all(self.answers.hosts.iter().map(of_host).chain([of_end]))
     }
 }
 
