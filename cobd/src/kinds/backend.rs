@@ -24,64 +24,64 @@ use super::service::{LogsAnswer, LogsQuery, Systemd};
 use crate::run::endings;
 use crate::run::{Exit, JobResult, Opener, Program, Sealed, base_environment};
 
-/// What carries out the checks and transitions of kinds that name it.
+/// Carries out the checks and transitions of all kinds that name it.
 pub trait Backend: Send + Sync {
-    /// The name by which kinds refer to it.
+    /// The name by which kinds refer to this back end.
     fn name(&self) -> &'static str;
 
-    /// Whether its transitions are processes, which outlive the daemon. Others die with it: their change
-    /// objects are `unknown` after a return.
+    /// Whether its transitions are processes, which outlive the daemon. Other transitions end with the daemon: after a
+    /// restart their change objects are `unknown`.
     fn durable(&self) -> bool;
 
-    /// Looks at a kind before anything of it is used.
+    /// Validates a kind before its first use.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The fault of the kind, as text.
     fn accept(&self, kind: &Kind) -> Result<(), String>;
 
-    /// Looks at a change object's content before it is used.
+    /// Validates a change object's content before its first use.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The fault of the content, as text.
     fn accept_content(&self, content: &str) -> Result<(), String>;
 
-    /// How the state is found out. Changes nothing, ever.
+    /// Describes how to find out the state. A check changes nothing, ever.
     fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome>;
 
-    /// Whether its checks wait for threads of its own, so that it is of no use to begin many of them at the same time.
+    /// Whether its checks wait for the back end's own threads, so that parallel checks bring no gain.
     fn checks_in_turn(&self) -> bool {
         false
     }
 
-    /// How a move is made. Made twice, it ends as if made once.
+    /// Describes how to carry out a transition. Transitions are idempotent.
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome>;
 
-    /// Whether this move only waits for something outside and leaves nothing behind when it is ended before its time: when
-    /// its content changes meanwhile it is ended, and made with the new one.
+    /// Whether this transition only waits for an outside condition and may end early without leftovers. If the content
+    /// changes meanwhile, the transition ends and starts again with the new content.
     fn only_waits(&self, _kind: &Kind, _hop: &Hop) -> bool {
         false
     }
 
-    /// Whether what its transitions write to `COB_RESULT_OUT` is the author's, to be given to the way back also
-    /// when the transition has failed. Else it is the back end's own word.
+    /// Whether the kind's author writes `COB_RESULT_OUT` for the revert, which then gets it also after a failed
+    /// transition. Otherwise the file holds the back end's own answer.
     fn saves(&self) -> bool {
         false
     }
 
-    /// What a move of a change object that runs inside the daemon waits for, in words; none: nothing to be told.
+    /// Says as text which condition a transition inside the daemon waits for. `None`: nothing to report.
     fn said(&self, _cob: &CobId) -> Option<String> {
         None
     }
 
-    /// A change object has left: what is remembered of it is forgotten.
+    /// Forgets a departed change object.
     fn forget(&self, _cob: &CobId) {}
 
-    /// What others have changed of a change object, as far as its last check has found.
+    /// The changes by users that the last check of this change object found.
     fn drift(&self, _cob: &CobId) -> Vec<FileDrift> {
         Vec::new()
     }
 
-    /// Answers what is asked of a change object's files; none: it has none.
+    /// Answers a query about a change object's files. `None`: the kind has no files.
     fn files(
         &self,
         _tools: &Tools,
@@ -91,147 +91,147 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// What a change object prints while it runs; none: nothing of it runs.
+    /// Reads the output of a running change object. `None`: the kind runs no process.
     fn logs(&self, _tools: &Tools, _context: &Context, _query: LogsQuery) -> Option<Work<Result<LogsAnswer, String>>> {
         None
     }
 
-    /// The daemon comes up: what is kept of an earlier life may be opened beside all else that it does then.
+    /// Prepares at the daemon's start: opens data of earlier runs in parallel with the rest of the start.
     fn wake(&self, _tools: &Tools) {}
 
-    /// A change object has left: how what it has found when it came, and its last move did not bring back, is put back from
-    /// here on. None: there is nothing.
+    /// Returns the attempt that restores the original state of a departed change object, as far as the last transition
+    /// did not restore it. `None`: nothing to restore.
     fn left(&self, _tools: &Tools, _cob: &CobId) -> Option<Attempt> {
         None
     }
 
-    /// A change object is here. Where it had left before, nothing is put back for that any more.
+    /// Announces that a change object is in the model. If it departed before, the back end stops to restore its
+    /// original state.
     fn is_here(&self, _tools: &Tools, _cob: &CobId) {}
 
-    /// Whether, with this content, what users have changed may be excluded by what is wanted.
+    /// Whether, with this content, a user's change may conflict with the desired state.
     fn may_conflict(&self, _content: &str) -> bool {
         false
     }
 
-    /// A change object has left, and what it has made stays: what it has found when it came is forgotten.
+    /// Forgets the original state of a departed change object whose effects stay on the host.
     fn kept(&self, _tools: &Tools, _cob: &CobId) {}
 
-    /// The daemon has returned. `here` says of folders that belong to a change object each whether it is still
-    /// there; the others have [left](Self::left).
+    /// Handles departures that the daemon missed while it was down. `here` says whether the change object that owns a
+    /// folder is still in the model; the other change objects have [departed](Self::left).
     fn return_to(&self, _tools: &Tools, _here: &dyn Fn(&Path) -> bool) -> Vec<(CobId, Attempt)> {
         Vec::new()
     }
 
-    /// These change objects are here, and no others: what happens to them behind our back is to be noticed
-    /// from here on, as well as that can be done.
+    /// Watches exactly these change objects for changes from outside, as well as the back end can.
     fn watch(&self, _tools: &Tools, _cobs: &mut dyn Iterator<Item = Arc<Cob>>) {}
 }
 
-/// What a check or a transition is about.
+/// The subject of a check or transition.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// The change object.
     pub cob: Arc<Cob>,
     /// Its kind.
     pub kind: Arc<Kind>,
-    /// The generation under which it acts.
+    /// The active generation.
     pub generation: GenerationNumber,
     /// The working folder, with the files of kind and change object: see [`crate::run::payload`].
     pub folder: PathBuf,
-    /// What the held locks carry.
+    /// The values that the held locks carry.
     pub imports: BTreeMap<CobId, Import>,
-    /// The secrets that its content names, encrypted.
+    /// The encrypted secrets that its content names.
     pub secrets: Sealed,
-    /// It is on its way out of the model, and what it has made is not to stay.
+    /// It departs from the model, and its effects shall not stay.
     pub leaving: bool,
-    /// For so long everything that it rests on has been as it is now; none: that is not known.
+    /// Since when all its dependencies are unchanged. `None`: not known.
     pub rested_for: Option<Duration>,
 }
 
-/// What a held lock carries.
+/// The data that a held lock carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
-    /// The state that is promised.
+    /// The granted state.
     pub state: StateName,
-    /// What the depended-on change object exports in it.
+    /// The values that the grantor exports in this state.
     pub values: Values,
 }
 
-/// One move.
+/// One transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hop {
-    /// The state that is left.
+    /// The old state.
     pub from: StateName,
-    /// The state that is entered.
+    /// The new state.
     pub to: StateName,
-    /// From 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckOutcome {
-    /// The state, or why it is not known.
+    /// The state, or the reason why it is unknown.
     pub state: Result<StateName, String>,
-    /// In what it differs from what is wanted, for people; may be empty.
+    /// The difference from the desired content, for people; may be empty.
     pub difference: String,
-    /// What the change object exports.
+    /// The values that the change object exports.
     pub exports: Values,
-    /// What runs was started after everything that it rests on had come to be as it is now, whoever started it.
+    /// Its process started after the last change of its dependencies, no matter by whom it was started.
     pub fresh: bool,
 }
 
-/// How a transition ended.
+/// The result of a transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is in the new state.
+    /// The change object is in the new state.
     Done {
-        /// What the change object exports there.
+        /// The values that the change object exports there.
         exports: Values,
-        /// What a revert will be given.
+        /// The data for the revert.
         saved: Option<String>,
     },
-    /// It is not, or not for certain.
+    /// The change object is not in the new state, or not for certain.
     Failed {
-        /// Why, in one sentence.
+        /// The reason, in one sentence.
         reason: String,
     },
-    /// It was ended because the daemon asked for it.
+    /// The daemon cancelled the transition.
     Cancelled,
-    /// Nobody knows: its runner was killed, or it was inside a daemon that is gone.
+    /// The result is unknown: the runner was killed, or the transition ran inside a daemon that has ended.
     Lost,
 }
 
-/// How something is done.
+/// How the daemon executes a check or transition.
 pub enum Work<T> {
-    /// By a process.
+    /// In a separate process.
     Process(Process<T>),
-    /// In this process.
+    /// Inside the daemon.
     Inside {
-        /// What is done.
+        /// The computation.
         future: Pin<Box<dyn Future<Output = T> + Send>>,
-        /// The time that it may take; none: it sees to that itself.
+        /// The timeout. `None`: the future limits its own time.
         timeout: Option<Duration>,
     },
 }
 
-/// A process that does something, and how its end is to be read.
+/// A process to execute, and the function that reads its end.
 pub struct Process<T> {
-    /// What is executed.
+    /// The command to execute.
     pub command: Command,
-    /// Variables besides those that every action gets.
+    /// Variables in addition to the common ones of all actions.
     pub environment: BTreeMap<String, String>,
-    /// The time that it may take.
+    /// The time limit.
     pub timeout: Duration,
-    /// Between asking it to end and killing it.
+    /// The pause between the request to end and the kill.
     pub grace: Duration,
-    /// Its standard output is an answer, not just something to show.
+    /// The standard output is the answer, and is kept apart from the log.
     pub stdout_apart: bool,
-    /// Makes an outcome of its end.
+    /// Turns the end of the process into a result.
     pub read: Box<dyn FnOnce(JobResult) -> T + Send>,
 }
 
-/// What back ends may use.
+/// The daemon's services for back ends.
 #[derive(Debug)]
 pub struct Tools {
     state_dir: PathBuf,
@@ -244,7 +244,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Folders are made below `state_dir`; change objects that others may have changed are named to `drifts`.
+    /// Creates folders below `state_dir` and sends change objects with possible changes from outside to `drifts`.
     #[must_use]
     pub fn new(state_dir: &Path, program: Program, opener: Option<Opener>, drifts: mpsc::Sender<CobId>) -> Self {
         let (saved, systemd) = (Saved::new(state_dir), Systemd::default());
@@ -257,7 +257,7 @@ impl Tools {
         &self.known
     }
 
-    /// What moves have saved for the way back.
+    /// The data that transitions have saved for their reverts.
     pub(super) fn saved(&self) -> &Saved {
         &self.saved
     }
@@ -278,27 +278,27 @@ impl Tools {
         &self.program
     }
 
-    /// The folder of a change object's own that lasts, `COB_STATE_DIR`.
+    /// The persistent folder of a change object, `COB_STATE_DIR`.
     pub(super) fn own_folder(&self, cob: &CobId) -> PathBuf {
         self.cobs().join(folder_name(cob))
     }
 
-    /// The folder that holds those of change objects.
+    /// The parent of all change objects' own folders.
     pub(super) fn cobs(&self) -> PathBuf {
         self.state_dir.join("cobs")
     }
 
-    /// The folder in memory for what a service's secrets are in.
+    /// The folder in memory for files that hold a service's secrets.
     pub(super) fn private_service_folder(&self, cob: &CobId) -> Option<PathBuf> {
         self.opener.as_ref().map(|opener| opener.service_folder(&folder_name(cob)))
     }
 
-    /// Where services are looked after.
+    /// The folder in which services are supervised.
     pub(super) fn services(&self) -> PathBuf {
         self.state_dir.join("services")
     }
 
-    /// Where the service of a change object is looked after.
+    /// The folder in which the service of a change object is supervised.
     pub(super) fn service_folder(&self, cob: &CobId) -> PathBuf {
         self.services().join(folder_name(cob))
     }
@@ -308,23 +308,23 @@ impl Tools {
         self.systemd = systemd;
     }
 
-    /// Where systemd is found.
+    /// How to reach systemd.
     pub(super) fn systemd(&self) -> &Systemd {
         &self.systemd
     }
 }
 
-/// One folder name for each id. Ids hold no `+`; without it, `n1/a` would stand in the way of `n1/a/b`.
+/// The folder name of an id. Ids contain no `+`; with `/`, the folder of `n1/a` would contain `n1/a/b`.
 pub(crate) fn folder_name(cob: &CobId) -> String {
     cob.as_str().replace('/', "+")
 }
 
-/// Whose folder that is.
+/// The id of a folder name.
 pub(crate) fn of_folder_name(name: &str) -> Option<CobId> {
     CobId::new(&name.replace('+', "/")).ok()
 }
 
-/// One name for each id to which a file name's ending fits as well: that of a long id ends with its hash.
+/// A unique file name for an id, short enough for a suffix: the name of a long id ends with its hash.
 pub(crate) fn file_name(cob: &CobId) -> String {
     const LONGEST: usize = 240;
     let name = folder_name(cob);
@@ -332,11 +332,11 @@ pub(crate) fn file_name(cob: &CobId) -> String {
         return name;
     }
     let hash = canonical::fingerprint(&[name.as_bytes()]).to_string();
-    // No id has a `=`.
+    // No id contains a `=`.
     format!("{}={hash}", &name[..LONGEST - hash.len() - 1])
 }
 
-/// The names of its file: [as it is](file_name), and as an earlier version has named it.
+/// The current [file name](file_name) and the name of earlier versions.
 pub(crate) fn file_names(cob: &CobId) -> BTreeSet<String> {
     BTreeSet::from([file_name(cob), folder_name(cob)])
 }
@@ -346,7 +346,7 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
 }
 
 impl Context {
-    /// The environment of its actions, but for what points into the job's folder.
+    /// The environment of its actions, without the variables that point into the job's folder.
     pub(super) fn environment(&self, tools: &Tools, hop: Option<&Hop>) -> BTreeMap<String, String> {
         let mut all = base_environment();
         let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
@@ -365,7 +365,7 @@ impl Context {
     /// `{"HOST/NAME": {"state": "up", "values": {…}}}`
     pub(super) fn imports_json(&self) -> String {
         let value = |text: &String| {
-            // Values are canonical JSON; what is not would be a text by itself.
+            // Values are canonical JSON; any other text becomes a JSON string.
             serde_json::from_str(text).unwrap_or_else(|_| serde_json::Value::from(text.as_str()))
         };
         let imports: serde_json::Map<_, _> = self
@@ -379,7 +379,7 @@ impl Context {
         serde_json::Value::Object(imports).to_string()
     }
 
-    /// What the kind says about a move; none when it has no such move.
+    /// The kind's declaration of a transition, if there is one.
     pub(super) fn transition(&self, hop: &Hop) -> Option<&Transition> {
         self.kind.transitions.iter().find(|t| t.from == hop.from && t.to == hop.to)
     }
@@ -390,13 +390,13 @@ impl Context {
 }
 
 impl CheckOutcome {
-    /// It is in a state, and there is nothing to say about it.
+    /// A known state without difference.
     #[must_use]
     pub fn found(state: StateName) -> Self {
         Self { state: Ok(state), difference: String::new(), exports: Values::new(), fresh: false }
     }
 
-    /// The state is not known.
+    /// An unknown state.
     #[must_use]
     pub fn unknown(reason: impl Into<String>) -> Self {
         Self { state: Err(reason.into()), difference: String::new(), exports: Values::new(), fresh: false }
@@ -404,13 +404,13 @@ impl CheckOutcome {
 }
 
 impl Outcome {
-    /// Done, with nothing to hand on.
+    /// Success without exports or saved data.
     #[must_use]
     pub fn done() -> Self {
         Self::Done { exports: Values::new(), saved: None }
     }
 
-    /// Failed, with the reason.
+    /// Failure with a reason.
     #[must_use]
     pub fn failed(reason: impl Into<String>) -> Self {
         Self::Failed { reason: reason.into() }
@@ -418,13 +418,13 @@ impl Outcome {
 }
 
 impl<T: Send + 'static> Work<T> {
-    /// Something that is known already.
+    /// A result that is known already.
     pub(super) fn known(value: T) -> Self {
         Self::Inside { future: Box::pin(std::future::ready(value)), timeout: None }
     }
 }
 
-/// The end of a process that was to succeed, in words; nothing when it did.
+/// Describes the failure of a process; `None` after success.
 pub(super) fn complaint(result: &JobResult, timeout: Duration) -> Option<String> {
     let last = result.last_lines.lines().map(str::trim).rfind(|l| !l.is_empty());
     let last = last.map(|l| format!(": {}", l.chars().take(200).collect::<String>())).unwrap_or_default();

@@ -1,7 +1,6 @@
-//! The kind back end `budget`: open, always.
+//! The kind back end `budget`: always open.
 //!
-//! `content: {at_most: 1}`. How many promises are out is the engine's to count; there is nothing here that
-//! could move.
+//! `content: {at_most: 1}`. The engine counts the grants that are held; a budget has no transitions.
 
 use cob_types::{CobId, Kind};
 use serde::Deserialize;
@@ -13,7 +12,7 @@ use super::content;
 #[derive(Debug)]
 pub(super) struct Budget;
 
-/// Its content.
+/// The content of a budget.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {

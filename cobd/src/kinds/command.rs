@@ -1,8 +1,8 @@
 //! The kind back end `command`: check and transitions are commands of the kind's author.
 //!
-//! The check prints the state's name as the last line that is not empty of its standard output; it
-//! fails, prints nothing, or names no state of the kind: `unknown`, with the reason. What else it prints
-//! is shown as the difference that it found. A transition succeeds with exit status 0.
+//! The check prints the state's name as the last line of its standard output that is not empty. If it fails, prints
+//! nothing, or names a state that the kind does not have, the state is `unknown`, with the reason. The other lines are
+//! shown as the difference. A transition succeeds with exit status 0.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl Backend for CommandKind {
     }
 
     fn accept_content(&self, _content: &str) -> Result<(), String> {
-        // Its scripts know what to make of it.
+        // Only the author's scripts can validate it.
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl Backend for CommandKind {
             command,
             environment: BTreeMap::new(),
             timeout,
-            // It changes nothing, so nothing has to be put in order either.
+            // A check changes nothing, so it needs no time to clean up.
             grace: Duration::from_secs(1),
             stdout_apart: true,
             read: Box::new(move |result| read_check(&states, timeout, result)),

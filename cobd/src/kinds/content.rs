@@ -6,19 +6,19 @@ use std::time::Duration;
 use cob_types::words::form;
 use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 
-/// No time in a content is longer.
+/// The longest duration that a content may contain.
 pub(super) const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Reads a content; an unknown or missing key is an error that names it.
+/// Reads a content. The error names an unknown or missing key.
 pub(super) fn read<T: DeserializeOwned>(content: &str) -> Result<T, String> {
-    // Content that was left out.
+    // The model gave no content.
     let content = if content.trim().is_empty() || content == "null" { "{}" } else { content };
     if !content.trim_start().starts_with('{') {
         return Err("content: it must be a mapping".to_owned());
     }
     serde_json::from_str(content).map_err(|error| {
         let text = form(error);
-        // It is one line that nobody has written that way: the place in it says nothing.
+        // The canonical JSON is one line that no user wrote, so the position is useless.
         let what = text.split(" at line ").next().unwrap_or(&text);
         format!("content: {what}")
     })

@@ -1,7 +1,7 @@
-//! What goes on after a change object has left its host: putting back what it found when it came.
+//! Restores the original state of the host after the departure of a change object.
 //!
-//! A departure is tried until it succeeds. It ends with the change object's return: whatever a task of it still does then
-//! happens under the lock of the change object's folder and counts for nothing.
+//! A departure repeats its attempts until it succeeds. It ends when the change object comes back into the model: later
+//! actions of its task happen under the lock of the change object's folder and their result is ignored.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,37 +13,37 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-/// After so many failed attempts a departure has failed. It is tried on all the same.
+/// After so many failed attempts a departure counts as failed. The attempts continue.
 pub const ATTEMPTS: u32 = 3;
-/// Before the second attempt; doubles with each further one.
+/// The pause before the second attempt; it doubles with each further attempt.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_CAP: Duration = Duration::from_secs(60);
 
-/// Puts back once; the error says what is not back.
+/// One attempt; the error says which part is not restored.
 pub(super) type Attempt = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send>;
 
-/// How far a departure is.
+/// The progress of a departure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Attempts that have failed.
+    /// Number of failed attempts.
     pub failures: u32,
-    /// An attempt runs.
+    /// An attempt runs now.
     pub runs: bool,
-    /// What is not back, by the last attempt.
+    /// The last attempt's error: the part that is not restored.
     pub error: String,
-    /// All is back.
+    /// The original state is restored.
     pub done: bool,
 }
 
 impl Progress {
-    /// It has failed: an operator is told, and a switch does not converge.
+    /// Whether it counts as failed: the operator sees it, and a switch does not converge.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failures >= ATTEMPTS
     }
 }
 
-/// What goes on for a change object that has left. Dropped, no further attempt begins.
+/// The task that restores the original state for a departed change object. After drop, no further attempt starts.
 #[derive(Debug)]
 pub struct Departure {
     cob: CobId,
@@ -53,7 +53,7 @@ pub struct Departure {
 }
 
 impl Departure {
-    /// Begins; `changed` hears of every step.
+    /// Starts the task, which notifies `changed` of every step.
     pub(super) fn begin(cob: CobId, attempt: Attempt, changed: Arc<Notify>) -> Self {
         Self::begin_with(cob, attempt, changed, PAUSE)
     }
@@ -90,30 +90,30 @@ impl Departure {
         Self { cob, progress, again, task }
     }
 
-    /// Who has left.
+    /// The departed change object.
     #[must_use]
     pub fn cob(&self) -> &CobId {
         &self.cob
     }
 
-    /// How far it is.
+    /// The present progress.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.progress.borrow().clone()
     }
 
-    /// Tries again at once.
+    /// Starts the next attempt at once.
     pub fn retry(&self) {
         self.again.notify_one();
     }
 
-    /// Waits until all is back, or it has failed.
+    /// Waits until the departure succeeds or counts as failed.
     pub async fn settled(&mut self) -> Progress {
         let settled = self.progress.wait_for(|progress| progress.done || progress.has_failed()).await;
         if let Ok(progress) = settled.map(|progress| progress.clone()) {
             return progress;
         }
-        // Its task has panicked: nothing is back.
+        // The task has panicked, so the original state is not restored.
         Progress { failures: ATTEMPTS, error: "it failed in an unexpected way".to_owned(), ..self.progress() }
     }
 }

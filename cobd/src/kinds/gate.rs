@@ -1,8 +1,7 @@
-//! Gates: in-process kinds that others can depend on, and what they remember.
+//! Gates: kinds inside the daemon on which other kinds can depend, and their memory.
 //!
-//! A gate is on (in its kind's preferred state) when something outside is as it should be. It can't
-//! make that so, only wait for it. The memory of where a change object was moved to lives as long as
-//! the daemon; after a return it is empty, and a check tells what there is to see.
+//! A gate is on (in its kind's preferred state) while an outside condition holds, for which it can only wait. The state
+//! that a transition reached is remembered until the daemon ends; after a restart a check looks at the condition.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,8 +12,8 @@ use cob_types::{CobId, Kind, StateName};
 
 use super::backend::{CheckOutcome, Context, Hop, Outcome, Work};
 
-/// The states that change objects were moved to, by id, and what is wrong for those that wait. A clone is another handle
-/// to the same memory.
+/// The states that change objects have reached by transitions, by id, and the complaints of waiting gates. A clone is
+/// another handle to the same memory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Remembered(Arc<Mutex<Memory>>);
 
@@ -24,7 +23,7 @@ struct Memory {
     complaints: BTreeMap<CobId, String>,
 }
 
-/// The last complaint of a gate that waits: nobody sees it any more when the wait has ended.
+/// The last complaint of a waiting gate. It is removed when the wait ends.
 struct Complaint {
     remembered: Remembered,
     cob: CobId,
@@ -43,7 +42,7 @@ impl Drop for Complaint {
 }
 
 impl Remembered {
-    /// The state that it was moved to, if its kind still has it.
+    /// The state that the last transition reached, if the kind still has it.
     pub(super) fn state(&self, cob: &CobId, kind: &Kind) -> Option<StateName> {
         self.get().states.get(cob).filter(|s| kind.has_state(s)).cloned()
     }
@@ -56,23 +55,23 @@ impl Remembered {
         self.get().states.remove(cob);
     }
 
-    /// Why it waits still, if it does.
+    /// Why it still waits, if it does.
     pub(super) fn complaint(&self, cob: &CobId) -> Option<String> {
         self.get().complaints.get(cob).cloned()
     }
 
     fn get(&self) -> std::sync::MutexGuard<'_, Memory> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a move is the one that a gate waits for.
+/// Whether the gate waits during this transition.
 pub(super) fn opens(kind: &Kind, hop: &Hop) -> bool {
     hop.to == kind.preferred
 }
 
-/// A gate's check: off when it was moved off, else what one look says.
+/// Checks a gate: off if a transition switched it off, otherwise the result of one look.
 pub(super) fn check<L>(remembered: &Remembered, context: &Context, look: L) -> Work<CheckOutcome>
 where
     L: Future<Output = Result<(), String>> + Send + 'static,
@@ -91,7 +90,8 @@ where
     Work::Inside { future: Box::pin(future), timeout: Some(context.check_timeout()) }
 }
 
-/// A gate's move: on when a look says so, within the transition's time; any other just happens.
+/// Carries out a gate's transition: it opens after a successful look within the timeout; other transitions succeed at
+/// once.
 pub(super) fn transition<F, L>(
     remembered: &Remembered,
     context: &Context,
@@ -117,7 +117,7 @@ where
     Work::Inside { future: Box::pin(future), timeout: None }
 }
 
-/// Looks again and again until it succeeds or the time is over; then the last complaint is the error.
+/// Repeats the look until it succeeds or the time is over. The error is the last complaint.
 async fn poll<F, L>(timeout: Duration, interval: Duration, said: &Complaint, mut look: F) -> Result<(), String>
 where
     F: FnMut() -> L,
@@ -136,7 +136,7 @@ where
                 return Err(last.unwrap_or_else(|| "no answer".to_owned()));
             }
         }
-        // Also with an interval of zero, other tasks get their turn.
+        // Yields to other tasks even with an interval of zero.
         tokio::time::sleep_until((tokio::time::Instant::now() + interval.max(Duration::from_millis(1))).min(limit))
             .await;
         if tokio::time::Instant::now() >= limit {

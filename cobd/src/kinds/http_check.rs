@@ -1,7 +1,7 @@
-//! The kind back end `http-check`: on when a page answers as it should.
+//! The kind back end `http-check`: on while a page gives the expected answer.
 //!
-//! `content: {url: "http://HOST[:PORT]/PATH", status: 200, contains: TEXT}`, the last two if need be,
-//! and `timeout` (2s) and `interval` (500ms) as in `tcp-check`, which it resembles otherwise.
+//! `content: {url: "http://HOST[:PORT]/PATH", status: 200, contains: TEXT}`. `status` and `contains` are optional, as
+//! are `timeout` (2s) and `interval` (500ms), as in `tcp-check`. Otherwise it works like `tcp-check`.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
 use super::gate::{self, Remembered};
 use super::{content, tcp_check};
 
-/// The longest page that is looked through for a text.
+/// The longest page in which a text is searched.
 const MAX_BODY: usize = 1 << 20;
 
 /// The back end `http-check`.
@@ -26,7 +26,7 @@ pub(super) struct HttpCheck {
     remembered: Remembered,
 }
 
-/// Its content.
+/// The content of an `http-check`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
@@ -45,14 +45,14 @@ fn ok() -> u16 {
     200
 }
 
-/// A content that can be asked for.
+/// A valid content with the parts of its URL.
 #[derive(Debug, Clone)]
 struct Page {
     content: Content,
-    /// As it is connected to.
+    /// The host to connect to, without brackets.
     host: String,
     port: u16,
-    /// As it stands in the request.
+    /// The value of the `Host` header.
     authority: String,
     path: String,
 }
@@ -115,7 +115,7 @@ async fn ask(page: &Page) -> Result<(), String> {
     let answer = std::pin::pin!(answer);
     match futures_util::future::select(answer, std::pin::pin!(connection)).await {
         futures_util::future::Either::Left((answer, _)) => answer,
-        // It may have ended with the answer already here.
+        // The connection may end after it has delivered the answer.
         futures_util::future::Either::Right((_, answer)) => answer.await,
     }
 }

@@ -1,4 +1,4 @@
-//! `http-check` against pages that answer rightly, wrongly, slowly, and without end.
+//! `http-check` against pages with right, wrong, slow and endless answers.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 use crate::kinds::Outcome;
 use crate::kinds::testing::{Bench, plain_kind, reason};
 
-/// Answers each request with what stands for its path; nothing: never.
+/// Answers each request with the text for its path. Without a text it never answers.
 async fn serve(listener: TcpListener, pages: &'static [(&'static str, Option<String>)]) {
     loop {
         let (mut stream, _) = listener.accept().await.expect("accepted");
@@ -22,7 +22,7 @@ async fn serve(listener: TcpListener, pages: &'static [(&'static str, Option<Str
             let page = pages.iter().find(|(path, _)| text.starts_with(&format!("GET {path} HTTP/1.1\r\n")));
             match page {
                 Some((_, Some(answer))) => {
-                    // The reader may have seen enough before the end.
+                    // The reader may stop before the end.
                     let _ = stream.write_all(answer.as_bytes()).await;
                 }
                 Some((_, None)) => std::future::pending().await,

@@ -1,4 +1,4 @@
-//! Checks and transitions as jobs: begun here, reported through a channel.
+//! Checks and transitions as jobs: started here, reported through a channel.
 
 mod asks;
 
@@ -21,9 +21,9 @@ use super::{kept, registry, service};
 use crate::blocking::{beside, beside_or_here};
 use crate::run::{Exit, FoundState, JobId, JobResult, Opener, Program, Runner, Spec, StartError, now_ns};
 
-/// Processes begun at the same time: more only wait for the same disk and processors.
+/// The most processes that start at the same time: more would only wait for the same disk and processors.
 const PARALLEL_STARTS: usize = 4;
-/// Hints that wait for the daemon's loop.
+/// The most drift hints that wait for the daemon's loop.
 const DRIFTS: usize = 256;
 
 /// All kinds of this daemon.
@@ -34,7 +34,7 @@ pub struct Kinds {
     departed: Arc<Notify>,
 }
 
-/// What every job needs.
+/// The parts that every job needs.
 #[derive(Clone)]
 struct Hands {
     tools: Arc<Tools>,
@@ -44,24 +44,24 @@ struct Hands {
     ended: mpsc::Sender<JobEnded>,
 }
 
-/// A job has ended.
+/// The end of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobEnded {
     /// The job.
     pub job: JobId,
-    /// The change object that it was about.
+    /// The change object of the job.
     pub cob: CobId,
-    /// What came of it.
+    /// The result.
     pub end: JobEnd,
-    /// The last lines that it printed, fit for a terminal.
+    /// The last lines of its output, escaped for a terminal.
     pub last_lines: String,
-    /// When it began, in nanoseconds since 1970; zero: not known.
+    /// The start in nanoseconds since 1970; zero: not known.
     pub began_ns: u64,
-    /// When it ended.
+    /// The end in nanoseconds since 1970.
     pub ended_ns: u64,
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobEnd {
     /// A check.
@@ -70,20 +70,20 @@ pub enum JobEnd {
     Moved(Outcome),
 }
 
-/// Ends a job before its time. Dropping it changes nothing.
+/// A running job, which it can cancel. Dropping the handle changes nothing.
 #[derive(Debug)]
 pub struct JobHandle {
     cancel: watch::Sender<bool>,
-    /// It has a folder, which is there until it is [removed](Kinds::remove).
+    /// The job has a folder, which stays until [`Kinds::remove`].
     folder: bool,
 }
 
-/// What a job that is found was about.
+/// The subject of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Label {
     /// The change object.
     pub cob: CobId,
-    /// The move; none: a check.
+    /// The transition. `None`: the job is a check.
     pub hop: Option<Hop>,
 }
 
@@ -92,13 +92,13 @@ pub struct Label {
 pub struct FoundAction {
     /// The job.
     pub job: JobId,
-    /// What it is about; none when the daemon ended before it had written that: nothing was begun.
+    /// The subject. `None`: the daemon ended before it had written the label, so the job never started.
     pub label: Option<Label>,
-    /// Its runner lives.
+    /// Its runner is alive.
     pub running: bool,
 }
 
-/// Why something can't be checked or moved at all.
+/// Why a change object can't be checked or moved at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KindError {
     /// No back end has this name.
@@ -106,9 +106,9 @@ pub enum KindError {
     NoBackend {
         /// The kind.
         kind: String,
-        /// The name.
+        /// The missing back end.
         backend: String,
-        /// All names.
+        /// The names of all back ends.
         known: String,
     },
     /// The back end can't work with this kind.
@@ -116,7 +116,7 @@ pub enum KindError {
     Kind {
         /// The kind.
         kind: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// The back end can't work with this content.
@@ -124,24 +124,24 @@ pub enum KindError {
     Content {
         /// The change object.
         cob: CobId,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 }
 
 impl Kinds {
-    /// Everything that kinds keep is below `state_dir`; ends are reported to `ended`.
+    /// Creates all kinds, which keep their data below `state_dir` and report ends of jobs to `ended`.
     ///
     /// # Errors
-    /// When folders can't be made there.
+    /// If folders can't be created there.
     pub fn new(state_dir: &Path, program: Program, ended: mpsc::Sender<JobEnded>) -> io::Result<Self> {
         Self::with_opener(state_dir, program, None, ended)
     }
 
-    /// The same, for contents with secrets too.
+    /// Like [`Kinds::new`], and opens contents with secrets.
     ///
     /// # Errors
-    /// When folders can't be made there.
+    /// If folders can't be created there.
     pub fn with_opener(
         state_dir: &Path,
         program: Program,
@@ -166,33 +166,34 @@ impl Kinds {
         Ok(Self { backends, hands, drifts: Some(drifts), departed: Arc::default() })
     }
 
-    /// Where change objects are named that somebody else may have changed: hints to look. It is there once.
+    /// The channel of change objects that may have changed from outside: hints to check them. Only the first call
+    /// returns it.
     pub fn take_drifts(&mut self) -> Option<mpsc::Receiver<CobId>> {
         self.drifts.take()
     }
 
-    /// Looks at a kind before a generation is adopted.
+    /// Validates a kind before a generation is adopted.
     ///
     /// # Errors
-    /// [`KindError`] says what is wrong with it.
+    /// [`KindError`] with the fault.
     pub fn accept(&self, kind: &Kind) -> Result<(), KindError> {
         let backend = self.backend(kind)?;
         backend.accept(kind).map_err(|what| KindError::Kind { kind: kind.name.to_string(), what })
     }
 
-    /// Looks at a change object before a generation is adopted.
+    /// Validates a change object before a generation is adopted.
     ///
     /// # Errors
-    /// [`KindError`] says what is wrong with it.
+    /// [`KindError`] with the fault.
     pub fn accept_cob(&self, kind: &Kind, cob: &Cob) -> Result<(), KindError> {
         let backend = self.backend(kind)?;
         backend.accept_content(&cob.content).map_err(|what| KindError::Content { cob: cob.id.clone(), what })
     }
 
-    /// Looks whether this host can open the secrets of a bundle.
+    /// Tests whether this host can decrypt the new secrets of a bundle.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason as text.
     pub fn accept_secrets(&self, bundle: &Packed, before: &Packed) -> Result<(), String> {
         let mut new =
             bundle.secrets().iter().filter(|(id, sealed)| before.secrets().get(*id) != Some(*sealed)).peekable();
@@ -203,60 +204,55 @@ impl Kinds {
         opener.try_open(new.map(|(id, sealed)| (id, sealed.as_slice())))
     }
 
-    /// Whether transitions of this kind outlive the daemon, so that their beginning must be durable first.
-    ///
-    /// # Errors
-    /// [`KindError::NoBackend`].
+    /// Whether transitions of this kind outlive the daemon, so that their start must be durable first.
     pub fn durable(&self, kind: &Kind) -> Result<bool, KindError> {
         self.backend(kind).map(Backend::durable)
     }
 
-    /// Whether it is of no use to begin many checks of this kind at the same time.
+    /// Whether parallel checks of this kind bring no gain.
     #[must_use]
     pub fn checks_in_turn(&self, kind: &Kind) -> bool {
         self.backend(kind).is_ok_and(Backend::checks_in_turn)
     }
 
-    /// Whether a move of this kind may be ended before its time, with nothing left behind.
+    /// Whether a transition of this kind may be cancelled without leftovers.
     #[must_use]
     pub fn only_waits(&self, kind: &Kind, hop: &Hop) -> bool {
         self.backend(kind).is_ok_and(|backend| backend.only_waits(kind, hop))
     }
 
-    /// Begins a check. Must be called within a tokio runtime.
+    /// Starts a check. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`KindError::NoBackend`]; whatever else goes wrong is reported as the check's end.
+    /// [`KindError::NoBackend`]; other failures are the check's result.
     pub fn check(&self, job: JobId, context: Context) -> Result<JobHandle, KindError> {
         let work = self.backend(&context.kind)?.check(&self.hands.tools, &context);
         Ok(self.hands.begin(job, About::check(&context), &context, work))
     }
 
-    /// Begins a check of a change object whose generation is not active yet, if that is a process of its own. What looks
-    /// inside the daemon takes no time worth sparing, and keeps what it has found. Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    /// [`KindError::NoBackend`].
+    /// Starts a check of a change object whose generation is not active yet, if the check is a separate process. Checks
+    /// inside the daemon are skipped: they are fast, and they remember their findings. Must be called within a tokio
+    /// runtime.
     pub fn look_ahead(&self, job: JobId, context: Context) -> Result<Option<JobHandle>, KindError> {
         let work = self.backend(&context.kind)?.check(&self.hands.tools, &context);
         let is_process = matches!(work, Work::Process(_));
         Ok(is_process.then(|| self.hands.begin(job, About::check(&context), &context, work)))
     }
 
-    /// Begins a transition. Must be called within a tokio runtime.
+    /// Starts a transition. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`KindError::NoBackend`]; whatever else goes wrong is reported as the transition's end.
+    /// [`KindError::NoBackend`]; other failures are the transition's result.
     pub fn transition(&self, job: JobId, context: Context, hop: Hop) -> Result<JobHandle, KindError> {
         let backend = self.backend(&context.kind)?;
         let work = backend.transition(&self.hands.tools, &context, &hop);
         Ok(self.hands.begin(job, About::hop(&context, hop, backend.saves()), &context, work))
     }
 
-    /// The jobs that an earlier daemon began.
+    /// The jobs that an earlier daemon started.
     ///
     /// # Errors
-    /// When the folder of jobs can't be listed.
+    /// If the folder of jobs can't be listed.
     pub fn scan(&self) -> io::Result<Vec<FoundAction>> {
         let found = self.hands.runner.scan()?.into_iter();
         Ok(found
@@ -268,49 +264,47 @@ impl Kinds {
             .collect())
     }
 
-    /// Takes over a transition that an earlier daemon began; its end is reported as if it were ours. One
-    /// whose runner was killed, or that was inside the earlier daemon, ends with [`Outcome::Lost`].
-    ///
-    /// # Errors
-    /// [`KindError::NoBackend`].
+    /// Takes over a transition that an earlier daemon started, and reports its end. The result is [`Outcome::Lost`] if
+    /// the runner was killed or the transition ran inside the earlier daemon.
     pub fn adopt(&self, job: JobId, context: Context, hop: Hop) -> Result<JobHandle, KindError> {
         let backend = self.backend(&context.kind)?;
         let work = backend.transition(&self.hands.tools, &context, &hop);
         Ok(self.hands.adopt(job, About::hop(&context, hop, backend.saves()), work))
     }
 
-    /// Ends a job that nobody wants to know the end of (a check of an earlier daemon), and deletes it.
+    /// Cancels a job whose result is not needed (a check of an earlier daemon), and deletes it.
     pub fn discard(&self, job: JobId) {
         let runner = self.hands.runner.clone();
         tokio::spawn(async move {
             let adopted = runner.adopt(job);
-            // If it can't be asked to end, it ends by its timeout.
+            // If the cancellation fails, the job ends by its timeout.
             let _ = adopted.canceller().cancel();
             adopted.ended().await;
             remove(runner, job).await;
         });
     }
 
-    /// Deletes what is kept of a transition: call it once its end is in the journal.
+    /// Deletes the folder of a transition. Call it after the end is in the journal.
     pub fn remove(&self, job: JobId) {
         tokio::spawn(remove(self.hands.runner.clone(), job));
     }
 
-    /// The last lines that a running job has printed.
+    /// The last output lines of a running job.
     #[must_use]
     pub fn last_lines(&self, job: JobId) -> String {
         self.hands.runner.last_lines(job)
     }
 
-    /// What the running job of a change object has said so far: its last lines, or what a kind inside the daemon waits for.
+    /// The last output lines of a change object's running job, or the condition that a kind inside the daemon waits
+    /// for.
     #[must_use]
     pub fn said(&self, job: JobId, cob: &CobId) -> String {
         let lines = self.last_lines(job);
         if lines.is_empty() { self.backends.values().find_map(|b| b.said(cob)).unwrap_or_default() } else { lines }
     }
 
-    /// A change object has left this host: what kinds remember of it is forgotten. What there was before it is put back from
-    /// here on; the switch is not over before.
+    /// Forgets a departed change object and starts to restore its original state. The switch ends after the returned
+    /// departures.
     #[must_use]
     pub fn forget(&self, cob: &CobId) -> Vec<Departure> {
         self.forget_all_of(cob);
@@ -322,19 +316,19 @@ impl Kinds {
         Departure::begin(cob, attempt, Arc::clone(&self.departed))
     }
 
-    /// Is told of every step of a departure.
+    /// Notified of every step of a departure.
     pub fn departed(&self) -> Arc<Notify> {
         Arc::clone(&self.departed)
     }
 
-    /// A change object is here: what was left to be done for it since it had left is not done any more.
+    /// Announces that a change object is in the model. Work left from an earlier departure stops.
     pub fn is_here(&self, cob: &CobId, kind: &Kind) {
         if let Ok(backend) = self.backend(kind) {
             backend.is_here(&self.hands.tools, cob);
         }
     }
 
-    /// A change object has left this host, and what it has made stays as it is.
+    /// Forgets a departed change object whose effects stay on the host.
     pub fn forget_kept(&self, cob: &CobId) {
         self.forget_all_of(cob);
         self.backends.values().for_each(|b| b.kept(&self.hands.tools, cob));
@@ -347,23 +341,23 @@ impl Kinds {
         }
     }
 
-    /// What others have changed of a change object, as far as its last check has found.
+    /// The changes by users that the last check of this change object found.
     #[must_use]
     pub fn drift(&self, cob: &CobId) -> Vec<FileDrift> {
         self.backends.values().flat_map(|b| b.drift(cob)).collect()
     }
 
-    /// The folder of a change object's own that lasts.
+    /// The persistent folder of a change object.
     pub(super) fn own_folder(&self, cob: &CobId) -> PathBuf {
         self.hands.tools.own_folder(cob)
     }
 
-    /// The daemon comes up: what takes a while to be opened is begun with.
+    /// Starts to open slow resources, at the daemon's start.
     pub fn wake(&self) {
         self.backends.values().for_each(|b| b.wake(&self.hands.tools));
     }
 
-    /// The daemon has returned: what change objects that are not among these have left is put in order.
+    /// Handles departures that the daemon missed while it was down. `cobs` are the change objects of the model.
     #[must_use]
     pub fn return_to(&self, cobs: &BTreeSet<CobId>) -> Vec<Departure> {
         let folders: BTreeSet<_> = cobs.iter().map(|cob| self.hands.tools.service_folder(cob)).collect();
@@ -371,8 +365,8 @@ impl Kinds {
         self.backends.values().flat_map(left).map(|(cob, attempt)| self.departure(cob, attempt)).collect()
     }
 
-    /// What happens to these change objects behind our back is noticed from here on. The others of which a back end was
-    /// told before have left; back ends of whose change objects none is otherwise than before are not `concerned`.
+    /// Watches the change objects of this bundle for changes from outside. Change objects of an earlier call that are
+    /// not in the bundle have departed. Only `concerned` back ends have changed objects.
     pub fn watch(&self, bundle: &Packed, concerned: &BTreeSet<String>) {
         self.hands.tools.known().know(bundle);
         for (name, backend) in self.backends.iter().filter(|(name, _)| concerned.contains(**name)) {
@@ -386,14 +380,14 @@ impl Kinds {
         }
     }
 
-    /// With another back end in the place of the one of its name.
+    /// Replaces the back end of the same name.
     #[cfg(test)]
     pub(super) fn with_backend(mut self, backend: Arc<dyn Backend>) -> Self {
         self.backends.insert(backend.name(), backend);
         self
     }
 
-    /// Systemd at another address.
+    /// Uses systemd at another address.
     #[cfg(test)]
     pub(super) fn use_systemd_at(&mut self, address: &str) {
         let tools = Arc::get_mut(&mut self.hands.tools).expect("no job has begun");
@@ -410,30 +404,30 @@ impl Kinds {
 }
 
 impl JobHandle {
-    /// Asks the job to end, with its whole process group. Its end is reported as always.
+    /// Asks the job to end, with its whole process group. Its end is reported as usual.
     pub fn cancel(&self) {
         self.cancel.send_replace(true);
     }
 
-    /// One of no job; the other end hears that it is asked to end.
+    /// A handle without a job; the receiver sees the request to end.
     #[cfg(test)]
     pub(crate) fn of_nothing() -> (Self, watch::Receiver<bool>) {
         let (cancel, cancelled) = watch::channel(false);
         (Self { cancel, folder: true }, cancelled)
     }
 
-    /// Whether something is kept of it that is to be [removed](Kinds::remove): what is done inside the daemon leaves nothing.
+    /// Whether the job has a folder to [remove](Kinds::remove). Jobs inside the daemon have none.
     #[must_use]
     pub fn leaves_a_folder(&self) -> bool {
         self.folder
     }
 }
 
-/// What a job is about.
+/// The subject of a job.
 #[derive(Debug, Clone)]
 struct About {
     label: Label,
-    /// What it writes to `COB_RESULT_OUT` is for the way back.
+    /// Its `COB_RESULT_OUT` is for the revert.
     saves: bool,
 }
 
@@ -447,9 +441,9 @@ impl About {
     }
 }
 
-/// What both sorts of ends can say when the job was not allowed to end by itself.
+/// The results that checks and transitions share for jobs that did not end by themselves.
 trait End: Send + 'static {
-    /// The end of a job that was allowed to: what a transition has saved is kept first.
+    /// The result of a job that ended by itself. Saves the data of a transition first.
     fn kept(self, _saved: &Saved, _about: &About, _raw: Option<&str>) -> Self
     where
         Self: Sized,
@@ -517,7 +511,7 @@ impl Hands {
                 tokio::spawn(async move {
                     let result = hands.run(spec, &about.label, cancelled).await;
                     if about.label.hop.is_none() {
-                        // Nobody asks for a check that was: the next one tells more.
+                        // The result of a finished check is never asked for again: the next check is newer.
                         remove(hands.runner.clone(), job).await;
                     }
                     hands.report_result(job, about, read, result).await;
@@ -548,7 +542,7 @@ impl Hands {
                 }
             }
         });
-        // Found by its folder, whatever its kind says now.
+        // The job was found by its folder, no matter what its kind is now.
         JobHandle { cancel, folder: true }
     }
 
@@ -583,7 +577,7 @@ impl Hands {
         if *cancelled.borrow() {
             return not_run(Exit::Cancelled);
         }
-        // Making files and executing takes a third of a millisecond, or longer on a busy disk.
+        // To create files and execute takes a third of a millisecond, or longer on a busy disk.
         let (runner, tools, label) = (self.runner.clone(), self.tools.clone(), label.clone());
         let started = beside(move || {
             let folder = tools.own_folder(&label.cob);
@@ -611,7 +605,7 @@ impl Hands {
     ) {
         let (last_lines, times) = (result.last_lines.clone(), (result.began_ns, result.ended_ns));
         let (tools, cob) = (self.tools.clone(), about.label.cob.clone());
-        // Waits for the disk where something was saved.
+        // Waits for the disk if a transition has saved data.
         let kept = beside_or_here(move || {
             let raw = result.saved.clone().ok().flatten();
             read(result).kept(tools.saved(), &about, raw.as_deref())
@@ -627,7 +621,7 @@ impl Hands {
         last_lines: String,
         (began_ns, ended_ns): (u64, u64),
     ) {
-        // Without a receiver the daemon is ending: the next one finds the job.
+        // Without a receiver the daemon is ending; the next daemon finds the job.
         let _ = self.ended.send(JobEnded { job, cob, end: end.wrap(), last_lines, began_ns, ended_ns }).await;
     }
 }
@@ -663,7 +657,7 @@ async fn within<T: End>(
     }
 }
 
-/// Waits until somebody asks for the end; for ever when nobody can any more.
+/// Waits for a request to end. Without a sender it waits forever.
 async fn asked(cancelled: &mut watch::Receiver<bool>) {
     if cancelled.wait_for(|asked| *asked).await.is_err() {
         std::future::pending::<()>().await;

@@ -1,4 +1,4 @@
-//! Jobs of the kind `command`: what they are told, how their ends are read, who takes them over.
+//! Jobs of the kind `command`: their input, the reading of their ends, and their takeover by a new daemon.
 
 use std::fs;
 
@@ -109,7 +109,7 @@ async fn what_a_command_with_secrets_puts_into_its_job_is_not_shown() {
     fs::write(bench.path("go"), "").expect("written");
     let JobEnded { last_lines, .. } = bench.ended().await;
     assert_eq!(last_lines, told, "when it has ended");
-    // A job like this one is deleted when its end is in the journal.
+    // The folder of such a job is deleted after its end is in the journal.
     let left = fs::read_to_string(bench.path("jobs").join(format!("{:016x}", job.0)).join("output")).expect("read");
     assert_eq!(left.trim_end(), told);
     bench.kinds.remove(job);
@@ -166,7 +166,7 @@ async fn a_returned_daemon_takes_over_what_runs() {
     while fs::read_dir(bench.path("jobs")).expect("listed").count() > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // What is not there any more, or was inside the earlier daemon, is lost.
+    // A job that is gone, or that ran inside the earlier daemon, is lost.
     for context in [context, bench.context(&plain_kind("noop"), "")] {
         let _handle = bench.kinds.adopt(job, context, hop.clone()).expect("adopted");
         assert_eq!(bench.ended().await.end, JobEnd::Moved(Outcome::Lost));
@@ -199,7 +199,7 @@ async fn noop_is_where_it_was_moved() {
 async fn wait_takes_its_time_and_can_be_cancelled() {
     let mut bench = Bench::new();
     let mut kind = plain_kind("wait");
-    // Who asks for a longer time gets it.
+    // A content with a longer time than the timeout gets its time.
     kind.transitions.iter_mut().for_each(|t| t.timeout_ms = 1);
     let context = bench.context(&kind, r#"{"ms":60}"#);
     let begun = std::time::Instant::now();

@@ -1,8 +1,8 @@
-//! What packages that leave must not take along: what change objects leave on the host when they leave the model
-//! (`on_remove: keep`), and the folders of those that stay in it.
+//! Paths that a departing package must not delete: files of change objects that stay on the host after the departure
+//! (`on_remove: keep`), and the folders of change objects that are still in the model.
 //!
-//! The scripts of a package may delete its data when its configuration is purged, long after the change object of the data
-//! has left. So the daemon writes the paths down as soon as the model says that they stay.
+//! A purge runs the package's scripts, which may delete its data long after the change object of the data has departed.
+//! Therefore the daemon records the paths as soon as the model marks them as kept.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,21 +15,21 @@ use serde_json::Value;
 use super::backend::make_folder;
 use crate::durable::{self, Sync};
 
-/// The list of what is kept, beside the folders of change objects.
+/// The file that lists kept paths, beside the folders of change objects.
 const KEPT: &str = ".kept-folders";
-/// The list of folders that the model manages, and in which others may have something.
+/// The file that lists folders which the model manages and which may contain data of others.
 const MANAGED: &str = ".managed-folders";
-/// So many are written down at most.
+/// The longest list.
 const MOST: usize = 10_000;
-/// What a package manager works in itself.
+/// The package manager's own folders.
 const IN_USE: [&str; 8] =
     ["/etc", "/usr", "/run", "/tmp", "/var/cache/apt", "/var/lib/apt", "/var/lib/dpkg", "/var/log"];
 
-/// The kinds whose folders and files are kept.
+/// The kinds with files and folders that can be kept.
 pub(super) const BACKENDS: [&str; 2] = ["file-tree", "mount"];
 
-/// Adds what these change objects leave there when they leave, and notes their folders. What another of them manages, and
-/// does not keep, is no longer kept.
+/// Adds the paths that these change objects keep when they depart, and records their folders. A path is no longer kept
+/// if another change object manages it without `keep`.
 pub(super) fn note(cobs: &Path, all: impl Iterator<Item = impl AsRef<Cob>>) -> io::Result<()> {
     let (mut kept, mut managed, mut folders) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for cob in all {
@@ -53,7 +53,7 @@ pub(super) fn note(cobs: &Path, all: impl Iterator<Item = impl AsRef<Cob>>) -> i
     write(cobs, MANAGED, &list(cobs, MANAGED), &folders)
 }
 
-/// The paths of a content, and whether each is a folder.
+/// The paths in a content, and whether each is a folder.
 fn paths(content: &str) -> Vec<(PathBuf, bool)> {
     let content: Value = serde_json::from_str(content).unwrap_or_default();
     let is_folder = |entry: &Value| ["folder", "whole"].iter().any(|key| entry[key] == Value::Bool(true));
@@ -79,16 +79,16 @@ fn write(cobs: &Path, name: &str, before: &BTreeSet<PathBuf>, now: &BTreeSet<Pat
     durable::write_file(cobs, name, 0o600, Value::from(text).to_string().as_bytes(), Sync::Now)
 }
 
-/// What is to stay and is there, without what is in other folders of it, as a change object with this own folder finds it; of
-/// that what is below a folder that is to become a host, where that is given.
+/// The existing paths to protect, without paths below another listed folder. `own` is the own folder of the asking
+/// change object. With `root`, a folder that becomes a host, the answer is limited to paths below it.
 pub(super) fn paths_beside(own: &Path, root: Option<&Path>) -> Vec<PathBuf> {
     let base = root.unwrap_or(Path::new("/"));
     let in_use = IN_USE.map(|used| base.join(used.trim_start_matches('/')));
     let of = |name: &str| own.parent().map(|cobs| list(cobs, name)).unwrap_or_default();
-    // What packages have in those folders is theirs, but for what is kept.
+    // Packages own the data in these folders, except for kept paths.
     let managed = of(MANAGED).into_iter().filter(|path| !in_use.iter().any(|used| path.starts_with(used)));
     let all: BTreeSet<PathBuf> = of(KEPT).into_iter().chain(managed).collect();
-    // No link can be hidden: what it leads to would be.
+    // Links are left out: to hide a link would hide its target.
     let is_file = |path: &Path| path.symlink_metadata().is_ok_and(|meta| meta.is_file());
     let mut found: Vec<PathBuf> = Vec::new();
     for path in all.into_iter().filter(|path| path.starts_with(base) && (path.is_dir() || is_file(path))) {

@@ -1,6 +1,6 @@
-//! The values of secrets that this host knows, found in what others have written.
+//! The secret values that this host knows, to find them in text that others have written.
 //!
-//! They are opened when somebody looks for them, shared by those who look at the same time, and wiped with the last of these.
+//! The values are decrypted for the first search, shared by concurrent searches, and wiped after the last search.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use cob_types::Packed;
 
 use crate::run::{Opener, Redactor, Sealed};
 
-/// So many bundles are remembered: an older value may stand in a copy that an editor has left.
+/// Number of remembered bundles: a copy left by an editor may contain an older value.
 const BUNDLES: usize = 4;
 
 /// The secrets of this host's bundles.
@@ -21,9 +21,9 @@ pub(super) struct KnownSecrets {
 
 #[derive(Default)]
 struct State {
-    /// The newest last, as they are in the bundles.
+    /// The encrypted secrets of each bundle, the newest bundle last.
     sealed: Vec<Sealed>,
-    /// So many may look for them.
+    /// Number of `Looking` handles.
     looking: usize,
     open: Option<Arc<Redactor>>,
 }
@@ -39,7 +39,7 @@ impl KnownSecrets {
         Self { opener, state: Mutex::default() }
     }
 
-    /// This is the bundle from here on.
+    /// Adds the active bundle.
     pub(super) fn know(&self, bundle: &Packed) {
         let sealed: Sealed = bundle.secrets().iter().map(|(id, sealed)| (*id, sealed.to_vec())).collect();
         let mut state = self.state();
@@ -52,12 +52,12 @@ impl KnownSecrets {
         state.open = None;
     }
 
-    /// Whether there are any.
+    /// Whether there are secrets.
     pub(super) fn are_there(&self) -> bool {
         !self.state().sealed.is_empty()
     }
 
-    /// Somebody may look for them; none: there are none.
+    /// Allows a search for secrets. `None`: there are no secrets.
     pub(super) fn look(self: &Arc<Self>) -> Option<Looking> {
         let mut state = self.state();
         if state.sealed.is_empty() {
@@ -73,7 +73,7 @@ impl KnownSecrets {
         if let Some(open) = &state.open {
             return open.clone();
         }
-        // What can't be opened is not in clear anywhere.
+        // A value that this host can't decrypt exists nowhere in clear text.
         let opened = self.opener.iter().flat_map(|opener| {
             let all = state.sealed.iter().flatten();
             all.filter_map(|(id, sealed)| opener.open(std::iter::once((id, sealed.as_slice()))).ok())
@@ -91,11 +91,11 @@ impl KnownSecrets {
     }
 }
 
-/// Somebody who may look for values: as long as there is one, they are kept open once they were looked for.
+/// The right to search for values. While a handle exists, values stay decrypted after the first search.
 pub(super) struct Looking(Arc<KnownSecrets>);
 
 impl Looking {
-    /// The text without values.
+    /// The text with the values redacted.
     pub(super) fn text(&self, text: &str) -> String {
         if text.is_empty() { String::new() } else { self.0.redactor().text(text) }
     }

@@ -1,8 +1,8 @@
-//! Kinds: what carries out checks and transitions of change objects.
+//! Kinds: the code that checks change objects and carries out their transitions.
 //!
-//! The engine says "check this" or "move that from x to y"; [`Kinds`] finds the back end that the kind
-//! names, lets it say how, does it, and reports the end through a channel. Which locks are held and
-//! whether to try again is none of its business.
+//! The engine orders a check or a transition from one state to another. [`Kinds`] finds the back end that the kind
+//! names, starts the work that the back end describes, and reports the end through a channel. State locks and retries
+//! are decided elsewhere.
 //!
 //! ```text
 //!   Kinds ── check/transition ──> Backend ──> Work::Process  a command, run by `run`, outlives the daemon
@@ -10,8 +10,8 @@
 //!     └──────── JobEnded ──> the daemon's loop
 //! ```
 //!
-//! Rules: a check changes nothing, ever. A transition run twice ends as if run once. A new kind is a
-//! file here, its tests, and one line of the registry.
+//! Rules: a check changes nothing, ever. A transition is idempotent: executed twice, it ends as if executed once. A new
+//! kind needs a file here, its tests, and one line of the registry.
 
 mod backend;
 mod budget;

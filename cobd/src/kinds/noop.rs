@@ -1,7 +1,7 @@
-//! The kind back end `noop`: states that are nothing but names.
+//! The kind back end `noop`: states without any effect.
 //!
-//! For gates in a model, for tests and for trying out. It is where it was last moved to; a new daemon
-//! finds it where it would leave (`pre_remove`).
+//! For gates in a model, tests and trials. Its state is the target of the last transition; after a restart of the
+//! daemon it is the pre-remove state.
 
 use cob_types::message::Values;
 use cob_types::{CobId, Kind, canonical};
@@ -17,11 +17,11 @@ pub(super) struct Noop {
     remembered: Remembered,
 }
 
-/// Its content.
+/// The content of a `noop`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Content {
-    /// What it exports in its preferred state.
+    /// The values that it exports in its preferred state.
     exports: serde_json::Map<String, serde_json::Value>,
 }
 

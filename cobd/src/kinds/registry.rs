@@ -1,4 +1,4 @@
-//! All back ends: one line each.
+//! All back ends, one line each.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::backend::Backend;
 use super::native::{Native, NativeKind};
 use super::{budget, command, file_tree, http_check, noop, package, plugin, service, settings, tcp_check, wait};
 
-/// Every back end there is.
+/// Creates every back end.
 pub(super) fn all() -> Vec<Arc<dyn Backend>> {
     let mut all: Vec<Arc<dyn Backend>> = vec![
         Arc::new(budget::Budget),
@@ -23,7 +23,7 @@ pub(super) fn all() -> Vec<Arc<dyn Backend>> {
     all
 }
 
-/// Those that act in a process of their own.
+/// The kinds that act in a separate process.
 const NATIVE: &[&dyn Native] = &[
     &package::Package,
     &settings::Cron,
@@ -35,7 +35,7 @@ const NATIVE: &[&dyn Native] = &[
     &settings::User,
 ];
 
-/// One of these, by its name.
+/// The native kind of this name.
 pub(super) fn native(name: &str) -> Option<&'static dyn Native> {
     NATIVE.iter().copied().find(|n| n.name() == name)
 }

@@ -1,13 +1,13 @@
-//! What moves have saved for the way back: `COB_RESULT_OUT` of the one is `COB_RESULT` of the other.
+//! The data that transitions save for their reverts: `COB_RESULT_OUT` of a transition becomes `COB_RESULT` of its
+//! revert.
 //!
-//! One file a change object and move, durable before the end of the move is told to anybody. The journal does
-//! not have it: it may be long, only the host needs it, and a move whose end is not in the journal yet is found
-//! again by its job, which says the same once more.
+//! One file per change object and transition is durable before the end of the transition is reported. The journal does
+//! not contain the data: it may be long, and only this host needs it. If the end of a transition is not in the journal
+//! yet, the daemon finds the job again, which delivers the same data.
 //!
 //! Rules:
-//! - Of several attempts, ended well or not, the first that has saved something counts: a later one may find what
-//!   that one has changed already.
-//! - Whoever arrives in a state by a move has nothing to take back of moves that begin there.
+//! - The first attempt that saves data counts, even if it failed: a later attempt may already see its changes.
+//! - The arrival in a state deletes the data of all transitions that begin in this state.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,17 +19,17 @@ use cob_types::{CobId, StateName};
 use super::backend::{Hop, Outcome, folder_name, make_folder};
 use crate::durable::{self, Sync};
 
-/// The saved results of one host.
+/// The saved data of one host.
 #[derive(Debug, Clone)]
 pub(super) struct Saved(PathBuf);
 
 impl Saved {
-    /// They lie below the daemon's folder.
+    /// Creates the store below the daemon's folder.
     pub(super) fn new(state_dir: &Path) -> Self {
         Self(state_dir.join("saved"))
     }
 
-    /// Keeps what a move has saved, now that it has ended. `raw` is what it wrote, whether or not it ended well.
+    /// Keeps the data of a transition that has ended. `raw` is the written data, also after a failure.
     pub(super) fn ended(&self, cob: &CobId, hop: &Hop, raw: Option<&str>, outcome: Outcome) -> Outcome {
         let kept = match &outcome {
             Outcome::Done { saved, .. } => {
@@ -53,14 +53,14 @@ impl Saved {
         let is_new = !fs::exists(&folder)?;
         make_folder(&folder)?;
         if is_new {
-            // Its own name must last as well, and that of the folder of all.
+            // The names of the new folder and of its parent must be durable, too.
             durable::sync_folder(&self.0)?;
             self.0.parent().map_or(Ok(()), durable::sync_folder)?;
         }
         durable::write_file(&folder, name, 0o600, text.as_bytes(), Sync::Now)
     }
 
-    /// Forgets what was saved by moves that begin in this state.
+    /// Deletes the data of transitions that begin in this state.
     fn taken_back(&self, folder: &Path, state: &StateName) -> io::Result<()> {
         let entries = match fs::read_dir(folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -76,18 +76,18 @@ impl Saved {
         Ok(())
     }
 
-    /// Adds to the environment of a move what the move has saved that it takes back.
+    /// Adds the saved data of the reverted transition to the environment of its revert.
     pub(super) fn give(&self, cob: &CobId, hop: &Hop, environment: &mut BTreeMap<String, String>) {
         let path = self.folder(cob).join(name(&hop.to, &hop.from));
         let Ok(text) = fs::read_to_string(&path) else { return };
-        // A variable can't hold it; the file does.
+        // A variable can't contain a NUL byte, but the file can.
         if !text.contains('\0') {
             environment.insert("COB_RESULT".to_owned(), text);
         }
         environment.insert("COB_RESULT_FILE".to_owned(), path.display().to_string());
     }
 
-    /// A change object has left: there is nothing more to take back.
+    /// Deletes all data of a departed change object.
     pub(super) fn forget(&self, cob: &CobId) -> io::Result<()> {
         match fs::remove_dir_all(self.folder(cob)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -100,7 +100,7 @@ impl Saved {
     }
 }
 
-/// Names of states hold no `+`.
+/// Names of states contain no `+`.
 fn name(from: &StateName, to: &StateName) -> String {
     format!("{from}+{to}")
 }
@@ -118,7 +118,7 @@ mod tests {
         Outcome::Done { exports: BTreeMap::new(), saved: (!text.is_empty()).then(|| text.to_owned()) }
     }
 
-    /// What a move is given.
+    /// The data that a transition gets.
     fn given(saved: &Saved, from: &str, to: &str) -> Option<String> {
         let mut environment = BTreeMap::new();
         saved.give(&cob_id("n1/a"), &hop(from, to), &mut environment);
@@ -139,7 +139,7 @@ mod tests {
             (Some("two"), Some("one"))
         );
         assert_eq!((given(&saved, "up", "down"), given(&saved, "half", "up")), (None, None));
-        // A way back that fails has taken nothing back.
+        // A revert that fails reverts nothing.
         saved.ended(&cob, &hop("up", "half"), None, Outcome::failed("no"));
         assert_eq!(given(&saved, "up", "half").as_deref(), Some("two"));
         saved.ended(&cob, &hop("up", "half"), None, done(""));

@@ -1,9 +1,9 @@
-//! The kind back end `tcp-check`: on when something listens.
+//! The kind back end `tcp-check`: on while a port accepts connections.
 //!
-//! `content: {address: "HOST:PORT"}`, and if need be `timeout` for one attempt (2s) and `interval`
-//! between two (500ms). The move to the preferred state tries until it can connect, within the
-//! transition's timeout. Moving it off only closes the gate: what listens goes on listening, and the
-//! check keeps saying off until it is moved on again.
+//! `content: {address: "HOST:PORT"}`, with the optional `timeout` of one attempt (2s) and `interval` between two
+//! attempts (500ms). The transition to the preferred state tries to connect until it succeeds, within its timeout. The
+//! transition off only closes the gate: the listening process continues, and the check reports off until the next
+//! transition on.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) struct TcpCheck {
     remembered: Remembered,
 }
 
-/// Its content.
+/// The content of a `tcp-check`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {

@@ -1,4 +1,4 @@
-//! `tcp-check` against ports that listen, listen late, or never.
+//! `tcp-check` against ports that listen, listen late, or never listen.
 
 use tokio::net::TcpListener;
 
@@ -26,7 +26,7 @@ async fn it_opens_when_something_listens() {
     assert_eq!(bench.ended().await.end, crate::kinds::JobEnd::Moved(Outcome::done()));
     assert_eq!(bench.kinds.said(job, &context.cob.id), "", "nothing is said of a wait that has ended");
     assert_eq!(bench.state(&context).await, "up");
-    // Off is off, whatever listens; and on again.
+    // Off stays off although the port listens; then on again.
     assert_eq!(bench.transition(&context, "up", "down").await, Outcome::done());
     assert_eq!(bench.state(&context).await, "down");
     assert_eq!(bench.transition(&context, "down", "up").await, Outcome::done());

@@ -1,4 +1,4 @@
-//! For tests: kinds in a state folder of their own, with their reports.
+//! For tests: kinds in a separate state folder, with their reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(super) fn cob_id(text: &str) -> CobId {
     CobId::new(text).expect("an id")
 }
 
-/// A kind with all moves between its states; `run` says how each is made.
+/// A kind with all transitions between its states; `run` returns the command of each.
 pub(super) fn kind(backend: &str, states: &[&str], run: impl Fn(&str, &str) -> Option<&'static str>) -> Kind {
     let shell = |text: Option<&'static str>| text.map(|t| Command::Shell(t.to_owned()));
     let mut transitions = Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn plain_kind(backend: &str) -> Kind {
     kind(backend, &["down", "up"], |_, _| None)
 }
 
-/// A state folder. When it is dropped, no process may be left that was begun in it.
+/// A state folder. When it is dropped, no process that started in it may be left.
 pub(super) struct Bench {
     pub(super) folder: tempfile::TempDir,
     pub(super) kinds: Kinds,
@@ -76,7 +76,7 @@ impl Bench {
         Self { folder, kinds, ended, next: 1 }
     }
 
-    /// The same daemon with a key: what was sealed for it can be opened.
+    /// Gives the daemon a key that opens secrets sealed for it.
     pub(super) fn with_key(&mut self, key: &cob_trust::SecretKey) {
         let (sender, receiver) = mpsc::channel(16);
         let file = self.path("identity.key");
@@ -86,7 +86,7 @@ impl Bench {
         self.ended = receiver;
     }
 
-    /// What is left when the daemon has ended and another one has begun.
+    /// Restarts the daemon on the same state folder.
     pub(super) fn return_of_the_daemon(&mut self) {
         (self.kinds, self.ended) = kinds_in(self.folder.path());
     }
@@ -95,7 +95,7 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// A change object of this kind.
+    /// A context for a change object of this kind.
     pub(super) fn context(&self, kind: &Kind, content: &str) -> Context {
         let work = payload::materialise(&self.path("payload"), &BTreeMap::new(), &BTreeMap::new()).expect("made");
         let cob = Case::new(kind.clone(), content).cob;
@@ -112,7 +112,7 @@ impl Bench {
         }
     }
 
-    /// Asks about its files.
+    /// Sends a query about the files.
     pub(super) async fn ask(&self, context: &Context, query: FilesQuery) -> Result<FilesAnswer, String> {
         self.kinds.files(context, query)?.await
     }
@@ -192,7 +192,7 @@ fn kinds_in(folder: &Path) -> (Kinds, mpsc::Receiver<JobEnded>) {
     (Kinds::new(folder, program(), sender).expect("made"), receiver)
 }
 
-/// Names of all files but those of jobs, which come and go.
+/// The names of all files except for temporary ones of jobs.
 fn listing(folder: &Path) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::new();
     let mut open = vec![folder.to_owned()];

@@ -1,7 +1,7 @@
-//! The kind back end `wait`: lets time pass before it is on.
+//! The kind back end `wait`: waits for a time before it is on.
 //!
-//! `content: {seconds: 2}` or `{ms: 200}`. The time is taken for the move to the preferred state; other
-//! moves just happen. The transition's own timeout does not count: who asks for ten minutes gets them.
+//! `content: {seconds: 2}` or `{ms: 200}`. The transition to the preferred state takes this time; other transitions
+//! take none. The transition's own timeout does not apply, so that ten minutes in the content are ten minutes.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) struct Wait {
     remembered: Remembered,
 }
 
-/// Its content: one of the two.
+/// The content of a `wait`: exactly one of the two fields.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {

@@ -1,7 +1,7 @@
 //! The contract test itself: the built-in kinds pass it, and a kind that breaks a rule does not.
 //!
-//! To add a kind: make a [`Case`] of it, name the folders that it acts on with [`Case::watching`], give it
-//! another content with [`Case::other`] where it can be outdated, and call [`holds`].
+//! For a new kind: create a [`Case`], add its folders with [`Case::watching`] and, if it can be outdated, another
+//! content with [`Case::other`]. Then call [`holds`].
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::*;
 use crate::kinds::testing::{kind, plain_kind};
 use crate::run::testing::program;
 
-/// All rules hold, and none was left out but those named.
+/// Asserts that all rules hold and exactly the named trials were left out.
 pub(in crate::kinds) async fn holds(case: &Case, untried: &[&str]) {
     let scratch = tempfile::tempdir().expect("folder");
     holds_in(case, untried, scratch.path()).await;
@@ -25,7 +25,7 @@ pub(in crate::kinds) async fn holds_in(case: &Case, untried: &[&str], scratch: &
     assert_eq!(left_out, untried, "{:#?}", report.trials);
 }
 
-/// The rule that is broken, and what was seen.
+/// The broken rule and the observation.
 async fn broken(case: &Case) -> (Rule, String) {
     let scratch = tempfile::tempdir().expect("folder");
     let report = run(case, &program(), scratch.path()).await.expect("tried");
@@ -38,7 +38,7 @@ async fn broken(case: &Case) -> (Rule, String) {
 
 const STATES: [&str; 3] = ["down", "up", "outdated"];
 
-/// A kind that does all as it should, with one of its commands replaced.
+/// A correct kind with one of its commands replaced.
 fn flag(replaced: &'static str, by: &'static str) -> Kind {
     kind("command", &STATES, move |from, to| {
         let key = if from.is_empty() { "check" } else { to };
@@ -60,7 +60,7 @@ fn case(kind: Kind) -> Case {
     Case::new(kind, r#"{"colour":"green"}"#).other(r#"{"colour":"red"}"#)
 }
 
-/// The number of the process is written anew each time that it goes up.
+/// Each transition up writes a new process id.
 const UP_AS_IT_IS: &str = r#"f="$COB_STATE_DIR/flag"; cmp -s "$f" "$COB_CONTENT" && exit 0
     cp "$COB_CONTENT" "$f.new"; sleep 0.05; echo $$ > "$COB_STATE_DIR/pid"; mv "$f.new" "$f""#;
 
@@ -121,7 +121,7 @@ async fn services_with_commands_pass() {
 
 #[tokio::test]
 async fn what_is_put_back_after_it_has_left_is_waited_for() {
-    // One that ran before is stopped, and started again once the change object has gone.
+    // A process that ran before is stopped, and starts again after the departure.
     let folder = tempfile::tempdir().expect("folder");
     let flag = folder.path().join("runs");
     std::fs::write(&flag, "").expect("written");
@@ -160,13 +160,13 @@ async fn a_state_that_no_move_leads_to_is_arranged() {
     };
     let broken_state = || crate::kinds::testing::state("broken");
     let by_hand = format!("echo x > {place}/f");
-    // Without the command these moves are left out.
+    // Without the command these transitions are left out.
     let left_out = ["broken -> down", "broken -> up", "broken -> down", "broken -> up"];
     holds(&commands(": > {}"), &left_out).await;
     holds(&commands(": > {}").arranging(broken_state(), by_hand.as_str()), &[]).await;
     let (rule, what) = broken(&commands("true").arranging(broken_state(), by_hand)).await;
     assert!(rule == Rule::Move && what.contains("broken instead of up"), "{rule:?}: {what}");
-    // A command that does not do it.
+    // A command that fails.
     let scratch = tempfile::tempdir().expect("folder");
     let case = commands(": > {}").arranging(broken_state(), "echo no >&2; exit 3");
     let report = run(&case, &program(), scratch.path()).await.expect("tried");
@@ -179,7 +179,7 @@ async fn a_state_that_no_move_leads_to_is_arranged() {
 
 #[tokio::test]
 async fn what_is_still_on_its_way_after_a_kill_is_waited_for() {
-    // What the move has begun goes on without it, as systemd does; killed before it has begun it, it has done nothing.
+    // The work continues without the transition, as with systemd. A kill before its start prevents the work.
     let up = r#"cd "$COB_STATE_DIR"; setsid sh -c 'touch busy; sleep 0.2; cp "$COB_CONTENT" flag.new; mv flag.new flag; rm -f busy' &
         wait"#;
     let check = r#"cd "$COB_STATE_DIR" 2>/dev/null; if [ -e busy ]; then echo starting >&2; exit 3; elif [ ! -e flag ]; then echo down
@@ -199,7 +199,7 @@ async fn a_check_that_changes_something_is_found() {
         let (rule, what) = broken(&case(flag("check", by))).await;
         assert!(rule == Rule::Check && what.contains(word), "{by}: {rule:?}: {what}");
     }
-    // The same content is written again.
+    // Writes the same content again.
     let by =
         r#"f="$COB_STATE_DIR/flag"; if [ -e "$f" ]; then cp "$f" "$f.x"; mv "$f.x" "$f"; echo up; else echo down; fi"#;
     let (rule, what) = broken(&case(flag("check", by))).await;
@@ -262,7 +262,7 @@ async fn a_way_back_that_leaves_something_is_found() {
 
 #[tokio::test]
 async fn a_move_that_is_not_safe_against_kills_is_found() {
-    // A lock that a killed attempt leaves, a half-written file taken for a whole one, and a forgotten part.
+    // A lock left by a killed attempt, a half-written file taken for a whole file, and a forgotten part.
     for by in [
         r#"mkdir "$COB_STATE_DIR/lock" || exit 1; sleep 0.2; cp "$COB_CONTENT" "$COB_STATE_DIR/flag"; rmdir "$COB_STATE_DIR/lock""#,
         r#"f="$COB_STATE_DIR/flag"; cmp -s $f "$COB_CONTENT" || { cp "$COB_CONTENT" "$f"; sleep 0.2; touch "$COB_STATE_DIR/rest"; }"#,

@@ -1,17 +1,17 @@
-//! The contract test: what every kind promises, tried on a real one.
+//! The contract test: the rules for every kind, tried on a real change object.
 //!
-//! A [`Case`] is a kind, a content and the folders to watch; [`run`] tries every rule in a scratch folder and
-//! says in a [`Report`] what held and what did not. Kinds' own tests, `cobctl test-kind` and authors of
-//! plug-ins use the same.
+//! A [`Case`] is a kind, a content and the folders to watch. [`run`] tries every rule in a scratch folder and returns a
+//! [`Report`] of the rules that held and the broken rules. The kinds' own tests, `cobctl test-kind` and authors of
+//! plug-ins use the same test.
 //!
 //! ```text
 //!   Case ── run ──> rules ── check, move, kill ──> Subject ──> Kinds (the daemon's own)
 //!                     └───── before and after ───> World: watched folders, and what a probe sees
 //! ```
 //!
-//! The rules: a check changes nothing and says the same twice; a move ends in its state, by check; made twice it
-//! ends as if made once; killed at any point and made again it ends as if it had not been killed; and the way
-//! back, gone as by one that leaves its model, gives the first check's answer and world again.
+//! The rules: a check changes nothing, and a second check gives the same answer. A transition ends in its state, as a
+//! check shows; made twice it ends as if made once; killed at any point and repeated it ends as if it had not been
+//! killed. After the departure, the first check's answer and world are back.
 
 mod report;
 mod rules;
@@ -30,13 +30,13 @@ use serde_bytes::ByteBuf;
 pub use report::{Report, Rule, Trial, Verdict};
 pub use rules::run;
 
-/// How often each move is killed, where nobody says otherwise.
+/// The default number of kills of each transition.
 pub const KILLS: u32 = 8;
 
-/// What is looked at beside files: a text that must be the same when nothing has changed.
+/// Reads more than files: a text that must stay the same while nothing changes.
 pub type Probe = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// A kind and a change object of it, to be tried.
+/// A kind and a change object of it, to test.
 #[derive(Clone)]
 pub struct Case {
     pub(super) kind: Kind,
@@ -48,13 +48,13 @@ pub struct Case {
     pub(super) arranged: BTreeMap<StateName, String>,
     pub(super) kills: u32,
     pub(super) seed: u64,
-    /// Takes the place of the back end of its name.
+    /// Replaces the back end of the same name.
     #[cfg(test)]
     pub(in crate::kinds) backend: Option<Arc<dyn super::Backend>>,
 }
 
 impl Case {
-    /// A change object with this content, canonical JSON, on a host that does not exist.
+    /// A change object with this content in canonical JSON, on a host that does not exist.
     #[must_use]
     pub fn new(kind: Kind, content: &str) -> Self {
         let cob = Cob {
@@ -77,7 +77,7 @@ impl Case {
         Self::of(kind, cob, BTreeMap::new())
     }
 
-    /// A change object of a bundle, with the contents of the files that travel with it.
+    /// A change object of a bundle, with the contents of its files.
     #[must_use]
     pub fn of(kind: Kind, cob: Cob, blobs: BTreeMap<BlobHash, ByteBuf>) -> Self {
         Self {
@@ -95,44 +95,44 @@ impl Case {
         }
     }
 
-    /// Watches a file or folder that the kind acts on. Its own folder (`COB_STATE_DIR`) and its working folder
-    /// are watched always.
+    /// Watches a file or folder on which the kind acts. The own folder (`COB_STATE_DIR`) and the working folder are
+    /// always watched.
     #[must_use]
     pub fn watching(mut self, path: impl Into<PathBuf>) -> Self {
         self.watched.push(path.into());
         self
     }
 
-    /// Looks at something that is no file.
+    /// Watches the result of a probe.
     #[must_use]
     pub fn probing(mut self, probe: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.probe = Some(Arc::new(probe));
         self
     }
 
-    /// Another content: what was moved on with it is found outdated with the content under test.
+    /// Adds another content. A change object that was switched on with it is outdated with the content under test.
     #[must_use]
     pub fn other(mut self, content: &str) -> Self {
         self.other = Some(content.to_owned());
         self
     }
 
-    /// A command for `/bin/sh` that brings it from its preferred state into one that no move leads to, as
-    /// somebody or an accident would: kills a service, say.
+    /// Adds a command for `/bin/sh` that brings the change object from its preferred state into a state without
+    /// incoming transitions, as a user or an accident would: it kills a service, for example.
     #[must_use]
     pub fn arranging(mut self, state: StateName, command: impl Into<String>) -> Self {
         self.arranged.insert(state, command.into());
         self
     }
 
-    /// How often each move is killed; none: the rule is left out.
+    /// Sets the number of kills of each transition. Zero leaves the rule out.
     #[must_use]
     pub fn kills(mut self, kills: u32) -> Self {
         self.kills = kills;
         self
     }
 
-    /// What the moments of the kills are drawn from.
+    /// Sets the seed for the moments of the kills.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;

@@ -1,4 +1,4 @@
-//! What was tried of the contract, and what came of it.
+//! The tried rules of the contract, and their verdicts.
 
 use serde::Serialize;
 
@@ -6,64 +6,64 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// The daemon would take the kind and the content.
+    /// A daemon accepts the kind and the content.
     Accepted,
-    /// A check tells the state, changes nothing, and says the same twice.
+    /// A check finds the state and changes nothing, and a second check gives the same answer.
     Check,
-    /// A move ends in its state, by check.
+    /// A transition ends in its state, as a check shows.
     Move,
-    /// A move made twice ends as if made once.
+    /// A transition made twice ends as if made once.
     Twice,
-    /// The way back gives the first check's answer and world again.
+    /// After the departure, the first check's answer and world are back.
     Undo,
-    /// A move killed at any point and made again ends as if it had not been killed.
+    /// A transition killed at any point and repeated ends as if it had not been killed.
     Killed,
 }
 
-/// What came of trying a rule.
+/// The verdict on a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "verdict")]
 pub enum Verdict {
-    /// It held.
+    /// The rule held.
     Held,
-    /// It did not.
+    /// The rule did not hold.
     Broken {
-        /// What was seen.
+        /// The observation.
         what: String,
-        /// What the author of the kind can do.
+        /// Help for the author of the kind.
         help: String,
     },
-    /// It could not be tried.
+    /// The rule could not be tried.
     Untried {
-        /// Why, and what would let it be tried.
+        /// The reason, and how to make the trial possible.
         why: String,
     },
 }
 
-/// One rule tried on one thing.
+/// One trial of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Trial {
     /// The rule.
     pub rule: Rule,
-    /// What it was tried on: a state, or a move.
+    /// The tried state or transition.
     pub about: String,
-    /// What came of it.
+    /// The verdict.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// All that was tried.
+/// All trials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// The kind.
     pub kind: String,
     /// Its back end.
     pub backend: String,
-    /// What the moments of the kills were drawn from.
+    /// The seed for the moments of the kills.
     pub seed: u64,
-    /// Nothing was broken.
+    /// No rule was broken.
     pub holds: bool,
-    /// In the order in which they were tried.
+    /// The trials in their order.
     pub trials: Vec<Trial>,
 }
 
@@ -81,7 +81,7 @@ impl Rule {
         }
     }
 
-    /// What usually helps.
+    /// The usual remedy.
     pub(super) fn help(self) -> &'static str {
         match self {
             Self::Accepted => "correct the kind or the content as the message says",
@@ -110,7 +110,7 @@ impl Rule {
 }
 
 impl Report {
-    /// What was broken.
+    /// The trials that broke a rule.
     pub fn broken(&self) -> impl Iterator<Item = &Trial> {
         self.trials.iter().filter(|t| matches!(t.verdict, Verdict::Broken { .. }))
     }
@@ -121,7 +121,7 @@ impl Report {
         self.trials.push(Trial { rule, about: about.into(), verdict });
     }
 
-    /// Adds a trial that held, or what was seen instead.
+    /// Adds a trial that held, or the observation of a broken rule.
     pub(super) fn judge(&mut self, rule: Rule, about: impl Into<String>, seen: Result<(), String>) {
         let broken = |what| Verdict::Broken { what, help: rule.help().to_owned() };
         self.add(rule, about, seen.map_or_else(broken, |()| Verdict::Held));

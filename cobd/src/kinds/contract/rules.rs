@@ -15,16 +15,15 @@ use super::{Case, KILLS};
 use crate::kinds::backend::{CheckOutcome, Outcome};
 use crate::run::Program;
 
-/// So long a check may not know the state after a kill or an accident: something may be on its way yet.
+/// How long a check may report an unknown state after a kill or an accident: a process may still be busy.
 const UNKNOWN: Duration = Duration::from_secs(30);
-/// Between two looks meanwhile.
+/// The pause between two looks meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Tries all rules. `program` is executed for what acts by processes; everything that the daemon would keep is
-/// below `scratch`.
+/// Tries all rules. `program` executes the processes; the daemon's data is below `scratch`.
 ///
 /// # Errors
-/// When the scratch folder can't be used, or watched files can't be read.
+/// If the scratch folder can't be used, or watched files can't be read.
 pub async fn run(case: &Case, program: &Program, scratch: &Path) -> io::Result<Report> {
     let subject = Subject::new(case, program, scratch)?;
     let report = Report {
@@ -43,21 +42,21 @@ pub async fn run(case: &Case, program: &Program, scratch: &Path) -> io::Result<R
 struct Trying {
     subject: Subject,
     report: Report,
-    /// What brings it into states that no move leads to.
+    /// The commands that lead into states without incoming transitions.
     arranged: BTreeMap<StateName, String>,
-    /// The state by the last check; none: it is not known.
+    /// The state that the last check found. `None`: unknown.
     at: Option<StateName>,
-    /// The states in which a check was tried.
+    /// The states in which the check rule was tried.
     seen: BTreeSet<String>,
-    /// How long each move took, undisturbed.
+    /// The undisturbed duration of each transition.
     took: BTreeMap<(StateName, StateName), Duration>,
 }
 
-/// Why a state can't be had.
+/// Why a state was not reached.
 enum Away {
-    /// There is no way.
+    /// No transitions lead there.
     NoWay(String),
-    /// A step on the way went wrong: it is told where that step is tried.
+    /// A step failed; the trial of that step reports it.
     Stumbled(String),
 }
 
@@ -91,12 +90,12 @@ impl Trying {
                 self.killed(&transition.from, &transition.to, case.kills, &mut draws).await?;
             }
         }
-        // What the test has switched on is switched off again.
+        // Departs, to switch off the effects of the test.
         let _ = self.leave().await?;
         Ok(())
     }
 
-    /// The first answer, and the world that it is about.
+    /// The first check's result, and the world before it.
     async fn first(&mut self) -> io::Result<Option<(CheckOutcome, World)>> {
         let before = self.subject.world()?;
         let first = match self.look(As::Own).await? {
@@ -114,7 +113,7 @@ impl Trying {
         Ok(Some((first, before)))
     }
 
-    /// A check, twice the first time that a state is found, with the world before and after.
+    /// Checks, and compares the world before and after. In a new state it checks twice.
     async fn look(&mut self, whose: As) -> Tried<CheckOutcome> {
         let before = self.subject.world()?;
         let found = match self.subject.check(whose).await {
@@ -150,7 +149,7 @@ impl Trying {
         Ok(Ok(found))
     }
 
-    /// Makes a move and checks: it is in its state then.
+    /// Makes a transition, and checks that it ends in its state.
     async fn step(&mut self, whose: As, from: &StateName, to: &StateName) -> Tried<CheckOutcome> {
         let begun = Instant::now();
         let outcome = match self.subject.make(whose, from, to).await {
@@ -175,7 +174,7 @@ impl Trying {
         })
     }
 
-    /// Goes to a state along the shortest way.
+    /// Moves to a state along the shortest path.
     async fn reach(&mut self, whose: As, to: &StateName) -> io::Result<Result<(), Away>> {
         let kind = self.subject.kind.clone();
         let mut steps = kind.states.len() + 1;
@@ -202,7 +201,7 @@ impl Trying {
         }
     }
 
-    /// Brings it where a move begins: along the moves, or, where none lead there, with another content.
+    /// Reaches the first state of a transition: by transitions, by a given command, or with another content.
     async fn arrange(&mut self, from: &StateName) -> io::Result<Result<(), Away>> {
         let kind = self.subject.kind.clone();
         let no_way = match self.reach(As::Own, from).await? {
@@ -231,7 +230,7 @@ impl Trying {
         })
     }
 
-    /// Brings it where a move begins by a command that is no move.
+    /// Reaches the first state of a transition by a given command.
     async fn arrange_by(&mut self, command: &str, from: &StateName) -> io::Result<Result<(), Away>> {
         let kind = self.subject.kind.clone();
         if let Err(away) = self.reach(As::Own, &kind.preferred).await? {
@@ -256,7 +255,7 @@ impl Trying {
         })
     }
 
-    /// A move ends in its state; made twice it ends as if made once.
+    /// Tries two rules: a transition ends in its state, and made twice it ends as if made once.
     async fn one_move(&mut self, from: &StateName, to: &StateName) -> io::Result<()> {
         let about = format!("{from} -> {to}");
         if let Err(away) = self.arrange(from).await? {
@@ -272,7 +271,7 @@ impl Trying {
         let world = self.subject.world()?;
         let took = self.took.get(&(from.clone(), to.clone())).copied();
         let twice = self.step(As::Own, from, to).await?;
-        // Made where there is nothing to do, it may be much shorter.
+        // The second time there may be no work, which is much faster, so the first duration stays.
         if let Some(took) = took {
             self.took.insert((from.clone(), to.clone()), took);
         }
@@ -284,8 +283,8 @@ impl Trying {
         Ok(())
     }
 
-    /// Away from the first state and back: the first answer and world. Unless it was found in its preferred state,
-    /// it goes back as one that leaves its model.
+    /// Leaves the first state and comes back: the first answer and world must be back. Unless the first state is the
+    /// preferred one, the change object comes back by a departure.
     async fn undo(&mut self, first: &CheckOutcome, world: &World) -> io::Result<()> {
         let kind = self.subject.kind.clone();
         let Ok(start) = first.state.clone() else { return Ok(()) };
@@ -314,7 +313,7 @@ impl Trying {
         Ok(())
     }
 
-    /// Goes to where it may leave its model, and leaves it.
+    /// Moves to the pre-remove state and departs.
     async fn leave(&mut self) -> io::Result<Result<(), Away>> {
         let kind = self.subject.kind.clone();
         self.subject.begin_to_leave();
@@ -323,10 +322,10 @@ impl Trying {
         reached
     }
 
-    /// A move killed at any point and made again ends as if it had not been killed.
+    /// Tries the rule that a killed and repeated transition ends as if it had not been killed.
     async fn killed(&mut self, from: &StateName, to: &StateName, kills: u32, draws: &mut Draws) -> io::Result<()> {
         let about = format!("{from} -> {to}");
-        // Twice undisturbed: what differs between the two differs between any two.
+        // Two undisturbed transitions: a difference between them is normal.
         let mut worlds = Vec::new();
         for _ in 0..2 {
             if let Err(away) = self.arrange(from).await? {
@@ -357,7 +356,7 @@ impl Trying {
                 return Ok(());
             }
         }
-        // Also from where the last one ended there is a way back.
+        // The end of the last kill must allow a way back, too.
         if let Err(what) = self.begin_again(from).await? {
             self.report.judge(Rule::Killed, about, Err(what));
             return Ok(());
@@ -367,13 +366,13 @@ impl Trying {
         Ok(())
     }
 
-    /// Brings it to where the move begins.
+    /// Reaches the first state of the transition.
     async fn begin_again(&mut self, from: &StateName) -> Tried<()> {
         let arranged = self.arrange(from).await?;
         Ok(arranged.map_err(|away| format!("afterwards it can't be brought to {from} again: {}", away.why())))
     }
 
-    /// Kills a move, and goes on from where it is found; whether it was killed before its end.
+    /// Kills a transition and continues from its state. Returns whether the kill came before the end.
     async fn kill_once(&mut self, from: &StateName, to: &StateName, after: Duration) -> Tried<bool> {
         if let Err(what) = self.begin_again(from).await? {
             return Ok(Err(what));
@@ -382,7 +381,7 @@ impl Trying {
             Ok(killed) => killed == Kill::Killed,
             Err(why) => return Ok(Err(why)),
         };
-        // Something else may still be at it: a unit that starts or stops, as systemd was told.
+        // Another process may still be busy: systemd starts or stops a unit, for example.
         let limit = Instant::now() + UNKNOWN;
         while self.subject.check(As::Own).await.is_ok_and(|found| found.state.is_err()) && Instant::now() < limit {
             tokio::time::sleep(LOOK).await;
@@ -400,7 +399,7 @@ impl Trying {
         })
     }
 
-    /// What can't be begun is not tried; where that is the kind's own fault, the fault is told.
+    /// Reports that a rule could not be tried. A missing way to undo breaks the rule.
     fn untried(&mut self, rule: Rule, about: String, away: Away, from: &StateName) {
         match away {
             Away::NoWay(why) if rule == Rule::Undo => self.report.judge(rule, about, Err(why)),
@@ -412,7 +411,7 @@ impl Trying {
     }
 }
 
-/// The next state on the shortest way; of equally short ones the one whose moves are declared first.
+/// The next state on the shortest path; among equal paths, the transition that is declared first.
 fn next_on_the_way(kind: &Kind, from: &StateName, to: &StateName) -> Option<StateName> {
     let mut open = VecDeque::from([(from, None::<&StateName>)]);
     let mut seen = BTreeSet::from([from]);
@@ -441,7 +440,7 @@ fn said(outcome: &CheckOutcome) -> String {
     text
 }
 
-/// A small generator (splitmix64): the same seed gives the same moments.
+/// A small random generator (splitmix64) with a seed.
 struct Draws(u64);
 
 impl Draws {
@@ -453,7 +452,7 @@ impl Draws {
         z ^ (z >> 31)
     }
 
-    /// A moment in the given part of a time: all parts are met.
+    /// A random moment in the given part of a duration, so that each part gets a kill.
     fn moment(&mut self, took: Duration, round: u32, rounds: u32) -> Duration {
         let part = took / rounds.clamp(1, KILLS.max(rounds));
         let share = u32::try_from(self.next() % 1000).unwrap_or_default();

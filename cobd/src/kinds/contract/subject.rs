@@ -15,7 +15,7 @@ use crate::kinds::backend::{CheckOutcome, Context, Hop, Outcome};
 use crate::kinds::jobs::{JobEnd, JobEnded, Kinds};
 use crate::run::{JobId, Program, kill_action, payload};
 
-/// Between two looks whether an action has begun.
+/// The pause between two looks whether an action has started.
 const LOOK: Duration = Duration::from_millis(1);
 
 pub(super) struct Subject {
@@ -27,26 +27,26 @@ pub(super) struct Subject {
     other: Option<Context>,
     watched: Vec<PathBuf>,
     probe: Option<super::Probe>,
-    /// It is about to leave its model.
+    /// The change object departs.
     leaving: bool,
     next: u64,
 }
 
-/// With which content something is done.
+/// The content to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum As {
-    /// The one under test.
+    /// The content under test.
     Own,
-    /// The other one.
+    /// The other content.
     Other,
 }
 
-/// How a move ended that was to be killed.
+/// How a transition that should be killed ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kill {
-    /// It was killed.
+    /// Killed.
     Killed,
-    /// It had ended before.
+    /// Ended before the kill.
     TooLate(Outcome),
 }
 
@@ -81,7 +81,7 @@ impl Subject {
         Ok(Self { kind, kinds, ended, folder, own, other, watched, probe, leaving: false, next: 0 })
     }
 
-    /// Whether a daemon would take it.
+    /// Whether a daemon would accept it.
     pub(super) fn accepted(&self) -> Result<(), String> {
         self.kinds.accept(&self.kind).map_err(|e| e.to_string())?;
         let cobs = [Some(&self.own), self.other.as_ref()].into_iter().flatten();
@@ -92,17 +92,17 @@ impl Subject {
         self.other.is_some()
     }
 
-    /// From now on it is moved as one that leaves its model.
+    /// From now on the change object departs.
     pub(super) fn begin_to_leave(&mut self) {
         self.leaving = true;
     }
 
-    /// Ends that; `gone`: it has left. Then the kind forgets it, and what it puts back is waited for.
+    /// Ends the departure. If the change object has `gone`, the kind forgets it and restores the original state.
     pub(super) async fn end_leaving(&mut self, gone: bool) {
         self.leaving = false;
         if gone {
             for mut departure in self.kinds.forget(&self.own.cob.id) {
-                // One that fails has not put it back, and that is seen.
+                // After a failure the original state is missing, which the comparison shows.
                 let _ = departure.settled().await;
             }
             self.kinds.is_here(&self.own.cob.id, &self.kind);
@@ -137,7 +137,7 @@ impl Subject {
         })
     }
 
-    /// Begins a move and kills it so long after its beginning.
+    /// Starts a transition and kills it after the given time.
     pub(super) async fn kill(&mut self, from: &StateName, to: &StateName, after: Duration) -> Result<Kill, String> {
         let job = self.job();
         let durable = self.kinds.durable(&self.kind).map_err(|e| e.to_string())?;
@@ -155,14 +155,14 @@ impl Subject {
                 tokio::time::sleep(LOOK).await;
             }
         } else {
-            // It is inside this process, and ends as it would with the daemon.
+            // The work runs inside this process and ends as it would with the daemon.
             handle.cancel();
         }
         let ended = self.end_of(job).await;
         self.kill_job(job);
         self.kinds.remove(job);
         if !durable {
-            // What was inside this process was only asked to end; whatever comes next waits until it has.
+            // Work inside this process was only asked to end; the check waits for the end.
             self.check(As::Own).await?;
         }
         Ok(match moved(ended) {
@@ -171,7 +171,7 @@ impl Subject {
         })
     }
 
-    /// Kills all processes of an action; whether there were any.
+    /// Kills all processes of an action. Returns whether there were any.
     fn kill_job(&self, job: JobId) -> bool {
         let folder = self.folder.join("jobs").join(format!("{:016x}", job.0));
         kill_action(&folder)

@@ -1,4 +1,4 @@
-//! What a kind may change, as it is at one moment: watched files, and what a probe sees.
+//! The world that a kind may change, at one moment: watched files, and the result of a probe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use cob_types::canonical;
 
-/// More files are too many to look at before and after every step.
+/// The most watched files: more are too slow to read before and after every step.
 const MAX_FILES: usize = 20_000;
-/// Of a longer file, length and times are compared.
+/// A longer file is compared by length and times only.
 const MAX_READ: u64 = 16 << 20;
 
-/// One moment.
+/// The world at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct World {
     entries: BTreeMap<PathBuf, Entry>,
@@ -27,25 +27,25 @@ struct Entry {
     what: What,
     /// Mode with the type, owner, group.
     access: (u32, u32, u32),
-    /// Inode and time of the last change; a folder's change with what is in it.
+    /// Inode and time of the last modification. A folder has none: its time changes with its entries.
     identity: Option<(u64, i64, i64)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
     Folder,
-    /// A hash of what it holds or leads to.
+    /// A hash of the file's bytes or of the link's target.
     Bytes(String),
-    /// A pipe, a socket, a device, a long file: its length.
+    /// A pipe, a socket, a device or a long file, with its length.
     Other(u64),
 }
 
 impl World {
-    /// Looks at all these. What is not there is as good as empty.
+    /// Reads all these paths. A missing path counts as empty.
     pub(super) fn look(paths: &[PathBuf], probed: String) -> io::Result<Self> {
         let mut world = Self { entries: BTreeMap::new(), probed };
         for root in paths {
-            // The folder itself may be made by the daemon: only what is in it counts.
+            // The daemon may create the root folder itself, so only its entries count.
             match fs::symlink_metadata(root) {
                 Ok(meta) if meta.is_dir() => world.add_folder(root)?,
                 Ok(meta) => world.add(root, &meta)?,
@@ -66,7 +66,7 @@ impl World {
                         self.add_folder(&path)?;
                     }
                 }
-                // Gone since it was listed.
+                // Deleted since the listing.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(at(&path, error)),
             }
@@ -98,18 +98,18 @@ impl World {
         Ok(())
     }
 
-    /// The first thing in which a later moment differs though nothing may have touched it; none: nothing.
+    /// The first difference at a later moment, in content, access, inode or time. `None`: untouched.
     pub(super) fn touched(&self, later: &Self) -> Option<String> {
         self.difference(later, &BTreeSet::new(), |entry| entry.clone())
     }
 
-    /// The first thing in which a later moment differs for whoever reads it; where it lies on the disk and since
-    /// when do not matter. `volatile` may have any content.
+    /// The first difference at a later moment that a reader can see: inodes and times do not count. `volatile` files
+    /// may have any content.
     pub(super) fn differs(&self, later: &Self, volatile: &BTreeSet<PathBuf>) -> Option<String> {
         self.difference(later, volatile, |entry| Entry { identity: None, ..entry.clone() })
     }
 
-    /// Files whose content is another after each run: numbers of processes, times.
+    /// Files whose content differs after each run, for example process ids and times.
     pub(super) fn volatile(&self, other: &Self) -> BTreeSet<PathBuf> {
         let both = self.entries.iter().filter_map(|(path, one)| Some((path, one, other.entries.get(path)?)));
         both.filter(|(_, one, two)| one.what != two.what).map(|(path, ..)| path.clone()).collect()

@@ -1,4 +1,4 @@
-//! What the daemon asks of a file tree: its state, and the moves between its states.
+//! The daemon's side of a file tree: checks its state and carries out its transitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,15 +27,15 @@ use crate::kinds::content;
 use crate::kinds::known::{KnownSecrets, Looking};
 use crate::run::{Opener, Sealed, now_ns};
 
-/// The states that it has.
+/// All states of the kind.
 const STATES: [&str; 4] = ["absent", "outdated", "present", "conflict"];
-/// Older versions of files are deleted when the daemon starts, but for the newest of each change object.
+/// At its start, the daemon deletes older versions of files, except for the newest version of each change object.
 const KEPT: Duration = Duration::from_secs(400 * 24 * 3600);
-/// Trees of so many paths are remembered, so that a change of one path is not a look at all.
+/// From this number of paths a converged tree is remembered, so that a change of one path needs no complete check.
 const LARGE: usize = 64;
-/// Beside the journal: there is a store of files.
+/// The note beside the journal that a file store exists.
 const NOTED: &str = "journal/file-store";
-/// Paths that are named in what a change object exports.
+/// The most paths in the exported values.
 const NAMED: usize = 10;
 
 /// The back end `file-tree`.
@@ -45,25 +45,25 @@ pub(in crate::kinds) struct FileTree {
     pool: Pool,
 }
 
-/// What all jobs share.
+/// The state that all jobs share.
 #[derive(Default)]
 pub(super) struct Shared {
     files: Mutex<Option<Files>>,
-    /// One job at a time for each change object; those that have one.
+    /// The locks that admit only one job per change object; each is present while a job has it or waits for it.
     busy: Mutex<BTreeMap<CobId, Arc<Mutex<()>>>>,
-    /// What the last check has found that others have changed.
+    /// The changes by users that the last check found.
     drifted: Mutex<BTreeMap<CobId, Vec<FileDrift>>>,
-    /// Large trees that were as wanted when they were last looked at or brought about. What has happened to them since is
-    /// known by its paths.
+    /// Large trees that were as desired after their last check or transition. Later changes are known by their paths.
     clean: Mutex<BTreeMap<CobId, Arc<Wanted>>>,
-    /// Those that the last check has found in conflict: it may be over when another one has taken the path.
+    /// Change objects that the last check found in conflict. A conflict may end when another change object takes the
+    /// path.
     in_conflict: Mutex<BTreeSet<CobId>>,
-    /// Those that have left, and whose files stay: the store has still to let go of them.
+    /// Departed change objects whose files stay, as long as the store has not released the files.
     kept: Mutex<BTreeSet<CobId>>,
     watch: Watch,
 }
 
-/// All that a job needs, to be moved to its thread.
+/// The input of a job, moved to its thread.
 #[derive(Clone)]
 pub(super) struct Need {
     shared: Arc<Shared>,
@@ -72,11 +72,11 @@ pub(super) struct Need {
     content: String,
     folder: PathBuf,
     secrets: Sealed,
-    /// What others have made counts as well as what we would.
+    /// Observe mode: files made by others count like our own.
     observed: bool,
-    /// It is on its way out.
+    /// The change object departs.
     leaving: bool,
-    /// It is to be there, and where it is taken back it comes again.
+    /// It stays in the model, so its tree comes back after a transition to absent.
     stays: bool,
     opener: Option<Opener>,
     known: Arc<KnownSecrets>,
@@ -84,7 +84,7 @@ pub(super) struct Need {
     drifts: tokio::sync::mpsc::Sender<CobId>,
 }
 
-/// Asks for the end when whoever waits for the job has gone.
+/// Cancels the job if its caller no longer waits.
 struct Asks(Arc<AtomicBool>);
 
 impl Drop for Asks {
@@ -112,16 +112,15 @@ impl FileTree {
         }
     }
 
-    /// Opens the store. The first look needs it, and it takes a while where much is kept: meanwhile the daemon has other
-    /// things to do.
+    /// Opens the store in the background. The first check needs it, and a large store takes a while to open.
     fn open_beside(&self, tools: &Tools) {
         let (shared, opener, state_dir) = (self.shared.clone(), tools.opener().cloned(), tools.state_dir().to_owned());
         let opened = self.pool.run(Does::Look, move || shared.files(opener.as_ref(), &state_dir).map(drop));
-        // Whoever needs it tries again, and says why it can't be had.
+        // A job that needs the store opens it again and reports the error.
         drop(opened);
     }
 
-    /// Does something in another thread. What nobody waits for any more is not begun.
+    /// Runs a job in another thread, unless its caller stopped waiting before the start.
     fn work<T: Send + 'static>(
         &self,
         does: Does,
@@ -181,7 +180,7 @@ impl Backend for FileTree {
     fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome> {
         let (need, states) = (self.need(tools, context), context.kind.states.clone());
         let unknown = |reason: String| CheckOutcome::unknown(reason);
-        // A large tree takes longer than a check of another kind; nothing of it is worth being repeated.
+        // A large tree takes longer than the timeout of other kinds, and a repeated check would not be faster.
         self.work(Does::Look, None, unknown, move |_| need.check(&states))
     }
 
@@ -232,7 +231,7 @@ impl Backend for FileTree {
         let begun = self.pool.run(Does::Look, move || {
             let files = shared.files(opener.as_ref(), &state_dir);
             let done = shared.alone(&cob, || files.and_then(|files| shared.let_go(&cob, &files)));
-            // It is tried again before anything else is done for a change object of this name.
+            // The next job of this change object tries again before its own work.
             let _ = done.inspect_err(|error| warn!(%cob, %error, "the store has not let go of files that stay"));
         });
         drop(begun);
@@ -243,7 +242,7 @@ impl Backend for FileTree {
     }
 
     fn may_conflict(&self, text: &str) -> bool {
-        // Of those that are many most are copied: the rest is read.
+        // A cheap text search first: among many trees, most are copies without these policies. Only the rest is parsed.
         let says = ["merge", "report", "adopt"].iter().any(|word| text.contains(&format!("\"{word}\"")));
         says && content::read::<Content>(text).is_ok_and(|content| content.on_conflict == OnConflict::Ask)
     }
@@ -275,7 +274,7 @@ impl Shared {
         Ok(opened)
     }
 
-    /// One at a time for a change object.
+    /// Runs only one job of a change object at a time.
     fn alone<T>(&self, cob: &CobId, job: impl FnOnce() -> T) -> T {
         let own = lock(&self.busy).entry(cob.clone()).or_default().clone();
         let done = {
@@ -284,14 +283,14 @@ impl Shared {
         };
         drop(own);
         let mut busy = lock(&self.busy);
-        // Whoever waits for it has it, too; nobody comes to it meanwhile.
+        // Each waiting job holds a reference, and new jobs need the lock `busy`.
         if busy.get(cob).is_some_and(|own| Arc::strong_count(own) == 1) {
             busy.remove(cob);
         }
         done
     }
 
-    /// Lets go of what a change object of this name has left on the host for good. The caller is alone with it.
+    /// Releases the files of a departed change object with this name in the store. The caller holds the job lock.
     fn let_go(&self, cob: &CobId, files: &Files) -> Result<(), FilesError> {
         if !lock(&self.kept).contains(cob) {
             return Ok(());
@@ -302,12 +301,12 @@ impl Shared {
     }
 }
 
-/// Where the store of a host is.
+/// The path of a host's file store.
 fn store(state_dir: &Path) -> PathBuf {
     state_dir.join("files")
 }
 
-/// What is gone of the store, where the journal says that there is one: it outlives the loss of the store's folder.
+/// Reports a lost part of the store if the journal notes that a store exists. The note survives the loss of the folder.
 pub(crate) fn missing_store(state_dir: &Path) -> Option<String> {
     let noted = state_dir.join(NOTED);
     if !noted.exists() {
@@ -321,13 +320,13 @@ pub(crate) fn missing_store(state_dir: &Path) -> Option<String> {
     ))
 }
 
-/// The journal's folder says from here on that there is a store.
+/// Writes the note that a store exists into the journal's folder.
 fn note_store(state_dir: &Path) {
     let noted = state_dir.join(NOTED);
     if let (Some(folder), Some(name), false) = (noted.parent(), noted.file_name(), noted.exists())
         && folder.exists()
     {
-        // On a full disk the next life writes it.
+        // After a failure, for example a full disk, the daemon's next start writes the note.
         let _ = durable::write_file(folder, &name.to_string_lossy(), 0o600, b"", Sync::Now);
     }
 }
@@ -341,19 +340,19 @@ impl Need {
         self.cob.as_str()
     }
 
-    /// The store of this host, opened when it is first needed.
+    /// The store of this host. The first call opens it.
     pub(super) fn files(&self) -> Result<Files, FilesError> {
         self.shared.files(self.opener.as_ref(), &self.state_dir)
     }
 
-    /// The same; of a change object that has come again nothing is known any more that stayed when it left.
+    /// The store. Files that an earlier change object of this name left on the host are released first.
     fn files_alone(&self) -> Result<Files, FilesError> {
         let files = self.files()?;
         self.shared.let_go(&self.cob, &files)?;
         Ok(files)
     }
 
-    /// What is wanted, with the values of secrets in their places.
+    /// The desired tree, with the values of secrets.
     pub(super) fn wanted(&self) -> Result<Wanted, FilesError> {
         let mut content: Content = content::read(&self.content).map_err(FilesError::Content)?;
         let marked = |text: &String| secret::marks(text).next().is_some();
@@ -372,44 +371,44 @@ impl Need {
         Ok(if self.known.are_there() { wanted.with_secrets(self.known.clone()) } else { wanted })
     }
 
-    /// Values of secrets are looked for until it is dropped.
+    /// The right to search for values of secrets.
     pub(super) fn looking(&self) -> Option<Looking> {
         self.known.look()
     }
 
-    /// What people are told, without values of secrets: they may have been copied anywhere.
+    /// A text for users, with the values redacted: anyone may have copied a value into a file.
     pub(super) fn shown(&self, text: &str) -> String {
         self.known.look().map_or_else(|| text.to_owned(), |known| known.text(text))
     }
 
-    /// A text that changes with everything that is asked for.
+    /// A text that differs for every content and folder of files.
     fn spec(&self) -> String {
         let files = self.folder.file_name().unwrap_or_default().as_encoded_bytes();
         canonical::fingerprint(&[self.content.as_bytes(), files]).to_string()
     }
 
-    /// The tree as it is wanted, if it is large and was so when it was last looked at. It is not so any more until that is
-    /// [said again](Self::is_clean).
+    /// The desired tree, if it is large and matched the disk after the last check or transition. The match is forgotten
+    /// until the next [`Self::is_clean`].
     fn take_clean(&self) -> Option<Arc<Wanted>> {
         let clean = lock(&self.shared.clean).remove(&self.cob)?;
         (clean.spec() == self.spec()).then_some(clean)
     }
 
-    /// The tree is as it is wanted.
+    /// Remembers that the tree matches the disk.
     fn is_clean(&self, wanted: Arc<Wanted>) {
-        // Values of secrets are not kept; and a patch for the model is made of everything.
+        // Values of secrets are not kept in memory, and a patch for the model needs all paths.
         if wanted.size() >= LARGE && !wanted.has_secrets() && !wanted.adopts() && !self.observed {
             lock(&self.shared.clean).insert(self.cob.clone(), wanted);
         }
     }
 
-    /// Makes the daemon look again.
+    /// Makes the daemon check again.
     pub(super) fn look_again(&self) {
-        // Where so much waits already, the check at intervals finds it; and `cobctl resolve` asks, too.
+        // If the queue is full, the periodic check finds the change; `cobctl resolve` checks, too.
         let _ = self.drifts.try_send(self.cob.clone());
     }
 
-    /// One at a time for this change object.
+    /// Runs only one job of this change object at a time.
     pub(super) fn alone<T>(&self, job: impl FnOnce() -> T) -> T {
         self.shared.alone(&self.cob, || {
             let _looking = self.known.look();
@@ -421,7 +420,8 @@ impl Need {
         let look = || {
             let files = self.files_alone()?;
             if self.leaving && !files.is_managed(self.cob()) {
-                // What it never had it need not give back: whether what it asks for can be had at all does not matter.
+                // A departing change object that never managed files has no files to give back, so its desired content
+                // is irrelevant.
                 self.shared.watch.forget(&self.cob);
                 lock(&self.shared.drifted).remove(&self.cob);
                 return Ok(judge(states, Checked::absent(), false));
@@ -430,7 +430,8 @@ impl Need {
             if let Some(wanted) = clean.filter(|_| !hint.is_empty())
                 && let Some(mut checked) = files.check_only(self.cob(), &wanted, hint.iter().map(PathBuf::as_path))?
             {
-                // What is known by paths is told at once; then all is looked at, unless that comes with an action.
+                // Reports the changes at the known paths at once. A complete check follows, unless a transition brings
+                // it.
                 if checked.state == State::Present {
                     self.look_again();
                 }
@@ -460,14 +461,14 @@ impl Need {
         self.alone(look).map_err(|e: FilesError| e.to_string())
     }
 
-    /// What is told of a look.
+    /// The result for users, with the values of secrets redacted.
     fn told(&self, checked: Checked) -> Checked {
         Checked { difference: self.shown(&checked.difference), ..checked }
     }
 
-    /// What others have changed stands in the status, and in the history with what is known of them.
+    /// Records changes by users for the status and, with the known evidence, for the history.
     fn note_drift(&self, wanted: &Wanted, checked: &mut Checked) {
-        // In shared files their changes are as welcome as the model's.
+        // In shared files, changes by users are as legitimate as changes of the model.
         let counts = checked.drifted && (checked.state != State::Present || wanted.tells());
         let paths = if counts { checked.paths.as_slice() } else { &[] };
         let drift: Vec<_> = paths.iter().take(NAMED).map(|path| who::evidence("/".as_ref(), &real(path))).collect();
@@ -480,7 +481,7 @@ impl Need {
         }
     }
 
-    /// With `adopt`, what others have changed is a patch for the model.
+    /// With `adopt`, keeps the changes by users as a patch for the model.
     fn keep_patch(&self, files: &Files, wanted: &Wanted, checked: &Checked) -> Result<(), FilesError> {
         if !wanted.adopts() {
             return Ok(());
@@ -501,12 +502,12 @@ impl Need {
         durable::write_file(folder, name, 0o600, patch.as_bytes(), Sync::Later).map_err(failed)
     }
 
-    /// There is no difference any more.
+    /// Deletes the patch after the difference has gone.
     fn forget_patch(&self) -> Result<(), FilesError> {
         for name in file_names(&self.cob) {
             let path = self.patches().join(format!("{name}.patch"));
             match fs::remove_file(&path) {
-                // A long name was never one of a file.
+                // A name that is too long was never the name of a file.
                 Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidFilename) => {
                     return Err(FilesError::Content(format!("{}: {error}", path.display())));
                 }
@@ -516,7 +517,7 @@ impl Need {
         Ok(())
     }
 
-    /// Where the patch of this change object is.
+    /// The file with the patch of this change object.
     pub(super) fn patch_path(&self) -> PathBuf {
         self.patches().join(format!("{}.patch", file_name(&self.cob)))
     }
@@ -542,7 +543,7 @@ impl Need {
             for other in lock(&self.shared.in_conflict).iter().filter(|other| **other != self.cob) {
                 let _ = self.drifts.try_send(other.clone());
             }
-            // What others have changed is told on as long as it differs.
+            // Changes by users stay in the reports as long as they differ.
             if wanted.tells()
                 && let Ok(mut left) = files.check(self.cob(), &wanted)
             {
@@ -558,7 +559,7 @@ impl Need {
     }
 }
 
-/// The state, and what others have changed where that may stay.
+/// The result of a check, with the drift as export if the policy tolerates it.
 fn judge(states: &[StateName], checked: Checked, tolerates: bool) -> CheckOutcome {
     let name = match checked.state {
         State::Absent => "absent",
@@ -574,7 +575,7 @@ fn judge(states: &[StateName], checked: Checked, tolerates: bool) -> CheckOutcom
     CheckOutcome { state: Ok(state), difference: checked.difference, exports, fresh: false }
 }
 
-/// What is left as it is, and is not as the model says: others may want to know.
+/// Exports the paths that differ from the model and are left as they are.
 fn exports(paths: &[TreePath]) -> Values {
     let named: Vec<_> = paths.iter().take(NAMED).map(ToString::to_string).collect();
     Values::from([("drift".to_owned(), canonical::json(&serde_json::json!(named)))])

@@ -1,4 +1,4 @@
-//! The kind, as the daemon uses it.
+//! The kind as the daemon uses it.
 
 use std::fs;
 use std::path::Path;
@@ -73,7 +73,7 @@ async fn what_could_never_be_brought_about_leaves_all_the_same() {
     assert_eq!(bench.state(&context).await, "absent");
 }
 
-/// `on_remove: keep`: what stays belongs to nobody from then on.
+/// `on_remove: keep`: files that stay belong to no change object.
 #[tokio::test]
 async fn what_stayed_when_its_change_object_left_stays_when_one_of_that_name_comes_again() {
     let mut bench = Bench::new();
@@ -90,7 +90,7 @@ async fn what_stayed_when_its_change_object_left_stays_when_one_of_that_name_com
     assert!(bench.path("kp/f").exists() && bench.path("kq/f").exists());
     assert_eq!(bench.transition(&second, "present", "absent").await, Outcome::done());
     assert!(bench.path("kp/f").exists() && !bench.path("kq").exists());
-    // It is as if it had always been there.
+    // The file stays as if it had existed before.
     assert_eq!(bench.transition(&first, "absent", "present").await, Outcome::done());
     assert_eq!(bench.transition(&first, "present", "absent").await, Outcome::done());
     assert!(bench.path("kp/f").exists());
@@ -107,7 +107,7 @@ async fn a_patch_goes_with_its_tree() {
     assert_eq!(bench.state(&context).await, "present");
     let patch = bench.path("files/patches/n1+a+b.patch");
     assert!(patch.exists());
-    // Whoever takes his change back leaves none.
+    // A user who undoes the change leaves no patch.
     fs::write(&path, "one\n").expect("edited");
     assert_eq!(bench.transition(&context, "present", "absent").await, Outcome::done());
     assert!(!patch.exists() && !path.exists());
@@ -126,7 +126,7 @@ async fn a_user_s_line_comes_again_with_its_tree_and_keeps_one_that_is_to_go() {
     bench.return_of_the_daemon();
     assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
     assert_eq!(fs::read_to_string(&path).expect("read"), "one\nmine\n");
-    // For good it goes where it leaves the model, and where the model has it absent.
+    // The files go for good if the change object departs or the model wants it absent.
     for leaving in [true, false] {
         context.leaving = leaving;
         let mut cob = (*context.cob).clone();
@@ -137,7 +137,7 @@ async fn a_user_s_line_comes_again_with_its_tree_and_keeps_one_that_is_to_go() {
     }
 }
 
-/// The journal outlives the folder of the store, and all that is in it.
+/// The journal survives the loss of the store's folder.
 #[tokio::test]
 async fn a_store_that_is_gone_with_its_folder_is_missed_and_not_made_anew() {
     let mut bench = Bench::new();
@@ -156,7 +156,7 @@ async fn a_store_that_is_gone_with_its_folder_is_missed_and_not_made_anew() {
     assert!(why.contains("back from a copy"), "{why}");
     assert_eq!(fs::read_to_string(&path).expect("there"), "one\nmine\n");
     assert!(!bench.path("files/store.git").exists());
-    // A person has decided to go on without it.
+    // An operator decided to continue without the store.
     fs::remove_file(bench.path("journal/file-store")).expect("removed");
     assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
 }
@@ -177,7 +177,7 @@ async fn a_secret_is_in_its_file_and_nowhere_else() {
     fs::write(&path, before).expect("written");
     assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
     assert_eq!(fs::read_to_string(&path).expect("read"), format!("user=app\npassword={value}\n"));
-    // What somebody else writes there may be one, too.
+    // Text written by a user may be a secret, too.
     fs::write(&path, "found secret of somebody").expect("written");
     let found = bench.check(&context).await;
     assert_eq!(found.state, Ok(state("outdated")));
@@ -197,7 +197,7 @@ async fn a_secret_is_in_its_file_and_nowhere_else() {
     assert_eq!(fs::read_to_string(&path).expect("back"), before);
 }
 
-/// None of these stands in the log of the store, nor in any object of it.
+/// Asserts that no value is in the log or an object of the store.
 async fn assert_nowhere(bench: &Bench, context: &Context, values: &[&str]) {
     let waits = fs::read_dir(bench.path("files/store.git/log")).expect("listed").flatten();
     let waits: Vec<u8> = waits.flat_map(|entry| fs::read(entry.path()).expect("read")).collect();
@@ -218,8 +218,8 @@ async fn assert_nowhere(bench: &Bench, context: &Context, values: &[&str]) {
     assert!(objects > 10);
 }
 
-/// An administrator copies a file with a secret, an editor leaves one behind, and somebody writes the value into a file that
-/// is shared.
+/// An administrator copies a file with a secret, an editor leaves a backup, and a user writes the value into a shared
+/// file.
 #[tokio::test]
 async fn a_secret_that_was_copied_is_kept_for_this_host_alone_and_shown_to_nobody() {
     const VALUE: &str = "correct horse battery staple";
@@ -259,7 +259,7 @@ async fn a_secret_that_was_copied_is_kept_for_this_host_alone_and_shown_to_nobod
     assert_eq!(bench.transition(&context, "outdated", "present").await, Outcome::done());
     assert!(!bench.path("host/d/app.conf.bak").exists());
 
-    // In a shared file it is merged, shown to nobody, and in conflict it is decided without it.
+    // In a shared file the value is merged and never shown; a conflict is resolved without it.
     fs::write(bench.path("host/shared.conf"), format!("a\nport {VALUE}\nb\nmine {VALUE}\n")).expect("edited");
     told.push(bench.check(&context).await.difference);
     let mut next = bench.context(&file_tree(), &second);
@@ -279,9 +279,9 @@ async fn a_secret_that_was_copied_is_kept_for_this_host_alone_and_shown_to_nobod
     let text = fs::read_to_string(bench.path("host/shared.conf")).expect("read");
     assert_eq!(text, format!("a\nport 2\nb\nmine {VALUE}\n"), "the user's own line stays");
 
-    // Off and on again: it was set aside, and comes back.
+    // Off and on again: the tree was set aside, and comes back.
     assert_eq!(bench.transition(&next, "present", "absent").await, Outcome::done());
-    // Another daemon of this host.
+    // A new daemon on this host.
     fs::remove_file(bench.path("identity.key")).expect("removed");
     bench.with_key(&key);
     bench.kinds.watch(&known, &["file-tree".to_owned()].into());
@@ -304,7 +304,7 @@ async fn a_secret_that_was_copied_is_kept_for_this_host_alone_and_shown_to_nobod
     }
 }
 
-/// A tree with a file, a link and a folder, and what is in the way of none of them.
+/// A tree with a file, a link and a folder, and without obstacles on disk.
 fn case(host: &Path) -> Case {
     let tree = |text: &str, link: &str| {
         let path = |name: &str| host.join(name).display().to_string();
@@ -327,7 +327,7 @@ async fn it_keeps_what_every_kind_promises() {
     holds(&case(host.path()), &[]).await;
 }
 
-/// A file tree that breaks one promise.
+/// A file tree that breaks one rule.
 struct Planted {
     real: FileTree,
     fault: Fault,
@@ -335,11 +335,11 @@ struct Planted {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
-    /// It says that it was taken back, and was not.
+    /// It reports a removal that did not happen.
     NotTakenBack,
-    /// A look writes.
+    /// A check writes.
     ALookWrites,
-    /// A second move writes what was there already.
+    /// A second transition writes the same content again.
     WritesAgain,
 }
 
@@ -398,7 +398,7 @@ async fn a_file_tree_that_breaks_a_promise_is_found_out() {
     }
 }
 
-/// With a policy about changes by others.
+/// A content with a policy for drift.
 fn with(policy: &str, bench: &Bench, text: &str) -> String {
     let content: serde_json::Value = serde_json::from_str(&content(bench, text)).expect("a content");
     let mut content = content.as_object().expect("an object").clone();
@@ -439,7 +439,7 @@ async fn what_others_have_changed_is_told_until_it_is_gone() {
     }
 }
 
-/// Waits for word that a tree may have been changed.
+/// Waits for a hint that a tree may have changed.
 async fn hint(drifts: &mut tokio::sync::mpsc::Receiver<cob_types::CobId>) {
     let word = tokio::time::timeout(std::time::Duration::from_secs(30), drifts.recv()).await;
     assert!(word.expect("somebody noticed").is_some());
@@ -459,7 +459,7 @@ async fn a_change_in_a_large_tree_is_found_by_its_path_and_what_comes_later_too(
     assert_eq!(bench.transition(&context, "absent", "present").await, Outcome::done());
     for n in [7, 8] {
         fs::write(&paths[n], "by somebody\n").expect("written");
-        // A word about the change before may still be on its way.
+        // A hint about the previous change may still be pending.
         let found = loop {
             hint(&mut drifts).await;
             let found = bench.check(&context).await;
@@ -472,7 +472,7 @@ async fn a_change_in_a_large_tree_is_found_by_its_path_and_what_comes_later_too(
         assert_eq!(fs::read_to_string(&paths[n]).expect("read"), text(n));
     }
     while drifts.try_recv().is_ok() {}
-    // Written by somebody, with the same content: it is as it should be, and all the others are looked at afterwards.
+    // A user writes the same content. The tree is as desired, and a complete check follows.
     fs::write(&paths[9], text(9)).expect("written");
     hint(&mut drifts).await;
     assert_eq!(bench.state(&context).await, "present");
@@ -480,12 +480,12 @@ async fn a_change_in_a_large_tree_is_found_by_its_path_and_what_comes_later_too(
     fs::remove_file(&paths[99]).expect("removed");
     hint(&mut drifts).await;
     assert_eq!(bench.state(&context).await, "outdated");
-    // Whoever asks again while nothing new is known has the whole tree looked at.
+    // Without new hints, the check reads the whole tree.
     fs::write(&paths[99], text(99)).expect("written");
     assert_eq!(bench.state(&context).await, "present");
 }
 
-/// Takes the words that are on their way about what was done so far.
+/// Reads pending hints about earlier changes.
 async fn until_quiet(drifts: &mut tokio::sync::mpsc::Receiver<cob_types::CobId>) {
     let quiet = std::time::Duration::from_millis(200);
     while tokio::time::timeout(quiet, drifts.recv()).await.is_ok() {}
@@ -506,7 +506,7 @@ async fn a_folder_that_somebody_has_made_anew_is_watched_again() {
         assert_eq!(bench.state(&context).await, "outdated");
         assert_eq!(bench.transition(&context, "outdated", "present").await, Outcome::done());
     }
-    // Another folder in its place, under the same name.
+    // Replaces the folder by another folder of the same name.
     assert_eq!(bench.state(&context).await, "present");
     fs::rename(bench.path("host"), bench.path("elsewhere")).expect("moved");
     fs::create_dir(bench.path("host")).expect("made");

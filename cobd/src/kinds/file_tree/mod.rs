@@ -4,12 +4,12 @@
 //!   check, transition ──> a thread of its own ──> cob_files::Files ──> disk, and the store STATE/files/store.git
 //!   inotify ──> watch ──> CheckWanted           (what others change is looked at within a moment)
 //! ```
-//! Its transitions run inside the daemon, and may be killed with it at any point: every file is its old content or the
-//! new one, what is needed to go on is in the store, and the check after the daemon's return finds out how far it came.
-//! So thousands of files need no processes, and what they record at the same time shares one write.
+//! Transitions run inside the daemon, and may be killed with it at any point. Every file has its old content or its new
+//! content, the store contains the data to continue, and the check after the daemon's restart finds the progress.
+//! Thousands of files need no processes, and concurrent records share one write.
 //!
-//! Rules: one job at a time for a change object, also where the daemon has lost patience with the one before. Values of
-//! secrets are opened for one job and wiped; what stood in a file with a secret before is sealed for this host.
+//! Rules: only one job of a change object runs at a time, even if the daemon gave up on the previous job. Values of
+//! secrets are decrypted for one job and wiped; the original content of a file with a secret is sealed for this host.
 
 mod backend;
 #[cfg(test)]

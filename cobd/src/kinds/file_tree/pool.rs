@@ -1,12 +1,12 @@
-//! The threads that look at file trees and change them.
+//! The threads that check and change file trees.
 //!
-//! A thread takes one job after the other, without the daemon's loop in between: a thousand small trees are a thousand
-//! times a few system calls, and waking threads for each would cost more than these. What waits for disks is done by as many
-//! threads as keep the disk's queue filled, what only looks by as many as there are processors for, and there are none once
-//! there has been nothing to do for a while.
+//! A thread runs job after job without the daemon's loop in between: a thousand small trees need a thousand times a few
+//! system calls, and to wake a thread for each tree would cost more. Jobs that wait for disks get enough threads to
+//! fill the disk's queue; jobs that only look get about one thread per processor; idle threads end after a while.
 //!
-//! In a chain each job comes as soon as the daemon has heard of the end of the one before. To have a thread fall asleep and
-//! be woken for each is a tenth of the chain's time: where the last job came that soon, one thread stays awake for the next.
+//! In a chain, the next job comes as soon as the daemon has received the end of the previous job. A thread that falls
+//! asleep and wakes up for each job costs a tenth of the chain's time. Therefore, if the last job came that soon, one
+//! thread stays awake for the next job.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,31 +17,31 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// Threads at the same time: what they record shares waits for the disk, and each costs memory.
+/// The most threads. Their records share the waits for the disk, and each thread costs memory.
 const THREADS: usize = 24;
-/// More threads than processors, for looks: one of them may have to wait for a disk after all.
+/// Additional looking threads beyond the processors: a look may have to wait for a disk after all.
 const SPARE: usize = 2;
-/// When no job was begun for so long, those who look wait for a disk, and there may be more.
+/// If no job has started for this time, the looks wait for a disk, and more threads are allowed.
 const STUCK: Duration = Duration::from_secs(1);
-/// So long a thread waits for the next job.
+/// How long an idle thread waits for the next job before it ends.
 const IDLE: Duration = Duration::from_secs(2);
-/// So long a thread stays awake for the next job. The daemon's loop takes a quarter of a millisecond for one at most.
+/// How long a thread stays awake for the next job. The daemon's loop needs at most a quarter of a millisecond.
 const AWAKE: Duration = Duration::from_micros(400);
-/// Nothing here is deep.
+/// The stack size of a thread; no job recurses deeply.
 const STACK: usize = 1 << 20;
 
-/// What a job does most of the time.
+/// The main activity of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Does {
-    /// It reads what is in memory, most likely.
+    /// It reads data that is most likely in memory.
     Look,
-    /// It waits until something is on a disk.
+    /// It waits for disk writes.
     Wait,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads. Clones share them.
+/// The thread pool. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Pool {
     shared: Arc<Shared>,
@@ -50,7 +50,7 @@ pub(super) struct Pool {
 struct Shared {
     state: Mutex<State>,
     come: Condvar,
-    /// There are jobs, as far as one can tell without the lock.
+    /// There are jobs; readable without the lock, so it may lag behind.
     filled: AtomicBool,
     processors: usize,
 }
@@ -67,19 +67,19 @@ struct State {
     jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
-    /// One of them waits for a job awake.
+    /// A thread waits awake for a job.
     awake: bool,
-    /// The last job for which a thread had nothing else to do came so soon that it is worth while to wait awake.
+    /// The last job for which a thread waited came so soon that it pays to wait awake.
     soon: bool,
-    /// When the last job was begun.
+    /// The start of the last job.
     begun: Option<Instant>,
 }
 
 impl Pool {
-    /// Has a job done, after those that came before it. The receiver gets nothing if it panics.
+    /// Queues a job. The receiver gets no result if the job panics.
     ///
     /// # Errors
-    /// When there is no thread, and none can be had.
+    /// If there is no thread, and none can be started.
     pub(super) fn run<T: Send + 'static>(
         &self,
         does: Does,
@@ -91,7 +91,7 @@ impl Pool {
         let most = if does == Does::Wait || stuck { THREADS } else { self.shared.lookers() };
         state.jobs.push_back(Box::new(move || {
             if let Ok(done) = catch_unwind(AssertUnwindSafe(job)) {
-                // Whoever waited for it may have gone.
+                // The receiver may be gone.
                 let _ = tell.send(done);
             }
         }));
@@ -109,7 +109,7 @@ impl Pool {
                 std::thread::Builder::new().name("file-tree".to_owned()).stack_size(STACK).spawn(move || shared.work());
             match begun {
                 Ok(_) => state.threads += 1,
-                // Those that are there come to it.
+                // The existing threads take the job.
                 Err(_) if state.threads > 0 => {}
                 Err(error) => {
                     state.jobs.pop_back();
@@ -123,7 +123,7 @@ impl Pool {
 }
 
 impl Shared {
-    /// Threads for looks, at most.
+    /// The most threads for looks.
     fn lookers(&self) -> usize {
         (self.processors + SPARE).min(THREADS)
     }
@@ -132,7 +132,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whoever waits awake sees whether there are jobs.
+    /// Shows a thread that waits awake whether there are jobs.
     fn show(&self, state: &State) {
         self.filled.store(!state.jobs.is_empty(), Ordering::Release);
     }
@@ -155,14 +155,14 @@ impl Shared {
         }
     }
 
-    /// Waits for a job; there is none then if none has come for a while.
+    /// Waits for a job. After a timeout the queue is still empty.
     fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let began = Instant::now();
         if state.soon && !state.awake && self.processors > 1 {
             (state.idle, state.awake) = (state.idle + 1, true);
             drop(state);
             while !self.filled.load(Ordering::Acquire) && began.elapsed() < AWAKE {
-                // Whoever else wants the processor goes first: it may be the one who brings the job.
+                // Yields to other threads: one of them may bring the job.
                 yield_now();
             }
             state = self.lock();
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Around the moment in which who waits awake gives it up.
+    /// Jobs that come about when the awake thread gives up.
     #[test]
     fn a_job_is_done_whenever_it_comes() {
         let pool = Pool::default();

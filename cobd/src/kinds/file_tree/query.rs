@@ -1,83 +1,83 @@
-//! What people ask of a file tree besides its state: what differs, what was, and decisions about conflicts.
+//! Queries and orders of users about a file tree: differences, versions, and decisions about conflicts.
 
 use cob_files::{Choice, FilesError, TreePath};
 use serde::{Deserialize, Serialize};
 
 use super::backend::Need;
 
-/// The most versions that are told at once.
+/// The most versions in an answer.
 const MOST: usize = 1000;
 
-/// A question, or an order.
+/// A query or an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilesQuery {
-    /// In what the disk differs from what is wanted; of one that leaves, from what was before.
+    /// The difference between the disk and the desired tree, or the original tree if it departs.
     Diff {
-        /// It is about to leave.
+        /// The change object is about to depart.
         retire: bool,
-        /// Of shared files what would be written is told.
+        /// For shared files, include the lines that a transition would write.
         written: bool,
     },
-    /// The versions that are kept.
+    /// The kept versions.
     Log,
-    /// A version; with a path, the content of a file in it.
+    /// A version; with a path, the content of a file in the version.
     Show {
-        /// Its id, or the beginning of it.
+        /// Its id, or a prefix of it.
         version: String,
-        /// Which file.
+        /// The file.
         path: Option<String>,
     },
-    /// A file that is in conflict, with both sides where they differ.
+    /// A file in conflict, with both sides of each difference.
     Hunks {
-        /// Which; none: the first.
+        /// The file. `None`: the first file in conflict.
         path: Option<String>,
-        /// It is about to leave.
+        /// The change object is about to depart.
         retire: bool,
     },
-    /// What others have changed, as a patch for the model.
+    /// The changes by users, as a patch for the model.
     Patch,
-    /// A decision about conflicts.
+    /// Resolves conflicts.
     Resolve {
-        /// In which file; none: in all.
+        /// The file. `None`: all files.
         path: Option<String>,
-        /// About this one, as it was shown, and no other.
+        /// Only the conflict with this id, as it was shown.
         conflict: Option<String>,
         /// The decision.
         choice: Choice,
-        /// It is about to leave.
+        /// The change object is about to depart.
         retire: bool,
     },
-    /// What was decided counts no more.
+    /// Revokes the decisions.
     Undecide,
-    /// A file is put back as it was.
+    /// Restores a file from a version.
     Restore {
-        /// In which version.
+        /// The version.
         version: String,
-        /// Which file.
+        /// The file.
         path: String,
     },
-    /// Whether what an order is about is there: nothing is done.
+    /// Validates an order without executing it.
     Would(Box<Self>),
 }
 
 /// The answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesAnswer {
-    /// In words, or the text asked for.
+    /// The answer as text, or the requested text.
     pub text: String,
-    /// Which file it is about, where that was not said.
+    /// The file, if the query did not name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The conflict in it, of a file to be edited: a decision may name it.
+    /// The id of the conflict in a file to edit, for the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<String>,
-    /// The state that was found, of a difference.
+    /// The state that the check found, for a difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Files in conflict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<FileConflict>,
-    /// The versions asked for, the newest first.
+    /// The versions, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<FileVersion>,
 }
@@ -85,14 +85,14 @@ pub struct FilesAnswer {
 /// A file in conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileConflict {
-    /// Which.
+    /// The file.
     pub path: String,
-    /// What excludes each other.
+    /// The two changes that conflict.
     pub what: String,
-    /// The merge with both sides, of a text.
+    /// The merged text with both sides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunks: Option<String>,
-    /// What is there is to go.
+    /// The existing file is to be removed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub goes: bool,
 }
@@ -100,30 +100,30 @@ pub struct FileConflict {
 /// A version of a file tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileVersion {
-    /// Names it in `show` and `restore`.
+    /// The id for `show` and `restore`.
     pub id: String,
-    /// When it was made, in seconds since 1970.
+    /// The creation time in seconds since 1970.
     pub time: u64,
-    /// Under which generation.
+    /// The generation at that time.
     pub generation: u64,
-    /// Why: `before`, `applied`, `found`, `retired`.
+    /// The reason: `before`, `applied`, `found`, `retired`.
     pub reason: String,
     /// Some of its paths.
     pub paths: Vec<String>,
 }
 
-/// Answers it.
+/// Answers a query.
 pub(super) fn answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, String> {
     let _looking = need.looking();
     let answer = need.alone(|| try_answer(need, query)).map_err(|e| need.shown(&e.to_string()))?;
-    // Of what is to be edited nothing is left out: it is refused where a value stands in it.
+    // A text to edit is never redacted: the query fails if it contains a value.
     let hunks = |hunks: Option<String>| hunks.map(|hunks| need.shown(&hunks));
     let shown = |c: FileConflict| FileConflict { hunks: hunks(c.hunks), ..c };
     let conflicts = answer.conflicts.into_iter().map(shown).collect();
     Ok(FilesAnswer { text: need.shown(&answer.text), conflicts, ..answer })
 }
 
-/// A text that people edit, or have.
+/// Rejects a text to edit that contains a value.
 fn without_secrets(need: &Need, text: &str) -> Result<(), FilesError> {
     if need.shown(text) == text {
         return Ok(());

@@ -1,9 +1,9 @@
-//! What stood in files with secrets, sealed for this host alone.
+//! Seals the original content of files with secrets for this host alone.
 //!
-//! It has to be opened when the file leaves, which may be years and several keys of the host later. So the
-//! store has a key of its own beside it, which stays when the host's is replaced: a copy of the first one that
-//! the host had. It protects what it opens as well as another would, because whoever reads the one file of the
-//! state folder reads the other, and it opens what was sealed before there was such a file.
+//! The content must be readable when the file is removed, perhaps years and several host keys later. Therefore the
+//! store has its own key beside it: a copy of the host's first key, which stays when the host's key is replaced. The
+//! copy is as safe as a separate key, because a reader of one file of the state folder can read the other. It also
+//! opens content that was sealed before the copy existed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use cob_trust::{KeyFileError, SecretKey, seal};
 
 use crate::identity::Keys;
 
-/// The name of the key in the state folder.
+/// The name of the store's key file in the state folder.
 const KEPT: &str = "files.key";
 
-/// Seals for the store's key and for those that the host has; each of them opens. They are read when they are needed.
+/// Seals for the store's key and all present keys of the host; each of them opens. The keys are read on use.
 pub(super) struct OwnKey {
     identity: PathBuf,
     kept: PathBuf,
 }
 
 impl OwnKey {
-    /// Keeps the key that the host has, if it has one and none is kept.
+    /// Copies the host's key as the store's key, unless there is a copy or the host has no key.
     pub(super) fn new(identity: &Path, state_dir: &Path) -> Self {
         let own = Self { identity: identity.to_owned(), kept: state_dir.join(KEPT) };
-        // Whoever needs it is told what is wrong with it.
+        // The first use reports an error.
         let _ = own.keep();
         own
     }
 
-    /// The key that is kept; none, when the host has no key.
+    /// The store's key. `None`: the host has no key.
     fn keep(&self) -> Result<Option<SecretKey>, KeyFileError> {
         if let Some(key) = there(SecretKey::load(&self.kept))? {
             return Ok(Some(key));
@@ -41,7 +41,7 @@ impl OwnKey {
         Ok(Some(key))
     }
 
-    /// All keys that open.
+    /// All keys that can open sealed content.
     fn keys(&self) -> Result<Vec<SecretKey>, KeyFileError> {
         let mut keys: Vec<SecretKey> = self.keep()?.into_iter().collect();
         for key in Keys::load(&self.identity)?.all() {
@@ -69,7 +69,7 @@ impl Vault for OwnKey {
     }
 }
 
-/// A key that is not there is none.
+/// Maps a missing key file to `None`.
 fn there(loaded: Result<SecretKey, KeyFileError>) -> Result<Option<SecretKey>, KeyFileError> {
     match loaded {
         Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -89,7 +89,7 @@ mod tests {
         let (identity, next) = (folder.path().join("identity.key"), folder.path().join("identity.next.key"));
         assert!(OwnKey::new(&identity, folder.path()).seal(b"x").expect_err("no key").contains("has no key"));
         let first = SecretKey::load_or_create(&identity).expect("made");
-        // As it was sealed before there was a key of the store.
+        // Sealed before the store had a key.
         let mut sealed = vec![seal::seal(&[first.public()], b"content").expect("sealed")];
         for _ in 0..3 {
             let own = OwnKey::new(&identity, folder.path());
@@ -102,7 +102,7 @@ mod tests {
         for sealed in &sealed {
             assert_eq!(own.open(sealed).expect("opened"), b"content");
         }
-        // The store's key is lost; what was sealed for the keys that the host still has is not.
+        // Without the store's key, content that was sealed for the present host keys still opens.
         fs::remove_file(folder.path().join(KEPT)).expect("removed");
         assert_eq!(own.open(sealed.last().expect("sealed")).expect("opened"), b"content");
         assert!(own.open(&sealed[0]).expect_err("for another").contains("for another key"));

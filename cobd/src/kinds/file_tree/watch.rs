@@ -1,8 +1,8 @@
-//! Noticing that others change managed files: hints that make the daemon look, within a moment.
+//! Watches managed files for changes by users: hints make the daemon check at once.
 //!
-//! inotify tells what happens in the folders of managed files. Our own writes are told from those of others by inode and time
-//! of change, once the action that made them has ended. Hints may be lost (a queue that overflows, a limit of watches, a
-//! network file system): the kind is checked at intervals besides.
+//! inotify reports events in the folders of managed files. After an action has ended, inode and change time tell our
+//! own writes from writes by others. Hints may get lost (queue overflow, limit of watches, network file system), so the
+//! kind is also checked periodically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -22,30 +22,30 @@ use thin_vec::ThinVec;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-/// What wakes the thread that inotify tells is followed by more: a file that is written is some five events, and each would
-/// wake it again, at the expense of whoever writes. They gather in the kernel for so long.
+/// How long events gather in the kernel after the inotify thread was woken. A write to a file causes about five events;
+/// to wake the thread for each would slow down the writer.
 const REST: Duration = Duration::from_millis(5);
-/// An event that is there so soon after the one before is taken for one that has not woken it.
+/// An event within this time after the previous event did not wake the thread.
 const WAKING: Duration = Duration::from_micros(100);
-/// Changes that come together are looked at together.
+/// How long changes gather before a common check.
 const GATHER: Duration = Duration::from_millis(5);
-/// Paths remembered of one change object; of more, all count.
+/// The most remembered paths per change object. Beyond that, the whole tree is checked.
 const PATHS: usize = 64;
 
 /// The watches of all file trees.
 #[derive(Default)]
 pub(super) struct Watch {
     inner: Arc<Inner>,
-    /// Taken before the state, never while it is locked.
+    /// Lock order: before `Inner::state`, never while it is held.
     watching: Mutex<Watching>,
 }
 
 #[derive(Default)]
 struct Watching {
     watcher: Option<RecommendedWatcher>,
-    /// There is none to be had.
+    /// No watcher is available.
     without: bool,
-    /// That there are no more watches was said.
+    /// The warning about the limit of watches was logged.
     told: bool,
 }
 
@@ -56,23 +56,22 @@ struct Inner {
     rest: Rest,
 }
 
-/// The rest of the thread that inotify wakes. That thread also adds and removes watches: whoever wants that does not wait for
-/// the end of a rest.
+/// The rest of the inotify thread. This thread also adds and removes watches; requests for it interrupt the rest.
 #[derive(Default)]
 struct Rest {
-    /// So many want something of the thread.
+    /// Number of callers that need the thread.
     asking: Mutex<usize>,
     asked: Condvar,
 }
 
 impl Rest {
-    /// Rests, unless somebody wants something.
+    /// Rests until the time is over or a caller needs the thread.
     fn rest(&self) {
         let nobody = |asking: &mut usize| *asking == 0;
         drop(self.asked.wait_timeout_while(self.asking(), REST, nobody));
     }
 
-    /// Does what needs the thread.
+    /// Runs an operation that needs the thread.
     fn awake<T>(&self, what: impl FnOnce() -> T) -> T {
         *self.asking() += 1;
         self.asked.notify_all();
@@ -89,15 +88,15 @@ impl Rest {
 #[derive(Default)]
 struct Watched {
     folders: BTreeMap<Arc<Path>, Folder>,
-    /// What is watched for each change object.
+    /// The watched spots of each change object.
     of: BTreeMap<CobId, Spots>,
     pending: BTreeMap<CobId, BTreeSet<PathBuf>>,
-    /// What has led to the looks that are to be made, by paths; empty: everything counts.
+    /// The changed paths that caused the pending checks, as hints; an empty set means the whole tree.
     hints: BTreeMap<CobId, BTreeSet<PathBuf>>,
     moving: BTreeMap<CobId, usize>,
 }
 
-/// What is watched for a change object. Most have one path, and there are tens of thousands of them.
+/// The watched spots of a change object. Most have one path, and there are tens of thousands of change objects.
 enum Spots {
     One(Spot),
     Some(Box<[Spot]>),
@@ -119,37 +118,37 @@ impl Spots {
     }
 }
 
-/// A name in a folder, or all of the folder.
+/// A name in a folder, or the whole folder.
 struct Spot {
     folder: Arc<Path>,
     name: Option<NameKey>,
 }
 
-/// Stands for a name in a folder: its hash. Should two names have one, they are watched as one name that all have who have
-/// either: then somebody is looked at in vain.
+/// The hash of a name in a folder. Names with the same hash are treated as one name, which can only cause needless
+/// checks.
 type NameKey = NonZeroU64;
 
 fn name_key(name: &OsStr) -> NameKey {
     hashed(name)
 }
 
-/// A folder that is watched.
+/// A watched folder.
 #[derive(Default)]
 struct Folder {
-    /// Who has which names in it.
+    /// The change objects by watched name.
     names: BTreeMap<NameKey, Named>,
-    /// Whose the whole folder is.
+    /// The change objects that own the whole folder.
     whole: BTreeSet<CobId>,
-    /// What stands there now is not what is watched: it was removed, moved, or put in the place of another.
+    /// The watch is lost: the folder was removed, moved or replaced.
     lost: bool,
 }
 
-/// A name in a folder that is watched.
+/// A watched name in a folder.
 struct Named {
     cob: CobId,
-    /// Those who have it as well, of a file that several share.
+    /// The other change objects of a shared file.
     others: ThinVec<CobId>,
-    /// As we have written it ourselves; none: we have not.
+    /// The mark of our own last write. `None`: we have not written it.
     ours: Option<Mark>,
 }
 
@@ -158,14 +157,14 @@ impl Named {
         std::iter::once(&self.cob).chain(&self.others)
     }
 
-    /// One has it, too.
+    /// Adds a change object.
     fn add(&mut self, cob: &CobId) {
         if self.cobs().all(|other| other != cob) {
             self.others.push(cob.clone());
         }
     }
 
-    /// All but one have it, and what was written is not known any more. None: nobody has it.
+    /// Removes a change object and the mark of our write. `None`: no change object is left.
     fn without(self, cob: &CobId) -> Option<Self> {
         let mut left = self.cobs().filter(|other| *other != cob).cloned();
         let cob = left.next()?;
@@ -173,7 +172,7 @@ impl Named {
     }
 }
 
-/// An action on a change object: what happens meanwhile is looked at when it has ended.
+/// An action on a change object. Events during the action are examined after its end.
 pub(super) struct Moving {
     inner: Arc<Inner>,
     cob: CobId,
@@ -195,7 +194,7 @@ impl Drop for Moving {
 }
 
 impl Watch {
-    /// Watches the folders of a tree, as far as they are there.
+    /// Watches the existing folders of a tree.
     pub(super) fn cover(&self, cob: &CobId, wanted: &Wanted, drifts: &mpsc::Sender<CobId>) {
         let paths: Vec<PathBuf> = wanted.watched().map(real).collect();
         let whole: Vec<PathBuf> = wanted.whole_folders().map(real).collect();
@@ -222,8 +221,8 @@ impl Watch {
         state.of.insert(cob.clone(), Spots::of(of));
     }
 
-    /// Watches a folder; whether it is watched now. The state is not locked meanwhile: whoever tells of changes needs it, and
-    /// is waited for here.
+    /// Watches a folder and returns whether it is watched. The state lock must be free meanwhile: the event handler
+    /// needs it, and this call waits for the handler.
     fn watch(&self, folder: &Path, drifts: &mpsc::Sender<CobId>) -> bool {
         let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
         if watching.without {
@@ -244,7 +243,7 @@ impl Watch {
         }
         let Some(watcher) = watching.watcher.as_mut() else { return false };
         if lost == Some(true) {
-            // One that has gone is not watched any more.
+            // A removed folder is not watched any more.
             let _ = self.inner.rest.awake(|| watcher.unwatch(folder));
         }
         match self.inner.rest.awake(|| watcher.watch(folder, RecursiveMode::NonRecursive)) {
@@ -263,35 +262,35 @@ impl Watch {
                          the checks at intervals"
                     );
                 }
-                // Or it is not there yet, or not any more.
+                // Or the folder does not exist.
                 false
             }
         }
     }
 
-    /// What we have written ourselves.
+    /// Records our own writes.
     pub(super) fn ours(&self, stamps: &BTreeMap<TreePath, Stamp>) {
         let mut state = self.inner.lock();
         for (path, stamp) in stamps {
-            // Of a file that others have as well it may not be what they want.
+            // In a shared file, our write may differ from the content that other change objects want.
             if let Some(named) = state.named(&real(path)).filter(|named| named.others.is_empty()) {
                 named.ours = Some(mark(*stamp));
             }
         }
     }
 
-    /// What a look at a change object was asked for, since the last one; empty: that is not known.
+    /// Takes the changed paths that caused a check. An empty set: unknown.
     pub(super) fn take_hint(&self, cob: &CobId) -> BTreeSet<PathBuf> {
         self.inner.lock().hints.remove(cob).unwrap_or_default()
     }
 
-    /// An action begins.
+    /// An action starts.
     pub(super) fn moving(&self, cob: &CobId) -> Moving {
         *self.inner.lock().moving.entry(cob.clone()).or_default() += 1;
         Moving { inner: self.inner.clone(), cob: cob.clone() }
     }
 
-    /// It has left, or is about to.
+    /// The change object has departed, or is about to depart.
     pub(super) fn forget(&self, cob: &CobId) {
         let mut state = self.inner.lock();
         state.pending.remove(cob);
@@ -319,7 +318,7 @@ impl Watch {
         }
         let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
         for path in gone {
-            // One that has gone is not watched any more.
+            // A removed folder is not watched any more.
             let _ = watching.watcher.as_mut().map(|w| self.inner.rest.awake(|| w.unwatch(&path)));
         }
     }
@@ -335,7 +334,7 @@ impl Watch {
             inner.happened(event);
             last = Instant::now();
         };
-        // Not of what is opened: neither our own looks nor what everybody reads is to wake this daemon.
+        // Reads and opens are ignored: they would wake the daemon for our own checks and every reader.
         let only_changes =
             notify::Config::default().with_event_kinds(EventKindMask::CORE | EventKindMask::ACCESS_CLOSE);
         let watcher = RecommendedWatcher::new(handler, only_changes)?;
@@ -358,13 +357,13 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What inotify says.
+    /// Handles an inotify event.
     fn happened(&self, event: notify::Result<notify::Event>) {
         let mut state = self.lock();
         let event = match event {
             Ok(event) if !event.need_rescan() => event,
             Ok(_) | Err(_) => {
-                // Something was missed: everybody is looked at.
+                // Events were lost, so all change objects are checked.
                 let all: Vec<CobId> = state.of.keys().cloned().collect();
                 state.pending.extend(all.into_iter().map(|cob| (cob, BTreeSet::new())));
                 self.changed.notify_all();
@@ -383,11 +382,11 @@ impl Inner {
         }
     }
 
-    /// Waits for change objects that have to be looked at.
+    /// Waits for change objects that need a check.
     fn next(&self) -> Vec<CobId> {
         let mut state = self.lock();
         let ready = |state: &Watched| state.pending.keys().any(|cob| !state.moving.contains_key(cob));
-        // Now and then whoever waits looks whether there is still anybody to wait for.
+        // Wakes up now and then, to end if the watch was dropped.
         let waited = self.changed.wait_timeout_while(state, Duration::from_secs(5), |state| !ready(state));
         drop(waited);
         std::thread::sleep(GATHER);
@@ -412,7 +411,7 @@ impl Inner {
 }
 
 impl Watched {
-    /// A folder that is watched, and its path as all share it.
+    /// A watched folder, and its shared path.
     fn folder(&mut self, path: &Path) -> (Arc<Path>, &mut Folder) {
         let path = match self.folders.get_key_value(path) {
             Some((path, _)) => path.clone(),
@@ -422,12 +421,12 @@ impl Watched {
         (path, folder)
     }
 
-    /// What is known of a path, where somebody has it.
+    /// The entry of a watched path.
     fn named(&mut self, path: &Path) -> Option<&mut Named> {
         self.folders.get_mut(path.parent()?)?.names.get_mut(&name_key(path.file_name()?))
     }
 
-    /// Notes whom a change of this path concerns; whether anybody.
+    /// Records the change objects that a changed path affects, and returns whether there are any.
     fn concerns(&mut self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default();
         if name.as_bytes().starts_with(b".") && name.as_bytes().ends_with(b".cob-new") {
@@ -438,13 +437,13 @@ impl Watched {
             cobs.extend(folder.names.get(&name_key(name)).into_iter().flat_map(|named| named.cobs()).cloned());
             cobs.extend(folder.whole.iter().cloned());
         }
-        // The folder itself was moved, removed or given other attributes.
+        // The folder itself was moved, removed or got other attributes.
         if let Some(folder) = self.folders.get(path) {
             cobs.extend(folder.names.values().flat_map(|named| named.cobs()).chain(&folder.whole).cloned());
         }
         for cob in &cobs {
             match self.pending.get_mut(cob) {
-                // Empty: everything counts.
+                // Empty: the whole tree.
                 Some(paths) if paths.is_empty() => {}
                 Some(paths) if paths.len() >= PATHS => paths.clear(),
                 Some(paths) => drop(paths.insert(path.to_owned())),
@@ -465,7 +464,7 @@ fn present(path: &Path) -> Option<Mark> {
     Some(mark((meta.ino(), meta.ctime(), meta.ctime_nsec(), i64::try_from(meta.size()).unwrap_or(i64::MAX))))
 }
 
-/// By which a file is told from what others have made of it: a hash of its stamp, of which there are very many.
+/// A short hash of a file's stamp, which tells our write from later writes; there are very many marks.
 type Mark = NonZeroU64;
 
 fn mark(stamp: Stamp) -> Mark {

@@ -1,9 +1,9 @@
-//! Who may have changed a file: what the host itself can tell, and no more.
+//! Evidence from the host about the user who changed a file.
 //!
-//! A file does not say who has written it. What it does say is whose it is, and when it was last changed (the time of change
-//! is the kernel's own; only whoever may set the clock can set it). Beside that stands who was logged in at that time: sessions
-//! that systemd has, or the login records of other systems. A process without a session (a timer, a container, a program that
-//! was left behind) is not among them, and several people may be. Who wants proof has to let the kernel audit.
+//! A file does not record its writer. It has an owner and a change time, which the kernel sets (a privileged process
+//! can only change it by setting the clock). The evidence adds the users who were logged in at that time: systemd's
+//! sessions, or the login records of other systems. A process without a session (a timer, a container, a leftover
+//! program) is not included, and several users may be. Proof needs the kernel's audit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,19 +14,19 @@ use cob_types::status::FileDrift;
 
 use crate::run::now_ns;
 
-/// One login record of `/run/utmp`, as glibc has it where it counts seconds with 32 bits.
+/// The size of a login record in `/run/utmp`, in glibc's format with 32-bit seconds.
 const RECORD: usize = 384;
 const LINE: std::ops::Range<usize> = 8..40;
 const USER: std::ops::Range<usize> = 44..76;
 const HOST: std::ops::Range<usize> = 76..332;
 const SECONDS: std::ops::Range<usize> = 340..344;
-/// The sort of record that a session has as long as somebody is logged in.
+/// The record type of a session with a logged-in user.
 const USER_PROCESS: [u8; 2] = 7_i16.to_le_bytes();
-/// The most of a file that is read, and the most sessions that are told.
+/// The most bytes read of a file, and the most reported sessions.
 const MAX_FILE: u64 = 1 << 20;
 const MAX_SESSIONS: usize = 5;
 
-/// Somebody who is logged in.
+/// A session of a logged-in user.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Session {
     user: String,
@@ -35,11 +35,11 @@ struct Session {
     since: u64,
 }
 
-/// What the host at `root` tells about a path that somebody has changed.
+/// The evidence that the host at `root` has about a changed path.
 pub(super) fn evidence(root: &Path, path: &Path) -> FileDrift {
     let told = path.display().to_string();
     let Ok(meta) = path.symlink_metadata() else {
-        // Its folder was changed when it went.
+        // The removal changed the folder.
         let gone = path.parent().and_then(|folder| folder.symlink_metadata().ok());
         let changed_s = gone.and_then(|meta| u64::try_from(meta.ctime()).ok());
         return FileDrift { path: told, changed_s, owner: None, logged_in: logged_in(root, changed_s) };
@@ -49,7 +49,7 @@ pub(super) fn evidence(root: &Path, path: &Path) -> FileDrift {
     FileDrift { path: told, changed_s, owner: Some(owner), logged_in: logged_in(root, changed_s) }
 }
 
-/// The same for people, in a line.
+/// The evidence as a line of text.
 pub(super) fn line(drift: &FileDrift) -> String {
     let mut text = format!("{}:", drift.path);
     text.push_str(&drift.owner.as_ref().map_or(" it is gone".to_owned(), |owner| format!(" it belongs to {owner}")));
@@ -76,7 +76,7 @@ fn name_of(root: &Path, uid: u32) -> String {
     found.unwrap_or_else(|| uid.to_string())
 }
 
-/// Who had begun a session before that time and has it still.
+/// The users whose session began before that time and still exists.
 fn logged_in(root: &Path, at: Option<u64>) -> Vec<String> {
     let mut sessions = systemd(&root.join("run/systemd/sessions"));
     if sessions.is_empty() {
@@ -94,7 +94,7 @@ impl Session {
     }
 }
 
-/// What systemd keeps of its sessions: lines of `NAME=value`, one file each.
+/// The sessions of systemd: one file each, with lines of `NAME=value`.
 fn systemd(folder: &Path) -> BTreeSet<Session> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     files.filter_map(|entry| systemd_session(&String::from_utf8_lossy(&read(&entry.path())))).collect()
@@ -112,7 +112,7 @@ fn systemd_session(text: &str) -> Option<Session> {
 
 fn login_records(bytes: &[u8]) -> BTreeSet<Session> {
     if !bytes.len().is_multiple_of(RECORD) {
-        // Another form of it.
+        // Another format.
         return BTreeSet::new();
     }
     let text = |bytes: &[u8]| {
@@ -128,7 +128,7 @@ fn login_records(bytes: &[u8]) -> BTreeSet<Session> {
     bytes.chunks_exact(RECORD).filter_map(session).collect()
 }
 
-/// A file's first bytes; none where it can't be read: then nothing is known.
+/// The first bytes of a file; empty if it can't be read.
 fn read(path: &Path) -> Vec<u8> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(drift.owner.as_deref(), Some("maria"));
         assert_eq!(drift.logged_in, ["alice (pts/0, 10.0.0.7)", "bob (tty1)"]);
         assert!(line(&drift).contains("it belongs to maria, was changed "), "{}", line(&drift));
-        // Half a record is no record.
+        // A partial record makes the file invalid.
         fs::write(host.path().join("run/utmp"), &records.concat()[..RECORD + 7]).expect("written");
         assert_eq!(evidence(host.path(), &file).logged_in, Vec::<String>::new());
     }

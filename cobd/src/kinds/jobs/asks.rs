@@ -1,4 +1,4 @@
-//! What people ask of change objects besides their states: their files, and what they print.
+//! Queries of users about change objects besides their states: files and output.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,10 +11,10 @@ use crate::kinds::file_tree::{FilesAnswer, FilesQuery};
 use crate::kinds::service::{LogsAnswer, LogsQuery};
 
 impl Kinds {
-    /// Asks something of a change object's files. Must be called within a tokio runtime.
+    /// Queries a change object's files. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// When it has no files, or it can't be answered: why, in words.
+    /// The reason as text, if the kind has no files or can't answer.
     pub fn files(
         &self,
         context: &Context,
@@ -25,16 +25,16 @@ impl Kinds {
             .ok_or_else(|| format!("{} is of the kind {}, which has no files", context.cob.id, context.kind.name))
     }
 
-    /// Whether what users have changed of a change object may be excluded by what is wanted.
+    /// Whether a user's change to a change object may conflict with the desired state.
     #[must_use]
     pub fn may_conflict(&self, kind: &Kind, cob: &Cob) -> bool {
         self.backend(kind).is_ok_and(|backend| backend.may_conflict(&cob.content))
     }
 
-    /// Asks what a change object prints. Must be called within a tokio runtime.
+    /// Queries the output of a change object. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// When nothing of it runs, or it can't be answered: why, in words.
+    /// The reason as text, if no process of it runs or the kind can't answer.
     pub fn logs(
         &self,
         context: &Context,
@@ -51,7 +51,7 @@ impl Kinds {
     }
 }
 
-/// What is answered in this process.
+/// The future of a query that is answered in this process.
 fn inside<T>(work: Option<Work<T>>) -> Option<Pin<Box<dyn Future<Output = T> + Send>>> {
     match work? {
         Work::Inside { future, .. } => Some(future),

@@ -1,4 +1,4 @@
-//! The daemon's side of a native kind: makes calls of checks and moves, and outcomes of answers.
+//! The daemon's side of a native kind: creates the calls of checks and transitions, and reads the answers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ impl NativeKind {
         Self { native, peers: Arc::default() }
     }
 
-    /// This program, with what it is to do.
+    /// The command line that executes this program with a call.
     fn command(
         &self,
         tools: &Tools,
@@ -90,7 +90,7 @@ impl Backend for NativeKind {
                 CheckOutcome { difference: result.last_lines, ..CheckOutcome::unknown(format!("check: {why}")) }
             }
         };
-        // It changes nothing, so nothing has to be put in order either.
+        // A check changes nothing, so it needs no time to clean up.
         Work::Process(process(command, timeout, Duration::from_secs(1), Box::new(read)))
     }
 
@@ -107,7 +107,7 @@ impl Backend for NativeKind {
         let check_again = move |concerned: &dyn Fn(&Peers) -> Vec<CobId>| {
             let peers = peers.lock().unwrap_or_else(PoisonError::into_inner);
             for other in concerned(&peers).into_iter().filter(|other| *other != cob) {
-                // A full queue loses nothing for ever: the kind's own interval finds it as well.
+                // If the queue is full, the kind's check interval finds the change later.
                 let _ = drifts.try_send(other);
             }
         };
@@ -130,7 +130,7 @@ impl Backend for NativeKind {
                 }
                 Ok(Answer::Failed(reason)) => Outcome::Failed { reason },
                 Ok(Answer::Found { .. }) => Outcome::failed("it answered as to a check"),
-                // Ended in the midst of its work: it has not told what it has touched.
+                // The transition was ended before it reported the subjects that it changed.
                 Err(outcome) => {
                     check_again(&Peers::all);
                     outcome
@@ -176,7 +176,7 @@ fn process<T>(
     Process { command, environment: BTreeMap::new(), timeout, grace, stdout_apart: false, read }
 }
 
-/// What it answered; else how it ended.
+/// The answer; without an answer, the way the process ended.
 fn answer(result: &JobResult, timeout: Duration) -> Result<Answer, String> {
     let said = match &result.exit {
         Exit::Exited(_) => result.saved.as_ref().ok().and_then(|text| serde_json::from_str(text.as_deref()?).ok()),

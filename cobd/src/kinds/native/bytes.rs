@@ -1,17 +1,17 @@
-//! Files of the host as text that gives every byte back.
+//! Files of the host as text, without loss of any byte.
 //!
-//! What others have written into `/etc/hosts` and its like need not be UTF-8, and must stay as it is when a line of ours
-//! comes in between. A byte that is part of no character has a stand-in: a character for private use, at the very end of
-//! all. Where a file has these characters themselves, their bytes have stand-ins, too.
+//! Other programs may write bytes into `/etc/hosts` and similar files that are not UTF-8. These bytes must stay when a
+//! line of ours is added. A byte that belongs to no character becomes a stand-in: a private-use character from the very
+//! end of Unicode. If a file contains these characters itself, their bytes become stand-ins, too.
 
 use std::borrow::Cow;
 
 /// The stand-in of byte 0. Bytes below 0x80 need none.
 const FIRST: u32 = 0x10_FF00;
-/// The stand-ins that there are.
+/// The range of all stand-ins.
 const STAND_INS: std::ops::RangeInclusive<char> = '\u{10_FF80}'..='\u{10_FFFF}';
 
-/// The text of these bytes.
+/// Decodes bytes to text.
 pub(super) fn text_of(bytes: Vec<u8>) -> String {
     let bytes = match String::from_utf8(bytes) {
         Ok(text) if !text.contains(is_stand_in) => return text,
@@ -32,7 +32,7 @@ pub(super) fn text_of(bytes: Vec<u8>) -> String {
     text
 }
 
-/// The bytes of such a text.
+/// Encodes the text to the original bytes.
 pub(in crate::kinds) fn bytes_of(text: &str) -> Cow<'_, [u8]> {
     if !text.contains(is_stand_in) {
         return Cow::Borrowed(text.as_bytes());
@@ -62,7 +62,7 @@ mod tests {
         for bytes in [b"127.0.0.1 localhost\n".as_slice(), b"J\xFCrgen", b"\xE2\x82", &all, odd] {
             let text = text_of(bytes.to_vec());
             assert_eq!(bytes_of(&text), bytes, "{text:?}");
-            // As what is noted of it is kept.
+            // The note of the original file stores the text as JSON.
             let kept: String = serde_json::from_str(&serde_json::json!(text).to_string()).expect("read");
             assert_eq!(kept, text);
         }

@@ -1,4 +1,4 @@
-//! What native kinds do to a host: files written whole, and programs run with bounded output.
+//! Access of native kinds to a host: files are written as a whole, and programs run with bounded output.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,23 +14,23 @@ use super::bytes::{bytes_of, text_of};
 use crate::durable::{self, Sync};
 use crate::run::{Stream, exchange};
 
-/// Of what a program prints so much is kept, on each of its outputs.
+/// The most bytes that are kept of each output of a program.
 const MAX_OUTPUT: usize = 1 << 20;
-/// No extended attribute is longer, and no list of them.
+/// The longest extended attribute, and the longest list of their names.
 const MAX_ATTRIBUTE: usize = 64 << 10;
 /// The longest file of the host that is read.
 pub(super) const MAX_FILE: u64 = 16 << 20;
 
-/// The host, or a tree of files that is to become one.
+/// The host, or a folder tree that becomes a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::kinds) struct Host {
     root: PathBuf,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::kinds) struct Ran {
-    /// Exit status; none: a signal.
+    /// Exit status. `None`: ended by a signal.
     pub(in crate::kinds) code: Option<i32>,
     /// Its standard output.
     pub(in crate::kinds) out: String,
@@ -40,10 +40,10 @@ pub(in crate::kinds) struct Ran {
 }
 
 impl Host {
-    /// The host whose files are below `root`; none: this one.
+    /// The host with the root folder `root`. `None`: this host.
     ///
     /// # Errors
-    /// When the folder is not absolute.
+    /// If the folder is not absolute.
     pub(in crate::kinds) fn below(root: Option<&Path>) -> Result<Self, String> {
         let root = root.unwrap_or(Path::new("/"));
         if root.is_absolute() {
@@ -53,35 +53,35 @@ impl Host {
         }
     }
 
-    /// A folder instead of this host.
+    /// The root folder, unless this is the running host.
     pub(in crate::kinds) fn root(&self) -> Option<&Path> {
         (self.root != Path::new("/")).then_some(&self.root)
     }
 
-    /// Where a file of the host is.
+    /// The real path of a file of the host.
     pub(in crate::kinds) fn path(&self, absolute: &str) -> PathBuf {
         self.root.join(absolute.trim_start_matches('/'))
     }
 
-    /// A file's text; empty where there is none.
+    /// A file's text; empty if the file does not exist.
     ///
     /// # Errors
-    /// In words, with the file.
+    /// The reason as text, with the file.
     pub(in crate::kinds) fn read(&self, absolute: &str) -> Result<String, String> {
         self.read_if_there(absolute).map(Option::unwrap_or_default)
     }
 
-    /// A file's text, if it is there; bytes that are none come back when it is written.
+    /// A file's text, if the file exists. Bytes that are not UTF-8 survive a later write.
     ///
     /// # Errors
-    /// In words, with the file.
+    /// The reason as text, with the file.
     pub(in crate::kinds) fn read_if_there(&self, absolute: &str) -> Result<Option<String>, String> {
         let path = self.path(absolute);
         let read = || -> io::Result<String> {
             let file = fs::File::open(&path)?;
             let mut bytes = Vec::new();
             let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-            // Who reads a part would write it back as the whole.
+            // A partial text would later be written back as the whole file.
             if read as u64 > MAX_FILE {
                 return Err(too_long());
             }
@@ -94,13 +94,12 @@ impl Host {
         }
     }
 
-    /// Replaces a file durably, or makes it; it has the old text or the new one, whole. Its owner, group, mode and extended
-    /// attributes stay.
+    /// Replaces or creates a file durably and atomically. Owner, group, mode and extended attributes stay.
     ///
     /// # Errors
-    /// In words, with the file.
+    /// The reason as text, with the file.
     pub(in crate::kinds) fn write(&self, absolute: &str, text: &str, mode: u32) -> Result<(), String> {
-        // Where a link stands, what it leads to is the file.
+        // A link stands for its target.
         let path = self.path(absolute);
         let path = path.canonicalize().unwrap_or(path);
         let is = fs::metadata(&path).ok();
@@ -108,10 +107,10 @@ impl Host {
         self.put(absolute, &path, text, mode, is.map(|is| Owned::of(&path, &is)).as_ref())
     }
 
-    /// Puts a file durably in the place of whatever file or link stands there: ours, and with this mode.
+    /// Replaces any file or link durably by a file that belongs to us and has this mode.
     ///
     /// # Errors
-    /// In words, with the file.
+    /// The reason as text, with the file.
     pub(in crate::kinds) fn replace(&self, absolute: &str, text: &str, mode: u32) -> Result<(), String> {
         let path = self.path(absolute);
         let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
@@ -119,7 +118,7 @@ impl Host {
         self.put(absolute, &path, text, mode, None)
     }
 
-    /// A link may lead out of the folder that is to become a host.
+    /// Rejects a path that a link leads out of the root folder.
     pub(super) fn is_inside(&self, absolute: &str, path: &Path) -> Result<(), String> {
         let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         if path.starts_with(&root) {
@@ -146,10 +145,10 @@ impl Host {
         durable::write_file_with(folder, name, mode, Sync::Now, fill).map_err(failed)
     }
 
-    /// What stands there, a link as itself.
+    /// The metadata of a path, without following a link.
     ///
     /// # Errors
-    /// In words, with the file.
+    /// The reason as text, with the file.
     pub(in crate::kinds) fn inspect(&self, absolute: &str) -> Result<Option<fs::Metadata>, String> {
         let path = self.path(absolute);
         match fs::symlink_metadata(&path) {
@@ -159,10 +158,10 @@ impl Host {
         }
     }
 
-    /// Takes a file away durably, if it is there.
+    /// Removes a file durably, if it exists.
     ///
     /// # Errors
-    /// In words, with the file.
+    /// The reason as text, with the file.
     pub(in crate::kinds) fn remove(&self, absolute: &str) -> Result<(), String> {
         let path = self.path(absolute);
         let removed = match fs::remove_file(&path) {
@@ -173,34 +172,34 @@ impl Host {
     }
 }
 
-/// What a file keeps when another one takes its place, besides its mode.
+/// The properties, besides the mode, that a file's replacement inherits.
 pub(super) struct Owned {
     user: u32,
     group: u32,
-    /// Access lists and labels are among them.
+    /// Include access lists and security labels.
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Owned {
-    /// Of a file.
+    /// Reads the properties of a file.
     pub(super) fn of(path: &Path, is: &fs::Metadata) -> Self {
         Self { user: is.uid(), group: is.gid(), attributes: attributes(path) }
     }
 
-    /// Gives it to a file that was made to take the place of this one. Its mode is set afterwards.
+    /// Applies the properties to a replacement file. The caller sets the mode afterwards.
     pub(super) fn give(&self, file: &fs::File) -> io::Result<()> {
         let made = file.metadata()?;
         if (self.user, self.group) != (made.uid(), made.gid()) {
             fchown(file, Some(self.user), Some(self.group))?;
         }
         let is = attributes(&own_link(file));
-        // A folder may give access to what is made in it.
+        // The folder may have default access lists for new files.
         for name in is.keys().filter(|name| !self.attributes.contains_key(*name) && !is_of_system(name)) {
             rustix::fs::fremovexattr(file, name.as_slice())?;
         }
         for (name, value) in self.attributes.iter().filter(|(name, value)| is.get(*name) != Some(*value)) {
             match rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty()) {
-                // Labels that the system gives itself, on a system that lets nobody else.
+                // Labels that the system assigns itself, on a system where programs may not set them.
                 Err(_) if is_of_system(name) => {}
                 given => given?,
             }
@@ -213,8 +212,8 @@ fn is_of_system(name: &[u8]) -> bool {
     name.starts_with(b"security.") || name.starts_with(b"trusted.")
 }
 
-/// The extended attributes of a file that can be read: file systems without any have none. Sums of its content are those
-/// of another content.
+/// The readable extended attributes of a file; empty on file systems without attributes. Checksums are left out,
+/// because they belong to the old content.
 fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut room = vec![0; MAX_ATTRIBUTE];
     let names = rustix::fs::listxattr(path, room.as_mut_slice()).map_or_else(|_| Vec::new(), |n| room[..n].to_vec());
@@ -228,7 +227,7 @@ fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     found
 }
 
-/// An open file, by a path.
+/// The path of an open file.
 pub(super) fn own_link(file: &fs::File) -> PathBuf {
     use std::os::fd::AsRawFd as _;
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
@@ -239,15 +238,15 @@ pub(super) fn too_long() -> io::Error {
 }
 
 impl Ran {
-    /// Its output, when it succeeded.
+    /// Its output after success.
     ///
     /// # Errors
-    /// How it ended, with the last line that it printed.
+    /// The way it ended, with its last output line.
     pub(in crate::kinds) fn ok(self) -> Result<String, String> {
         if self.code == Some(0) { Ok(self.out) } else { Err(self.complaint()) }
     }
 
-    /// How it ended, in words.
+    /// The way it ended, as text.
     pub(in crate::kinds) fn complaint(&self) -> String {
         let last = |text: &str| text.lines().map(str::trim).rfind(|l| !l.is_empty()).map(str::to_owned);
         let how = self.code.map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit status {code}"));
@@ -256,12 +255,11 @@ impl Ran {
     }
 }
 
-/// Runs a program to its end, in the action's own process group, with this input. What it prints is kept up to a
-/// bound and read to its end, and its errors are shown to people as well. What it leaves in the background is not
-/// waited for.
+/// Runs a program to its end in the action's process group, with this input. The outputs are read completely, kept up
+/// to a bound, and the error output is also shown to users. Background processes of the program are not waited for.
 ///
 /// # Errors
-/// When it can't be begun.
+/// If the program can't be started.
 pub(in crate::kinds) fn run_bounded(command: &mut Command, input: &[u8]) -> Result<Ran, String> {
     let what = command.get_program().to_string_lossy().into_owned();
     let failed = |error: io::Error| {
@@ -290,7 +288,7 @@ pub(in crate::kinds) fn run_bounded(command: &mut Command, input: &[u8]) -> Resu
     Ok(Ran { code: status.code(), out: text(out), err: text(err), what })
 }
 
-/// Keeps the beginning.
+/// Keeps the beginning of the output.
 fn keep(kept: &mut Vec<u8>, bytes: &[u8]) {
     let room = MAX_OUTPUT.saturating_sub(kept.len()).min(bytes.len());
     kept.extend_from_slice(&bytes[..room]);
@@ -325,7 +323,7 @@ mod tests {
         let path = folder.path().join("hosts");
         fs::write(&path, "old").expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).expect("set");
-        // Only root can give a file away.
+        // Only root can change the owner.
         let _ = std::os::unix::fs::chown(&path, Some(1), Some(1));
         let noted = rustix::fs::setxattr(&path, "user.noted", b"1", XattrFlags::empty());
         let is = || fs::metadata(&path).map(|is| (is.uid(), is.gid(), is.mode(), attributes(&path))).expect("there");

@@ -1,8 +1,8 @@
-//! Built-in kinds that act in a process of their own: this program, executed again below the runner.
+//! Built-in kinds that act in a separate process: this program, executed again below the runner.
 //!
-//! So an action on the host outlives the daemon, has its timeout, and can be ended with all that it has begun,
-//! without a thread of the daemon waiting for it. A kind of this sort is a [`Native`]: plain, synchronous code
-//! that looks and moves.
+//! An action on the host therefore outlives the daemon, has a timeout, and can be ended with all its child processes,
+//! without a waiting thread in the daemon. A native kind implements [`Native`] with plain, synchronous code for checks
+//! and transitions.
 //!
 //! ```text
 //!   NativeKind (in the daemon) ── Call, as an argument ──> runner ──> act ──> Native
@@ -38,51 +38,51 @@ pub(super) use peers::Peers;
 pub(super) use shared::{insert_line, lines};
 pub(super) use turn::Turn;
 
-/// The note of what was there before, in a change object's own folder.
+/// The note of the original state, in a change object's own folder.
 pub(super) const NOTE: &str = "before.json";
 
-/// A longer difference is cut: an answer has to fit into what a result may hold.
+/// The longest difference: an answer must fit into a result.
 const MAX_DIFFERENCE: usize = 16 << 10;
 
-/// A built-in kind that acts in a process of its own.
+/// A built-in kind that acts in a separate process.
 pub(super) trait Native: fmt::Debug + Send + Sync {
     /// The name of its back end.
     fn name(&self) -> &'static str;
 
-    /// The states that it knows.
+    /// All states of the kind.
     fn states(&self) -> &'static [&'static str];
 
-    /// Looks at a content before it is used.
+    /// Validates a content before its first use.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The fault of the content, as text.
     fn accept(&self, content: &str) -> Result<(), String>;
 
-    /// Finds out the state. Changes nothing, ever.
+    /// Finds out the state, without any change.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// The reason why the state is unknown.
     fn check(&self, call: &Call) -> Result<Found, String>;
 
-    /// Makes a move. Made twice, or killed and made again, it ends as if made once.
+    /// Carries out a transition. Made twice, or killed and repeated, it ends as if made once.
     fn make(&self, call: &Call, hop: &Hop) -> Made;
 
-    /// The thing that a content is about, by the name under which moves of other change objects may change it; none:
-    /// no move changes the thing of another change object.
+    /// The name of the subject of a content, such as a package. Transitions of other change objects may change this
+    /// subject. `None`: no transition changes the subject of another change object.
     fn subject(&self, _content: &str) -> Option<String> {
         None
     }
 
-    /// The files of a change object's own folder that say what was there before it, and what it has brought.
+    /// The files in a change object's own folder that record the original state and its own effects.
     fn notes(&self) -> &'static [&'static str] {
         &[NOTE]
     }
 }
 
-/// What came of a move.
+/// The result of a transition.
 #[derive(Debug)]
 pub(super) struct Made {
-    /// What it exports, or why it is not in the new state.
+    /// The exported values, or the reason of the failure.
     pub(super) result: Result<Values, String>,
     /// The subjects of other change objects that it has changed.
     pub(super) touched: BTreeSet<String>,
@@ -94,20 +94,20 @@ impl From<Result<Values, String>> for Made {
     }
 }
 
-/// What is to be done.
+/// The task of the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
     backend: String,
     hop: Option<Hop>,
-    /// The time that it may take; its process is ended then.
+    /// The time limit, after which the process is ended.
     timeout_ms: u64,
-    /// Its change object is observed: what others have made counts as well as what we would.
+    /// The change object is in observe mode: state made by others counts like its own.
     #[serde(default)]
     pub(super) observed: bool,
-    /// Its change object is on its way out of the model, and what it has made is not to stay.
+    /// It departs from the model, and its effects shall not stay.
     #[serde(default)]
     pub(super) leaving: bool,
-    /// With the values of secrets.
+    /// The content, with the values of secrets.
     #[serde(skip)]
     pub(super) content: String,
     /// The change object.
@@ -118,7 +118,7 @@ pub(super) struct Call {
     pub(super) own: PathBuf,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     state: &'static str,
@@ -126,7 +126,7 @@ pub(super) struct Found {
     exports: Values,
 }
 
-/// What came of a call.
+/// The answer to a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Answer {
@@ -149,41 +149,41 @@ enum Answer {
 }
 
 impl Call {
-    /// The time that it may take.
+    /// The time limit.
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms)
     }
 }
 
 impl Found {
-    /// In a state, and there is nothing to say about it.
+    /// A state without difference.
     pub(super) fn state(state: &'static str) -> Self {
         Self { state, difference: String::new(), exports: Values::new() }
     }
 
-    /// In a state, and differing in this from what is wanted.
+    /// A state with a difference from the desired content.
     pub(super) fn differing(state: &'static str, difference: impl Into<String>) -> Self {
         Self { difference: difference.into(), ..Self::state(state) }
     }
 
-    /// What it exports.
+    /// The exported values.
     pub(super) fn into_exports(self) -> Values {
         self.exports
     }
 
-    /// With a value for those that depend on it.
+    /// Adds an exported value.
     pub(super) fn exporting(mut self, name: &str, value: &serde_json::Value) -> Self {
         self.exports.insert(name.to_owned(), cob_types::canonical::json(value));
         self
     }
 }
 
-/// Answers a call: what this program does when it was executed for one. What is printed is shown to people.
+/// Answers a call, in the process that was executed for it. Its output is shown to users.
 pub(crate) fn act(call: &OsStr) -> ExitCode {
     let (Some(content), Some(answer), Some(own)) =
         (variable("COB_CONTENT"), variable("COB_RESULT_OUT"), variable("COB_STATE_DIR"))
     else {
-        // By hand.
+        // A user started the program by hand.
         return ExitCode::from(2);
     };
     let said = read(call, &content, own).map_or_else(Answer::Failed, |call| answer_to(&call));

@@ -1,6 +1,6 @@
-//! The change objects of one kind and host, by what they are about: moves of one may change the thing of another.
+//! The change objects of one kind and host, by subject: the transition of a change object may change another's subject.
 //!
-//! The daemon writes the list beside the folders of the change objects, where the processes of moves read it.
+//! The daemon writes the list beside the folders of the change objects; the processes of transitions read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ use cob_types::CobId;
 use crate::durable::{self, Sync};
 use crate::kinds::backend::{folder_name, make_folder};
 
-/// Change objects that the model wants present, and their subjects.
+/// The subjects of change objects whose preferred state is present.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::kinds) struct Peers(BTreeMap<CobId, String>);
 
@@ -21,17 +21,17 @@ impl Peers {
         Self(subjects.collect())
     }
 
-    /// All of them.
+    /// All change objects.
     pub(super) fn all(&self) -> Vec<CobId> {
         self.0.keys().cloned().collect()
     }
 
-    /// Those about one of these subjects.
+    /// The change objects with these subjects.
     pub(super) fn about(&self, subjects: &BTreeSet<String>) -> Vec<CobId> {
         self.0.iter().filter(|(_, subject)| subjects.contains(*subject)).map(|(cob, _)| cob.clone()).collect()
     }
 
-    /// The change object about a subject.
+    /// The change object with a subject.
     pub(in crate::kinds) fn wanting(&self, subject: &str) -> Option<&CobId> {
         self.0.iter().find(|(_, wanted)| *wanted == subject).map(|(cob, _)| cob)
     }
@@ -40,7 +40,7 @@ impl Peers {
         format!(".{backend}.peers")
     }
 
-    /// Writes the list into the folder that holds those of change objects.
+    /// Writes the list into the parent of the change objects' folders.
     pub(super) fn write(&self, cobs: &Path, backend: &str) -> io::Result<()> {
         let path = cobs.join(Self::file(backend));
         if self.0.is_empty() && !path.exists() {
@@ -51,7 +51,7 @@ impl Peers {
         durable::write_file(cobs, &Self::file(backend), 0o600, text.as_bytes(), Sync::Later)
     }
 
-    /// Reads the list beside a change object's own folder, without that one.
+    /// Reads the list beside a change object's own folder, without this change object.
     pub(in crate::kinds) fn beside(own: &Path, backend: &str) -> Self {
         let text = fs::read_to_string(own.with_file_name(Self::file(backend))).unwrap_or_default();
         let read = |line: &str| {
@@ -62,7 +62,7 @@ impl Peers {
         Self(text.lines().filter_map(read).filter(is_other).collect())
     }
 
-    /// The own folder of another change object, beside that of one.
+    /// Creates the own folder of another change object.
     pub(in crate::kinds) fn folder(own: &Path, cob: &CobId) -> Result<PathBuf, String> {
         let folder = own.with_file_name(folder_name(cob));
         make_folder(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -1,8 +1,8 @@
-//! Files that other programs write as well: changed without losing a line of theirs.
+//! Edits files that other programs write as well, without losing their lines.
 //!
-//! A program may append to the file, or replace it, at any time, and none of them takes a lock. So the new content is
-//! exchanged with the old one, and what comes out is compared with what was read: lines that were appended meanwhile are
-//! appended to the new content, too, and any other change is put back and taken as the content to start from.
+//! A program may append to the file or replace it at any time, without a lock. Therefore an edit exchanges the new file
+//! with the old file, which it compares with the content that it read. It appends lines that were appended meanwhile to
+//! the new file. After any other change, it puts the changed file back and starts again from it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -17,19 +17,20 @@ use super::bytes::{bytes_of, text_of};
 use super::host::{Host, MAX_FILE, Owned, own_link, too_long};
 use crate::durable;
 
-/// So often a change is made again because others have changed the file meanwhile.
+/// The most repetitions of an edit after concurrent changes.
 const ATTEMPTS: u32 = 100;
-/// A program that has the old content open for writing is waited for so long.
+/// How long an edit waits for programs that have the old file open for writing.
 const WRITERS: Duration = Duration::from_secs(2);
-/// Between two looks.
+/// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The lines of a text, each with its end.
+/// The lines of a text, each with its line end.
 pub(in crate::kinds) fn lines(text: &str) -> Vec<&str> {
     text.split_inclusive('\n').collect()
 }
 
-/// Puts a line, without its end, before one of these. A last line that has no end stays the last one.
+/// Inserts a line, given without its line end, before the line `at`. A last line without a line end stays the last
+/// line.
 pub(in crate::kinds) fn insert_line(lines: &mut Vec<String>, at: usize, line: &str) {
     let is_open = lines.last().is_some_and(|last| !last.ends_with('\n'));
     let at = if is_open { at.min(lines.len() - 1) } else { at };
@@ -37,11 +38,11 @@ pub(in crate::kinds) fn insert_line(lines: &mut Vec<String>, at: usize, line: &s
 }
 
 impl Host {
-    /// Changes a file that others change as well, or makes it: `change` says of a text what it is to become, or that
-    /// nothing has to be done. Whether anything was. Its owner, group, mode and extended attributes stay.
+    /// Edits or creates a file that other programs change as well. `change` returns the new text for a text, or `None`
+    /// if no edit is needed. Returns whether the file changed. Owner, group, mode and extended attributes stay.
     ///
     /// # Errors
-    /// In words, with the file.
+    /// The reason as text, with the file.
     pub(in crate::kinds) fn edit(
         &self,
         absolute: &str,
@@ -51,7 +52,7 @@ impl Host {
         let mut is_changed = false;
         for _ in 0..ATTEMPTS {
             let path = self.path(absolute);
-            // Where a link stands, what it leads to is the file.
+            // A link stands for its target.
             let path = path.canonicalize().unwrap_or(path);
             self.is_inside(absolute, &path)?;
             let failed = |error: io::Error| format!("{}: {error}", path.display());
@@ -66,15 +67,15 @@ impl Host {
         Err(format!("{}: other programs change it all the time", self.path(absolute).display()))
     }
 
-    /// Whether a change of the file has not come to its end: it is under way, or was killed.
+    /// Whether an edit of the file is under way or was killed.
     pub(in crate::kinds) fn is_half_edited(&self, absolute: &str) -> bool {
         fs::symlink_metadata(self.beside(absolute)).is_ok()
     }
 
-    /// Takes away what a change that was killed has left beside the file. Only whoever may change the file may do that.
+    /// Removes the leftovers of a killed edit beside the file. Only the holder of the file's lock may call this.
     ///
     /// # Errors
-    /// In words, with the file.
+    /// The reason as text, with the file.
     pub(in crate::kinds) fn clear_edit(&self, absolute: &str) -> Result<(), String> {
         let beside = self.beside(absolute);
         match fs::remove_file(&beside) {
@@ -89,13 +90,13 @@ impl Host {
     }
 }
 
-/// Where the other content lies while the two are exchanged.
+/// The path of the new file before the exchange, and of the old file after it.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.cob-new"))
 }
 
-/// A file as it was read; none: it is not there.
+/// A file as it was read. `None`: it did not exist.
 struct Old(Option<(File, Vec<u8>)>);
 
 impl Old {
@@ -114,7 +115,7 @@ impl Old {
         self.0.as_ref().map_or(&[], |(_, content)| content)
     }
 
-    /// Puts the new content in its place, unless others have changed it meanwhile. Whether it is there now.
+    /// Replaces the file by the new content, unless it changed meanwhile. Returns whether it did.
     fn replace(&self, path: &Path, new: &[u8], mode: u32) -> io::Result<bool> {
         let folder = path.parent().ok_or_else(|| io::Error::other("no file can be there"))?;
         fs::create_dir_all(folder)?;
@@ -128,7 +129,7 @@ impl Old {
         let staged = beside(path);
         durable::stage(&staged, mode, fill)?;
         let put = |flags| renameat_with(CWD, &staged, CWD, path, flags).map_err(io::Error::from);
-        // To write it took a while. What was appended meanwhile keeps its place among the lines of others.
+        // The write took a while. Lines that were appended meanwhile keep their place.
         let (before, new) = match &self.0 {
             None => (Vec::new(), new.to_vec()),
             Some((file, before)) => {
@@ -144,7 +145,7 @@ impl Old {
                 made => made.map(|()| true),
             },
             Some((file, _)) => match put(RenameFlags::EXCHANGE) {
-                // It has gone meanwhile.
+                // The file was removed meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
                 exchanged => exchanged.and_then(|()| came_out(&staged, path, file, &before, &new)),
             },
@@ -157,8 +158,8 @@ impl Old {
     }
 }
 
-/// Looks at what has come out of the place of a file: what others have added meanwhile is added to the new content; any
-/// other change goes back to its place, and false is the answer.
+/// Compares the file that was replaced with the content that was read. Appended text is appended to the new file. After
+/// any other change, the two files are exchanged back, and the answer is false.
 fn came_out(staged: &Path, path: &Path, file: &File, before: &[u8], new: &[u8]) -> io::Result<bool> {
     let is_it = {
         let (out, was) = (fs::metadata(staged)?, file.metadata()?);
@@ -189,16 +190,15 @@ fn append(path: &Path, added: &[u8]) -> io::Result<()> {
 }
 
 fn content_of(file: &File) -> io::Result<Vec<u8>> {
-    // Opened anew: another reader of the same file is not moved on.
+    // A second open file leaves the read position of other readers unchanged.
     let again = File::open(own_link(file))?;
     let mut bytes = Vec::new();
     let read = again.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-    // A part would be written back as the whole.
+    // A partial content would be written back as the whole file.
     if read as u64 > MAX_FILE { Err(too_long()) } else { Ok(bytes) }
 }
 
-/// Waits until no other program has a file that is no longer in its place open for writing. No program can open it any
-/// more.
+/// Waits until no other program has the replaced file open for writing. Programs can't open it any more.
 fn wait_for_writers(file: &File) -> io::Result<()> {
     let is = file.metadata()?;
     let limit = Instant::now() + WRITERS;
@@ -220,7 +220,7 @@ fn has_writer(file: (u64, u64)) -> bool {
     })
 }
 
-/// Of the flags, which are octal, the lowest two bits say how it is open.
+/// The lowest two bits of the octal flags are the access mode.
 fn is_for_writing(info: &Path) -> bool {
     let info = fs::read_to_string(info).unwrap_or_default();
     let flags = info.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
@@ -268,7 +268,7 @@ mod tests {
             fs::write(&path, "old\n").expect("written");
             let is_first = std::cell::Cell::new(true);
             let change = |text: &str| {
-                // After the file was read.
+                // After the edit has read the file.
                 if is_first.replace(false) {
                     meddle(&path);
                 }
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// A program that has opened the file before, and writes when it is no longer in its place.
+    /// A program opened the file earlier, and writes after the replacement.
     #[test]
     fn what_is_written_late_stays() {
         let (_folder, host, path) = host();
@@ -323,7 +323,8 @@ mod tests {
         writer.join().expect("ended");
         let text = fs::read_to_string(&path).expect("read").replace("ours\n", "");
         let mut numbers: Vec<u32> = text.lines().map(|line| line.parse().expect("a whole line")).collect();
-        // One that was written into the old file just before it went comes after those that were written into the new one.
+        // A line written into the old file just before its removal is appended after lines that the new file already
+        // has.
         numbers.sort_unstable();
         assert_eq!(numbers, (0..500).collect::<Vec<_>>());
     }

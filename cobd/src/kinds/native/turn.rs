@@ -1,7 +1,7 @@
-//! Whose turn it is: change objects of one host that work on the same thing work one after the other.
+//! File locks: change objects of one host that work on the same files work one after the other.
 //!
-//! What they work on often has a lock of its own, but many who knock on it at short intervals get in each other's
-//! way, some locks nobody waits for, and a file that is read, changed and replaced has none.
+//! The package manager often has a lock, but frequent attempts by many processes get in each other's way, some programs
+//! fail instead of waiting, and a file that is read, changed and replaced has no lock.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -9,20 +9,20 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// The pause between two attempts.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The turn, until it is dropped or its holder is gone.
+/// A file lock (`Turn`), held until it is dropped or its process ends.
 #[derive(Debug)]
 pub(in crate::kinds) struct Turn {
     _held: File,
 }
 
 impl Turn {
-    /// Waits for the turn at `what`. The file lies beside the folders of all change objects.
+    /// Waits for the file lock named `what`. The lock file is beside the folders of all change objects.
     ///
     /// # Errors
-    /// When others had it for so long.
+    /// If others hold the lock for all of `longest`.
     pub(in crate::kinds) fn wait(own: &Path, what: &str, longest: Duration) -> Result<Self, String> {
         let path = path(own, what);
         let file = open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -39,7 +39,7 @@ impl Turn {
         }
     }
 
-    /// Takes the turn, if nobody has it.
+    /// Takes the file lock, if it is free.
     pub(in crate::kinds) fn take(own: &Path, what: &str) -> Option<Self> {
         let file = open(&path(own, what)).ok()?;
         file.try_lock().ok()?;

@@ -1,4 +1,4 @@
-//! The daemon's side: which call a check or a move is, and what the answer means.
+//! The daemon's side: maps checks and transitions to calls, and answers to results.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::run::{CALL_PLUGIN, Exit, JobResult, escape};
 #[derive(Debug)]
 pub(in crate::kinds) struct Plugin;
 
-/// What is read of its content here; the rest has become its kind.
+/// The field of the content that is read here. The other fields have become the kind.
 #[derive(Debug, Deserialize)]
 struct Content {
     #[serde(default)]
@@ -35,7 +35,7 @@ impl Plugin {
     }
 }
 
-/// Whether a move is the revert of another: the generator makes such a move only where no other leads back.
+/// Whether a transition is a revert. The generator adds a revert only if the kind has no other transition back.
 fn is_revert(kind: &Kind, hop: &Hop) -> bool {
     kind.transitions.iter().any(|t| t.from == hop.to && t.to == hop.from && t.revert.is_some())
 }
@@ -122,7 +122,7 @@ impl Backend for Plugin {
     }
 }
 
-/// What was answered; else how the process ended.
+/// The answer; without an answer, the way the process ended.
 fn answer(result: &JobResult, timeout: Duration) -> Result<Answer, String> {
     let said = match &result.exit {
         Exit::Exited(_) => result.saved.as_ref().ok().and_then(|text| serde_json::from_str(text.as_deref()?).ok()),

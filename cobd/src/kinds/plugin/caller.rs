@@ -1,4 +1,4 @@
-//! The process between the runner and a plug-in: it sends the message, and believes nothing of the reply.
+//! The process between the runner and a plug-in. It sends the message and validates the reply.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,12 +17,12 @@ use super::protocol::{Ask, MAX_REPLY, Reply};
 use crate::run::exchange;
 use crate::run::supervise::{why_not_begun, words};
 
-/// A longer difference is cut.
+/// The longest difference in characters; a longer text is cut.
 const MAX_DIFFERENCE: usize = 16 << 10;
-/// What a result may hold.
+/// The longest answer that fits into a result.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// What is to be done.
+/// The task of the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
     pub(super) ask: Ask,
@@ -30,7 +30,7 @@ pub(super) struct Call {
     pub(super) states: Vec<StateName>,
 }
 
-/// What came of it.
+/// The answer to a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
@@ -39,10 +39,10 @@ pub(super) enum Answer {
     Failed(String),
 }
 
-/// Calls the plug-in, as the process that was executed for it.
+/// Calls the plug-in, in the process that was executed for the call.
 pub(crate) fn call(call: &OsStr) -> ExitCode {
     let Some(out) = std::env::var_os("COB_RESULT_OUT").map(PathBuf::from) else {
-        // By hand.
+        // A user started the program by hand.
         return ExitCode::from(2);
     };
     let read = call.to_str().and_then(|text| serde_json::from_str::<Call>(text).ok());
@@ -60,7 +60,7 @@ pub(crate) fn call(call: &OsStr) -> ExitCode {
 fn answer(call: &Call) -> Result<Answer, String> {
     let (about, saved) = (about()?, saved());
     if call.ask == Ask::Check {
-        // A plug-in that was replaced by another one is noticed before it is believed.
+        // Detects that the plug-in was replaced by another one.
         speak(call, &Ask::Describe.message(&about, None))?.described(&call.states)?;
     }
     let reply = speak(call, &call.ask.message(&about, saved.as_deref()))?;
@@ -82,7 +82,7 @@ fn answer(call: &Call) -> Result<Answer, String> {
     })
 }
 
-/// What every call is told.
+/// The fields that are common to all messages.
 fn about() -> Result<Map<String, Value>, String> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let json_of = |variable_name: &str| -> Result<Value, String> {
@@ -101,26 +101,26 @@ fn about() -> Result<Map<String, Value>, String> {
     Ok(about)
 }
 
-/// What the move has saved that this one takes back.
+/// The saved data of the transition that this call reverts.
 fn saved() -> Option<String> {
     fs::read_to_string(std::env::var_os("COB_RESULT_FILE")?).ok()
 }
 
-/// One message, one reply.
+/// Sends one message and reads one reply.
 fn speak(call: &Call, message: &str) -> Result<Reply, String> {
     let words = words(&call.command);
     let (program, arguments) = words.split_first().ok_or("its command is empty")?;
     let folder = std::env::current_dir().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-    // Its word goes through the reply, not past it.
+    // A plug-in answers only by its reply.
     command.env_remove("COB_RESULT_OUT").env_remove("COB_EXPORT_OUT");
     let mut child = command.spawn().map_err(|error| why_not_begun(&words, &folder, &error))?;
     let text = reply(&mut child, message);
     if text.is_err()
         && let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
     {
-        // Nobody reads any more what it and its children write.
+        // The output of the plug-in and its children is no longer read.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let status = child.wait().map_err(|error| error.to_string())?;
@@ -135,7 +135,7 @@ fn speak(call: &Call, message: &str) -> Result<Reply, String> {
     }
 }
 
-/// What it has said by its end: what it leaves in the background may hold its output for as long as it likes.
+/// The output of the plug-in up to its end. Background processes may keep the output open longer.
 fn reply(child: &mut Child, message: &str) -> Result<String, String> {
     let mut bytes = Vec::new();
     let said = exchange(child, message.as_bytes(), &mut |_, part| {

@@ -1,4 +1,4 @@
-//! Plug-ins that obey, and those that say what nobody may say.
+//! Plug-ins that follow the protocol, and plug-ins that violate it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ use crate::kinds::contract::tests::holds;
 use crate::kinds::testing::{Bench, kind, reason};
 use crate::kinds::{Context, Outcome};
 
-/// A kind whose executable is a shell script; `$call` and `$message` are what it was asked.
+/// A kind whose executable is a shell script; `$call` and `$message` contain the request.
 fn plugin(bench: &Bench, script: &str) -> Kind {
     let path = bench.path("plugin.sh");
     let cut = r#"message=$(cat); call=$(printf '%s' "$message" | sed -n 's/.*"call":"\([a-z]*\)".*/\1/p')"#;
@@ -49,7 +49,7 @@ async fn it_is_told_what_it_is_about_and_its_replies_count() {
     let exports = cob_types::message::Values::from([("port".to_owned(), "81".to_owned())]);
     assert_eq!(outcome, Outcome::Done { exports, saved: Some("before".to_owned()) });
     assert!(lines.contains("to people"), "{lines}");
-    // The move that leads straight back is given what was saved.
+    // The direct reverse transition gets the saved data.
     assert!(matches!(bench.transition(&context, "up", "down").await, Outcome::Done { .. }));
     let said: Vec<serde_json::Value> =
         fs::read_to_string(&told).expect("told").lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();

@@ -1,4 +1,4 @@
-//! The messages to a plug-in, and what it may reply.
+//! The messages to a plug-in, and the replies that it may give.
 
 use cob_types::message::Values;
 use cob_types::{StateName, canonical};
@@ -12,21 +12,21 @@ pub(super) const VERSION: u64 = 1;
 /// The longest reply, in bytes.
 pub(super) const MAX_REPLY: usize = 48 << 10;
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Ask {
-    /// Which states it knows.
+    /// The states that the plug-in knows.
     Describe,
     /// The state.
     Check,
-    /// A move.
+    /// A transition.
     Transition(Hop),
-    /// The move back, of what the move there has saved.
+    /// The revert of a transition, with its saved data.
     Revert(Hop),
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Checked {
     pub(super) state: String,
@@ -34,14 +34,14 @@ pub(super) struct Checked {
     pub(super) exports: Values,
 }
 
-/// What came of a move.
+/// The result of a transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Moved {
     pub(super) exports: Values,
     pub(super) saved: Option<String>,
 }
 
-/// What every reply may have; what belongs to another call, or to none, is refused by name.
+/// All fields of a reply. A field that belongs to another call, or an unknown field, is an error that names it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reply {
@@ -71,7 +71,7 @@ impl Ask {
         }
     }
 
-    /// The message: one line. `about` is what all calls but `describe` are told.
+    /// The message: one line. `about` are the fields of all calls except `describe`.
     pub(super) fn message(&self, about: &Map<String, Value>, saved: Option<&str>) -> String {
         let mut message = Map::new();
         message.insert("cob_plugin".to_owned(), json!(VERSION));
@@ -90,12 +90,12 @@ impl Ask {
 }
 
 impl Reply {
-    /// Reads what a plug-in wrote.
+    /// Reads the reply of a plug-in.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err("it replied nothing".to_owned());
         }
-        // The version first: what another version says need not be understood.
+        // The version comes first: replies of other versions need not be readable.
         let value: Value = serde_json::from_str(text)
             .map_err(|error| format!("its reply is not one JSON object ({error}): {:?}", beginning(text)))?;
         let Value::Object(mut object) = value else {
@@ -117,7 +117,7 @@ impl Reply {
         }
     }
 
-    /// To `describe`: it knows these states at least.
+    /// The reply to `describe`: the plug-in must know at least these states.
     pub(super) fn described(self, wanted: &[StateName]) -> Result<(), String> {
         let known = self.states.ok_or_else(|| lacks("describe", "states"))?;
         match wanted.iter().find(|state| !known.iter().any(|k| **state == *k.as_str())) {
@@ -126,13 +126,13 @@ impl Reply {
         }
     }
 
-    /// To `check`.
+    /// The reply to `check`.
     pub(super) fn checked(self) -> Result<Checked, String> {
         let state = self.state.ok_or_else(|| lacks("check", "state"))?;
         Ok(Checked { state, difference: self.difference.unwrap_or_default(), exports: values(self.exports) })
     }
 
-    /// To `transition` and `revert`.
+    /// The reply to `transition` and `revert`.
     pub(super) fn moved(self) -> Result<Moved, String> {
         match self.done {
             Some(true) => Ok(Moved { exports: values(self.exports), saved: self.saved }),
