@@ -1,12 +1,12 @@
-//! How far the numbers that hosts take over from each other can have come.
+//! Upper bounds for the counters that hosts adopt from each other.
 //!
-//! Lamport numbers, turns and rounds only grow, and everybody takes over a higher one of whoever says it. One host that
-//! lies could so drive them to their end on all hosts, and on record: there a Lamport number orders nothing any more, and a turn
-//! or a round that can't grow voids nothing. No honest number has grown faster since 1970 than it is counted up here, and
-//! no daemon comes near that; from there on a lie leaves more room than there are years to fill it. A clock that stands at
-//! its beginning hides no honest number: each has a size up to which it is always taken.
+//! Lamport numbers, epochs (`turn`) and switch attempts (`round`) only grow, and a host adopts a higher number from any
+//! peer. So one lying host could drive them to their maximum on all hosts, and on record: there a Lamport number no
+//! longer orders messages, and epochs and attempts could not grow. The bounds below grow with the time since 1970,
+//! faster than any honest number; a lie below a bound leaves room for more years than matter. A clock near 1970 must
+//! not reject honest numbers: each counter has a minimum bound.
 //!
-//! What is said beside such a number counts as ever: whoever says it may have it of the one who lied.
+//! The rest of a message with such a number counts as usual: its sender may have adopted the number from the liar.
 
 use cob_types::{Batch, Item};
 
@@ -14,24 +14,24 @@ use crate::engine::Engine;
 use crate::record::Durable;
 use crate::time::Time;
 
-/// One a microsecond. Numbers that JSON carries exactly, for longer than anybody lives.
+/// At a rate of 1 MHz: numbers that JSON represents exactly for centuries.
 fn lamport(now: Time) -> u64 {
     (now.0 / 1000).max(1 << 40)
 }
 
-/// One a millisecond.
+/// Counts to this bound at a rate of 1 kHz.
 fn turn(now: Time) -> u64 {
     (now.0 / 1_000_000).max(1 << 32)
 }
 
-/// One a second.
+/// Counts to this bound at a rate of 1 Hz.
 fn round(now: Time) -> u32 {
     u32::try_from(now.0 / 1_000_000_000).unwrap_or(u32::MAX).clamp(1 << 16, u32::MAX - (1 << 16))
 }
 
 impl Engine {
-    /// Takes out of a batch what no honest host can have come to; how much that was. A Lamport number is not taken over, a
-    /// round is cut down to the highest that can be, and facts of a turn are as if they had got lost.
+    /// Removes implausible counters from a batch and returns how many there were. An implausible Lamport number is
+    /// ignored, a `round` is cut to its bound, and the facts of an implausible epoch are dropped as if lost.
     pub fn keep_possible(&self, batch: &mut Batch, now: Time) -> usize {
         let mut impossible = 0;
         if batch.lamport > lamport(now).max(self.lamport()) {
@@ -55,7 +55,7 @@ impl Engine {
 }
 
 impl Durable {
-    /// Cuts numbers down that can't be, as an earlier version took over and wrote down whatever it was told. Whether
+    /// Cuts implausible counters down, because an earlier version adopted and recorded every number. Returns whether
     /// there were any.
     pub fn keep_possible(&mut self, now: Time) -> bool {
         let mut cut = cut(&mut self.lamport, lamport(now)) | cut(&mut self.turn, turn(now));

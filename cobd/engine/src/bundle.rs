@@ -1,4 +1,4 @@
-//! A bundle as it comes to the engine: as it was made, or packed.
+//! A bundle as the engine receives it: whole, or packed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use cob_types::beside::Difference;
 use cob_types::{Askers, Bundle, Cob, CobId, Kind, KindName, Packed};
 
-/// One host's part of a generation: of a plan, where it is gone through again and again, or of a daemon, where it rests.
+/// A host's part of a generation: whole in a plan, which iterates over it often, or packed in a daemon.
 #[derive(Debug, Clone)]
 pub enum AnyBundle {
-    /// As it was made.
+    /// The bundle as the generator made it.
     Whole(Arc<Bundle>),
-    /// Its change objects are unpacked when they are asked for.
+    /// The bundle unpacks a change object on access.
     Packed(Arc<Packed>),
 }
 
@@ -25,7 +25,7 @@ impl AnyBundle {
         }
     }
 
-    /// Which change objects of other hosts may ask its own; none: it does not say.
+    /// Which change objects of other hosts may ask its own; `None`: the bundle does not say.
     #[must_use]
     pub fn askers(&self) -> Option<&Arc<Askers>> {
         match self {
@@ -67,7 +67,7 @@ impl AnyBundle {
         match (self, before) {
             (Self::Whole(now), Self::Whole(before)) => Box::new(now.differences(before)),
             (Self::Packed(now), Self::Packed(before)) => Box::new(now.differences(before)),
-            // It makes no difference to what is found; nobody mixes them.
+            // The result is the same; no caller mixes the two forms.
             _ => Box::new(self.whole().differences(&before.whole()).collect::<Vec<_>>().into_iter()),
         }
     }

@@ -1,36 +1,36 @@
-//! Everything that the engine can cause, in the order in which it must be carried out.
+//! All effects that the engine can cause, in the order in which the caller must perform these.
 
 use cob_types::message::Values;
 use cob_types::{CobId, HostName, Item, Number, StateName};
 
 use crate::record::Record;
 
-/// What comes out of the engine. The caller performs the fields top to bottom: a record that is
-/// [durable](crate::record::Body::must_be_durable) is on the disk before the first item leaves, and
-/// before the first job starts.
+/// The output of the engine. The caller performs the fields top to bottom: a record that is
+/// [durable](crate::record::Body::must_be_durable) is on the disk before the first item leaves, and before the first
+/// job starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// First: write these.
+    /// First: write these records.
     pub persist: Vec<Record>,
-    /// Then: say these.
+    /// Then: send these items.
     pub send: Vec<(HostName, Item)>,
-    /// Then: start these, which were decided on before a generation was activated in this turn, and so are of the one
-    /// before.
+    /// Then: start these jobs. They were decided before this tick activated a generation, so they belong to the
+    /// previous generation.
     pub run_first: Vec<Run>,
-    /// Then: a generation was activated in this turn; older ones need not be kept for this host.
+    /// Then: this tick activated a generation; this host needs no older generations any more.
     pub activated: bool,
-    /// Then: start these.
+    /// Then: start these jobs.
     pub run: Vec<Run>,
 }
 
 impl Effects {
-    /// Nothing to do.
+    /// Whether there is no work to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.persist.is_empty() && self.send.is_empty() && self.run_first.is_empty() && self.run.is_empty()
     }
 
-    /// Adds what an event of the same turn has caused after all this.
+    /// Appends the effects of a later event of the same tick.
     pub fn extend(&mut self, then: Effects) {
         add(&mut self.persist, then.persist);
         add(&mut self.send, then.send);
@@ -43,7 +43,7 @@ impl Effects {
     }
 }
 
-/// Of ten thousand that come at once no second list is made.
+/// Appends in place and reuses the larger allocation: ten thousand effects at once need no second list.
 pub(crate) fn add<T>(all: &mut Vec<T>, mut then: Vec<T>) {
     if all.len() < then.len() {
         then.splice(..0, all.drain(..));
@@ -53,29 +53,29 @@ pub(crate) fn add<T>(all: &mut Vec<T>, mut then: Vec<T>) {
     }
 }
 
-/// Work outside the engine that reports back by an event.
+/// Work outside the engine; its result comes back as an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Run {
-    /// Find out the state.
+    /// Determine the state.
     Check {
-        /// Whose.
+        /// The change object.
         cob: CobId,
-        /// Comes back with the result.
+        /// The job number, which the result carries.
         job: Number,
     },
     /// Make a transition.
     Action {
-        /// Whose.
+        /// The change object.
         cob: CobId,
-        /// Comes back with the result.
+        /// The job number, which the result carries.
         job: Number,
-        /// The state that is left.
+        /// The state before the transition.
         from: StateName,
-        /// The state that is entered.
+        /// The state after the transition.
         to: StateName,
-        /// From 1.
+        /// The number of the attempt, from 1.
         attempt: u32,
-        /// What the held locks carry.
+        /// The exported values that the held locks carry.
         imports: Vec<(CobId, StateName, Values)>,
     },
 }

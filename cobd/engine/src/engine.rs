@@ -1,9 +1,8 @@
-//! The engine: routes events to change objects, their messages to each other or to peers, and
-//! gathers what has to be done.
+//! The engine: routes events to change objects, routes their messages to each other or to peers, and collects the
+//! effects.
 //!
-//! One turn: apply the event, then deliver messages between change objects of this host and let
-//! every touched one decide, until all is quiet. Only touched ones are looked at (a queue), and
-//! deadlines stand in a heap: no event costs a scan of all change objects.
+//! A tick applies the event, then delivers messages between change objects of this host and lets every touched change
+//! object decide, until the queue is empty. Deadlines are in a heap: no event costs a scan of all change objects.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -31,41 +30,41 @@ mod turn;
 
 const NOWHERE: u32 = u32::MAX;
 
-/// One host's change objects and all that they know.
+/// The change objects of a host and all their knowledge.
 #[derive(Debug, Clone)]
 pub struct Engine {
     pub(crate) names: Names,
     pub(crate) here: HostRef,
     pub(crate) life: Incarnation,
     pub(crate) generation: GenerationNumber,
-    /// What is active: the change objects in the slots, and no others.
+    /// The active bundle: the slots hold exactly its change objects.
     pub(crate) active: Option<Footing>,
     pub(crate) going: Option<Going>,
     pub(crate) slots: Vec<Option<Object>>,
-    /// Slots of those that have left.
+    /// Slots of departed change objects.
     pub(crate) free: Vec<u32>,
-    /// Slots of those that are [not at rest](Object::is_at_rest), when all have decided: what concerns all change
-    /// objects concerns these.
+    /// Slots of change objects that are [not idle](Object::is_at_rest) after all have decided: only these need to
+    /// handle an event that concerns all change objects.
     pub(crate) restless: BTreeSet<u32>,
-    /// How many generations this life has activated.
+    /// The number of activations in this incarnation.
     pub(crate) activations: u64,
-    /// Slot of each change object of this host, by its number.
+    /// The slot of each change object of this host, by its number.
     slot_of: Vec<u32>,
-    /// Change objects of this host that have left, and the state that they count as locked in.
+    /// Departed change objects of this host, and the state in which they count as locked.
     pub(crate) gone: BTreeMap<CobRef, StateId>,
-    /// Of these, the pre-remove states of those that were kept in another one.
+    /// The pre-remove states of departed change objects that were kept in another state.
     pub(crate) kept_from: BTreeMap<CobRef, StateId>,
-    /// Of those that have left: who still counts on them.
+    /// Grants of departed change objects.
     pub(crate) left: Left,
-    /// What other hosts want to know of those that leave.
+    /// Departures that other hosts have asked about.
     pub(crate) owed: BTreeMap<HostRef, Owed>,
-    /// How many switches are known to have been left before their end.
+    /// The epoch of departures: the number of switches known to have been abandoned.
     pub(crate) turn: u64,
-    /// The highest generation that this host has ever gone to.
+    /// The highest generation that this host has ever switched to.
     pub(crate) highest: GenerationNumber,
-    /// Somebody who is owed an answer may be given one.
+    /// An owed answer may have become possible.
     pub(crate) facts_changed: bool,
-    /// A switch was left elsewhere: who waits for whom is to be worked out anew.
+    /// A switch was abandoned elsewhere: the order of departures must be computed again.
     pub(crate) must_lay_out: bool,
     /// Requests for change objects that this host does not have yet: their generation may come.
     pub(crate) early: BTreeMap<(CobRef, CobRef), Mail>,
@@ -73,35 +72,35 @@ pub struct Engine {
     dirty: VecDeque<u32>,
     pub(crate) timers: BinaryHeap<Reverse<(Time, Timer)>>,
     pub(crate) counter: u64,
-    /// Events and messages handled in this life.
+    /// Events and messages handled in this incarnation.
     handled: u64,
     lamport: u64,
     pub(crate) paused: bool,
-    /// The switch to this generation was cancelled: nothing starts.
+    /// The switch to this generation was cancelled: no transition starts.
     pub(crate) held: Option<GenerationNumber>,
     pub(crate) limit: Limit,
-    /// Budgets of this host that an operator lets have so many tokens and no more.
+    /// Budgets of this host with an operator's token limit.
     pub(crate) limited: BTreeMap<CobRef, u32>,
-    /// Budgets of this host to which an operator gives so many tokens until the next generation.
+    /// Budgets of this host with an operator's token number until the next generation.
     pub(crate) raised: BTreeMap<CobRef, u32>,
     pub(crate) out: Out,
     scratch: Scratch,
     pub(crate) send: Vec<(HostRef, Item)>,
-    /// Hosts to be spoken to in this turn whatever else there is to say.
+    /// Hosts that get a message in this tick in any case.
     pub(crate) greet: BTreeSet<HostRef>,
     pub(crate) faults: Faults,
     unsettled: usize,
     pub(crate) probing: Probing,
-    /// What requests of other hosts are judged by.
+    /// The data that justify requests of other hosts.
     pub(crate) justification: Justification,
     pub(crate) trusts_askers: bool,
-    /// Words of other hosts that there was no room for.
+    /// The number of other hosts' items dropped for lack of room.
     pub(crate) left_out: u64,
     activated: bool,
-    /// In a turn that activates a generation, the one before: what is on record before that is of this one. Where records
-    /// were handed over meanwhile, the one of the last of them.
+    /// In a tick that activates a generation, the previous generation, to which the earlier records belong. After a
+    /// hand-over of records, the generation of the last of these records.
     came_from: Option<GenerationNumber>,
-    /// Jobs that were decided on before the activation of this turn.
+    /// Jobs that were decided before the activation in this tick.
     runs_first: Vec<Run>,
 }
 
@@ -113,56 +112,56 @@ pub(crate) enum Timer {
     GivenBack,
 }
 
-/// Faults that tests plant, to show that they would be noticed. Without the feature
-/// `planted-faults` there are none, and none can be.
+/// Faults that tests plant, to prove that the checks notice them. Without the feature `planted-faults` there are no
+/// faults.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     /// No probe is ever sent.
     #[cfg(feature = "planted-faults")]
     pub no_probes: bool,
-    /// Grants leave without a record.
+    /// Grants are sent without a record.
     #[cfg(feature = "planted-faults")]
     pub grants_not_durable: bool,
-    /// A grant counts whatever its number.
+    /// A grant counts under any number.
     #[cfg(feature = "planted-faults")]
     pub takes_any_grant: bool,
-    /// The hello names none of the locks that a running action is under.
+    /// The hello does not name the locks of a running action.
     #[cfg(feature = "planted-faults")]
     pub hello_names_nothing: bool,
-    /// A running action is forgotten at a restart.
+    /// A restart forgets a running action.
     #[cfg(feature = "planted-faults")]
     pub forgets_actions: bool,
-    /// The locks under a grant are not written with it.
+    /// The locks under a grant are not recorded with it.
     #[cfg(feature = "planted-faults")]
     pub forgets_locks_under_grants: bool,
-    /// A budget gives a token to everybody.
+    /// A budget grants a token to every member.
     #[cfg(feature = "planted-faults")]
     pub gives_any_number: bool,
-    /// A member that has failed gives its token back where it still serves.
+    /// A failed member releases its token if it still serves.
     #[cfg(feature = "planted-faults")]
     pub failed_give_tokens_back: bool,
-    /// The token under which a member left is forgotten at a restart.
+    /// A restart forgets the token under which a member left its state.
     #[cfg(feature = "planted-faults")]
     pub forgets_tokens: bool,
-    /// What leaves after another one does not wait for it.
+    /// A departure does not wait for the departures before it.
     #[cfg(feature = "planted-faults")]
     pub ignores_after: bool,
-    /// A host does not wait for what leaves on other hosts.
+    /// A host does not wait for departures on other hosts.
     #[cfg(feature = "planted-faults")]
     pub ignores_waits: bool,
-    /// What change objects of a reinstalled host gave back is remembered under its old numbers.
+    /// Releases by change objects of a reinstalled host are remembered under its old numbers.
     #[cfg(feature = "planted-faults")]
     pub keeps_numbers: bool,
-    /// What is asked for again and again is never put off.
+    /// Repeated requests are never delayed.
     #[cfg(feature = "planted-faults")]
     pub asks_without_end: bool,
-    /// A request of another host counts whether a dependency justifies it or not.
+    /// A request of another host counts even if no dependency justifies it.
     #[cfg(feature = "planted-faults")]
     pub believes_any_asker: bool,
 }
 
 impl Engine {
-    /// Some fault is planted, so that records and engine may differ.
+    /// A fault is planted that lets records and engine differ.
     pub(crate) fn has_faults(&self) -> bool {
         self.faults.grants_not_durable()
             || self.faults.forgets_actions()
@@ -203,7 +202,7 @@ faults!(
 );
 
 impl Engine {
-    /// The engine of a host that has no generation yet, in the first life of its state folder.
+    /// The engine of a host without a generation, in the first incarnation of its state folder.
     #[must_use]
     pub fn new(host: &HostName, life: Incarnation) -> Self {
         let mut names = Names::default();
@@ -262,7 +261,7 @@ impl Engine {
         self.faults = faults;
     }
 
-    /// When [`Event::Tick`](crate::Event::Tick) is due if nothing else happens before.
+    /// When [`Event::Tick`](crate::Event::Tick) is due if no other event happens before.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
         self.timers.peek().map(|Reverse((at, _))| *at)
@@ -274,42 +273,42 @@ impl Engine {
         self.generation
     }
 
-    /// The generation to which `go` was said and which is not active yet.
+    /// The generation of the pending switch.
     #[must_use]
     pub fn going_to(&self) -> Option<GenerationNumber> {
         self.going.as_ref().map(|g| g.generation)
     }
 
-    /// It is on its way to an older generation than the active one.
+    /// The pending switch leads to an older generation than the active one.
     pub(crate) fn goes_back(&self) -> bool {
         self.going_to().is_some_and(|to| to < self.generation)
     }
 
-    /// How many events and messages it has handled in this life.
+    /// The number of events and messages handled in this incarnation.
     #[must_use]
     pub fn handled(&self) -> u64 {
         self.handled
     }
 
-    /// This life of the daemon.
+    /// This incarnation of the daemon.
     #[must_use]
     pub fn life(&self) -> Incarnation {
         self.life
     }
 
-    /// How many switches are known to have been left before their end.
+    /// The epoch of departures: the number of switches known to have been abandoned.
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.turn
     }
 
-    /// The Lamport number that what is said now carries.
+    /// The Lamport number of messages sent now.
     #[must_use]
     pub fn lamport(&self) -> u64 {
         self.lamport
     }
 
-    /// Somebody has said something that is not for the engine, under this number: what comes of it has a higher one.
+    /// Advances the Lamport number past a message that the daemon handles.
     pub fn heard(&mut self, lamport: u64) {
         self.lamport = self.lamport.max(lamport).saturating_add(1);
     }
@@ -320,37 +319,37 @@ impl Engine {
         self.paused || self.held.is_some()
     }
 
-    /// An operator has paused this host, whatever else holds it.
+    /// An operator has paused this host, independent of a cancelled switch.
     #[must_use]
     pub fn is_paused_by_word(&self) -> bool {
         self.paused
     }
 
-    /// The generation to which the switch was cancelled, as long as the host stands still for it.
+    /// The generation of the cancelled switch, as long as the host stands still for it.
     #[must_use]
     pub fn held(&self) -> Option<GenerationNumber> {
         self.held
     }
 
-    /// At most so many transitions at a time; none: as many as can go.
+    /// The most parallel transitions; `None`: no limit.
     #[must_use]
     pub fn limit(&self) -> Option<u32> {
         self.limit.at_most()
     }
 
-    /// How many tokens the model gives a budget of this host; none: it has no such budget.
+    /// The number of tokens that the model gives a budget of this host; `None`: the host does not have this budget.
     #[must_use]
     pub fn tokens_of(&self, budget: &CobId) -> Option<u32> {
         self.object(self.names.find_cob(budget)?)?.spec.at_most
     }
 
-    /// Budgets of this host that an operator lets have so many tokens and no more.
+    /// Budgets of this host with an operator's token limit.
     #[must_use]
     pub fn limited_budgets(&self) -> BTreeMap<CobId, u32> {
         self.budgets_here(&self.limited)
     }
 
-    /// Budgets of this host to which an operator gives so many tokens until the next generation.
+    /// Budgets of this host with an operator's token number until the next generation.
     #[must_use]
     pub fn raised_budgets(&self) -> BTreeMap<CobId, u32> {
         self.budgets_here(&self.raised)
@@ -362,14 +361,14 @@ impl Engine {
         here.map(|(cob, tokens)| (self.names.cob_id(*cob).clone(), *tokens)).collect()
     }
 
-    /// Every change object is settled in its preferred state, under a generation, and no switch is
-    /// under way; of those that are observed the state is known.
+    /// Every change object has converged to its preferred state, a generation is active, and no switch is pending; the
+    /// states of observed change objects are known.
     #[must_use]
     pub fn is_converged(&self) -> bool {
         self.active.is_some() && self.going.is_none() && self.unsettled == 0
     }
 
-    /// The actions that run, so that the daemon can wait for them after a return.
+    /// The running actions, so that the daemon can wait for them after a restart.
     #[must_use]
     pub fn running_actions(&self) -> Vec<(CobId, Number)> {
         let running = self.slots.iter().flatten().filter_map(|o| match o.activity {
@@ -379,7 +378,7 @@ impl Engine {
         running.collect()
     }
 
-    /// The actions that run with other content than the active generation has: where they lead from and to.
+    /// The running actions with other content than the active generation has: the states before and after.
     #[must_use]
     pub fn actions_with_earlier_content(&self) -> Vec<(CobId, StateName, StateName)> {
         let found = self.restless().filter_map(|o| {
@@ -418,7 +417,7 @@ impl Engine {
         self.slots.iter().flatten()
     }
 
-    /// Adds a change object, and hands it what was asked of it before it was here.
+    /// Adds a change object, and delivers the requests that came before it.
     pub(crate) fn insert(&mut self, mut object: Object) {
         let (me, slot) = (object.me, self.free.pop().unwrap_or(self.slots.len() as u32));
         if self.slot_of.len() <= me.0 as usize {
@@ -440,7 +439,7 @@ impl Engine {
         self.touch(me);
     }
 
-    /// Takes a change object away.
+    /// Removes a change object.
     pub(crate) fn remove(&mut self, me: CobRef) -> Option<Object> {
         let slot = self.slot(me)?;
         self.slot_of[me.0 as usize] = NOWHERE;
@@ -454,7 +453,7 @@ impl Engine {
         Some(object)
     }
 
-    /// Puts a change object into the queue of those that decide.
+    /// Queues a change object for a decision.
     pub(crate) fn touch(&mut self, cob: CobRef) {
         if let Some(slot) = self.slot(cob)
             && let Some(object) = self.slots[slot].as_mut()
@@ -465,7 +464,7 @@ impl Engine {
         }
     }
 
-    /// Runs `f` on a change object of this host, with its surroundings, and lets it decide afterwards.
+    /// Runs `f` on a change object of this host, with its context, and lets it decide afterwards.
     pub(crate) fn with<R>(
         &mut self,
         cob: CobRef,
@@ -583,7 +582,7 @@ impl Engine {
         }
     }
 
-    /// Has the first of those who wait for a place decide with that place in hand, if there is one.
+    /// If a slot is free, lets the first change object that waits for a slot decide with it.
     fn start_next(&mut self, now: Time) -> bool {
         let Some(cob) = self.limit.next() else { return false };
         if let Some(slot) = self.slot(cob) {
@@ -642,7 +641,7 @@ impl Engine {
         }
     }
 
-    /// Who waits for what comes with the generation that this host goes to waits for those that leave before it.
+    /// A wait for a change object of the next generation is a wait for the departures before that generation.
     pub(crate) fn lead_to_leaving(&mut self, awaited: CobRef, mut probe: Probed, now: Time) {
         let Some(going) = self.going.as_ref().filter(|_| self.probing.may_pass(now)) else { return };
         let open: Vec<CobRef> = going.open.iter().copied().take(if probe.wide { usize::MAX } else { 1 }).collect();

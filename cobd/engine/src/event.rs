@@ -1,4 +1,4 @@
-//! Everything that can happen to a daemon. Nothing else changes its state.
+//! All inputs of the engine. Only these change its state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,154 +9,154 @@ use cob_types::{Askers, Batch, CobId, GenerationNumber, HostName, Number, StateN
 
 use crate::bundle::AnyBundle;
 
-/// What goes into the engine.
+/// An input of the engine.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// An operator (or a host that follows the depot) has said `go` for this generation: what is
-    /// missing in it retires, then it is activated.
+    /// An operator (or a host that follows the depot) has ordered the switch to this generation: the change objects
+    /// that it lacks depart, then the host activates it.
     Go {
         /// Its number.
         generation: GenerationNumber,
-        /// This host's part of it, validated.
+        /// This host's bundle, validated.
         bundle: AnyBundle,
-        /// Which backends do their work in processes that outlive the daemon, and which inside it.
+        /// The backends that work inside the daemon; the others work in processes that outlive it.
         in_process: Vec<String>,
-        /// Who leaves before whom, and what this host waits for.
+        /// The order of the departures, and the departures that this host waits for.
         order: Arc<SwitchOrder>,
     },
-    /// As [`Event::Go`], for a generation that may be older than the active one: the way back that its
-    /// publishers have signed. Whether it is allowed is not the engine's to judge.
+    /// As [`Event::Go`], for a generation that may be older than the active generation: a rollback that its publishers
+    /// have signed. The engine does not judge whether the rollback is allowed.
     Back {
         /// Its number.
         generation: GenerationNumber,
-        /// This host's part of it, validated.
+        /// This host's bundle, validated.
         bundle: AnyBundle,
         /// As in [`Event::Go`].
         in_process: Vec<String>,
         /// As in [`Event::Go`].
         order: Arc<SwitchOrder>,
     },
-    /// Another daemon's messages of one turn.
+    /// A batch of messages from another daemon's tick.
     Received(Batch),
-    /// The link to a host is new: what is unsettled with it is said again.
+    /// The link to a host is new: the engine repeats all unanswered messages to it.
     LinkUp(HostName),
     /// A check has ended.
     CheckEnded {
-        /// Whose.
+        /// The change object.
         cob: CobId,
-        /// Which.
+        /// The job.
         job: Number,
-        /// What it found.
+        /// The result of the check.
         found: CheckOutcome,
     },
     /// An action has ended.
     ActionEnded {
-        /// Whose.
+        /// The change object.
         cob: CobId,
-        /// Which.
+        /// The job.
         job: Number,
-        /// How.
+        /// The outcome.
         outcome: ActionOutcome,
         /// When the action itself began and ended, by the clock of these events, in nanoseconds; zero: not known.
         span: (u64, u64),
     },
-    /// Something says that this change object may not be as recorded: look.
+    /// The state of this change object may differ from the record: check it.
     CheckWanted(CobId),
     /// The askers of a generation that [requests wait for](crate::Engine::wanted_askers).
     Askers {
         /// Its number.
         generation: GenerationNumber,
-        /// What is known of them.
+        /// The known askers.
         askers: KnownAskers,
     },
-    /// An operator's word.
+    /// An order of an operator.
     Order(Order),
     /// Time has passed.
     Tick,
 }
 
-/// What a daemon knows of the askers of a generation.
+/// A daemon's knowledge of the askers of a generation.
 #[derive(Debug, Clone)]
 pub enum KnownAskers {
-    /// The bundle of this host names them.
+    /// The bundle of this host names the askers.
     Named(Arc<Askers>),
-    /// The generation was made by a version that did not say who may ask.
+    /// A version that did not record askers made the generation.
     Unsaid,
-    /// The generation can't be had now.
+    /// The generation is not available now.
     Unavailable,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckOutcome {
-    /// This state, with these exported values.
+    /// The check found this state, with these exported values.
     Found {
         /// A state of the kind.
         state: StateName,
-        /// What it exports.
+        /// The exported values.
         values: Values,
-        /// The difference to what is wanted, for people.
+        /// The difference from the desired content, for people.
         detail: String,
-        /// What runs was started after everything that it rests on had come to be as it is now, whoever started it.
+        /// The running process, started by any program, is younger than the present content of its dependencies.
         fresh: bool,
     },
-    /// It could not tell.
+    /// The check could not determine the state.
     Failed(String),
 }
 
-/// How an action ended.
+/// The outcome of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ActionOutcome {
-    /// Well: the change object is in the state that the transition enters.
+    /// Success: the change object is in the state after the transition.
     Done {
-        /// What it exports there.
+        /// The values that it exports there.
         values: Values,
     },
-    /// Not well.
+    /// Failure.
     Failed {
-        /// Why, with the last lines that it printed.
+        /// The reason, with the last lines that the action printed.
         error: String,
     },
-    /// Nobody knows: it was running when the daemon or the host died, and left no result.
+    /// Unknown: the daemon or the host died while the action ran, and the action left no result.
     Lost,
-    /// It was ended before its time because an operator cancelled the switch: no failure of its own.
+    /// An operator cancelled the switch and ended the action early: no failure of the action.
     Cancelled,
 }
 
-/// An operator's word.
+/// An order of an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
     /// No new transition starts on this host.
     Pause,
-    /// They may start again.
+    /// Transitions may start again.
     Resume,
-    /// Forget that this change object has given up.
+    /// Clear the failure of this change object, so that it tries again.
     Retry(CobId),
-    /// The host will not come back as it was: free what its change objects hold here.
+    /// The host will not come back as it was: release the locks that its change objects hold here.
     Fence(HostName),
-    /// A change object that leaves with the switch under way counts as final, here or on another host: nothing
-    /// waits for it any longer.
+    /// A change object that departs with the pending switch counts as departed, here or on another host: no change
+    /// object waits for it any longer.
     DeclareFinal(CobId),
-    /// The switch to this generation is cancelled: the host stands still, as if paused, until it resumes or goes to
-    /// another generation. What runs the daemon asks to end.
+    /// The switch to this generation is cancelled: the host stands still, as if paused, until it resumes or switches to
+    /// another generation. The daemon asks the running actions to end.
     Cancel(GenerationNumber),
-    /// What was cancelled leads elsewhere now, by a step that this host is at or on its way to already: it stands still for
-    /// it no longer.
+    /// The cancelled switch has a new target, reached by a step that this host has made or is making already: the host
+    /// no longer stands still for the cancel.
     Unhold,
-    /// At most so many transitions at a time on this host; none: as many as can go.
+    /// The most parallel transitions on this host; `None`: no limit.
     Limit(Option<u32>),
-    /// The guard of a switch has brought this host back, and these hosts are out of reach: promises to them that
-    /// are asked back are waited for no longer. They are told as soon as they are there.
+    /// The connectivity guard has rolled this host back, and these hosts are out of reach: this host no longer waits
+    /// for recalled grants that they hold, and informs these hosts as soon as they are reachable.
     LetLapse(BTreeSet<HostName>),
-    /// A budget of this host has so many tokens and no more, however many the model gives it; none: as many as that.
-    /// Tokens that are out stay out.
+    /// A budget of this host has at most this many tokens, even if the model gives it more; `None`: the number of the
+    /// model. Granted tokens stay granted.
     LimitBudget(CobId, Option<u32>),
-    /// A budget of this host has so many tokens until the next generation, whatever the model gives it and whatever
-    /// member has failed; none: as many as the model gives it.
+    /// A budget of this host has this many tokens until the next generation, independent of the model and of failed
+    /// members; `None`: the number of the model.
     RaiseBudget(CobId, Option<u32>),
-    /// A change object goes to the state in which it is stopped, and stays there until it is started or the next generation
-    /// is activated.
+    /// A change object goes to its stopped state, and stays there until an operator starts it or the host activates the
+    /// next generation.
     Stop(CobId, Stopped),
-    /// It is stopped no more.
+    /// End the stop of a change object.
     Start(CobId),
 }

@@ -1,9 +1,9 @@
-//! A fenced host: an operator has said that it is off and will not come back as it was.
+//! A fenced host: an operator has declared that it is off and will not come back as it was.
 //!
-//! What its change objects held here is free, and no change object here waits for it so as to leave: its own departures count as
-//! final, and locks that are needed for a departure count as granted. What stays in the model and needs a change object of the
-//! host goes on waiting: to begin it without what it needs would be worse. All of that ends when a later life of its daemon
-//! speaks.
+//! The locks that its change objects held here are free, and no change object here waits for it to depart: the host's
+//! own departures count as done, and locks on it for a departure count as granted. A change object that stays in the
+//! model and needs the host goes on waiting: a start without its need would be worse. All of this ends when a later
+//! incarnation of the host sends a message.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +18,11 @@ use crate::record::{Body, OrderRecord};
 use crate::time::Time;
 
 impl Engine {
-    /// An operator says that the host will not come back as it was.
+    /// An operator declares that the host will not come back as it was.
     pub(crate) fn fence(&mut self, host: &HostName, now: Time) {
         let named = self.names.host(host);
         let peer = self.peer(named);
-        // Of a host that has not spoken since, the life fenced before stays so.
+        // If the host has been silent since an earlier fence, the incarnation fenced then stays fenced.
         let life = peer.life.take().or(peer.fenced);
         peer.fenced = life;
         peer.off = true;
@@ -37,13 +37,13 @@ impl Engine {
         for cob in dependents {
             self.with(cob, now, |o, cx| o.given_back.retain(|(asked, _)| cx.names.host_of(*asked) != named));
         }
-        // What they have promised rests on locks that others free as well, and nobody there keeps it.
+        // Other hosts release the locks under its grants as well, and no daemon there honours these grants.
         self.lose_locks_of(named);
         self.repeat_to(named, now);
         self.declare_departed(named, now);
     }
 
-    /// What a fenced host was asked of its departures counts as told.
+    /// The departures of a fenced host that this host has asked about count as announced.
     pub(crate) fn declare_departed(&mut self, host: HostRef, now: Time) {
         let question = self.going.as_ref().and_then(|going| going.questions.get(&host));
         let awaited: Vec<CobRef> = question.map_or_else(Vec::new, |question| question.cobs.iter().copied().collect());
@@ -53,13 +53,13 @@ impl Engine {
         }
     }
 
-    /// Hosts that are waited for to say what has left, and that are fenced.
+    /// The fenced hosts among `hosts`, whose departures are awaited.
     pub(crate) fn fenced_among(&self, hosts: &[HostRef]) -> Vec<HostRef> {
         let is_off = |host: &HostRef| self.peers.get(host.0 as usize).is_some_and(|peer| peer.off);
         hosts.iter().copied().filter(is_off).collect()
     }
 
-    /// A fenced host speaks again: what was granted in its place it does not know.
+    /// A fenced host sends messages again: it does not know the grants given in its name.
     pub(crate) fn lose_locks_in_its_place(&mut self, host: HostRef, now: Time) {
         for cob in self.peer(host).dependents.clone() {
             self.with(cob, now, |o, cx| {
@@ -72,7 +72,7 @@ impl Engine {
         }
     }
 
-    /// Speaks for a fenced host where somebody leaves, or gives back what nobody there will acknowledge.
+    /// Answers in place of a fenced host a request for a departure and a release, which the host cannot acknowledge.
     pub(crate) fn answer_for_fenced(&self, mail: &Mail) -> Option<Mail> {
         let host = self.names.host_of(mail.to);
         if !self.peers.get(host.0 as usize).is_some_and(|peer| peer.off) {

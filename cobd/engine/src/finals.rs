@@ -1,16 +1,16 @@
-//! Who has left for good: told from host to host, and when that lets a host activate.
+//! Departures: the facts that hosts exchange, and when a host may activate.
 //!
-//! A change object that leaves is *final* when it is where it leaves, with no other promise out, and all that the
-//! order of the switch names before it are final. From then on it is never moved, over every return, until the
-//! switch is over or left. A host activates the generation that it goes to when all of its own that leave are
-//! final, and all that its order makes it wait for on other hosts.
+//! A departing change object has *departed* when it is in its exit state, with no other grant out, and all change
+//! objects that the switch order names before it have departed. From then on it never moves, over every restart, until
+//! the switch is over or abandoned. A host activates its next generation when all its departing change objects have
+//! departed, and all departures on other hosts that its order makes it wait for.
 //!
-//! A fact of another host is asked for, again and again until it is told, and kept on record. The host that is
-//! asked remembers who wants to know, and answers as soon as it is so. A switch that is left (by a way back, or for a
-//! newer generation before its end) makes facts of it void: each host counts such moments in its *turn*, takes over a
-//! higher one wherever it hears of it, and takes a fact only from a host that knows the same turn as itself.
+//! A host asks another host for its facts, repeatedly until it gets an answer, and records them. The asked host
+//! remembers the question, and answers as soon as the fact is true. An abandoned switch (by a rollback, or for a newer
+//! generation before its end) invalidates its facts: each host counts abandoned switches in its epoch (`turn`), adopts
+//! a higher epoch from any message, and accepts a fact only from a host in the same epoch.
 //!
-//! Where the order has nobody wait for anybody, a host's own leave together, and nothing is asked.
+//! Without any order the departures of a host happen together, and there are no questions.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,38 +27,38 @@ use crate::record::{Body, Durable, OrderRecord};
 use crate::spec::Spec;
 use crate::time::{Span, Time};
 
-/// How long until a question is said again; doubles up to [`ASK_CAP`].
+/// The time until a question is repeated; doubles up to [`ASK_CAP`].
 const ASK: Span = Span::secs(1);
 const ASK_CAP: Span = Span::secs(60);
-/// The most change objects that one other host is owed an answer about.
+/// The most change objects about which another host can wait for an answer.
 const OWED_MAX: usize = 100_000;
 
-/// The generation that this host is on its way to.
+/// The pending switch of this host.
 #[derive(Debug, Clone)]
 pub(crate) struct Going {
     pub(crate) generation: GenerationNumber,
     pub(crate) footing: Footing,
-    /// Those that are new in it, or not as they were.
+    /// Change objects that are new or changed in it.
     pub(crate) specs: BTreeMap<CobId, Arc<Spec>>,
-    /// Those that must have left before it is activated.
+    /// Change objects that must depart before the activation.
     pub(crate) leaving: BTreeSet<CobRef>,
     pub(crate) order: Arc<SwitchOrder>,
     pub(crate) since: Time,
-    /// Of those that leave: the ones that are not final yet.
+    /// Departing change objects that have not departed yet.
     pub(crate) open: BTreeSet<CobRef>,
-    /// Of each of these, the ones that are waited for.
+    /// For each open change object, the departures that it waits for.
     pub(crate) before: BTreeMap<CobRef, BTreeSet<CobRef>>,
-    /// The other way round: of whom others wait.
+    /// The inverse: for each departure, the change objects that wait for it.
     followers: BTreeMap<CobRef, Vec<CobRef>>,
-    /// Something has happened to them: are they final now?
+    /// Changed departing change objects: have they departed now?
     pub(crate) look: BTreeSet<CobRef>,
-    /// What other hosts have told, and what a person has declared.
+    /// Departures announced by other hosts, and declared by operators.
     pub(crate) told: BTreeSet<CobRef>,
     pub(crate) declared: BTreeSet<CobRef>,
     pub(crate) questions: BTreeMap<HostRef, Question>,
 }
 
-/// What one other host is asked.
+/// The question to another host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Question {
     pub(crate) cobs: BTreeSet<CobRef>,
@@ -66,7 +66,7 @@ pub(crate) struct Question {
     next: Time,
 }
 
-/// What another host wants to know.
+/// The question of another host.
 #[derive(Debug, Clone)]
 pub(crate) struct Owed {
     pub(crate) from: GenerationNumber,
@@ -100,12 +100,12 @@ impl Going {
         }
     }
 
-    /// Nobody waits for anybody of another host, or of his own: all leave together.
+    /// The order has no waits within or between hosts: all departures happen together.
     fn together(&self) -> bool {
         self.order.after.is_empty() && self.order.waits.is_empty()
     }
 
-    /// A change object is final: who waited for it alone is looked at.
+    /// A change object has departed: queues the change objects that waited for it.
     fn is_out(&mut self, cob: CobRef) {
         self.open.remove(&cob);
         for follower in self.followers.remove(&cob).into_iter().flatten() {
@@ -127,7 +127,7 @@ impl Going {
 }
 
 impl Engine {
-    /// Works out who waits for whom by the order and what is known, and says all questions.
+    /// Computes the waits from the order and the known facts, and sends all questions.
     pub(crate) fn lay_out(&mut self, now: Time) {
         let Some(mut going) = self.going.take() else { return };
         let order = going.order.clone();
@@ -173,13 +173,13 @@ impl Engine {
         hosts.into_iter().for_each(|host| self.ask_final(host, now));
     }
 
-    /// Of this host only what it has; of others whatever is named.
+    /// For this host only existing change objects, for other hosts any.
     fn named(&mut self, id: &CobId) -> Option<CobRef> {
         let here = id.host_str() == self.names.host_name(self.here).as_str();
         if here { self.names.find_cob(id) } else { Some(self.names.cob(id)) }
     }
 
-    /// Says a host's question, and notes when to say it again.
+    /// Sends a host's question, and schedules its repeat.
     pub(crate) fn ask_final(&mut self, host: HostRef, now: Time) {
         let (from, turn) = (self.generation, self.turn);
         let Some(going) = &mut self.going else { return };
@@ -202,7 +202,7 @@ impl Engine {
         }
     }
 
-    /// The link to a host is new: what it owes is asked again, and from the shortest pause on.
+    /// The link to a host is new: repeats the question, and restarts the delays.
     pub(crate) fn ask_anew(&mut self, host: HostRef, now: Time) {
         if let Some(question) = self.going.as_mut().and_then(|g| g.questions.get_mut(&host)) {
             question.times = 0;
@@ -215,7 +215,7 @@ impl Engine {
         self.hear_turn(asked.turn);
         let Finals { from, to, turn, cobs } = asked;
         if turn < self.turn {
-            // It asks again when it has heard of what it has missed.
+            // It asks again after it has received the newer epoch.
             self.say_turn(host, from, to);
             return;
         }
@@ -234,7 +234,7 @@ impl Engine {
         self.send.push((host, Item::Final(nothing)));
     }
 
-    /// Answers whom an answer is owed, as far as it is so.
+    /// Sends the owed answers that are possible now.
     pub(crate) fn answer_owed(&mut self) {
         if !std::mem::take(&mut self.facts_changed) {
             return;
@@ -252,10 +252,10 @@ impl Engine {
         self.owed = all;
     }
 
-    /// Whether a change object of this host, as the first generation has it, is final in a switch. It is not as long
-    /// as this host has not set out on that way itself: its `go` may be late.
+    /// Whether a change object of this host, in the version of the first generation, has departed in a switch. False
+    /// until this host has started that switch itself: its order may be late.
     fn is_final_in(&self, from: GenerationNumber, to: GenerationNumber, cob: &CobId) -> bool {
-        // Back past the second generation is reached too, and so is a newer one than the first.
+        // A rollback beyond `to` counts as reached, and so does a generation newer than `from`.
         let reached = |at: GenerationNumber| if from < to { at >= to } else { at <= to || at > from };
         let object = self.names.find_cob(cob).and_then(|c| self.object(c));
         match &self.going {
@@ -264,14 +264,14 @@ impl Engine {
             None => false,
             Some(going) => match object {
                 Some(object) if going.leaving.contains(&object.me) => object.finished,
-                // What stays on this host's own way is another one than the first generation's.
+                // In a switch to `to` a change object that stays is not the first generation's.
                 Some(_) => going.generation == to,
                 None => true,
             },
         }
     }
 
-    /// Another host has told of some of its own.
+    /// Another host has announced departures.
     pub(crate) fn on_final(&mut self, host: HostRef, told: Finals) {
         if self.hear_turn(told.turn) || told.turn != self.turn {
             return;
@@ -292,7 +292,7 @@ impl Engine {
         }
     }
 
-    /// Another host knows of a switch that was left: what was told before counts no more. True if it was news.
+    /// Another host knows of an abandoned switch: earlier facts no longer count. Returns whether this was unknown.
     fn hear_turn(&mut self, turn: u64) -> bool {
         if turn <= self.turn {
             return false;
@@ -305,14 +305,14 @@ impl Engine {
         true
     }
 
-    /// Works out who waits for whom where some words of a batch make that necessary: once, however many there are.
+    /// Computes the waits if messages of a batch require it: only once per batch.
     pub(crate) fn lay_out_if_due(&mut self, now: Time) {
         if std::mem::take(&mut self.must_lay_out) {
             self.lay_out(now);
         }
     }
 
-    /// This host leaves a switch: what is final in it is final no more.
+    /// This host abandons a switch: its departures no longer count.
     pub(crate) fn leave_switch(&mut self) {
         self.set_turn(self.turn.saturating_add(1));
     }
@@ -325,8 +325,8 @@ impl Engine {
         }
     }
 
-    /// Looks which of those that leave are final now, and lets those go for whom others were waited for. True if there
-    /// is such a one.
+    /// Finds the change objects that have departed now, and frees the change objects that waited for them. Returns
+    /// whether any was freed.
     pub(crate) fn find_final(&mut self, now: Time) -> (Vec<CobRef>, bool) {
         let Some(mut going) = self.going.take() else { return (Vec::new(), false) };
         let (mut news, mut freed) = (Vec::new(), false);
@@ -350,7 +350,7 @@ impl Engine {
         (news, freed)
     }
 
-    /// Nothing keeps this host from activating the generation that it goes to.
+    /// This host may activate the generation of its pending switch.
     pub(crate) fn may_activate(&self) -> bool {
         let Some(going) = &self.going else { return false };
         let done = |cob: &CobRef| self.object(*cob).is_none_or(Object::is_final);
@@ -358,7 +358,7 @@ impl Engine {
         (going.together() || going.open.is_empty()) && !asked && going.leaving.iter().all(done)
     }
 
-    /// A person says that a change object counts as final, though it is not, or nobody can tell.
+    /// An operator declares a change object departed, though it is not, or its state is unknown.
     pub(crate) fn declare_final(&mut self, id: CobId, now: Time) {
         let Some(cob) = self.names.find_cob(&id) else { return };
         let host = self.names.host_of(cob);
@@ -377,7 +377,7 @@ impl Engine {
         self.out.record(Body::Ordered(OrderRecord::DeclareFinal(id)));
     }
 
-    /// What was known of the switch before a return.
+    /// Restores the facts of the switch after a restart.
     pub(crate) fn restore_facts(&mut self, durable: &Durable, now: Time) {
         let refs = |names: &crate::names::Names, ids: &BTreeSet<CobId>| -> BTreeSet<CobRef> {
             ids.iter().filter_map(|id| names.find_cob(id)).collect()
@@ -405,7 +405,7 @@ impl Engine {
         }
     }
 
-    /// What is durable of it, told by the living engine.
+    /// The durable facts, from the running engine.
     pub(crate) fn durable_facts(&self, durable: &mut Durable) {
         durable.turn = self.turn;
         durable.highest = self.highest;

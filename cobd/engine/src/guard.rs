@@ -1,78 +1,78 @@
-//! The guard of a switch: whether a host still reaches those whom it must reach, judged in time.
+//! The connectivity guard of a switch: whether a host reaches the required hosts in time.
 //!
-//! Pure. Time goes on only while the daemon runs, and comes from its monotonic clock: a wall clock that is set
-//! neither confirms nor fires. What is left is on record now and then; a first restart takes up there and costs
-//! nothing, each further one costs what may have passed since the record, so that a host which restarts again and
-//! again comes to an end too.
+//! Pure. Its time runs only while the daemon runs, and comes from the monotonic clock: a change of the wall clock
+//! neither confirms nor fires it. The remaining time is recorded from time to time; the first restart continues there
+//! at no cost, and each further restart costs the time that may have passed since the record, so that even a host that
+//! restarts again and again comes to an end.
 
 use serde::{Deserialize, Serialize};
 
 use crate::time::{Span, Time};
 
-/// The shortest guard: a host must have had the time to hear of others.
+/// The shortest guard: a host needs time to receive messages of others.
 pub const LEAST_MS: u64 = 1000;
-/// How long after it has converged a host must have heard from others, at most: what its last action has broken
-/// shows by then.
+/// The longest time after convergence at which the host must have received messages from others: damage by its last
+/// action shows by then.
 const AFTERWARDS: Span = Span::millis(1500);
-/// A host that was not heard from for so long is not reached.
+/// A host without a message for this time is not reached.
 const FRESH: Span = Span::secs(7);
 
-/// What is on record of a guard.
+/// The recorded data of a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guard {
-    /// The time that it gives.
+    /// Its total time.
     pub ms: u64,
-    /// What is left of it.
+    /// Its remaining time.
     pub left_ms: u64,
     /// Restarts of the daemon since it began.
     pub restarts: u32,
-    /// It was given its time once more, for those who are cut off to go back by themselves.
+    /// It was extended once by its total time, so that cut-off hosts roll back by themselves.
     pub extended: bool,
 }
 
-/// A guard in one life of the daemon.
+/// A guard in an incarnation of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watch {
     guard: Guard,
-    /// Nothing heard before counts.
+    /// Earlier messages do not count.
     began: Time,
-    /// Since when what is left runs.
+    /// The start of the remaining time.
     since: Time,
     /// When the host was first seen converged.
     converged: Option<Time>,
 }
 
-/// One host that must be reached.
+/// The last contact of a required host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heard {
     /// There is a link.
     pub up: bool,
-    /// When something was last heard over it.
+    /// When the last message arrived over it.
     pub at: Time,
 }
 
-/// What a look at the guard comes to.
+/// The result of a look at the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
     /// Not decided yet.
     Wait,
-    /// To be put on record.
+    /// To be recorded.
     Note(Guard),
-    /// All are reached.
+    /// All hosts are reached.
     Confirmed,
-    /// So many are not, and the time is up.
+    /// The number of unreached hosts at the end of the time.
     Lost(usize),
 }
 
 impl Guard {
-    /// One that begins now.
+    /// A guard that begins now.
     #[must_use]
     pub fn new(ms: u64) -> Self {
         let ms = ms.max(LEAST_MS);
         Self { ms, left_ms: ms, restarts: 0, extended: false }
     }
 
-    /// The same after a restart of the daemon.
+    /// The guard after a restart of the daemon.
     #[must_use]
     pub fn restarted(self) -> Self {
         if self.has_fired() {
@@ -84,19 +84,19 @@ impl Guard {
         Self { left_ms, restarts: self.restarts.saturating_add(1), ..self }
     }
 
-    /// The same, when its time is up and hosts are not reached.
+    /// The guard after its time has run out with unreached hosts.
     #[must_use]
     pub fn fired(self) -> Self {
         Self { left_ms: 0, ..self }
     }
 
-    /// Its time was up, and hosts were not reached.
+    /// Its time ran out with unreached hosts.
     #[must_use]
     pub fn has_fired(self) -> bool {
         self.left_ms == 0
     }
 
-    /// How often it is put on record what is left.
+    /// The interval at which the remaining time is recorded.
     fn step_ms(self) -> u64 {
         (self.ms / 8).max(250)
     }
@@ -109,19 +109,19 @@ impl Watch {
         Self { guard, began: now, since: now, converged: None }
     }
 
-    /// The guard as it is on record.
+    /// The recorded guard.
     #[must_use]
     pub fn guard(&self) -> Guard {
         self.guard
     }
 
-    /// What is left of the guard.
+    /// The remaining time of the guard.
     #[must_use]
     pub fn left_ms(&self, now: Time) -> u64 {
         self.guard.left_ms.saturating_sub(now.0.saturating_sub(self.since.0) / 1_000_000)
     }
 
-    /// Looks at those that must be reached.
+    /// Judges the contacts of the required hosts.
     pub fn look(&mut self, required: &[Heard], converged: bool, now: Time) -> Judgement {
         if converged {
             self.converged.get_or_insert(now);
@@ -142,7 +142,7 @@ impl Watch {
         }
         match missing {
             0 => Judgement::Confirmed,
-            // Most are there: those who are not go back first.
+            // Most hosts are reached: the cut-off hosts roll back first.
             n if 2 * n < required.len() && !self.guard.extended => {
                 let again = Guard { left_ms: self.guard.ms, extended: true, ..self.guard };
                 self.note(again, now)
@@ -172,7 +172,7 @@ mod tests {
 
     const LOST: Heard = Heard { up: false, at: Time(0) };
 
-    /// Looks every 100 ms until something is decided; tells when, what, and the last note before.
+    /// Looks every 100 ms until a decision; returns its time, the decision, and the last note before.
     fn decided(watch: &mut Watch, from: u64, required: impl Fn(u64) -> Vec<Heard>) -> (u64, Judgement, Option<Guard>) {
         let mut noted = None;
         for ms in (from..from + 200_000).step_by(100) {
@@ -207,7 +207,7 @@ mod tests {
     fn what_falls_silent_is_lost_at_the_end_and_not_before() {
         let mut watch = Watch::new(Guard::new(30_000), at(0));
         assert_eq!(decided(&mut watch, 0, |_| vec![heard(2500), LOST]).0, 30_000);
-        // Not converged at the end, and all is heard: that is for others to judge.
+        // Not converged at the end, but all hosts are reached: other rules judge the failure.
         let mut watch = Watch::new(Guard::new(1500), at(0));
         assert_eq!(decided(&mut watch, 0, |ms| vec![heard(ms)]).1, Judgement::Confirmed);
     }
@@ -232,7 +232,7 @@ mod tests {
             guard = guard.restarted();
         }
         assert_eq!(guard.left_ms, 1000, "links have a moment to come up");
-        // Whatever the clock said before: time runs from the return on.
+        // Independent of the earlier clock: time runs from the restart on.
         for wall in [0, 1 << 50] {
             let mut watch = Watch::new(guard, Time(wall));
             assert_eq!(watch.look(&[LOST], true, Time(wall)), Judgement::Wait);

@@ -1,9 +1,9 @@
-//! What this host keeps under numbers of another host, and when these numbers mean nothing any more.
+//! The numbers of another host that this host stores, and when they become invalid.
 //!
-//! A number is unique within one state folder of its host: a daemon that starts on the same folder continues above all
-//! earlier numbers, and a reinstalled host begins at 1 again. Each table that is keyed by such numbers is listed in
-//! [`Engine::forget_numbers`]. A table that is forgotten there too late makes this host answer a reinstalled one by the memory
-//! of its predecessor, for ever.
+//! A number is unique within a state folder of its host: a daemon that starts on the same folder continues above all
+//! earlier numbers, and a reinstalled host begins at 1 again. [`Engine::forget_numbers`] lists each table keyed by
+//! these numbers. If a table is missing there, this host answers a reinstalled host from the memory of its predecessor,
+//! forever.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,18 @@ use crate::names::{CobRef, HostRef};
 use crate::object::{Cx, Object, Request};
 use crate::time::Time;
 
-/// The numbers of another host that count no more.
+/// The invalid numbers of another host.
 pub(crate) struct Over<'a> {
-    /// The incarnation that the host is in.
+    /// The current incarnation of the host.
     pub(crate) life: Incarnation,
-    /// The host has another state folder than the one that its numbers are of, or an operator has fenced it.
+    /// The host has another state folder than its numbers have, or an operator has fenced it.
     pub(crate) replaced: bool,
     /// Numbers of earlier incarnations that still count: dependent, depended-on, number.
     pub(crate) kept: &'a BTreeSet<(CobRef, CobRef, Number)>,
 }
 
 impl Over<'_> {
-    /// The number of this request is over: by itself, or because it is on record as one of another state folder.
+    /// The number of this request is invalid by itself, or is on record as a number of another state folder.
     fn has_request(&self, asked: CobRef, request: &Request) -> bool {
         request.folder.is_some_and(|folder| folder != self.life.id) || self.has(request.asker, asked, request.number)
     }
@@ -38,9 +38,9 @@ impl Over<'_> {
 }
 
 impl Engine {
-    /// Forgets what is kept under numbers of a host that are over: requests and with them grants, also of change objects
-    /// that have left or not come yet; of a host that was replaced also what its change objects have given back, and the
-    /// probes that they have sent.
+    /// Forgets the entries under invalid numbers of a host: requests and their grants, also of change objects that have
+    /// departed or are not there yet. For a replaced host it also forgets its change objects' releases and the probes
+    /// that they have sent.
     pub(crate) fn forget_numbers(&mut self, host: HostRef, over: &Over<'_>, now: Time) {
         let is_stale = |(cob, r): &(CobRef, &Request)| self.names.host_of(r.asker) == host && over.has_request(*cob, r);
         let stale: Vec<_> = self.left.iter().filter(is_stale).map(|(cob, r)| (r.asker, cob)).collect();
@@ -66,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// The host has lost its promises: what rests on them is checked.
+    /// The host has lost its grants: check the dependent change objects.
     pub(crate) fn lose_locks_of(&mut self, host: HostRef) {
         let dependents = self.peers.get(host.0 as usize).map(|peer| peer.dependents.clone()).unwrap_or_default();
         for cob in dependents {
@@ -84,7 +84,7 @@ impl Engine {
 }
 
 impl Object {
-    /// Forgets the requests of a host that are over, in one pass however many there are.
+    /// Forgets the invalid requests of a host in a single pass, however many there are.
     fn forget_numbers_of(&mut self, cx: &mut Cx<'_>, host: HostRef, over: &Over<'_>) {
         let names = cx.names;
         let is_of_host = |asker: CobRef| names.host_of(asker) == host;

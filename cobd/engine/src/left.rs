@@ -1,8 +1,7 @@
-//! Change objects that this host does not have: those that have left, and those that have not come yet.
+//! Missing change objects of this host: departed, or not there yet.
 //!
-//! One that has left counts as locked in the state in which it left. Who counts on that is remembered, on record as
-//! every promise: should it come back (with a later generation, or on the way back), it finds these promises out
-//! and moves only when they are given back.
+//! A departed change object counts as locked in its last state. Its grants are recorded like all others: if it comes
+//! back (with a later generation, or in a rollback), it has these grants out and moves only after their release.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,30 +16,30 @@ use crate::object::{Mail, Msg, Object, RESEND, RESEND_CAP, Request, shared};
 use crate::record::{Body, DurableCob, KeptGrant};
 use crate::time::Time;
 
-/// What is still open with those that have left.
+/// The open business of departed change objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Left {
-    /// Their promises, by these and then by who holds them.
+    /// Their grants, by grantor and holder.
     promised: BTreeMap<CobRef, BTreeMap<CobRef, Request>>,
-    /// What they gave back to change objects of other hosts, by these and by whom they had it of: said again until it
-    /// is acknowledged, as nobody else would say it.
+    /// Their releases to change objects of other hosts, by releaser and grantor: this host repeats each until it is
+    /// acknowledged.
     given_back: BTreeMap<(CobRef, CobRef), Number>,
     repeat: Repeat,
 }
 
-/// When what was given back is said again.
+/// The schedule of repeated releases.
 #[derive(Debug, Clone, Copy, Default)]
 struct Repeat {
-    /// The timer that counts.
+    /// The valid timer.
     at: Option<Time>,
     times: u32,
 }
 
 impl Left {
-    /// One leaves with these promises out.
+    /// A change object departs with these grants out.
     pub(crate) fn put(&mut self, cob: CobRef, requests: impl IntoIterator<Item = Request>) {
         let out = requests.into_iter().filter(|r| r.granted.is_some() || r.broken.is_some());
-        // Whoever it comes back to asks whether they are still meant.
+        // If it comes back, it queries whether they are still needed.
         let as_left = |r: Request| {
             if r.broken.is_some() { r } else { Request { restored: true, recalled: false, ..r } }
         };
@@ -50,7 +49,7 @@ impl Left {
         }
     }
 
-    /// It is back: its promises are its own again, sorted by who holds them.
+    /// It is back and gets its grants again, sorted by holder.
     pub(crate) fn take(&mut self, cob: CobRef) -> Vec<Request> {
         self.promised.remove(&cob).unwrap_or_default().into_values().collect()
     }
@@ -63,32 +62,33 @@ impl Left {
         self.promised.iter().flat_map(|(cob, all)| all.values().map(move |r| (*cob, r)))
     }
 
-    /// What they gave back and is not acknowledged: by whom, to whom, and the number.
+    /// Their unacknowledged releases: from, to, and the number.
     pub(crate) fn given_back(&self) -> impl Iterator<Item = (CobRef, CobRef, Number)> {
         self.given_back.iter().map(|((cob, asked), number)| (*cob, *asked, *number))
     }
 
-    /// Whether one of these holds a promise of theirs.
+    /// Whether a change object that `of` picks holds a grant of a departed change object.
     pub(crate) fn has_promised(&self, of: impl Fn(CobRef) -> bool) -> bool {
         self.iter().any(|(_, r)| of(r.asker))
     }
 
-    /// Whether one of these holds a promise of theirs, or has not acknowledged what they gave back.
+    /// Whether a change object that `of` picks holds a grant of a departed change object, or has not acknowledged a
+    /// release.
     pub(crate) fn is_open_with(&self, of: impl Fn(CobRef) -> bool) -> bool {
         self.has_promised(&of) || self.given_back().any(|(_, asked, _)| of(asked))
     }
 
-    /// What they gave back to one of these is not said again: nobody there will hear it.
+    /// Drops the releases to these change objects: their host cannot receive them.
     pub(crate) fn forget_given_back(&mut self, to: impl Fn(CobRef) -> bool) {
         self.given_back.retain(|(_, asked), _| !to(*asked));
     }
 
-    /// Something of theirs will be said again.
+    /// A repeat is scheduled.
     pub(crate) fn repeats(&self) -> bool {
         self.repeat.at.is_some()
     }
 
-    /// Whether somebody holds a promise of one of them.
+    /// Whether `asker` holds a grant of the departed change object `cob`.
     pub(crate) fn knows(&self, cob: CobRef, asker: CobRef) -> bool {
         self.find(cob, asker).is_some()
     }
@@ -106,12 +106,12 @@ impl Left {
         request
     }
 
-    /// Something of theirs is to be said until others have heard it.
+    /// A message of theirs must be repeated until it is answered.
     fn is_open(&self) -> bool {
         !self.given_back.is_empty() || self.iter().any(|(_, r)| r.broken.is_some())
     }
 
-    /// It is back: what it gave back before it left is its own to repeat again, sorted by whom it had it of.
+    /// It is back and repeats its unacknowledged releases itself, sorted by grantor.
     pub(crate) fn take_given_back(&mut self, cob: CobRef) -> Vec<(CobRef, Number)> {
         let of = (cob, CobRef(0))..=(cob, CobRef(u32::MAX));
         let taken: Vec<_> = self.given_back.range(of).map(|((_, asked), number)| (*asked, *number)).collect();
@@ -119,7 +119,7 @@ impl Left {
         taken
     }
 
-    /// Somebody has acknowledged what one that has left gave back.
+    /// A grantor has acknowledged the release of a departed change object.
     fn acknowledged(&mut self, cob: CobRef, asked: CobRef, number: Number) {
         if self.given_back.get(&(cob, asked)).is_some_and(|n| *n <= number) {
             self.given_back.remove(&(cob, asked));
@@ -128,15 +128,15 @@ impl Left {
 }
 
 impl Engine {
-    /// Speaks for a change object that this host does not have: one that has left counts as locked in
-    /// its last state; one that has not come yet is waited for.
+    /// Answers for a missing change object: if departed, it counts as locked in its last state; otherwise the request
+    /// waits.
     pub(crate) fn answer_for_absent(&mut self, mail: Mail, now: Time) {
         let Mail { from, to, ref msg } = mail;
         let answer = match msg {
             Msg::Request { number, rev, set, rank, origin, fingerprint, failed } => {
                 let known = self.left.find(to, from).map(|r| r.number);
                 if let Some(higher) = known.filter(|k| *number < *k) {
-                    // The asker's host may have been reinstalled meanwhile, and knows nothing of the higher one.
+                    // The asker's host may have been reinstalled meanwhile, and does not know the higher number.
                     self.out.mail.push_back(Mail { from: to, to: from, msg: Msg::Query(higher) });
                 }
                 let broken = self.left.find(to, from).is_some_and(|r| r.broken.is_some());
@@ -167,7 +167,7 @@ impl Engine {
                     self.grant_as_left(to, fresh, known);
                     Some(Msg::Grant { number: *number, rev: *rev, state, values: shared(Values::new()) })
                 } else {
-                    // A higher number stands for the release of the one before.
+                    // A higher number implies the release of the previous number.
                     self.returned_to_left(to, from, *number);
                     self.wait_for_absent(mail, now);
                     return;
@@ -202,7 +202,7 @@ impl Engine {
         }
     }
 
-    /// Keeps a request for a change object that has not come yet; of one asker the newest.
+    /// Stores a request for a change object that is not there yet; the newest of each asker.
     fn wait_for_absent(&mut self, mail: Mail, now: Time) {
         let key = (mail.to, mail.from);
         let waits = match self.early.get(&key) {
@@ -214,7 +214,7 @@ impl Engine {
         }
     }
 
-    /// One that leaves gives back all that it holds and has asked for.
+    /// A departing change object releases all its locks and requests.
     pub(crate) fn give_all_back(&mut self, object: &Object) {
         let here = self.here;
         let away = |names: &Names, asked: CobRef| names.host_of(asked) != here;
@@ -234,7 +234,7 @@ impl Engine {
         self.left.repeat = Repeat::default();
     }
 
-    /// Sees to it that what is open with those that have left is said again.
+    /// Schedules the repeats for departed change objects.
     pub(crate) fn repeat_for_left(&mut self, now: Time) {
         if self.left.repeat.at.is_none() && self.left.is_open() {
             self.time_repeat(now);
@@ -259,7 +259,7 @@ impl Engine {
         }
     }
 
-    /// Says again what those that have left gave back and which promises of theirs are broken, to one host or to all.
+    /// Repeats the releases and invalidations of departed change objects, to a single host or to all.
     pub(crate) fn say_for_left(&mut self, host: Option<HostRef>) {
         let given_back = self.left.given_back.iter().map(|((cob, asked), n)| (*cob, *asked, Msg::Release(*n)));
         let broken = self.left.iter().filter(|(_, r)| r.broken.is_some());
@@ -271,7 +271,7 @@ impl Engine {
         }
     }
 
-    /// What was asked of one before it was here, or before it had left, is asked again.
+    /// Delivers again the requests that came before a change object was here, or before it departed.
     pub(crate) fn deliver_early(&mut self, cob: CobRef) {
         let from = (cob, CobRef(0));
         let waiting: Vec<_> = self.early.range(from..).take_while(|(k, _)| k.0 == cob).map(|(k, _)| *k).collect();
@@ -280,14 +280,14 @@ impl Engine {
         }
     }
 
-    /// The state of a set in which one that has left counts as locked. One that was kept is for whoever leaves, too,
-    /// as good as in its pre-remove state.
+    /// The state of a set in which a departed change object counts as locked. For departing askers, a kept change
+    /// object also counts as being in its pre-remove state.
     fn as_left(&self, cob: CobRef, set: &[StateId], phase: u8) -> Option<StateId> {
         let kept_from = self.kept_from.get(&cob).filter(|_| phase == 0);
         self.gone.get(&cob).into_iter().chain(kept_from).copied().find(|state| set.contains(state))
     }
 
-    /// Writes down a promise for one that has left, unless it is a repeat of one that stands.
+    /// Records a grant of a departed change object, unless it repeats a valid grant.
     fn grant_as_left(&mut self, cob: CobRef, request: Request, known: Option<Number>) {
         if known != Some(request.number)
             && let Some(state) = request.granted
@@ -299,7 +299,7 @@ impl Engine {
         self.left.add(cob, request);
     }
 
-    /// A promise of one that has left is back, up to this number.
+    /// A grant of a departed change object is released, up to this number.
     fn returned_to_left(&mut self, cob: CobRef, asker: CobRef, number: Number) {
         if self.left.find(cob, asker).is_some_and(|r| r.number <= number) {
             self.forget_left(cob, asker);
@@ -313,12 +313,12 @@ impl Engine {
         }
     }
 
-    /// The promise of one that has left, if it stands under this number.
+    /// The state that a departed change object has granted under this number.
     pub(crate) fn left_as(&self, asker: CobRef, asked: CobRef, number: Number) -> Option<StateId> {
         self.left.find(asked, asker).filter(|r| r.number == number)?.granted
     }
 
-    /// What is durable of it, told by the living engine.
+    /// The durable state of departed change objects, from the running engine.
     pub(crate) fn durable_left(&self, cobs: &mut BTreeMap<cob_types::CobId, Box<DurableCob>>) {
         for (cob, request) in self.left.iter() {
             let Some(state) = request.granted.or(request.broken) else { continue };

@@ -1,25 +1,23 @@
-//! The lock protocol as a pure library: change objects that order their own transitions by
-//! negotiating state locks with their neighbours.
+//! The lock protocol as a pure library: change objects order their own transitions by negotiating state locks with
+//! their neighbours.
 //!
-//! An [`Event`](event::Event) goes in with the time, [`Effects`](effect::Effects) come out; no
-//! clock, socket, file, thread, environment variable or random number is read, and no hash map is
-//! iterated. The daemon, the simulator in [`sim`], the exhaustive explorer and the planner's
-//! forecast all run this same code.
+//! The engine takes an [`Event`](event::Event) and the time, and returns [`Effects`](effect::Effects). It reads no
+//! clock, socket, file, thread, environment variable or random number, and iterates over no hash map. The daemon, the
+//! simulator in [`sim`], the exhaustive explorer and the planner's forecast all run this same code.
 //!
 //! ```text
-//!   peers' batches, checks and actions ended, ticks, operator's words, generations
+//!   peers' batches, ends of checks and actions, ticks, operators' orders, generations
 //!                                   |  event
 //!                                   v
 //!          engine.rs  routes: local change objects by direct call, others by peers.rs
 //!             |  object/  one change object: asking side, granting side, target, activity
-//!             |  adopt.rs a generation against what is there;  recover.rs  records to state
+//!             |  adopt.rs a new generation against the present state;  recover.rs  records to state
 //!                                   |  effects
 //!                                   v
 //!               1 persist records      2 send items       3 run checks and actions
 //! ```
 //!
-//! Read `event.rs` and `effect.rs` first (everything that can happen; everything that we can
-//! cause), then `object/decide.rs`, which is the protocol.
+//! Read `event.rs` (all inputs) and `effect.rs` (all outputs) first, then `object/decide.rs`, which is the protocol.
 
 mod adopt;
 mod bounds;

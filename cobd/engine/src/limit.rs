@@ -1,11 +1,10 @@
-//! At most so many transitions at a time on a host: an operator's limit, and who starts next under it.
+//! The operator's limit on parallel transitions of a host, and which transition starts next under it.
 //!
-//! The limit is applied where an action starts, and nowhere else: checks, requests and promises go on. It can't
-//! bring anything to a stand: an action that runs holds all the locks that it needs since before it began, waits
-//! for nobody, and ends by itself or by its timeout. So whoever waits for a place waits for actions alone, and
-//! these for nothing: no circle of waiters passes through here, and with a limit of one or more every place is
-//! free again some day. What waits for a place keeps its locks and gives them back when asked, as one that is
-//! paused does, so that nobody waits for it who could go before it.
+//! The limit applies only where an action starts: checks, requests and grants go on. The limit cannot cause a deadlock:
+//! a running action has held all its locks since before it began, waits for no change object, and ends by itself or by
+//! its timeout. So no deadlock cycle contains a slot, and every slot becomes free (`at_most` is at least 1). A change
+//! object that waits for a slot keeps its locks until a recall, as if paused, so it delays no change object that could
+//! start first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +12,19 @@ use cob_types::Rank;
 
 use crate::names::CobRef;
 
-/// The limit of a host, and those who could start but for it.
+/// The limit of a host, and the change objects that could start without it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Limit {
-    /// None: there is no limit.
+    /// The most actions at a time; `None`: there is no limit.
     at_most: Option<u32>,
-    /// Actions that run.
+    /// The number of running actions.
     pub(crate) acting: usize,
     by_rank: BTreeSet<(Rank, CobRef)>,
     rank_of: BTreeMap<CobRef, Rank>,
 }
 
 impl Limit {
-    /// At most so many from now on. Everybody is to decide anew afterwards.
+    /// Sets the limit. The caller lets all change objects decide again afterwards.
     pub(crate) fn set(&mut self, at_most: Option<u32>) {
         self.at_most = at_most.map(|k| k.max(1));
         self.by_rank.clear();
@@ -36,7 +35,7 @@ impl Limit {
         self.at_most
     }
 
-    /// Notes one that could start: by the rank of its goal, and one of a rank by its name.
+    /// Queues a change object that could start, ordered by the rank of its goal and then by its `CobRef`.
     pub(crate) fn wait(&mut self, cob: CobRef, rank: Rank) {
         if let Some(old) = self.rank_of.insert(cob, rank) {
             self.by_rank.remove(&(old, cob));
@@ -44,7 +43,8 @@ impl Limit {
         self.by_rank.insert((rank, cob));
     }
 
-    /// The first of those who wait, if there is a place. Whether it can still start it finds out itself.
+    /// Removes and returns the first waiting change object if there is a free slot. The change object itself checks
+    /// whether it can still start.
     pub(crate) fn next(&mut self) -> Option<CobRef> {
         if self.at_most.is_some_and(|k| self.acting >= k as usize) {
             return None;

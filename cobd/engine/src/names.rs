@@ -1,9 +1,8 @@
-//! Names made small: every change object, host and state that this daemon has heard of gets a
-//! number, so that the rules work on numbers and vectors.
+//! Interned names: every change object, host and state that this daemon has seen gets a number, so that the rules work
+//! on numbers and vectors.
 //!
-//! The maps are looked up, never iterated. Numbers are handed out in the order of first mention and
-//! are never reused; nothing that can be observed depends on them except through [`Names::cmp`],
-//! which compares the names themselves.
+//! The maps are looked up, never iterated. Numbers follow the order of first mention and are never reused; observable
+//! behaviour depends on the numbers only through [`Names::cmp`], which compares the names themselves.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -13,15 +12,15 @@ use std::num::NonZeroU32;
 use cob_types::{CobId, HostName, StateName};
 use hashbrown::HashTable;
 
-/// A change object that was mentioned.
+/// A mentioned change object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CobRef(pub(crate) u32);
 
-/// A host that was mentioned.
+/// A mentioned host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HostRef(pub(crate) u32);
 
-/// A state that was mentioned, of whatever kind. None of them takes no room of its own.
+/// A mentioned state of any kind. `Option<StateId>` takes no extra room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StateId(NonZeroU32);
 
@@ -35,20 +34,20 @@ impl StateId {
     }
 }
 
-/// What a name takes beside its letters, about.
+/// The approximate size of a name beside its letters, in bytes.
 const AROUND: usize = 64;
 
-/// Everything mentioned.
+/// All mentioned names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     cobs: Vec<(CobId, HostRef)>,
-    /// By the names in `cobs`, which would stand here a second time, and by the hasher of `host_refs`.
+    /// Keyed by the names in `cobs`, to avoid a second copy, and hashed with the hasher of `host_refs`.
     cob_refs: HashTable<CobRef>,
     hosts: Vec<HostName>,
     host_refs: HashMap<HostName, HostRef>,
     states: Vec<StateName>,
     state_ids: HashMap<StateName, StateId>,
-    /// What all of them take, about.
+    /// The approximate size of all names, in bytes.
     weight: usize,
 }
 
@@ -67,7 +66,7 @@ impl Names {
         r
     }
 
-    /// Makes room for so many change objects in all, and no more.
+    /// Reserves room for exactly this number of change objects in total.
     pub(crate) fn make_room(&mut self, cobs: usize) {
         self.cobs.reserve_exact(cobs.saturating_sub(self.cobs.len()));
     }
@@ -129,7 +128,7 @@ impl Names {
         set.iter().map(|s| self.state_name(*s).clone()).collect()
     }
 
-    /// What the names take, in bytes, about.
+    /// The approximate size of the names, in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.weight
     }

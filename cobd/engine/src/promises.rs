@@ -1,7 +1,7 @@
-//! The promises of a change object that are on record, by dependent.
+//! The recorded grants of a change object, by dependent.
 //!
-//! Most change objects have given one or none, and of these there are very many: they stand one after the other. A dependency
-//! of a large host may be promised to a hundred thousand, which come and go one by one: they stand in a tree.
+//! Most change objects have at most a single grant, in a sorted list. A dependency of a large host may have a hundred
+//! thousand grants, which come and go separately: these are in a tree.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,43 +11,43 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::record::KeptGrant;
 
-/// The most that stand one after the other.
+/// The most grants in the list.
 const FEW: usize = 64;
 
-/// Promises by dependent. Written and read as any other map.
+/// Grants by dependent. Serialized like any other map.
 #[derive(Clone, Default)]
 pub struct Promises {
-    /// All, as long as they are few.
+    /// All grants, as long as they are few.
     few: SmallMap<CobId, KeptGrant>,
-    /// All, from then on until none is left.
+    /// All grants, from then on until the map is empty.
     many: BTreeMap<CobId, KeptGrant>,
 }
 
 impl Promises {
-    /// How many there are.
+    /// The number of grants.
     #[must_use]
     pub fn len(&self) -> usize {
         self.few.len() + self.many.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is no grant.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// In the order of the dependents.
+    /// The grants in the order of the dependents.
     pub fn iter(&self) -> impl Iterator<Item = (&CobId, &KeptGrant)> {
         self.few.iter().chain(&self.many)
     }
 
-    /// The promise to a dependent.
+    /// The grant to a dependent.
     #[must_use]
     pub fn get(&self, to: &CobId) -> Option<&KeptGrant> {
         self.few.get(to).or_else(|| self.many.get(to))
     }
 
-    /// Notes the promise to a dependent.
+    /// Inserts the grant to a dependent.
     pub fn insert(&mut self, to: CobId, grant: KeptGrant) {
         if self.few.len() >= FEW {
             self.many = std::mem::take(&mut self.few).into_iter().collect();
@@ -59,12 +59,12 @@ impl Promises {
         }
     }
 
-    /// Takes the promise to a dependent out.
+    /// Removes the grant to a dependent.
     pub fn remove(&mut self, to: &CobId) -> Option<KeptGrant> {
         self.few.remove(to).or_else(|| self.many.remove(to))
     }
 
-    /// Keeps the promises to these dependents.
+    /// Keeps only the grants to the dependents that `stays` picks.
     pub fn retain(&mut self, stays: impl Fn(&CobId) -> bool) {
         self.few.retain(|to, _| stays(to));
         self.many.retain(|to, _| stays(to));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     proptest! {
-        /// They are what a map is, also as bytes, however many there are and were.
+        /// They behave like a map, also when serialized, at any size now and before.
         #[test]
         fn they_are_as_other_maps(
             steps in prop::collection::vec((any::<bool>(), 0_u64..150), 0..400), few in 0_u64..150,

@@ -1,7 +1,7 @@
-//! Who is at rest: most change objects, nearly always. What concerns all of a host (a switch, a pause, a status for one
-//! who waits) goes through the others.
+//! Idle change objects: the majority, nearly always. Work that concerns a whole host (a switch, a pause, a status)
+//! visits only the active ones.
 //!
-//! That whoever is passed over so has nothing to do with it is checked by the invariants ([`Engine::is_unmoved`]).
+//! The invariants check that skipping an idle change object makes no difference ([`Engine::is_unmoved`]).
 
 use cob_types::GenerationNumber;
 
@@ -12,8 +12,8 @@ use crate::object::{Activity, CHECKS_UNTIL_FAILED, Cx, Object, Out, View};
 use crate::time::Time;
 
 impl Object {
-    /// In its preferred state, not about to leave it, nothing running that changes anything. One that is observed is
-    /// where it will stay as soon as that is known.
+    /// In its preferred state, not about to leave it, without a running change. An observed change object has converged
+    /// as soon as its state is known.
     pub(crate) fn is_settled(&self) -> bool {
         let there = self.state == Some(self.prefers()) && self.view.target == self.state;
         (there || self.spec.observe && self.state.is_some())
@@ -24,8 +24,8 @@ impl Object {
             && self.next_spec.is_none()
     }
 
-    /// It is where it goes by itself, nobody asks it for anything nor it anybody, and nothing of it counts any more: to
-    /// decide anew, and to begin anew with a generation in which it is the same, would change nothing.
+    /// It is in its preferred state, has no requests in either direction, and no pending data: a further decision, or a
+    /// generation that does not change it, has no effect.
     pub(crate) fn is_at_rest(&self) -> bool {
         let home = Some(self.spec.preferred);
         let marks = [self.failed, self.ordered, self.retiring, self.finished, self.held_back, self.declared];
@@ -46,17 +46,17 @@ impl Object {
 }
 
 impl Engine {
-    /// Those that are not at rest.
+    /// The active change objects.
     pub(crate) fn restless(&self) -> impl Iterator<Item = &Object> {
         self.restless.iter().filter_map(|slot| self.slots[*slot as usize].as_ref())
     }
 
-    /// How many change objects this host has.
+    /// The number of change objects of this host.
     pub(crate) fn object_count(&self) -> usize {
         self.active.as_ref().map_or(0, |active| active.bundle.len())
     }
 
-    /// Keeps account of who is at rest, of one that has decided.
+    /// Updates the set of active change objects after a decision.
     pub(crate) fn note_rest(&mut self, slot: usize) {
         let Some(object) = self.slots[slot].as_mut() else { return };
         let restless = !object.is_at_rest();
@@ -70,14 +70,14 @@ impl Engine {
         }
     }
 
-    /// Has all decide anew to whom it can make a difference.
+    /// Queues all active change objects for a decision; it would change no idle change object.
     pub(crate) fn touch_all(&mut self) {
         let all: Vec<_> = self.restless().map(|o| o.me).collect();
         all.into_iter().for_each(|o| self.touch(o));
     }
 
-    /// Whether one that is at rest would stay so whatever switch comes: it begins anew and decides, under the next
-    /// generation, forward and back, paused and not, and nothing follows.
+    /// Whether an idle change object would stay idle under any switch: it resets and decides under the next generation,
+    /// forward and back, paused and not, without an effect.
     pub(crate) fn is_unmoved(&self, object: &Object) -> bool {
         let now = if object.check_at == Time::NEVER { object.since } else { Time(object.check_at.0.saturating_sub(1)) };
         [false, true].into_iter().all(|other| {

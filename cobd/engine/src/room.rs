@@ -1,8 +1,8 @@
-//! How much one other host may have this one remember.
+//! How much memory another host may occupy on this host.
 //!
-//! Names are made small and never forgotten, and of each change object that asks for a lock something is kept. Both are for
-//! another host to say, so both are counted by host: what goes beyond is as if it had got lost, and is said again or not. The
-//! bounds are of the largest host that there may be, one of 100,000 change objects, and far above it.
+//! Names are never forgotten, and each change object that asks for a lock leaves an entry. Both are counted by host.
+//! Items beyond a bound are dropped as if lost, and the sender may repeat the item. The bounds are far above the needs
+//! of the largest supported host, with 100,000 change objects.
 
 use cob_types::message::About;
 use cob_types::{CobId, Item};
@@ -12,34 +12,34 @@ use crate::names::{CobRef, HostRef};
 use crate::object::{Mail, Msg, Object};
 use crate::time::{Span, Time};
 
-/// The most that names which a host was the first to mention may weigh, in one generation: six times 100,000 of 40 letters.
+/// The most bytes of new names that a host may mention in a generation: six times 100,000 names of 40 letters.
 #[cfg(not(test))]
 const NAMES: usize = 64 << 20;
 #[cfg(test)]
 pub(crate) const NAMES: usize = 64 << 10;
-/// The most pairs of a change object of a host and one of ours that it has asked: 100,000 that ask ten each.
+/// The most pairs of an asking change object of a host and a local change object: 100,000 that ask ten each.
 #[cfg(not(test))]
 const PAIRS: usize = 1_000_000;
 #[cfg(test)]
 pub(crate) const PAIRS: usize = 1000;
-/// The most requests of a host that are kept for change objects which this one does not have yet.
+/// The most stored requests of a host for change objects which this host does not have yet.
 #[cfg(not(test))]
 const EARLY: usize = 100_000;
 #[cfg(test)]
 pub(crate) const EARLY: usize = 100;
-/// When all places are taken, it is counted at most so often who still has one.
+/// When all slots are taken, the shortest time between two recounts.
 const COUNT: Span = Span::secs(10);
 
-/// What one host has had this one remember.
+/// The memory that another host occupies here.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Room {
-    /// What the names weigh.
+    /// The size of the names in bytes.
     names: usize,
     pairs: Places,
     early: Places,
 }
 
-/// So many places are taken at most: some may be free again.
+/// An upper bound of the taken slots: some may be free again.
 #[derive(Debug, Clone, Copy, Default)]
 struct Places {
     taken: usize,
@@ -47,12 +47,12 @@ struct Places {
 }
 
 impl Places {
-    /// Whether it is to be counted how many are taken.
+    /// Whether a recount of the taken slots is due.
     fn is_doubtful(self, most: usize, now: Time) -> bool {
         self.taken >= most && self.counted + COUNT <= now
     }
 
-    /// Takes one, if there is one.
+    /// Takes a slot, if any is free.
     fn take(&mut self, most: usize) -> bool {
         let free = self.taken < most;
         self.taken += usize::from(free);
@@ -61,13 +61,13 @@ impl Places {
 }
 
 impl Engine {
-    /// How many words of other hosts were left out because there was no room for them.
+    /// The number of items of other hosts that were dropped for lack of room.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Takes a word of a host in, if there is room for it.
+    /// Accepts an item of a host, if there is room for it.
     pub(crate) fn take_in(&mut self, host: HostRef, item: Item, now: Time) -> Option<Mail> {
         if self.peer(host).room.names >= NAMES && !self.knows_names_of(&item) {
             self.left_out += 1;
@@ -83,7 +83,7 @@ impl Engine {
         {
             self.justification.given_back(host, about);
             if !self.is_asked_by(about) && !self.may_ask(about) {
-                // There is nothing to remember of it, and its host repeats it until it hears so.
+                // There is no entry for it, and its host repeats it until it receives this answer.
                 self.send.push((host, Item::Released(about.clone())));
                 return None;
             }
@@ -93,7 +93,7 @@ impl Engine {
         let more = self.names.weight() - before;
         self.peer(host).room.names += more;
         let mail = mail?;
-        // A host asks under numbers of the incarnation that it is in, or of earlier ones.
+        // A host asks under numbers of its current incarnation or an earlier incarnation.
         let newest = self.peer(host).life.map_or(u32::MAX, |life| life.start);
         if mail.number().is_some_and(|number| number.start > newest) {
             self.left_out += 1;
@@ -110,7 +110,7 @@ impl Engine {
         Some(mail)
     }
 
-    /// A generation has its own names.
+    /// Resets the room for names: each generation has its own names.
     pub(crate) fn make_room_for_names(&mut self) {
         self.peers.iter_mut().for_each(|peer| peer.room.names = 0);
     }
@@ -135,7 +135,7 @@ impl Engine {
         self.peer(host).room.pairs.take(PAIRS)
     }
 
-    /// Whether one more request of a host may wait for its change object to come. No other host can take its places.
+    /// Whether a further request of a host may wait for a missing change object. Hosts have separate slots.
     pub(crate) fn has_early_place(&mut self, host: HostRef, now: Time) -> bool {
         if host == self.here {
             return true;
@@ -154,7 +154,7 @@ impl Engine {
         here + left + self.early.keys().filter(|(_, asker)| of_host(asker)).count()
     }
 
-    /// Whether everything that it names was named before.
+    /// Whether all names in the item are known already.
     fn knows_names_of(&self, item: &Item) -> bool {
         let cob = |id: &CobId| self.names.find_cob(id).is_some();
         match item {
@@ -180,7 +180,7 @@ impl Engine {
 }
 
 impl Object {
-    /// Those that ask, and of those that have asked the ones whose numbers are remembered.
+    /// The askers with a request, and the askers without a request whose released numbers are stored.
     fn heard_of(&self) -> impl Iterator<Item = CobRef> {
         let asks = self.requests.iter().map(|r| r.asker);
         asks.chain(self.returned.iter().map(|r| r.0).filter(|asker| self.request_ix(*asker).is_err()))

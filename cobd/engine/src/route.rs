@@ -1,18 +1,18 @@
-//! Which generation comes next on the way to another one.
+//! The next generation on the way to a target generation.
 //!
-//! A manifest has the order of switches to its generation from a few earlier ones. A host that was away for longer
-//! activates what it has missed one after the other, and goes straight to the newest where one of these was
-//! withdrawn or can't be had any more.
+//! A manifest has switch orders to its generation from a few earlier generations. A host that was away for longer
+//! activates the missed generations in order. If any was rolled back or is not available any more, the host switches
+//! directly to the newest.
 
 use std::sync::Arc;
 
 use cob_types::{GenerationNumber, Manifest};
 
-/// The most generations that are looked at for a way.
+/// The most generations that the search visits.
 const STEPS_MAX: usize = 1000;
 
-/// The first generation on the way to `goal` for a host that has `active`; none: it goes there directly. `manifest` gives
-/// those that can be gone by: what was withdrawn, or can't be had, is none.
+/// The first generation on the way to `goal` for a host with the active generation `active`; `None`: switch directly.
+/// `manifest` returns only usable generations: `None` for a generation that was rolled back or is not available.
 pub fn first_step(
     goal: &Manifest,
     active: GenerationNumber,
@@ -43,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    /// With orders from the three generations before.
+    /// A manifest with switch orders from the three generations before it.
     fn manifest(n: u64) -> Manifest {
         let number = GenerationNumber;
         let mut manifest = Manifest::empty(number(n), number(n.saturating_sub(1)), Security::LoopbackOnly);

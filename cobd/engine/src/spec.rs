@@ -1,4 +1,4 @@
-//! A bundle made ready for the rules: dense states, routes computed once a kind, needs sorted.
+//! A bundle compiled for the rules: dense states, routes computed once per kind, sorted needs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,11 +12,11 @@ use thin_vec::ThinVec;
 use crate::names::{CobRef, Names, StateId};
 use crate::time::Span;
 
-/// A state of one kind, by its place in the kind's list.
+/// A state of a kind, by its index in the kind's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StateIx(pub(crate) u16);
 
-/// Acceptable states, in order. Shared, by a pointer of one word: sets are copied into needs, locks and requests.
+/// Acceptable states, in order. Shared through a thin pointer: sets are copied into needs, locks and requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Set(Arc<Box<[StateId]>>);
 
@@ -41,10 +41,10 @@ const NO_HOP: u16 = u16::MAX;
 pub(crate) struct KindTable {
     pub(crate) name: KindName,
     pub(crate) states: Vec<StateId>,
-    /// Place of each state in the kind's priority.
+    /// The index of each state in the kind's priority.
     priority: Vec<u16>,
     pub(crate) pre_remove: StateIx,
-    /// Where it is when an operator has stopped it.
+    /// The state when an operator has stopped it.
     pub(crate) stopped: Option<StateIx>,
     pub(crate) outdated: Option<StateIx>,
     pub(crate) transitions: Vec<TransitionTable>,
@@ -55,7 +55,7 @@ pub(crate) struct KindTable {
     pub(crate) recheck: Option<Span>,
 }
 
-/// One transition.
+/// A transition.
 #[derive(Debug)]
 pub(crate) struct TransitionTable {
     pub(crate) from: StateIx,
@@ -121,8 +121,8 @@ impl KindTable {
     }
 }
 
-/// Shortest routes from every state to every state; of equally short ones the one whose first
-/// transition stands first in the kind's list.
+/// Shortest routes between all states. Among equally short routes, the first transition decides: the earliest in the
+/// kind's list.
 fn routes(n: usize, transitions: &[TransitionTable]) -> Vec<u16> {
     let mut next = vec![NO_HOP; n * n];
     let mut distance = vec![u32::MAX; n];
@@ -152,23 +152,23 @@ fn routes(n: usize, transitions: &[TransitionTable]) -> Vec<u16> {
     next
 }
 
-/// One need: a depended-on change object and the states of it that serve.
+/// A need: a depended-on change object and its acceptable states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NeedSpec {
     pub(crate) cob: CobRef,
     pub(crate) set: Set,
 }
 
-/// What is done, or granted, only under locks.
+/// A transition or a grant that requires locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Dependency {
     /// This transition of the kind.
     Hop(u16),
-    /// Locks in this state.
+    /// Grants of this state.
     Lock(StateIx),
 }
 
-/// A dependency, and where its needs stand.
+/// A dependency and the range of its needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Needing {
     what: Dependency,
@@ -183,17 +183,17 @@ pub(crate) struct Spec {
     pub(crate) preferred: StateIx,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) rests_on: Option<Fingerprint>,
-    /// Sorted. Most change objects of a kind have the same.
+    /// Sorted. Shared: most change objects of a kind have the same.
     dependencies: Arc<[Needing]>,
-    /// Those of all dependencies, of each sorted by change object. What several need alike stands once.
+    /// The needs of all dependencies, each range sorted by change object. Equal ranges are stored once.
     needs: ThinVec<NeedSpec>,
     ranks: ThinVec<u64>,
     expects: ThinVec<(CobRef, Fingerprint)>,
     /// The state lock that it takes before it leaves its preferred state, or `outdated`.
     pub(crate) budget: Option<Box<NeedSpec>>,
-    /// It promises its state to so many at a time.
+    /// The most holders of its state at a time.
     pub(crate) at_most: Option<u32>,
-    /// It leaves as it is.
+    /// It departs in its present state.
     pub(crate) keep: bool,
     /// It is checked and never moved.
     pub(crate) observe: bool,
@@ -217,7 +217,7 @@ impl Spec {
         let mut expects: Vec<_> = cob.expects.iter().map(|(id, f)| (names.cob(id), *f)).collect();
         expects.sort_unstable_by_key(|e| e.0);
         let (mut dependencies, mut needs) = (Vec::new(), Vec::new());
-        // What one needs stands within what another needs, where that was put there before.
+        // Longer lists first, so that a shorter list can be a range within a stored list.
         let mut found: Vec<_> = found.into_iter().collect();
         found.sort_by_key(|(_, own)| Reverse(own.len()));
         for (what, own) in found {
@@ -270,8 +270,8 @@ impl Spec {
         self.expects.binary_search_by_key(&cob, |e| e.0).ok().map(|i| self.expects[i].1)
     }
 
-    /// Whether a dependency names this change object in these states, or two of them leave no others in common; or names the
-    /// state that is held already.
+    /// Whether a dependency names this change object with these states, or two dependencies have exactly these states
+    /// in common, or a dependency names the held state.
     pub(crate) fn lets_ask(&self, cob: CobRef, set: &Set, held: Option<StateId>) -> bool {
         let needs = || self.needs.iter().chain(self.budget.as_deref()).filter(|need| need.cob == cob);
         let narrowed = |own: &NeedSpec| {
@@ -281,18 +281,18 @@ impl Spec {
         needs().any(|own| own.set == *set || held.is_some_and(|held| own.set.contains(&held)) || narrowed(own))
     }
 
-    /// Every depended-on change object, in whatever dependency.
+    /// Every depended-on change object of any dependency.
     pub(crate) fn depended_on(&self) -> impl Iterator<Item = CobRef> + '_ {
         self.needs.iter().chain(self.budget.as_deref()).map(|need| need.cob)
     }
 }
 
-/// Where these needs stand one after the other already.
+/// The index at which these needs are already stored in sequence.
 fn stands_in(needs: &[NeedSpec], own: &[NeedSpec]) -> Option<usize> {
     if own.is_empty() { Some(0) } else { needs.windows(own.len()).position(|there| there == own) }
 }
 
-/// Without room for more.
+/// A vector without spare capacity.
 fn exact<T>(all: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>) -> ThinVec<T> {
     let all = all.into_iter();
     let mut exact = ThinVec::with_capacity(all.len());
@@ -300,7 +300,7 @@ fn exact<T>(all: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>) -> Th
     exact
 }
 
-/// Adds `more` to sorted `needs`; of the same change object only the common states stay.
+/// Merges `more` into the sorted `needs`; for the same change object only the common states remain.
 fn merge(needs: &mut Vec<NeedSpec>, more: Vec<NeedSpec>) {
     for need in more {
         match needs.binary_search_by_key(&need.cob, |n| n.cob) {
@@ -310,7 +310,7 @@ fn merge(needs: &mut Vec<NeedSpec>, more: Vec<NeedSpec>) {
     }
 }
 
-/// What many change objects have alike is kept once.
+/// Values that many change objects share.
 #[derive(Default)]
 struct Shared {
     sets: BTreeMap<Vec<StateId>, Set>,
@@ -338,7 +338,7 @@ impl Shared {
     }
 }
 
-/// Makes ready what is asked for of one bundle.
+/// Compiles the requested change objects of a bundle.
 pub(crate) struct Compiler<'a> {
     known: &'a BTreeMap<KindName, Kind>,
     in_process: &'a [String],
@@ -351,7 +351,7 @@ impl<'a> Compiler<'a> {
         Self { known, in_process, kinds: BTreeMap::new(), shared: Shared::default() }
     }
 
-    /// None: its kind is not there. `Bundle::validate` has seen to it that there is none of these.
+    /// `None`: its kind is missing, which `Bundle::validate` rules out.
     pub(crate) fn spec(&mut self, cob: &Cob, names: &mut Names) -> Option<Arc<Spec>> {
         let (name, kind) = self.known.get_key_value(&cob.kind)?;
         let table = self.kinds.entry(name).or_insert_with(|| {

@@ -1,23 +1,23 @@
-//! The switch that a host is in, apart from what its change objects do: gone, settled, withdrawn, stopped.
+//! The switch of a host, apart from the work of its change objects: begun, converged, rolled back, stopped.
 //!
 //! ```text
 //!   go ──> under way ──────────── converged, guard confirmed ──> settled
-//!             │  ^──────────── another host asks in the switch ─────────────┤
-//!             │  a change object gives up, or the guard runs out            │
+//!             │  ^───────── a host under way in the switch asks ────────────┤
+//!             │  a change object fails, or the guard runs out               │
 //!             └───────── withdrawn <── another host, an operator ──────────┘
-//!                            │ goes back
+//!                            │ rolls back
 //!                            └──> under way (back) ── converged ──> settled
-//!                                       └─ gives up ──> stopped: for people
+//!                                       └─ fails ──> stopped: for people
 //! ```
 //!
-//! Everything that changes it is a [`SwitchRecord`]; [`Switching::apply`] is the only reading of them. What is to be
-//! done next follows from it by [`Switching::next`] and the other questions; the daemon does it.
+//! Every change is a [`SwitchRecord`]; only [`Switching::apply`] interprets them. [`Switching::next`] and the other
+//! questions derive the next step; the daemon performs it.
 //!
-//! Rules: a failure after the host has settled is none of the switch, unless something had to move because a host that
-//! is still under way asked for it: that opens the switch again, until the host has converged once more. A generation that was withdrawn is gone to
-//! again only in a later *round*, which an operator's order begins. A return is never withdrawn: what fails on it
-//! stops. So each withdrawal moves a host down once. One that can't even be begun stops as well, and is tried again when
-//! an operator says so once more.
+//! Rules: a failure after the host has converged (`Settled`) is no failure of the switch, unless a host that is still
+//! under way asked a change object here to move: this reopens the switch until the host has converged again. A host
+//! switches to a generation that was rolled back (`withdrawn`) only in a later attempt (`round`), which an operator's
+//! order begins. A rollback is never rolled back: it stops on a failure. So each rollback moves a host down once. A
+//! rollback that cannot start stops as well, and an operator's further order retries it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,140 +29,141 @@ use serde::{Deserialize, Serialize};
 use crate::guard::Guard;
 use crate::time::Time;
 
-/// The most withdrawn generations that are remembered: the newest.
+/// The most rolled-back generations that are remembered: the newest.
 const WITHDRAWN_MAX: usize = 64;
-/// The most moves that can't be taken back which are remembered of a switch.
+/// The most irreversible transitions of a switch that are remembered.
 const MADE_MAX: usize = 1000;
 
-/// What was ordered together with a generation.
+/// The terms of an order to switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Terms {
-    /// What happens on a failure, and the guard.
+    /// The failure policy, and the guard.
     pub policy: SwitchPolicy,
-    /// How often the generation was gone to again after it had been withdrawn.
+    /// The number of the attempt: how often the host switched to the generation again after a rollback.
     pub round: u32,
-    /// It concerns this host alone: others are told nothing.
+    /// The switch concerns this host only and is not announced.
     pub alone: bool,
 }
 
-/// One durable step of a switch.
+/// A durable step of a switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "fields are named after what they hold")]
 pub enum SwitchRecord {
-    /// The host sets out for a generation. Written before the `Go` of the first generation on the way.
+    /// The host starts a switch. Written before the `Go` of the first generation on the way.
     Begun {
-        /// The generation that was active.
+        /// The previously active generation.
         from: GenerationNumber,
         to: GenerationNumber,
-        /// The generation that is left, on a return.
+        /// On a rollback: the abandoned generation.
         left: Option<GenerationNumber>,
         terms: Terms,
-        /// Under a guard: the hosts that answered before. On a return that the guard of this host has begun: those
-        /// that were to be reached.
+        /// Under a guard: the hosts that answered before. On a rollback by the guard of this host: the hosts that it
+        /// had to reach.
         peers: BTreeSet<HostName>,
     },
-    /// Other terms of the switch that the host is in: an operator's word, or a later round.
+    /// Changed terms of the current switch: by an operator's order, or a later attempt.
     Reterm(Terms),
-    /// How the guard stands.
+    /// The present guard.
     Guarded(Guard),
     /// The guard is satisfied.
     Confirmed,
-    /// A move was made that can't be taken back.
+    /// An irreversible transition was made.
     Made { cob: CobId, from: StateName, to: StateName },
-    /// This host has converged: what fails from now on is no failure of the switch.
+    /// This host has converged: a later failure is no failure of the switch.
     Settled,
-    /// The generation is withdrawn on this host.
+    /// The generation is rolled back on this host.
     Withdrawn(GenerationNumber, Withdrawal),
-    /// The return can't be ended: for people.
+    /// The rollback cannot be completed: for people.
     Stopped { why: String },
-    /// A host that is still under way in the switch has asked for something that makes one of this host move.
+    /// A host that is still under way in the switch sent a request that makes a change object of this host move.
     Reopened { by: HostName },
-    /// The hosts that this one leaves behind as it sets out, all of them: those of before that are still to be spoken to, too.
+    /// All removed hosts at the start of a switch, including earlier removed hosts that still need messages.
     Parted(BTreeMap<HostName, Parted>),
-    /// Of these, some that have said that they are through.
+    /// Some of these hosts are drained.
     Through(BTreeSet<HostName>),
-    /// Whether it was cancelled: others are told nothing of it then, until somebody takes that back.
+    /// Whether the switch was cancelled: then it is not announced, until the cancel is revoked.
     Quiet(bool),
 }
 
-/// A host that is not in the generation which this one goes to or has, and was in one that it left.
+/// A removed host: named by an earlier generation of this host, but not by its present or pending generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parted {
     /// The last generation of this host that names it.
     pub generation: GenerationNumber,
-    /// It has said that it has left, and has nothing more to do with this one.
+    /// It has announced that it is drained and needs no further messages.
     pub through: bool,
 }
 
-/// Why a generation was left.
+/// Why a generation was abandoned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Withdrawal {
-    /// The generation that is returned to.
+    /// The generation that the rollback leads to.
     pub to: GenerationNumber,
-    /// The round that it ends.
+    /// The attempt that it ends.
     pub round: u32,
-    /// An operator's word.
+    /// Whether an operator ordered it.
     pub ordered: bool,
-    /// Why, for people.
+    /// The reason, for people.
     pub why: String,
 }
 
-/// Where a switch is.
+/// The stage of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// It goes on.
+    /// Under way.
     UnderWay,
     /// This host has converged in it.
     Settled,
-    /// The return has failed.
+    /// The rollback has failed.
     Stopped,
 }
 
-/// The switch that the host is in, or was in last.
+/// The current or last switch of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Current {
-    /// The generation that was active before.
+    /// The previously active generation.
     pub from: GenerationNumber,
-    /// The generation that it leads to, perhaps by others.
+    /// The target generation, perhaps by way of others.
     pub to: GenerationNumber,
-    /// On a return: the generation that is left.
+    /// On a rollback: the abandoned generation.
     pub left: Option<GenerationNumber>,
-    /// What was ordered with it.
+    /// The terms of the order.
     pub terms: Terms,
     /// When it began.
     pub at: Time,
-    /// Where it is.
+    /// Its stage.
     pub stage: Stage,
     /// Why it stopped.
     pub why: String,
-    /// Moves of it that can't be taken back; on a return, those of the switch that was withdrawn.
+    /// Its irreversible transitions; on a rollback, the abandoned switch's.
     pub made: Vec<(CobId, StateName, StateName)>,
-    /// The hosts that answered before it began; on a return that the guard of this host has begun, those that were to
-    /// be reached.
+    /// The hosts that answered before it began; on a rollback by the guard of this host, the hosts that it had to
+    /// reach.
     pub peers: BTreeSet<HostName>,
     /// The guard, from the activation until it is satisfied.
     pub guard: Option<Guard>,
-    /// The guard was satisfied, or there was none to be.
+    /// The guard was satisfied, or the switch has no guard.
     pub confirmed: bool,
-    /// It was cancelled: others are told nothing of it.
+    /// The switch was cancelled and is not announced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quiet: bool,
 }
 
-/// All that is known of switches.
+/// The host's knowledge of switches.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Switching {
-    /// The one that the host is in, or was in last.
+    /// The current or last switch.
     pub current: Option<Current>,
-    /// Generations that were left by a withdrawal and not gone to again.
+    /// Generations that were rolled back and not switched to again.
     pub withdrawn: BTreeMap<GenerationNumber, Withdrawal>,
-    /// Those of them that an order led back to since, from a newer one: they hold again.
+    /// Rolled-back generations to which a later order rolled back from a newer generation: they are valid again.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub regained: BTreeSet<GenerationNumber>,
-    /// Hosts that this one has left behind, and may have to do with still.
+    /// Removed hosts that may still need messages from this host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parted: BTreeMap<HostName, Parted>,
-    /// Hosts that were removed and have said that they have left, with the last generation that names each. Kept for reports.
+    /// Removed hosts that have announced that they are drained, with the last generation that names each. Kept for
+    /// reports.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drained: BTreeMap<HostName, GenerationNumber>,
 }
@@ -170,66 +171,66 @@ pub struct Switching {
 /// The most drained hosts that are remembered.
 const DRAINED: usize = 1000;
 
-/// What the engine shows of itself.
+/// The visible state of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// The active generation.
     pub active: GenerationNumber,
-    /// The one that it is on its way to.
+    /// The generation of the pending switch.
     pub going: Option<GenerationNumber>,
-    /// Everything is where it should be under the active one.
+    /// All change objects have converged under the active generation.
     pub converged: bool,
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// Note that the host has settled.
+    /// Record that the host has converged.
     Settle,
-    /// Leave a generation that was withdrawn.
+    /// Abandon a generation that was rolled back.
     GoBack {
-        /// The one that is left.
+        /// The abandoned generation.
         left: GenerationNumber,
-        /// The one that is returned to.
+        /// The target of the rollback.
         to: GenerationNumber,
     },
-    /// A generation on the way is active: on to the goal.
+    /// An intermediate generation is active: continue to the target.
     GoOn(GenerationNumber),
-    /// The generation of the switch is active, and its guard begins.
+    /// The target generation is active, and its guard begins.
     Guard(Guard),
 }
 
-/// What a failure asks for.
+/// The consequence of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failing {
-    /// The generation is withdrawn, if there is a way back.
+    /// The generation is rolled back, if there is a rollback target.
     Withdraw,
-    /// The return stops.
+    /// The rollback stops.
     Stop,
-    /// Nothing: it is none of a switch, or the switch holds.
+    /// No consequence: the failure is not part of a switch, or the policy is to stay.
     Hold,
 }
 
 impl Current {
-    /// Which switch it is, between hosts.
+    /// The identity of the switch between hosts.
     fn name(&self) -> UnderWay {
         UnderWay { to: self.to, left: self.left, round: self.terms.round }
     }
 
-    /// Whether a generation is one that it may lead by, and it is on its way.
+    /// Whether the switch is under way and may pass through a generation.
     fn leads_over(&self, step: GenerationNumber) -> bool {
         self.stage == Stage::UnderWay && (self.from..self.to).contains(&step)
     }
 }
 
 impl Switching {
-    /// Whether nothing is known.
+    /// Whether no switch is known.
     #[must_use]
     pub fn is_new(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds one record. Total: a record that fits nothing changes nothing.
+    /// Applies a record. Total: a record that does not fit has no effect.
     pub fn apply(&mut self, record: &SwitchRecord, at: Time) {
         match record {
             SwitchRecord::Begun { from, to, left, terms, peers } => {
@@ -259,7 +260,7 @@ impl Switching {
                 });
             }
             SwitchRecord::Withdrawn(generation, withdrawal) => {
-                // It is tried once more.
+                // A further attempt of the rollback.
                 self.with(|c| {
                     if c.to == *generation && c.left.is_none() && c.stage == Stage::Stopped {
                         c.stage = Stage::UnderWay;
@@ -315,14 +316,14 @@ impl Switching {
         }
     }
 
-    /// Whether this host had nothing before it went to a generation.
+    /// Whether this host had no generation before a switch.
     #[must_use]
     pub fn came_from_nothing(&self, to: GenerationNumber) -> bool {
         let nothing = GenerationNumber(0);
         self.current.as_ref().is_some_and(|c| c.to == to && c.left.is_none() && c.from == nothing)
     }
 
-    /// What is to be done, if anything.
+    /// The next step, if any.
     #[must_use]
     pub fn next(&self, seen: Seen) -> Option<Act> {
         let current = self.current.as_ref()?;
@@ -333,8 +334,8 @@ impl Switching {
             return None;
         }
         if seen.active != current.to {
-            // From elsewhere than on the way nothing leads on: another switch has begun since. Where the way begins the host
-            // still is when it was ordered to go on from a step of its way in the moment in which that became active.
+            // Off the way no step leads on: another switch has begun since. The start of the way counts too: the host
+            // is there if the order to continue from a step came at the moment when that step became active.
             return self.beyond(seen.active).map(Act::GoOn);
         }
         match (current.confirmed, current.guard, current.terms.policy.guard_ms) {
@@ -342,26 +343,25 @@ impl Switching {
             (false, _, _) => return None,
             (true, _, _) => {}
         }
-        // A return that could not be begun is marked, however well the generation serves that was to be left.
+        // A rollback that could not start stays visible, even if the generation to abandon has converged.
         let is_to_be_left = current.left.is_none() && self.is_withdrawn(current.to, current.terms.round);
         (seen.converged && !is_to_be_left).then_some(Act::Settle)
     }
 
-    /// Where the switch leads beyond a generation that is a step of its way: of words about the switch this is the one that
-    /// is meant.
+    /// The target of the switch beyond a generation on its way: messages about the switch refer to the target.
     #[must_use]
     pub fn beyond(&self, step: GenerationNumber) -> Option<GenerationNumber> {
         let leads_on = |c: &&Current| c.leads_over(step) && self.withdrawal_of(c).is_none();
         self.current.as_ref().filter(leads_on).map(|c| c.to)
     }
 
-    /// The withdrawal of the generation that a switch leads to, if it is not a return already.
+    /// The rollback of the target generation, unless the switch is a rollback itself.
     fn withdrawal_of(&self, current: &Current) -> Option<&Withdrawal> {
         let of = self.withdrawn.get(&current.to)?;
         (current.left.is_none() && of.round >= current.terms.round && current.stage != Stage::Stopped).then_some(of)
     }
 
-    /// What it asks for that a change object of this host has given up, at that moment.
+    /// The consequence if a change object of this host fails at that time.
     #[must_use]
     pub fn on_failure(&self, at: Time) -> Failing {
         match &self.current {
@@ -372,7 +372,7 @@ impl Switching {
         }
     }
 
-    /// The switch that this host is in and has not settled in.
+    /// The current switch, unless this host has converged in it.
     #[must_use]
     pub fn under_way(&self) -> Option<UnderWay> {
         let current = self.current.as_ref()?;
@@ -380,28 +380,28 @@ impl Switching {
         goes.then(|| current.name())
     }
 
-    /// Whether others are to hear of the switch that this host is in, or was in last: not what was withdrawn, was cancelled,
-    /// or is for this host alone.
+    /// Whether the current or last switch is announced: not if it was rolled back, was cancelled, or is for this host
+    /// only.
     #[must_use]
     pub fn is_told(&self) -> bool {
         let told = |c: &Current| c.left.is_none() && !c.terms.alone && !c.quiet;
         self.current.as_ref().is_some_and(|c| told(c) && !self.is_withdrawn(c.to, c.terms.round))
     }
 
-    /// Whether the cancel of a switch to a generation, which may be a step of the way, is of the one that this host is in.
+    /// Whether a cancel of a switch to this generation, which may be a step of the way, concerns the current switch.
     #[must_use]
     pub fn leads_over(&self, generation: GenerationNumber) -> bool {
         self.current.as_ref().is_some_and(|c| c.left.is_none() && (c.to == generation || c.leads_over(generation)))
     }
 
-    /// Whether this host has settled in a switch in which another one, under way in it, asks something of it.
+    /// Whether this host has converged in a switch in which another host, still under way, sends it a request.
     #[must_use]
     pub fn has_settled_in(&self, switch: UnderWay) -> bool {
         let settled = |c: &Current| c.stage == Stage::Settled && c.name() == switch && self.withdrawal_of(c).is_none();
         self.current.as_ref().is_some_and(settled)
     }
 
-    /// Whether this host follows another one's withdrawal of a generation.
+    /// Whether this host follows another host's rollback of a generation.
     #[must_use]
     pub fn follows(&self, generation: GenerationNumber, round: u32, ordered: bool) -> bool {
         self.current.as_ref().is_some_and(|c| {
@@ -414,14 +414,14 @@ impl Switching {
         })
     }
 
-    /// Whether this host goes to a generation, or has gone to it, by an order that came after the withdrawal of this round.
+    /// Whether a later order than the rollback of this attempt makes this host switch to a generation.
     #[must_use]
     pub fn was_ordered_since(&self, generation: GenerationNumber, round: u32) -> bool {
         let since = |c: &Current| c.to == generation && c.left.is_none() && round < c.terms.round;
         self.current.as_ref().is_some_and(|c| since(c) && self.withdrawal_of(c).is_none())
     }
 
-    /// Whether this host leaves a generation that was gone to in this round.
+    /// Whether this host is rolling back a generation from this attempt.
     #[must_use]
     pub fn is_on_its_way_back_from(&self, generation: GenerationNumber, round: u32) -> bool {
         let leaves = |c: &Current| c.left == Some(generation) && c.stage == Stage::UnderWay;
@@ -429,19 +429,19 @@ impl Switching {
         self.is_withdrawn(generation, round) && self.current.as_ref().is_some_and(|c| leaves(c) || sets_out(c))
     }
 
-    /// Whether a generation is no place to go back to: it was withdrawn, and nobody has ordered it since.
+    /// Whether a generation cannot be a rollback target: it was rolled back, and no order has led to it since.
     #[must_use]
     pub fn is_left(&self, generation: GenerationNumber) -> bool {
         self.withdrawn.contains_key(&generation) && !self.regained.contains(&generation)
     }
 
-    /// Whether a generation was withdrawn in this round or a later one.
+    /// Whether a generation was rolled back in this attempt or a later one.
     #[must_use]
     pub fn is_withdrawn(&self, generation: GenerationNumber, round: u32) -> bool {
         self.withdrawn.get(&generation).is_some_and(|w| w.round >= round)
     }
 
-    /// The round of an order for a generation.
+    /// The attempt number of an order for a generation.
     #[must_use]
     pub fn round_of_order(&self, generation: GenerationNumber) -> u32 {
         let again = self.withdrawn.get(&generation).map(|w| w.round.saturating_add(1));
@@ -449,10 +449,10 @@ impl Switching {
         again.or(same).unwrap_or(0)
     }
 
-    /// Whom a host leaves behind that sets out from these generations for another; none: it knows that already. Of those
-    /// that it left behind before, it remembers who `stays`, and is in none of these.
+    /// The record of the removed hosts when this host switches from these generations to another; `None`: already
+    /// recorded. Earlier removed hosts remain if `stays` picks them.
     ///
-    /// A host that leaves itself leaves all behind but those that have nothing to do with it from now on: the new ones.
+    /// If `to` lacks this host itself, all hosts of `from` are recorded; hosts new in `to` do not concern it.
     #[must_use]
     pub fn parts_with(
         &self,
@@ -473,15 +473,14 @@ impl Switching {
         (parted != self.parted).then_some(SwitchRecord::Parted(parted))
     }
 
-    /// Whether a host that was left behind takes part in the switch that this one is in, or was in last: one that it was
-    /// left behind in, and is not through with.
+    /// Whether a removed host takes part in the current or last switch: the switch removed it, and it is not drained.
     #[must_use]
     pub fn takes_part(&self, host: &HostName) -> bool {
         let from = self.current.as_ref().map(|c| c.from);
         self.parted.get(host).is_some_and(|of| !of.through && from.is_some_and(|from| of.generation >= from))
     }
 
-    /// The withdrawal that the host has followed, while it is in the generation that it led to.
+    /// The rollback that the host has followed, while it is in the target generation of that rollback.
     #[must_use]
     pub fn returned(&self) -> Option<(GenerationNumber, &Withdrawal)> {
         let left = self.current.as_ref()?.left?;

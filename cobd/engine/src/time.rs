@@ -4,8 +4,8 @@ use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds since 1970-01-01 UTC. The caller must never let it run backwards; the daemon adds a
-/// monotonic clock to the wall time of its start, so that a clock that jumps moves nothing here.
+/// Nanoseconds since 1970-01-01 UTC. The caller must never let it run backwards. The daemon adds a monotonic clock to
+/// the wall time of its start, so a jump of the system clock has no effect here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(pub u64);
@@ -15,24 +15,24 @@ pub struct Time(pub u64);
 pub struct Span(pub u64);
 
 impl Time {
-    /// Later than anything that happens.
+    /// A time after all events.
     pub const NEVER: Time = Time(u64::MAX);
 }
 
 impl Span {
-    /// So many milliseconds.
+    /// A span of `n` milliseconds.
     #[must_use]
     pub const fn millis(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000))
     }
 
-    /// So many seconds.
+    /// A span of `n` seconds.
     #[must_use]
     pub const fn secs(n: u64) -> Self {
         Self::millis(n.saturating_mul(1000))
     }
 
-    /// Doubled `times` times, at most `cap`.
+    /// The span doubled `times` times, at most `cap`.
     #[must_use]
     pub fn doubled(self, times: u32, cap: Span) -> Self {
         Self(self.0.saturating_mul(1u64.checked_shl(times).unwrap_or(u64::MAX))).min(cap)

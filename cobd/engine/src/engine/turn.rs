@@ -1,4 +1,4 @@
-//! One turn: an event goes in, what is to be done comes out.
+//! A tick of the engine: an event goes in, the effects come out.
 
 use cob_types::GenerationNumber;
 
@@ -9,12 +9,11 @@ use crate::event::Event;
 use crate::record::{Body, Record};
 use crate::time::Time;
 
-/// So many records are made before they are handed over. In the crate's own tests there are always several parts.
+/// The number of records per part. The crate's own tests always get several parts.
 const PART: usize = if cfg!(test) { 3 } else { 256 };
 
 impl Engine {
-    /// Takes one event at a time that is not before that of the event before, and says what is to
-    /// be done.
+    /// Handles a single event, whose time is not before the previous event's, and returns the effects.
     pub fn handle(&mut self, event: Event, now: Time) -> Effects {
         let mut persist = Vec::new();
         let mut effects = self.handle_in_parts(event, now, &mut |mut part| persist.append(&mut part));
@@ -23,9 +22,10 @@ impl Engine {
         effects
     }
 
-    /// The same for who has no room for all the records of an event at once, of which there may be some for each change
-    /// object: those made first are handed over in `parts`, in their order, while the turn goes on. What is not in the effects
-    /// comes before what is, and has to be [on the disk](Effects) with it before anything else of the effects is done.
+    /// As [`Self::handle`], for a caller without memory for all records of an event, which may be several for each
+    /// change object: the engine passes earlier records to `parts`, in their order, while the tick goes on. They
+    /// precede the records in the effects, and must be [on the disk](Effects) with these before any other effect is
+    /// performed.
     pub fn handle_in_parts(&mut self, event: Event, now: Time, parts: &mut dyn FnMut(Vec<Record>)) -> Effects {
         self.handled += 1;
         match event {
@@ -57,7 +57,7 @@ impl Engine {
         self.effects(now)
     }
 
-    /// As [`Event::Tick`], but every change object is looked at, whether it has announced a deadline or not.
+    /// As [`Event::Tick`], but wakes every change object, with or without a deadline.
     #[cfg(test)]
     pub(crate) fn look_at_all(&mut self, now: Time) -> Effects {
         let all: Vec<_> = self.objects().map(|o| o.me).collect();
@@ -67,7 +67,7 @@ impl Engine {
         self.handle(Event::Tick, now)
     }
 
-    /// Delivers messages and lets the touched decide, until nothing is left.
+    /// Delivers messages and lets touched change objects decide, until both queues are empty.
     fn settle(&mut self, now: Time, parts: &mut dyn FnMut(Vec<Record>)) {
         loop {
             if self.out.records.len() >= PART {
@@ -113,7 +113,7 @@ impl Engine {
         }
     }
 
-    /// Takes the records made so far, and says on each when and as which it was made.
+    /// Takes the records made so far, and sets their time, number and generation.
     fn sign_records(&mut self, now: Time) -> Vec<Record> {
         let mut records = std::mem::take(&mut self.out.records);
         let mut generation = self.came_from.unwrap_or(self.generation);

@@ -1,4 +1,4 @@
-//! Checks and actions: what runs for a change object, and what its end means.
+//! Checks and actions: the running job of a change object, and the meaning of its result.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::record::{Begun, Body};
 use crate::spec::{Spec, StateIx};
 use crate::time::{Span, Time};
 
-/// What runs.
+/// The running job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Activity {
-    /// Nothing.
+    /// No job.
     Idle,
     /// A check.
     Checking { job: Number },
@@ -25,26 +25,26 @@ pub(crate) enum Activity {
     Acting { job: Number, transition: u16 },
 }
 
-/// What a check says beyond the state.
+/// The findings of a check besides the state.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
-    /// Another state than the one that was known.
+    /// The state differs from the known state.
     drift: bool,
-    /// It could not tell, and another one was known before.
+    /// The check could not determine the state, which was known before.
     unclear: bool,
-    /// Failed attempts of long ago count no more.
+    /// Failed attempts of long ago no longer count.
     renewed: bool,
 }
 
-/// A check that could not tell is repeated after this time, doubling.
+/// The delay before a check without a result is repeated; doubles.
 const CHECK_RETRY: Span = Span::secs(1);
 const CHECK_RETRY_CAP: Span = Span::secs(60);
-/// A change object that was home for so long has nothing to do with the attempts before that.
+/// A change object that was in its own target state for this time is no longer judged by earlier attempts.
 const STAYED: Span = Span::secs(60);
-/// From so many checks in a row that could not tell, the change object is shown as failed.
+/// After this number of consecutive checks without a result, the change object is shown as failed.
 pub(crate) const CHECKS_UNTIL_FAILED: u32 = 3;
 const RETRY_CAP: Span = Span::secs(60);
-/// How often an observed change object is looked at whose kind says nothing: others move it, and tell nobody.
+/// The default check interval of an observed change object: other programs move it without a message.
 const OBSERVE_EVERY: Span = Span::secs(60);
 
 impl Object {
@@ -58,7 +58,7 @@ impl Object {
         cx.out.runs.push(Run::Check { cob: cx.names.cob_id(self.me).clone(), job });
     }
 
-    /// Starts the periodic check when it is due. The state stays known meanwhile; only hops wait.
+    /// Starts the periodic check when it is due. The state stays known meanwhile; only transitions wait.
     pub(crate) fn watch_drift(&mut self, cx: &mut Cx<'_>) {
         if !matches!(self.activity, Activity::Idle) {
             return;
@@ -100,21 +100,21 @@ impl Object {
         let before = self.state_on_record();
         (self.state, self.recorded) = (before, None);
         let drift = before.is_some_and(|b| b != state);
-        // It has given up, and its attempts have led there all the same. The next one that fails is the last again.
+        // It had failed, but its attempts have led to the target state all the same. The next failure is the last
+        // again.
         let lifted = self.failed && self.last.as_ref().is_some_and(|last| last.to == state);
         if lifted {
             self.failed = false;
             let retries = self.retries_of_last();
             self.trouble(|t| t.failures = t.failures.min(retries));
         }
-        // Attempts have nothing to do with what becomes of it so long after.
+        // A change this long after the attempts is unrelated.
         let stayed = before == Some(self.home()) && cx.now >= self.since + STAYED;
         let renewed = drift && stayed && !self.failed && self.troubles.failures > 0;
         if renewed {
             self.trouble(|t| (t.failures, t.retry_at) = (0, Time(0)));
         }
-        // A check that exports nothing takes nothing back of what the action exported: that holds as long
-        // as the state does.
+        // A check without exported values keeps the values that the action exported, as long as the state lasts.
         if before == Some(state) && (values.is_empty() || *self.values == values) {
             if lifted || was_unclear {
                 self.trouble(Trouble::forget_what_counts_no_more);
@@ -129,22 +129,22 @@ impl Object {
         self.values = shared(values);
         self.trouble(Trouble::forget_what_counts_no_more);
         self.record_check(cx, Found { drift, renewed, ..Found::default() }, detail);
-        // After an activation the old content is expected to be found: an ordinary recall follows.
+        // After an activation the check is expected to find the old content: an ordinary recall follows.
         if Some(state) != self.spec.kind.outdated || drift {
             self.tell_lapsed(cx);
         }
     }
 
-    /// The on state was found, but what it rests on is no longer what it was started with.
+    /// Converts the preferred state to outdated if its dependencies differ from the dependencies that it started with.
     fn judge_content(&mut self, found: StateIx) -> StateIx {
         let spec = &self.spec;
         if found == spec.kind.pre_remove {
-            // Nothing of it is there that could rest on anything.
+            // No part is left that could depend on other change objects.
             self.rested_on = spec.rests_on;
             return found;
         }
         if found != spec.preferred {
-            // Whoever brings an observed one back brings it back with what is there then.
+            // A program that starts an observed change object again starts it with the dependencies present then.
             self.rested_on = self.rested_on.filter(|_| !spec.observe);
             return found;
         }
@@ -161,7 +161,7 @@ impl Object {
         let times = self.troubles.check_failures;
         self.check_at = cx.now + CHECK_RETRY.doubled(times.min(16), CHECK_RETRY_CAP);
         self.trouble(|t| (t.check_failures, t.check_error) = (times.saturating_add(1), Some(reason.clone().into())));
-        // A recheck that could not tell takes nothing back: the state was known.
+        // A recheck without a result does not clear the known state.
         let unclear = self.state_on_record().is_some();
         self.record_check(cx, Found { unclear, ..Found::default() }, reason);
     }
@@ -208,7 +208,7 @@ impl Object {
         self.resend_at = Time::NEVER;
     }
 
-    /// How often the last action may be tried again.
+    /// The number of retries that the last action may have.
     fn retries_of_last(&self) -> u32 {
         let Some(last) = &self.last else { return 0 };
         let of = self.spec.kind.transitions.iter().find(|t| t.from == last.from && t.to == last.to);
@@ -275,7 +275,7 @@ impl Object {
         self.since = cx.now;
         self.check_at = if self.state.is_none() { Time(0) } else { Time::NEVER };
         if self.next_spec.is_some() {
-            // It was of the generation before that it failed: in this one it begins anew.
+            // The previous generation's attempt failed: in this generation it starts anew.
             self.failed = false;
             self.trouble(|t| (t.failures, t.retry_at) = (0, Time(0)));
         }
@@ -321,7 +321,7 @@ impl Object {
         });
     }
 
-    /// A fifth more or less, told by name and attempt: many that fail together do not retry together.
+    /// Varies the delay by up to a fifth, by name and attempt: change objects that fail together retry apart.
     fn jittered(&self, cx: &Cx<'_>, failures: u32, delay: Span) -> Span {
         let seed = cx
             .names
@@ -333,28 +333,28 @@ impl Object {
         Span(delay.0 - fifth + (seed >> 16) % (2 * fifth + 1))
     }
 
-    /// Another generation's spec takes the place of the present one. Not while an action runs.
+    /// Replaces the present spec by another generation's. Not while an action runs.
     pub(crate) fn adopt(&mut self, cx: &mut Cx<'_>, spec: Arc<Spec>) {
         let same_content = self.spec.fingerprint == spec.fingerprint;
         let taken_over = self.spec.observe && !spec.observe;
-        // What it was brought to where it is with, and by whom, is not known of an observed one.
+        // For an observed change object, its start and the dependencies present then are unknown.
         let rests_anew = self.spec.rests_on.is_none() && spec.rests_on.is_some();
         let from_nothing = rests_anew && self.rested_on.is_none() && !self.spec.observe;
         self.spec = spec;
         self.seen_ahead = false;
         self.renew();
         if taken_over {
-            // What is there may be as wanted, and still be nothing that we have made.
+            // The present content may be as desired, and still not be made by COB.
             self.check_at = Time(0);
         }
         if same_content {
             return;
         }
-        // Nothing is decided before the check: what it waits for, and no dependency names any more, would be refused.
+        // No decision happens before the check: a pending request that no dependency names any more would be refused.
         while let Some(at) = self.locks.iter().position(|l| l.held.is_none() && !self.may_ask(l)) {
             self.give_back(cx, at);
         }
-        // Found out by a check; a check that runs is of the old content and counts for nothing.
+        // A check determines the state; a running check is of the old content and does not count.
         self.activity = Activity::Idle;
         (self.state, self.recorded) = (None, None);
         self.last = None;
@@ -369,8 +369,8 @@ impl Object {
     }
 }
 
-/// When an action began and ended, within what is on record of it: since when it was to be made, and when its end is heard
-/// of. Zero: not known.
+/// The start and end of an action, limited to the recorded times: when the action was ordered, and when the result
+/// arrived. Zero: not known.
 fn within(since: Time, now: Time, (began, ended): (u64, u64)) -> (u64, u64) {
     if ended == 0 {
         return (began, ended);

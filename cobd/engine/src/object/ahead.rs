@@ -1,36 +1,36 @@
-//! Before an outdated change object stops: what it needs to come up again.
+//! The locks that an outdated change object needs to come up again, requested before it stops.
 //!
-//! One that is `outdated` still serves, with its older content. If it went down first and asked then for what its way up
-//! needs, a migration that fails would become an outage. So it asks for all that ahead, stays where it is until everything
-//! is promised, and only then takes its token and asks others to go. From then on it goes on asking for it (so its way up
-//! finds the locks held) without waiting for it: a recall is obeyed at once, and nothing new can wait in a circle.
+//! An `outdated` change object still serves, with its older content. If it stopped first and then asked for the needs
+//! of its way up, a failing migration would become an outage. So it asks for all of these first, stays in its state
+//! until all are granted, and only then takes its token and asks others to move. From then on it holds the locks
+//! speculatively: its way up finds the locks held, but it obeys a recall at once, so no new deadlock cycle can arise.
 //!
-//! It stays in its own name alone. As soon as anybody asks it to be elsewhere than where it goes by itself, it goes without
-//! waiting ahead: whoever has to move before what it waits for can be there reaches it with a request. So no wait is added
-//! that a goal of the generation does not have anyway: the goal (C, preferred) needs the same, one hop later.
+//! It stays only in its own name. As soon as a request wants another state than its own target, it moves without this
+//! wait: a change object that has to move first reaches it with a request. So this adds no wait that a goal of the
+//! generation does not have anyway: the goal (C, preferred) needs the same locks, a transition later.
 
 use crate::object::decide::{Need, Scratch};
 use crate::object::target::Aim;
 use crate::object::{Cx, Object};
 use crate::spec::{NeedSpec, StateIx};
 
-/// What the later hops of its way home need, before the first one.
+/// The needs of the later transitions to its own target, before the first transition.
 #[derive(Debug)]
 pub(super) struct Ahead {
     needs: Vec<NeedSpec>,
-    /// All of it was promised while the change object stayed: it may go.
+    /// All were granted while the change object stayed: it may leave.
     seen: bool,
 }
 
 impl Ahead {
-    /// The change object stays, and waits for it.
+    /// The change object stays and waits for these grants.
     pub(super) fn is_awaited(&self) -> bool {
         !(self.needs.is_empty() || self.seen)
     }
 }
 
 impl Object {
-    /// How it stands with what the later hops of its way home need.
+    /// Determines whether the needs of the later transitions to its own target are granted.
     pub(super) fn ahead(&mut self, state: StateIx, aim: Aim) -> Ahead {
         let needs = self.needs_ahead(state, aim);
         let is_held = |need: &NeedSpec| {
@@ -41,8 +41,8 @@ impl Object {
         Ahead { needs, seen: self.seen_ahead }
     }
 
-    /// The needs of all hops of its way home but the first, of whom neither the first hop nor a promise of where it is
-    /// names; none where it is not for it to say whether it stays.
+    /// The needs of all transitions to its own target but the first, on change objects that neither the first
+    /// transition nor a grant of the present state needs; empty if it does not decide by itself whether to stay.
     fn needs_ahead(&self, state: StateIx, aim: Aim) -> Vec<NeedSpec> {
         let kind = &self.spec.kind;
         let stays_for_itself = Some(state) == kind.outdated
@@ -66,7 +66,7 @@ impl Object {
         needs
     }
 
-    /// Adds what is needed ahead.
+    /// Adds the needs of the later transitions.
     pub(super) fn need_ahead(&self, cx: &Cx<'_>, needs: &mut Scratch, aim: Aim, ahead: Ahead) {
         let Ahead { needs: all, seen: kept } = ahead;
         for NeedSpec { cob, set } in all {

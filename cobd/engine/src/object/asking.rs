@@ -1,8 +1,7 @@
 //! Messages about locks that this change object has asked for: the dependent's side.
 //!
-//! A message about another number than the current one means nothing, and where it could leave a
-//! promise hanging it is answered with a release of that number: this heals every grant that was on
-//! its way when its request was given back.
+//! A message about another number than the current one has no effect. Where it could leave an orphaned grant, the
+//! answer is a release of that number: this repairs every grant that was in flight when its request was released.
 
 use std::sync::Arc;
 
@@ -13,12 +12,12 @@ use crate::names::{CobRef, StateId};
 use crate::object::{Activity, Cx, Msg, Object};
 use crate::record::Note;
 
-/// A grant as it came in.
+/// A received grant.
 pub(crate) struct Granted {
     pub(crate) number: Number,
     pub(crate) state: StateId,
     pub(crate) values: Arc<Values>,
-    /// The revision that the granter knew.
+    /// The revision that the grantor knew.
     pub(crate) rev: u64,
 }
 
@@ -47,7 +46,7 @@ impl Object {
         }
     }
 
-    /// The promise is broken: as a recall, and what ran under it is checked.
+    /// The grant is invalidated: like a recall, and the work that ran under it is checked.
     pub(crate) fn on_lapsed(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) {
         let Some(at) = self.current(cx, asked, number) else { return };
         let lock = &mut self.locks[at];
@@ -58,7 +57,7 @@ impl Object {
         self.lose(at);
     }
 
-    /// A held lock turned out to be worth nothing.
+    /// A held lock turned out to be invalid.
     pub(crate) fn lose(&mut self, at: usize) {
         self.locks[at].recalled = true;
         self.locks[at].confirmed = true;
@@ -74,7 +73,7 @@ impl Object {
         {
             self.given_back.remove(i);
         }
-        // The granter has forgotten a number that is still meant (a fence, a reinstalled host).
+        // The grantor has forgotten a number that is still needed (a fence, a reinstalled host).
         if let Ok(at) = self.lock_ix(asked)
             && self.locks[at].number <= number
         {
@@ -82,13 +81,13 @@ impl Object {
         }
     }
 
-    /// The granter asks whether a request is still meant.
+    /// The grantor asks whether a request is still needed.
     pub(crate) fn on_query(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) {
         match self.lock_ix(asked) {
-            // Somebody waits: what was not worth a word before is told now.
+            // A change object waits: send the changes that were not worth a message before.
             Ok(at) if self.locks[at].number == number && self.locks[at].untold => self.revise(cx, at),
             Ok(at) if self.locks[at].number == number => self.say_request(cx, at),
-            // A newer request is under way, and replaces the one that is asked about.
+            // A newer request is under way, and replaces the queried one.
             Ok(at) if self.locks[at].number > number => {}
             Ok(_) | Err(_) => cx.post(self.me, asked, Msg::Release(number)),
         }
@@ -102,8 +101,8 @@ impl Object {
         }
     }
 
-    /// The place of the lock that a message is about, if its number is the current one. If not, the
-    /// number is given back.
+    /// The index of the lock that a message is about, if its number is the current one. Otherwise the number is
+    /// released.
     fn current(&mut self, cx: &mut Cx<'_>, asked: CobRef, number: Number) -> Option<usize> {
         if let Ok(at) = self.lock_ix(asked)
             && (self.locks[at].number == number || cx.faults.takes_any_grant())

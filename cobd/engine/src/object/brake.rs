@@ -1,13 +1,13 @@
-//! Rests for what asks or moves again and again.
+//! Rate limits for repeated requests and transitions: the livelock guard.
 //!
-//! Outside the conditions of progress two things send no probe home: a *chase* (the same asked and
-//! withdrawn with no action between) and a *flap* (actions that undo each other). A change object
-//! counts both since its lot last changed; from the eighth time on it rests before the next, 0.1 s
-//! doubling to 60 s, and the pair is reported. A rest only delays, so counting too much does no harm.
+//! Outside the conditions of progress, two patterns let no probe return: a *chase* (the same request made and withdrawn
+//! with no action in between) and a *flap* (actions that undo each other). A change object counts both since its
+//! counters were reset; from the eighth time on it pauses before the next, 0.1 s doubling to 60 s, and reports the
+//! pair. A pause only delays, so counting too much does no harm.
 //!
-//! This is the livelock guard between hosts as well. Every other message is either the answer to one, and has no
-//! answer itself that begins anew, or said by a timer. So two daemons can talk at a high rate without progress only as long
-//! as one of them asks, asks again for what it has lost, or revises; and each of these three is counted here.
+//! This also guards against a livelock between hosts. Every other message is either an answer, which causes no new
+//! request, or sent by a timer. So two daemons can exchange messages at a high rate without progress only while either
+//! asks, asks again for a lost lock, or revises a request; each of these three is counted here.
 
 use thin_vec::ThinVec;
 
@@ -17,23 +17,23 @@ use crate::record::Note;
 use crate::spec::{Set, StateIx};
 use crate::time::{Span, Time};
 
-/// So often something may happen before the next time is put off.
+/// The repetitions before the first delay.
 const FREE: u32 = 8;
-/// So often a lock that was recalled or lost is asked for again before the next time is put off. Each state that its granter
-/// has to be in for others takes one of these.
+/// The repeated requests for a recalled or lost lock before the first delay. Each state that its grantor has to take
+/// for others uses up a repetition.
 const FREE_AGAIN: u32 = 64;
-/// So often a request may be revised before the next time is put off: more, for the rank of a
-/// request that serves many changes with each of them that comes and goes.
+/// The revisions of a request before the first delay: more, because the rank of a request that serves many changes is
+/// revised whenever any change comes or goes.
 const FREE_REVISIONS: u32 = 128;
 const REST: Span = Span::millis(100);
 const REST_CAP: Span = Span::secs(60);
-/// Counts of a change object that has been quiet for so long begin anew.
+/// After this quiet time, the counts of a change object start anew.
 const FORGIVEN: Span = Span::secs(600);
 
-/// What is counted.
+/// The counters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Brake {
-    /// The activation since which it is counted: what was counted before the last one means nothing.
+    /// The activation at which counting started: counts of earlier activations do not matter.
     since: u64,
     asks: ThinVec<Ask>,
     again: ThinVec<Of>,
@@ -48,15 +48,14 @@ struct Ask {
     tally: Tally,
 }
 
-/// What is counted by the change object that is asked alone: the same wish under another number, or another rank, origin or
-/// set under the same number.
+/// A counter per grantor: the same request under another number, or another rank, origin or set under the same number.
 #[derive(Debug, Clone)]
 struct Of {
     of: CobRef,
     tally: Tally,
 }
 
-/// The count of one change object, in a list of few.
+/// The counter for a grantor, in a short list.
 fn tally_of(list: &mut ThinVec<Of>, of: CobRef) -> &mut Tally {
     let at = match list.iter().position(|r| r.of == of) {
         Some(at) => at,
@@ -80,12 +79,12 @@ struct Leave {
 struct Tally {
     times: u32,
     last: Time,
-    /// The next time comes not before this; zero: not decided yet.
+    /// The earliest time of the next repetition; zero: not decided yet.
     rest_until: Time,
 }
 
 impl Tally {
-    /// The first moment in which it begins anew.
+    /// The time at which counting starts anew.
     fn forgiven_at(&self) -> Time {
         self.last + FORGIVEN + Span(1)
     }
@@ -94,7 +93,7 @@ impl Tally {
         now >= self.forgiven_at() && self.rest_until == Time(0)
     }
 
-    /// Whether the next time may come now, so many being free. If so it is counted.
+    /// Whether the next repetition may happen now, with `free` repetitions without delay. If so, it is counted.
     fn pass(&mut self, free: u32, now: Time) -> Result<(), Time> {
         if self.is_forgiven(now) {
             self.times = 0;
@@ -115,8 +114,7 @@ impl Tally {
 }
 
 impl Brake {
-    /// Nothing is put off, and there is nothing to be reported: the next activation may forget what it has counted when
-    /// it is asked next.
+    /// There is no delay and no report: the next activation may reset the counters on their next use.
     pub(crate) fn is_slack(&self) -> bool {
         let slack = |tally: &Tally, free: u32| tally.rest_until == Time(0) && tally.times < free;
         self.asks.iter().all(|a| slack(&a.tally, FREE))
@@ -131,18 +129,18 @@ impl Brake {
         }
     }
 
-    /// An action of its own ended well: whatever it asked for led to something.
+    /// An action of its own succeeded: its requests led to progress.
     pub(crate) fn acted(&mut self) {
-        // With their room: of a chain each asks once, and waits for long.
+        // Frees their memory: each change object of a chain asks once and waits long.
         self.asks = ThinVec::new();
         self.again = ThinVec::new();
         self.revisions = ThinVec::new();
     }
 
-    /// Counts a wish for a lock, or puts it off.
+    /// Counts a request for a lock, or delays it.
     pub(crate) fn may_ask(&mut self, cx: &mut Cx<'_>, me: CobRef, of: CobRef, set: &Set) -> bool {
         self.begin(cx);
-        // What was given back because it had been lost too often.
+        // A lock that was released because it had been lost too often.
         let again = self.again.iter_mut().find(|a| a.of == of && a.tally.rest_until != Time(0));
         if again.is_some_and(|a| a.tally.pass(FREE_AGAIN, cx.now).is_err()) {
             return false;
@@ -166,7 +164,7 @@ impl Brake {
         passed
     }
 
-    /// Counts that a lock which was recalled or lost is asked for again, or puts it off: it is given back until then.
+    /// Counts a repeated request for a recalled or lost lock, or delays it: until then the lock is released.
     pub(crate) fn may_ask_again(&mut self, cx: &mut Cx<'_>, me: CobRef, of: CobRef) -> bool {
         self.begin(cx);
         let tally = tally_of(&mut self.again, of);
@@ -180,8 +178,8 @@ impl Brake {
         passed
     }
 
-    /// Counts a revision of a request, or puts it off. What wants a lock on account of the very lock that
-    /// it serves can revise both for ever, with nothing asked anew.
+    /// Counts a revision of a request, or delays it. A change object that wants a lock on account of the very lock that
+    /// it serves can revise both forever, without a new request.
     pub(crate) fn may_revise(&mut self, cx: &mut Cx<'_>, me: CobRef, of: CobRef) -> bool {
         self.begin(cx);
         let tally = tally_of(&mut self.revisions, of);
@@ -195,7 +193,7 @@ impl Brake {
         passed
     }
 
-    /// Counts the leaving of a state, or says until when it rests first.
+    /// Counts the leaving of a state, or returns the end of the delay.
     pub(crate) fn rest_before_leaving(
         &mut self,
         cx: &mut Cx<'_>,
@@ -224,7 +222,7 @@ impl Brake {
         until
     }
 
-    /// Forgets what has been quiet for long, and with it what was to be reported.
+    /// Forgets counters that have been quiet for long, and their reports.
     pub(crate) fn forgive(&mut self, now: Time) {
         let counts = |tally: &Tally| !tally.is_forgiven(now);
         self.asks.retain(|a| counts(&a.tally));
@@ -233,7 +231,7 @@ impl Brake {
         self.leaves.retain(|l| counts(&l.tally));
     }
 
-    /// When something that is reported may be forgotten: it is no news for ever.
+    /// The time when a report expires.
     pub(crate) fn forgiven_at(&self) -> Option<Time> {
         let asks = self.asks.iter().map(|a| (&a.tally, FREE));
         let revisions = self.revisions.iter().map(|r| (&r.tally, FREE_REVISIONS));
@@ -243,30 +241,30 @@ impl Brake {
         all.filter(|(t, free)| t.times >= *free && t.rest_until == Time(0)).map(|(t, _)| t.forgiven_at()).min()
     }
 
-    /// The earliest end of a rest that is on.
+    /// The earliest end of a running delay.
     pub(crate) fn next_end(&self, now: Time) -> Option<Time> {
         let tallies = self.asks.iter().map(|a| &a.tally).chain(self.leaves.iter().map(|l| &l.tally));
         let tallies = tallies.chain(self.again.iter().chain(&self.revisions).map(|r| &r.tally));
         tallies.map(|t| t.rest_until).filter(|t| *t > now).min()
     }
 
-    /// Chases to report: of whom, how often.
+    /// Chases to report: the grantor and the count.
     pub(crate) fn chases(&self) -> impl Iterator<Item = (CobRef, u32)> + '_ {
         let asks = self.asks.iter().filter(|a| a.tally.times >= FREE).map(|a| (a.of, a.tally.times));
         let again = self.again.iter().filter(|a| a.tally.times >= FREE_AGAIN).map(|a| (a.of, a.tally.times));
-        // Revisions rest more than once before they are named: many that come and go are no chase.
+        // Revisions are delayed several times before a report: many requests that come and go are no chase.
         let revisions = self.revisions.iter().filter(|r| r.tally.times >= FREE_REVISIONS + FREE);
         asks.chain(again).chain(revisions.map(|r| (r.of, r.tally.times)))
     }
 
-    /// Flaps to report: which state, how often, because of whom.
+    /// Flaps to report: the state, the count and the cause.
     pub(crate) fn flaps(&self) -> impl Iterator<Item = (StateIx, u32, Option<CobRef>)> + '_ {
         self.leaves.iter().filter(|l| l.tally.times >= FREE).map(|l| (l.state, l.tally.times, l.because_of))
     }
 }
 
 impl Object {
-    /// Some wish or hop is put off.
+    /// The end of the delay of a request or transition.
     pub(crate) fn resting_until(&self, now: Time) -> Option<Time> {
         self.brake.next_end(now)
     }

@@ -1,23 +1,22 @@
-//! Budgets: at most so many of a group are disturbed at a time.
+//! Budgets limit how many members of a group are disturbed at a time.
 //!
-//! A budget is a change object of one state that promises it to `at_most` askers at a time: a promise of
-//! it is a token. A member takes a token before it leaves its preferred state, or `outdated`, for whatever
-//! reason, and keeps it over all hops until it is back. Until it has one it stays as it is: it
-//! serves whom it serves, and asks nobody else for anything. What is not our doing (a crash, a first
-//! start) takes none.
+//! A budget is a change object with a single state, which it grants to `at_most` askers at a time: this grant is a
+//! token. A member takes a token before it leaves its preferred state, or `outdated`, for any reason, and keeps it over
+//! all transitions until it is back. Until it has a token it stays in its state: it keeps serving its holders, and asks
+//! no other change object. Changes that COB does not make (a crash, a first start) take no token.
 //!
-//! A token is on record from the first hop that leaves to the end of the hop that comes back, so that a
-//! member whose daemon was restarted in between names it in its hello and still has it.
+//! A token is on record from the first transition away to the end of the transition back, so that a member whose daemon
+//! was restarted in between names it in its hello and still has it.
 //!
-//! A member that has failed keeps its token, in whichever state it failed: a rollout stops at the first
-//! failure, until an operator's retry or the next generation. It tells the budget, which gives no more tokens
-//! meanwhile, whatever it has left, unless an operator says how many.
+//! A failed member keeps its token, in any state: a rollout stops at the first failure, until an operator's retry or
+//! the next generation. It informs the budget, which grants no further tokens meanwhile, even if some are left, unless
+//! an operator sets their number.
 //!
-//! Where members can only be disturbed together (they all require one thing, and that must move), the
-//! number would make them wait for ever: those who have a token can't come back before the thing has
-//! moved, and that waits for one who has no token. A drained budget therefore looks for such circles, by
-//! sending a wide probe to one holder after the other. When a probe of every holder has come home, each by
-//! one who waits for a token, these get theirs beyond the number, and the history says so.
+//! If members can only be disturbed together (they all require a change object that must move), the number would make
+//! them wait forever: the holders of tokens cannot come back before it has moved, and it waits for a member without a
+//! token. A drained budget therefore looks for these cycles: it sends a wide probe to each holder in turn. When a probe
+//! of every holder has returned, each from a member that waits for a token, these members get tokens beyond the number,
+//! and the history says so.
 
 use std::collections::BTreeMap;
 
@@ -35,18 +34,18 @@ use crate::spec::StateIx;
 /// Why a member needs its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token {
-    /// To leave: it waits for it.
+    /// It waits for the token to leave its state.
     Wanted,
     /// It has left and is not back, or it has failed.
     Kept,
 }
 
-/// What a drained budget has found out about those who have its tokens.
+/// The findings of a drained budget about the holders of its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Watch {
-    /// Whose circle the probe that is on its way looks for.
+    /// The holder that the pending probe examines.
     holder: Option<CobRef>,
-    /// Those who can't be back before somebody gets a token, sorted.
+    /// Holders that cannot come back before another member gets a token, sorted.
     blocked: ThinVec<CobRef>,
 }
 
@@ -57,7 +56,7 @@ impl Watch {
 }
 
 impl Object {
-    /// Whether it needs a token in this state, going to this target.
+    /// Whether it needs a token in this state, with this target.
     pub(super) fn token(&self, cx: &Cx<'_>, state: StateIx, target: StateIx) -> Option<Token> {
         self.spec.budget.as_ref()?;
         if !self.serves_in(state) {
@@ -68,7 +67,7 @@ impl Object {
             let held = self.token_lock().is_some_and(|lock| lock.held.is_some());
             return held.then_some(Token::Kept);
         }
-        // It may serve somebody who acts on its own wish to leave.
+        // It may serve a change object that acts on its own desire to leave.
         let own_wish = || {
             !self.stays()
                 && self.requests.iter().any(|r| r.origin == self.me)
@@ -82,12 +81,12 @@ impl Object {
         self.spec.budget.is_some() && self.serves_in(state)
     }
 
-    /// Leaving this state disturbs those whom it is there for.
+    /// Leaving this state disturbs its users.
     fn serves_in(&self, state: StateIx) -> bool {
         state == self.spec.preferred || Some(state) == self.spec.kind.outdated
     }
 
-    /// It is where it goes by itself.
+    /// It is in the state that it goes to by itself.
     pub(super) fn is_back(&self) -> bool {
         self.state == Some(self.home())
     }
@@ -98,17 +97,17 @@ impl Object {
         self.lock_ix(budget.cob).ok().map(|at| &self.locks[at])
     }
 
-    /// It has a token that counts.
+    /// It has a valid token.
     pub(super) fn has_token(&self) -> bool {
         self.token_lock().is_some_and(Lock::usable)
     }
 
-    /// The token that it has, as it is written when it leaves.
+    /// Its token, as recorded when it leaves.
     pub(crate) fn token_held(&self, names: &Names) -> Option<HeldLock> {
         Object::held_lock(self.token_lock()?, names)
     }
 
-    /// Adds the token to what is needed.
+    /// Adds the token to the needs.
     pub(super) fn need_token(&self, cx: &Cx<'_>, needs: &mut Scratch, token: Option<Token>, aim: Aim) {
         let (Some(token), Some(budget)) = (token, &self.spec.budget) else { return };
         needs.add(Need {
@@ -121,28 +120,28 @@ impl Object {
         });
     }
 
-    /// Whether this is its budget: a lock of that is a token, which no promise waits for.
+    /// Whether this is its budget: a lock of a budget is a token, and no grant waits for it.
     pub(crate) fn is_budget(&self, cob: CobRef) -> bool {
         self.spec.budget.as_ref().is_some_and(|b| b.cob == cob)
     }
 
-    /// How many tokens it has, as a budget: those of the model, or more or fewer if an operator says so.
+    /// Its number of tokens, as a budget: the number of the model, or an operator's.
     fn at_most(&self, cx: &Cx<'_>) -> Option<u32> {
         let limit = cx.tokens.get(&self.me).copied().unwrap_or(u32::MAX);
         let raised = cx.raised.get(&self.me).copied();
         self.spec.at_most.map(|at_most| raised.unwrap_or(at_most).min(limit))
     }
 
-    /// A budget one of whose holders has failed: the rollout stops there, whatever tokens are left, until an operator says
-    /// how many are given all the same.
+    /// A budget with a failed holder: the rollout stops there, even with tokens left, until an operator sets their
+    /// number.
     pub(crate) fn is_stopped(&self, raised: &BTreeMap<CobRef, u32>, faults: &Faults) -> bool {
         let has_failed = |r: &Request| r.granted.is_some() && r.failed;
         let stops = !raised.contains_key(&self.me) && !faults.failed_give_tokens_back();
         self.spec.at_most.is_some() && stops && self.requests.iter().any(|r| has_failed(r))
     }
 
-    /// Of those who wait for a promise of a budget the first, by rank and name, as long as there are
-    /// tokens; all, of what is no budget.
+    /// Keeps the first waiting requests of a budget, by rank and name, as long as there are tokens; keeps all requests
+    /// of other change objects.
     pub(super) fn choose(&mut self, cx: &Cx<'_>, waiting: &mut Vec<usize>) {
         let Some(at_most) = self.at_most(cx).filter(|_| !cx.faults.gives_any_number()) else { return };
         let given = self.requests.iter().filter(|r| r.granted.is_some()).count();
@@ -160,8 +159,7 @@ impl Object {
         self.view.drained = waiting.len() < all;
     }
 
-    /// The holder that the next probe of a drained budget goes to: in turn, those who are not known to be
-    /// blocked.
+    /// The holder that the next probe of a drained budget goes to: in turn, the holders not known to be blocked.
     pub(super) fn next_watched(&mut self, turn: u32) -> Option<CobRef> {
         let holders = self.requests.iter().filter(|r| r.granted.is_some()).map(|r| r.asker);
         let open: Vec<_> = holders.filter(|h| !self.watch.is_blocked(*h)).collect();
@@ -170,8 +168,8 @@ impl Object {
         next
     }
 
-    /// A probe of a drained budget is home, from one who waits: its holder can't be back before. True if
-    /// that was the last that was in doubt: those who wait in circles get tokens now.
+    /// A probe of a drained budget has returned from a waiting member: its holder cannot come back before. If this was
+    /// the last doubtful holder, returns true: the members that wait in cycles get tokens now.
     pub(super) fn watched_is_blocked(&mut self, cx: &mut Cx<'_>, from: CobRef) -> bool {
         let Some(holder) = self.watch.holder.take() else { return false };
         let Ok(at) = self.request_ix(from) else { return false };

@@ -1,9 +1,8 @@
-//! The rules. Called after everything that may have changed something for a change object; tells
-//! what it gives back, asks for, grants, recalls and starts.
+//! The rules, called after every change that may concern a change object. They decide which locks it releases, asks
+//! for, grants and recalls, and which action it starts.
 //!
-//! The order inside is the protocol's: first the whole set of needs, then what is given back, then
-//! what is asked for, then grants, recalls and the start. A lock needed both before and after a hop
-//! is therefore never given back in between.
+//! The order inside is the protocol's: first the whole set of needs, then the releases, then the requests, then grants,
+//! recalls and the start. So a lock that is needed both before and after a transition is never released in between.
 
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
@@ -16,27 +15,27 @@ use crate::object::{Activity, Cx, Lock, Msg, Object, Objections, Request, View, 
 use crate::record::{Body, HeldLock, Note};
 use crate::spec::{NeedSpec, Set, Spec, StateIx};
 
-/// One lock that is needed now.
+/// A lock that is needed now.
 #[derive(Debug, Clone)]
 pub(crate) struct Need {
     pub(super) cob: CobRef,
     pub(super) set: Set,
     pub(super) rank: Rank,
     pub(super) origin: CobRef,
-    /// Asked for, but not waited for.
+    /// Speculative: asked for, but not waited for.
     pub(super) kept: bool,
-    /// Of whatever content: see [`Aim::any_content`].
+    /// Accepts any content: see [`Aim::any_content`].
     pub(super) any_content: bool,
 }
 
 impl Need {
-    /// The content that it is to be of; none: any.
+    /// The expected content; `None`: any.
     fn expected(&self, spec: &Spec) -> Option<Fingerprint> {
         if self.any_content { None } else { spec.expects(self.cob) }
     }
 }
 
-/// Buffers that outlive one decision.
+/// Buffers that outlive a decision.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scratch {
     /// Sorted by change object.
@@ -48,7 +47,7 @@ impl Scratch {
         self.needs.binary_search_by_key(&cob, |n| n.cob)
     }
 
-    /// Adds a need of a change object that is not there yet.
+    /// Adds a need unless the change object has a need already.
     pub(super) fn add(&mut self, need: Need) {
         if let Err(at) = self.find(need.cob) {
             self.needs.insert(at, need);
@@ -57,7 +56,7 @@ impl Scratch {
 }
 
 impl Object {
-    /// Applies the rules. Nothing while an action runs; nothing but a check while the state is unknown.
+    /// Applies the rules. While an action runs, does nothing; while the state is unknown, only starts a check.
     pub(crate) fn decide(&mut self, cx: &mut Cx<'_>) {
         if self.acting() {
             return;
@@ -128,7 +127,7 @@ impl Object {
         self.requests.iter().any(|r| self.serves(r) && !r.set.contains(&id) && !self.is_as_good_as_off(r))
     }
 
-    /// Rules 3 and 4, first half: everything that is needed now, and what is kept besides.
+    /// Rules 3 and 4, first half: all present needs, and the speculative ones besides.
     fn collect_needs(
         &mut self,
         cx: &Cx<'_>,
@@ -141,7 +140,7 @@ impl Object {
         let spec = self.spec.clone();
         let id = spec.kind.id(state);
         if state == target {
-            // A promise that is out rests on its locks until it is back, whether it would still be given or not.
+            // A grant relies on its locks until it is released, even if it would not be given any more.
             let counts = |r: &&Request| r.granted == Some(id) || self.serves(r) && r.set.contains(&id);
             let all = self.requests.iter().map(AsRef::as_ref);
             if let Some(first) = all.filter(counts).min_by(|a, b| (a.rank, a.asker).cmp(&(b.rank, b.asker))) {
@@ -182,8 +181,8 @@ impl Object {
         self.keep_requests(needs, state, target);
     }
 
-    /// Counterexample 12: what it asked for in its own name goes on being asked for while it serves
-    /// somebody who acts on that very wish.
+    /// Counterexample 12: requests in its own name remain while it serves a change object that acts on that very
+    /// desired state.
     fn keep_own_wish(&mut self, cx: &Cx<'_>, needs: &mut Scratch, state: StateIx) {
         if !self.requests.iter().any(|r| r.origin == self.me) {
             return;
@@ -202,12 +201,12 @@ impl Object {
         self.view.serves_own_wish = true;
     }
 
-    /// The rules K1 and K2: two kinds of requests that are not needed now and whose withdrawal
-    /// would make two change objects undo each other.
+    /// Rules K1 and K2: two sorts of requests that are not needed now, but whose withdrawal would let two change
+    /// objects undo each other's work.
     fn keep_requests(&self, needs: &mut Scratch, state: StateIx, target: StateIx) {
         let coming = self.spec.lock_needs(target);
         for lock in self.locks.iter().filter(|l| !l.recalled) {
-            // What no dependency names any more, in the generation that was activated since, is given back.
+            // A lock that no dependency names any more, since a later activation, is released.
             if needs.find(lock.asked).is_ok() || !self.may_ask(lock) {
                 continue;
             }
@@ -226,13 +225,14 @@ impl Object {
         }
     }
 
-    /// Whether a dependency justifies a lock as it stands: after a return, a part of what one names is enough.
+    /// Whether a dependency justifies the present lock: after a restart, a subset of the states that it names is
+    /// enough.
     pub(crate) fn may_ask(&self, lock: &Lock) -> bool {
         let restored = lock.held.filter(|held| *lock.set == [*held]);
         self.spec.lets_ask(lock.asked, &lock.set, restored)
     }
 
-    /// Who acts for somebody of another generation acts with that one's rank: the own numbers say nothing there.
+    /// An action on behalf of another generation has the rank of its asker: the own ranks do not compare with it.
     pub(super) fn goal_rank(&self, cx: &Cx<'_>, target: StateIx, aim: Aim) -> Rank {
         match aim.rank {
             Some(rank) if rank.generation != cx.generation => Rank { phase: aim.phase, ..rank },
@@ -240,13 +240,13 @@ impl Object {
         }
     }
 
-    /// Rule 4, second half, and the holder's side of rule 8: gives back what is not needed, renews
-    /// what no longer fits, obeys recalls.
+    /// Rule 4, second half, and the holder's side of rule 8: releases unneeded locks, replaces locks that no longer
+    /// fit, obeys recalls.
     fn settle_locks(&mut self, cx: &mut Cx<'_>, needs: &Scratch, state: StateIx) {
         let grants_out = self.has_grants_out();
         let spec = self.spec.clone();
-        // Of those who leave, and who move for one of these: no promise rests on what is asked for besides, and to wait for
-        // promises before it is given back could be a circle of two.
+        // For departures and moves on their behalf: no grant relies on speculative locks, and waiting for grants before
+        // their release could deadlock two change objects.
         let promised_on = |cob: CobRef| spec.lock_needs(state).iter().any(|n| n.cob == cob);
         let rests_on_none = |need: &Need| need.kept && need.rank.phase == 0 && !promised_on(need.cob);
         let mut recall_mine = false;
@@ -259,13 +259,13 @@ impl Object {
             };
             let need = &needs.needs[i];
             let misfit = lock.held.is_some_and(|h| !need.set.contains(&h));
-            // A promise of other content than is expected now is good for nothing new either. What is asked for
-            // is asked for anew where any content will do now.
+            // A grant of other content than expected now cannot be used either. A request is renewed if any content
+            // suffices now.
             let same_content = need.expected(&self.spec) == lock.fingerprint;
             lock.recalled |= !same_content && (lock.held.is_none() || !need.any_content);
             let recalled = lock.recalled;
             if misfit {
-                // The brake counts this as one more wish of its own.
+                // The rate limit counts this as a further request.
                 if self.brake.may_ask(cx, self.me, need.cob, &need.set) {
                     self.ask_again(cx, at, need);
                 } else {
@@ -275,7 +275,7 @@ impl Object {
             } else if recalled && grants_out && !rests_on_none(need) {
                 recall_mine = true;
             } else if recalled {
-                // Asking again under a new number is the release: nobody loses his place by a recall.
+                // The new request under a new number is the release: a recall costs no place in the queue.
                 if !self.brake.may_ask_again(cx, self.me, need.cob) {
                     self.give_back(cx, at);
                     continue;
@@ -289,7 +289,7 @@ impl Object {
         }
     }
 
-    /// Rule 4: asks for every needed lock that is not asked for; tells what changed of the others.
+    /// Rule 4: asks for every needed lock without a request, and sends changes of the other requests.
     fn ask(&mut self, cx: &mut Cx<'_>, needs: &Scratch) {
         let budget = self.spec.budget.as_ref().map(|budget| budget.cob);
         let is_budget = |cob| budget == Some(cob);
@@ -312,10 +312,10 @@ impl Object {
             lock.needed = true;
             lock.kept = need.kept;
             let other_set = lock.set != need.set;
-            // A budget gives no more tokens while a holder has failed.
+            // A budget grants no further tokens while a holder has failed.
             let failed = self.failed && is_budget(need.cob) && lock.held.is_some();
             let other_standing = lock.told_failed != failed;
-            // One that leaves serves only what is for somebody who leaves: it is told when that is no longer so.
+            // A departing grantor serves only requests on behalf of departures: inform it when this no longer holds.
             let leaves_no_more = lock.told_leaving && !need.kept && need.rank.phase != 0;
             let told = other_set || leaves_no_more || other_standing;
             let differs = told || lock.rank != need.rank || lock.origin != need.origin;
@@ -334,7 +334,7 @@ impl Object {
         }
     }
 
-    /// Tells the granter what has changed of a request: same number, next revision.
+    /// Sends a changed request to the grantor: same number, next revision.
     pub(crate) fn revise(&mut self, cx: &mut Cx<'_>, at: usize) {
         let lock = &mut self.locks[at];
         lock.rev += 1;
@@ -343,8 +343,8 @@ impl Object {
         self.say_request(cx, at);
     }
 
-    /// Ranks and origins of held locks change with every request that comes and goes, and matter only
-    /// where somebody waits: they are told when a probe passes.
+    /// Ranks and origins of held locks change with every request that comes and goes, and matter only if a change
+    /// object waits: they are sent when a probe passes.
     pub(crate) fn tell_untold(&mut self, cx: &mut Cx<'_>) {
         for at in 0..self.locks.len() {
             if self.locks[at].untold {
@@ -395,7 +395,7 @@ impl Object {
         }
     }
 
-    /// The request as it stands, without a word in the history.
+    /// Sends the request without an entry in the history.
     pub(crate) fn say_request(&self, cx: &mut Cx<'_>, at: usize) {
         let lock = &self.locks[at];
         let msg = Msg::Request {
@@ -410,7 +410,7 @@ impl Object {
         cx.post(self.me, lock.asked, msg);
     }
 
-    /// Removes a lock and tells its granter.
+    /// Removes a lock and informs its grantor.
     pub(crate) fn give_back(&mut self, cx: &mut Cx<'_>, at: usize) {
         let lock = self.locks.remove(at);
         cx.post(self.me, lock.asked, Msg::Release(lock.number));
@@ -430,7 +430,7 @@ impl Object {
         }
     }
 
-    /// Every need that is waited for is held, confirmed and not recalled.
+    /// Whether every need that is waited for is held, confirmed and not recalled.
     fn have_all(&mut self, needs: &Scratch) -> bool {
         let usable = |need: &&Need| {
             let lock = self.lock_ix(need.cob).map(|i| &self.locks[i]);
@@ -472,7 +472,7 @@ impl Object {
         cx.post(self.me, request.asker, msg);
     }
 
-    /// Promises its pre-remove state to those who leave beside it, without being there.
+    /// Grants its pre-remove state to change objects that depart beside it, without being there.
     fn grant_as_left(&mut self, cx: &mut Cx<'_>) {
         let off = self.spec.kind.id(self.spec.kind.pre_remove);
         for i in 0..self.requests.len() {
@@ -484,7 +484,7 @@ impl Object {
         }
     }
 
-    /// The own locks that a promise of this state rests on.
+    /// Its own locks on which a grant of this state relies.
     fn rests_on(&self, cx: &Cx<'_>, state: StateIx) -> Vec<HeldLock> {
         if cx.faults.forgets_locks_under_grants() {
             return Vec::new();
@@ -496,7 +496,7 @@ impl Object {
         self.spec.lock_needs(state).iter().filter_map(of).collect()
     }
 
-    /// Rule 8: asks back the promises that `which(granted, state)` picks.
+    /// Rule 8: recalls the grants that `which(granted, state)` picks.
     fn recall_where(&mut self, cx: &mut Cx<'_>, which: impl Fn(StateId, StateId) -> bool) {
         let Some(state) = self.state_id() else { return };
         for i in 0..self.requests.len() {
@@ -506,8 +506,8 @@ impl Object {
         }
     }
 
-    /// Who leaves where it is asks for the promises back that only a move would ask for otherwise, and for those
-    /// of another state, but not for those that it has made as one that has left.
+    /// A change object that departs in its present state recalls the grants that only a move would recall otherwise,
+    /// and grants of another state, but not the grants of [`Self::grant_as_left`].
     fn recall_unserved(&mut self, cx: &mut Cx<'_>) {
         let state = self.state_id();
         for i in 0..self.requests.len() {
@@ -532,8 +532,8 @@ impl Object {
         cx.note(self.me, Note::Recalled { from });
     }
 
-    /// The first rule of the target: a request whose every state is out of reach is told so, and one that wants what is
-    /// stopped to run.
+    /// The first rule of the target: refuses a request whose states are all unreachable, and a request that wants a
+    /// stopped change object to run.
     fn refuse_unservable(&mut self, cx: &mut Cx<'_>, state: StateIx) {
         for i in 0..self.requests.len() {
             let is_stopped = self.is_stopped_for(&self.requests[i]);
@@ -556,7 +556,7 @@ impl Object {
 
     fn decide_unknown(&mut self, cx: &mut Cx<'_>) {
         self.view = View::default();
-        // Nothing rests on a lock of one whose state is not known, unless a promise is out.
+        // With an unknown state, recalled locks are not needed, unless a grant is out.
         if !self.has_grants_out() {
             while let Some(at) = self.locks.iter().position(|l| l.recalled) {
                 self.give_back(cx, at);
@@ -568,7 +568,7 @@ impl Object {
         self.set_deadlines(cx);
     }
 
-    /// The locks that this hop runs under, as they are written before it starts.
+    /// The locks of this transition, as recorded before it starts.
     pub(crate) fn locks_of_hop(&self, cx: &Cx<'_>, hop: u16) -> Vec<HeldLock> {
         let of = |need: &NeedSpec| Object::held_lock(&self.locks[self.lock_ix(need.cob).ok()?], cx.names);
         self.spec.hop_needs(hop).iter().filter_map(of).collect()
@@ -594,7 +594,7 @@ impl Object {
     }
 }
 
-/// Adds what a promise rests on, for the request that it is given for.
+/// Adds the needs of a grant, for the request that it answers.
 fn add_all(needs: &mut Scratch, specs: &[NeedSpec], request: &Request, cx: &Cx<'_>) {
     let (rank, origin, any_content) = (request.rank, request.origin, request.takes_any_content(cx));
     for need in specs {

@@ -1,7 +1,7 @@
-//! Messages about locks that are asked of this change object: the depended-on side.
+//! Messages about locks that others ask of this change object: the grantor's side.
 //!
-//! Nothing depends on the order of arrival: a higher number of the same asker replaces all lower
-//! ones, an older one is answered with what is known.
+//! The order of arrival does not matter: a higher number of an asker replaces its lower numbers, and the answer to an
+//! older number is the known state.
 
 use cob_types::cob::Fingerprint;
 use cob_types::{Number, Rank};
@@ -11,10 +11,10 @@ use crate::object::{Cx, Msg, Object, Request, room_for_one};
 use crate::record::{Body, Note};
 use crate::spec::Set;
 
-/// The most askers of which it is remembered what they gave back.
+/// The most askers whose released numbers are stored.
 const RETURNED_MAX: usize = 1024;
 
-/// A request as it came in.
+/// A received request.
 pub(crate) struct Asked {
     pub(crate) asker: CobRef,
     pub(crate) number: Number,
@@ -52,8 +52,8 @@ impl Object {
         }
     }
 
-    /// A promise of an earlier life stands in the way of a lower number: the asker's host may have been reinstalled
-    /// meanwhile, and knows nothing of the higher one.
+    /// A grant of an earlier incarnation has a higher number than the request: the asker's host may have been
+    /// reinstalled meanwhile, and does not know that number.
     fn ask_if_still_meant(&self, cx: &mut Cx<'_>, at: usize) {
         let Request { asker, number, restored, .. } = *self.requests[at];
         if restored {
@@ -61,11 +61,11 @@ impl Object {
         }
     }
 
-    /// The same number again: perhaps a revision, perhaps a repeat by one who has not heard.
+    /// The same number again: a revision, or a repeat by an asker without an answer.
     fn on_repeat(&mut self, cx: &mut Cx<'_>, at: usize, asked: Asked) {
         let request = &mut self.requests[at];
         request.restored = false;
-        // A refusal may have got lost: the decision that follows says it again.
+        // A refusal may have got lost: the decision that follows repeats it.
         request.refused = false;
         if asked.rev > request.rev {
             request.rev = asked.rev;
@@ -73,7 +73,7 @@ impl Object {
             request.rank = asked.rank;
             request.origin = asked.origin;
             request.fingerprint = asked.fingerprint;
-            // Who fails makes a difference to a budget alone.
+            // A failure of the asker matters only to a budget.
             let failed = asked.failed && self.spec.at_most.is_some();
             if std::mem::replace(&mut request.failed, failed) != failed {
                 self.note_failed(cx, at);
@@ -95,7 +95,7 @@ impl Object {
         }
     }
 
-    /// A holder of a token has failed, or begins anew: on record, as it decides who else gets a token.
+    /// A holder of a token has failed, or starts anew: recorded, because it decides on further tokens.
     fn note_failed(&self, cx: &mut Cx<'_>, at: usize) {
         let request = &self.requests[at];
         let Some(state) = request.granted else { return };
@@ -105,7 +105,7 @@ impl Object {
     }
 
     pub(crate) fn on_release(&mut self, cx: &mut Cx<'_>, asker: CobRef, number: Number) {
-        // Of a number on record from an earlier life nobody knows whether this incarnation of the asker's host has made it.
+        // The asker's host may have been reinstalled since an earlier incarnation of this host recorded the number.
         let mut is_of_this_life = true;
         if let Ok(at) = self.request_ix(asker)
             && self.requests[at].number <= number
@@ -121,14 +121,14 @@ impl Object {
         }
     }
 
-    /// Forgets a request, and with it the promise that was given for it.
+    /// Drops a request and its grant.
     pub(crate) fn drop_request(&mut self, cx: &mut Cx<'_>, at: usize) {
         self.note_return(cx, at);
         self.requests.remove(at);
         self.changed();
     }
 
-    /// Forgets all requests that `which` picks, in one pass.
+    /// Drops all requests that `which` picks, in a single pass.
     pub(crate) fn drop_requests(&mut self, cx: &mut Cx<'_>, which: impl Fn(&Request) -> bool) {
         let all = self.requests.len();
         for at in (0..all).filter(|at| which(&self.requests[*at])) {
@@ -140,8 +140,8 @@ impl Object {
         }
     }
 
-    /// On a way back: forgets what other hosts have asked for in what is left and did not get. They go back as well and
-    /// ask for it no more; else they ask again.
+    /// On a rollback: drops ungranted requests of the abandoned generation from other hosts, which roll back too, or
+    /// ask again.
     pub(crate) fn forget_what_is_left(&mut self, cx: &Cx<'_>) {
         let all = self.requests.len();
         let is_left = |r: &Request| r.granted.is_none() && r.broken.is_none() && r.rank.generation > cx.generation;
@@ -163,7 +163,7 @@ impl Object {
         self.returned.binary_search_by_key(&asker, |r| r.0).ok().map(|i| self.returned[i].1)
     }
 
-    /// Of askers on other hosts only: between two of one daemon nothing is overtaken.
+    /// Only for askers on other hosts: within a daemon no message overtakes another.
     fn remember_returned(&mut self, cx: &Cx<'_>, asker: CobRef, number: Number) {
         if cx.is_here(asker) {
             return;
@@ -172,7 +172,7 @@ impl Object {
             Ok(i) => self.returned[i].1 = self.returned[i].1.max(number),
             Err(i) => {
                 self.returned.insert(i, (asker, number));
-                // It saves time and no more: whoever asks by mistake is asked whether that is meant.
+                // This only saves time: a stale request without an entry is queried later.
                 if self.returned.len() > RETURNED_MAX {
                     self.returned.remove(0);
                 }
@@ -180,8 +180,8 @@ impl Object {
         }
     }
 
-    /// What is asked back from those whom `lost` picks is waited for no longer: it is broken, on record, and
-    /// its holders are told as soon as they are there.
+    /// Invalidates recalled grants whose holders `lost` picks, on record, and informs the holders as soon as they are
+    /// reachable.
     pub(crate) fn let_lapse(&mut self, cx: &mut Cx<'_>, lost: impl Fn(CobRef) -> bool) {
         for at in 0..self.requests.len() {
             let request = &self.requests[at];
@@ -197,7 +197,7 @@ impl Object {
         }
     }
 
-    /// A check found it elsewhere than promised: the holders are told.
+    /// A check found another state than the granted state: informs the holders.
     pub(crate) fn tell_lapsed(&mut self, cx: &mut Cx<'_>) {
         let Some(state) = self.state_id() else { return };
         for i in 0..self.requests.len() {

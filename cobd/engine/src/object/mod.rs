@@ -1,20 +1,19 @@
-//! One change object's life, as its own daemon sees it.
+//! The life of a change object, as its own daemon sees it.
 //!
-//! Knows its own state, what others ask of it and what it asks of others; nothing else. The engine
-//! hands it messages and the ends of its jobs, then calls [`Object::decide`]; what it wants done
-//! goes into [`Cx`].
+//! It knows only its own state, the requests of others and its own requests. The engine hands it messages and the
+//! results of its jobs, then calls [`Object::decide`]; its output goes into [`Cx`].
 //!
-//! * [`decide`] the rules: needs, releases, requests, grants, recalls, the start of a hop
-//! * [`target`] where to go
-//! * [`ahead`] what an outdated one has to see before it stops
-//! * [`asking`] messages about locks that this one asked for
-//! * [`granting`] messages about locks that are asked of this one
+//! * [`decide`] the rules: needs, releases, requests, grants, recalls, the start of a transition
+//! * [`target`] the choice of the target state
+//! * [`ahead`] the locks that an outdated change object has to hold before it stops
+//! * [`asking`] messages about locks that this change object asks for
+//! * [`granting`] messages about locks that others ask of this change object
 //! * [`activity`] checks and actions
-//! * [`probe`] looking for circles of waiters
-//! * [`brake`] rests for what asks or moves again and again
-//! * [`budget`] tokens: taken to leave, given one at a time
+//! * [`probe`] the search for deadlock cycles
+//! * [`brake`] rate limits for repeated requests and transitions
+//! * [`budget`] tokens: taken before leaving, limited in number
 //! * [`timers`] deadlines, repeats
-//! * [`trouble`] what went wrong
+//! * [`trouble`] failures
 
 mod activity;
 mod ahead;
@@ -74,52 +73,54 @@ use crate::record::{Body, GrantOut, HeldLock, Note, OrderRecord, Record};
 use crate::spec::{Set, Spec, StateIx};
 use crate::time::{Span, Time};
 
-/// A change object of this host. There are tens of thousands of them, most of which are at rest and have nothing to do with
-/// others: what is empty takes little room.
+/// A change object of this host. There are tens of thousands, most of which are idle and have no messages to exchange:
+/// empty fields take little room.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     pub(crate) me: CobRef,
     pub(crate) spec: Arc<Spec>,
-    /// Adopted when the action that runs has ended.
+    /// Adopted when the running action has ended.
     pub(crate) next_spec: Option<Arc<Spec>>,
-    /// None: unknown.
+    /// `None`: unknown.
     pub(crate) state: Option<StateIx>,
-    /// The state on record, from a return to the end of the first check: it counts for nothing until that has found it.
+    /// The recorded state, from a restart to the end of the first check. It does not count until that check confirms
+    /// it.
     pub(crate) recorded: Option<StateIx>,
     pub(crate) activity: Activity,
-    /// It has given up: no hop starts until a retry or the next generation.
+    /// It has failed: no transition starts until a retry or the next generation.
     pub(crate) failed: bool,
     /// It decides by rank instead of state priority, until it has no requests left.
     pub(crate) ordered: bool,
-    /// It is missing in the generation that this host goes to.
+    /// The generation that this host switches to lacks it.
     pub(crate) retiring: bool,
-    /// It is final: it has left for good, and is never moved, unless the switch is left.
+    /// It has departed and never moves, unless the switch is abandoned.
     pub(crate) finished: bool,
-    /// Others leave before it: until they are final it goes nowhere by itself.
+    /// Others depart before it: until then it does not move by itself.
     pub(crate) held_back: bool,
-    /// A person has said that it counts as final wherever it is.
+    /// An operator has declared it departed, in any state.
     pub(crate) declared: bool,
-    /// Its action was begun by a generation before the active one, in an earlier life: its needs were others.
+    /// A previous generation started its action, in an earlier incarnation, under other needs.
     pub(crate) outlived: bool,
-    /// The promise under which its last action ran was broken: check it when the action has ended.
+    /// The grant under which its last action ran was invalidated: check it when the action has ended.
     pub(crate) suspect: bool,
-    /// Asked of this one, sorted by asker. Each in a box: where a hundred thousand ask, one more moves a word of each.
+    /// Requests of others, sorted by asker. Each is in a box: an insertion among a hundred thousand moves a word of
+    /// each.
     pub(crate) requests: ThinVec<Box<Request>>,
-    /// Asked of others, sorted by whom.
+    /// Requests to others, sorted by grantor.
     pub(crate) locks: ThinVec<Lock>,
-    /// Highest number given back to a change object of another host and not yet acknowledged.
+    /// Highest number released to a change object of another host and not yet acknowledged.
     pub(crate) given_back: ThinVec<(CobRef, Number)>,
-    /// Highest number that an asker has given back.
+    /// Highest number that an asker has released.
     pub(crate) returned: ThinVec<(CobRef, Number)>,
     pub(crate) values: Arc<Values>,
     pub(crate) applied: Option<Fingerprint>,
     pub(crate) rested_on: Option<Fingerprint>,
-    /// The token of its budget under which it left, as it is on record.
+    /// The recorded token of its budget under which it left its preferred state.
     pub(crate) left_under: Option<Box<HeldLock>>,
     pub(crate) troubles: Troubles,
     /// The last action, for reports.
     pub(crate) last: Option<LastAction>,
-    /// When the next check is due: at once for an unknown state, at intervals for a settled one.
+    /// When the next check is due: at once for an unknown state, at intervals for an idle change object.
     pub(crate) check_at: Time,
     pub(crate) resend_at: Time,
     pub(crate) resends: u32,
@@ -128,40 +129,40 @@ pub(crate) struct Object {
     pub(crate) watch: Watch,
     /// An operator has stopped it.
     pub(crate) stopped: Option<Box<Stopped>>,
-    /// It is outdated, and everything that it needs to come up again was promised: it may stop.
+    /// It is outdated, and all needs of its way up have been granted: it may stop.
     pub(crate) seen_ahead: bool,
-    /// When state or phase last changed.
+    /// The time of the last change of state or activity.
     pub(crate) since: Time,
     /// The earliest wake-up that the engine has noted for it.
     pub(crate) scheduled: Time,
-    /// It stands in the engine's queue.
+    /// It is in the engine's queue.
     pub(crate) dirty: bool,
-    /// It stands among the engine's restless ones.
+    /// It is in the engine's set of active change objects.
     pub(crate) restless: bool,
-    /// What the last decision found; read by probes and reports.
+    /// The findings of the last decision; for probes and reports.
     pub(crate) view: View,
 }
 
-/// What the last decision found.
+/// The findings of the last decision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct View {
     pub(crate) target: Option<StateIx>,
     /// A need is not held, or its lock was recalled.
     pub(crate) missing: bool,
-    /// The hop waits until grants are back, though every lock is held.
+    /// The transition waits for the release of grants, though every lock is held.
     pub(crate) hop_waits: bool,
     /// A request's set does not contain the target.
     pub(crate) conflict: bool,
     pub(crate) no_route: bool,
-    /// It serves somebody who acts on its own wish, and that wish is for elsewhere.
+    /// It serves a change object that acts on its own desired state, which is another state.
     pub(crate) serves_own_wish: bool,
-    /// It would go, and stays until it has a token of its budget.
+    /// It would leave its state, and waits for a token of its budget.
     pub(crate) gated: bool,
-    /// It is a budget, and somebody waits for a token.
+    /// It is a budget, and a member waits for a token.
     pub(crate) drained: bool,
-    /// A hop is not made: the brake is on.
+    /// The rate limit delays a transition.
     pub(crate) rests: bool,
-    /// It could start, and waits for a place under the host's limit.
+    /// It could start, and waits for a slot under the host's limit.
     pub(crate) limited: bool,
 }
 
@@ -174,7 +175,7 @@ pub(crate) struct LastAction {
     pub(crate) since: Time,
 }
 
-/// Somebody's request for a state of this one.
+/// A request of another change object for a state of this one.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) asker: CobRef,
@@ -184,32 +185,32 @@ pub(crate) struct Request {
     pub(crate) rank: Rank,
     pub(crate) origin: CobRef,
     pub(crate) fingerprint: Option<Fingerprint>,
-    /// The asker has failed, and keeps what it holds.
+    /// The asker has failed, and keeps its locks.
     pub(crate) failed: bool,
     pub(crate) granted: Option<StateId>,
     pub(crate) recalled: bool,
-    /// The promise is broken, and the holder has been told.
+    /// The grant is invalidated, and the holder has been informed.
     pub(crate) lapsed: bool,
-    /// The state that was promised, of a promise that is waited for no longer: its holder is out of reach.
+    /// The state of an invalidated grant that is no longer waited for: its holder is out of reach.
     pub(crate) broken: Option<StateId>,
-    /// Restored from records: is it still meant?
+    /// Restored from records: is it still needed?
     pub(crate) restored: bool,
     pub(crate) refused: bool,
-    /// It is granted though the number is reached: nothing else lets the others come back.
+    /// It gets a token beyond the number of the budget, because the other holders cannot come back otherwise.
     pub(crate) beyond: bool,
     pub(crate) since: Time,
-    /// The state folder of the host that asks, if that is another one: the number is of that folder.
+    /// The state folder of the asking host, if that is another host: the number is of that folder.
     pub(crate) folder: Option<u64>,
 }
 
 impl Request {
-    /// Whoever asks leaves on a way back, or serves one who does: what he needs may be of whatever content. A host
-    /// that never came to the generation that is left will never have the one that was expected there.
+    /// The asker departs on a rollback, or serves a departure: its need accepts any content. A host that never reached
+    /// the abandoned generation will never have the content that was expected there.
     pub(crate) fn takes_any_content(&self, cx: &Cx<'_>) -> bool {
         self.rank.phase == 0 && (cx.goes_back || self.fingerprint.is_none())
     }
 
-    /// It has not been answered by a promise.
+    /// It has no grant.
     pub(crate) fn is_open(&self) -> bool {
         self.granted.is_none() && self.broken.is_none()
     }
@@ -221,7 +222,7 @@ impl Request {
         Mail { from: self.asker, to: asked, msg }
     }
 
-    /// The same, its promise broken: the holder is told until he has given it back.
+    /// The request with its grant invalidated: the holder is informed until it has released the grant.
     pub(crate) fn broken(mut self) -> Self {
         self.broken = self.granted.take();
         self.lapsed = true;
@@ -230,7 +231,7 @@ impl Request {
         self
     }
 
-    /// The promise of a state that answers it, as it is written down.
+    /// The grant of a state that answers it, as recorded.
     pub(crate) fn grant_out(&self, state: StateId, names: &Names, rests_on: Vec<HeldLock>) -> GrantOut {
         GrantOut {
             number: self.number,
@@ -247,13 +248,13 @@ impl Request {
     }
 }
 
-/// A lock that this one has asked for.
+/// A lock that this change object has asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct Lock {
     pub(crate) asked: CobRef,
     pub(crate) number: Number,
     pub(crate) rev: u64,
-    /// The revision that its granter is known to have.
+    /// The revision that its grantor is known to have.
     pub(crate) rev_known: u64,
     pub(crate) set: Set,
     pub(crate) rank: Rank,
@@ -262,56 +263,55 @@ pub(crate) struct Lock {
     pub(crate) held: Option<StateId>,
     pub(crate) values: Arc<Values>,
     pub(crate) recalled: bool,
-    /// Since the last start its granter has said that it stands.
+    /// Its grantor has confirmed it since the last start.
     pub(crate) confirmed: bool,
     /// Needed by the last decision.
     pub(crate) needed: bool,
-    /// Asked for, but not waited for.
+    /// Speculative: asked for, but not waited for.
     pub(crate) kept: bool,
-    /// It is held, and its rank or origin is another than the granter knows: told when a probe says
-    /// that somebody waits.
+    /// It is held, and the grantor knows an older rank or origin: sent when a probe shows that a change object waits.
     pub(crate) untold: bool,
-    /// The granter was told last that it is for somebody who leaves.
+    /// The last request sent to the grantor was on behalf of a departing change object.
     pub(crate) told_leaving: bool,
-    /// The granter, a budget, was told last that this one has failed.
+    /// The last request sent to the grantor, a budget, said that this change object has failed.
     pub(crate) told_failed: bool,
-    /// What its granter has said of it, other than yes. Most never do.
+    /// The grantor's objections. Most locks never get any.
     pub(crate) objections: Option<Box<Objections>>,
     pub(crate) since: Time,
 }
 
-/// What a granter says of a lock, other than yes.
+/// A grantor's objections to a lock.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Objections {
-    /// Why it refuses.
+    /// The reason of the refusal.
     pub(crate) refused: Option<Box<str>>,
-    /// Since when it has been known that the promise which it was before is broken.
+    /// The time since which the previous grant is known to be invalidated.
     pub(crate) lapsed: Option<Time>,
 }
 
 impl Lock {
-    /// Its granter has yet to answer what was said last.
+    /// Its grantor has yet to answer the last message.
     pub(crate) fn unanswered(&self) -> bool {
         self.held.is_none() || self.rev_known < self.rev
     }
 
-    /// Why its granter refuses it.
+    /// The reason of the grantor's refusal.
     pub(crate) fn refused(&self) -> Option<&str> {
         self.objections.as_ref()?.refused.as_deref()
     }
 
-    /// Since when the promise which it was before has been known to be broken; none as soon as there is another one.
+    /// The time since which the previous grant is known to be invalidated; `None` as soon as there is a new grant.
     pub(crate) fn lapsed(&self) -> Option<Time> {
         self.objections.as_ref()?.lapsed
     }
 
-    /// Good for a start or a grant.
+    /// Valid for a start or a grant.
     pub(crate) fn usable(&self) -> bool {
         self.held.is_some() && !self.recalled && self.confirmed
     }
 }
 
-/// A message between two change objects, in small names. `to` and `from` are around it.
+/// A message between two change objects, with interned names. [`Mail`] has its sender and receiver.
 #[derive(Debug, Clone)]
 pub(crate) enum Msg {
     Request {
@@ -348,7 +348,7 @@ pub(crate) enum Msg {
     },
 }
 
-/// A message on its way.
+/// A message with sender and receiver.
 #[derive(Debug, Clone)]
 pub(crate) struct Mail {
     pub(crate) from: CobRef,
@@ -356,48 +356,48 @@ pub(crate) struct Mail {
     pub(crate) msg: Msg,
 }
 
-/// What a change object wants done.
+/// The output of a change object.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Out {
     pub(crate) mail: VecDeque<Mail>,
-    /// What [`Engine::handle`](crate::Engine::handle) has not signed yet.
+    /// Records that [`Engine::handle`](crate::Engine::handle) has not signed yet.
     pub(crate) records: Vec<Record>,
     pub(crate) runs: Vec<Run>,
-    /// Those that could start, by the rank of their goals, where a limit says who does.
+    /// The change objects that could start, with the ranks of their goals, if a limit decides.
     pub(crate) ready: Vec<(CobRef, Rank)>,
 }
 
 impl Out {
-    /// Has something written; when and as which record is said at the end of the turn, where it stands.
+    /// Adds a record; its time and generation are set at the end of the tick.
     pub(crate) fn record(&mut self, body: Body) {
         let (at, generation) = (Time(0), GenerationNumber(0));
         self.records.push(Record { at, lamport: 0, generation, body, by: None });
     }
 }
 
-/// What a change object may see of the daemon around it, and where its wishes go.
+/// The parts of the daemon that a change object may see, and its output.
 pub(crate) struct Cx<'a> {
     pub(crate) now: Time,
     pub(crate) names: &'a Names,
     pub(crate) here: HostRef,
     pub(crate) generation: GenerationNumber,
     pub(crate) paused: bool,
-    /// This host is on its way to an older generation than the active one.
+    /// This host is switching to an older generation than the active one.
     pub(crate) goes_back: bool,
-    /// An action starts only when its turn comes.
+    /// An action starts only when the limit allows it.
     pub(crate) limited: bool,
-    /// How many tokens budgets of this host have where an operator has said so.
+    /// Budgets of this host with an operator's token limit.
     pub(crate) tokens: &'a BTreeMap<CobRef, u32>,
-    /// How many tokens they have until the next generation, where an operator says so.
     pub(crate) peers: &'a [Peer],
+    /// Budgets of this host with an operator's token number until the next generation.
     pub(crate) raised: &'a BTreeMap<CobRef, u32>,
-    /// How many change objects of this host are not where they should be.
+    /// The number of change objects of this host outside their desired states.
     pub(crate) unsettled: usize,
-    /// The narrow probes that were sent of late.
+    /// The recently sent narrow probes.
     pub(crate) probing: &'a mut probe::Probing,
-    /// How many generations this life has activated.
+    /// The number of activations in this incarnation.
     pub(crate) activations: u64,
-    /// The start of this life, first half of every number.
+    /// The start of this incarnation, first half of every number.
     pub(crate) start: u32,
     /// Second half of the last number given out.
     pub(crate) counter: &'a mut u64,
@@ -414,7 +414,7 @@ impl Mail {
 }
 
 impl Cx<'_> {
-    /// The state folder that the host of a change object uses, as far as its daemon has told.
+    /// The state folder that the host of a change object uses, as far as its daemon has said.
     pub(crate) fn folder_of(&self, cob: CobRef) -> Option<u64> {
         folder_of(self.peers, self.names.host_of(cob))
     }
@@ -485,7 +485,7 @@ impl Object {
         }
     }
 
-    /// Where it goes by itself.
+    /// The state that it goes to by itself.
     pub(crate) fn home(&self) -> StateIx {
         match (self.retiring, self.state) {
             (false, _) => self.prefers(),
@@ -494,14 +494,14 @@ impl Object {
         }
     }
 
-    /// Its preferred state, or the one in which it is stopped while an operator has stopped it.
+    /// Its preferred state, or its stopped state while an operator has stopped it.
     pub(crate) fn prefers(&self) -> StateIx {
         let stopped = self.spec.kind.stopped.filter(|_| self.stopped.is_some());
         stopped.unwrap_or(self.spec.preferred)
     }
 
-    /// It is stopped: it does not run for others either. One that leaves is served all the same: the generation with which
-    /// it leaves ends the order.
+    /// It is stopped and does not run for others either. A departing one is served all the same: the generation of the
+    /// departure ends the order.
     pub(crate) fn is_stopped_for(&self, request: &Request) -> bool {
         let kind = &self.spec.kind;
         let off = |state: StateIx| request.set.contains(&kind.id(state));
@@ -523,30 +523,30 @@ impl Object {
         cx.record(Body::Ordered(OrderRecord::Stop(cx.names.cob_id(self.me).clone(), stopped)));
     }
 
-    /// Nobody has stopped it any more.
+    /// Ends an operator's stop.
     pub(crate) fn start(&mut self, cx: &mut Cx<'_>) {
         self.stopped = None;
         self.renew();
         cx.record(Body::Ordered(OrderRecord::Start(cx.names.cob_id(self.me).clone())));
     }
 
-    /// It stays where it is, and grants what it is: it has given up, or it is observed, or it has left for good.
+    /// It stays in its state and grants it: it has failed, is observed, or has departed.
     pub(crate) fn stays(&self) -> bool {
         self.failed || self.spec.observe || self.finished || self.declared
     }
 
-    /// It has left, and is not where it left: others found it so, or it counts as final by a word alone. It promises
-    /// nothing there.
+    /// It has departed, but is not in its exit state: a check found it elsewhere, or an operator declared it departed.
+    /// It grants no lock there.
     pub(crate) fn has_strayed(&self, state: StateIx) -> bool {
         (self.finished || self.declared) && !self.spec.keep && state != self.spec.kind.pre_remove
     }
 
-    /// It leaves as it is.
+    /// It departs in its present state.
     pub(crate) fn leaves_as_it_is(&self) -> bool {
         self.retiring && self.spec.keep
     }
 
-    /// The state as it is on record, whether it counts or not.
+    /// The recorded state, whether confirmed or not.
     pub(crate) fn state_on_record(&self) -> Option<StateIx> {
         self.state.or(self.recorded)
     }
@@ -563,13 +563,13 @@ impl Object {
         self.requests.iter().any(|r| r.granted.is_some())
     }
 
-    /// A leaving change object serves only those who help others to leave.
+    /// A departing change object serves only requests on behalf of departing ones.
     pub(crate) fn serves(&self, request: &Request) -> bool {
         !self.retiring || request.rank.phase == 0
     }
 
-    /// Asked, for somebody who leaves, to be in its pre-remove state: one that leaves as it is never acts again, so
-    /// it is as good as there.
+    /// The request, on behalf of a departing change object, asks for its pre-remove state: a change object that departs
+    /// in its present state never acts again, so this state is as good.
     pub(crate) fn is_as_good_as_off(&self, request: &Request) -> bool {
         self.leaves_as_it_is()
             && request.rank.phase == 0
@@ -577,13 +577,13 @@ impl Object {
             && request.set.contains(&self.spec.kind.id(self.spec.kind.pre_remove))
     }
 
-    /// It has left: in its pre-remove state, with no promise of another state out, at rest. One that is kept
-    /// leaves with no promise out at all: it may be back in the next generation, and knows of none then.
+    /// It has departed: in its pre-remove state, idle, with no grant of another state out. A kept change object departs
+    /// with no grant out at all: the next generation may have it again, and then it knows of no grant.
     pub(crate) fn is_final(&self) -> bool {
         let home = self.home();
         let may_stand = |granted| !self.spec.keep && granted == self.spec.kind.id(home);
         let there = self.state == Some(home) && matches!(self.activity, Activity::Idle);
-        // What is on record as final stays so while it is looked at again.
+        // A recorded departure remains while the state is checked again.
         let known = self.declared || self.finished && (self.state.is_some() || !self.spec.keep);
         self.retiring
             && (there || known && !self.acting())
@@ -598,7 +598,7 @@ impl Object {
         self.locks.binary_search_by_key(&asked, |l| l.asked)
     }
 
-    /// Something changed for it: what waits, waits anew.
+    /// A change restarts its timers.
     pub(crate) fn changed(&mut self) {
         self.probe.restart();
         self.watch = Watch::default();
@@ -606,7 +606,7 @@ impl Object {
         self.resend_at = Time::NEVER;
     }
 
-    /// Its lot is a new one (generation, preferred state, operator's word): old counts mean nothing.
+    /// A new generation, preferred state or order resets its counters.
     pub(crate) fn renew(&mut self) {
         self.failed = false;
         if self.troubles.check_failures > 0 {
@@ -618,7 +618,7 @@ impl Object {
         self.changed();
     }
 
-    /// Gives back the room of what it had while it was not at rest.
+    /// Frees the memory that it needed while it was active.
     pub(crate) fn give_room_back(&mut self) {
         let Self { requests, locks, given_back, returned, .. } = self;
         requests.shrink_to_fit();
@@ -627,7 +627,7 @@ impl Object {
         returned.shrink_to_fit();
     }
 
-    /// A held lock, as it is written beside what rests on it.
+    /// A held lock, as recorded with its dependents.
     pub(crate) fn held_lock(lock: &Lock, names: &Names) -> Option<HeldLock> {
         let state = names.state_name(lock.held?).clone();
         let values = lock.values.as_ref().clone();
@@ -636,20 +636,20 @@ impl Object {
     }
 }
 
-/// Values that many may have. Most export nothing: nothing is held once.
+/// Shared values. Most change objects export no values: the empty map exists once.
 pub(crate) fn shared(values: Values) -> Arc<Values> {
     static NOTHING: LazyLock<Arc<Values>> = LazyLock::new(Arc::default);
     if values.is_empty() { NOTHING.clone() } else { Arc::new(values) }
 }
 
-/// Most have one lock, request or wish, if any: room for the first is made for it alone, not for four.
+/// Reserves room for a single element instead of four: most change objects have at most a single lock or request.
 pub(crate) fn room_for_one<T>(list: &mut ThinVec<T>) {
     if list.capacity() == 0 {
         list.reserve_exact(1);
     }
 }
 
-/// How long until the first repeat of what is unsettled; doubles up to [`RESEND_CAP`].
+/// The time until the first repeat of an unanswered message; doubles up to [`RESEND_CAP`].
 pub(crate) const RESEND: Span = Span::secs(1);
 /// The longest time between two repeats.
 pub(crate) const RESEND_CAP: Span = Span::secs(60);

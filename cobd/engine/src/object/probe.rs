@@ -1,25 +1,24 @@
-//! Probes: looking for circles of waiters, and what a probe that comes home does.
+//! Probes: the search for deadlock cycles, and the effect of a probe that returns.
 //!
-//! One who has waited sends a probe along what it waits for: the change objects of needs that it
-//! does not hold, and the holders of promises that it wants back. Each who waits sends it on. If it
-//! comes home to an initiator whose requests are in conflict, that one decides by rank from then on
-//! (until it has no requests left), which is enough to dissolve every circle that can be dissolved.
-//! A late or false return only turns state priority into rank order: it does no harm.
+//! A change object that has waited sends a probe along its waits: to the change objects of needs that it does not hold,
+//! and to the holders of grants that it recalls. Each waiting receiver forwards it. If it returns to an initiator whose
+//! requests are in conflict, the initiator decides by rank from then on (until it has no requests left), which is
+//! enough to dissolve every cycle that can be dissolved. A late or false return only turns state priority into rank
+//! order: it does no harm.
 //!
-//! Two sorts. One whose requests are in conflict sends a *wide* probe, along everything that is waited
-//! for: any circle through it must be found, and once it goes by rank every holder must tell it the rank
-//! that counts now. All other waiters
-//! only want a circle that nothing can dissolve to be named; they send a *narrow* one, along one thing
-//! each. When nothing moves any more, every waiter waits for a waiter, so one edge each leads into a
-//! circle whose members all hear their own probes. Narrow probes keep a large cluster that waits for one
+//! There are two sorts. A change object with requests in conflict sends a *wide* probe along all its waits: any cycle
+//! through it must be found, and once it decides by rank every holder must send the rank that counts now. All other
+//! waiting change objects only want to report a cycle that cannot be dissolved; they send a *narrow* probe, along a
+//! single wait each. When no change object moves any more, each waits for another that waits, so a single edge each
+//! leads into a cycle whose members all receive their own probes. Narrow probes keep a large cluster that waits for a
 //! slow action from flooding itself: they cost a path each, not a cone.
 //!
-//! A thousand waiters in a row would send a thousand probes along a thousand steps each; so the probes of a host come in
-//! turn, wide and narrow ones apart, as many at a time as may go so far ([`Probing`]). That loses no circle: each has its
-//! turn in the end, and whoever a probe passes twice, which is in a circle or where two ways meet, has it at once.
+//! A row of a thousand waiting change objects would send a thousand probes over a thousand steps each; so the probes of
+//! a host take turns, wide and narrow probes apart, within limits ([`Probing`]). This loses no cycle: each gets its
+//! turn, and a change object that a probe passes twice (in a cycle, or where two paths meet) gets it at once.
 //!
-//! This is the edge-chasing scheme of Chandy, Misra and Haas (1983) for the AND model, with rank
-//! order in place of an abort.
+//! This is the edge-chasing scheme of Chandy, Misra and Haas (1983) for the AND model, with rank order in place of an
+//! abort.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::LazyLock;
@@ -35,27 +34,27 @@ use crate::time::{Span, Time};
 
 const WAIT: Span = Span::millis(200);
 const WAIT_CAP: Span = Span::secs(60);
-/// After so long an initiator's last number is forgotten: a probe that is still under way then goes on once more.
+/// After this time an initiator's last number is forgotten: a probe still under way is then forwarded again.
 const SEEN_FOR: Span = Span::secs(60);
-/// A probe of one that did not change came home so often in a row: no rule of ours can dissolve it.
+/// After this number of consecutive returns without a change, the rules cannot dissolve the cycle.
 const RETURNS_UNTIL_STUCK: u32 = 3;
 /// The most initiators that are remembered; the oldest goes first.
 const SEEN_MAX: usize = 4096;
 
-/// So many steps may the probes take that a host sends within [`WAIT`], if each goes as far as it can. So up to
-/// 64 waiters on a host never wait for a turn, and of more waiters than steps one probe goes in several such times.
+/// The most steps of the probes that a host sends within [`WAIT`], if each goes as far as it can. So up to 64 waiting
+/// change objects on a host need no turns; with more of them than steps, a probe goes only every few [`WAIT`].
 const STEPS: usize = 4096;
 
-/// So many steps may probes of others take through this host within [`WAIT`]. A probe beyond that is lost here; its
-/// initiator sends the next one.
+/// The most steps of other hosts' probes through this host within [`WAIT`]. A probe beyond that is lost here; its
+/// initiator sends the next.
 const PASSED: usize = 32_768;
 
-/// The turns of a host's probes. The wide ones have their own: they may dissolve a circle, the others only name it.
+/// The turns of a host's probes. Wide probes have their own: they may dissolve a cycle, narrow probes only report it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Probing {
     wide: Turns,
     narrow: Turns,
-    /// Steps of probes that came by.
+    /// Steps of forwarded probes.
     passed: Turns,
 }
 
@@ -66,7 +65,7 @@ struct Turns {
 }
 
 impl Probing {
-    /// Whether one more probe may be passed on. A probe that takes very many steps is paid for by those that come after it.
+    /// Whether another probe may be forwarded. A probe with very many steps delays the probes after it.
     pub(crate) fn may_pass(&mut self, now: Time) -> bool {
         let times = now.0.saturating_sub(self.passed.since.0) / WAIT.0;
         if times > 0 {
@@ -76,12 +75,12 @@ impl Probing {
         self.passed.sent < PASSED
     }
 
-    /// Counts the steps of a probe that is passed on.
+    /// Counts the steps of a forwarded probe.
     pub(crate) fn pass(&mut self, steps: usize) {
         self.passed.sent = self.passed.sent.saturating_add(steps);
     }
 
-    /// Takes a turn, if there is one.
+    /// Takes a turn, if any is free.
     fn turn(&mut self, wide: bool, now: Time, waiters: usize) -> bool {
         let turns = if wide { &mut self.wide } else { &mut self.narrow };
         let times = waiters.div_ceil(STEPS).max(1);
@@ -94,7 +93,7 @@ impl Probing {
     }
 }
 
-/// A probe as it came in.
+/// A received probe.
 #[derive(Clone)]
 pub(crate) struct Probed {
     pub(crate) initiator: CobRef,
@@ -105,26 +104,26 @@ pub(crate) struct Probed {
     pub(crate) wide: bool,
 }
 
-/// What a change object keeps of probes; nothing, as long as it has nothing to do with any.
+/// The probe data of a change object; empty as long as no probe concerns it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ProbeState(Option<Box<Kept>>);
 
-/// What is kept of probes.
+/// The stored probe data.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
-    /// When the next is sent; never: it does not wait.
+    /// When the next probe is sent; never: it does not wait.
     at: Time,
     sent: u32,
     number: Option<Number>,
-    /// The current number has come home.
+    /// The current number has returned.
     home: bool,
     returns: u32,
     /// Highest number seen, by initiator (sorted), and when.
     seen: ThinVec<(CobRef, Number, Time)>,
     circle: Option<Box<(Vec<CobRef>, bool)>>,
-    /// Its own is put off until its turn.
+    /// Its own probe is put off until its turn.
     put_off: bool,
-    /// It has a turn, whoever else has: it is in a circle.
+    /// It has a turn independent of the others: it is in a cycle.
     first: bool,
 }
 
@@ -160,7 +159,7 @@ impl DerefMut for ProbeState {
 }
 
 impl ProbeState {
-    /// Something changed: it waits anew.
+    /// A change restarts its wait.
     pub(crate) fn restart(&mut self) {
         self.leave(|Kept { number, home, seen, .. }| Kept { number, home, seen, ..Kept::default() });
     }
@@ -169,7 +168,7 @@ impl ProbeState {
         self.leave(|Kept { number, seen, .. }| Kept { number, seen, ..Kept::default() });
     }
 
-    /// Forgets the numbers of some initiators: they begin anew.
+    /// Forgets the numbers of some initiators, which start anew.
     pub(crate) fn forget_seen(&mut self, of: impl Fn(CobRef) -> bool) {
         if let Some(kept) = &mut self.0 {
             kept.seen.retain(|(initiator, ..)| !of(*initiator));
@@ -191,37 +190,37 @@ impl ProbeState {
         }
     }
 
-    /// There is nothing to be forgotten.
+    /// There is no data to forget.
     pub(crate) fn is_at_rest(&self) -> bool {
         let Kept { at, sent, number: _, home, returns, seen: _, circle, put_off, first } = &**self;
         *at == Time::NEVER && (*sent, *returns) == (0, 0) && circle.is_none() && !(*home || *put_off || *first)
     }
 
-    /// The number that it waits for, and whether that has come home.
+    /// The number of its pending probe, and whether it has returned.
     pub(crate) fn awaited(&self) -> Option<(Number, bool)> {
         self.number.map(|n| (n, self.home))
     }
 
-    /// The highest number seen of an initiator, as long as that counts.
+    /// The highest number seen of an initiator, unless it has expired.
     pub(crate) fn seen_of(&self, initiator: CobRef, now: Time) -> Option<Number> {
         let at = self.seen.binary_search_by_key(&initiator, |s| s.0).ok()?;
         Some(self.seen[at].1).filter(|_| now < self.seen[at].2 + SEEN_FOR)
     }
 
-    /// Whether its own is put off, and whether it has a turn whoever else has.
+    /// Whether its own probe is put off, and whether it has a turn independent of the others.
     pub(crate) fn turns(&self) -> [bool; 2] {
         [self.put_off, self.first]
     }
 
-    /// The circle that it is stuck in, if one was named.
+    /// The deadlock cycle that contains it, if it has been reported.
     pub(crate) fn circle(&self) -> Option<&(Vec<CobRef>, bool)> {
         self.circle.as_deref()
     }
 }
 
 impl Object {
-    /// It waits for somebody: for a lock, for a promise to come back, with requests in conflict, or until
-    /// those who act on its own wish need it no more (for ever, if its wish needs itself).
+    /// It waits: for a lock, for the release of a grant, with requests in conflict, or until the change objects that
+    /// act on its own desired state no longer need it (forever, if its desired state needs itself).
     pub(crate) fn waits(&self) -> bool {
         !self.acting()
             && self.state.is_some()
@@ -251,7 +250,7 @@ impl Object {
         }
         let first = std::mem::take(&mut self.probe.first);
         let wide = self.view.conflict;
-        // Of one that is drained it is a single step.
+        // A drained budget's probe takes a single step.
         self.probe.put_off = !self.view.drained && !first && !cx.probing.turn(wide, cx.now, cx.unsettled);
         if self.probe.put_off {
             self.probe.at = cx.now + WAIT;
@@ -277,11 +276,11 @@ impl Object {
         self.pass_on(cx, Probed { initiator, number, generation, path: Vec::new(), more: false, wide });
     }
 
-    /// A probe has arrived. It is returned where its sender waits for what this one becomes with the generation that the
-    /// host goes to: then it leads on to whoever the host waits for.
+    /// Handles a received probe. Returns it if its sender waits for the state of this change object in the generation
+    /// that the host switches to: then it leads on to the hosts that this host waits for.
     pub(crate) fn on_probe(&mut self, cx: &mut Cx<'_>, from: CobRef, probe: Probed) -> Option<Probed> {
-        // It comes along what somebody waits for. Who has nothing to do with this one could hide the probes of others by
-        // higher numbers in their names.
+        // It must come along a wait. An unrelated sender could hide the probes of others by higher numbers in their
+        // names.
         let asked = self.request_ix(from).ok();
         if asked.is_none() && self.lock_ix(from).is_err() {
             return None;
@@ -292,7 +291,7 @@ impl Object {
         if self.lead_on(cx, from, probe) { onward } else { None }
     }
 
-    /// Passes a probe on, if that is to be; whether it was. One of whoever waits for this host is let in by the host.
+    /// Forwards a probe if appropriate; returns whether it did. The host has admitted probes of hosts that wait for it.
     pub(crate) fn lead_on(&mut self, cx: &mut Cx<'_>, from: CobRef, probe: Probed) -> bool {
         if probe.initiator == self.me {
             self.on_probe_home(cx, from, probe.number, &probe.path, probe.more);
@@ -326,7 +325,7 @@ impl Object {
         self.probe.home = true;
         if self.view.drained {
             if !self.watched_is_blocked(cx, from) {
-                // The next holder at once: waiting is for those who may still come back.
+                // Examine the next holder at once: only holders that may still come back deserve a wait.
                 self.probe.at = cx.now;
             }
             return;
@@ -357,7 +356,7 @@ impl Object {
                     seen.retain(|s| cx.now < s.2 + SEEN_FOR);
                 }
                 if seen.len() < 4 {
-                    // Most who wait in a row see one or two.
+                    // Most members of a waiting row see very few.
                     seen.reserve_exact(1);
                 }
                 let i = seen.partition_point(|s| s.0 < initiator);
@@ -372,14 +371,14 @@ impl Object {
         true
     }
 
-    /// To the change objects of needs not held, and to the holders of promises that are out: to all of
-    /// them, or to the first. How many these are.
+    /// Forwards to the change objects of needs not held and to the holders of grants: to all, or to the first. Returns
+    /// how many.
     fn pass_on(&self, cx: &mut Cx<'_>, mut probe: Probed) -> usize {
-        // Who is never moved wants its promises back only where what they rest on is wanted back.
+        // An observed change object never moves, so it recalls grants only if their locks are recalled.
         let from = probe.path.last().copied();
         let gives_back = self.locks.iter().any(|l| Some(l.asked) == from && l.held.is_some());
         let wants_back = |r: &&Request| r.granted.is_some() && (!self.spec.observe || r.recalled || gives_back);
-        // The last one of the path is always the sender: by it the receiver's host knows whose word it is.
+        // The last element of the path is always the sender: it tells the receiver's host the origin of the message.
         if probe.path.len() >= MAX_PROBE_PATH {
             probe.path.truncate(MAX_PROBE_PATH - 1);
             probe.more = true;

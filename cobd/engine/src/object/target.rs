@@ -1,8 +1,8 @@
-//! Where a change object is to go: rule 1.
+//! The target state of a change object: rule 1.
 //!
-//! Of the requests of the least phase the one whose set's first state stands first in the kind's priority decides, and the
-//! further ones of this phase narrow. In an ordered change object the least rank decides, and nobody else narrows (decision
-//! 0110). The own state never changes a request's priority (counterexample 3), so nothing here depends on the order of arrival.
+//! In the lowest phase, the request whose first state is earliest in the kind's priority decides; the others narrow it.
+//! In an ordered change object the lowest rank decides, and no other asker narrows (decision 0110). The own state never
+//! changes a priority (counterexample 3): the order of arrival does not matter.
 
 use cob_types::Rank;
 
@@ -10,29 +10,29 @@ use crate::names::CobRef;
 use crate::object::{Cx, Object, Request};
 use crate::spec::StateIx;
 
-/// Where to, and for whom.
+/// A target state and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Aim {
     pub(crate) target: StateIx,
-    /// Whose request made the target; none: its own wish.
+    /// The asker whose request made the target; `None`: its own desired state.
     pub(crate) asker: Option<CobRef>,
-    /// The origin of the request that made the target; none: its own wish, or one with it.
+    /// The origin of the request that made the target; `None`: its own desired state, alone or too.
     pub(crate) origin: Option<CobRef>,
-    /// 0 when it goes there for a retirement.
+    /// 0 when it goes there for a departure.
     pub(crate) phase: u8,
-    /// Of the request that made the target.
+    /// The rank of the request that made the target.
     pub(crate) rank: Option<Rank>,
-    /// What it needs on its way may be of whatever content: it goes there for somebody who leaves on the way back.
+    /// Its needs on the way accept any content: it goes there on behalf of a departure in a rollback.
     pub(crate) any_content: bool,
 }
 
 impl Object {
-    /// The target by all requests but those with this origin.
+    /// The target by all requests but the requests with this origin.
     pub(crate) fn aim(&self, cx: &Cx<'_>, state: StateIx, without_origin: Option<CobRef>) -> Aim {
         self.aim_by(cx, state, without_origin, self.ordered)
     }
 
-    /// It goes elsewhere than by rank: for the sake of others the request of least rank asks for more than by itself.
+    /// The target by rank differs: the request of lowest rank wants more for the sake of others than for itself.
     pub(super) fn goes_otherwise_by_rank(&self, cx: &Cx<'_>, state: StateIx, aim: Aim) -> bool {
         !self.ordered && self.requests.len() > 1 && self.aim_by(cx, state, None, true).target != aim.target
     }
@@ -53,19 +53,19 @@ impl Object {
         };
         wishes.sort_by(|a, b| {
             let by_state = if ordered { std::cmp::Ordering::Equal } else { first_place(a).cmp(&first_place(b)) };
-            // All that is done for one wish of another generation has that wish's rank. What others need for it comes
-            // before the wish itself, and among those the own ranks say what comes first.
+            // All work for a single desired state of another generation has the rank of that state. The needs of others
+            // for it come before the state itself, and the own ranks order these needs.
             let of_another = a.rank.generation != cx.generation;
             let in_one = |r: &Request| of_another.then(|| (r.asker == r.origin, self.own_rank(r)));
             let by_rank = || a.rank.cmp(&b.rank).then_with(|| in_one(a).cmp(&in_one(b)));
-            // Who leaves is served first: what those who stay want may be had only when it has left.
+            // Departing askers are served first: staying askers may have to wait for the departure.
             let by_phase = a.rank.phase.cmp(&b.rank.phase);
             by_phase.then(by_state).then_with(by_rank).then_with(|| cx.names.cmp(a.asker, b.asker))
         });
         let Some(first) = wishes.first() else { return own };
         let mut possible = self.reachable(first, state);
-        // By rank a wish is narrowed by what else the same one wants alone. What others want is done after it: on the way
-        // to what suits all of them more may be needed than for any of them, and that may be what waits for the first.
+        // By rank, only further requests of the same origin narrow the choice. Other requests are served later: a state
+        // that suits all may need more on the way, and that need may wait for the first request.
         let narrows = |wish: &&&Request| match ordered {
             true => (wish.rank, wish.origin) == (first.rank, first.origin),
             false => wish.rank.phase == first.rank.phase,
@@ -81,26 +81,26 @@ impl Object {
         }
         let target = if possible.contains(&state) { state } else { possible.first().copied().unwrap_or(own.target) };
         let phase = if self.retiring { 0 } else { first.rank.phase };
-        // What it would do by itself it does in its own name, whoever asks for it too. For one that leaves it does what
-        // nobody who leaves would do for its own sake: so it does that in the name of who asks.
+        // A step that it would make by itself it makes in its own name, even if others ask for it too. A departing
+        // change object makes the other steps in the name of the asker.
         let by_itself = target == own.target && phase == own.phase;
         let origin = (!by_itself).then_some(first.origin);
         let any_content = any_content || first.takes_any_content(cx);
         Aim { target, asker: Some(first.asker), origin, phase, rank: Some(first.rank), any_content }
     }
 
-    /// The least rank that the own generation gives to a state of the set.
+    /// The lowest rank that the own generation gives to a state of the set.
     fn own_rank(&self, request: &Request) -> Option<u64> {
         request.set.iter().filter_map(|s| self.spec.kind.ix(*s)).map(|s| self.spec.rank(s)).min()
     }
 
-    /// The states of the set that a route leads to, in the set's order.
+    /// The reachable states of the set, in the set's order.
     fn reachable(&self, request: &Request, state: StateIx) -> Vec<StateIx> {
         let kind = &self.spec.kind;
         request.set.iter().filter_map(|s| kind.ix(*s)).filter(|s| kind.reaches(state, *s)).collect()
     }
 
-    /// A route leads to some state of the set.
+    /// Some state of the set is reachable.
     pub(crate) fn can_serve(&self, request: &Request, state: StateIx) -> bool {
         let kind = &self.spec.kind;
         request.set.iter().filter_map(|s| kind.ix(*s)).any(|s| kind.reaches(state, s))

@@ -1,7 +1,6 @@
-//! Deadlines of a change object: when it must be looked at again though nothing happens, and what
-//! it then repeats.
+//! Deadlines of a change object: when it must be woken without an event, and which messages it then repeats.
 //!
-//! Only messages to other hosts can get lost, so only those are repeated.
+//! Only messages to other hosts can get lost, so only these are repeated.
 
 use cob_types::Number;
 
@@ -9,11 +8,11 @@ use crate::names::CobRef;
 use crate::object::{Activity, Cx, Msg, Object, RESEND, RESEND_CAP, Request};
 use crate::time::{Span, Time};
 
-/// A request that has not been served for so long is asked about.
+/// After this time without a grant, a request is queried.
 const QUERY_AFTER: Span = Span::secs(10);
 
 impl Object {
-    /// Notes when it must be looked at again.
+    /// Sets the time of the next repeat.
     pub(crate) fn set_deadlines(&mut self, cx: &mut Cx<'_>) {
         if self.resend_at == Time::NEVER && self.is_unsettled(cx) {
             self.resend_at = cx.now + RESEND.doubled(self.resends.min(16), RESEND_CAP);
@@ -34,7 +33,7 @@ impl Object {
         check.min(retry).min(rest).min(probe).min(self.resend_at)
     }
 
-    /// Does what is due; the caller decides afterwards.
+    /// Performs the due work; the caller decides afterwards.
     pub(crate) fn wake(&mut self, cx: &mut Cx<'_>) {
         if self.acting() {
             return;
@@ -56,13 +55,13 @@ impl Object {
             || (self.is_kept_away() && self.requests.iter().any(|r| away(r.asker)))
     }
 
-    /// Only for what it has promised it is not where it would go by itself, or has not left as it is. A holder that
-    /// has left its model can't repeat a release that got lost: that the promise is still meant is asked about.
+    /// Only its grants keep it out of its own target state, or from departing. A holder that has left its model cannot
+    /// repeat a lost release: query whether the grant is still needed.
     fn is_kept_away(&self) -> bool {
         self.state.is_some() && (self.leaves_as_it_is() || self.state != Some(self.home()))
     }
 
-    /// Says again what has no answer yet, to the hosts that `to` picks.
+    /// Repeats the unanswered messages to the hosts that `to` picks.
     pub(crate) fn repeat_unsettled(&self, cx: &mut Cx<'_>, to: impl Fn(CobRef) -> bool) {
         let away = |cx: &Cx<'_>, c: CobRef| !cx.is_here(c) && to(c);
         for at in 0..self.locks.len() {
@@ -88,18 +87,18 @@ impl Object {
 }
 
 impl Request {
-    /// It was not served for so long that it is asked about.
+    /// It has waited long enough to be queried.
     pub(crate) fn has_waited(&self, now: Time) -> bool {
         has_waited_since(self.since, now)
     }
 }
 
-/// Whether a request that stands since then is asked about now.
+/// Whether a request that waits since `since` is queried now.
 pub(crate) fn has_waited_since(since: Time, now: Time) -> bool {
     now > since + QUERY_AFTER
 }
 
-/// What is said again to an asker.
+/// The message to repeat to an asker.
 fn repeat_to_asker(request: &Request, kept_away: bool, now: Time) -> Option<Msg> {
     let number: Number = request.number;
     if request.lapsed {

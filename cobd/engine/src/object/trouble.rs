@@ -1,26 +1,26 @@
-//! What went wrong with a change object, since its lot last changed: most have nothing of it, and take no room for it.
+//! The failures of a change object since its counters were reset. Without a failure they take no room.
 
 use std::ops::Deref;
 
 use crate::object::Object;
 use crate::time::Time;
 
-/// What went wrong.
+/// The failures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Trouble {
-    /// Failed attempts in a row, at the hop that it is to make.
+    /// Consecutive failed attempts of the next transition.
     pub(crate) failures: u32,
-    /// Checks in a row that could not tell the state.
+    /// Consecutive checks that could not determine the state.
     pub(crate) check_failures: u32,
-    /// No attempt is made before.
+    /// The time before which no attempt is made.
     pub(crate) retry_at: Time,
-    /// Of the last attempt that did not succeed, for reports.
+    /// Error of the last unsuccessful attempt, for reports.
     pub(crate) error: Option<Box<str>>,
-    /// Of the last check that could not tell, for reports.
+    /// Error of the last check that could not determine the state, for reports.
     pub(crate) check_error: Option<Box<str>>,
 }
 
-/// The trouble that a change object has, if any.
+/// The failures of a change object, if any.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Troubles(Option<Box<Trouble>>);
 
@@ -35,14 +35,14 @@ impl Deref for Troubles {
 }
 
 impl Trouble {
-    /// Its state was found: what was said of attempts matters as long as they count.
+    /// A check found its state: errors of attempts matter only while the attempts count.
     pub(crate) fn forget_what_counts_no_more(&mut self) {
         self.error = self.error.take().filter(|_| self.failures > 0);
     }
 }
 
 impl Object {
-    /// Changes what is wrong with it.
+    /// Changes its failures.
     pub(crate) fn trouble(&mut self, change: impl FnOnce(&mut Trouble)) {
         let mut all = self.troubles.0.take().map_or_else(Trouble::default, |all| *all);
         change(&mut all);
