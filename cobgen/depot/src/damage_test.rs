@@ -1,5 +1,5 @@
-//! Every byte of a small depot altered, one after the other: what is read is what was written, or the
-//! damage is found and named. Of large files (packs) some bytes are drawn.
+//! Alters every byte of a small depot in turn: reading either returns the written data, or reports the damage. In
+//! packs, which are large, only some bytes are altered.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::objects::PACK_FROM;
 use crate::testing::{publication, sketch_of};
 use crate::{Depot, DepotError, Publication, enrolled};
 
-/// A depot with all that there can be in one: two generations, a model, signatures, an enrolled host.
+/// A depot with all possible content: two generations, a model, signatures, an enrolled host.
 fn depot(path: &Path) {
     let depot = Depot::create_or_open(path).expect("made");
     let model = BTreeMap::from([("model.yaml".to_owned(), b"hosts: {n1: {}}\n".to_vec())]);
@@ -33,7 +33,7 @@ fn depot(path: &Path) {
     enrolled::add(path, &host, PublicKey([9; 32]), "2026-11-21T12:00:00Z", enrolled::Former::Revoke).expect("added");
 }
 
-/// Everything that can be read of a depot, in words.
+/// All readable content of a depot, as text.
 fn read_all(path: &Path) -> Result<String, DepotError> {
     let depot = Depot::open(path)?;
     let list = depot.list()?;
@@ -46,9 +46,9 @@ fn read_all(path: &Path) -> Result<String, DepotError> {
     Ok(all)
 }
 
-/// Of larger files so many bytes are altered, drawn by the seed.
+/// In larger files this many bytes are altered, drawn by the seed.
 const ALL_UP_TO: usize = 1500;
-/// Of larger files so many at each end in any case.
+/// In larger files this many bytes at each end are always altered.
 const ENDS: usize = 100;
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -61,7 +61,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A depot with so many hosts that the first generation is one pack; the second is written beside it.
+/// A depot with so many hosts that the first generation is a pack; the second is written beside it.
 fn packed(path: &Path) {
     let depot = Depot::create_or_open(path).expect("made");
     let names: Vec<String> = (0..PACK_FROM).map(|i| format!("h{i:04}")).collect();
@@ -72,7 +72,8 @@ fn packed(path: &Path) {
     }
 }
 
-/// Alters every byte of the chosen files, each in a way that the seed says, and counts those that were noticed.
+/// Alters every byte of the chosen files, each in a way that the seed decides, and counts the alterations that were
+/// noticed.
 fn alter_each_byte(path: &Path, chosen: impl Fn(&Path) -> bool) -> usize {
     let seed = std::env::var("COB_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1u64);
     println!("COB_SEED={seed}");
@@ -86,7 +87,7 @@ fn alter_each_byte(path: &Path, chosen: impl Fn(&Path) -> bool) -> usize {
         for nth in 0..bytes.len().min(ALL_UP_TO) {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let drawn = usize::try_from((state >> 16) % bytes.len() as u64).expect("small");
-            // Of a large file its ends in any case: headers and checksums are there.
+            // In a large file both ends are always altered: headers and checksums are there.
             let at = match nth {
                 nth if each || nth < ENDS => nth,
                 nth if nth < 2 * ENDS => bytes.len() - 1 - (nth - ENDS),
@@ -134,7 +135,7 @@ fn every_altered_byte_is_found_or_does_not_matter() {
     assert!(noticed > 2000, "only {noticed}");
 }
 
-/// The newest generation does not vanish with its ref: an older one would pass for the newest.
+/// The newest generation does not vanish with its ref: otherwise an older generation would pass for the newest.
 #[test]
 fn a_damaged_ref_is_a_damaged_generation_and_not_an_absent_one() {
     let folder = tempfile::tempdir().expect("folder");
@@ -148,7 +149,7 @@ fn a_damaged_ref_is_a_damaged_generation_and_not_an_absent_one() {
     depot.read(GenerationNumber(1)).expect("the other one is whole");
 }
 
-/// Whatever stands in the files, going through the depot comes to an end and says what is wrong, or nothing is.
+/// With any bytes in the files, fsck ends and reports all faults.
 #[test]
 fn hostile_bytes_are_found_by_going_through_it() {
     let folder = tempfile::tempdir().expect("folder");

@@ -1,4 +1,4 @@
-//! Opening, making and listing depots.
+//! Opens, creates and lists depots.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::error::DepotError;
 use crate::integrity::Integrity;
 
-/// The depot format written here; stands in the repository's own configuration.
+/// The depot format written here; it is stored in the repository's own configuration.
 const FORMAT: u32 = 1;
 const FORMAT_KEY: &str = "cob.depot";
 pub(crate) const MAIN: &str = "refs/heads/main";
@@ -23,22 +23,22 @@ const GENERATIONS: &str = "refs/generations/";
 pub struct Depot {
     pub(crate) path: PathBuf,
     pub(crate) repo: Repository,
-    /// Asked before git is asked for any object.
+    /// Checks an object's files before git reads the object.
     pub(crate) integrity: Integrity,
 }
 
-/// One generation in the depot's history.
+/// A generation in the depot's history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LogEntry {
     /// Its number.
     pub generation: GenerationNumber,
-    /// What its publisher said of it.
+    /// The publisher's message.
     pub message: String,
     /// When it was published, in seconds since 1970-01-01 UTC.
     pub time: i64,
-    /// Who published it, `NAME <EMAIL>`.
+    /// The publisher, `NAME <EMAIL>`.
     pub author: String,
-    /// How large it is.
+    /// The size of the generation.
     pub counts: Counts,
 }
 
@@ -47,7 +47,7 @@ pub struct LogEntry {
 pub struct Counts {
     /// Hosts.
     pub hosts: u64,
-    /// Change objects on all of them.
+    /// Change objects on all hosts.
     pub cobs: u64,
 }
 
@@ -58,23 +58,23 @@ impl fmt::Debug for Depot {
 }
 
 impl Depot {
-    /// Opens a depot for reading; nothing is written, permission to read is enough.
+    /// Opens a depot for reading. Opening writes nothing; permission to read is enough.
     ///
     /// # Errors
-    /// When there is no depot at `path`, or it was made by a newer program.
+    /// If there is no depot at `path`, or a newer program made it.
     pub fn open(path: &Path) -> Result<Self, DepotError> {
         let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
-        // What a folder on the way hides is not known to be missing.
+        // A folder that can't be entered may hide a depot: report missing permission, not a missing depot.
         match path.try_exists().and_then(|is_there| if is_there { fs::read_dir(path).map(|_| true) } else { Ok(false) })
         {
             Ok(true) => {}
             Ok(false) => return Err(DepotError::Missing { path: path.to_owned() }),
             Err(error) if denied(&error) => return Err(DepotError::NoPermission { path: path.to_owned() }),
-            // What else it is, is told below.
+            // `open_bare` below reports all other cases.
             Err(_) => {}
         }
         let not = |why: &str| DepotError::NotADepot { path: path.to_owned(), why: why.to_owned() };
-        // `open_bare` does not ask who owns the folder: a daemon reads a depot that is not its own.
+        // `open_bare` does not check the folder's owner: a daemon reads a depot that is not its own.
         let repo = Repository::open_bare(path).map_err(|error| {
             if error.code() == ErrorCode::NotFound {
                 not("it is not a bare git repository")
@@ -90,18 +90,18 @@ impl Depot {
                 Err(DepotError::Newer { what, found, known: FORMAT })
             }
             Some(_) => Ok(depot),
-            // A mirror made by a git client has the refs, not the configuration.
+            // A mirror made by a git client has the refs, but not the configuration.
             None if !depot.numbers()?.is_empty() => Ok(depot),
-            // Or `main` alone, which is told where it matters.
+            // Or `main` alone is left: readers of the generation report the loss.
             None if matches!(depot.latest(), Err(DepotError::Lost { .. })) => Ok(depot),
             None => Err(not("it is a git repository without generations")),
         }
     }
 
-    /// Opens a depot for publishing, and makes it where there is nothing or an empty folder.
+    /// Opens a depot for publishing, and creates it if the path does not exist or is an empty folder.
     ///
     /// # Errors
-    /// When something else is at `path`, or it can't be written.
+    /// If `path` is not a depot, or can't be written.
     pub fn create_or_open(path: &Path) -> Result<Self, DepotError> {
         let unreadable = || DepotError::io(format!("can't read {}", path.display()));
         if path.exists() && fs::read_dir(path).map_err(unreadable())?.next().is_some() {
@@ -111,7 +111,7 @@ impl Depot {
             return Ok(depot);
         }
         match Self::create(path) {
-            // Another process may have made it just now.
+            // Another process may have created it in the meantime.
             Err(DepotError::Io { .. }) if Repository::open_bare(path).is_ok() => Self::open(path),
             created => created,
         }
@@ -123,10 +123,10 @@ impl Depot {
         &self.path
     }
 
-    /// The newest generation; none in a depot without any.
+    /// The newest generation; `None` in a depot without generations.
     ///
     /// # Errors
-    /// When the refs can't be read, or a newer one is lost.
+    /// If the refs can't be read, or a newer generation is lost.
     pub fn latest(&self) -> Result<Option<GenerationNumber>, DepotError> {
         let tip = self.tip();
         let newest = self.numbers()?.into_iter().max();
@@ -134,25 +134,25 @@ impl Depot {
         Ok(newest)
     }
 
-    /// All generations, the newest first.
+    /// All generations, newest first.
     ///
     /// # Errors
-    /// When a commit can't be read.
+    /// If a commit can't be read.
     pub fn list(&self) -> Result<Vec<LogEntry>, DepotError> {
         self.newest_first()?.into_iter().map(|number| self.log_entry(number)).collect()
     }
 
-    /// The numbers of all generations, the newest first.
+    /// The numbers of all generations, newest first.
     ///
     /// # Errors
-    /// When the refs can't be read.
+    /// If the refs can't be read.
     pub fn newest_first(&self) -> Result<Vec<GenerationNumber>, DepotError> {
         let mut numbers = self.numbers()?;
         numbers.sort_unstable_by(|a, b| b.cmp(a));
         Ok(numbers)
     }
 
-    /// The numbers of all generations, in no order.
+    /// The numbers of all generations, unordered.
     fn numbers(&self) -> Result<Vec<GenerationNumber>, DepotError> {
         Ok(names_below(self, GENERATIONS)?.iter().filter_map(|name| number_of(name)).collect())
     }
@@ -200,7 +200,7 @@ impl Depot {
         }
     }
 
-    /// Makes a depot aside and renames it to its place, so that nobody ever sees half of one.
+    /// Creates a depot in a temporary folder and renames it into place, so that no program sees an incomplete depot.
     fn create(path: &Path) -> Result<Self, DepotError> {
         let failed = || DepotError::io(format!("can't make the depot {}", path.display()));
         let git_failed = || DepotError::git(format!("can't make the depot {}", path.display()));
@@ -215,11 +215,11 @@ impl Depot {
         options.bare(true).no_reinit(true).external_template(false).initial_head("main");
         let repo = Repository::init_opts(&made, &options).map_err(git_failed())?;
         let mut config = repo.config().map_err(git_failed())?;
-        // Without it git writes objects and refs with no fsync at all.
+        // Without this setting git writes objects and refs without any fsync.
         config.set_bool("core.fsyncObjectFiles", true).map_err(git_failed())?;
         config.set_i64(FORMAT_KEY, i64::from(FORMAT)).map_err(git_failed())?;
         drop((config, repo));
-        // Here, because git does not make the entries of folders durable that it makes for a ref.
+        // Created here, because git does not make the directory entries that it creates for a ref durable.
         fs::create_dir(made.join(GENERATIONS)).and_then(|()| sync_folder(&made.join("refs"))).map_err(failed())?;
         for file in ["config", "HEAD"] {
             File::open(made.join(file)).and_then(|file| file.sync_all()).map_err(failed())?;
@@ -240,10 +240,10 @@ pub(crate) fn ref_of(number: GenerationNumber) -> String {
     format!("{GENERATIONS}{number}")
 }
 
-/// The names of the refs below a folder of refs, without the folder's.
+/// The names of the refs below a folder of refs, without the folder's own name.
 ///
-/// Git passes over a ref whose file is damaged as if it were not there. Here it counts: what is asked
-/// of it then is refused, and a newest generation does not vanish with one byte of a file.
+/// Git skips a ref whose file is damaged. Here the ref counts: reading it fails, and the newest generation does not
+/// vanish because of a single altered byte.
 pub(crate) fn names_below(depot: &Depot, folder: &str) -> Result<BTreeSet<String>, DepotError> {
     let failed = || DepotError::git(format!("can't read {folder} of {}", depot.path.display()));
     let mut names = BTreeSet::new();
@@ -260,19 +260,19 @@ pub(crate) fn names_below(depot: &Depot, folder: &str) -> Result<BTreeSet<String
     };
     for file in files {
         let name = file.map_err(unreadable())?.file_name();
-        // Git's own lock files end so; no ref does.
+        // Git's own lock files end with `.lock`; no ref does.
         names.extend(name.to_str().filter(|name| !name.ends_with(".lock")).map(str::to_owned));
     }
     Ok(names)
 }
 
-/// The number in a ref's name; none for names that are not written here.
+/// The number in a ref's name; `None` for names that this program does not write.
 pub(crate) fn number_of(text: &str) -> Option<GenerationNumber> {
     let number = GenerationNumber(text.parse().ok()?);
     (number.0 > 0 && number.to_string() == text).then_some(number)
 }
 
-/// A commit message: what the publisher said, then the number and the counts for `git log`.
+/// A commit message: the publisher's text, then the number and the counts for `git log`.
 pub(crate) fn write_message(said: &str, number: GenerationNumber, counts: Counts) -> String {
     let said = said.trim();
     let said = if said.is_empty() { format!("generation {number}") } else { said.to_owned() };
@@ -340,7 +340,7 @@ mod tests {
             let generation = sketch_of(number, &[("n1", number), ("n2", 0)]);
             depot.publish(&publication(&generation, message)).expect("published");
         }
-        // Another git client's refs are none of ours.
+        // Refs of other git clients are ignored.
         let main = depot.repo.refname_to_id(MAIN).expect("there");
         for name in ["refs/generations/latest", "refs/generations/007", "refs/generations/0"] {
             depot.repo.reference(name, main, false, "").expect("made");

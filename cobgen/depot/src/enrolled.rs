@@ -1,11 +1,10 @@
-//! Keys of hosts that have enrolled: `enrolled.json` in the depot's folder.
+//! Keys of enrolled hosts: `enrolled.json` in the depot's folder.
 //!
-//! Written by whoever accepts hosts, read by `cobgen`, which puts a host's keys into the manifest
-//! where the model does not name them. The file proves nothing by itself: what counts is the manifest
-//! that a publisher signs.
+//! The program that accepts hosts writes the file. `cobgen` reads it and puts a host's keys into the manifest if the
+//! model does not name them. The file alone is no proof: only the manifest that a publisher signs counts.
 //!
-//! A host that enrols again is a host that was lost and set up anew: its new key replaces the old one, which is revoked.
-//! Both count only where a person says so, while a key is changed on a host that runs.
+//! A host that enrols again is a host that was lost and installed anew: its new key replaces the old key, which is
+//! revoked. Both keys count only if a person says so, while the key of a running host is changed.
 //!
 //! ```text
 //! {"HOST": {"keys": ["ed25519:…"], "at": "RFC 3339", "check": "SHA-256 of the entry", "revoked"?: ["ed25519:…"]}}
@@ -31,52 +30,52 @@ use crate::lock::PublisherLock;
 pub const FILE: &str = "enrolled.json";
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 64 << 20;
-/// Keys kept of a host: the newest, and the one before it while they roll over.
+/// Keys kept for a host: the newest, and the previous key during a change of keys.
 const MAX_KEYS: usize = 2;
-/// Revoked keys kept of a host: an older one is in no manifest any more that `cobgen serve` looks at.
+/// Revoked keys kept for a host: an older key is in no manifest that `cobgen serve` still reads.
 const MAX_REVOKED: usize = 16;
-/// How long one writer waits for others.
+/// How long a writer waits for other writers.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What becomes of the key with which a host has enrolled before.
+/// The fate of the host's previously enrolled key.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Former {
     /// It is revoked: the host was lost.
     #[default]
     Revoke,
-    /// It counts beside the new one until the next is added: the host gets another key while it runs.
+    /// It counts beside the new key until the next key is added: the key of a running host is changed.
     Keep,
 }
 
-/// What became of an enrolment.
+/// The result of an enrolment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Added {
     /// The host had no key before.
     New,
     /// The host had other keys, which are revoked now.
     Replaced(Vec<PublicKey>),
-    /// The host had another key, which counts beside this one until the next one is added.
+    /// The host had another key, which counts beside the new key until the next key is added.
     Further,
-    /// This key was there already.
+    /// The host had this key already.
     Known,
 }
 
-/// All keys with which hosts have enrolled.
+/// All keys of enrolled hosts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Enrolments {
-    /// Those that count, the newest of a host last.
+    /// Valid keys, the newest of a host last.
     pub keys: BTreeMap<HostName, Vec<PublicKey>>,
-    /// Those that were replaced.
+    /// Keys that were replaced.
     pub revoked: BTreeSet<PublicKey>,
 }
 
-/// One host's entry.
+/// A host's entry.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     keys: Vec<PublicKey>,
     at: String,
-    /// [`Entry::sum`], so that damage shows: any 43 letters are a key.
+    /// The hash from [`Entry::sum`], so that damage is noticed: any 43 letters are a valid key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     check: Option<String>,
     /// Keys that were replaced, the newest last.
@@ -95,15 +94,15 @@ impl Entry {
     }
 }
 
-/// The keys of every host that has enrolled, the newest last; empty where none has.
+/// The keys of every enrolled host, newest last; empty if no host has enrolled.
 ///
 /// # Errors
-/// When the file is there and can't be read, or is damaged.
+/// If the file exists but can't be read, or is damaged.
 pub fn read(depot: &Path) -> Result<BTreeMap<HostName, Vec<PublicKey>>, DepotError> {
     Ok(read_all(depot)?.keys)
 }
 
-/// The same, with the keys that were replaced.
+/// Like [`read`], with the replaced keys.
 ///
 /// # Errors
 /// As [`read`].
@@ -116,11 +115,11 @@ pub fn read_all(depot: &Path) -> Result<Enrolments, DepotError> {
     Ok(all)
 }
 
-/// Adds a host's key; `at` is the present time (RFC 3339). Whoever reads meanwhile sees the file as it
-/// was or as it will be.
+/// Adds a host's key; `at` is the present time (RFC 3339). The file is replaced atomically: a concurrent reader sees
+/// the old or the new file.
 ///
 /// # Errors
-/// When another host has the key, the key was replaced, or the file can't be read or written: nothing has changed then.
+/// If another host has the key, the key was replaced, or the file can't be read or written: the file is unchanged then.
 pub fn add(depot: &Path, host: &HostName, key: PublicKey, at: &str, former: Former) -> Result<Added, PublishError> {
     let _lock = PublisherLock::take(depot, PATIENCE)?;
     let mut all = entries(depot)?;
@@ -187,7 +186,7 @@ fn write(depot: &Path, all: &BTreeMap<HostName, Entry>) -> io::Result<()> {
     let mut file = tempfile::Builder::new().prefix(".enrolled").tempfile_in(depot)?;
     file.write_all(&text)?;
     file.as_file().sync_all()?;
-    // As readable as the rest of the depot: there is no secret in it.
+    // As readable as the rest of the depot: the file contains no secret.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     fs::set_permissions(file.path(), mode)?;
     file.persist(depot.join(FILE)).map_err(|error| error.error)?;
@@ -217,13 +216,13 @@ mod tests {
         assert_eq!(all, Enrolments { keys: [(name.clone(), vec![key(2)])].into(), revoked: [key(1)].into() });
         let error = add(1).expect_err("revoked").to_string();
         assert!(error.contains("is revoked: delete the host's key file"), "{error}");
-        // The list of old keys has a bound.
+        // The list of old keys is bounded.
         for n in 3..40 {
             add(n).expect("added");
         }
         let all = read_all(depot.path()).expect("read");
         assert_eq!((all.keys[&name].len(), all.revoked.len()), (1, MAX_REVOKED));
-        // A replaced key that was taken out by hand shows.
+        // Altering a replaced key by hand is noticed.
         let text = fs::read_to_string(depot.path().join(FILE)).expect("there");
         fs::write(depot.path().join(FILE), text.replace(&key(30).to_string(), &key(50).to_string())).expect("written");
         assert!(read(depot.path()).expect_err("altered").to_string().contains("was altered"));

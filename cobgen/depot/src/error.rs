@@ -1,34 +1,34 @@
-//! Why a depot can't be read or written.
+//! Errors of reading and writing a depot.
 
 use std::path::{Path, PathBuf};
 
 use cob_types::words::count;
 use cob_types::{GenerationNumber, HostName};
 
-/// Why something can't be read from a depot, or a depot can't be opened.
+/// The reason why a depot can't be opened, or part of it can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DepotError {
-    /// Nothing is there.
+    /// Nothing exists at the path.
     #[error("there is no depot at {}: `cobgen generate MODEL --depot DIR` makes one", path.display())]
     Missing {
-        /// Where it was looked for.
+        /// The path that was tried.
         path: PathBuf,
     },
-    /// This user may not read it.
+    /// This user may not read the depot.
     #[error("the depot {} can't be read: permission denied; it, its files and each folder above must be readable by this user", path.display())]
     NoPermission {
-        /// Where it was looked for.
+        /// The path that was tried.
         path: PathBuf,
     },
-    /// Something else is there.
+    /// The path holds no depot.
     #[error("{} is not a depot: {why}", path.display())]
     NotADepot {
         /// Where it was looked for.
         path: PathBuf,
-        /// What is there instead.
+        /// What the path holds instead.
         why: String,
     },
-    /// Written by a newer program.
+    /// A newer program wrote it.
     #[error("{what} has format {found}; this program reads {known}: use a newer one")]
     Newer {
         /// The depot, a manifest or a bundle.
@@ -43,18 +43,18 @@ pub enum DepotError {
     NoGeneration {
         /// The number asked for.
         number: GenerationNumber,
-        /// The newest one that is there.
+        /// The newest generation in the depot.
         latest: Option<GenerationNumber>,
     },
-    /// The depot has not so many generations.
+    /// The depot has fewer generations than asked for.
     #[error("{}", too_few_in_words(*.back, *.has))]
     TooFewGenerations {
-        /// So many before the latest one was asked for.
+        /// How many generations before the latest were asked for.
         back: usize,
-        /// How many there are.
+        /// How many generations there are.
         has: usize,
     },
-    /// A generation was published and no ref names it any more: its number would be used again.
+    /// A generation was published and no ref names it now: its number would be used again.
     #[error("{}", lost_in_words(*.number, commit, other.as_deref(), path))]
     Lost {
         /// Its number.
@@ -66,7 +66,7 @@ pub enum DepotError {
         /// The depot.
         path: PathBuf,
     },
-    /// What came of switches tells of a generation that is not there.
+    /// An outcome of a switch names a generation that the depot does not have.
     #[error(
         "refs/outcomes tells of a switch to generation {number}, and {}: it is lost, and its number would be used \
          again; bring it from a copy with `git -C {} fetch COPY +refs/*:refs/*`, or if there never was one, forget what \
@@ -76,9 +76,9 @@ pub enum DepotError {
         path.display()
     )]
     LostTrace {
-        /// The number that is told of.
+        /// The number in the outcome.
         number: GenerationNumber,
-        /// The newest one that is there, or 0.
+        /// The newest generation in the depot, or 0.
         newest: GenerationNumber,
         /// The depot.
         path: PathBuf,
@@ -91,7 +91,7 @@ pub enum DepotError {
         /// The host asked for.
         host: HostName,
     },
-    /// An object is not there.
+    /// An object is missing.
     #[error(
         "{what} of generation {generation} is missing in the depot: if this is a copy in progress, try again when it \
          is complete; else copy the depot again, or restore it (`git fsck` names what is missing)"
@@ -99,20 +99,20 @@ pub enum DepotError {
     Incomplete {
         /// The generation.
         generation: GenerationNumber,
-        /// What is missing.
+        /// The missing object.
         what: String,
     },
-    /// An object is there and is not what it should be.
+    /// An object exists, but its content is wrong.
     #[error("{what} of generation {generation} is damaged in the depot: {why}; restore the depot from a copy")]
     Damaged {
         /// The generation.
         generation: GenerationNumber,
-        /// What is damaged.
+        /// The damaged object.
         what: String,
-        /// How that shows.
+        /// The evidence of the damage.
         why: String,
     },
-    /// A file of git's is there and is not what it should be.
+    /// A file of git exists, but its content is wrong.
     #[error(
         "{} is damaged: {why}; nothing of it was used: restore the depot from a copy (`git fsck` names what else is \
          damaged)",
@@ -121,15 +121,15 @@ pub enum DepotError {
     DamagedFile {
         /// The file.
         path: PathBuf,
-        /// How that shows.
+        /// The evidence of the damage.
         why: String,
     },
-    /// Something is longer than any honest one.
+    /// An object is longer than any valid object.
     #[error("{what} of generation {generation} is {len} bytes long; at most {max} are read")]
     TooLarge {
         /// The generation.
         generation: GenerationNumber,
-        /// What is too large.
+        /// The object.
         what: String,
         /// Its length.
         len: usize,
@@ -141,81 +141,81 @@ pub enum DepotError {
     Enrolments {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, or with what was to be added.
+        /// The fault of the file, or of the entry to be added.
         why: String,
     },
-    /// Git refused something else.
+    /// Git reported another error.
     #[error("{what}: {source}")]
     Git {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// Git's words.
+        /// Git's error.
         source: git2::Error,
     },
-    /// The system refused something.
+    /// The operating system reported an error.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// The system's words.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Why a generation was not published. Nothing of it can be seen then.
+/// The reason why a generation was not published. No part of it is visible then.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
-    /// Another generation has come in between.
+    /// Another publisher published a generation first.
     #[error(
         "generation {number} was made after {parent}, but the depot's latest is {}: another publisher was faster; \
          generate again",
         latest.map_or_else(|| "none".to_owned(), |n| n.to_string())
     )]
     Overtaken {
-        /// The number that was to be published.
+        /// The number of the generation to be published.
         number: GenerationNumber,
-        /// What it was made after.
+        /// Its parent generation.
         parent: GenerationNumber,
-        /// What is the latest.
+        /// The latest generation of the depot.
         latest: Option<GenerationNumber>,
     },
-    /// Another publisher, or git itself, holds a lock for too long.
+    /// Another publisher, or git itself, has held a lock for too long.
     #[error("{} is held by another program; try again, or remove it if none is running", lock.display())]
     Busy {
         /// The lock's file.
         lock: PathBuf,
     },
-    /// The generation does not fit together.
+    /// The parts of the generation contradict each other.
     #[error("generation {number} can't be published: {why}")]
     Unfit {
         /// Its number.
         number: GenerationNumber,
-        /// What is wrong.
+        /// The contradiction.
         why: String,
     },
-    /// A file of the model can't be kept under its name.
+    /// The name of a model file is not allowed in the depot.
     #[error("the model's file {path:?} can't be kept in the depot: {why}")]
     ModelPath {
         /// Its name.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// Something that was to be kept in the depot is not fit for it.
+    /// A pin or another record is not fit for the depot.
     #[error("{why}")]
     Upkeep {
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// The depot itself.
+    /// Reading or writing the depot failed.
     #[error(transparent)]
     Depot(#[from] DepotError),
 }
 
-/// What is at fault.
+/// The party at fault.
 #[derive(PartialEq, Eq)]
 enum Fault {
-    /// The name that was given.
+    /// The name that the caller gave.
     Mistake,
     /// The content of the depot.
     Damage,
@@ -224,14 +224,14 @@ enum Fault {
 }
 
 impl DepotError {
-    /// Whether whoever named the depot, or something in it, has to name another; else it is the depot that is not as it
-    /// should be, or can't be reached.
+    /// Whether the name of the depot, or of a part of it, is wrong, so that the user must give another name. Otherwise
+    /// the depot itself is damaged or can't be reached.
     #[must_use]
     pub fn is_mistake(&self) -> bool {
         self.fault() == Fault::Mistake
     }
 
-    /// Whether the depot can be read and is not whole: damage, where other errors say that nothing could be looked at.
+    /// Whether the depot can be read but is damaged; other errors mean that its content could not be examined.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         self.fault() == Fault::Damage
@@ -262,7 +262,7 @@ impl DepotError {
         move |source| Self::Git { what, source: with_home(source) }
     }
 
-    /// Why an object can't be read: not there, not readable for us, or not what it should be.
+    /// The reason why an object can't be read: it is missing, not readable for this user, or damaged.
     pub(crate) fn object(generation: GenerationNumber, what: &str, error: git2::Error) -> Self {
         let what = what.to_owned();
         if error.code() == git2::ErrorCode::NotFound {
@@ -311,7 +311,7 @@ fn lost_in_words(number: GenerationNumber, commit: &str, other: Option<&str>, pa
     }
 }
 
-/// The git library looks for the user's configuration whatever it is asked, and gives up where it may not look.
+/// The git library always looks for the user's configuration, and fails if it has no permission to look there.
 fn with_home(error: git2::Error) -> git2::Error {
     if error.class() != git2::ErrorClass::Config || !error.message().starts_with("failed to stat") {
         return error;

@@ -1,4 +1,4 @@
-//! Going through all of a depot: what is not as it was published is found and named, and nothing is changed.
+//! Checks a whole depot: finds and names all differences from the published state. It changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -13,42 +13,42 @@ use crate::error::DepotError;
 use crate::reach::Reached;
 use crate::{enrolled, tokens};
 
-/// More faults than these are not listed.
+/// The most faults that are listed.
 const MOST: usize = 1000;
 
-/// Something that is not as it should be.
+/// A deviation from the published state.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Fault {
-    /// Where: `generation 7`, `refs/heads/main`, the name of a file.
+    /// The place: `generation 7`, `refs/heads/main`, the name of a file.
     pub at: String,
-    /// What is wrong there.
+    /// The fault.
     pub what: String,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Report {
-    /// The generations that were gone through, the newest first.
+    /// The checked generations, newest first.
     pub generations: Vec<GenerationNumber>,
-    /// How many bundles were found to be what their manifest says.
+    /// How many bundles match their manifest.
     pub bundles: u64,
     /// How many signatures are good.
     pub signatures: u64,
     /// The pinned generations.
     pub pins: Vec<GenerationNumber>,
-    /// How many objects the refs lead to.
+    /// How many objects the refs reach.
     pub objects: u64,
-    /// How many files were left behind by programs that were killed; pruning removes them.
+    /// How many files killed programs left behind; pruning removes them.
     pub leftovers: u64,
-    /// Everything that is wrong; the first thousand of it.
+    /// All faults; only the first thousand are listed.
     pub faults: Vec<Fault>,
 }
 
 impl Depot {
-    /// Goes through everything. `is_good` judges a signature over a manifest.
+    /// Checks all content. `is_good` judges a signature over a manifest.
     ///
     /// # Errors
-    /// When it can't even be listed what there is.
+    /// If the content of the depot can't even be listed.
     pub fn fsck(&self, is_good: impl Fn(&[u8], &Signed) -> bool) -> Result<Report, DepotError> {
         let numbers = self.newest_first()?;
         let mut checking = Checking { report: Report { generations: numbers.clone(), ..Report::default() } };
@@ -91,7 +91,7 @@ impl Depot {
             checking.fault(at, &format!("it says that it was made after {}", manifest.parent));
         }
         for way in &manifest.back {
-            // One that was pruned can't be compared; hosts that have it can still return to it.
+            // A pruned generation can't be compared; hosts that still have it can roll back to it.
             if let Ok(bytes) = self.read_manifest_bytes(way.generation)
                 && blob_hash(&bytes) != way.manifest
             {
@@ -142,7 +142,7 @@ impl Depot {
             }
             checking.report.pins = pins.into_keys().collect();
         }
-        // The first fault of all of them, and then whatever else can be gone through.
+        // Records the first fault in the objects that the refs reach. After a fault, each ref is walked alone.
         if checking.note("refs", Reached::of(self, &[], ends)).is_some_and(|reached| {
             checking.report.objects = reached.ids.len() as u64;
             true
@@ -171,7 +171,7 @@ impl Checking {
         }
     }
 
-    /// Notes why something can't be had.
+    /// Records the reason if a value can't be read.
     fn note<T>(&mut self, at: &str, found: Result<T, DepotError>) -> Option<T> {
         found.map_err(|error| self.fault(at, &error.to_string())).ok()
     }

@@ -1,12 +1,12 @@
-//! Files of git's objects, found to be whole before git sees them.
+//! Checks git's object files before git reads them.
 //!
-//! The git library compares the hash of an object, but only after it has unpacked it, and takes a pack
-//! and its index as they are: bytes that were altered can make it read for ever, or crash it. So every
-//! file that it is about to read is gone through here first, with nothing but bounded reads: a loose
-//! object against the hash that is its name, everything else against the checksum at its end.
+//! The git library verifies the hash of an object only after unpacking it, and does not verify a pack or its index at
+//! all: altered bytes can make it loop forever or crash. So this module first checks every file that the library is
+//! about to read, with bounded reads only: a loose object against the hash that is its name, all other files against
+//! the checksum at their end.
 //!
-//! Packs and the like are gone through once for an open depot, and for the program once in
-//! [`GOOD_FOR`] while their files stay the same: a server opens the depot for every request.
+//! An open depot checks packs and similar files once. The whole program checks them once per [`GOOD_FOR`] while the
+//! files stay the same: a server opens the depot for every request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -26,29 +26,29 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-/// How long one open depot trusts what it has seen of the folder of packs.
+/// How long an open depot trusts its last listing of the pack folder.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How long the program trusts a file that it has gone through.
+/// How long the program trusts a file that it has checked.
 const GOOD_FOR: Duration = Duration::from_secs(60);
-/// A file that was changed so shortly ago may change again and keep its time of change: file systems
-/// have coarse clocks.
+/// A file that was changed this recently may change again and keep its modification time, because file systems have
+/// coarse clocks.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
-/// What the whole program has gone through, and when: by path, the stamps of a file and of those that
-/// belong to it.
+/// The checked files of the whole program with the time of the check: by path, the stamps of a file and of the files
+/// that belong to it.
 static SEEN: Mutex<BTreeMap<PathBuf, (Vec<Stamp>, Instant)>> = Mutex::new(BTreeMap::new());
 
-/// What has been gone through for one open depot.
+/// The checks of an open depot.
 pub(crate) struct Integrity {
     /// The folder of objects.
     objects: PathBuf,
-    /// When the folder of packs was last looked through, and its stamp then.
+    /// The time and the stamp of the pack folder at its last listing.
     looked: Cell<Option<(Instant, Stamp)>>,
     /// Files that were found whole, with their stamps.
     whole: RefCell<BTreeMap<PathBuf, Vec<Stamp>>>,
 }
 
-/// What changes with a file.
+/// Metadata that changes when a file changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -69,7 +69,7 @@ impl Stamp {
         }
     }
 
-    /// Whether a change from now on would show in it.
+    /// Whether the stamp would differ after a change from now on.
     fn settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::try_from(self.changed.0).is_ok_and(|changed| now >= Duration::from_secs(changed) + SETTLED_AFTER)
@@ -82,14 +82,14 @@ impl Integrity {
         Self { objects, looked: Cell::new(None), whole: RefCell::new(BTreeMap::new()) }
     }
 
-    /// Goes through everything that git reads when it is asked for an object. One that is not there is
-    /// no error here.
+    /// Checks all files that git reads when it looks up an object. A missing object is no error here.
     pub(crate) fn check(&self, id: Oid) -> Result<(), DepotError> {
         self.check_packs()?;
         self.check_loose(id)
     }
 
-    /// The same for one who knows what the object is, and says so if its own file is damaged.
+    /// Like [`Self::check`], for a caller that knows the object's role: the error names it if the object's own file is
+    /// damaged.
     pub(crate) fn check_object(&self, generation: GenerationNumber, what: &str, id: Oid) -> Result<(), DepotError> {
         self.check_packs()?;
         match self.check_loose(id) {
@@ -111,13 +111,13 @@ impl Integrity {
         }
     }
 
-    /// The same in the middle of git's own calls.
+    /// Like [`Self::check`], with git's error type, for use within git's calls.
     pub(crate) fn check_for_git(&self, id: Oid) -> Result<(), git2::Error> {
         self.check(id)
             .map_err(|error| git2::Error::new(git2::ErrorCode::GenericError, git2::ErrorClass::Odb, error.to_string()))
     }
 
-    /// Goes through the packs, their indexes, and the files by which git finds its way in them.
+    /// Checks the packs, their indexes, and git's search files.
     fn check_packs(&self) -> Result<(), DepotError> {
         let folder = self.objects.join("pack");
         let now = Instant::now();
@@ -149,8 +149,8 @@ impl Integrity {
         with_ending(&info.join("commit-graphs"), "graph")?.iter().try_for_each(|graph| self.check_sum(graph))
     }
 
-    /// A pack and its index, which ends with the checksum of the pack and its own. An index without a
-    /// pack, or the other way round, is nothing to git: one of them is about to come or to go.
+    /// Checks a pack and its index, which ends with the checksum of the pack and its own checksum. Git ignores an index
+    /// without a pack and a pack without an index: another process is just adding or removing the pair.
     fn check_pack(&self, index: &Path) -> Result<(), DepotError> {
         let pack = index.with_extension("pack");
         let (Some(of_index), Some(of_pack)) = (stat(index)?, stat(&pack)?) else { return Ok(()) };
@@ -165,13 +165,13 @@ impl Integrity {
         })
     }
 
-    /// Another file with a checksum at its end, if it is there.
+    /// Checks another file that ends with a checksum, if it exists.
     fn check_sum(&self, path: &Path) -> Result<(), DepotError> {
         let Some(found) = stat(path)? else { return Ok(()) };
         self.once(path, vec![Stamp::of(&found)], || file::check_sum(path, b"", 1).map(drop))
     }
 
-    /// Does it unless it has been done of these very files.
+    /// Runs the check unless these same files have passed it before.
     fn once(
         &self,
         path: &Path,
@@ -197,7 +197,7 @@ impl Integrity {
     }
 }
 
-/// What is at a path, if anything.
+/// The metadata of a path; `None` if nothing exists there.
 fn stat(path: &Path) -> Result<Option<Metadata>, DepotError> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),
@@ -206,7 +206,7 @@ fn stat(path: &Path) -> Result<Option<Metadata>, DepotError> {
     }
 }
 
-/// The files of a folder whose names end so; none where there is no such folder.
+/// The files of a folder with this name ending; empty if the folder does not exist.
 fn with_ending(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, DepotError> {
     let unreadable = || DepotError::io(format!("can't read {}", folder.display()));
     let files = match fs::read_dir(folder) {

@@ -1,4 +1,4 @@
-//! Files that programs left behind that were killed: half-written objects and packs, and lock files of git's.
+//! Files that killed programs left behind: half-written objects and packs, and git's lock files.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,11 +9,11 @@ use crate::depot::Depot;
 use crate::error::DepotError;
 use crate::prune::{is_older, names_in};
 
-/// What was left alone for so long, nobody is writing any more.
+/// After this time without a change, no program is writing the file any more.
 const LEFT_BEHIND: Duration = Duration::from_secs(3600);
-/// The deepest folder of refs that is looked into.
+/// The maximum depth of the search in the folder of refs.
 const DEEPEST: usize = 16;
-/// What files in the folder of packs begin with as long as they are written: ours, the git library's, and git's.
+/// Prefixes of unfinished files in the folder of packs: of this program, the git library, and git.
 const UNFINISHED: [&str; 3] = ["tmp_", "pack_git2_", ".tmp"];
 
 impl Depot {
@@ -29,7 +29,7 @@ impl Depot {
             found.extend(names.map(|name| folder.join(name)).filter(|path| is_left(path)));
             Ok(())
         };
-        // Our own locks belong to whoever holds them; an empty file of theirs stays for the next one.
+        // Our own locks belong to their holders; an empty lock file stays for the next holder.
         add(root, &|name| is_lock(name) && !name.starts_with("cob-"))?;
         add(&objects, &|name| name.starts_with("tmp_"))?;
         add(&objects.join("info"), &is_lock)?;
@@ -51,7 +51,7 @@ impl Depot {
         Ok(found)
     }
 
-    /// Removes them, by one who holds the publisher's lock: how many, and how many bytes they had.
+    /// Removes the leftovers and returns how many files and bytes that were. The caller holds the publisher's lock.
     pub(crate) fn remove_leftovers(&self) -> Result<(u64, u64), DepotError> {
         let (mut count, mut bytes) = (0, 0);
         for path in self.leftovers()? {

@@ -1,7 +1,7 @@
-//! The depot: where generations are kept, a bare git repository.
+//! The depot: a bare git repository that stores generations.
 //!
-//! `cobgen` publishes into it, daemons and `cobctl` read from it; any git client can mirror, log and
-//! diff it. One commit a generation on `main`, and a ref `refs/generations/N` on each:
+//! `cobgen` publishes into it, daemons and `cobctl` read from it; any git client can mirror, log and diff it. Each
+//! generation is a commit on `main`, with its own ref `refs/generations/N`:
 //!
 //! ```text
 //! manifest.cbor         what all hosts share
@@ -10,13 +10,13 @@
 //! provenance.json       where everything comes from
 //! ```
 //!
-//! `refs/signatures/N/KEY` are the publishers' signatures over manifests, and `enrolled.json` beside git's
-//! own files has the keys of hosts that have enrolled. `refs/outcomes` is what came of switches, one commit each.
+//! `refs/signatures/N/KEY` are the publishers' signatures over manifests, and `enrolled.json` beside git's own files
+//! has the keys of enrolled hosts. `refs/outcomes` records the outcomes of switches, a commit each.
 //!
-//! Rules: objects first, durably; then `refs/generations/N`, which is never moved and makes the
-//! generation exist, for everybody at once; then `main`, which only follows and is set right when it
-//! does not. Of two publishers one is first, the other is told so. Reading writes nothing, checks
-//! every length before it reads and every bundle against the hash in the manifest.
+//! Order of publishing: first the objects, durably; then `refs/generations/N`, which never moves and makes the
+//! generation visible to all readers at once; then `main`, which only follows and is repaired if it lags. If two
+//! publishers race, the first wins and the other gets an error. Reading writes nothing, and checks every length before
+//! it reads and every bundle against the hash in the manifest.
 
 mod depot;
 pub mod enrolled;

@@ -1,8 +1,8 @@
-//! One publisher at a time.
+//! Excludes all but one publisher.
 //!
-//! An exclusive lock on a file beside git's own, which ends with its process, so a publisher that is
-//! killed locks nobody out. Where a file system has no such locks, the creation of
-//! `refs/generations/N`, which only one can do, still decides.
+//! The lock is an exclusive lock on a file beside git's own files. It ends with its process, so a killed publisher does
+//! not lock out others. If the file system has no file locks, the creation of `refs/generations/N` still decides: only
+//! one publisher can succeed.
 
 use std::fs::{File, Metadata, Permissions, TryLockError};
 use std::io;
@@ -13,52 +13,52 @@ use std::time::{Duration, Instant};
 use crate::error::{DepotError, PublishError};
 
 const FILE: &str = "cob-publish.lock";
-/// Between two attempts: short beside the few milliseconds for which the lock is held.
+/// The pause between two attempts: short beside the few milliseconds for which a publisher holds the lock.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// So long one waits for a lock that may be held by somebody who may only read.
+/// The longest wait for a lock that a program with only read permission may hold.
 const OTHERS: Duration = Duration::from_secs(2);
 
 const OBJECTS_FILE: &str = "cob-objects.lock";
 
-/// Objects that no ref leads to yet are safe as long as somebody shares it: who prunes wants it alone.
+/// Protects objects that no ref reaches yet: writers share this lock, and pruning takes it exclusively.
 pub(crate) struct ObjectsLock {
     _file: File,
 }
 
 impl ObjectsLock {
-    /// For who writes objects, beside others who do.
+    /// For a writer of objects, shared with other writers.
     pub(crate) fn shared(depot: &Path, patience: Duration) -> Result<Self, PublishError> {
         wait_for(depot, OBJECTS_FILE, patience, File::try_lock_shared).map(|file| Self { _file: file })
     }
 
-    /// For who deletes them.
+    /// For pruning, which deletes objects.
     pub(crate) fn alone(depot: &Path, patience: Duration) -> Result<Self, PublishError> {
         wait_for(depot, OBJECTS_FILE, patience, File::try_lock).map(|file| Self { _file: file })
     }
 }
 
-/// Held as long as it lives.
+/// The publisher's lock; dropping it releases the lock.
 pub(crate) struct PublisherLock {
     _file: File,
 }
 
 impl PublisherLock {
-    /// Waits for the lock, at most this long.
+    /// Waits for the lock, at most for `patience`.
     pub(crate) fn take(depot: &Path, patience: Duration) -> Result<Self, PublishError> {
         Self::take_file(depot, FILE, patience)
     }
 
-    /// The same with a lock of another name, for what does not concern publishers.
+    /// Like [`Self::take`], with a lock file of another name, for data that publishers do not touch.
     pub(crate) fn take_file(depot: &Path, file: &str, patience: Duration) -> Result<Self, PublishError> {
         wait_for(depot, file, patience, File::try_lock).map(|file| Self { _file: file })
     }
 }
 
-/// Opens the file and tries to lock it, until it is or the patience has an end.
+/// Opens the file and tries to lock it until that succeeds or the patience ends.
 ///
-/// Whoever can open a file can lock it. So it is for those who may write in the depot and for nobody else, and it is put in the
-/// place of one that others could open and have locked.
+/// A program that can open a file can lock it. So only users with write permission in the depot may open the lock file;
+/// a lock file that was open to other users is replaced, because they may hold the lock.
 fn wait_for(
     depot: &Path,
     file: &str,
@@ -72,13 +72,14 @@ fn wait_for(
         let (file, was_open) = open_private(depot, &path).map_err(DepotError::io(what()))?;
         match lock(&file) {
             Ok(()) if is_at(&file, &path) => return Ok(file),
-            // Somebody has put another one there meanwhile.
+            // Another program has replaced the file in the meantime.
             Ok(()) => continue,
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(file),
             Err(TryLockError::Error(error)) => return Err(DepotError::io(what())(error).into()),
         }
-        // One that was open to others may be held by any of them. A publisher of an earlier version holds it for moments.
+        // If the file was open to others, any of them may hold the lock. A publisher of an earlier version holds it
+        // only briefly.
         replaced |= was_open;
         if replaced && begin.elapsed() >= patience.min(OTHERS) {
             replace(depot, &path).map_err(DepotError::io(what()))?;
@@ -91,7 +92,7 @@ fn wait_for(
     }
 }
 
-/// The mode of a lock: whoever may write in the depot may read and write it.
+/// The mode of a lock file: users with write permission in the depot may read and write it.
 fn mode_in(depot: &Path) -> io::Result<u32> {
     let folder = depot.metadata()?.mode();
     Ok([(0o200, 0o600), (0o020, 0o060), (0o002, 0o006)]
@@ -101,7 +102,7 @@ fn mode_in(depot: &Path) -> io::Result<u32> {
         .sum())
 }
 
-/// Opens or makes a lock, and closes it to others; whether it was open to them.
+/// Opens or creates a lock file and closes it to other users; returns whether it was open.
 fn open_private(depot: &Path, path: &Path) -> io::Result<(File, bool)> {
     let mode = mode_in(depot)?;
     let mut options = File::options();
@@ -118,19 +119,19 @@ fn open_private(depot: &Path, path: &Path) -> io::Result<(File, bool)> {
     };
     let was_open = file.metadata()?.mode() & 0o777 & !mode != 0;
     if was_open {
-        // Who does not own it leaves that to the owner.
+        // Only the owner can change the mode; other users leave it as it is.
         let _ = file.set_permissions(Permissions::from_mode(mode));
     }
     Ok((file, was_open))
 }
 
-/// Whether that is the file that stands there.
+/// Whether the open file is still the file at this path.
 fn is_at(file: &File, path: &Path) -> bool {
     let inode = |meta: Metadata| (meta.dev(), meta.ino());
     file.metadata().ok().map(inode) == path.symlink_metadata().ok().map(inode)
 }
 
-/// Puts a new lock in the place of one.
+/// Replaces a lock file by a new file.
 fn replace(depot: &Path, path: &Path) -> io::Result<()> {
     let new = tempfile::Builder::new().prefix(".cob-lock-").tempfile_in(depot)?;
     new.as_file().set_permissions(Permissions::from_mode(mode_in(depot)?))?;
@@ -152,17 +153,17 @@ mod tests {
         let path = depot.path().join(FILE);
         drop(PublisherLock::take(depot.path(), Duration::ZERO).expect("free"));
         assert_eq!(others_may(&path), 0, "nobody else can open it");
-        // One of an earlier version, which a reader has opened and locked.
+        // A lock file of an earlier version, which a reader has opened and locked.
         std::fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("as it was");
         let reader = File::open(&path).expect("opened");
         reader.lock().expect("locked");
         let held = PublisherLock::take(depot.path(), Duration::from_millis(100)).expect("in spite of that");
         assert_eq!(others_may(&path), 0);
-        // Who holds it now holds it for all.
+        // The new holder excludes all others.
         PublisherLock::take(depot.path(), Duration::from_millis(100)).map(drop).expect_err("busy");
         drop(held);
         drop(PublisherLock::take(depot.path(), Duration::ZERO).expect("free again"));
-        // Shared with a group that may write.
+        // The depot is shared with a group that may write.
         std::fs::set_permissions(depot.path(), Permissions::from_mode(0o2775)).expect("shared");
         std::fs::remove_file(&path).expect("removed");
         drop(PublisherLock::take(depot.path(), Duration::ZERO).expect("free"));

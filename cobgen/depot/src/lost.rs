@@ -1,7 +1,7 @@
-//! Generations that were published and that no ref names any more.
+//! Detects published generations that no ref names any more.
 //!
-//! Who publishes counts on from the newest ref: were one lost, its number would be used again, and hosts that know
-//! the first of that number would be told of another. `main` and what is noted of switches are traces of it.
+//! A publisher counts on from the newest ref. If that ref were lost, its number would be used again, and hosts would
+//! know two generations with the same number. `main` and the outcomes of switches are traces of a lost generation.
 
 use cob_types::generation::MAX_MANIFEST;
 use cob_types::{GenerationNumber, Manifest, codec};
@@ -11,19 +11,19 @@ use crate::depot::{Depot, MAIN, number_of, ref_of};
 use crate::error::DepotError;
 use crate::read::{MANIFEST, check_length};
 
-/// So many of the outcomes that were noted last are asked which generations there were.
+/// How many of the latest outcomes are searched for generation numbers.
 const OUTCOMES: usize = 100;
 
 impl Depot {
-    /// The commit that `main` names. It is asked for before the refs of generations are: these are set before it.
+    /// The commit that `main` names. Read it before the refs of generations: a publisher sets these before `main`.
     pub(crate) fn tip(&self) -> Option<Oid> {
         self.repo.refname_to_id(MAIN).ok()
     }
 
-    /// Whether the newest generation is none that `main` says was overtaken by another, which is lost.
+    /// Checks that `main` names no generation newer than `newest` whose ref is lost.
     ///
     /// # Errors
-    /// [`DepotError::Lost`] and what to do.
+    /// [`DepotError::Lost`], with the remedy.
     pub(crate) fn is_newest(&self, newest: Option<GenerationNumber>, tip: Option<Oid>) -> Result<(), DepotError> {
         let Some(tip) = tip else { return Ok(()) };
         if newest.is_some_and(|newest| self.repo.refname_to_id(&ref_of(newest)).ok() == Some(tip)) {
@@ -31,12 +31,12 @@ impl Depot {
         }
         match self.number_in(tip)? {
             Some(number) => self.is_named(number, tip, newest),
-            // Somebody else's commit: no number of ours is lost with it.
+            // A foreign commit: no generation is lost with it.
             None => Ok(()),
         }
     }
 
-    /// Whether a commit's number has its ref; an older one may have been pruned.
+    /// Whether a commit's number has its ref; an older generation may have been pruned.
     fn is_named(&self, number: GenerationNumber, id: Oid, newest: Option<GenerationNumber>) -> Result<(), DepotError> {
         let lost = |other: Option<Oid>| {
             let (commit, other) = (id.to_string(), other.map(|other| other.to_string()));
@@ -48,12 +48,12 @@ impl Depot {
             Err(error) if error.code() == ErrorCode::NotFound && newest.is_none_or(|newest| newest < number) => {
                 lost(None)
             }
-            // Its file is damaged, which whoever reads it is told; or it is simply behind.
+            // The ref's file is damaged, which its readers report; or `main` is only behind.
             Err(_) => Ok(()),
         }
     }
 
-    /// The number of the generation that a commit is.
+    /// The generation number of a commit.
     fn number_in(&self, id: Oid) -> Result<Option<GenerationNumber>, DepotError> {
         let failed = || {
             let what = format!(
@@ -77,10 +77,10 @@ impl Depot {
         Ok(codec::decode::<Manifest>(&bytes, MAX_MANIFEST).ok().map(|manifest| manifest.generation))
     }
 
-    /// Whether no outcome of a switch tells of a newer generation than there is.
+    /// Checks that no outcome of a switch names a generation newer than the newest in the depot.
     ///
     /// # Errors
-    /// [`DepotError::LostTrace`] and what to do.
+    /// [`DepotError::LostTrace`], with the remedy.
     pub(crate) fn is_newest_of_outcomes(&self) -> Result<(), DepotError> {
         let told = self.last_outcomes(OUTCOMES)?.all.iter().map(|outcome| outcome.to).max().unwrap_or_default();
         let newest = self.latest()?.unwrap_or_default();
@@ -90,10 +90,10 @@ impl Depot {
         Ok(())
     }
 
-    /// Every generation that history leads to and no ref names, the newest first: the words for each.
+    /// Every generation in the commit history that no ref names, newest first: an error for each.
     ///
     /// # Errors
-    /// When a commit of it can't be read.
+    /// If a commit of the history can't be read.
     pub(crate) fn lost(&self) -> Result<Vec<DepotError>, DepotError> {
         let ends = self.shallow()?;
         let mut lost = Vec::new();
@@ -104,7 +104,7 @@ impl Depot {
             let mut next = Some(from);
             while let Some(id) = next.take().filter(|id| seen.insert(*id)) {
                 let Some(number) = self.number_in(id)? else { break };
-                // What history leads to was not pruned: its age is no reason for it to have no ref.
+                // A commit in the history was not pruned, so its ref must exist at any age.
                 match self.is_named(number, id, None) {
                     Err(error @ DepotError::Lost { .. }) => lost.push(error),
                     named => named?,
@@ -139,7 +139,7 @@ mod tests {
         report.faults.iter().map(|fault| format!("{}: {}\n", fault.at, fault.what)).collect()
     }
 
-    /// The command that the words name, carried out.
+    /// Runs the command that the error message names.
     fn do_as_told(words: &str) {
         let command = &words[words.find("`git -C ").expect("a command") + 1..];
         let words: Vec<&str> = command.split('`').next().expect("its end").split_whitespace().collect();
@@ -184,7 +184,7 @@ mod tests {
         assert!(Depot::create_or_open(&path).is_err());
         found.lines().for_each(do_as_told);
         assert_eq!(faults(&path), "");
-        // The same where git has packed its refs.
+        // The same with packed refs.
         let main = depot.repo.refname_to_id("refs/heads/main").expect("there");
         std::fs::write(path.join("packed-refs"), format!("{main} refs/heads/main\n")).expect("written");
         std::fs::remove_file(path.join("refs/heads/main")).expect("removed");
@@ -234,7 +234,7 @@ mod tests {
             depot.add_outcome(&outcome, &author, 1).expect("noted");
         }
         Depot::create_or_open(&path).expect("all are there");
-        // All that says that there was a third one, but for the outcome of a switch to it.
+        // Removes all traces of the third generation except the outcome of a switch to it.
         let second = depot.repo.refname_to_id("refs/generations/2").expect("2");
         depot.repo.reference("refs/heads/main", second, true, "set back").expect("set");
         std::fs::remove_file(path.join("refs/generations/3")).expect("removed");

@@ -1,4 +1,4 @@
-//! Generations as people name them.
+//! Generation names on the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use cob_types::GenerationNumber;
 
 use crate::{Depot, DepotError};
 
-/// A generation as people name it: `7`, `latest`, or `-1` for the one before the latest of a depot.
+/// A generation as users name it: `7`, `latest`, or `-1` for the generation before the latest of a depot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GenerationName {
     /// The generation with this number; 0 is the empty generation before the first one.
@@ -20,14 +20,14 @@ impl GenerationName {
     /// The latest generation.
     pub const LATEST: Self = Self::Back(0);
 
-    /// Finds the number of the generation. A generation that was named by its number is not looked for in the depot.
+    /// Finds the number of the generation. A generation named by its number is not looked up in the depot.
     ///
     /// # Errors
-    /// When the depot can't be read, or has not so many generations.
+    /// If the depot can't be read, or has fewer generations.
     pub fn find(self, depot: &Depot) -> Result<GenerationNumber, DepotError> {
         let back = match self {
             Self::Number(number) => return Ok(number),
-            // Says so if a newer one was lost.
+            // Fails if a newer generation was lost.
             Self::Back(0) => return depot.latest()?.ok_or(DepotError::TooFewGenerations { back: 0, has: 0 }),
             Self::Back(back) => back,
         };

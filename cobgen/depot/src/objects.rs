@@ -1,8 +1,8 @@
-//! Writing objects: each by itself when they are few, all in one pack when they are many.
+//! Writes objects: a few as single files, many in a pack.
 //!
-//! A file and an fsync for each of ten thousand bundles take ten seconds and more; one pack takes
-//! one. Bundles are a pack of their own ([`pack`]); what is made beside them is written as another.
-//! Either way everything is durable when [`Objects::finish`] returns.
+//! A file and an fsync for each of ten thousand bundles take more than ten seconds; a pack takes a second. Bundles get
+//! their own pack ([`pack`]); the other objects of the generation go into another. In both cases all objects are
+//! durable when [`Objects::finish`] returns.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use crate::depot::{Depot, sync_folder};
 use crate::integrity::Integrity;
 use crate::pack;
 
-/// From this many new bundles on they are written as one pack.
+/// From this number of new bundles on, they are written as a pack.
 pub(crate) const PACK_FROM: usize = 200;
 const PACKS: &str = "objects/pack";
 const FILE_MODE: i32 = 0o100_644;
 const FOLDER_MODE: i32 = 0o040_000;
 
-/// The largest object for which libgit2 looks for a similar one, by the name under which it reads it.
+/// Limits the size of objects for which libgit2 searches deltas; libgit2 reads the limit under this name.
 const DELTAS_UP_TO: &str = "pack.deltaCacheSize";
 
-/// Bundles are as similar as small files can be, and compressed to a tenth without deltas: looking for these takes
-/// four times as long as all else and saves a twentieth.
+/// Bundles are as similar as small files can be, and compress to a tenth without deltas. The search for deltas takes
+/// four times as long as all other work and saves a twentieth.
 ///
-/// libgit2 (to 1.9 at least) reads the largest size of an object with deltas under the name of a cache's size. For git
-/// itself the value means that `git repack` keeps no deltas in memory meanwhile. Where it can't be set, publishing
-/// takes longer.
+/// libgit2 (to 1.9 at least) reads the size limit for deltas under the name of a cache size. For git itself the value
+/// means that `git repack` keeps no deltas in memory during its run. If the value can't be set, publishing takes
+/// longer.
 pub(crate) fn search_for_no_deltas(repo: &Repository) {
     if let Ok(mut config) = repo.config()
         && config.get_i64(DELTAS_UP_TO).ok() != Some(1)
@@ -35,11 +35,11 @@ pub(crate) fn search_for_no_deltas(repo: &Repository) {
     }
 }
 
-/// Writes objects into a repository that it has for itself.
+/// Writes objects with its own open repository.
 pub(crate) struct Objects<'d> {
     repo: Repository,
     integrity: &'d Integrity,
-    /// Where objects are gathered in memory until [`Objects::finish`]: what was written.
+    /// The objects written so far, if they are collected in memory until [`Objects::finish`].
     gathered: Option<Vec<Oid>>,
 }
 
@@ -54,7 +54,7 @@ impl<'d> Objects<'d> {
         Ok(Self { repo, integrity: &depot.integrity, gathered: many.then(Vec::new) })
     }
 
-    /// Writes a blob, unless it is there.
+    /// Writes a blob, unless it exists.
     pub(crate) fn blob(&mut self, bytes: &[u8]) -> Result<Oid, git2::Error> {
         let id = pack::blob_id(bytes)?;
         self.integrity.check_for_git(id)?;
@@ -65,7 +65,7 @@ impl<'d> Objects<'d> {
         Ok(id)
     }
 
-    /// Writes blobs that are not there. Many are durable at once.
+    /// Writes blobs that do not exist yet. Many blobs are durable at once.
     pub(crate) fn new_blobs(&mut self, blobs: &[(Oid, &[u8])]) -> Result<(), git2::Error> {
         if self.gathered.is_none() {
             return blobs.iter().try_for_each(|(_, bytes)| self.repo.blob(bytes).map(drop));
@@ -73,7 +73,7 @@ impl<'d> Objects<'d> {
         pack::write(&self.repo.path().join(PACKS), blobs).map_err(as_git)
     }
 
-    /// Writes one folder: files and folders by name.
+    /// Writes a folder: its files and folders by name.
     pub(crate) fn folder(
         &mut self,
         files: &BTreeMap<String, Oid>,
@@ -88,7 +88,7 @@ impl<'d> Objects<'d> {
         }
         let id = builder.write()?;
         drop(builder);
-        // It may have been there before, and be damaged.
+        // The folder may have existed before, and may be damaged.
         self.integrity.check_for_git(id)?;
         self.note(id);
         Ok(id)
@@ -113,10 +113,10 @@ impl<'d> Objects<'d> {
         Ok(id)
     }
 
-    /// Makes everything durable.
+    /// Makes all objects durable.
     pub(crate) fn finish(self) -> Result<(), git2::Error> {
         let Some(gathered) = self.gathered else {
-            // Git makes each object and its folder durable, but not the entry of a folder made for it.
+            // Git makes each object and its folder durable, but not the directory entry of a new folder.
             return sync_folder(&self.repo.path().join("objects")).map_err(as_git);
         };
         write_pack(&self.repo, gathered)
@@ -133,7 +133,7 @@ fn as_git(error: std::io::Error) -> git2::Error {
     git2::Error::new(git2::ErrorCode::GenericError, git2::ErrorClass::Os, error.to_string())
 }
 
-/// Keeps what is written in memory, for [`write_pack`].
+/// Collects written objects in memory, for [`write_pack`].
 fn gather_in_memory(repo: &Repository) -> Result<(), git2::Error> {
     repo.odb()?.add_new_mempack_backend(i32::MAX).map(drop)
 }

@@ -1,8 +1,8 @@
-//! What came of switches: a line of commits of its own, `refs/outcomes`, one commit a switch.
+//! Outcomes of switches: `refs/outcomes`, a separate line of commits with a commit per switch.
 //!
-//! Each commit holds `outcome.json` and has the one before as its parent, so any git client can mirror and log them,
-//! and none is ever changed. They are for people: nothing that a daemon does rests on them, and whoever may write the
-//! depot may write anything there. What can't be read is told beside the rest.
+//! Each commit holds `outcome.json` and has the previous outcome as its parent, so any git client can mirror and log
+//! the outcomes, and no outcome is ever changed. Outcomes are information for people: no daemon relies on them, and
+//! every writer of the depot could write false outcomes. Unreadable outcomes are reported beside the others.
 
 use cob_types::outcome::{FORMAT, MAX_OUTCOME, SwitchOutcome};
 use git2::{ErrorCode, ObjectType, Oid};
@@ -18,25 +18,25 @@ use crate::read::check_length;
 const OUTCOMES: &str = "refs/outcomes";
 const FILE: &str = "outcome.json";
 const LOCK: &str = "cob-outcomes.lock";
-/// The most that are read, the newest first.
+/// The most outcomes that are read, newest first.
 const MAX_OUTCOMES: usize = 10_000;
-/// The longest commit and tree of one.
+/// The largest commit and tree of an outcome, in bytes.
 const MAX_SMALL: usize = 64 << 10;
 
-/// What is known of switches.
+/// The recorded outcomes.
 #[derive(Debug, Default)]
 pub struct Outcomes {
-    /// The newest first.
+    /// Outcomes, newest first.
     pub all: Vec<SwitchOutcome>,
-    /// What could not be read, and why.
+    /// The unreadable outcomes, with reasons.
     pub problems: Vec<String>,
 }
 
 impl Depot {
-    /// Adds what came of a switch. One that was noted last already is not noted again: whether it is new.
+    /// Records the outcome of a switch and returns `true`; returns `false` if the last record is the same outcome.
     ///
     /// # Errors
-    /// When the depot can't be written.
+    /// If the depot can't be written.
     pub fn add_outcome(&self, outcome: &SwitchOutcome, author: &Author, time: i64) -> Result<bool, PublishError> {
         let failed = || DepotError::git("can't write the outcome of a switch");
         let bytes = serde_json::to_vec_pretty(outcome).expect("names, numbers and texts");
@@ -60,10 +60,10 @@ impl Depot {
         Ok(true)
     }
 
-    /// What came of the switches that were noted, the newest first.
+    /// The recorded outcomes of switches, newest first.
     ///
     /// # Errors
-    /// When the depot's refs can't be read.
+    /// If the depot's refs can't be read.
     pub fn outcomes(&self) -> Result<Outcomes, DepotError> {
         let mut found = self.last_outcomes(MAX_OUTCOMES)?;
         if found.all.len() + found.problems.len() >= MAX_OUTCOMES {
@@ -72,10 +72,10 @@ impl Depot {
         Ok(found)
     }
 
-    /// The same of the last so many.
+    /// Like [`Self::outcomes`], but only the last `most`.
     ///
     /// # Errors
-    /// When the depot's refs can't be read.
+    /// If the depot's refs can't be read.
     pub fn last_outcomes(&self, most: usize) -> Result<Outcomes, DepotError> {
         let mut found = Outcomes::default();
         let mut next = self.last_outcome()?;
@@ -103,7 +103,7 @@ impl Depot {
         }
     }
 
-    /// One, and the commit of the one before.
+    /// An outcome, and the commit of the previous outcome.
     fn read_outcome(&self, id: Oid) -> Result<(SwitchOutcome, Option<Oid>), (String, Option<Oid>)> {
         let broken = |e: git2::Error| (e.message().to_owned(), None);
         let damaged = |e: DepotError| (e.to_string(), None);
@@ -125,7 +125,7 @@ impl Depot {
     }
 }
 
-/// The format comes first: what a newer program wrote may have any shape.
+/// The format comes first: a newer program may write any structure.
 fn decode(bytes: &[u8]) -> Result<SwitchOutcome, String> {
     #[derive(Deserialize)]
     struct FormatOnly {
@@ -225,7 +225,7 @@ mod tests {
         let found = depot.outcomes().expect("read");
         assert_eq!((found.all, found.problems.len()), (vec![good], 6), "{:?}", found.problems);
         assert!(found.problems.iter().any(|p| p.contains("format 99")), "{:?}", found.problems);
-        // A ref that names no commit, and one that names nothing.
+        // A ref that names no commit, and a ref with garbage.
         let blob = depot.repo.blob(b"x").expect("written");
         depot.repo.reference(OUTCOMES, blob, true, "").expect("set");
         assert_eq!(depot.outcomes().expect("read").problems.len(), 1);

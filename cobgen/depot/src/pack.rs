@@ -1,8 +1,8 @@
-//! Writing many blobs as one pack, as git's documentation describes them (gitformat-pack).
+//! Writes many blobs as a pack, as git's documentation describes it (gitformat-pack).
 //!
-//! The git library hashes each object four times on the way into a pack, and compresses all of them one after the
-//! other as well as it can. Bundles come with their hashes; they are compressed on all processors, a third as long for
-//! a tenth more bytes.
+//! The git library hashes each object four times while it writes a pack, and compresses the objects one after another
+//! at the best level. Bundles come with their hashes, and this module compresses them on all processors: that takes a
+//! third of the time for a tenth more bytes.
 
 use std::fs::{self, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -19,17 +19,17 @@ use crate::depot::sync_folder;
 
 /// Packs are never changed.
 pub(crate) const PACK_MODE: u32 = 0o444;
-/// A pack is full from here on: positions have 31 bits.
+/// A pack is full at this size: positions have 31 bits.
 const FULL: u64 = 1 << 30;
-/// So many blobs are compressed before they are written.
+/// How many blobs are compressed before they are written.
 const AT_ONCE: usize = 512;
 const LEVEL: u32 = 3;
-/// The type of a blob, where its length begins.
+/// The type of a blob, combined with the start of its length.
 const BLOB: u8 = 3 << 4;
-/// As git calls files that are not finished: `git gc` takes those away that were left behind.
+/// Git's name for unfinished files: `git gc` removes leftovers with it.
 const UNFINISHED: &str = "tmp_pack_";
 
-/// The name that git has for a blob.
+/// Git's object id of a blob.
 pub(crate) fn blob_id(bytes: &[u8]) -> Result<Oid, git2::Error> {
     let hash = Sha1::new().chain_update(format!("blob {}\0", bytes.len())).chain_update(bytes);
     Oid::from_bytes(&hash.finalize())
@@ -52,16 +52,16 @@ fn write_up_to(folder: &Path, blobs: &[(Oid, &[u8])], full: u64) -> io::Result<(
     sync_folder(folder)
 }
 
-/// What an index says of an object.
+/// The index entry of an object.
 struct Entry {
     id: Oid,
     crc: u32,
     at: u32,
 }
 
-/// Writes a pack and its index; how many of the blobs are in it.
+/// Writes a pack and its index; returns how many of the blobs it contains.
 fn write_one(folder: &Path, blobs: &[(Oid, &[u8])], full: u64) -> io::Result<usize> {
-    // How many there are stands before them, so what does not fit is found first.
+    // The count stands before the blobs, so the blobs that fit are counted first.
     let count = fitting(blobs, full);
     let mut pack = Hashed::new(unfinished(folder)?);
     pack.put(b"PACK")?;
@@ -83,14 +83,14 @@ fn write_one(folder: &Path, blobs: &[(Oid, &[u8])], full: u64) -> io::Result<usi
     let (file, sum) = pack.finish()?;
     let index = index(unfinished(folder)?, &entries, &sum)?;
     let name: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
-    // Nobody looks for a pack without its index.
+    // Git ignores a pack without its index, so the pack comes first.
     for (file, ending) in [(file, "pack"), (index, "idx")] {
         file.persist(folder.join(format!("pack-{name}.{ending}"))).map_err(|error| error.error)?;
     }
     Ok(count)
 }
 
-/// How many of the blobs fit into one pack, at least one: what is compressed is hardly ever longer than before.
+/// How many of the blobs fit into a pack, at least one: compressed data is hardly ever longer than its source.
 fn fitting(blobs: &[(Oid, &[u8])], full: u64) -> usize {
     let mut len = 0;
     let fits = |(_, bytes): &&(Oid, &[u8])| {
@@ -108,7 +108,7 @@ fn unfinished(folder: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)
 }
 
-/// A blob as it stands in a pack: its type and length, then its bytes compressed.
+/// A blob as stored in a pack: type and length, then the compressed bytes.
 fn packed(compress: &mut Compress, bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() / 8 + 64);
     let (mut left, mut first) = (bytes.len() >> 4, BLOB | (bytes.len() & 0x0f) as u8);
@@ -128,7 +128,7 @@ fn packed(compress: &mut Compress, bytes: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The index of a pack, whose objects are in the order of their ids.
+/// The index of a pack. Its entries are ordered by id.
 fn index(file: NamedTempFile, entries: &[Entry], pack: &[u8; 20]) -> io::Result<NamedTempFile> {
     let mut index = Hashed::new(file);
     index.put(b"\xfftOc")?;
@@ -144,7 +144,7 @@ fn index(file: NamedTempFile, entries: &[Entry], pack: &[u8; 20]) -> io::Result<
     Ok(index.finish()?.0)
 }
 
-/// A file that ends with the hash of all that is before.
+/// A file that ends with the hash of all preceding bytes.
 struct Hashed {
     file: BufWriter<NamedTempFile>,
     hash: Sha1,
@@ -162,7 +162,7 @@ impl Hashed {
         self.file.write_all(bytes)
     }
 
-    /// The file, whole and on the disk, and the hash.
+    /// The complete, durable file and its hash.
     fn finish(self) -> io::Result<(NamedTempFile, [u8; 20])> {
         let Self { mut file, hash, .. } = self;
         let sum: [u8; 20] = hash.finalize().into();
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::integrity::Integrity;
 
-    /// Blobs of all lengths around those at which their headers grow, some hard to compress.
+    /// Blobs of all lengths around the points at which their headers grow; some are hard to compress.
     fn blobs() -> Vec<Vec<u8>> {
         let mut seed = 1_u32;
         let mut hard = move || {

@@ -1,7 +1,7 @@
-//! Pins: generations that are not to be pruned, whatever their age.
+//! Pins: generations that must not be pruned at any age.
 //!
-//! `refs/pins/N` names a blob: JSON of why, by whom and when. A pin is a ref, so that a mirror has it too; the
-//! generation itself never changes.
+//! `refs/pins/N` names a blob: JSON with the reason, the author and the time. A pin is a ref, so that a mirror has it
+//! too; the generation itself never changes.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,17 @@ use crate::publish::PATIENCE;
 pub(crate) const PINS: &str = "refs/pins/";
 /// The longest pin that is read, in bytes.
 const MAX_PIN: usize = 8 << 10;
-/// The longest reason that is taken, in bytes.
+/// The longest accepted reason, in bytes.
 pub const MAX_REASON: usize = 2 << 10;
 
-/// Why a generation is kept.
+/// The reason why a generation is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
-    /// In the words of whoever pinned it; may be empty.
+    /// The reason in the author's words; may be empty.
     pub reason: String,
-    /// Who it was, `NAME <EMAIL>`.
+    /// The author of the pin, `NAME <EMAIL>`.
     pub by: String,
-    /// When, in seconds since 1970-01-01 UTC.
+    /// The time of the pin, in seconds since 1970-01-01 UTC.
     pub at: i64,
 }
 
@@ -35,16 +35,16 @@ impl Depot {
     /// All pins, by generation.
     ///
     /// # Errors
-    /// When one can't be read.
+    /// If a pin can't be read.
     pub fn pins(&self) -> Result<BTreeMap<GenerationNumber, Pin>, DepotError> {
         let numbers = names_below(self, PINS)?.into_iter().filter_map(|name| number_of(&name));
         numbers.map(|number| Ok((number, self.read_pin(number)?))).collect()
     }
 
-    /// Pins a generation that is there; an earlier pin of it is replaced.
+    /// Pins an existing generation and replaces its earlier pin.
     ///
     /// # Errors
-    /// When the depot does not have the generation, or can't be written.
+    /// If the depot does not have the generation, or can't be written.
     pub fn pin(&self, number: GenerationNumber, pin: &Pin) -> Result<(), PublishError> {
         if pin.reason.len() > MAX_REASON {
             let why = format!("the reason is {} bytes long; at most {MAX_REASON} are kept", pin.reason.len());
@@ -52,7 +52,7 @@ impl Depot {
         }
         let _objects = ObjectsLock::shared(&self.path, PATIENCE)?;
         let _lock = PublisherLock::take(&self.path, PATIENCE)?;
-        // Under the lock: it can't be pruned meanwhile.
+        // Checked under the lock, so that the generation can't be pruned in the meantime.
         self.commit(number)?;
         let bytes = serde_json::to_vec(pin).expect("texts and a number");
         let failed = || DepotError::git("can't write a pin");
@@ -65,10 +65,10 @@ impl Depot {
         Ok(())
     }
 
-    /// Takes the pin of a generation away; false: there was none.
+    /// Removes the pin of a generation; returns `false` if there was no pin.
     ///
     /// # Errors
-    /// When the depot can't be written.
+    /// If the depot can't be written.
     pub fn unpin(&self, number: GenerationNumber) -> Result<bool, PublishError> {
         let _lock = PublisherLock::take(&self.path, PATIENCE)?;
         if !names_below(self, PINS)?.contains(&number.to_string()) {

@@ -1,9 +1,10 @@
-//! Taking old generations out of a depot, and giving their room back.
+//! Removes old generations from a depot and frees their space.
 //!
-//! Rules: what must stay is decided and read through first, under the locks that publishers take; nothing is deleted
-//! of a depot in which something of it is missing or damaged. Then, each step durable before the next: the commits
-//! behind which history ends (`shallow`, git's own file for that), the refs, what of packs stays in a new pack, and
-//! only then files of objects. Killed anywhere, the depot has all that is to be kept, and the next run frees the rest.
+//! Rules: pruning first decides what must stay and reads all of it, under the locks that publishers take; if a part of
+//! it is missing or damaged, pruning deletes nothing. Then come these steps, each durable before the next: the commits
+//! at which history ends (git's own file `shallow`), the refs, a new pack with the remaining objects of old packs, and
+//! only then the files of objects. If pruning is killed at any point, the depot has all that must stay, and the next
+//! run frees the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,49 +25,50 @@ mod free;
 #[cfg(test)]
 mod tests;
 
-/// Which generations are old.
+/// The rule that decides which generations are old.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rule {
-    /// The newest so many are not.
+    /// This many of the newest generations are not old.
     pub keep: Option<usize>,
-    /// Those published at this time or later are not, in seconds since 1970-01-01 UTC.
+    /// Generations published at this time or later are not old, in seconds since 1970-01-01 UTC.
     pub since: Option<i64>,
-    /// Files of objects that were changed so shortly ago stay for the next time: another program may be writing them.
+    /// Files of objects that changed this recently stay until the next run: another program may be writing them.
     pub grace: Duration,
 }
 
-/// Why an old generation stays.
+/// The reason why an old generation stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     /// It is pinned, for this reason.
     Pinned(String),
-    /// This generation names it as a way back of its hosts.
+    /// This generation names it as a rollback target.
     WayBack(GenerationNumber),
 }
 
-/// What came of pruning; or would come.
+/// The result of pruning, or its prediction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// The generations that went, the oldest first.
+    /// The removed generations, oldest first.
     pub gone: Vec<GenerationNumber>,
-    /// The old ones that stay, and why.
+    /// The old generations that stay, and the reasons.
     pub stays: BTreeMap<GenerationNumber, Reason>,
-    /// How many bytes of files went; none: nothing was done yet.
+    /// How many bytes of files were deleted; `None` in a prediction.
     pub freed: Option<u64>,
-    /// How many files went, or would go, that programs left behind that were killed.
+    /// How many files that killed programs left behind were, or would be, deleted.
     pub leftovers: u64,
 }
 
-/// Of so many of the newest generations the ways back stay: hosts are on the newest, or not yet.
+/// The rollback targets of this many of the newest generations stay: some hosts may not have followed to the newest
+/// yet.
 const WAYS_BACK_OF: usize = 2;
 
 impl Depot {
-    /// What pruning by this rule would do.
+    /// Predicts the effect of pruning by this rule.
     ///
     /// # Errors
-    /// When what must stay can't be read.
+    /// If the data that must stay can't be read.
     pub fn would_prune(&self, rule: &Rule) -> Result<Pruned, DepotError> {
-        // Nothing is taken out of a depot whose newest one is lost.
+        // Fails if the newest generation is lost: pruning is refused then.
         self.latest()?;
         let all = self.newest_first()?;
         let (pins, backs) = (self.pins()?, self.ways_back(&all)?);
@@ -96,14 +98,14 @@ impl Depot {
     /// Prunes. The newest generation always stays, and with it the count: no number is ever used again.
     ///
     /// # Errors
-    /// When somebody else holds a lock for too long, what must stay is not whole (then nothing was done), or the
-    /// depot can't be written (then all that must stay is there, and another run does the rest).
+    /// If another program holds a lock for too long; if the data that must stay is not whole (pruning has done nothing
+    /// then); or if the depot can't be written (all that must stay is there then, and another run does the rest).
     pub fn prune(&self, rule: &Rule) -> Result<Pruned, PublishError> {
         let _objects = ObjectsLock::alone(&self.path, PATIENCE)?;
         let _lock = PublisherLock::take(&self.path, PATIENCE)?;
         let mut pruned = self.would_prune(rule)?;
         for name in names_in(&self.path)?.iter().filter(|name| name.starts_with(SHALLOW_ASIDE)) {
-            // Left by one who was killed.
+            // Left by a killed program.
             let _ = fs::remove_file(self.path.join(name));
         }
         let Some(newest) = self.latest()? else {
@@ -126,7 +128,7 @@ impl Depot {
         Ok(pruned)
     }
 
-    /// Which generations the newest ones let hosts return to, and who says so.
+    /// The rollback targets of the newest generations, each with the generation that names it.
     fn ways_back(
         &self,
         newest_first: &[GenerationNumber],
@@ -134,14 +136,14 @@ impl Depot {
         let mut backs = BTreeMap::new();
         for number in newest_first.iter().take(WAYS_BACK_OF) {
             let manifest = self.read_manifest(*number)?;
-            // The one that it was made after, too: without signatures that is how hosts go back.
+            // The parent too: without signatures hosts roll back to it.
             let ways = manifest.back.iter().map(|way| way.generation).chain([manifest.parent]);
             ways.for_each(|way| _ = backs.entry(way).or_insert(*number));
         }
         Ok(backs)
     }
 
-    /// The refs of these generations, and of signatures whose generation is not there (any more), generations first.
+    /// The refs of these generations, and of signatures whose generation is missing; generations first.
     fn superfluous_refs(
         &self,
         gone: &BTreeSet<GenerationNumber>,
@@ -163,7 +165,7 @@ impl Depot {
         Ok(refs)
     }
 
-    /// The commits of the generations that stay whose parent does not.
+    /// The remaining commits whose parents are removed, or were removed before.
     fn ends_without(&self, gone: &BTreeSet<GenerationNumber>) -> Result<BTreeSet<Oid>, DepotError> {
         let stays = self.newest_first()?.into_iter().filter(|number| !gone.contains(number));
         let commits = stays.map(|number| self.commit(number)).collect::<Result<Vec<_>, _>>()?;
@@ -175,7 +177,7 @@ impl Depot {
         Ok(ends.map(git2::Commit::id).collect())
     }
 
-    /// The commits behind which this depot has nothing.
+    /// The commits at which this depot's history ends.
     pub(crate) fn shallow(&self) -> Result<BTreeSet<Oid>, DepotError> {
         let path = self.path.join(SHALLOW);
         let text = match fs::read_to_string(&path) {
@@ -189,7 +191,7 @@ impl Depot {
             .collect()
     }
 
-    /// Replaces the file as a whole, durably.
+    /// Replaces the file atomically and durably.
     fn write_shallow(&self, commits: &BTreeSet<Oid>) -> Result<(), DepotError> {
         let path = self.path.join(SHALLOW);
         let failed = || DepotError::io(format!("can't write {}", path.display()));
@@ -213,7 +215,8 @@ impl Depot {
         let failed = || DepotError::git(format!("can't delete {name}"));
         match self.repo.find_reference(name) {
             Ok(mut reference) => match reference.delete() {
-                // Whoever writes such a ref holds the publisher's lock, as we do: git's was left by one who was killed.
+                // Writers of these refs hold the publisher's lock, which we hold: so a killed program left git's lock
+                // behind.
                 Err(error) if error.code() == git2::ErrorCode::Locked => {
                     let lock = self.path.join(format!("{name}.lock"));
                     fs::remove_file(&lock).map_err(DepotError::io(format!("can't remove {}", lock.display())))?;
@@ -226,7 +229,7 @@ impl Depot {
         }
         let path = self.path.join(name);
         if let Some(folder) = path.parent().filter(|_| name.starts_with(SIGNATURES)) {
-            // One folder a generation; the last signature takes it along.
+            // Each generation has a folder. It is removed with the last signature.
             let _ = fs::remove_dir(folder);
         }
         match path.ancestors().skip(1).find(|folder| folder.exists()) {
@@ -236,12 +239,12 @@ impl Depot {
     }
 }
 
-/// Git's file of commits whose parents are not there.
+/// Git's file of commits whose parents are missing.
 const SHALLOW: &str = "shallow";
-/// What a new one is called before it takes its place.
+/// The prefix of a new file before it is renamed into place.
 const SHALLOW_ASIDE: &str = ".shallow-";
 
-/// The names in a folder; none where there is none.
+/// The names in a folder; empty if the folder does not exist.
 pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, DepotError> {
     let failed = || DepotError::io(format!("can't read {}", folder.display()));
     let entries = match fs::read_dir(folder) {
@@ -253,7 +256,7 @@ pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, DepotError> {
     entries.filter_map(|entry| name(entry).transpose()).collect()
 }
 
-/// Whether a file was left alone for so long.
+/// Whether a file was unchanged for this long.
 pub(crate) fn is_older(found: &fs::Metadata, than: Duration) -> bool {
     let modified = found.modified().ok();
     modified.and_then(|at| SystemTime::now().duration_since(at).ok()).is_some_and(|age| age >= than)

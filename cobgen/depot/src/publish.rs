@@ -1,4 +1,4 @@
-//! Publishing: a generation becomes visible to everybody at once, or not at all.
+//! Publishing: a generation becomes visible to all readers at once, or not at all.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,47 +20,47 @@ use crate::objects::{Objects, PACK_FROM};
 use crate::pack::blob_id;
 use crate::read::{BUNDLES, MANIFEST, MAX_DEPTH, MAX_MODEL, MODEL, PROVENANCE, bundle_name};
 
-/// How long one publisher waits for others: each holds the lock for a few milliseconds.
+/// How long a publisher waits for others: each holds the lock for a few milliseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// A lock file of git's that is older was left by a program that was killed.
+/// A lock file of git older than this was left behind by a killed program.
 const LEFT_BEHIND: Duration = Duration::from_secs(600);
-/// When something can't be written, it is tried whether there is room for so much, at most.
+/// After a failed write, a test checks whether there is space for at most this many bytes.
 const MOST_TRIED: usize = 64 << 20;
 
-/// What is to be published.
+/// The content and metadata of a publication.
 #[derive(Debug, Clone, Copy)]
 pub struct Publication<'a> {
     /// The generation, numbered after the depot's latest.
     pub generation: &'a Generation,
     /// The files of the data model, by relative names.
     pub model: &'a BTreeMap<String, Vec<u8>>,
-    /// The record of where everything comes from; may be empty.
+    /// The provenance record; may be empty.
     pub provenance: &'a [u8],
-    /// What to say of it in the log; may be empty.
+    /// The message in the log; may be empty.
     pub message: &'a str,
-    /// Who publishes it.
+    /// The publisher.
     pub author: &'a Author,
-    /// When, in seconds since 1970-01-01 UTC.
+    /// The time of publication, in seconds since 1970-01-01 UTC.
     pub time: i64,
-    /// Publishers' signatures over the manifest's bytes; they are there as soon as the generation is.
+    /// Publishers' signatures over the manifest's bytes; they are visible as soon as the generation is.
     pub signatures: &'a [Signed],
 }
 
-/// Who publishes.
+/// The author of a publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Author {
-    /// A name.
+    /// The author's name.
     pub name: String,
-    /// An address.
+    /// The author's e-mail address.
     pub email: String,
 }
 
-/// What came of publishing.
+/// The result of publishing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Published {
-    /// It is in the depot under this number.
+    /// The generation is in the depot under this number.
     New(GenerationNumber),
-    /// The depot's latest generation, which this is, asks for the same: no other was made.
+    /// The depot's latest generation, with this number, asks for the same; no new generation was made.
     Unchanged(GenerationNumber),
 }
 
@@ -68,9 +68,9 @@ impl Depot {
     /// Publishes a generation.
     ///
     /// # Errors
-    /// [`PublishError::Overtaken`] when the depot's latest generation is not the one that this was
-    /// made after; others when it does not fit together or the depot can't be written. Nothing of it
-    /// can be seen then, unless the disk failed at the very last step: ask [`Depot::latest`].
+    /// [`PublishError::Overtaken`] if the depot's latest generation is not the parent of this generation; other errors
+    /// if the parts do not fit together or the depot can't be written. No part of the generation is visible then,
+    /// unless the disk failed at the very last step: check [`Depot::latest`].
     pub fn publish(&self, publication: &Publication<'_>) -> Result<Published, PublishError> {
         fits_together(publication)?;
         if let Some(unchanged) = self.standing(publication)? {
@@ -81,7 +81,7 @@ impl Depot {
     }
 
     fn write(&self, publication: &Publication<'_>, encoded: &Encoded) -> Result<Published, PublishError> {
-        // Until the refs are set nothing leads to what is written: nobody may prune it meanwhile.
+        // Until the refs are set, no ref reaches the new objects: the lock keeps pruning away.
         let _objects = ObjectsLock::shared(&self.path, PATIENCE)?;
         let commit = self.write_objects(publication, encoded)?;
         let _lock = PublisherLock::take(&self.path, PATIENCE)?;
@@ -96,12 +96,12 @@ impl Depot {
             }
             outcome => outcome?,
         }
-        // The generation exists. If `main` can't follow now, the next publisher sets it right.
+        // The generation exists. If `main` can't be set now, the next publisher repairs it.
         let _ = self.set_ref(MAIN, commit, true);
         Ok(Published::New(number))
     }
 
-    /// Who publishes when nobody says: the user of git's configuration, else the program.
+    /// The default publisher: the user of git's configuration, else the program.
     #[must_use]
     pub fn default_author(&self) -> Author {
         let configured = self.repo.signature().ok();
@@ -110,7 +110,7 @@ impl Depot {
         Author { name, email }
     }
 
-    /// Sets `main` right when a publisher was killed between the two refs.
+    /// Repairs `main` if a publisher was killed between the two refs.
     pub(crate) fn heal(&self) -> Result<(), DepotError> {
         let behind = || -> Result<Option<Oid>, DepotError> {
             let Some(latest) = self.latest()? else { return Ok(None) };
@@ -126,12 +126,12 @@ impl Depot {
         });
         match healed {
             Err(PublishError::Depot(error)) => Err(error),
-            // Whoever is publishing sets `main` too.
+            // The publisher that holds the lock sets `main` too.
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// Git does not say of a full disk that it is full, so it is tried whether there is room.
+    /// Git's errors do not tell a full disk, so this function tests whether there is space.
     fn or_full(&self, publication: &Publication<'_>, encoded: &Encoded, error: PublishError) -> PublishError {
         let PublishError::Depot(DepotError::Git { .. } | DepotError::Io { .. }) = error else { return error };
         let all =
@@ -146,8 +146,8 @@ impl Depot {
         }
     }
 
-    /// Where the generation stands to the depot's latest: the same (told), next after it (none), or
-    /// overtaken (the error).
+    /// Compares the generation with the depot's latest: `Some` if the latest asks for the same, `None` if the new
+    /// generation follows it, and an error if another generation came first.
     fn standing(&self, publication: &Publication<'_>) -> Result<Option<Published>, PublishError> {
         let new = &publication.generation.manifest;
         let latest = self.latest()?;
@@ -168,7 +168,7 @@ impl Depot {
         PublishError::Overtaken { number: manifest.generation, parent: manifest.parent, latest }
     }
 
-    /// Everything but the refs.
+    /// Writes all objects, but not the refs.
     fn write_objects(&self, publication: &Publication<'_>, encoded: &Encoded) -> Result<Oid, PublishError> {
         let manifest = &publication.generation.manifest;
         let failed = || DepotError::git(format!("can't write generation {}", manifest.generation));
@@ -187,7 +187,7 @@ impl Depot {
         let mut new = encoded.new_bundles(self).map_err(failed())?;
         let many = new.len() >= PACK_FROM;
         if many && !publication.provenance.is_empty() {
-            // It is nearly as long as they are together, and compressed beside them.
+            // The provenance is nearly as long as all bundles together, so it is compressed in parallel with them.
             new.push((blob_id(publication.provenance).map_err(failed())?, publication.provenance));
         }
         let mut objects = Objects::open(self, many).map_err(failed())?;
@@ -200,7 +200,7 @@ impl Depot {
         Ok(commit)
     }
 
-    /// Creates or moves a ref, past a lock that somebody left behind.
+    /// Creates or moves a ref; a lock that a killed program left behind is removed.
     pub(crate) fn set_ref(&self, name: &str, commit: Oid, force: bool) -> Result<(), PublishError> {
         self.integrity.check(commit)?;
         let set = || self.repo.reference(name, commit, force, "cobgen publish").map(drop);
@@ -220,16 +220,16 @@ impl Depot {
     }
 }
 
-/// Whether a generation that is there serves for a new one, which then need not be published: it asks for the same, and
-/// no later generation leads back behind it where none may lead back behind the new one.
+/// Whether an existing generation makes a new one superfluous: it asks for the same, and it forbids rollback past it
+/// (`mends`) if the new generation does.
 #[must_use]
 pub fn stands_for(old: &Manifest, new: &Manifest) -> bool {
-    // One that leaves numbers out is wanted under its own: hosts know those that are left out.
+    // A generation that skips numbers needs its own number: hosts know the skipped numbers.
     let is_next = new.generation.0 <= old.generation.0.saturating_add(1);
     is_next && old.asks_for_the_same(new) && (old.mends || !new.mends)
 }
 
-/// Whether there is room for so many bytes.
+/// Whether there is space for this many bytes.
 fn room(folder: &Path, mut bytes: usize) -> io::Result<()> {
     let mut file = tempfile::tempfile_in(folder)?;
     while bytes > 0 {
@@ -245,7 +245,7 @@ fn left_behind(lock: &Path) -> bool {
     written.is_ok_and(|written| SystemTime::now().duration_since(written).is_ok_and(|age| age > LEFT_BEHIND))
 }
 
-/// Whether the manifest is one that could be published, and of the same hosts as the bundles.
+/// Checks that the manifest could be published and that it names the same hosts as the bundles.
 fn fits_together(publication: &Publication<'_>) -> Result<(), PublishError> {
     let Generation { manifest, bundles } = publication.generation;
     let unfit = |why: String| PublishError::Unfit { number: manifest.generation, why };
@@ -261,7 +261,7 @@ fn fits_together(publication: &Publication<'_>) -> Result<(), PublishError> {
     Ok(())
 }
 
-/// Manifest and bundles as bytes, found to fit together.
+/// Manifest and bundles as bytes, checked against each other.
 struct Encoded {
     manifest: Vec<u8>,
     bundles: Vec<Blob>,
@@ -298,7 +298,7 @@ impl Encoded {
         self.manifest.len() + self.bundles.iter().map(|bundle| bundle.bytes.len()).sum::<usize>()
     }
 
-    /// The bundles that the depot does not hold yet.
+    /// The bundles that are not in the depot yet.
     fn new_bundles(&self, depot: &Depot) -> Result<Vec<(Oid, &[u8])>, git2::Error> {
         let odb = depot.repo.odb()?;
         let mut new = Vec::new();
@@ -311,7 +311,7 @@ impl Encoded {
         Ok(new)
     }
 
-    /// Writes all but the bundles, which are there.
+    /// Writes all objects but the bundles, which are written already.
     fn write(&self, objects: &mut Objects<'_>, model: Option<Oid>, provenance: &[u8]) -> Result<Oid, git2::Error> {
         let bundles = self.bundles.iter().map(|Blob { name, id, .. }| (name.clone(), *id)).collect();
         let mut files = BTreeMap::from([(MANIFEST.to_owned(), objects.blob(&self.manifest)?)]);
@@ -325,7 +325,7 @@ impl Encoded {
     }
 }
 
-/// The model's files, folder by folder. No deeper than [`MAX_DEPTH`].
+/// The model's files by folder, at most [`MAX_DEPTH`] levels deep.
 #[derive(Default)]
 struct Folder<'a> {
     files: BTreeMap<&'a str, &'a [u8]>,

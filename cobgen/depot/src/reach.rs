@@ -1,4 +1,4 @@
-//! What a depot needs: every object that its refs lead to, found to be there and whole.
+//! Finds all objects that a depot's refs reach, and checks that they exist and are whole.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,17 +10,17 @@ use crate::depot::Depot;
 use crate::error::DepotError;
 use crate::read::MAX_OBJECT;
 
-/// The most objects that are gone through.
+/// The most objects that are visited.
 const MOST: usize = 50_000_000;
 
-/// The objects that refs lead to.
+/// The objects that the refs reach.
 #[derive(Debug, Default)]
 pub(crate) struct Reached {
     pub(crate) ids: BTreeSet<Oid>,
 }
 
 impl Reached {
-    /// Everything that the refs lead to but for these, when history ends behind the commits in `ends`.
+    /// All objects that the refs reach, except for the refs `without`; history ends at the commits in `ends`.
     ///
     /// # Errors
     /// The first object that is missing or damaged.
@@ -46,7 +46,7 @@ impl Reached {
         Ok(reached)
     }
 
-    /// Adds what one ref leads to.
+    /// Adds the objects that a ref reaches.
     pub(crate) fn walk(
         &mut self,
         depot: &Depot,
@@ -80,7 +80,7 @@ impl Reached {
                 }
                 ObjectType::Tree => {
                     let tree = depot.repo.find_tree(id).map_err(failed(id))?;
-                    // What stands for another repository is none of this one's objects.
+                    // A submodule entry names a commit of another repository.
                     let inside = tree.iter().filter(|entry| entry.kind() != Some(ObjectType::Commit));
                     coming.extend(inside.map(|entry| entry.id()));
                 }
@@ -95,7 +95,7 @@ impl Reached {
 /// The deepest folder of refs.
 const DEEPEST: usize = 16;
 
-/// Git passes over a ref whose file is damaged: what it led to would pass for superfluous.
+/// Git skips a ref whose file is damaged; without this check its objects would count as unreachable.
 fn all_found(depot: &Path, folder: &str, found: &BTreeSet<String>, depth: usize) -> Result<(), DepotError> {
     let path = depot.join(folder);
     let failed = || DepotError::io(format!("can't read {}", path.display()));

@@ -1,4 +1,4 @@
-//! Reading generations: lengths before bytes, hashes before meaning.
+//! Reads generations: checks lengths before it reads bytes, and hashes before it decodes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,9 @@ pub(crate) const BUNDLES: &str = "bundles";
 pub(crate) const MODEL: &str = "model";
 pub(crate) const PROVENANCE: &str = "provenance.json";
 
-/// The longest record of where things come from: a few hundred bytes for each of a million
-/// dependencies.
+/// The longest provenance record: a few hundred bytes for each of a million dependencies.
 const MAX_PROVENANCE: usize = 512 << 20;
-/// The longest object of any sort.
+/// The largest object of any type.
 pub(crate) const MAX_OBJECT: usize = MAX_PROVENANCE;
 /// The most bytes of a model, all files together.
 pub(crate) const MAX_MODEL: usize = 256 << 20;
@@ -30,36 +29,36 @@ pub(crate) const MAX_DEPTH: usize = 32;
 const MAX_TREE: usize = 64 << 20;
 
 impl Depot {
-    /// What all hosts share of a generation.
+    /// A generation's manifest, which all hosts share.
     ///
     /// # Errors
-    /// When the depot does not have it, or it is not whole.
+    /// If the depot does not have the generation, or the manifest is not whole.
     pub fn read_manifest(&self, number: GenerationNumber) -> Result<Manifest, DepotError> {
         decode_manifest(number, &self.read_manifest_bytes(number)?)
     }
 
-    /// The same, with the hash of its bytes, by which another manifest names it.
+    /// The manifest and the hash of its bytes, by which another manifest names it.
     ///
     /// # Errors
-    /// When the depot does not have it, or it is not whole.
+    /// If the depot does not have the generation, or the manifest is not whole.
     pub fn read_manifest_hashed(&self, number: GenerationNumber) -> Result<(Manifest, BlobHash), DepotError> {
         let bytes = self.read_manifest_bytes(number)?;
         Ok((decode_manifest(number, &bytes)?, canonical::blob_hash(&bytes)))
     }
 
-    /// The bytes of the manifest as they were published, for one who keeps them.
+    /// The bytes of the manifest as they were published.
     ///
     /// # Errors
-    /// When the depot does not have it, or it is not whole.
+    /// If the depot does not have the generation, or the manifest is not whole.
     pub fn read_manifest_bytes(&self, number: GenerationNumber) -> Result<Vec<u8>, DepotError> {
         let view = View::of(self, number)?;
         view.blob(view.entry(&view.root, MANIFEST)?, MANIFEST, MAX_MANIFEST)
     }
 
-    /// One host's part of a generation, checked in every way that a daemon relies on.
+    /// A host's part of a generation, with every check that a daemon relies on.
     ///
     /// # Errors
-    /// When the depot does not have it, or it is not what the manifest says.
+    /// If the depot does not have the bundle, or it differs from the hash in the manifest.
     pub fn read_bundle(&self, number: GenerationNumber, host: &HostName) -> Result<Bundle, DepotError> {
         Ok(decode_bundle(number, host, &self.read_bundle_bytes(number, host)?, None)?.0)
     }
@@ -67,7 +66,7 @@ impl Depot {
     /// The bytes of a bundle as they were published, with the hash that the manifest says.
     ///
     /// # Errors
-    /// When the depot does not have it, or it has another hash.
+    /// If the depot does not have the bundle, or it has another hash.
     pub fn read_bundle_bytes(&self, number: GenerationNumber, host: &HostName) -> Result<Vec<u8>, DepotError> {
         let view = View::of(self, number)?;
         let manifest = view.manifest()?;
@@ -75,10 +74,10 @@ impl Depot {
         view.bundle(&manifest, &bundles, host)
     }
 
-    /// The parts of some hosts, checked as one is.
+    /// The bundles of some hosts, with the same checks as for a single bundle.
     ///
     /// # Errors
-    /// When the depot does not have the generation or one of them, or any of it is not whole.
+    /// If the depot does not have the generation or a bundle, or a part of it is not whole.
     pub fn read_bundles(
         &self,
         number: GenerationNumber,
@@ -91,11 +90,11 @@ impl Depot {
         view.bundles(&view.manifest()?, hosts.iter())
     }
 
-    /// The parts that hosts have in two generations, of each those that are asked for, checked as one is. What stands in
-    /// both of a host is [shared](Bundle::read).
+    /// The bundles of the given hosts in two generations, with the same checks as for a single bundle. The parts that
+    /// both bundles of a host have in common are [shared](Bundle::read).
     ///
     /// # Errors
-    /// As [`Depot::read_bundles`].
+    /// As for [`Depot::read_bundles`].
     pub fn read_both(
         &self,
         numbers: [GenerationNumber; 2],
@@ -131,7 +130,7 @@ impl Depot {
     /// A whole generation.
     ///
     /// # Errors
-    /// When the depot does not have it, or any of it is not whole.
+    /// If the depot does not have the generation, or a part of it is not whole.
     pub fn read(&self, number: GenerationNumber) -> Result<Generation, DepotError> {
         let view = View::of(self, number)?;
         let manifest = view.manifest()?;
@@ -139,10 +138,10 @@ impl Depot {
         Ok(Generation { manifest, bundles })
     }
 
-    /// The files of the data model as they were given, by their relative names.
+    /// The files of the data model as given, by their relative names.
     ///
     /// # Errors
-    /// When the depot does not have the generation, or a file can't be read.
+    /// If the depot does not have the generation, or a file can't be read.
     pub fn read_model(&self, number: GenerationNumber) -> Result<BTreeMap<String, Vec<u8>>, DepotError> {
         let view = View::of(self, number)?;
         let mut files = BTreeMap::new();
@@ -170,10 +169,10 @@ impl Depot {
         Ok(files)
     }
 
-    /// The record of where everything comes from; none where it was published without.
+    /// The provenance record; `None` if the generation was published without it.
     ///
     /// # Errors
-    /// When the depot does not have the generation, or the record can't be read.
+    /// If the depot does not have the generation, or the record can't be read.
     pub fn read_provenance(&self, number: GenerationNumber) -> Result<Option<Vec<u8>>, DepotError> {
         let view = View::of(self, number)?;
         let entry = view.root.get_name(PROVENANCE).map(|entry| entry.id());
@@ -181,7 +180,7 @@ impl Depot {
     }
 }
 
-/// One generation's tree.
+/// A generation's tree.
 struct View<'d> {
     depot: &'d Depot,
     number: GenerationNumber,
@@ -215,7 +214,7 @@ impl<'d> View<'d> {
         decode_manifest(self.number, &self.blob(self.entry(&self.root, MANIFEST)?, MANIFEST, MAX_MANIFEST)?)
     }
 
-    /// Where the bundle of a host is.
+    /// Locates the bundle of a host.
     fn found<'h>(&self, manifest: &Manifest, bundles: &Tree<'_>, host: &'h HostName) -> Result<Found<'h>, DepotError> {
         let number = self.number;
         let entry =
@@ -252,7 +251,7 @@ impl<'d> View<'d> {
     }
 }
 
-/// Reads many things: each thread opens the depot for itself.
+/// Reads many objects in parallel: each thread opens the depot for itself.
 fn on_all_processors<F: Sync, T: Send>(
     depot: &Depot,
     found: &[F],
@@ -267,18 +266,18 @@ fn on_all_processors<F: Sync, T: Send>(
         let depot = Depot::open(path)?;
         part.iter().map(|found| read(&depot, found)).collect()
     });
-    // Of several that are damaged the first one is told.
+    // If several objects are damaged, the first error is returned.
     let parts: Vec<Result<Vec<T>, DepotError>> = parts.collect();
     let parts: Vec<Vec<T>> = parts.into_iter().collect::<Result<_, DepotError>>()?;
     Ok(parts.into_iter().flatten().collect())
 }
 
-/// So few bundles are read by one thread.
+/// A single thread reads up to this many bundles.
 const ALONE: usize = 16;
-/// Into so many parts for each thread many bundles are cut: some are larger than others.
+/// How many parts each thread gets: the parts differ in size.
 const PARTS: usize = 4;
 
-/// A bundle, where it is, and the hash that it should have.
+/// A bundle's location, and its expected hash.
 struct Found<'h> {
     number: GenerationNumber,
     host: &'h HostName,
@@ -319,7 +318,7 @@ fn tree<'d>(depot: &'d Depot, number: GenerationNumber, id: Oid, what: &str) -> 
     depot.repo.find_tree(id).map_err(|error| DepotError::object(number, what, error))
 }
 
-/// Finds the object whole and looks at its header: nothing is read, or allocated, that is longer than allowed.
+/// Checks that the object is whole and reads its header: objects longer than allowed are neither read nor allocated.
 pub(crate) fn check_length(
     depot: &Depot,
     number: GenerationNumber,
@@ -356,7 +355,7 @@ fn decode_manifest(number: GenerationNumber, bytes: &[u8]) -> Result<Manifest, D
     Ok(manifest)
 }
 
-/// Beside a bundle that was found in order, only what differs is decoded and judged.
+/// Beside a verified bundle, only the differences are decoded and checked.
 fn decode_bundle(
     number: GenerationNumber,
     host: &HostName,
@@ -374,7 +373,7 @@ fn decode_bundle(
     Ok((bundle, digests))
 }
 
-/// The format comes first: what a newer program wrote may have any shape.
+/// The format comes first: a newer program may write any structure.
 fn understood<T>(
     number: GenerationNumber,
     what: &str,
@@ -391,7 +390,7 @@ fn understood<T>(
         what: what.to_owned(),
         why: error.to_string(),
     };
-    // What is understood says it beside all else: nothing is gone through twice.
+    // A decoded value contains the format, so the bytes are not scanned twice.
     let found = match &decoded {
         Ok(value) => format(value),
         Err(_) => codec::decode::<FormatOnly>(bytes, bytes.len()).map_err(damaged)?.format,
@@ -415,7 +414,7 @@ mod tests {
         let names: Vec<String> = (0..3 * ALONE).map(|n| format!("n{n}")).collect();
         let numbers = [GenerationNumber(1), GenerationNumber(2)];
         for number in 1..=2 {
-            // A few have left and a few are new; some have changed.
+            // A few hosts are removed and a few are new; some have changed.
             let hosts = names.iter().enumerate().filter(|(n, _)| (n % 7) as u64 != number);
             let hosts: Vec<_> = hosts.map(|(n, name)| (name.as_str(), if n % 3 == 0 { number } else { 0 })).collect();
             depot.publish(&publication(&sketch_of(number, &hosts), "hosts")).expect("published");

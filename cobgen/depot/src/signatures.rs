@@ -1,9 +1,9 @@
-//! Signatures of publishers: one ref for each, beside the generation that it is over.
+//! Signatures of publishers: a ref per signature, beside the generation that it signs.
 //!
-//! `refs/signatures/N/KEY` (KEY: the public key in hexadecimal digits) names a blob: JSON of the key,
-//! the signature, and the hash of the manifest that was signed. A publisher may sign when a generation
-//! is published or at any time after it; the generation itself never changes. Whether a signature is
-//! good, and whether the key is anybody's, is not known here: whoever acts on a generation judges.
+//! `refs/signatures/N/KEY` (KEY: the public key in hexadecimal digits) names a blob: JSON of the key, the signature,
+//! and the hash of the signed manifest. A publisher may sign a generation when it is published or at any later time;
+//! the generation itself never changes. This module does not verify signatures and does not know trusted keys: the user
+//! of a generation does.
 
 use cob_types::canonical::blob_hash;
 use cob_types::trust::{PublicKey, Signed};
@@ -19,25 +19,25 @@ use crate::publish::PATIENCE;
 pub(crate) const SIGNATURES: &str = "refs/signatures/";
 /// The longest signature that is read, in bytes.
 const MAX_SIGNATURE: usize = 1 << 10;
-/// The most signatures of one generation that are read.
+/// The most signatures that are read per generation.
 const MAX_SIGNATURES: usize = 256;
 
-/// What the blob holds.
+/// The content of the blob.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    /// Hash of the manifest that was signed, in hexadecimal digits: a signature that was left behind
-    /// by a publisher who was overtaken is none of the generation that came instead.
+    /// Hash of the signed manifest, in hexadecimal digits. A signature left behind by an overtaken publisher does not
+    /// count for the generation that was published instead.
     manifest: String,
     #[serde(flatten)]
     signed: Signed,
 }
 
 impl Depot {
-    /// The signatures over a generation's manifest, in the order of their keys.
+    /// The signatures over a generation's manifest, ordered by key.
     ///
     /// # Errors
-    /// When the depot does not have the generation, or a signature can't be read.
+    /// If the depot does not have the generation, or a signature can't be read.
     pub fn signatures(&self, number: GenerationNumber) -> Result<Vec<Signed>, DepotError> {
         let folder = format!("{SIGNATURES}{number}/");
         let names = names_below(self, &folder)?;
@@ -55,10 +55,10 @@ impl Depot {
         Ok(found)
     }
 
-    /// Adds a signature to a generation that is there, or replaces the one of the same key.
+    /// Adds a signature to an existing generation, or replaces the signature of the same key.
     ///
     /// # Errors
-    /// When the depot does not have the generation, or can't be written.
+    /// If the depot does not have the generation, or can't be written.
     pub fn add_signature(&self, number: GenerationNumber, signed: &Signed) -> Result<(), PublishError> {
         let _objects = ObjectsLock::shared(&self.path, PATIENCE)?;
         let manifest = blob_hash(&self.read_manifest_bytes(number)?);
@@ -66,7 +66,7 @@ impl Depot {
         self.write_signatures(number, manifest, &[*signed])
     }
 
-    /// Writes signatures, durably. Whoever calls holds the publisher's lock.
+    /// Writes signatures, durably. The caller holds the publisher's lock.
     pub(crate) fn write_signatures(
         &self,
         number: GenerationNumber,
@@ -80,12 +80,12 @@ impl Depot {
             let written = Written { manifest: hex(manifest), signed: *signed };
             let bytes = serde_json::to_vec(&written).expect("keys and signatures are texts");
             let failed = || DepotError::git("can't write a signature");
-            // Git does not write what it finds in a file already.
+            // Git does not write an object whose file exists already, so check that file.
             self.integrity.check(Oid::hash_object(ObjectType::Blob, &bytes).map_err(failed())?)?;
             let blob = self.repo.blob(&bytes).map_err(failed())?;
             self.set_ref(&ref_of(number, &signed.key), blob, true)?;
         }
-        // Git makes no folder's entry durable that it makes for a ref or an object.
+        // Git does not make the directory entries durable that it creates for a ref or an object.
         let folders = ["objects", "refs", "refs/signatures", &format!("refs/signatures/{number}")];
         for folder in folders.map(|folder| self.path.join(folder)) {
             sync_folder(&folder).map_err(DepotError::io(format!("can't write {}", folder.display())))?;
@@ -124,7 +124,7 @@ fn hex(hash: BlobHash) -> String {
     hash.to_string()
 }
 
-/// Lower-case digits only: names of refs are names of files, on some disks without regard to case.
+/// Lower-case digits only: ref names are file names, and some file systems ignore case.
 fn digits(bytes: &[u8; 32]) -> String {
     BlobHash(*bytes).to_string()
 }
@@ -152,7 +152,7 @@ mod tests {
         depot.add_signature(one, &signed(1)).expect("added");
         depot.add_signature(one, &signed(1)).expect("once more is the same");
         assert_eq!(depot.signatures(one).expect("read"), [signed(1), signed(2)]);
-        // Signatures are no generations, and a generation that is not there has none.
+        // Signatures do not count as generations, and a missing generation has no signatures.
         assert_eq!(depot.latest().expect("read"), Some(one));
         depot.add_signature(GenerationNumber(2), &signed(1)).expect_err("there is no such generation");
     }
@@ -161,7 +161,7 @@ mod tests {
     fn a_signature_over_another_manifest_does_not_count() {
         let folder = tempfile::tempdir().expect("folder");
         let depot = Depot::create_or_open(&folder.path().join("depot")).expect("made");
-        // As a publisher leaves it who is killed before the generation's ref is set.
+        // The state after a publisher was killed before it set the generation's ref.
         depot.write_signatures(GenerationNumber(1), BlobHash([7; 32]), &[signed(3)]).expect("written");
         let generation = sketch_of(1, &[("n1", 1)]);
         depot.publish(&publication(&generation, "first")).expect("published");

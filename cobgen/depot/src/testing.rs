@@ -1,4 +1,4 @@
-//! Small generations for tests, told apart by one number for each host.
+//! Small generations for tests; a version number per host makes them differ.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use cob_types::{Bundle, Generation, GenerationNumber, HostName, Kind, KindName, 
 
 use crate::publish::{Author, Publication};
 
-/// Generation `number`, made after the one before; of each host the version of its one kind.
+/// Generation `number` with its predecessor as parent; each host has one kind with the given version.
 pub(crate) fn sketch_of(number: u64, hosts: &[(&str, u64)]) -> Generation {
     let parent = GenerationNumber(number - 1);
     let mut manifest = Manifest::empty(GenerationNumber(number), parent, Security::LoopbackOnly);

@@ -1,8 +1,8 @@
-//! Tokens that were given out to new hosts: `tokens.json` in the depot's folder.
+//! Tokens issued to new hosts: `tokens.json` in the depot's folder.
 //!
-//! Of a token's secret only the hash is kept. A token is good once, for one host, until it expires;
-//! whoever has used it may show it again with the same key, so that a lost answer is no lost host.
-//! Every change is made under a lock: of two who show the same token at once, one is first.
+//! Only the hash of a token's secret is stored. A token is valid for a single use by a single host until it expires;
+//! the same host may show it again with the same key, so that a lost answer does not lock the host out. Every change is
+//! made under a lock: if two hosts show the same token at once, only the first gets in.
 //!
 //! ```text
 //! {"format": 1, "unknown": 0, "tokens": [{"host", "hash", "made", "expires", "key"?, …}]}
@@ -31,10 +31,10 @@ const FORMAT: u32 = 1;
 const MAX_FILE: u64 = 16 << 20;
 /// How long a token stays listed after it has expired, in seconds.
 const KEPT: u64 = 7 * 24 * 3600;
-/// How long one waits for others.
+/// How long a writer waits for other writers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One token.
+/// An issued token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Issued {
@@ -42,20 +42,20 @@ pub struct Issued {
     pub host: HostName,
     /// SHA-256 of the secret, in hexadecimal digits.
     hash: String,
-    /// When it was made, in seconds since 1970-01-01 UTC.
+    /// The time of issue, in seconds since 1970-01-01 UTC.
     pub made: u64,
-    /// From when on it is good for nothing.
+    /// The time of expiry, in seconds since 1970-01-01 UTC.
     pub expires: u64,
-    /// The key that has shown it first.
+    /// The first key that was shown with the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PublicKey>,
-    /// Whether that key waits for a person to accept it.
+    /// Whether that key waits for a person's approval.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pending: bool,
-    /// How often it was shown in vain: used, expired, for another host.
+    /// How often it was refused: it was used, expired, or for another host.
     #[serde(default)]
     pub refused: u64,
-    /// Whether the key with which the host has enrolled before counts beside the new one.
+    /// Whether the host's previously enrolled key counts beside the new key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     keep_former: bool,
 }
@@ -66,71 +66,71 @@ impl Issued {
     }
 }
 
-/// All tokens, and how often an unknown one was shown.
+/// All tokens, and the number of unknown tokens that were shown.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
     format: u32,
-    /// How often a token was shown that nobody here has made.
+    /// How often a token was shown that this server did not issue.
     #[serde(default)]
     pub unknown: u64,
-    /// Those that were given out, the oldest first.
+    /// The issued tokens, oldest first.
     pub tokens: Vec<Issued>,
 }
 
-/// Who decides about a host that shows a good token.
+/// The authority that admits a host with a valid token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// The token alone.
     Token,
-    /// A person, who looks at the key.
+    /// A person's check of the key.
     Manual,
 }
 
-/// A token as it was shown.
+/// A token shown by a host.
 #[derive(Debug, Clone)]
 pub struct Shown<'a> {
-    /// The host that it names.
+    /// The host that the token names.
     pub host: &'a HostName,
-    /// The hash of its secret.
+    /// The hash of the token's secret.
     pub hash: BlobHash,
     /// The key with which the host has connected.
     pub key: PublicKey,
     /// The present time, in seconds since 1970-01-01 UTC.
     pub now: u64,
-    /// The same in RFC 3339.
+    /// The present time in RFC 3339.
     pub at: &'a str,
 }
 
-/// Why a token is good for nothing.
+/// The reason why a token is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Spent {
-    /// Nobody here has made it.
+    /// This server did not issue it.
     #[error("this server has not given out such a token; copy it whole, or make another with `cobgen enroll HOST`")]
     Unknown,
-    /// Its time is over.
+    /// It has expired.
     #[error("the token of {0} has expired; make another with `cobgen enroll {0}`")]
     Expired(HostName),
-    /// Somebody was first.
+    /// Another key was shown with it first.
     #[error(
         "the token of {0} was used already, with another key: if that was not you, somebody else holds it; look at \
          `cobgen enroll --list`, revoke that key in the model, and make another token with `cobgen enroll {0}`"
     )]
     Used(HostName),
-    /// The key that it let in counts no more.
+    /// The key that was admitted with it does not count any more.
     #[error(
         "the token of {0} was used already, and the key that it let in is none of the host's any more: another has \
          enrolled since, or it was taken out; make another token with `cobgen enroll {0}`"
     )]
     Displaced(HostName),
-    /// It was made for another host than it says.
+    /// It was issued for another host.
     #[error("the token is not for {0}; copy it whole, or make another with `cobgen enroll {0}`")]
     OtherHost(HostName),
 }
 
-/// Notes a new token; those of the same host that nobody has used yet are good no more.
+/// Records a new token; unused tokens of the same host become invalid.
 ///
 /// # Errors
-/// When the file can't be read or written.
+/// If the file can't be read or written.
 pub fn issue(
     depot: &Path,
     host: &HostName,
@@ -148,12 +148,11 @@ pub fn issue(
     })
 }
 
-/// A host shows a token. If it is good, the host's key is enrolled or, with [`Policy::Manual`], noted. Returns the keys
-/// that the new one has replaced, too.
+/// Handles a token that a host shows. If it is valid, the host's key is enrolled or, with [`Policy::Manual`], recorded
+/// for approval. Also returns the keys that the new key has replaced.
 ///
 /// # Errors
-/// When a file can't be read or written, or the key is another host's. The inner one: the token is
-/// good for nothing.
+/// If a file can't be read or written, or another host has the key. The inner error: the token is not valid.
 pub fn show(
     depot: &Path,
     shown: &Shown<'_>,
@@ -172,7 +171,7 @@ pub fn show(
             return Ok(Ok((Standing::Pending, Vec::new())));
         }
         if token.key.is_some() {
-            // It is good once: it tells its host again that it was let in, and lets nobody in again.
+            // The token is valid once: it confirms the admission to the same host, but admits no key again.
             let keys = enrolled::read(depot)?;
             if keys.get(shown.host).is_some_and(|keys| keys.contains(&shown.key)) {
                 return Ok(Ok((Standing::Accepted, Vec::new())));
@@ -180,12 +179,12 @@ pub fn show(
             token.refused = token.refused.saturating_add(1);
             return Ok(Err(Spent::Displaced(shown.host.clone())));
         }
-        // A key that a person has accepted, or has brought, is not asked about again.
+        // A key that a person has accepted or entered needs no approval again.
         let accepted = enrolled::read(depot)?.get(shown.host).is_some_and(|keys| keys.contains(&shown.key));
         token.pending = policy == Policy::Manual && !accepted;
         let mut replaced = Vec::new();
         if !token.pending {
-            // Before the token is noted as used: who breaks off between the two can show it again.
+            // Before the token is recorded as used: a host interrupted between the two steps can show it again.
             let added = enrolled::add(depot, shown.host, shown.key, shown.at, token.former())?;
             if let Added::Replaced(keys) = added {
                 replaced = keys;
@@ -203,7 +202,7 @@ fn judge(token: &Issued, shown: &Shown<'_>) -> Result<(), Spent> {
     if token.key.is_some_and(|key| key != shown.key) {
         return Err(Spent::Used(token.host.clone()));
     }
-    // A key that waits for a person may come after its time to hear what he said.
+    // A key that waits for approval may still ask for the result after the token has expired.
     if token.expires <= shown.now && token.key.is_none() {
         return Err(Spent::Expired(token.host.clone()));
     }
@@ -213,11 +212,11 @@ fn judge(token: &Issued, shown: &Shown<'_>) -> Result<(), Spent> {
     Ok(())
 }
 
-/// A person accepts the key that a host has shown; none: no key of the host waits. With `keep` the key before counts
-/// beside it, whatever the token says.
+/// Accepts the key that a host has shown, on a person's order; `None` if no key of the host waits. With
+/// [`Former::Keep`] the previous key counts beside it, regardless of the token.
 ///
 /// # Errors
-/// When a file can't be read or written, or the key is another host's.
+/// If a file can't be read or written, or another host has the key.
 pub fn accept(
     depot: &Path,
     host: &HostName,
@@ -234,10 +233,10 @@ pub fn accept(
     })
 }
 
-/// All tokens that were given out, as they stand.
+/// All issued tokens in their present state.
 ///
 /// # Errors
-/// When the file is there and can't be read, or is damaged.
+/// If the file exists but can't be read, or is damaged.
 pub fn read(depot: &Path) -> Result<Tokens, DepotError> {
     let path = depot.join(FILE);
     let failed = || DepotError::io(format!("can't read {}", path.display()));
@@ -260,7 +259,7 @@ pub fn read(depot: &Path) -> Result<Tokens, DepotError> {
 }
 
 impl Tokens {
-    /// How often they were shown in vain.
+    /// The counts of refused tokens.
     #[must_use]
     pub fn refused(&self) -> RefusedTokens {
         let mut refused = RefusedTokens { unknown: self.unknown, ..RefusedTokens::default() };
@@ -272,7 +271,7 @@ impl Tokens {
     }
 }
 
-/// Reads, changes and writes the file, alone.
+/// Reads, changes and writes the file under the lock.
 fn change<T>(depot: &Path, how: impl FnOnce(&mut Tokens) -> Result<T, PublishError>) -> Result<T, PublishError> {
     let _lock = PublisherLock::take_file(depot, LOCK, PATIENCE)?;
     let mut all = read(depot)?;
@@ -288,7 +287,7 @@ fn change<T>(depot: &Path, how: impl FnOnce(&mut Tokens) -> Result<T, PublishErr
 fn write(depot: &Path, all: &Tokens) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(all)?;
     text.push(b'\n');
-    // Temporary files have mode 0600, and so has this one.
+    // Temporary files have mode 0600, so the new file has it too.
     let mut file = tempfile::Builder::new().prefix(".tokens").tempfile_in(depot)?;
     file.write_all(&text)?;
     file.as_file().sync_all()?;
@@ -366,7 +365,7 @@ mod tests {
         assert_eq!(try_it(depot, "h1", "one", 1, 2), Err(Spent::Displaced(host("h1"))));
         assert_eq!(try_it(depot, "h1", "two", 2, 2), Ok(Standing::Accepted), "it counts beside the newest");
         assert_eq!(keys(), left);
-        // Whoever takes a host out means it.
+        // Removing a host's enrolment by hand is final.
         std::fs::remove_file(depot.join(enrolled::FILE)).expect("removed");
         assert_eq!(try_it(depot, "h1", "three", 3, 2), Err(Spent::Displaced(host("h1"))));
         assert_eq!(keys(), []);
@@ -403,7 +402,7 @@ mod tests {
         );
         assert_eq!(ask(1, HOUR + 1), Ok(Standing::Accepted), "it may come late to hear it");
         assert_eq!(enrolled::read(depot).expect("read").len(), 1);
-        // With a further token the key that was accepted counts at once, another one waits.
+        // A further token: the accepted key is valid at once, another key waits.
         let further = |hash: &[u8], key| {
             let key = PublicKey([key; 32]);
             let shown = Shown { host: &host("h1"), hash: blob_hash(hash), key, now: HOUR + 2, at: "now" };

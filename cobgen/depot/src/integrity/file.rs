@@ -1,4 +1,4 @@
-//! One file: a loose object, or one with a checksum at its end. Never more than a buffer of it in memory.
+//! Checks one file: a loose object, or a file that ends with a checksum. Only one buffer of it is in memory at a time.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read as _};
@@ -15,10 +15,10 @@ pub(super) const SUM: usize = 20;
 const BUFFER: usize = 64 << 10;
 /// The longest header of a loose object: its type and its length.
 const MAX_HEADER: usize = 32;
-/// How the file of a loose object begins, whoever wrote it: deflated, with a window of 32 KiB.
+/// The first byte of every loose object's file: deflated, with a window of 32 KiB.
 const DEFLATED: u8 = 0x78;
 
-/// Goes through a loose object: it unpacks to as many bytes as it says, and they have the hash that is its name.
+/// Checks a loose object: it unpacks to the length in its header, and its hash is its name.
 pub(super) fn check_loose(path: &Path, name: &str) -> Result<(), DepotError> {
     let Some(file) = open(path)? else { return Ok(()) };
     let mut object = Object { header: Vec::new(), len: None, got: 0, hash: Sha1::new() };
@@ -30,8 +30,8 @@ pub(super) fn check_loose(path: &Path, name: &str) -> Result<(), DepotError> {
     object.finish(name).map_err(|why| DepotError::damaged_file(path, why))
 }
 
-/// Goes through a file that begins so and ends with this many checksums, the last of them over all that
-/// is before it. The checksums; none if the file is not there any more.
+/// Checks a file that starts with `begins` and ends with `sums` checksums, the last of them over all bytes before it.
+/// Returns the checksums; `None` if the file does not exist any more.
 pub(super) fn check_sum(path: &Path, begins: &[u8], sums: usize) -> Result<Option<Vec<u8>>, DepotError> {
     let Some(mut file) = open(path)? else { return Ok(None) };
     let unreadable = || DepotError::io(format!("can't read {}", path.display()));
@@ -45,7 +45,7 @@ pub(super) fn check_sum(path: &Path, begins: &[u8], sums: usize) -> Result<Optio
             Err(error) => return Err(unreadable()(error)),
         };
         head.extend_from_slice(&buffer[..got.min(begins.len().saturating_sub(head.len()))]);
-        // What may be the checksum is held back.
+        // The last bytes may be the checksum: do not hash them yet.
         tail.extend_from_slice(&buffer[..got]);
         let sure = tail.len().saturating_sub(SUM * sums);
         hash.update(&tail[..sure]);
@@ -62,7 +62,7 @@ pub(super) fn check_sum(path: &Path, begins: &[u8], sums: usize) -> Result<Optio
     Ok(Some(tail))
 }
 
-/// Opens a plain file; nothing else is opened, for a pipe would wait for a writer.
+/// Opens a regular file only: opening a pipe would block until a writer comes.
 fn open(path: &Path) -> Result<Option<File>, DepotError> {
     if !super::stat(path)?.is_none_or(|found| found.is_file()) {
         return Err(DepotError::damaged_file(path, "it is not a file"));
@@ -79,7 +79,7 @@ enum Fault {
     Io(io::Error),
 }
 
-/// Unpacks all of a file, piece by piece; every step takes or gives something, or is the last.
+/// Unpacks a whole file piece by piece; every step consumes or produces bytes, or is the last.
 fn inflate(file: &mut impl BufRead, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), Fault> {
     if file.fill_buf().map_err(Fault::Io)?.first() != Some(&DEFLATED) {
         return Err(Fault::Why("it does not begin as a packed file does".to_owned()));
@@ -108,10 +108,10 @@ fn inflate(file: &mut impl BufRead, mut take: impl FnMut(&[u8]) -> Result<(), St
     Err(Fault::Why("something comes after its end".to_owned()))
 }
 
-/// An object as far as it is unpacked.
+/// An object, as far as it is unpacked.
 struct Object {
     header: Vec<u8>,
-    /// What the header says, when it is complete.
+    /// The length in the header, once the header is complete.
     len: Option<u64>,
     got: u64,
     hash: Sha1,

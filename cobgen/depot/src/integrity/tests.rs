@@ -1,4 +1,4 @@
-//! Damage that no single altered byte makes.
+//! Damage that a single altered byte can't cause.
 
 use std::fs;
 use std::io::Write as _;
@@ -23,7 +23,7 @@ fn name_of(bytes: &[u8]) -> String {
     Sha1::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is said of a loose object with these bytes in its file.
+/// The error of checking a loose object whose file has these bytes.
 fn said_of(file: &[u8], name: &str) -> Result<(), String> {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join(name);
@@ -62,7 +62,7 @@ fn a_loose_object_is_what_its_name_says() {
     ] {
         says(&packed(object), object, words);
     }
-    // 64 MiB out of 64 KiB: not unpacked beyond what it says.
+    // 64 MiB out of 64 KiB: unpacking stops at the length in the header.
     let bomb = [&b"blob 5\0"[..], &vec![0; 64 << 20]].concat();
     says(&packed(&bomb), &bomb, "longer than the 5 bytes");
 }
@@ -114,7 +114,7 @@ fn other_files_that_git_reads_are_refused_or_whole() {
     assert!(said.contains("objects/info/alternates") && said.contains("other folders"), "{said}");
 }
 
-/// A pipe would keep whoever opens it waiting.
+/// Opening a pipe would block the reader.
 #[test]
 fn what_is_no_file_is_not_opened() {
     let folder = tempfile::tempdir().expect("folder");
@@ -124,7 +124,7 @@ fn what_is_no_file_is_not_opened() {
     assert!(said.contains("is not a file"), "{said}");
 }
 
-/// A publisher does not build on what it finds damaged.
+/// A publisher refuses to build on a damaged object.
 #[test]
 fn nothing_is_published_on_top_of_a_damaged_object() {
     let fixture = Fixture::new();

@@ -1,4 +1,5 @@
-//! Files of objects: what nothing leads to any more goes, and what stays of packs goes into a new one first.
+//! Frees files of objects: unreachable objects are deleted, and the reachable objects of a mixed pack first move to a
+//! new pack.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,12 +17,12 @@ use crate::reach::Reached;
 
 /// Length of an object's name.
 const ID: usize = 20;
-/// What an index begins with: a magic number, its version, and 256 sums of names.
+/// Length of an index's head: a magic number, the version, and 256 sums of names.
 const INDEX_HEAD: usize = 8 + 256 * 4;
-/// What belongs to a pack, its index first: without that git does not see it.
+/// The files of a pack, its index first: without the index git does not see the pack.
 const OF_A_PACK: [&str; 6] = ["idx", "rev", "bitmap", "mtimes", "promisor", "pack"];
 
-/// Deletes the files of everything that was not reached and was not written just now; how many bytes they had.
+/// Deletes the files of all objects that were not reached and were not written just now; returns their size in bytes.
 pub(super) fn free(depot: &Depot, reached: &Reached, grace: Duration) -> Result<u64, DepotError> {
     let objects = depot.path.join("objects");
     let packs = free_packs(depot, &objects.join("pack"), reached, grace)?;
@@ -38,19 +39,19 @@ fn free_loose(objects: &Path, reached: &Reached, grace: Duration) -> Result<u64,
         let path = objects.join(&folder);
         for name in names_in(&path)? {
             let id = (name.len() == 38).then(|| Oid::from_str(&format!("{folder}{name}")).ok()).flatten();
-            // What has another name was left behind by a writer that was killed.
+            // A file with any other name was left behind by a killed writer.
             if !id.is_some_and(|id| reached.ids.contains(&id)) {
                 freed += remove(&path.join(&name), grace)?;
             }
         }
-        // Others may be about to write into it: then it stays.
+        // This fails if another program has just written into the folder; the folder stays then.
         let _ = fs::remove_dir(&path);
     }
     sync_folder(objects).map_err(DepotError::io(format!("can't write {}", objects.display())))?;
     Ok(freed)
 }
 
-/// A pack of which something goes.
+/// A pack with objects to delete.
 struct Mixed {
     pack: PathBuf,
     stays: Vec<Oid>,
@@ -85,7 +86,7 @@ fn free_packs(depot: &Depot, folder: &Path, reached: &Reached, grace: Duration) 
         names_in(folder)?.into_iter().filter(|n| !packs_then.contains(n)).map(|n| folder.join(n)).collect();
     let new_len = |path: &PathBuf| fs::metadata(path).map_or(0, |found| found.len());
     let written: u64 = new.iter().map(new_len).sum();
-    // It leads into packs that are about to go.
+    // The multi-pack index refers to packs that are about to be deleted.
     remove(&folder.join("multi-pack-index"), Duration::ZERO)?;
     for Mixed { pack, .. } in &mixed {
         for ending in OF_A_PACK {
@@ -96,7 +97,7 @@ fn free_packs(depot: &Depot, folder: &Path, reached: &Reached, grace: Duration) 
     Ok(before.saturating_sub(written))
 }
 
-/// What is to become of a pack; none: it stays as it is.
+/// The plan for a pack; `None`: it stays as it is.
 fn look(index: &Path, reached: &Reached, grace: Duration) -> Result<Option<Mixed>, DepotError> {
     let pack = index.with_extension("pack");
     let failed = |path: &Path| DepotError::io(format!("can't read {}", path.display()));
@@ -114,7 +115,7 @@ fn look(index: &Path, reached: &Reached, grace: Duration) -> Result<Option<Mixed
     Ok((!goes.is_empty()).then_some(Mixed { pack, stays, len }))
 }
 
-/// The names in the index of a pack, version 2; its checksum was found right before.
+/// The names in a version 2 index of a pack; the caller has just verified its checksum.
 fn ids(index: &Path) -> Result<Vec<Oid>, DepotError> {
     let bytes = fs::read(index).map_err(DepotError::io(format!("can't read {}", index.display())))?;
     let bad = || DepotError::damaged_file(index, "it is not an index of version 2, or is too short");
@@ -126,7 +127,7 @@ fn ids(index: &Path) -> Result<Vec<Oid>, DepotError> {
     names.chunks_exact(ID).map(|name| Oid::from_bytes(name).map_err(|_| bad())).collect()
 }
 
-/// Deletes a file that was left alone for so long; its length, or 0 if it stays or was not there.
+/// Deletes a file that was unchanged for this long; returns its length, or 0 if it stays or did not exist.
 fn remove(path: &Path, grace: Duration) -> Result<u64, DepotError> {
     let failed = || DepotError::io(format!("can't delete {}", path.display()));
     match fs::symlink_metadata(path) {

@@ -1,4 +1,4 @@
-//! What goes when old generations are pruned, what stays, and that nothing else is ever lost.
+//! Tests which data pruning removes, which data stays, and that no needed data is ever lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ fn n(number: u64) -> GenerationNumber {
     GenerationNumber(number)
 }
 
-/// Generations 1 to `last`, each of its own, at times ten seconds apart; the first and the sixth are written as packs.
+/// Generations 1 to `last`, all different, ten seconds apart; the first and the sixth are written as packs.
 fn filled(path: &Path, last: u64) -> Depot {
     let depot = Depot::create_or_open(path).expect("made");
     let names: Vec<String> = (0..PACK_FROM + 5).map(|i| format!("h{i:04}")).collect();
@@ -51,7 +51,7 @@ fn bytes_of(path: &Path) -> u64 {
     })
 }
 
-/// Everything of it is whole: by our own eyes, and by git's where there is a git.
+/// Asserts that the whole depot is intact: by our own check, and by git's if git is installed.
 fn assert_whole(path: &Path) {
     let depot = Depot::open(path).expect("a depot");
     let report = depot.fsck(|_, _| true).expect("gone through");
@@ -93,7 +93,7 @@ fn what_is_old_goes_and_gives_its_room_back() {
     assert!(!path.join("refs/signatures/5").exists());
     assert_whole(&path);
 
-    // Again nothing, and the count goes on.
+    // Pruning again has no effect, and the count goes on.
     let again = depot.prune(&AT_ONCE).expect("pruned");
     assert_eq!((again.gone.len(), again.freed), (0, Some(0)));
     publish(&depot, &sketch_of(10, &[("h0000", 1)]));
@@ -182,7 +182,7 @@ fn publishers_and_readers_go_on_meanwhile() {
     assert_whole(&path);
 }
 
-/// For the test below: prunes the depot that it is told, and is killed.
+/// A helper for the test below: prunes the depot in `COB_PRUNE` until it is killed.
 #[test]
 #[ignore = "run by another test, as a process of its own"]
 fn prunes_for_another() {
@@ -213,7 +213,7 @@ fn killed_at_any_moment_it_has_all_that_is_to_stay() {
             .spawn()
             .expect("runs");
         let begin = std::time::Instant::now();
-        // As soon as something is under way, and a little later each time.
+        // Kills as soon as pruning has begun, and a little later each time.
         while !path.join("shallow").exists() && begin.elapsed() < Duration::from_secs(60) {
             std::thread::yield_now();
         }

@@ -14,7 +14,7 @@ struct Fixture {
     depot: Depot,
 }
 
-/// A depot with these many generations of two hosts; the second host never changes.
+/// A depot with this many generations of two hosts; the second host never changes.
 fn depot_of(generations: u64) -> Fixture {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("depot");
@@ -34,7 +34,7 @@ fn host(name: &str) -> HostName {
     HostName::new(name).expect("name")
 }
 
-/// Where git keeps one object that is not packed.
+/// The file of an object that is not packed.
 fn object_file(fixture: &Fixture, at: &str) -> PathBuf {
     let tree = fixture.depot.commit(number(1)).expect("there").tree().expect("tree");
     let id = tree.get_path(Path::new(at)).expect("there").id().to_string();
@@ -133,7 +133,7 @@ fn many_bundles_become_a_few_packs() {
     assert_eq!(loose, 0);
     let packs = fs::read_dir(fixture.path.join("objects/pack")).expect("listed").count() / 2;
     assert!((2..=3).contains(&packs), "two of bundles where there are two processors, and one of all else: {packs}");
-    // The next one, with one change, is written beside it.
+    // The next generation, with one change, is written as single files.
     let mut next = hosts.clone();
     next[7].1 = 1_000_000;
     let generation = sketch_of(2, &next);
@@ -197,7 +197,7 @@ fn killed_between_the_refs_main_is_set_right() {
     let encoded = Encoded::of(&publication).expect("fits");
     let commit = fixture.depot.write_objects(&publication, &encoded).expect("written");
     fixture.depot.set_ref(&ref_of(number(2)), commit, false).expect("set");
-    // Readers see it; opening for reading changes nothing.
+    // Readers see it; opening for reading changes no ref.
     let reader = Depot::open(&fixture.path).expect("opened");
     assert_eq!(reader.read(number(2)).expect("read"), generation);
     assert_ne!(reader.repo.refname_to_id(MAIN).expect("there"), commit);
@@ -254,7 +254,7 @@ fn damage_is_found_and_named() {
     let error = read(&fixture).expect_err("damaged").to_string();
     assert!(error.contains("the bundle of n1 of generation 1 is damaged"), "{error}");
 
-    // A whole object, but of other content than its name says.
+    // A valid object file, but with content that does not match its name.
     let fixture = depot_of(1);
     let other = fs::read(object_file(&fixture, "bundles/n2.cbor")).expect("read");
     fs::write(writable(&object_file(&fixture, "bundles/n1.cbor")), other).expect("written");
