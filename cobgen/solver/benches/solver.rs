@@ -1,4 +1,4 @@
-//! What solving costs: the figures of docs/solver.md.
+//! Benchmarks of the solver: the figures of docs/solver.md.
 //!
 //! `cargo bench -p cob-solver`
 
@@ -12,7 +12,7 @@ fn main() {
     divan::main();
 }
 
-/// Gives every rule a number of its own.
+/// Gives every rule its own number.
 #[derive(Default)]
 struct Rules(u32);
 
@@ -42,7 +42,7 @@ fn layout(request: &Request) -> u64 {
     }
 }
 
-/// The classic template: masters once, workers together, and apart from the masters.
+/// The classic template: each master once, all workers together, and apart from the masters.
 fn hadoop(nodes: u64) -> Request {
     let mut rules = Rules::default();
     let mut service = |name: &str, min: Option<u64>, max: Option<u64>| ServiceRule {
@@ -73,7 +73,7 @@ fn hadoop(nodes: u64) -> Request {
     }
 }
 
-/// Every service with rules of its own: quantities, types, and some that it can't be with.
+/// Every service has its own rules: quantities, types, and conflicts with some other services.
 fn constrained(seed: u64, services: u64, hardware: u64, images: u64, nodes: u64) -> Request {
     let mut rules = Rules::default();
     let mut seed = seed.wrapping_mul(1_000_003) ^ services;
@@ -138,21 +138,21 @@ fn hadoop_100_000_nodes_written_out(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Ten different requests an iteration, with and without a layout.
+/// Ten different requests per iteration, with and without a layout.
 #[divan::bench]
 fn ten_times_twelve_services_on_5_by_4_types(bencher: Bencher<'_, '_>) {
     let requests: Vec<_> = (0..10).map(|seed| constrained(seed, 12, 5, 4, 60)).collect();
     bencher.bench(|| requests.iter().map(|r| solve(r, Budget::default())).filter(Result::is_ok).count());
 }
 
-/// Ten different requests an iteration, all of which have a layout.
+/// Ten different requests per iteration, all of which have a layout.
 #[divan::bench(args = [16, 18, 20, 22, 30])]
 fn ten_times_constrained_services(bencher: Bencher<'_, '_>, services: u64) {
     let requests = ten(services, |outcome| matches!(outcome, Outcome::Layout(_)));
     bencher.bench(|| requests.iter().map(layout).sum::<u64>());
 }
 
-/// Ten different requests an iteration, none of which has one.
+/// Ten different requests per iteration, all without a layout.
 #[divan::bench(args = [12, 16, 22, 30])]
 fn ten_times_impossible_with_explanation(bencher: Bencher<'_, '_>, services: u64) {
     let requests = ten(services, |outcome| matches!(outcome, Outcome::None(_)));
@@ -171,7 +171,7 @@ fn core(request: &Request) -> usize {
     }
 }
 
-/// More masters than nodes that could be without workers.
+/// More masters than nodes that can be free of workers.
 #[divan::bench(args = [5, 10_000])]
 fn impossible_hadoop_with_explanation(bencher: Bencher<'_, '_>, nodes: u64) {
     let mut request = hadoop(nodes);

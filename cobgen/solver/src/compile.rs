@@ -1,4 +1,4 @@
-//! From the canonical request and the rules that are in force to the integer problem.
+//! Translates the canonical request and its active rules to the integer problem.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,37 +10,37 @@ use crate::spec::{Host, Kind, Spec, SpecNodes};
 use crate::steps::{OutOfSteps, Steps};
 use crate::tier::TypeOrder;
 
-/// The problem, and what its numbers stand for.
+/// The problem, and the meaning of its numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Compiled {
     pub(crate) problem: Problem,
     /// For each group its services.
     pub(crate) members: Vec<Vec<usize>>,
-    /// For each slot whose nodes it stands for.
+    /// For each slot the nodes that it represents.
     pub(crate) sources: Vec<Source>,
     /// For each rank its hardware and image type.
     pub(crate) types: Vec<(usize, usize)>,
 }
 
-/// Whose nodes a slot stands for.
+/// The nodes that a slot represents.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
-    /// Existing nodes, by place.
+    /// Existing nodes, by index.
     Existing(Vec<usize>),
-    /// Existing nodes that may become anything, by place.
+    /// Existing nodes without fixed services or types, by index.
     Released(Vec<usize>),
-    /// Hosts of the inventory, by place.
+    /// Hosts of the inventory, by index.
     Hosts(Vec<usize>),
-    /// Nodes that are to be made.
+    /// New nodes.
     New,
 }
 
-/// Dominated pairs of types are looked for among no more than this.
+/// Dominated pairs of types are removed only if there are at most this many pairs.
 const MOST_PAIRS: usize = 2_000;
-/// Groups times conflicts, or times slots, beyond which nothing is begun: a limit on memory.
+/// Limit for groups times conflicts, and groups times slots: it bounds the memory.
 const MOST_CELLS: u64 = 200_000_000;
 
-/// Which rules count, and which image types may be used.
+/// The active rules and the usable image types.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Selection<'a> {
     /// By rule.
@@ -49,10 +49,10 @@ pub(crate) struct Selection<'a> {
     pub(crate) images: Option<&'a [bool]>,
 }
 
-/// The problem; `None` where a first look shows that there is no solution.
+/// The problem; `None` if a quick check shows that there is no solution.
 ///
 /// # Errors
-/// When the steps run out.
+/// If the steps run out.
 pub(crate) fn compile(
     spec: &Spec,
     selection: Selection<'_>,
@@ -89,18 +89,18 @@ pub(crate) fn compile(
     Ok(Some(Compiled { problem, members, sources, types }))
 }
 
-/// What the rules in force say of services.
+/// The demands of the active rules on services.
 struct Facts {
     possible: bool,
-    /// By service: fewest, most, odd.
+    /// By service: minimum, maximum, odd.
     domains: Vec<(u64, u64, bool)>,
     musts: Vec<Vec<usize>>,
     everywhere: Vec<usize>,
     cants: Vec<Vec<usize>>,
-    /// By service: the names of types that it is bound to.
+    /// By service: the names of the types that it may use.
     hardware: BTreeMap<usize, Vec<String>>,
     images: BTreeMap<usize, Vec<String>>,
-    /// By existing node: whether it keeps what it has.
+    /// By existing node: whether it keeps its services and types.
     kept: Vec<bool>,
 }
 
@@ -132,10 +132,10 @@ impl Facts {
             Kind::RatioMin(s, ratio) => at_least(*s, ratio.at_least(nodes)),
             Kind::Everywhere(s) => {
                 at_least(*s, nodes);
-                // All of these are together, then.
+                // All services of `everywhere` are together, then.
                 self.everywhere.push(*s);
             }
-            // Every service of the cluster is on some node, so the other one is needed in any case.
+            // Every service of the cluster is on at least one node, so the other service is needed in any case.
             Kind::Requires(_, other, n) => match spec.services.binary_search(other) {
                 Ok(other) => at_least(other, *n),
                 Err(_) => self.possible &= *n == 0,
@@ -152,12 +152,12 @@ impl Facts {
                     self.kept[*node] = true;
                 }
             }
-            // Looked at when a solution is there.
+            // Checked once there is a solution.
             Kind::Excluded(_) => {}
         }
     }
 
-    /// The services that are always together, and their common domains.
+    /// The services that are always together, and the domains that they share.
     fn groups(&self, spec: &Spec) -> Option<(Vec<Group>, Vec<Vec<usize>>)> {
         let mut leader: Vec<usize> = (0..spec.services.len()).collect();
         for pair in self.musts.iter().chain([&self.everywhere]).flat_map(|all| all.windows(2)) {
@@ -191,7 +191,7 @@ fn find(leader: &mut [usize], mut s: usize) -> usize {
     s
 }
 
-/// Everything, with names for what slots need.
+/// The request and everything that slots need.
 struct Builder<'a> {
     spec: &'a Spec,
     selection: Selection<'a>,
@@ -253,14 +253,14 @@ impl Builder<'_> {
         Set::empty(self.members.len())
     }
 
-    /// Whether there is anything that such a node could be.
+    /// Whether a node of this draft can have any valid layout.
     fn is_viable(&self, draft: &Draft) -> bool {
         let clash = self.conflicts.broken_by(&draft.base);
         let mode = |(_, allowed): &(_, Set)| draft.base.is_subset(allowed) && !allowed.is_empty();
         !clash && draft.modes.iter().any(mode)
     }
 
-    /// The groups all of whose services can be on these types.
+    /// The groups whose services can all be on these types.
     fn allowed(&self, hardware: usize, image: usize) -> Set {
         let fits = |rules: &BTreeMap<usize, Vec<String>>, s: &usize, name: &String| {
             rules.get(s).is_none_or(|names| names.binary_search(name).is_ok())
@@ -271,14 +271,14 @@ impl Builder<'_> {
         Set::of(self.members.len(), groups)
     }
 
-    /// The only mode of a machine; none where its image may not be used.
+    /// The only mode of a machine; empty if its image may not be used.
     fn modes_of(&self, host: &Host) -> Modes {
         let usable = self.selection.images.is_none_or(|images| images[host.image]);
         let mode = || ((host.hardware, host.image), self.allowed(host.hardware, host.image));
         usable.then(mode).into_iter().collect()
     }
 
-    /// The pairs of types that new nodes may have, without those that are never the first choice.
+    /// The pairs of types for new nodes, without pairs that are never the first choice.
     fn open_modes(&self, order: &TypeOrder<'_>, steps: &mut Steps) -> Result<Modes, OutOfSteps> {
         let usable = |image: &usize| self.selection.images.is_none_or(|images| images[*image]);
         let offered = (0..self.spec.hardware.len()).filter(|h| self.spec.hardware[*h].offered).collect();
@@ -304,7 +304,7 @@ impl Builder<'_> {
         Ok(modes)
     }
 
-    /// Existing nodes that keep what they have, by what they may become.
+    /// Existing nodes that keep their services and types, by their possible layouts.
     fn kept_nodes(&self, steps: &mut Steps) -> Result<BTreeMap<Draft, Vec<usize>>, OutOfSteps> {
         let mut allowed = BTreeMap::new();
         let mut drafts: BTreeMap<Draft, Vec<usize>> = BTreeMap::new();
@@ -327,7 +327,7 @@ impl Builder<'_> {
         Ok(drafts)
     }
 
-    /// Existing nodes that keep nothing: they may be as new ones, or of the types that they have.
+    /// Existing nodes without fixed layout: they may become like new nodes, or keep their types.
     fn released_nodes(&self, open: &Modes, order: &TypeOrder<'_>) -> Vec<(Draft, Vec<usize>)> {
         let mut by_types: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
         for (at, node) in self.spec.existing.iter().enumerate().filter(|(at, _)| !self.facts.kept[*at]) {
@@ -344,11 +344,11 @@ impl Builder<'_> {
         by_types.into_iter().map(draft).collect()
     }
 
-    /// Hosts on which nothing is that has to stay, by their types.
+    /// Hosts without services that must stay, by their types.
     fn fresh_hosts(&self, hosts: &[Host], steps: &mut Steps) -> Result<Vec<(Draft, Source, u64, u64)>, OutOfSteps> {
         let kept = self.spec.existing.iter().zip(&self.facts.kept).filter(|(_, kept)| **kept);
         let kept: BTreeSet<&str> = kept.map(|(node, _)| node.host.name.as_str()).collect();
-        // A released node keeps the types that it has: whoever takes a rule away changes nothing else.
+        // A released node keeps its types: removing a rule changes only the effect of that rule.
         let own: BTreeMap<&str, &Host> =
             self.spec.existing.iter().map(|node| (node.host.name.as_str(), &node.host)).collect();
         let mut by_types: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
@@ -366,7 +366,7 @@ impl Builder<'_> {
     }
 }
 
-/// Of types that suit the same services, only the most preferred.
+/// Of types that suit the same services, only the most preferred type.
 fn first_of_a_kind<'a, K: Ord>(
     mut types: Vec<usize>,
     rules: &BTreeMap<usize, Vec<String>>,

@@ -1,26 +1,26 @@
-//! Which groups can't be on one node, and bounds that follow from the pairs among these rules.
+//! Groups that can't be on the same node, and bounds that follow from pairs of conflicting groups.
 //!
-//! The conflicts are those of the request for as long as a search lasts, so all problems of one share them.
+//! The conflicts stay the same during a search, so all its problems share them.
 
 use std::collections::BTreeSet;
 
 use crate::set::Set;
 
-/// Sets of groups of which no node has all.
+/// Sets of groups that can't all be on the same node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Conflicts {
     all: Vec<Set>,
-    /// For each group the conflicts that it is in.
+    /// For each group its conflicts.
     of: Vec<Vec<usize>>,
-    /// The same without pairs.
+    /// For each group its conflicts of more than two groups.
     larger: Vec<Vec<usize>>,
-    /// For each group those with which it can't be on one node, whatever else is there; in order.
+    /// For each group the groups that can never be on the same node; ordered.
     partners: Vec<Vec<usize>>,
-    /// Sets of groups of which each two exclude each other.
+    /// Sets of groups in which each two groups exclude each other.
     cliques: Vec<Vec<usize>>,
 }
 
-/// The cliques have so many members for each group at most: every look at a problem goes through them.
+/// The most clique members per group: every check of a problem visits all cliques.
 const MOST_MEMBERS: usize = 16;
 
 impl Conflicts {
@@ -57,12 +57,12 @@ impl Conflicts {
         self.all.is_empty()
     }
 
-    /// How many conflicts a group is in.
+    /// The number of conflicts with a group.
     pub(crate) fn degree(&self, group: usize) -> usize {
         self.of[group].len()
     }
 
-    /// The conflicts of more than two that a group is in.
+    /// The conflicts of more than two groups with this group.
     pub(crate) fn larger(&self, group: usize) -> impl Iterator<Item = &Set> {
         self.larger[group].iter().map(|c| &self.all[*c])
     }
@@ -71,7 +71,7 @@ impl Conflicts {
         &self.partners[group]
     }
 
-    /// Sets of groups of which each two exclude each other: not all of them, but many.
+    /// Sets of groups in which each two groups exclude each other: not all of these sets, but many.
     pub(crate) fn cliques(&self) -> &[Vec<usize>] {
         &self.cliques
     }
@@ -80,22 +80,22 @@ impl Conflicts {
         self.partners[a].binary_search(&b).is_ok()
     }
 
-    /// Whether all groups of some conflict are in a set.
+    /// Whether a set contains all groups of a conflict.
     pub(crate) fn broken_by(&self, set: &Set) -> bool {
         set.iter().any(|g| self.of[g].iter().any(|c| self.all[*c].first() == Some(g) && self.all[*c].is_subset(set)))
     }
 
-    /// Whether a set with this group added would break a conflict.
+    /// Whether adding this group to a set would break a conflict.
     pub(crate) fn clashes(&self, set: &Set, group: usize) -> bool {
         self.of[group].iter().any(|c| self.all[*c].iter().all(|g| g == group || set.contains(g)))
     }
 
-    /// As [`Self::clashes`], of the conflicts of more than two alone.
+    /// Like [`Self::clashes`], but only for conflicts of more than two groups.
     pub(crate) fn closes_larger(&self, set: &Set, group: usize) -> bool {
         self.larger(group).any(|c| c.iter().all(|g| g == group || set.contains(g)))
     }
 
-    /// Greedily: each pair that is in none yet begins one, until there are enough.
+    /// Greedy: each pair that is not in a clique yet starts a new clique, until there are enough.
     fn find_cliques(&self) -> Vec<Vec<usize>> {
         let mut covered: Vec<Vec<bool>> = self.partners.iter().map(|own| vec![false; own.len()]).collect();
         let mut cliques = Vec::new();
@@ -128,10 +128,11 @@ impl Conflicts {
         cliques
     }
 
-    /// A bound on what conflict-free sets of these groups weigh: a weight for each clique of some, such that the
-    /// cliques of every group weigh together what it weighs, or more. Also says how much work that was.
+    /// An upper bound on the weight of conflict-free sets of these groups. Some cliques get weights such that for every
+    /// group the cliques with it weigh together at least as much as the group; the bound is their sum. Also returns the
+    /// work done.
     ///
-    /// Groups with few partners come first: on paths of conflicts, and so on trees, the bound is reached.
+    /// Groups with few partners come first: then the bound is exact on paths of conflicts, and so on trees.
     pub(crate) fn bound(&self, weighted: impl Iterator<Item = (usize, i128)>) -> (i128, u64) {
         let mut left = vec![0i128; self.partners.len()];
         let mut open = Vec::new();

@@ -1,7 +1,7 @@
-//! Why there is no layout: a minimal set of rules that contradict each other.
+//! Explains why there is no layout: by a minimal set of rules that contradict each other.
 //!
-//! Rules are taken away, first many at once, then fewer, as long as there is still no layout. Fewer rules
-//! never make a request harder, so a rule without which there was a layout at any time of this stays needed.
+//! Rules are removed, first many at once, then fewer, as long as there is still no layout. Fewer rules never make a
+//! request harder. So a rule whose removal led to a layout at any time stays in the set.
 
 use crate::compile::{Selection, compile};
 use crate::feasible::{self, Verdict};
@@ -26,28 +26,28 @@ pub(crate) fn explain(spec: &Spec, steps: &mut Steps) -> Explanation {
     Explanation { core, minimal, relaxations }
 }
 
-/// Answers whether there is a layout under some of the rules, and learns from each "no".
+/// Decides whether there is a layout under some of the rules, and learns from each negative answer.
 #[derive(Debug, Default)]
 pub(crate) struct Prover {
     known: Vec<Known>,
 }
 
-/// Why there was no layout, and which rules about single nodes were in force.
+/// The reason why there was no layout, and the active rules about single nodes at that time.
 #[derive(Debug)]
 struct Known {
     certificate: Certificate,
     structure: Vec<bool>,
 }
 
-/// More reasons than this are not kept.
+/// The most reasons that are stored.
 const MOST_KNOWN: usize = 24;
 
 impl Prover {
-    /// Whether there is a layout under these rules. Between calls, numbers in rules may change, and the number
-    /// of nodes where there are no existing ones.
+    /// Whether there is a layout under these rules. Between calls, numbers in rules may change, and the number of nodes
+    /// if there are no existing nodes.
     ///
     /// # Errors
-    /// When the steps run out.
+    /// If the steps run out.
     pub(crate) fn solvable(&mut self, spec: &Spec, active: &[bool], steps: &mut Steps) -> Result<bool, OutOfSteps> {
         let excludes = spec.rules.iter().zip(active).any(|(rule, on)| *on && matches!(rule.kind, Kind::Excluded(_)));
         if excludes {
@@ -77,7 +77,7 @@ impl Prover {
 }
 
 impl Known {
-    /// Whether the columns under these rules are among those that the reason is about.
+    /// Whether the reason covers all columns under these rules.
     fn holds_under(&self, spec: &Spec, active: &[bool]) -> bool {
         let rules = spec.rules.iter().zip(&self.structure).zip(active);
         let mut rules = rules.map(|((rule, before), now)| (&rule.kind, *before, *now));
@@ -97,12 +97,12 @@ impl Known {
     }
 }
 
-/// Whether there is a layout that is not among the unwanted ones.
+/// Whether there is a layout outside the unwanted layouts.
 fn solvable_outside(spec: &Spec, active: &[bool], steps: &mut Steps) -> Result<bool, OutOfSteps> {
     if spec.preference != Preference::FewestImages {
         return solvable_with(spec, Selection { active, images: None }, steps);
     }
-    // Which image a service set gets depends on those that may be used, and what is unwanted on it.
+    // The image of a service set depends on the usable images, and so does the set of unwanted layouts.
     for images in subsets_by_size(spec.images.len()) {
         if solvable_with(spec, Selection { active, images: Some(&images) }, steps)? {
             return Ok(true);
@@ -118,25 +118,25 @@ fn solvable_with(spec: &Spec, selection: Selection<'_>, steps: &mut Steps) -> Re
     }
 }
 
-/// Switches rules off until every one that is left is needed for the contradiction.
+/// Switches off rules until every active rule is needed for the contradiction.
 ///
 /// # Errors
-/// When the steps run out: what is still on contradicts itself, but may be more than necessary.
+/// If the steps run out: the active rules still contradict each other, but may be more than necessary.
 pub(crate) fn minimize(
     spec: &Spec,
     active: &mut [bool],
     prover: &mut Prover,
     steps: &mut Steps,
 ) -> Result<(), OutOfSteps> {
-    // What is about existing nodes and unwanted layouts goes first: a contradiction in the template alone
-    // is the better explanation.
+    // Rules about existing nodes and unwanted layouts go first: a contradiction in the template alone is the better
+    // explanation.
     let on: Vec<_> = (0..active.len()).rev().filter(|at| active[*at]).collect();
     let mut blocks = vec![on];
     while let Some(block) = blocks.pop() {
         for at in &block {
             active[*at] = false;
         }
-        // A test that is cut short must not leave a set of rules that was never shown to contradict itself.
+        // If a test is cut short, the active rules must still be a set that was shown to contradict itself.
         let test = if block.is_empty() { Ok(false) } else { prover.solvable(spec, active, steps) };
         if test == Ok(false) {
             continue;
@@ -154,8 +154,8 @@ pub(crate) fn minimize(
     Ok(())
 }
 
-/// With unwanted layouts among the rules, fewer rules may be harder: without its own rule a service set may get
-/// the very types on which it is unwanted. Then every rule that is left is looked at again until none can go.
+/// With unwanted layouts among the rules, fewer rules may be harder: without its own rule a service set may get the
+/// very types on which it is unwanted. So every remaining rule is tested again until no rule can be removed.
 fn settle(spec: &Spec, active: &mut [bool], prover: &mut Prover, steps: &mut Steps) -> Result<(), OutOfSteps> {
     let unwanted = |at: &usize| matches!(spec.rules[*at].kind, Kind::Excluded(_));
     while (0..active.len()).any(|at| active[at] && unwanted(&at)) {

@@ -1,9 +1,9 @@
-//! Whether a problem has a solution: branch and price.
+//! Decides whether a problem has a solution: branch and price.
 //!
-//! A relaxation in fractions is solved exactly, with columns made as they are needed ([`crate::pricing`]);
-//! without a fractional solution there is none. Otherwise the whole parts are taken and the rest is tried;
-//! when that fails, the search branches on a column's count, or on both sides of a number that a group's
-//! parity forbids. Each branch is a smaller problem of the same kind, so the search is complete.
+//! A fractional relaxation is solved exactly, with columns generated on demand ([`crate::pricing`]). Without a
+//! fractional solution there is no solution. Otherwise the integer parts are taken and the rest is tried; if that
+//! fails, the search branches on a column's count, or on both sides of a number that a group's parity forbids. Each
+//! branch is a smaller problem of the same form, so the search is complete.
 
 use crate::greedy;
 use crate::pricing::{best_set, column};
@@ -12,7 +12,7 @@ use crate::relaxation::{Certificate, Rows};
 use crate::simplex::Tableau;
 use crate::steps::{OutOfSteps, Steps};
 
-/// Whether a quick construction is tried before the relaxation. Without, the verdicts are the same.
+/// Whether a quick construction is tried before the relaxation. The verdicts are the same without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Construct {
     First,
@@ -20,22 +20,22 @@ enum Construct {
     Never,
 }
 
-/// Deeper than this no search has ever had to go; the stack is finite.
+/// The maximum depth of the search: the stack is finite, and no search has ever gone deeper.
 const DEPTH: u32 = 400;
 
 /// The verdict on a problem.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// Here is a solution.
+    /// A solution.
     Solvable(Solution),
-    /// There is none, for a reason that refutes other problems, too, if it is simple enough.
+    /// There is no solution. If the reason is simple enough, the certificate also refutes other problems.
     Refuted(Option<Certificate>),
 }
 
-/// A solution, or `None` if there is none for certain.
+/// A solution, or `None` if certainly no solution exists.
 ///
 /// # Errors
-/// When the steps run out.
+/// If the steps run out.
 pub(crate) fn solve(problem: &Problem, steps: &mut Steps) -> Result<Option<Solution>, OutOfSteps> {
     Ok(match decide(problem.clone(), steps)? {
         Verdict::Solvable(solution) => Some(solution),
@@ -43,17 +43,17 @@ pub(crate) fn solve(problem: &Problem, steps: &mut Steps) -> Result<Option<Solut
     })
 }
 
-/// As [`solve`], with the reason why there is none.
+/// Like [`solve`], with the reason if there is no solution.
 ///
 /// # Errors
-/// When the steps run out.
+/// If the steps run out.
 pub(crate) fn decide(problem: Problem, steps: &mut Steps) -> Result<Verdict, OutOfSteps> {
     let mut reason = None;
     let found = branch(problem, DEPTH, Construct::First, &mut reason, steps)?;
     Ok(found.map_or(Verdict::Refuted(reason), Verdict::Solvable))
 }
 
-/// Gives the reason where the relaxation of the whole problem has no solution.
+/// Sets the reason if the relaxation of the whole problem has no solution.
 fn branch(
     mut problem: Problem,
     depth: u32,
@@ -97,7 +97,7 @@ fn branch(
     split_column(&problem, (&column, below), depth, construct, steps)
 }
 
-/// Takes the whole parts and looks whether the small rest comes out.
+/// Takes the integer parts and tries to solve the small rest.
 fn round(problem: &Problem, fractions: &Relaxation, steps: &mut Steps) -> Result<Option<Solution>, OutOfSteps> {
     let mut rest = problem.clone();
     let mut taken = fractions.floors();
@@ -155,7 +155,7 @@ fn wrong_parity(problem: &Problem, solution: &Solution) -> Option<(usize, u64)> 
     })
 }
 
-/// Counts of equal columns in one.
+/// Adds up the counts of equal columns.
 pub(crate) fn merge(mut solution: Solution) -> Solution {
     solution.sort_unstable();
     let mut merged: Solution = Vec::with_capacity(solution.len());
@@ -168,14 +168,14 @@ pub(crate) fn merge(mut solution: Solution) -> Solution {
     merged
 }
 
-/// A solution in fractions.
+/// A fractional solution.
 struct Relaxation {
     values: Vec<(Column, i128)>,
     denominator: i128,
 }
 
 impl Relaxation {
-    /// A solution, or why there is none.
+    /// A solution, or the reason why there is no solution.
     fn solve(problem: &Problem, steps: &mut Steps) -> Result<Result<Self, Option<Certificate>>, OutOfSteps> {
         let rows = Rows::new(problem);
         let mut tableau = Tableau::new(&rows.rows, steps)?;
@@ -223,7 +223,7 @@ impl Relaxation {
         merge(counts.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// The column whose count is furthest from a whole number, and the whole number below.
+    /// The column whose count is furthest from an integer, and the integer below the count.
     fn most_fractional(&self) -> (Column, u64) {
         let far = |value: i128| {
             let part = value % self.denominator;
@@ -283,7 +283,7 @@ mod tests {
         Problem { groups: all, conflicts, slots, nodes, caps: Vec::new() }
     }
 
-    /// Every column, if there are few.
+    /// All columns of a small problem.
     fn columns(problem: &Problem) -> Vec<Column> {
         let n = problem.groups.len();
         let sets = (1u32..1 << n).map(|mask| Set::of(n, (0..n).filter(|g| mask >> g & 1 == 1)));
@@ -291,7 +291,7 @@ mod tests {
         all.filter(|c| problem.is_column(c)).collect()
     }
 
-    /// All counts of all columns.
+    /// Tries all counts of all columns.
     fn exists(problem: &Problem, columns: &[Column], solution: &mut Solution, left: u64) -> bool {
         let Some((first, rest)) = columns.split_first() else { return left == 0 && problem.satisfied_by(solution) };
         (0..=left).any(|count| {
@@ -326,7 +326,7 @@ mod tests {
         assert!(yes > 300 && no > 300, "{yes} with and {no} without a solution");
     }
 
-    /// What a certificate refutes has no solution, although it was made for another problem.
+    /// A problem that a certificate refutes has no solution, although the certificate was made for another problem.
     #[test]
     fn certificates_refute_only_what_has_no_solution() {
         let (mut refuted, mut spared) = (0, 0);

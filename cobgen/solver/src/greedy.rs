@@ -1,20 +1,20 @@
-//! A quick try at a solution, which most problems that have one do not resist.
+//! Tries a quick construction, which solves most solvable problems.
 //!
-//! Nodes are filled in blocks of equal columns with the groups that still lack most, and care is taken
-//! that enough is left for the other nodes not to stay empty. A failure proves nothing.
+//! It fills nodes in blocks of equal columns with the groups that still lack most nodes, and takes care that enough
+//! placements remain for the other nodes. A failure proves no result.
 
 use crate::problem::{Column, Problem, Slot, Solution};
 use crate::set::Set;
 use crate::steps::{OutOfSteps, Steps};
 
-/// A solution, or `None` if this way there is none.
+/// A solution, or `None` if this method finds no solution.
 ///
 /// # Errors
-/// When the steps run out.
+/// If the steps run out.
 pub(crate) fn construct(problem: &Problem, steps: &mut Steps) -> Result<Option<Solution>, OutOfSteps> {
     let mut rest = problem.clone();
     let mut solution = Solution::new();
-    // Every block ends a slot, a group's demand or a group: more blocks than these mean going round in circles.
+    // Every block ends a slot, a group's demand or a group: more blocks than this mean an endless loop.
     for _ in 0..2 * (problem.groups.len() + problem.slots.len()) + 4 {
         if rest.nodes == 0 {
             break;
@@ -35,9 +35,10 @@ pub(crate) fn construct(problem: &Problem, steps: &mut Steps) -> Result<Option<S
     Ok(problem.satisfied_by(&solution).then_some(solution))
 }
 
-/// The next column and how many nodes of it.
+/// The next column and its number of nodes.
 fn block(rest: &Problem, steps: &mut Steps) -> Result<Option<(Column, u64)>, OutOfSteps> {
-    // What has to be filled comes first, and of that what has the least choice; else what helps most.
+    // Slots with a minimum come first, and among these the slot with the least choice; else the most helpful column
+    // comes first.
     let choice = |slot: &Slot| slot.modes.iter().map(|m| m.allowed.len()).max().unwrap_or(0);
     let live = || rest.slots.iter().enumerate().filter(|(_, slot)| slot.max > 0);
     let due = live().filter(|(_, slot)| slot.min > 0).min_by_key(|(_, slot)| choice(slot));
@@ -74,7 +75,7 @@ fn block(rest: &Problem, steps: &mut Steps) -> Result<Option<(Column, u64)>, Out
     Ok((count > 0).then_some((column, count)))
 }
 
-/// Groups of which every node that is left needs one, as they exclude each other and fill all nodes.
+/// Groups that exclude each other and fill all nodes: every remaining node needs one of these.
 fn pressed(rest: &Problem) -> Set {
     let mut pressed = rest.empty_set();
     for clique in rest.conflicts.cliques() {
@@ -85,7 +86,7 @@ fn pressed(rest: &Problem) -> Set {
     pressed
 }
 
-/// How many nodes of a column leave enough to groups that need nodes of their own.
+/// How many nodes of a column leave enough nodes for the other groups of each clique.
 fn spare(rest: &Problem, column: &Column) -> u64 {
     let spare = |clique: &Vec<usize>| {
         let others = clique.iter().filter(|g| !column.set.contains(**g));
@@ -94,14 +95,14 @@ fn spare(rest: &Problem, column: &Column) -> u64 {
     rest.conflicts.cliques().iter().map(spare).min().unwrap_or(u64::MAX)
 }
 
-/// How many more placements are possible than there are nodes that need one.
+/// How many placements remain beyond the number of nodes that need a placement.
 fn slack(rest: &Problem) -> u64 {
     let placements = rest.groups.iter().fold(0u64, |sum, g| sum.saturating_add(g.hi));
     let needy = rest.slots.iter().filter(|s| s.base.is_empty()).fold(0u64, |sum, s| sum.saturating_add(s.max));
     placements.saturating_sub(needy.min(rest.nodes))
 }
 
-/// The groups for one node of a slot, and how much is lacking of them.
+/// The groups for a node of a slot, and how many nodes these groups still lack.
 fn fill(rest: &Problem, slot: &Slot, pressed: &Set, steps: &mut Steps) -> Result<Option<(u64, Set)>, OutOfSteps> {
     steps.spend((rest.groups.len() * (4 + slot.modes.len())) as u64)?;
     let mut order: Vec<_> = (0..rest.groups.len()).filter(|g| rest.groups[*g].hi > 0).collect();

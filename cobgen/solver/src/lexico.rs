@@ -1,11 +1,11 @@
-//! The most preferred solution: the lexicographically greatest vector of counts over all columns.
+//! Finds the most preferred solution: the lexicographically greatest vector of counts over all columns.
 //!
-//! Columns are not listed, there may be 2^n of them. They are walked through tier by tier, within a tier in
-//! order of service names, as a tree over the groups; of each column as many nodes are taken as leave a
-//! solvable rest. A subtree is left as soon as no solution has a node in it.
+//! Columns are not listed, because there may be 2^n columns. The search visits them tier by tier, within a tier in
+//! order of service names, as a tree over the groups; of each column it takes as many nodes as leave a solvable rest.
+//! It skips a subtree as soon as no solution has a node in it.
 //!
-//! That lower bounds on the columns taken so far suffice, and that each need be looked at only once, follows
-//! from the order: a solution with more of an earlier column would be greater, and was shown not to exist.
+//! Lower bounds on the columns taken so far suffice, and each column is visited only once. Both follow from the order:
+//! a solution with more of an earlier column would be greater, and was shown not to exist.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::tier::{TierKey, TierOrder};
 /// The most preferred solution, its columns in order of preference; `None` if there is no solution.
 ///
 /// # Errors
-/// When the steps run out.
+/// If the steps run out.
 pub(crate) fn best(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> Result<Option<Solution>, OutOfSteps> {
     let mut rest = problem.clone();
     if !rest.tighten() {
@@ -38,7 +38,7 @@ pub(crate) fn best(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> R
     Ok(Some(search.taken))
 }
 
-/// Every tier that a node may be in, in order.
+/// Every possible tier of a node, in order.
 fn tiers(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> Result<Vec<TierKey>, OutOfSteps> {
     let mut largest = vec![0; order.ranks()];
     for slot in problem.slots.iter().filter(|s| s.max > 0) {
@@ -47,7 +47,7 @@ fn tiers(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> Result<Vec<
         }
         steps.spend(slot.modes.len() as u64 * slot.base.words())?;
     }
-    // Those that exclude each other are not on one node.
+    // Groups that exclude each other can't be on the same node.
     let size = |g: usize| i128::try_from(problem.groups[g].size).unwrap_or(i128::MAX);
     let (most, work) = problem.conflicts.bound((0..problem.groups.len()).map(|g| (g, size(g))));
     steps.spend(work)?;
@@ -64,7 +64,7 @@ fn tiers(problem: &Problem, order: &TierOrder, steps: &mut Steps) -> Result<Vec<
     Ok(tiers)
 }
 
-/// A column's place among all.
+/// A column's position in the order of all columns.
 pub(crate) fn column_key(problem: &Problem, order: &TierOrder, column: &Column) -> (TierKey, Vec<usize>, usize) {
     let rank = problem.slots[column.slot].mode_of(&column.set).map_or(usize::MAX, |m| m.rank);
     (order.key(problem.size_of(&column.set), rank), column.set.iter().collect(), column.slot)
@@ -72,42 +72,43 @@ pub(crate) fn column_key(problem: &Problem, order: &TierOrder, column: &Column) 
 
 struct Search {
     rest: Problem,
-    /// Some solution of the rest.
+    /// A solution of the rest.
     known: Solution,
     taken: Solution,
-    /// Columns of this tier that came to nothing: from the first on, subtrees are looked into before they
-    /// are walked through.
+    /// Columns of this tier that no solution has: after the first failure, a subtree is checked before the search
+    /// enters it.
     failures: u32,
-    /// A set of this tier that some solution of the rest has.
+    /// A set of this tier that a solution of the rest has.
     hint: Option<Set>,
-    /// Why columns came to nothing: the columns that are left become fewer and fewer, so the reasons last.
+    /// The reasons why columns failed: the remaining columns become fewer and fewer, so the reasons stay valid.
     certificates: Vec<Certificate>,
 }
 
-/// More reasons than this are not kept.
+/// The most reasons that are stored.
 const MOST_CERTIFICATES: usize = 24;
 
-/// One tier's tree.
+/// The tree of a tier.
 struct Tree {
     services: usize,
     rank: usize,
     /// Groups that a node of the tier may have, in order of names.
     candidates: Vec<usize>,
-    /// How many services the candidates from each on can add at most, as far as pairs tell.
+    /// For each position the most services that the candidates from there on can add, as far as pairs of conflicts
+    /// show.
     promise: Vec<usize>,
     /// Slots that have nodes in the tier.
     slots: Vec<usize>,
 }
 
-/// All sets of a tier that begin alike.
+/// All sets of a tier with the same prefix.
 struct Subtree {
-    /// Candidates before this one are decided:
+    /// Candidates before this index are decided:
     at: usize,
-    /// these are on the node, the others not.
+    /// the groups of this set are on the node, the other decided groups are not.
     set: Set,
-    /// How many services that is.
+    /// The number of services in the set.
     size: usize,
-    /// Slots that may have such a node.
+    /// Slots that may have a node like this.
     slots: Vec<usize>,
 }
 
@@ -125,8 +126,8 @@ impl Tree {
     }
 }
 
-/// For each candidate the most services that it and those after it can add: of groups of which each two
-/// exclude each other, only one counts.
+/// For each candidate the most services that it and the later candidates can add: of groups that all exclude each
+/// other, only one counts.
 fn promises(rest: &Problem, candidates: &[usize], enough: usize) -> Vec<usize> {
     let all: usize = candidates.iter().map(|g| rest.groups[*g].size).sum();
     let mut promise = vec![0; candidates.len() + 1];
@@ -172,13 +173,13 @@ impl Search {
         self.walk(&tree, root, steps)
     }
 
-    /// Walks through all sets that begin as this one does, in order of names. The subtrees to come are kept
-    /// on a stack of their own: there may be thousands of groups.
+    /// Visits all sets with the prefix of this subtree, in order of names. The pending subtrees are on an explicit
+    /// stack: there may be thousands of groups.
     fn walk(&mut self, tree: &Tree, root: Subtree, steps: &mut Steps) -> Result<(), OutOfSteps> {
         let mut stack = vec![root];
         let mut blind = 0;
         while let Some(mut subtree) = stack.pop() {
-            // Who has gone far without finding any set of the tier had better look ahead.
+            // After a long search without a set of the tier, check subtrees before entering them.
             blind += 1;
             self.failures += u32::from(blind == 8 * tree.candidates.len() + 64);
             steps.spend((subtree.slots.len() as u64 + subtree.set.words()) * 2 + 2)?;
@@ -205,7 +206,7 @@ impl Search {
         Ok(())
     }
 
-    /// The subtree in which this group is on the node, if it can be.
+    /// The subtree in which this group is on the node, if that is possible.
     fn with(&self, tree: &Tree, subtree: &Subtree, group: usize) -> Option<Subtree> {
         if self.rest.groups[group].hi == 0 || self.rest.clashes(&subtree.set, group) {
             return None;
@@ -220,7 +221,7 @@ impl Search {
         Some(Subtree { at: subtree.at + 1, set, size: subtree.size + self.rest.groups[group].size, slots })
     }
 
-    /// Slots whose nodes, whatever is added, are not all of types that are more preferred than the tier's.
+    /// Slots whose nodes may be of the tier's types: no addition forces all of them to types that are more preferred.
     fn usable(&self, tree: &Tree, subtree: &Subtree) -> Vec<usize> {
         let set = &subtree.set;
         let undecided = || tree.candidates[subtree.at..].iter().copied();
@@ -232,7 +233,7 @@ impl Search {
         subtree.slots.iter().copied().filter(of_tier).collect()
     }
 
-    /// Whether some solution of the rest has a node of this tier that begins as the set does.
+    /// Whether a solution of the rest has a node of this tier that starts with this set.
     fn is_promising(&mut self, tree: &Tree, subtree: &Subtree, steps: &mut Steps) -> Result<bool, OutOfSteps> {
         let Subtree { at, set, slots, .. } = subtree;
         let (decided, undecided) = tree.candidates.split_at(*at);
@@ -279,7 +280,7 @@ impl Search {
         Ok(false)
     }
 
-    /// Takes as many nodes of this set as can be.
+    /// Takes as many nodes of this set as possible.
     fn leaf(&mut self, tree: &Tree, subtree: &Subtree, steps: &mut Steps) -> Result<(), OutOfSteps> {
         let set = &subtree.set;
         let mut found = false;
@@ -304,7 +305,7 @@ impl Search {
         Ok(())
     }
 
-    /// The largest count of a column that leaves a solvable rest: if one does, so do all below.
+    /// The largest count of a column that leaves a solvable rest: if a count does, so do all smaller counts.
     fn most(&mut self, column: &Column, steps: &mut Steps) -> Result<u64, OutOfSteps> {
         let (mut good, mut bad) = (count_of(&self.known, column), self.rest.most(column) + 1);
         let mut next = bad - 1;
@@ -316,8 +317,8 @@ impl Search {
                 bad = next;
             }
             tries += 1;
-            // What is known refutes more than the one count, so the largest that it does not refute comes
-            // next; now and then the middle, lest the steps be small ones.
+            // A known reason refutes more than this count, so try the largest count that no reason refutes. Now and
+            // then try the middle instead, to avoid many small steps.
             next = good + (bad - good) / 2;
             if tries % 4 != 0 {
                 let (mut open, mut refuted) = (good, bad);
@@ -343,7 +344,7 @@ impl Search {
         Ok(!possible || self.certificates.iter().any(|c| c.refutes(&rest)))
     }
 
-    /// Whether so many nodes of a column leave a solvable rest; a solution with as many, or more, is known then.
+    /// Whether this count of a column leaves a solvable rest; if so, `known` is a solution with at least this count.
     fn leave(&mut self, column: &Column, count: u64, steps: &mut Steps) -> Result<bool, OutOfSteps> {
         if self.is_refuted(column, count, steps)? {
             return Ok(false);
@@ -368,7 +369,7 @@ impl Search {
     }
 }
 
-/// How many nodes of a column a solution has.
+/// The count of a column in a solution.
 fn count_of(solution: &Solution, column: &Column) -> u64 {
     solution.iter().filter(|(c, _)| c == column).map(|(_, n)| n).sum()
 }

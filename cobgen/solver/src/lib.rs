@@ -1,9 +1,9 @@
-//! The solver: from services, rules and a number of nodes to a cluster's layout, exactly.
+//! The solver: computes a cluster's layout from services, rules and a number of nodes, exactly.
 //!
-//! `cobgen` makes a [`Request`] of a model's template and cluster; [`solve`] answers it. A layout is found
-//! whenever there is one, "none" means that there is none, and which one it is follows from the request
-//! alone: no clock, no thread, no floating point, no order of hash maps, no order of the input. How the search works and why it is
-//! exact stands in `docs/solver.md`.
+//! `cobgen` makes a [`Request`] of a model's template and cluster; [`solve`] answers it. If a layout exists, the solver
+//! finds it, and "none" means that no layout exists. The layout follows from the request alone, not from the order of
+//! the input: the solver uses no clock, no threads, no floating point and no hash order. `docs/solver.md` explains the
+//! search and why it is exact.
 
 mod compile;
 mod conflict;
@@ -34,24 +34,24 @@ pub use request::{
 };
 pub use solve::solve;
 
-/// A request that says nothing definite: a fault of whoever made it, not of its rules.
+/// A malformed request: the fault lies with its author, not with its rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Two services of one name.
+    /// Two services with the same name.
     #[error("service {0} is asked for twice: name it once")]
     ServiceTwice(String),
-    /// Two existing nodes, or two hosts, of one name.
+    /// Two existing nodes, or two hosts, with the same name.
     #[error("node {0} is there twice: every node needs a name of its own")]
     NodeTwice(String),
-    /// Two types of one name.
+    /// Two types with the same name.
     #[error("type {0} is there twice: name it once")]
     TypeTwice(String),
-    /// More than can be counted with.
+    /// A number beyond the limits of the solver.
     #[error("{what}: {given} are more than the solver takes ({most}): ask for less")]
     TooMany {
-        /// Of what.
+        /// The counted items.
         what: &'static str,
-        /// So many.
+        /// The given number.
         given: u64,
         /// The limit.
         most: u64,

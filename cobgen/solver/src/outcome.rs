@@ -1,11 +1,11 @@
-//! What is answered: a layout, or why there is none.
+//! The answer to a request: a layout, or the reason why there is no layout.
 
 use std::fmt;
 
 use crate::ratio::Ratio;
 use crate::request::{Counted, NodeLayout, RuleId};
 
-/// How far the search may go. Steps are the same on every machine; time would not be.
+/// The limit of the search. Steps are the same on every machine; time would not be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// Elementary operations of the search.
@@ -13,7 +13,7 @@ pub struct Budget {
 }
 
 impl Default for Budget {
-    /// A few seconds of a machine of today, which no request of a sensible size comes near.
+    /// A few seconds on a present-day machine; no request of a sensible size comes near this limit.
     fn default() -> Self {
         Self { steps: 200_000_000 }
     }
@@ -24,37 +24,37 @@ impl Default for Budget {
 pub enum Outcome {
     /// The most preferred layout.
     Layout(Layout),
-    /// There is none, for certain.
+    /// Certainly no layout exists.
     None(Explanation),
-    /// The steps did not suffice to find a layout or to prove that there is none.
+    /// The steps did not suffice to find a layout or to prove that no layout exists.
     Undecided,
 }
 
 /// A cluster's layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// How many nodes there are of each node layout, the most preferred first.
+    /// The number of nodes of each node layout, the most preferred layout first.
     pub counts: Vec<Counted>,
     /// Existing nodes and hosts of an inventory, in order of their names (numbers in names count as
     /// numbers), each with an index into `counts`.
     pub named: Vec<(String, usize)>,
-    /// New nodes that have no name yet: an index into `counts` and how many.
+    /// New nodes without a name: an index into `counts` and the number of nodes.
     pub new: Vec<(usize, u64)>,
-    /// Existing nodes that go, in order of their names.
+    /// Existing nodes that are removed, in order of their names.
     pub leaving: Vec<String>,
 }
 
 /// A node of a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeRef<'a> {
-    /// One that exists, or a host of an inventory.
+    /// An existing node, or a host of an inventory.
     Named(&'a str),
-    /// A new one; they are numbered from 0.
+    /// A new node; new nodes are numbered from 0.
     New(u64),
 }
 
 impl Layout {
-    /// Every node with its layout: those with names in order, then the new ones.
+    /// Every node with its layout: the named nodes in order, then the new nodes.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeRef<'_>, &NodeLayout)> {
         let named = self.named.iter().map(|(name, at)| (NodeRef::Named(name), &self.counts[*at].layout));
         let new = self.new.iter().flat_map(move |(at, count)| (0..*count).map(move |_| &self.counts[*at].layout));
@@ -62,40 +62,40 @@ impl Layout {
     }
 }
 
-/// Why there is no layout, and what would help.
+/// The reason why there is no layout, and possible remedies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// Rules that contradict each other, given the number of nodes and the services asked for. Without any
-    /// one of them there is a layout.
+    /// Rules that contradict each other, given the number of nodes and the services in the request. If any of these
+    /// rules is removed, there is a layout.
     ///
-    /// Empty where nothing but the request itself is at fault: no nodes, or nothing that could be on them.
+    /// Empty if the request itself is at fault: no nodes, or no services that could be on them.
     pub core: Vec<Rule>,
-    /// Whether `core` was shown to be minimal; if not, the steps did not suffice, and `core` holds more
-    /// than necessary.
+    /// Whether `core` was shown to be minimal; if not, the steps did not suffice, and `core` has more rules than
+    /// necessary.
     pub minimal: bool,
-    /// Changes that make it solvable, each by itself, the cheapest first.
+    /// Changes that make the request solvable, each alone, the cheapest first.
     pub relaxations: Vec<Relaxation>,
 }
 
 /// A rule that takes part in a contradiction.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
-    /// What it demands.
+    /// The demand of the rule.
     pub kind: RuleKind,
-    /// Where it was written; `None` for what follows from the request itself.
+    /// Where it was written; `None` if it follows from the request itself.
     pub id: Option<RuleId>,
 }
 
-/// What a rule demands.
+/// The demand of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleKind {
     /// The size of the cluster has a lower limit.
     SizeMin(u64),
     /// The size of the cluster has an upper limit.
     SizeMax(u64),
-    /// A service must be on at least so many nodes.
+    /// A service must be on at least this many nodes.
     Min(String, u64),
-    /// A service must be on at most so many nodes.
+    /// A service must be on at most this many nodes.
     Max(String, u64),
     /// A service must be on at least this share of the nodes.
     RatioMin(String, Ratio),
@@ -103,58 +103,58 @@ pub enum RuleKind {
     RatioMax(String, Ratio),
     /// A service must be on an odd number of nodes.
     Odd(String),
-    /// A service needs so many nodes with another one.
+    /// A service needs this many nodes with another service.
     Requires(String, String, u64),
     /// A service needs one of these hardware types.
     Hardware(String, Vec<String>),
     /// A service needs one of these image types.
     Image(String, Vec<String>),
-    /// Services must be together (those that the cluster has).
+    /// Services of the cluster must be together.
     MustCoexist(Vec<String>),
     /// Services must not be together.
     CantCoexist(Vec<String>),
-    /// A service that no rule names goes on every node.
+    /// A service without rules goes on every node.
     Everywhere(String),
     /// Existing nodes, all alike, keep their hardware, image and services.
     Existing(Vec<String>),
-    /// A layout is not wanted: its index in the request.
+    /// A layout is unwanted: its index in the request.
     Excluded(usize),
 }
 
-/// Changes that, made together, make the request solvable.
+/// Changes that together make the request solvable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relaxation {
-    /// What to change; in most cases one thing.
+    /// The changes; in most cases a single change.
     pub changes: Vec<Change>,
 }
 
-/// One change to a request.
+/// A change to a request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     /// Another number of nodes.
     Nodes {
-        /// As asked.
+        /// The number in the request.
         from: u64,
-        /// As it would do.
+        /// The number that works.
         to: u64,
     },
     /// Another number in a rule: in a minimum, a maximum, a requirement or a size.
     Number {
-        /// The rule as it is.
+        /// The present rule.
         rule: Rule,
-        /// The nearest number that would do.
+        /// The nearest number that works.
         to: u64,
     },
     /// Another share in a rule.
     Share {
-        /// The rule as it is.
+        /// The present rule.
         rule: Rule,
-        /// The nearest share of this number of nodes that would do.
+        /// The nearest share of this number of nodes that works.
         to: Ratio,
     },
     /// Without this rule.
     Drop {
-        /// The rule as it is.
+        /// The present rule.
         rule: Rule,
     },
 }

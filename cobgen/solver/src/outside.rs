@@ -1,7 +1,8 @@
-//! Solutions that are not among the unwanted layouts.
+//! Finds solutions outside the unwanted layouts.
 //!
-//! Lawler's partition: when the best solution is unwanted, all others are in one of a few smaller
-//! problems: as many as in it of its first columns, and fewer of the next one. The best of each competes.
+//! Lawler's partition: if the best solution is unwanted, all other solutions are in a few smaller problems, which have
+//! the same counts for its first columns, and fewer nodes of the next column. The best solutions of these problems
+//! compete.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use crate::tier::TierOrder;
 /// The most preferred solution that is not unwanted, its columns in order of preference.
 ///
 /// # Errors
-/// When the steps run out.
+/// If the steps run out.
 pub(crate) fn best(
     spec: &Spec,
     compiled: &Compiled,
@@ -50,7 +51,7 @@ pub(crate) fn best(
 /// Any solution that is not unwanted.
 ///
 /// # Errors
-/// When the steps run out.
+/// If the steps run out.
 pub(crate) fn exists(
     spec: &Spec,
     compiled: &Compiled,
@@ -93,7 +94,7 @@ fn unwanted<'a>(spec: &'a Spec, active: &[bool]) -> Vec<&'a BTreeMap<NodeLayout,
     rules.filter_map(|(rule, _)| excluded(&rule.kind)).collect()
 }
 
-/// How many nodes there are of each node layout.
+/// The number of nodes of each node layout.
 fn counts(spec: &Spec, compiled: &Compiled, solution: &Solution) -> BTreeMap<NodeLayout, u64> {
     let mut counts = BTreeMap::new();
     for (column, count) in solution {
@@ -114,7 +115,7 @@ fn preferred(problem: &Problem, order: &TierOrder, a: &Solution, b: &Solution) -
     a.len().cmp(&b.len())
 }
 
-/// A part of all solutions: some columns with their final counts, and what is left.
+/// A part of all solutions: some columns with their final counts, and the rest of the problem.
 #[derive(Debug, Clone)]
 struct Region {
     rest: Problem,
@@ -133,10 +134,11 @@ impl Region {
         all
     }
 
-    /// All solutions of this region but one, in disjoint regions: as many or more of its first columns, and
-    /// fewer of the next. Every other solution is in one, for the counts add up to the same.
+    /// Partitions all solutions of this region but `solution` into disjoint regions: at least its counts of the first
+    /// columns, and fewer nodes of the next column. Every other solution is in a region, because the counts have the
+    /// same sum.
     ///
-    /// If it is the most preferred one, more of its first columns can't be, which makes the regions smaller.
+    /// The most preferred solution has the most nodes of its first columns, which makes the regions smaller.
     fn split(self, solution: &Solution, most_preferred: bool, steps: &mut Steps) -> Result<Vec<Self>, OutOfSteps> {
         let taken = |column| self.taken.iter().filter(|(c, _)| c == column).map(|(_, n)| n).sum::<u64>();
         let open: Vec<_> = solution.iter().map(|(column, count)| (column.clone(), count - taken(column))).collect();

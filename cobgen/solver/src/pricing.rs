@@ -1,7 +1,7 @@
-//! The best column of a slot for given weights of the groups: a maximum-weight set without conflicts.
+//! Finds the best column of a slot for given weights of the groups: a maximum-weight set without conflicts.
 //!
-//! Branch and bound over the groups by falling weight. What is in no conflict with anything that may still
-//! come is taken without looking back.
+//! Branch and bound over the groups by falling weight. A group without conflicts with later candidates is taken without
+//! branching.
 
 use crate::problem::{Column, Problem};
 use crate::set::Set;
@@ -10,7 +10,7 @@ use crate::steps::{OutOfSteps, Steps};
 /// Finds the set of greatest weight, above `floor`, that is a column of the slot and has no cap.
 ///
 /// # Errors
-/// When the steps run out.
+/// If the steps run out.
 pub(crate) fn best_set(
     problem: &Problem,
     slot: usize,
@@ -44,15 +44,15 @@ struct Search<'a> {
     weights: &'a [i128],
     /// Groups that may be added, by falling weight.
     candidates: Vec<usize>,
-    /// For each group its place among the candidates.
+    /// For each group its index among the candidates.
     places: Vec<Option<usize>>,
-    /// What the candidates before each weigh together, those that weigh less than nothing left out.
+    /// The total weight of the candidates before each candidate, without negative weights.
     sums: Vec<i128>,
-    /// What the candidates from here on have in services.
+    /// The total number of services of the candidates from each index on.
     services: Vec<usize>,
-    /// The fewest services that a group stands for.
+    /// The number of services in the smallest group.
     smallest: usize,
-    /// Whether every set of this slot that breaks no conflict will do.
+    /// Whether every conflict-free set is a column of this slot.
     plain: bool,
     floor: i128,
     best: Option<(Set, i128)>,
@@ -60,17 +60,17 @@ struct Search<'a> {
     depth: u32,
 }
 
-/// Deeper than this the search does not go: the stack is finite.
+/// The maximum depth of the search: the stack is finite.
 const DEPTH: u32 = 1_000;
 
-/// A set that is being made.
+/// A set under construction.
 #[derive(Clone)]
 struct Draft {
     set: Set,
-    /// Groups that some group of the set excludes.
+    /// Groups that a group of the set excludes.
     shut: Set,
     weight: i128,
-    /// How many services it has.
+    /// The number of services in the set.
     size: usize,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Search<'a> {
 
     fn extend(&mut self, at: usize, mut draft: Draft, steps: &mut Steps) -> Result<(), OutOfSteps> {
         let most = self.problem.slots[self.slot].size.1;
-        // Bounds that cost more are looked at where the search has branched.
+        // Expensive bounds are only checked after the search has branched.
         let mut branched = true;
         for next in at..=self.candidates.len() {
             steps.spend(2 + draft.set.words())?;
@@ -145,7 +145,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Whether the candidates from here on suffice for what is wanted, as far as sums tell.
+    /// Whether the candidates from `next` on may suffice, as far as sums show.
     fn is_promising(&self, next: usize, draft: &Draft) -> bool {
         let (least, most) = self.problem.slots[self.slot].size;
         let room = most.saturating_sub(draft.size) / self.smallest;
@@ -154,7 +154,7 @@ impl<'a> Search<'a> {
         draft.weight.saturating_add(promise) > self.floor && draft.size + self.services[next] >= least
     }
 
-    /// Whether they do not suffice, as those of them that exclude each other can't all come.
+    /// Whether these candidates do not suffice, because candidates that exclude each other can't all be added.
     fn is_bounded(&self, next: usize, draft: &Draft, steps: &mut Steps) -> Result<bool, OutOfSteps> {
         let conflicts = &self.problem.conflicts;
         if conflicts.cliques().is_empty() {
@@ -182,7 +182,7 @@ impl<'a> Search<'a> {
         !set.is_empty() && (least..=most).contains(&size) && (self.plain || !capped())
     }
 
-    /// Whether taking this group may keep a later helpful one away.
+    /// Whether taking this group may exclude a helpful later group.
     fn hinders(&self, group: usize, at: usize, draft: &Draft) -> bool {
         let comes = |g: usize| self.places[g].is_some_and(|p| p > at) && self.weights[g] > 0 && !draft.shut.contains(g);
         let conflicts = &self.problem.conflicts;

@@ -1,31 +1,31 @@
-//! The integer problem that a request comes down to, free of names.
+//! The integer problem behind a request, free of names.
 //!
-//! Services that must be together are one *group*. Nodes that are the same as long as nothing is decided
-//! are one *slot* with a multiplicity: existing nodes of one layout, hosts of one hardware and image, new
-//! nodes. A *column* is a slot with a set of groups that may be on such a node. A solution gives each column
-//! a count such that the counts of a slot's columns add up to its multiplicity, and those of the columns with
-//! a group to a number in that group's domain.
+//! Services that must be together are a *group*. Nodes that are the same before any decision are a *slot* with a
+//! multiplicity: existing nodes of the same layout, hosts of the same hardware and image, new nodes. A *column* is a
+//! slot with a set of groups that may be on a node of the slot. A solution gives each column a count. The counts of a
+//! slot's columns add up to its multiplicity, and the counts of the columns with a group add up to a number in that
+//! group's domain.
 
 use std::sync::Arc;
 
 use crate::conflict::Conflicts;
 use crate::set::Set;
 
-/// Services that are on the same nodes, and on how many nodes they may be.
+/// Services that are always on the same nodes, and the domain of their number of nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// The number of nodes with it is from `lo` …
+    /// The number of nodes with the group is from `lo` …
     pub(crate) lo: u64,
     /// … to `hi`, both included,
     pub(crate) hi: u64,
     /// and odd (`Some(true)`), even, or either.
     pub(crate) odd: Option<bool>,
-    /// How many services it stands for.
+    /// The number of services in the group.
     pub(crate) size: usize,
 }
 
 impl Group {
-    /// Makes `lo` and `hi` numbers that may be taken; false if there is none.
+    /// Narrows `lo` and `hi` to allowed numbers; returns false if no allowed number is left.
     pub(crate) fn align(&mut self) -> bool {
         if let Some(odd) = self.odd {
             self.lo = self.lo.saturating_add(u64::from((self.lo % 2 == 1) != odd));
@@ -39,7 +39,7 @@ impl Group {
         self.lo <= self.hi
     }
 
-    /// Whether so many nodes may have it.
+    /// Whether this number of nodes may have the group.
     pub(crate) fn takes(&self, count: u64) -> bool {
         self.lo <= count && count <= self.hi && self.odd.is_none_or(|odd| (count % 2 == 1) == odd)
     }
@@ -48,61 +48,61 @@ impl Group {
 /// A hardware and an image type, and the groups that can be on both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// Its place among all pairs of types in the order of preference.
+    /// Its position among all pairs of types in the order of preference.
     pub(crate) rank: usize,
     /// The groups that every node of it may have.
     pub(crate) allowed: Set,
 }
 
-/// Nodes that are alike before anything is decided.
+/// Nodes that are alike before any decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Groups that are on each of these nodes for certain.
+    /// Groups that are certainly on each of these nodes.
     pub(crate) base: Set,
-    /// What these nodes may be, in order of rank; a node is of the first that allows all of its groups.
+    /// The possible types of these nodes, in order of rank; a node has the first mode that allows all of its groups.
     pub(crate) modes: Vec<Mode>,
-    /// There are at least so many of these nodes …
+    /// The slot has at least this many nodes …
     pub(crate) min: u64,
-    /// … and at most so many.
+    /// … and at most this many.
     pub(crate) max: u64,
-    /// How many services such a node has, at least and at most.
+    /// The least and the most services of a node.
     pub(crate) size: (usize, usize),
 }
 
 impl Slot {
-    /// Whether some mode of it may have this group.
+    /// Whether a mode of the slot allows this group.
     pub(crate) fn may(&self, group: usize) -> bool {
         self.base.contains(group) || self.modes.iter().any(|m| m.allowed.contains(group))
     }
 
-    /// The mode that a node with these groups is of.
+    /// The mode of a node with these groups.
     pub(crate) fn mode_of(&self, set: &Set) -> Option<&Mode> {
         self.modes.iter().find(|m| set.is_subset(&m.allowed))
     }
 }
 
-/// A slot with the groups that are on some of its nodes.
+/// A slot with the groups on some of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Column {
     pub(crate) slot: usize,
     pub(crate) set: Set,
 }
 
-/// Columns and how many nodes there are of each.
+/// Columns with their numbers of nodes.
 pub(crate) type Solution = Vec<(Column, u64)>;
 
-/// What is to be solved.
+/// The problem to be solved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// In order of their first service's name.
+    /// In order of the name of their first service.
     pub(crate) groups: Vec<Group>,
-    /// Sets of groups of which no node has all.
+    /// Sets of groups that can't all be on the same node.
     pub(crate) conflicts: Arc<Conflicts>,
     /// Existing nodes before hosts before new nodes.
     pub(crate) slots: Vec<Slot>,
-    /// How many nodes there are in all.
+    /// The total number of nodes.
     pub(crate) nodes: u64,
-    /// Columns of which there are at most so many.
+    /// Columns with a limit on their number of nodes.
     pub(crate) caps: Vec<(Column, u64)>,
 }
 
@@ -111,17 +111,17 @@ impl Problem {
         Set::empty(self.groups.len())
     }
 
-    /// How many services a set of groups stands for.
+    /// The number of services in a set of groups.
     pub(crate) fn size_of(&self, set: &Set) -> usize {
         set.iter().map(|g| self.groups[g].size).sum()
     }
 
-    /// Whether a set with this group added would break a conflict.
+    /// Whether adding this group to a set would break a conflict.
     pub(crate) fn clashes(&self, set: &Set, group: usize) -> bool {
         self.conflicts.clashes(set, group)
     }
 
-    /// Whether a node of this slot may have just these groups.
+    /// Whether a node of this slot may have exactly these groups.
     pub(crate) fn is_column(&self, column: &Column) -> bool {
         let slot = &self.slots[column.slot];
         let size = self.size_of(&column.set);
@@ -132,14 +132,14 @@ impl Problem {
             && !self.conflicts.broken_by(&column.set)
     }
 
-    /// The most nodes of this column that a first look admits.
+    /// The most nodes of this column that a quick check allows.
     pub(crate) fn most(&self, column: &Column) -> u64 {
         let cap = self.caps.iter().find(|(c, _)| c == column).map_or(u64::MAX, |(_, cap)| *cap);
         let groups = column.set.iter().map(|g| self.groups[g].hi).min().unwrap_or(u64::MAX);
         cap.min(groups).min(self.slots[column.slot].max).min(self.nodes)
     }
 
-    /// What is left to solve when so many nodes are of this column; false if that can't be.
+    /// Reduces the problem to the rest after taking this many nodes of the column; returns false if that is impossible.
     pub(crate) fn take(&mut self, column: &Column, count: u64) -> bool {
         if count == 0 {
             return true;
@@ -165,7 +165,7 @@ impl Problem {
         possible
     }
 
-    /// Allows at most so many nodes of a column.
+    /// Limits the number of nodes of a column.
     pub(crate) fn cap(&mut self, column: &Column, most: u64) {
         match self.caps.iter_mut().find(|(c, _)| c == column) {
             Some((_, cap)) => *cap = most.min(*cap),
@@ -173,7 +173,7 @@ impl Problem {
         }
     }
 
-    /// Narrows domains to what the slots alone admit; false if one becomes empty.
+    /// Narrows domains to the numbers that the slots alone allow; returns false if a domain becomes empty.
     pub(crate) fn tighten(&mut self) -> bool {
         let fewest = self.slots.iter().fold(0u64, |sum, s| sum.saturating_add(s.min));
         let most = self.slots.iter().fold(0u64, |sum, s| sum.saturating_add(s.max));
@@ -196,14 +196,14 @@ impl Problem {
         self.fill_nodes(fewest) && self.share_nodes()
     }
 
-    /// Whether there are enough placements for no node to stay empty, as far as sums tell.
+    /// Whether there are enough placements to fill all nodes, as far as sums show.
     fn fill_nodes(&self, fewest: u64) -> bool {
         let placements = self.groups.iter().map(|g| u128::from(g.hi) * g.size as u128).sum::<u128>();
         let needed = self.slots.iter().map(|s| u128::from(s.min) * s.size.0.max(1) as u128).sum::<u128>();
         placements >= needed + u128::from(self.nodes - fewest)
     }
 
-    /// Groups that exclude each other need nodes of their own: none gets those that the others need.
+    /// Groups that exclude each other need separate nodes: no group gets nodes that the others need.
     fn share_nodes(&mut self) -> bool {
         for clique in self.conflicts.cliques() {
             let needed = clique.iter().fold(0u64, |sum, g| sum.saturating_add(self.groups[*g].lo));
@@ -219,7 +219,8 @@ impl Problem {
         true
     }
 
-    /// For each group how many nodes those that exclude it leave for it: what [`Self::tighten`] grants it at most.
+    /// For each group the number of nodes that the groups excluding it leave for it: the most that [`Self::tighten`]
+    /// allows.
     pub(crate) fn spared(&self) -> Vec<u64> {
         let mut spared = vec![self.nodes; self.groups.len()];
         for clique in self.conflicts.cliques() {
@@ -232,7 +233,7 @@ impl Problem {
         spared
     }
 
-    /// Whether a solution keeps all that this problem asks.
+    /// Whether a solution satisfies all conditions of this problem.
     pub(crate) fn satisfied_by(&self, solution: &Solution) -> bool {
         let total: u64 = solution.iter().map(|(_, n)| n).sum();
         let slot_count = |s: usize| solution.iter().filter(|(c, _)| c.slot == s).map(|(_, n)| n).sum::<u64>();

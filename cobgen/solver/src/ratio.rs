@@ -1,4 +1,4 @@
-//! Exact shares: what a `ratio` of a model means, without floating point.
+//! Exact shares: the meaning of a `ratio` in a model, without floating point.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,7 +11,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// A fraction; `None` where the denominator is 0.
+    /// A fraction; `None` if the denominator is 0.
     #[must_use]
     pub fn new(numerator: u64, denominator: u64) -> Option<Self> {
         if denominator == 0 {
@@ -21,9 +21,9 @@ impl Ratio {
         Some(Self { numerator: numerator / divisor, denominator: denominator / divisor })
     }
 
-    /// From a decimal number (`0.25`, `1`) or a fraction (`1/3`) as it is written, digit by digit.
+    /// Parses a decimal number (`0.25`, `1`) or a fraction (`1/3`), digit by digit.
     ///
-    /// `None` where the text is no such number, is negative, or has more digits than 64 bits hold.
+    /// `None` if the text is not a number like this, is negative, or has more digits than 64 bits hold.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if let Some((numerator, denominator)) = text.split_once('/') {

@@ -1,8 +1,8 @@
-//! What would help: the smallest changes that make a request solvable, each tried out.
+//! Suggests remedies: the smallest changes that make a request solvable. Each is tested.
 //!
-//! A change that helps by itself has to touch every contradiction, so rules outside a minimal set need
-//! not be looked at; and the more a number is relaxed the easier the request, so the nearest number that
-//! does is found by halving. Only where nothing helps by itself are rules given up together.
+//! A change that helps alone must touch every contradiction, so rules outside a minimal set need no test. The more a
+//! number is relaxed, the easier the request, so bisection finds the nearest number that works. Only if no single
+//! change helps, several rules are dropped together.
 
 use crate::explain::{Prover, minimize};
 use crate::outcome::{Change, Relaxation};
@@ -10,18 +10,18 @@ use crate::ratio::Ratio;
 use crate::spec::{Kind, Spec, SpecNodes, SpecRule};
 use crate::steps::{OutOfSteps, Steps};
 
-/// Numbers of nodes are tried one by one this far, in larger strides beyond.
+/// Up to this distance every number of nodes is tried, beyond it larger strides.
 const NEAR: u64 = 48;
-/// What it costs to give up a rule; a number costs as much as it changes.
+/// The cost of dropping a rule; changing a number costs as much as the difference.
 const DROP: u64 = 1_000;
 
-/// Who would have to give up more rules than this has another cluster in mind.
+/// The most rules that are dropped together: more changes would make another cluster.
 const MOST_TOGETHER: usize = 6;
 
 /// Changes that make the request solvable, the cheapest first, as far as the steps go.
 pub(crate) fn relaxations(spec: &Spec, core: &[usize], prover: &mut Prover, steps: &mut Steps) -> Vec<Relaxation> {
     let mut found: Vec<(u64, Change)> = Vec::new();
-    // Running out of steps leaves what was found: each of these was tried out.
+    // If the steps run out, the changes found so far remain: each of them was tested.
     let _cut_short = single_changes(spec, core, prover, &mut found, steps);
     found.sort();
     if found.is_empty() {
@@ -48,11 +48,11 @@ fn single_changes(
     Ok(())
 }
 
-/// The nearest number of nodes, above or below, that would do.
+/// The nearest number of nodes, above or below, that works.
 fn other_size(spec: &Spec, nodes: u64, way: i64, steps: &mut Steps) -> Result<Option<(u64, Change)>, OutOfSteps> {
     let mut changed = spec.clone();
     let active = vec![true; spec.rules.len()];
-    // With existing nodes, other numbers of nodes are other problems: what is known says nothing of them.
+    // With existing nodes, another number of nodes is another problem: the known reasons do not apply.
     let mut prover = Prover::default();
     let mut works = |by: u64, steps: &mut Steps| -> Result<Option<u64>, OutOfSteps> {
         let to = if way > 0 { nodes.checked_add(by) } else { nodes.checked_sub(by).filter(|to| *to > 0) };
@@ -83,7 +83,7 @@ fn other_size(spec: &Spec, nodes: u64, way: i64, steps: &mut Steps) -> Result<Op
     Ok(None)
 }
 
-/// The smallest change to one rule that makes the request solvable by itself.
+/// The smallest change to a single rule that makes the request solvable.
 fn relax_rule(
     spec: &Spec,
     at: usize,
@@ -145,8 +145,8 @@ fn of(count: u64, nodes: u64) -> Ratio {
     Ratio::new(count, nodes.max(1)).expect("the denominator is not zero")
 }
 
-/// The number nearest to `from`, on the way to `end`, with which the rule leaves a layout. At `end` the
-/// rule demands nothing, and without it there is one.
+/// The number nearest to `from`, towards `end`, with which the rule leaves a layout. At `end` the rule has no effect,
+/// and without the rule there is a layout.
 fn nearest(
     spec: &Spec,
     at: usize,
@@ -157,7 +157,7 @@ fn nearest(
     steps: &mut Steps,
 ) -> Result<u64, OutOfSteps> {
     let mut changed = spec.clone();
-    // A minimum above the number of nodes is as bad as one more than there are nodes.
+    // Any minimum above the number of nodes is as bad as the number of nodes plus one.
     let start = from.min(spec.nodes.count().saturating_add(1));
     let (mut bad, mut good) = (start, end);
     while bad.abs_diff(good) > 1 {
@@ -172,7 +172,7 @@ fn nearest(
     Ok(good)
 }
 
-/// Rules that, given up together, leave a layout: none of them needlessly.
+/// Rules that leave a layout if they are dropped together; each of them is needed for that.
 fn together(
     spec: &Spec,
     core: &[usize],
@@ -182,7 +182,7 @@ fn together(
     let mut given_up: Vec<usize> = Vec::new();
     let mut core = core.to_vec();
     loop {
-        // Nothing can be given up: the request itself is at fault.
+        // There is no rule to drop: the request itself is at fault.
         let Some(next) = core.iter().copied().max_by_key(|at| (yields(&spec.rules[*at].kind), *at)) else {
             return Ok(Vec::new());
         };
@@ -204,7 +204,7 @@ fn together(
         }
     }
     given_up.sort_unstable();
-    // One after the other is made as strict again as the rest allows.
+    // Each dropped rule is made as strict again as the others allow.
     let mut changed = spec.clone();
     let mut active = all_but(spec, &given_up);
     let mut changes = Vec::new();
@@ -220,7 +220,7 @@ fn together(
     Ok(vec![Relaxation { changes }])
 }
 
-/// Which rules are rather given up: numbers before layouts, what exists last.
+/// The order in which rules are dropped: numbers before layouts, existing nodes last.
 const fn yields(kind: &Kind) -> u8 {
     match kind {
         Kind::Min(..) | Kind::Max(..) | Kind::RatioMin(..) | Kind::RatioMax(..) | Kind::Requires(..) => 5,
@@ -236,7 +236,7 @@ fn all_but(spec: &Spec, given_up: &[usize]) -> Vec<bool> {
     (0..spec.rules.len()).map(|at| !given_up.contains(&at)).collect()
 }
 
-/// The rule as a change leaves it; `None` if it is gone.
+/// The rule after a change; `None` if it is dropped.
 fn relaxed_kind(kind: &Kind, change: &Change) -> Option<Kind> {
     let kind = match (kind, change) {
         (Kind::SizeMin(_), Change::Number { to, .. }) => Kind::SizeMin(*to),

@@ -1,14 +1,14 @@
-//! The rows of a problem's relaxation, and what their weights prove.
+//! The rows of a problem's relaxation, and the proofs that their weights give.
 
 use crate::problem::{Column, Problem};
 use crate::simplex::{Row, Sense};
 
-/// The rows of the relaxation, and which of them a column is in.
+/// The rows of the relaxation, and the rows of each column.
 pub(crate) struct Rows {
     pub(crate) rows: Vec<Row>,
-    /// For each slot, the rows that count its nodes.
+    /// For each slot the rows that count its nodes.
     slots: Vec<Vec<usize>>,
-    /// For each group, the rows of its lower and upper bound where these bind.
+    /// For each group the rows of its lower and upper bound, if these bind.
     groups: Vec<Vec<usize>>,
     pub(crate) caps: Vec<Option<usize>>,
 }
@@ -38,7 +38,7 @@ impl Rows {
         let slots = slots.collect();
         let reach = |g: usize| live.iter().filter(|s| s.may(g)).fold(0u64, |sum, s| sum.saturating_add(s.max));
         let surely = |g: usize| live.iter().filter(|s| s.base.contains(g)).map(|s| s.min).sum::<u64>();
-        // Where groups exclude each other, the columns imply a bound.
+        // If groups exclude each other, the columns imply a bound.
         let spared = problem.spared();
         let groups = problem.groups.iter().enumerate().map(|(g, group)| {
             let mut own = Vec::new();
@@ -68,24 +68,24 @@ impl Rows {
     }
 }
 
-/// Why a relaxation has no solution: weights of the rows by which every column counts nothing or less, and
-/// the right sides more than nothing.
+/// The reason why a relaxation has no solution: weights of the rows for which no column has a positive sum, but the
+/// right sides have.
 ///
-/// It refutes every other problem over the same columns, or fewer, for whose numbers the sum is positive, too.
+/// It also refutes every other problem over the same or fewer columns for which the sum of the right sides is positive.
 #[derive(Debug, Clone)]
 pub(crate) struct Certificate {
     nodes: i128,
-    /// By group, for its lower (not negative) and its upper bound (not positive).
+    /// By group, for its lower bound (not negative) and its upper bound (not positive).
     groups: Vec<(i128, i128)>,
-    /// By slot, for its fewest and its most nodes.
+    /// By slot, for its minimum and maximum of nodes.
     slots: Vec<(i128, i128)>,
-    /// Slots without nodes, whose columns were not looked at.
+    /// Slots without nodes, whose columns were not examined.
     dead: Vec<usize>,
 }
 
 impl Certificate {
-    /// From the weights with which no column was left that counts more than nothing. `None` for problems
-    /// with capped columns: they are of another kind.
+    /// From weights for which no column has a positive sum. `None` for problems with capped columns, because the
+    /// certificate does not cover caps.
     pub(crate) fn new(problem: &Problem, rows: &Rows, duals: &[i128]) -> Option<Self> {
         if !problem.caps.is_empty() {
             return None;
@@ -99,8 +99,8 @@ impl Certificate {
         };
         let live = |s: &usize| problem.slots[*s].max > 0;
         let (alive, dead): (Vec<_>, Vec<_>) = (0..problem.slots.len()).partition(live);
-        // Groups that nobody may have any more were left out of the columns. They weigh nothing, so a column
-        // with some of them and others counts no more than without; one of them alone must not count either.
+        // Groups with an upper bound of 0 were left out of the columns. They have weight 0, so adding them to a column
+        // does not increase its sum. A column with only one of these groups must not have a positive sum either.
         let lone = alive.iter().map(|s| rows.slot_worth(*s, duals)).max().unwrap_or(0).max(0);
         let group = |(own, group): (&Vec<usize>, &crate::problem::Group)| {
             let (lo, hi) = sum(own);

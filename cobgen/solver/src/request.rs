@@ -1,20 +1,20 @@
-//! What is asked: services, their rules, and the nodes that there are to be.
+//! The input of the solver: services, their rules, and the desired nodes.
 //!
-//! Every rule carries a [`RuleId`], which means nothing here: the caller maps it to file and line.
-//! The order in which anything is listed has no influence on the answer.
+//! Every rule carries a [`RuleId`], which the solver does not interpret: the caller maps it to file and line. The order
+//! of the lists has no influence on the answer.
 
 use crate::ratio::Ratio;
 
-/// Where a rule was written. The solver hands it back in explanations and never looks into it.
+/// The source of a rule. The solver returns it in explanations and never interprets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleId(pub u32);
 
-/// A value that a rule sets, and the rule.
+/// A value and the rule that sets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruled<T> {
-    /// What the rule says.
+    /// The value.
     pub value: T,
-    /// Which rule it is.
+    /// The rule.
     pub rule: RuleId,
 }
 
@@ -25,61 +25,60 @@ impl<T> Ruled<T> {
     }
 }
 
-/// One cluster that is to be laid out.
+/// A request to lay out a cluster.
 ///
-/// A *node layout* is a service set, a hardware type and an image type that break no rule. The answer
-/// says how many nodes there are of each: the lexicographically greatest vector of counts over the node
-/// layouts, the most preferred first, that satisfies everything.
+/// A *node layout* is a service set, a hardware type and an image type that break no rule. The answer gives the number
+/// of nodes of each node layout: the lexicographically greatest vector of counts, ordered by preference, that satisfies
+/// all rules.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// The services of the cluster. Each goes on at least one node; one that no rule names goes on
-    /// every node.
+    /// The services of the cluster. Each goes on at least one node; a service without rules goes on every node.
     pub services: Vec<ServiceRule>,
-    /// Where one service of such a rule is on a node, all of them that the cluster has are on it. One that the cluster lacks is ignored.
+    /// If a node has a service of this rule, it has all services of the rule that the cluster has. Services that the
+    /// cluster lacks are ignored.
     pub must_coexist: Vec<Ruled<Vec<String>>>,
-    /// The whole set is never on one node; a part of it may be. A rule that names a service that the
-    /// cluster lacks forbids nothing.
+    /// The whole set is never on the same node; a part of it may be. A rule that names a service that the cluster lacks
+    /// has no effect.
     pub cant_coexist: Vec<Ruled<Vec<String>>>,
-    /// The hardware types that new nodes may have. Hosts and existing nodes have their own, listed here or not.
+    /// The hardware types of new nodes. Hosts and existing nodes have their own types, whether listed here or not.
     pub hardware: Vec<TypeOption>,
-    /// The image types that new nodes may have.
+    /// The image types of new nodes.
     pub images: Vec<TypeOption>,
-    /// How many nodes a cluster of this sort may have.
+    /// The allowed number of nodes of a cluster of this template.
     pub size: Size,
-    /// How many nodes, or which hosts.
+    /// The number of nodes, or the hosts.
     pub nodes: Nodes,
-    /// The cluster as it is. Its nodes keep their hardware and image, and services that are not in
-    /// `changed` stay where they are and come to none of these nodes. A service that is not among `services`
-    /// is taken off.
+    /// The present cluster. Its nodes keep their hardware and image, and services outside `changed` stay where they are
+    /// and are added to none of these nodes. A service outside `services` is removed.
     pub existing: Vec<ExistingNode>,
-    /// Services that may come to existing nodes and leave them: those that are being added. A service that is
-    /// taken out need not be named.
+    /// Services that may be added to existing nodes or removed from them: the new services. A removed service need not
+    /// be named.
     pub changed: Vec<String>,
-    /// Layouts that are not wanted, as [`crate::Layout::counts`] gives them.
+    /// Unwanted layouts, as [`crate::Layout::counts`] gives them.
     pub excluded: Vec<Vec<Counted>>,
-    /// Which node layouts are preferred.
+    /// The order of preference of node layouts.
     pub preference: Preference,
 }
 
-/// One service of the cluster and what is asked of it alone.
+/// A service of the cluster and the rules about it alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceRule {
     /// Its name.
     pub name: String,
-    /// The hardware types that it can be on; `None`: any.
+    /// The hardware types that it can use; `None`: any.
     pub hardware: Option<Ruled<Vec<String>>>,
-    /// The image types that it can be on; `None`: any.
+    /// The image types that it can use; `None`: any.
     pub images: Option<Ruled<Vec<String>>>,
-    /// On how many nodes.
+    /// The allowed numbers of nodes.
     pub quantities: Quantities,
 }
 
-/// On how many nodes a service may be.
+/// The allowed numbers of nodes of a service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quantities {
-    /// At least so many.
+    /// At least this many.
     pub min: Option<Ruled<u64>>,
-    /// At most so many.
+    /// At most this many.
     pub max: Option<Ruled<u64>>,
     /// At least this share of all nodes.
     pub ratio_min: Option<Ruled<Ratio>>,
@@ -87,7 +86,7 @@ pub struct Quantities {
     pub ratio_max: Option<Ruled<Ratio>>,
     /// An odd number of nodes.
     pub odd: Option<RuleId>,
-    /// Only with at least so many nodes of another service.
+    /// Only with at least this many nodes of another service.
     pub requires: Vec<Ruled<(String, u64)>>,
 }
 
@@ -96,25 +95,25 @@ pub struct Quantities {
 pub struct TypeOption {
     /// Its name.
     pub name: String,
-    /// What a node of it costs, in a unit of the caller's choice.
+    /// The cost of a node of this type, in a unit of the caller's choice.
     pub cost: u64,
 }
 
-/// How many nodes a cluster of a template may have.
+/// The allowed number of nodes of a template's cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Size {
-    /// At least so many.
+    /// At least this many.
     pub min: Option<Ruled<u64>>,
-    /// At most so many.
+    /// At most this many.
     pub max: Option<Ruled<u64>>,
 }
 
-/// The nodes that the cluster is to have.
+/// The desired nodes of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Nodes {
-    /// So many. Where more exist, the difference goes; where fewer, new ones come. Never both.
+    /// This many. If more nodes exist, the surplus is removed; if fewer exist, new nodes are added. Never both.
     Count(u64),
-    /// Just these hosts. An existing node that is not among them goes.
+    /// Exactly these hosts. An existing node that is not among them is removed.
     Inventory(Vec<InventoryHost>),
 }
 
@@ -124,7 +123,7 @@ impl Default for Nodes {
     }
 }
 
-/// A machine that exists.
+/// An existing machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InventoryHost {
     /// Its name.
@@ -135,7 +134,7 @@ pub struct InventoryHost {
     pub image: String,
 }
 
-/// A node of the cluster as it is.
+/// A node of the present cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExistingNode {
     /// Its name.
@@ -148,7 +147,7 @@ pub struct ExistingNode {
     pub image: String,
 }
 
-/// What one node is like. Equal ones are interchangeable.
+/// The layout of a node. Nodes with equal layouts are interchangeable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeLayout {
     /// The services on it, sorted by name.
@@ -159,17 +158,17 @@ pub struct NodeLayout {
     pub image: String,
 }
 
-/// A node layout and how many nodes have it.
+/// A node layout and its number of nodes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Counted {
-    /// What these nodes are like.
+    /// The layout of these nodes.
     pub layout: NodeLayout,
-    /// How many they are.
+    /// The number of nodes.
     pub count: u64,
 }
 
-/// Which node layouts are preferred: of several for one service set the first in this order is used, and
-/// of the whole layout there are as many nodes as possible of the first, then of the second, and so on.
+/// The order of preference of node layouts. Of several layouts with the same service set the solver uses the first in
+/// this order. The whole layout has as many nodes as possible of the first node layout, then of the second, and so on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Preference {
     /// More services first, then hardware, image and service names in order.
@@ -177,8 +176,8 @@ pub enum Preference {
     Default,
     /// Cheaper hardware first, then as by default.
     CheapestHardware,
-    /// As by default, with the fewest image types in the whole cluster that allow a layout; of several
-    /// such sets of image types the first by name.
+    /// Like the default, with the fewest image types in the whole cluster that allow a layout; of several sets of image
+    /// types the first by name.
     FewestImages,
     /// Fewer services on a node first, then cheaper hardware, then as by default.
     Spread,
@@ -188,7 +187,7 @@ pub enum Preference {
     Weighted(Weights),
 }
 
-/// What counts how much in [`Preference::Weighted`].
+/// The weights of [`Preference::Weighted`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Weights {
     /// For each service on the node.

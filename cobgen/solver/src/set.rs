@@ -1,11 +1,11 @@
-//! Sets of small numbers: which groups of services are on a node.
+//! Sets of small numbers: the groups of services on a node.
 
 /// A set of numbers below a size that all sets of one problem share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Set(Vec<u64>);
 
 impl Set {
-    /// Nothing, with room for numbers below `size`.
+    /// The empty set, with room for numbers below `size`.
     pub(crate) fn empty(size: usize) -> Self {
         Self(vec![0; size.div_ceil(64)])
     }
@@ -18,7 +18,7 @@ impl Set {
         set
     }
 
-    /// How many machine words it takes: what an operation on it costs in steps.
+    /// The number of machine words, which is the cost of a set operation in steps.
     pub(crate) fn words(&self) -> u64 {
         self.0.len() as u64
     }
@@ -27,7 +27,7 @@ impl Set {
         self.0[member / 64] |= 1 << (member % 64);
     }
 
-    /// Puts in what there is, if there is anything.
+    /// Adds the member, if there is one.
     pub(crate) fn extend_one(&mut self, member: Option<usize>) {
         if let Some(member) = member {
             self.insert(member);

@@ -1,8 +1,8 @@
-//! Linear programming in whole numbers: is there a fractional solution, and if not, why?
+//! Linear programming in integers: finds a fractional solution, or the reason why there is no solution.
 //!
-//! The first phase of the simplex method with columns that come as they are needed. The tableau is kept in
-//! integers over one common denominator (Edmonds' pivoting), so nothing is ever rounded; a number that does
-//! not fit into 128 bits ends the search as running out of steps does.
+//! The first phase of the simplex method, with columns generated on demand. The tableau consists of integers over a
+//! common denominator (Edmonds' pivoting), so no number is ever rounded; a number that does not fit into 128 bits ends
+//! the search like running out of steps.
 
 use crate::steps::{OutOfSteps, Steps};
 
@@ -21,13 +21,13 @@ pub(crate) type Row = (Sense, u64);
 #[derive(Debug)]
 pub(crate) struct Tableau {
     senses: Vec<Sense>,
-    /// Row-major; the first columns are the identity (artificial variables, or slacks of `AtMost`), then
-    /// the surpluses of `AtLeast`, then what was added. Everything is to be divided by `denominator`.
+    /// Row-major; the first columns are the identity (artificial variables, or slacks of `AtMost`), then the surpluses
+    /// of `AtLeast`, then the added columns. All values are to be divided by `denominator`.
     cells: Vec<Vec<i128>>,
     right: Vec<i128>,
     /// Reduced costs of the sum of artificial variables.
     costs: Vec<i128>,
-    /// What the artificial variables add up to.
+    /// The sum of the artificial variables.
     infeasibility: i128,
     denominator: i128,
     basis: Vec<usize>,
@@ -39,11 +39,12 @@ pub(crate) struct Tableau {
     first_added: usize,
 }
 
-/// After so many pivots without progress Bland's rule takes over, which can't cycle, but may take its time.
+/// After this many pivots without progress Bland's rule takes over. It can't cycle, but may be slow.
 const PATIENCE: u32 = 40;
-/// After so many, ties are broken in lexicographic order: that can't cycle either, and stalls seldom.
+/// After this many pivots without progress, ties are broken in lexicographic order: that can't cycle either, and rarely
+/// stalls.
 const LONG_PATIENCE: u32 = 300;
-/// A tableau of more cells (of 16 bytes) than this is not begun: memory has a limit, too.
+/// The most cells (of 16 bytes each) of a tableau: memory is limited, too.
 const MOST_CELLS: usize = 8_000_000;
 
 impl Tableau {
@@ -85,8 +86,8 @@ impl Tableau {
         self.infeasibility == 0
     }
 
-    /// What a unit of each row's right side is worth, over the common denominator: a column helps if its
-    /// coefficients times these add up to more than nothing.
+    /// The worth of a unit of each row's right side, over the common denominator: a column helps if its coefficients
+    /// times these values have a positive sum.
     pub(crate) fn duals(&self) -> Vec<i128> {
         let dual = |(i, sense): (usize, &Sense)| match sense {
             Sense::AtMost => -self.costs[i],
@@ -95,7 +96,7 @@ impl Tableau {
         self.senses.iter().enumerate().map(dual).collect()
     }
 
-    /// Adds a column with the given coefficients by row and says which it is among the added ones.
+    /// Adds a column with the given coefficients by row and returns its index among the added columns.
     pub(crate) fn add(&mut self, entries: &[(usize, i128)], steps: &mut Steps) -> Result<usize, OutOfSteps> {
         steps.spend((self.cells.len() * (entries.len() + 1)) as u64)?;
         if self.cells.len() * self.costs.len() > MOST_CELLS {
@@ -111,7 +112,7 @@ impl Tableau {
         Ok(self.costs.len() - 1 - self.first_added)
     }
 
-    /// Pivots until no column that is there improves anything.
+    /// Pivots until no present column improves the sum.
     pub(crate) fn optimize(&mut self, steps: &mut Steps) -> Result<(), OutOfSteps> {
         while self.infeasibility > 0 {
             let Some(entering) = self.entering() else { break };
@@ -122,7 +123,7 @@ impl Tableau {
         Ok(())
     }
 
-    /// The values of the added columns that are not zero: which, numerator, and the common denominator.
+    /// The nonzero values of the added columns (index and numerator), and the common denominator.
     pub(crate) fn values(&self) -> (Vec<(usize, i128)>, i128) {
         let basic = self.basis.iter().zip(&self.right);
         let added = basic.filter(|(column, value)| **column >= self.first_added && **value != 0);
@@ -142,8 +143,8 @@ impl Tableau {
         self.senses.get(column).is_some_and(|sense| *sense != Sense::AtMost)
     }
 
-    /// The row whose basic variable first reaches zero; of several the one with the lowest variable, or the
-    /// least in lexicographic order.
+    /// The row whose basic variable reaches zero first; on a tie the row with the lowest variable, or the least row in
+    /// lexicographic order.
     fn leaving(&self, entering: usize) -> Result<Option<usize>, OutOfSteps> {
         let mut best: Option<usize> = None;
         for i in (0..self.cells.len()).filter(|i| self.cells[*i][entering] > 0) {
@@ -187,7 +188,7 @@ impl Tableau {
         for (cost, other) in self.costs.iter_mut().zip(&pivot_row) {
             *cost = reduce(*cost, factor, *other).ok_or(OutOfSteps)?;
         }
-        // The sum of artificial variables stands on the other side of its equation.
+        // The sum of artificial variables is on the other side of its equation.
         let lower = reduce(self.infeasibility, -factor, pivot_right).ok_or(OutOfSteps)?;
         let falls = factor != 0 && pivot_right != 0;
         self.infeasibility = lower;
@@ -204,7 +205,7 @@ impl Tableau {
     }
 }
 
-/// What a cell becomes: `(value * pivot - factor * other) / before`, a division without remainder. `None` where the
+/// The new value of a cell: `(value * pivot - factor * other) / before`, a division without remainder. `None` if the
 /// numbers grow too large.
 fn reduce(before: i128, pivot: i128, value: i128, factor: i128, other: i128) -> Option<i128> {
     let small = |x: i128| i32::try_from(x).ok().map(i64::from);
@@ -232,7 +233,7 @@ mod tests {
         tableau.is_feasible().then(|| tableau.values())
     }
 
-    /// A circle of five that exclude their neighbours, covered by the five pairs of strangers.
+    /// A circle of five groups that exclude their neighbours, covered by the five pairs without conflict.
     fn circle(nodes: u64) -> Option<(Vec<(usize, i128)>, i128)> {
         let mut rows = vec![(Sense::AtMost, nodes)];
         rows.extend([(Sense::AtLeast, 5); 5]);

@@ -1,4 +1,4 @@
-//! From a request to an outcome.
+//! Solves a request.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::steps::{OutOfSteps, Steps};
 use crate::tier::TierOrder;
 use crate::{RequestError, outside};
 
-/// Solves a request: the most preferred layout, or why there is none, or that the budget did not suffice.
+/// Solves a request: returns the most preferred layout, or why no layout exists, or that the budget did not suffice.
 ///
-/// The answer follows from the request and the budget alone, whatever order anything is listed in.
+/// The answer follows from the request and the budget alone, not from the order of any list.
 ///
 /// # Errors
-/// When the request says nothing definite: the same name twice, or more than can be counted with.
+/// If the request is malformed: it has the same name twice, or a number beyond the limits.
 pub fn solve(request: &Request, budget: Budget) -> Result<Outcome, RequestError> {
     let spec = Spec::new(request)?;
     let mut steps = Steps::new(budget.steps);
@@ -65,7 +65,7 @@ pub(crate) fn subsets_by_size(count: usize) -> impl Iterator<Item = Vec<bool>> {
             for at in &chosen {
                 flags[*at] = true;
             }
-            // The last that can move on does, and those after it follow closely.
+            // Advance the last index that can advance; the later indexes follow directly after it.
             if let Some(moves) = (0..size).rev().find(|at| chosen[*at] < count - size + *at) {
                 let mut after = chosen;
                 after[moves] += 1;
@@ -79,7 +79,7 @@ pub(crate) fn subsets_by_size(count: usize) -> impl Iterator<Item = Vec<bool>> {
     })
 }
 
-/// What a node with a column's groups is like, in words.
+/// The node layout of a column, with names.
 pub(crate) fn node_layout(spec: &Spec, compiled: &Compiled, column: &Column) -> NodeLayout {
     let mut services: Vec<_> = column.set.iter().flat_map(|g| compiled.members[g].iter().copied()).collect();
     services.sort_unstable();
@@ -92,7 +92,7 @@ pub(crate) fn node_layout(spec: &Spec, compiled: &Compiled, column: &Column) -> 
     }
 }
 
-/// Gives the columns' nodes their names: the first in order get the most preferred column.
+/// Assigns the columns to named nodes: the first nodes in order get the most preferred column.
 fn layout(spec: &Spec, compiled: &Compiled, solution: &Solution, steps: &mut Steps) -> Result<Layout, OutOfSteps> {
     steps.spend(spec.existing.len() as u64 + solution.len() as u64 * 8)?;
     let mut counts: Vec<Counted> = Vec::new();

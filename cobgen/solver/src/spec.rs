@@ -1,6 +1,6 @@
-//! The request in canonical form: everything sorted, names resolved, every rule one entry of a list.
+//! The request in canonical form: all lists sorted, names resolved, every rule an entry of a list.
 //!
-//! Whatever order the request was in, its canonical form is the same; all that follows works on it alone.
+//! The canonical form does not depend on the order of the request; all later stages use it alone.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,15 +10,15 @@ use crate::outcome::{Rule, RuleKind};
 use crate::ratio::Ratio;
 use crate::request::{NodeLayout, Nodes, Preference, Request, RuleId, Ruled, ServiceRule, TypeOption};
 
-/// Counts stay far below where sums of them would overflow.
+/// Counts stay far below the point at which their sums would overflow.
 const MOST_NODES: u64 = 1 << 40;
-/// More names than this, or more rules, are no model.
+/// The most names and the most rules: no real model has more.
 const MOST_ENTRIES: usize = 1 << 20;
 
 /// A request in canonical form.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
-    /// Sorted by name; elsewhere a service is its place here.
+    /// Sorted by name; elsewhere a service is an index into this list.
     pub(crate) services: Vec<String>,
     pub(crate) hardware: Vec<Type>,
     pub(crate) images: Vec<Type>,
@@ -26,11 +26,12 @@ pub(crate) struct Spec {
     pub(crate) nodes: SpecNodes,
     /// In natural order of names.
     pub(crate) existing: Vec<Existing>,
-    /// Existing nodes that stay if they can, those that are alike together: what [`Kind::Existing`] counts.
+    /// Existing nodes that stay if possible, grouped by equal types and services: [`Kind::Existing`] is an index into
+    /// this list.
     pub(crate) alike: Vec<Vec<usize>>,
     /// By service: whether it may come to existing nodes and leave them.
     pub(crate) changed: Vec<bool>,
-    /// What [`Kind::Excluded`] counts.
+    /// [`Kind::Excluded`] is an index into this list.
     pub(crate) excluded: Vec<Excluded>,
     pub(crate) preference: Preference,
 }
@@ -60,7 +61,7 @@ impl SpecNodes {
     }
 }
 
-/// A machine by its types' places in [`Spec::hardware`] and [`Spec::images`].
+/// A machine, with indexes into [`Spec::hardware`] and [`Spec::images`].
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
     pub(crate) name: String,
@@ -71,13 +72,13 @@ pub(crate) struct Host {
 #[derive(Debug, Clone)]
 pub(crate) struct Existing {
     pub(crate) host: Host,
-    /// Those of its services that the cluster keeps.
+    /// The services of the node that the cluster keeps.
     pub(crate) services: BTreeSet<usize>,
-    /// Whether it is among the hosts of an inventory, or there is none.
+    /// Whether it is among the hosts of the inventory, or there is no inventory.
     pub(crate) wanted: bool,
 }
 
-/// An unwanted layout and its place in the request.
+/// An unwanted layout and its index in the request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Excluded {
     pub(crate) counts: BTreeMap<NodeLayout, u64>,
@@ -91,7 +92,7 @@ pub(crate) struct SpecRule {
     pub(crate) id: Option<RuleId>,
 }
 
-/// As [`RuleKind`], with places instead of names.
+/// Like [`RuleKind`], with indexes instead of names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     SizeMin(u64),
@@ -160,7 +161,7 @@ impl Spec {
         Ok(Self { services, hardware, images, rules, nodes, existing, alike, changed, excluded, preference })
     }
 
-    /// A rule as it is told to people.
+    /// A rule with names, for messages.
     pub(crate) fn describe(&self, rule: &SpecRule) -> Rule {
         let name = |s: &usize| self.services[*s].clone();
         let names = |all: &[usize]| all.iter().map(name).collect();
@@ -201,7 +202,7 @@ impl Excluded {
     }
 }
 
-/// Nodes of an inventory's or template's cluster by what they are, in order of their first names.
+/// Wanted existing nodes, grouped by equal types and services, in order of their first names.
 fn alike(existing: &[Existing]) -> Vec<Vec<usize>> {
     let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (at, node) in existing.iter().enumerate().filter(|(_, node)| node.wanted) {
@@ -235,7 +236,7 @@ fn check_limits(request: &Request) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Sorted names, or one that is there twice.
+/// Sorted names; the error is a name that occurs twice.
 fn unique<'a>(names: impl Iterator<Item = &'a String>) -> Result<Vec<String>, String> {
     let mut sorted: Vec<_> = names.cloned().collect();
     sorted.sort();
@@ -245,7 +246,7 @@ fn unique<'a>(names: impl Iterator<Item = &'a String>) -> Result<Vec<String>, St
     }
 }
 
-/// Hardware and image of everything that is there already.
+/// Hardware and image of all existing machines.
 fn machines(request: &Request) -> impl Iterator<Item = (&String, &String)> {
     let hosts = match &request.nodes {
         Nodes::Inventory(hosts) => hosts.as_slice(),
@@ -301,7 +302,7 @@ fn rules(request: &Request, known: &BTreeMap<&str, usize>) -> Vec<SpecRule> {
         }
     }
     for cant in &request.cant_coexist {
-        // Without one of its services the whole set can't come together.
+        // If the cluster lacks a service of the rule, the whole set can't be on any node.
         if let Some(all) = places(cant).into_iter().collect::<Option<Vec<_>>>()
             && !all.is_empty()
         {
@@ -341,7 +342,7 @@ fn service_rules(at: usize, service: &ServiceRule, rules: &mut Vec<SpecRule>) {
     }
 }
 
-/// Names in the order of people: `n2` before `n10`.
+/// Natural order of names: `n2` before `n10`.
 pub(crate) fn natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     loop {

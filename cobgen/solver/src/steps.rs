@@ -1,10 +1,10 @@
-//! The budget: steps that are counted down, the same on every machine.
+//! The budget: counts down steps, which are the same on every machine.
 
 /// The steps did not suffice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutOfSteps;
 
-/// What is left of a budget.
+/// The remaining budget.
 #[derive(Debug)]
 pub(crate) struct Steps {
     left: u64,
@@ -15,7 +15,7 @@ impl Steps {
         Self { left: steps }
     }
 
-    /// Counts work of about so many elementary operations.
+    /// Spends this many elementary operations.
     pub(crate) fn spend(&mut self, steps: u64) -> Result<(), OutOfSteps> {
         match self.left.checked_sub(steps) {
             Some(left) => {

@@ -1,16 +1,16 @@
-//! The order of preference over node layouts.
+//! The order of preference of node layouts.
 //!
-//! Whatever the preference, the order is one of *tiers*: node layouts with equally many services on the same
-//! types; within a tier the names of services decide.
+//! Every preference orders *tiers*: node layouts with the same number of services on the same types. Within a tier the
+//! names of services decide.
 
 use crate::request::Preference;
 use crate::spec::Spec;
 
-/// Where a node layout stands: first what the preference puts first, then more services, then the rank of
-/// its types.
+/// The position of a node layout: first the value of the preference, then the number of services (more is better), then
+/// the rank of its types.
 pub(crate) type TierKey = (i128, std::cmp::Reverse<usize>, usize);
 
-/// The order of hardware and image types among layouts of equally many services.
+/// The order of hardware and image types among layouts with the same number of services.
 pub(crate) struct TypeOrder<'a> {
     spec: &'a Spec,
 }
@@ -51,7 +51,7 @@ impl<'a> TypeOrder<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct TierOrder {
     preference: Preference,
-    /// By rank of types: what they add to the sum.
+    /// By rank of types: their contribution to the sum.
     worth: Vec<i128>,
 }
 

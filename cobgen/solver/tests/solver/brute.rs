@@ -1,13 +1,13 @@
-//! Brute force: every layout of a small request is built and looked at.
+//! Brute force: builds and checks every layout of a small request.
 //!
-//! Written from the meaning of a request alone and shares nothing with the solver but its public types.
+//! This code follows the definition of a request alone, and shares only the public types with the solver.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_solver::{ExistingNode, NodeLayout, Nodes, Preference, Request, Rule, RuleId, RuleKind, Ruled, ServiceRule};
 
-/// Which rules are in force. Those without an id have names of their own.
+/// The active rules. Rules without an id have their own names.
 #[derive(Debug, Clone)]
 pub(crate) struct Active {
     pub(crate) ids: BTreeSet<RuleId>,
@@ -95,7 +95,7 @@ fn goes_everywhere(request: &Request, service: &ServiceRule) -> bool {
     own_rules(service).is_empty() && !layout_rules.any(|r| r.value.contains(&service.name))
 }
 
-/// Where a node comes from, in the order in which equal layouts are counted.
+/// The source of a node, in the order in which equal layouts are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Origin {
     Existing,
@@ -103,7 +103,7 @@ enum Origin {
     New,
 }
 
-/// Nodes that have the same choice.
+/// Nodes with the same options.
 struct Class {
     origin: Origin,
     options: Vec<NodeLayout>,
@@ -111,10 +111,10 @@ struct Class {
     most: u64,
 }
 
-/// A layout: how many nodes of each node layout and origin.
+/// A layout: the number of nodes of each node layout and origin.
 type Counts = BTreeMap<(NodeLayout, Origin), u64>;
 
-/// The answer: how many nodes of each layout, in order of preference; `None` if there is no layout.
+/// The answer: the number of nodes of each node layout, in order of preference; `None` if there is no layout.
 pub(crate) fn best(request: &Request, active: &Active) -> Option<Vec<(NodeLayout, u64)>> {
     if request.preference != Preference::FewestImages {
         return best_with(request, active, None);
@@ -166,7 +166,7 @@ fn best_with(request: &Request, active: &Active, images: Option<&[&String]>) -> 
     })
 }
 
-/// How many layouts would have to be looked at, roughly, if no rule were in force.
+/// The approximate number of layouts to check, if no rule were active.
 pub(crate) fn effort(request: &Request) -> u64 {
     let nodes = match &request.nodes {
         Nodes::Count(count) => *count,
@@ -244,7 +244,7 @@ fn classes(request: &Request, active: &Active, nodes: u64, images: Option<&[&Str
     join(classes)
 }
 
-/// Classes with the same options are one: their nodes are interchangeable.
+/// Joins classes with the same options: their nodes are interchangeable.
 fn join(classes: Vec<Class>) -> Vec<Class> {
     let mut joined: Vec<Class> = Vec::new();
     for class in classes {
@@ -263,7 +263,7 @@ fn offered(request: &Request, hardware: &str, image: &str) -> bool {
     request.hardware.iter().any(|h| h.name == hardware) && request.images.iter().any(|i| i.name == image)
 }
 
-/// What an existing node may become: its unconcerned services stay and no other unconcerned one comes.
+/// The possible layouts of an existing node: its unconcerned services stay and no other unconcerned service is added.
 fn kept_options(request: &Request, node: &ExistingNode, valid: &[NodeLayout]) -> Vec<NodeLayout> {
     let unconcerned = |s: &&String| !request.changed.contains(s);
     let asked = |s: &&String| request.services.iter().any(|r| r.name == **s);
@@ -276,7 +276,7 @@ fn kept_options(request: &Request, node: &ExistingNode, valid: &[NodeLayout]) ->
     valid.iter().filter(suits).cloned().collect()
 }
 
-/// Of the layouts of each service set on usable types the first.
+/// For each service set on usable types the first layout.
 fn preferred_types(request: &Request, valid: &[NodeLayout], usable: &dyn Fn(&str, &str) -> bool) -> Vec<NodeLayout> {
     let mut first: BTreeMap<&Vec<String>, &NodeLayout> = BTreeMap::new();
     for layout in valid.iter().filter(|l| usable(&l.hardware, &l.image)) {
@@ -288,7 +288,7 @@ fn preferred_types(request: &Request, valid: &[NodeLayout], usable: &dyn Fn(&str
     first.into_values().cloned().collect()
 }
 
-/// Every service set on all types that are there, if no rule of single nodes is broken.
+/// Every service set on all existing types, unless it breaks a rule about single nodes.
 fn valid_layouts(request: &Request, active: &Active) -> Vec<NodeLayout> {
     let names: BTreeSet<&String> = request.services.iter().map(|s| &s.name).collect();
     let mut types: BTreeSet<(&String, &String)> = BTreeSet::new();
@@ -328,7 +328,7 @@ fn valid(request: &Request, active: &Active, layout: &NodeLayout) -> bool {
     together && apart && fits
 }
 
-/// Whether a layout of new nodes keeps every rule, whatever its rank.
+/// Whether a layout of new nodes keeps every rule, at any rank.
 pub(crate) fn keeps_all_rules(request: &Request, counts: &[(NodeLayout, u64)]) -> bool {
     let active = Active::all(request);
     let nodes = counts.iter().map(|(_, n)| n).sum();
@@ -338,7 +338,7 @@ pub(crate) fn keeps_all_rules(request: &Request, counts: &[(NodeLayout, u64)]) -
         && good(request, &active, nodes, &own)
 }
 
-/// Whether all that is asked of the cluster as a whole holds.
+/// Whether all conditions on the cluster as a whole hold.
 fn good(request: &Request, active: &Active, nodes: u64, counts: &Counts) -> bool {
     let number = |service: &String| -> u64 {
         counts.iter().filter(|((l, _), _)| l.services.contains(service)).map(|(_, n)| n).sum()

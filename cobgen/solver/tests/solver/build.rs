@@ -1,8 +1,8 @@
-//! Words to write requests with.
+//! Helpers that build requests.
 
 use cob_solver::{NodeLayout, Nodes, Request, RuleId, Ruled, ServiceRule, TypeOption};
 
-/// Gives every rule a number of its own.
+/// Gives every rule its own number.
 #[derive(Debug, Default)]
 pub(crate) struct Rules(u32);
 
@@ -29,7 +29,7 @@ pub(crate) fn service(name: &str) -> ServiceRule {
     ServiceRule { name: name.to_owned(), ..ServiceRule::default() }
 }
 
-/// A request for new nodes of one hardware and image type.
+/// A request for new nodes of a single hardware and image type.
 pub(crate) fn request(services: Vec<ServiceRule>, nodes: u64) -> Request {
     Request {
         services,

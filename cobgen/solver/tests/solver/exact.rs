@@ -1,19 +1,19 @@
 //! The solver against brute force on random small requests: same verdict, same layout, true explanations.
 //!
-//! `COB_SOLVER_CASES` says how many (1,500 by default), `COB_SEED` where to begin.
+//! `COB_SOLVER_CASES` sets the number of cases (1,500 by default), `COB_SEED` the first seed.
 
 use crate::brute::{Active, best, effort};
 use crate::random::{Random, request, shuffled};
 use cob_solver::{Budget, Change, Counted, Explanation, Layout, Nodes, Outcome, Request, Rule, RuleKind, solve};
 
-/// What brute force is given to look through at most.
+/// The largest effort for brute force.
 const EFFORT: u64 = 6_000;
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// The n-th random request that brute force can still look through.
+/// The n-th random request that is small enough for brute force.
 fn instance(seed: u64) -> (Random, Request) {
     let mut random = Random::new(seed);
     loop {
@@ -88,7 +88,7 @@ impl Case {
         }
     }
 
-    /// Every node is there once, existing ones are what they may be.
+    /// Every node occurs once, and existing nodes have a permitted layout.
     fn names_are_right(&self, request: &Request, layout: &Layout) {
         let seed = self.seed;
         let mut counted: Vec<Counted> = layout.counts.clone();
@@ -151,7 +151,7 @@ impl Case {
                 let to = match &rule.kind {
                     RuleKind::Min(_, n) | RuleKind::Requires(_, _, n) => lower(*n),
                     RuleKind::Max(_, n) => (n + 1 < *to).then(|| to - 1),
-                    // The size of a cluster is what it is.
+                    // The size of a cluster is fixed.
                     _ => None,
                 };
                 to.map(|to| Change::Number { rule: rule.clone(), to })
@@ -170,7 +170,7 @@ impl Case {
     }
 }
 
-/// Changes a request as a relaxation says.
+/// Applies a relaxation to a request.
 fn apply(request: &mut Request, active: &mut Active, change: &Change) {
     match change {
         Change::Nodes { to, .. } => request.nodes = Nodes::Count(*to),

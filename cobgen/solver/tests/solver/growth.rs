@@ -1,4 +1,4 @@
-//! Clusters that exist: they grow, shrink, gain and lose services, and nothing else moves.
+//! Existing clusters: they grow, shrink, gain and lose services, and all other services stay in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use cob_solver::{
 use crate::build::{Rules, names, request, service, types};
 use crate::loom::{hadoop, laid_out};
 
-/// The nodes of a layout as the next request's existing cluster; new ones are named by the caller.
+/// The nodes of a layout as the next request's existing cluster; the caller names new nodes.
 fn settle(layout: &Layout, taken: &[ExistingNode]) -> Vec<ExistingNode> {
     let used: BTreeSet<&str> = taken.iter().map(|n| n.name.as_str()).collect();
     let mut free = (0..).map(|i| format!("n{i}")).filter(|name| !used.contains(name.as_str()));
@@ -26,7 +26,7 @@ fn settle(layout: &Layout, taken: &[ExistingNode]) -> Vec<ExistingNode> {
     layout.nodes().map(node).collect()
 }
 
-/// Existing nodes keep their types, and every service but the concerned ones is where it was.
+/// Existing nodes keep their types, and every service outside `concerned` stays in place.
 fn assert_nothing_moved(before: &[ExistingNode], after: &[ExistingNode], concerned: &[&str]) {
     let after: BTreeMap<&str, &ExistingNode> = after.iter().map(|n| (n.name.as_str(), n)).collect();
     for node in before {
@@ -49,7 +49,7 @@ fn explanation(request: &Request) -> Explanation {
 #[test]
 fn a_cluster_grows_shrinks_and_changes_its_services() {
     let mut request = hadoop(5);
-    // What later comes and goes is not there at first.
+    // Services that change later are absent at first.
     let coming = request.services.iter().position(|s| s.name == "hbase-master").expect("there");
     let coming = request.services.remove(coming);
     let five = settle(&laid_out(&request), &[]);
@@ -57,7 +57,7 @@ fn a_cluster_grows_shrinks_and_changes_its_services() {
 
     request.existing.clone_from(&five);
     request.nodes = Nodes::Count(50);
-    // Other hardware is better by now; the old nodes stay on theirs.
+    // Other hardware is better now; the old nodes keep theirs.
     request.hardware = types(&["enormous", "large"]);
     let layout = laid_out(&request);
     assert!(layout.leaving.is_empty());
@@ -123,7 +123,7 @@ fn an_explanation_names_the_placement_in_the_way() {
     request.existing = vec![node("a", &["db"]), node("b", &["app"])];
     request.nodes = Nodes::Count(3);
     assert_eq!(laid_out(&request).counts.len(), 2);
-    // A node with the db only can't take the app beside it, and nobody else may take it.
+    // A node with only the db can't take the app, and no other node may take it.
     request.nodes = Nodes::Count(2);
     request.changed = names(&["app"]);
     let explanation = explanation(&request);
@@ -131,7 +131,7 @@ fn an_explanation_names_the_placement_in_the_way() {
     let min = RuleKind::Min("app".to_owned(), 2);
     let apart = RuleKind::CantCoexist(names(&["app", "db"]));
     assert_eq!(kinds, [min.clone(), apart.clone()], "the existing nodes are not to blame");
-    // With room for both in principle, they are.
+    // If both have room in principle, the existing nodes are the reason.
     request.services[1].quantities.min = None;
     request.services.push(service("cache"));
     request.services[2].hardware = Some(rules.rule(names(&["big"])));
@@ -163,7 +163,7 @@ fn hosts_of_an_inventory_keep_their_hardware() {
         layout.named.iter().map(|(name, at)| (name.as_str(), layout.counts[*at].layout.services.join(" "))).collect();
     let expected = [("a", "app"), ("b", "app db"), ("c", "app db"), ("d", "app")];
     assert_eq!(nodes, expected.map(|(name, services)| (name, services.to_owned())));
-    // The same hosts with one more, and a rule that needs two.
+    // The same hosts and another host, and a rule that needs two.
     request.services[0].quantities.min = Some(rules.rule(2));
     request.nodes = Nodes::Inventory(vec![host("a", "disk"), host("b", "ssd")]);
     let kinds: Vec<_> = explanation(&request).core.into_iter().map(|r| r.kind).collect();
@@ -180,7 +180,7 @@ fn thousands_of_nodes_in_the_way_are_one_rule() {
     request.changed = names(&["cache"]);
     let explanation = explanation(&request);
     let core: Vec<_> = explanation.core.iter().map(|r| r.kind.to_string()).collect();
-    // The workers with and without the quorum, the master, and what the new service needs.
+    // The workers with and without the quorum, the master, and the needs of the new service.
     assert_eq!(core.len(), 4, "{core:?}");
     assert_eq!(core[0], "cache on hardware medium");
     assert!(core[3].ends_with("2991 more like them keep their hardware, image and services"), "{core:?}");

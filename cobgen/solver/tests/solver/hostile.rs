@@ -1,4 +1,4 @@
-//! Requests made to hurt: an answer or a clear refusal, within the budget.
+//! Hostile requests: an answer or a clear refusal, within the budget.
 
 use cob_solver::{
     Budget, ExistingNode, Nodes, Outcome, Quantities, Ratio, Request, RequestError, ServiceRule, TypeOption, solve,
@@ -24,7 +24,7 @@ fn ten_thousand_services_under_one_rule() {
     let all: Vec<_> = request.services.iter().map(|s| s.name.clone()).collect();
     request.must_coexist.push(rules.rule(all.clone()));
     assert!(matches!(solve(&request, Budget::default()), Ok(Outcome::Layout(_))));
-    // All together and never together.
+    // All services always together and never together.
     request.cant_coexist.push(rules.rule(all));
     let Ok(Outcome::None(explanation)) = solve(&request, Budget::default()) else { panic!("it can't be") };
     assert_eq!((explanation.core.len(), explanation.minimal), (2, true));
@@ -51,7 +51,7 @@ fn ten_thousand_services_with_rules_of_all_sorts_end() {
     for pair in all.windows(2) {
         request.cant_coexist.push(rules.rule(pair.to_vec()));
     }
-    // Whatever it is, it comes.
+    // Any outcome but a layout is fine, within the budget.
     let outcome = solve(&request, Budget { steps: 50_000_000 }).expect("a sound request");
     assert!(!matches!(outcome, Outcome::Layout(_)), "ten thousand services on pairs of hardware do not fit");
 }
@@ -72,7 +72,7 @@ fn contradictory_sizes_are_told_at_once() {
 
 #[test]
 fn circles_of_conflicts_are_decided_at_any_size() {
-    // Five of which each excludes its neighbours need half as many nodes again as two of them.
+    // Five services, each of which excludes its neighbours, need two and a half times the nodes of a single service.
     for (each, nodes, fits) in
         [(1, 2, false), (1, 3, true), (1_000, 2_499, false), (1_000, 2_500, true), (1_001, 2_502, false)]
     {
@@ -140,7 +140,7 @@ fn what_says_nothing_definite_is_refused() {
 fn nothing_asked_is_nothing_needed() {
     let Ok(Outcome::Layout(layout)) = solve(&Request::default(), Budget::default()) else { panic!("no nodes") };
     assert!(layout.counts.is_empty() && layout.leaving.is_empty());
-    // Nodes without services, services without nodes, services without types.
+    // No services, or no nodes.
     for request in [request(Vec::new(), 2), request(vec![service("a")], 0)] {
         let Ok(Outcome::None(explanation)) = solve(&request, Budget::default()) else { panic!("{request:?}") };
         assert!(explanation.core.is_empty() && explanation.minimal);
@@ -161,7 +161,7 @@ fn thousands_of_constrained_services_are_no_danger_to_the_stack() {
         let pairs: Vec<_> =
             request.services.chunks(2).map(|pair| pair.iter().map(|s| s.name.clone()).collect()).collect();
         request.cant_coexist.extend(pairs.into_iter().filter(|_| apart).map(|pair| rules.rule(pair)));
-        // An answer or none within the steps; what matters is that there is an end.
+        // The verdict does not matter, only that the search ends within the steps.
         let outcome = solve(&request, Budget { steps: 30_000_000 }).expect("a sound request");
         assert!(!matches!(outcome, Outcome::None(_)), "there is a layout");
     }

@@ -1,4 +1,4 @@
-//! Requests that brute force can't look through: the answers keep all rules, within few steps.
+//! Requests too large for brute force: the answers keep all rules, within few steps.
 
 use cob_solver::{
     Budget, ExistingNode, InventoryHost, Nodes, Outcome, Quantities, Ratio, Request, ServiceRule, TypeOption, solve,
@@ -8,15 +8,15 @@ use crate::brute::keeps_all_rules;
 use crate::build::Rules;
 use crate::random::Random;
 
-/// How a random large request is made.
+/// The parameters of a random large request.
 struct Shape {
     services: u64,
     hardware: u64,
     images: u64,
     nodes: u64,
-    /// Pairs that can't be together, for each service on average, in tenths.
+    /// Average number of pairs that can't be together, for each service, in tenths.
     apart: u64,
-    /// How often a service has a rule of each sort, in percent.
+    /// The probability that a service has a rule of each type, in percent.
     dense: u64,
 }
 
@@ -110,7 +110,7 @@ fn large_requests_are_answered() {
     assert!(cases < 20 || layouts.min(none) > 0);
 }
 
-/// Existing nodes of many sorts, most of which go.
+/// Existing nodes of many types, most of which are removed.
 #[test]
 fn large_clusters_shrink_and_change() {
     let mut random = Random::new(7);
@@ -143,7 +143,7 @@ fn large_clusters_shrink_and_change() {
         };
         assert_eq!((layout.named.len() as u64, layout.leaving.len() as u64), (nodes, 5_000 - nodes));
     }
-    // One more service, on at most a third of the nodes, and never beside s0.
+    // Another service, on at most a third of the nodes, and never beside s0.
     request.nodes = Nodes::Count(5_010);
     let mut added = ServiceRule { name: "t".to_owned(), ..ServiceRule::default() };
     added.quantities.ratio_max = Ratio::new(1, 3).map(|r| rules.rule(r));
@@ -155,7 +155,7 @@ fn large_clusters_shrink_and_change() {
     assert_eq!((with, layout.leaving.len()), (1_670, 0));
 }
 
-/// Machines of many sorts, each only good for some services.
+/// Machines of many types, each suited to only some services.
 #[test]
 fn large_inventories_are_laid_out() {
     let mut random = Random::new(11);

@@ -28,7 +28,7 @@ fn three_services(rules: &mut Rules) -> Request {
 #[test]
 fn three_services_have_two_service_sets() {
     let mut request = three_services(&mut Rules::default());
-    // Whatever is excluded, no other service set turns up.
+    // Whatever layouts are excluded, no other service set appears.
     let mut seen = std::collections::BTreeSet::new();
     loop {
         match solve(&request, Budget::default()).expect("a sound request") {
@@ -72,12 +72,12 @@ fn five_nodes_are_one_of_the_first_and_four_of_the_second() {
     let nodes: Vec<_> = layout.nodes().map(|(node, layout)| (node, layout.services.len())).collect();
     assert_eq!(nodes.first(), Some(&(NodeRef::New(0), 2)));
     assert_eq!((nodes.len(), nodes[4]), (5, (NodeRef::New(4), 1)));
-    // The next best has the one node elsewhere: nowhere.
+    // The rules allow no other counts.
     request.excluded.push(layout.counts);
     assert!(matches!(solve(&request, Budget::default()), Ok(Outcome::None(_))));
 }
 
-/// The classic template: masters once, workers together, and apart from the masters.
+/// The classic template: each master once, all workers together, and apart from the masters.
 pub(crate) fn hadoop(nodes: u64) -> Request {
     let mut rules = Rules::default();
     let mut one = |name: &str| ServiceRule {
@@ -116,7 +116,7 @@ fn the_classic_template_at_every_size() {
         let with = |services: &[&'static str]| [services, &["zookeeper"]].concat();
         let on = |services: &[&str], count: u64| (layout(services, "large", "centos6"), count);
         let expected = match nodes {
-            // Two nodes can't both have it: that would be even.
+            // Two nodes can't both have it: the number would be even.
             2 => vec![on(&with(&worker), 1), on(&master, 1)],
             3 | 5 => vec![on(&with(&worker), nodes - 1), on(&with(&master), 1)],
             _ => vec![on(&with(&worker), 5), on(&worker, nodes - 6), on(&master, 1)],

@@ -1,4 +1,4 @@
-//! Tests of the solver from outside: worked examples, brute force, clusters that grow, hostile requests.
+//! Integration tests of the solver: worked examples, brute force, growing clusters, hostile requests.
 
 mod brute;
 mod build;

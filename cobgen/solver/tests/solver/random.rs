@@ -7,7 +7,7 @@ use cob_solver::{
 
 use crate::build::Rules;
 
-/// SplitMix64: a number for every number.
+/// SplitMix64: maps every number to a pseudo-random number.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -150,7 +150,7 @@ fn share(random: &mut Random) -> Ratio {
     Ratio::new(random.below(of + 1), of).expect("not of nothing")
 }
 
-/// Sometimes there is a cluster already, sometimes an inventory, sometimes both.
+/// Adds an existing cluster in some cases, an inventory in others, or both.
 fn cluster(
     random: &mut Random,
     request: &mut Request,
@@ -181,7 +181,7 @@ fn cluster(
     }
 }
 
-/// The same request with everything in another order.
+/// The same request with all lists in another order.
 pub(crate) fn shuffled(random: &mut Random, request: &Request) -> Request {
     let mut other = request.clone();
     let lists = |random: &mut Random, rules: &mut Vec<Ruled<Vec<String>>>| {

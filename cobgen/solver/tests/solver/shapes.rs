@@ -1,13 +1,13 @@
-//! Regular shapes of rules, of which people see the layout at once: within a fraction of the steps.
+//! Regular shapes of rules with an obvious layout: solved within a fraction of the steps.
 
 use cob_solver::{Budget, Outcome, Quantities, Request, solve};
 
 use crate::build::{Rules, request, service};
 
-/// Less than half of the usual ones.
+/// Less than half of the usual budget.
 const STEPS: Budget = Budget { steps: 80_000_000 };
 
-/// Services that a rule says something of, on so many nodes.
+/// Services on this many nodes; `say` adds the quantities of each.
 fn services(count: usize, nodes: u64, rules: &mut Rules, say: impl Fn(&mut Quantities, &mut Rules)) -> Request {
     let mut request = request((0..count).map(|i| service(&format!("s{i:03}"))).collect(), nodes);
     for service in &mut request.services {
@@ -16,7 +16,7 @@ fn services(count: usize, nodes: u64, rules: &mut Rules, say: impl Fn(&mut Quant
     request
 }
 
-/// Each excludes the next, and the last one the first.
+/// Each service excludes the next, and the last excludes the first.
 fn ring(count: usize, nodes: u64, say: impl Fn(&mut Quantities, &mut Rules)) -> Request {
     let mut rules = Rules::default();
     let mut request = services(count, nodes, &mut rules, say);
@@ -27,7 +27,7 @@ fn ring(count: usize, nodes: u64, say: impl Fn(&mut Quantities, &mut Rules)) -> 
     request
 }
 
-/// Never all of them on one node.
+/// Never all services on the same node.
 fn not_all(count: usize, nodes: u64, say: impl Fn(&mut Quantities, &mut Rules)) -> Request {
     let mut rules = Rules::default();
     let mut request = services(count, nodes, &mut rules, say);
@@ -36,7 +36,7 @@ fn not_all(count: usize, nodes: u64, say: impl Fn(&mut Quantities, &mut Rules)) 
     request
 }
 
-/// No two of them on one node.
+/// Never two of the services on the same node.
 fn none_together(count: usize, nodes: u64) -> Request {
     let mut rules = Rules::default();
     let mut request = services(count, nodes, &mut rules, |_, _| ());
@@ -49,7 +49,7 @@ fn none_together(count: usize, nodes: u64) -> Request {
     request
 }
 
-/// How many services how many nodes have, the most preferred first.
+/// Pairs of a number of services and the number of nodes with it, the most preferred first.
 fn shape(request: &Request) -> Vec<(usize, u64)> {
     match solve(request, STEPS).expect("a sound request") {
         Outcome::Layout(layout) => layout.counts.iter().map(|c| (c.layout.services.len(), c.count)).collect(),
@@ -73,21 +73,21 @@ fn thrice(quantities: &mut Quantities, rules: &mut Rules) {
 
 #[test]
 fn rings_whose_neighbours_exclude_each_other() {
-    // Of an odd ring one node more has the service that is left over.
+    // In an odd ring, an additional node has the remaining service.
     assert_eq!(shape(&ring(40, 7, free)), [(20, 6), (20, 1)]);
     assert_eq!(shape(&ring(41, 7, free)), [(20, 5), (20, 1), (20, 1)]);
-    // Every second one five times leaves two nodes for the others, of which none must be empty.
+    // Every second service on five nodes leaves two nodes for the others, and no node may be empty.
     assert_eq!(shape(&ring(40, 7, odd)), [(20, 5), (19, 1), (1, 1)]);
     assert_eq!(shape(&ring(41, 7, odd)), [(20, 5), (20, 1), (1, 1)]);
     assert_eq!(shape(&ring(40, 7, once)), [(20, 1), (15, 1), (1, 1), (1, 1), (1, 1), (1, 1), (1, 1)]);
-    // Seven nodes for three of each: every node has as many as fit, and no two the same.
+    // Seven nodes, each service on three: every node has as many services as fit, and no two nodes are equal.
     assert_eq!(shape(&ring(41, 7, thrice)), [(20, 1); 7]);
 }
 
 #[test]
 fn fifty_that_may_not_all_be_together() {
     assert_eq!(shape(&not_all(50, 5, free)), [(49, 4), (49, 1)]);
-    // A service each for four nodes, and the others together.
+    // Four nodes with a single service each, and the other services together.
     assert_eq!(shape(&not_all(50, 5, once)), [(46, 1), (1, 1), (1, 1), (1, 1), (1, 1)]);
     assert_eq!(shape(&not_all(50, 5, odd)), [(49, 3), (49, 1), (48, 1)]);
 }
@@ -97,7 +97,7 @@ fn a_node_too_few_for_those_that_need_one_each() {
     for (count, minimal) in [(30, true), (300, false)] {
         let request = none_together(count, count as u64 - 1);
         let Outcome::None(explanation) = solve(&request, STEPS).expect("a sound request") else { panic!("{count}") };
-        // All pairs are needed; to try each of thousands is more than the steps allow, and is not claimed.
+        // All pairs are needed; testing each of thousands takes more steps than allowed, so minimality is not claimed.
         assert_eq!((explanation.core.len(), explanation.minimal), (count * (count - 1) / 2, minimal));
         assert_eq!(shape(&none_together(count, count as u64)), vec![(1, 1); count]);
     }
