@@ -1,9 +1,9 @@
-//! What a daemon's port can take: TLS handshakes a second, and a thousand links of one host, with their
-//! memory and the time until they are back after a restart.
+//! The capacity of a daemon's port: TLS handshakes a second, and a thousand links of a host, with their memory and the
+//! time until they are up again after a restart.
 //!
-//! `cargo bench -p cobd --bench front`, or with `-- handshakes` or `-- links`. Callers and daemon are on this
-//! machine and share its cores. The daemon whose links are counted is a process of its own: its memory and
-//! its descriptors are those of one end.
+//! `cargo bench -p cobd --bench front`, or with `-- handshakes` or `-- links`. Callers and daemon run on the same
+//! machine and share its cores. The daemon whose links are counted is a separate process: its memory and descriptors
+//! are those of its end alone.
 
 #![expect(clippy::print_stdout, reason = "figures are what it is for")]
 
@@ -28,18 +28,18 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 
-/// Links of the one host. Its name is the highest, so that all others dial it.
+/// Links of the hub host. Its name is the highest, so all others dial it.
 const LINKS: u16 = 1000;
-/// How often it is started again.
+/// How often the hub is restarted.
 const RESTARTS: u32 = 5;
 /// How long handshakes are counted.
 const COUNT: Duration = Duration::from_secs(5);
-/// The most that is waited for.
+/// The longest wait.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Tells the daemon's process which life it is, and where it listens.
+/// Passes the daemon's process its incarnation and its listening address.
 const LIFE: &str = "COB_BENCH_LIFE";
 const LISTEN: &str = "COB_BENCH_LISTEN";
-/// Where it keeps its sockets: it is killed, and can't clean up after itself.
+/// The folder of its sockets: it is killed, and can't clean up after itself.
 const FOLDER: &str = "COB_BENCH_FOLDER";
 
 fn main() -> ExitCode {
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The host of a number; its key is made of the number.
+/// The name of a host; its key is derived from its number, too.
 fn name(number: u16) -> HostName {
     HostName::new(&format!("n{number:05}")).expect("a name")
 }
@@ -77,7 +77,7 @@ fn entry(number: u16, address: SocketAddr) -> (HostName, RosterHost) {
     (name(number), RosterHost { address: Some(address), keys: [key(number).public()].into() })
 }
 
-/// As a daemon has it, but that all callers come from one address and count as many.
+/// The limits of a daemon, except that all callers have the same address and count as many.
 fn limits() -> Limits {
     let pending = PendingLimits::default();
     let (rate, slots, waiting) = (pending.total_rate, pending.slots, pending.waiting);
@@ -104,7 +104,7 @@ async fn start(
     Links::start(config, told).await.expect("starts")
 }
 
-/// A daemon's links live on one thread.
+/// A daemon's links run on a single thread.
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
@@ -113,13 +113,13 @@ fn anywhere() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-/// Full handshakes with an operator's key, each on a new connection, taken by the daemon's port: how many a
-/// second with as many callers as there are cores, and what one costs the daemon's thread.
+/// Full handshakes with an operator's key, each on a new connection to the daemon's port: the rate with as many callers
+/// as cores, and the cost per handshake on the daemon's thread.
 fn handshakes() {
     const OPERATOR: u16 = 1;
     let server = runtime();
     let (told, mut events) = mpsc::channel(1024);
-    // Without the limits that keep strangers from taking the daemon's time.
+    // Without the limits that protect the daemon's time from strangers.
     let unlimited = Rate { per_second: 1_000_000, burst: 1_000_000 };
     let pending = PendingLimits { source_rate: unlimited, total_rate: unlimited, ..limits().pending };
     let limits = Limits { pending, ..Limits::default() };
@@ -159,7 +159,7 @@ fn handshakes() {
         })
     };
     let (taken, elapsed, busy) = server.block_on(async {
-        // Until all is warm.
+        // Warm-up.
         for _ in 0..100 {
             events.recv().await;
         }
@@ -194,7 +194,7 @@ fn busy() -> Duration {
     Duration::from_nanos(text.split(' ').next().and_then(|n| n.parse().ok()).expect("a number"))
 }
 
-/// A thousand hosts in this process, each with a link to the one in a process of its own.
+/// A thousand hosts in this process, each with a link to the hub in a separate process.
 fn links() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("a limit");
@@ -243,7 +243,7 @@ fn links() {
     hub.kill();
 }
 
-/// Why the links that are not up are not, and how many of each.
+/// The errors of the links that are down, with counts.
 fn errors(others: &[Links]) -> String {
     let mut all: BTreeMap<String, usize> = BTreeMap::new();
     let down = others.iter().flat_map(Transport::status).filter(|peer| !peer.up);
@@ -251,7 +251,7 @@ fn errors(others: &[Links]) -> String {
     format!("{all:#?}")
 }
 
-/// Waits until each of the many has told that its link is up.
+/// Waits until all links have reported that they are up.
 async fn all_up(events: &mut mpsc::Receiver<LinkEvent>, why: impl Fn() -> String) {
     let mut up = 0;
     let all = async {
@@ -266,7 +266,7 @@ async fn all_up(events: &mut mpsc::Receiver<LinkEvent>, why: impl Fn() -> String
     assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "only {up} of {LINKS} links are up: {}", why());
 }
 
-/// The process of the one host, as its parent sees it.
+/// The hub's process, as its parent sees it.
 struct Hub {
     process: Child,
     says: Lines<BufReader<ChildStdout>>,
@@ -311,12 +311,12 @@ impl Drop for Hub {
     }
 }
 
-/// The one host: says where it listens, and when all links are up; lives until it is killed.
+/// The hub: reports its listening address, and when all links are up; runs until it is killed.
 fn one_host(life: u32, listen: SocketAddr, folder: &Path) {
     let runtime = runtime();
     let (told, mut events) = mpsc::channel(4096);
     let mut links = runtime.block_on(start(LINKS, life, (listen, folder), limits(), told));
-    // They are never dialled: their names are lower.
+    // The hub never dials the others: their names are lower.
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
     let hosts = (0..LINKS).map(|number| entry(number, nowhere)).chain([entry(LINKS, links.address())]).collect();
     let context = runtime.enter();

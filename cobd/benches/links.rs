@@ -1,5 +1,5 @@
-//! What a link costs: round trips and batches per second between two daemons' links on loopback, in clear
-//! and over TLS.
+//! The cost of a link: round trips and batches per second between two daemons' links on loopback, in clear and over
+//! TLS.
 //!
 //! `cargo bench -p cobd --bench links`
 
@@ -50,7 +50,7 @@ impl Host {
     }
 }
 
-/// A host's key is made of its name.
+/// A host's key is derived from its name.
 fn key(name: &str) -> SecretKey {
     SecretKey::from_seed(&[name.as_bytes()[0]; 32])
 }
@@ -66,7 +66,7 @@ fn host(name: &str) -> HostName {
     HostName::new(name).expect("host")
 }
 
-/// Two hosts on one thread, as a daemon's links are, that know nothing of each other.
+/// Two independent hosts on the same thread, like a daemon's links.
 struct Pair {
     runtime: Runtime,
     a: Host,
@@ -80,7 +80,7 @@ fn strangers(secure: bool) -> Pair {
     Pair { runtime, a, b, secure }
 }
 
-/// Waits until each knows that the link is up.
+/// Waits until both hosts know that the link is up.
 fn link(pair: &mut Pair) {
     let Pair { runtime, a, b, secure } = pair;
     let at = [("a", a.links.address()), ("b", b.links.address())];

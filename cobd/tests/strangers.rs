@@ -1,7 +1,7 @@
-//! A thousand strangers at the door of a daemon: links and the API of others come through at once, and
-//! nothing is left when they have gone.
+//! A thousand strangers connect to a daemon: links and API calls of others still get through at once, and the strangers
+//! leave no resources behind.
 //!
-//! One test, alone in its process: it counts the process's file descriptors.
+//! This test is alone in its process, because it counts the process's file descriptors.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -76,25 +76,25 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("lists").count()
 }
 
-/// What this process holds, in bytes.
+/// The resident memory of this process, in bytes.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").expect("statm");
     pages.split(' ').nth(1).expect("a second field").parse::<usize>().expect("a number") * 4096
 }
 
-/// Strangers that say this and then nothing.
+/// Strangers that send these bytes and then stay silent.
 async fn crowd(at: SocketAddr, count: usize, words: &[u8]) -> Vec<TcpStream> {
     let mut all = Vec::new();
     for _ in 0..count {
         let mut stream = TcpStream::connect(at).await.expect("connects");
-        // It may have been sent away already.
+        // The daemon may have refused it already.
         let _ = stream.write_all(words).await;
         all.push(stream);
     }
     all
 }
 
-/// An answer over TLS to one who shows no key, from the accepting side's point of view.
+/// An answer over TLS to a caller without a key. Returns the time that it took.
 async fn ask(at: SocketAddr, of: &mut Host) -> Duration {
     let start = Instant::now();
     let config = tls::client(None, &[SecretKey::from_seed(&[of.key; 32]).public()], HTTP).expect("settings");
@@ -123,7 +123,7 @@ async fn a_thousand_strangers_keep_nobody_out_and_leave_nothing_behind() {
         ..limit
     };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("a limit");
-    // A first link, so that what is made once is there.
+    // A first link, so that one-time allocations are done.
     let (mut a, mut b, mut c) = (Host::start("a", 1).await, Host::start("b", 2).await, Host::start("c", 3).await);
     let hosts: BTreeMap<_, _> = [a.entry(), b.entry()].into();
     let all: BTreeMap<_, _> = [a.entry(), b.entry(), c.entry()].into();
@@ -139,7 +139,7 @@ async fn a_thousand_strangers_keep_nobody_out_and_leave_nothing_behind() {
         [&b""[..], b"\x16\x03\x01\x00\xf0\x01\x00\x00", b"\x16\x03\x01\x00\x10garbage!garbage!", b"GET / HTTP/1.1\r\n"]
     {
         let strangers = crowd(c.links.address(), 1000, words).await;
-        // The API and the links of others while they are all there.
+        // The API and the links of others while all strangers are connected.
         let api = ask(c.links.address(), &mut c).await;
         let start = Instant::now();
         c.meet(&all);

@@ -1,4 +1,4 @@
-//! Clusters of templates: their layouts, the planner's view of them, and the generations that they give.
+//! Clusters from templates: their layouts, the planner's view of them, and the generations.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,7 +54,7 @@ fn nodes(layout: &Value) -> Vec<(String, String)> {
     nodes.iter().map(|n| (text(&n["name"]), services(n))).collect()
 }
 
-/// Loom's worked example: s1 with s3, never with s2; one s1 on five nodes.
+/// Loom's worked example: s1 with s3, never with s2; a single s1 on five nodes.
 const LOOM: &str = r#"
 security: loopback-only
 providers: {aws: {}}
@@ -197,7 +197,7 @@ fn where_there_is_no_layout_the_rules_are_shown() {
     insta::assert_snapshot!("contradiction", err.replace(&work.path(""), ""));
     let reason = answer["clusters"][0]["reason"].as_str().expect("a reason");
     assert!(reason.contains("model.yaml:16:"), "{reason}");
-    // Checking refuses it with the same words.
+    // `check` refuses the model with the same message.
     let (status, _, err) = cobgen(&["check", &work.path("model.yaml")]);
     assert!(status == 2 && err.contains("these rules contradict each other"), "{err}");
 }
@@ -209,7 +209,7 @@ fn what_can_not_be_asked_for_has_its_reason_too() {
     assert_eq!((status, &answer["clusters"][0]["solvable"]), (1, &json!(false)));
     let reason = answer["clusters"][0]["reason"].as_str().expect("a reason");
     assert!(reason.contains("`s3` needs `s2`, which the cluster `c` lacks"), "{reason}");
-    // A model that is wrong in itself is no question at all.
+    // An invalid model is refused before solving.
     work.write("model.yaml", &LOOM.replace("cantcoexist", "cantcoexists"));
     let (status, answer) = work.solve(&[]);
     assert_eq!((status, &answer["diagnostics"][0]["code"]), (2, &json!("unknown-key")));
@@ -245,7 +245,7 @@ fn hosts_of_an_inventory_keep_their_own_hardware() {
     assert_eq!(status, 0);
     let on = |name: &str, service: &str| (name.to_owned(), service.to_owned());
     assert_eq!(nodes(&layout), [on("big", "db"), on("n1", "app"), on("n2", "app")]);
-    // A host that does not say what it is, is what the cluster asks for.
+    // A host without types takes the types that the cluster asks for.
     assert_eq!(layout["clusters"][0]["nodes"][2]["hardwaretype"], "small");
     let (status, out, _) = cobgen(&["solve", &work.path("model.yaml")]);
     assert_eq!((status, out.lines().next()), (0, Some("by-hand: 1 node")));
@@ -255,7 +255,7 @@ fn hosts_of_an_inventory_keep_their_own_hardware() {
     assert!(out.contains("stage 1\n    stop app: n1, n2\n  stage 2\n    stop db: big\n"), "{out}");
 }
 
-/// Hosts that are called as the nodes of a cluster by number.
+/// Hosts that have the names of numbered nodes of a cluster.
 const TYPED: &str = r#"
 security: loopback-only
 services:
@@ -285,12 +285,12 @@ fn hosts_that_are_counted_keep_their_own_hardware() {
     let (_, layout) = work.solve(&[]);
     assert_eq!(nodes(&layout), [on("mine-1", "app"), on("mine-2", "app"), on("mine-3", "db")]);
     assert_eq!(layout["clusters"][0]["nodes"][2]["hardwaretype"], "big");
-    // Those that are no hosts of their own take what is left.
+    // Nodes that are not hosts of the model take the remaining services.
     work.write("model.yaml", &TYPED.replace("nodes: 3", "nodes: 5").replace("  mine-2:", "  other:"));
     let (_, layout) = work.solve(&[]);
     let all: Vec<_> = (1..=5).map(|n| on(&format!("mine-{n}"), if n == 3 { "db" } else { "app" })).collect();
     assert_eq!(nodes(&layout), all);
-    // Who comes to a cluster that is there is what he is, too.
+    // A host that joins an existing cluster keeps its types, too.
     work.write("model.yaml", &TYPED.replace("nodes: 3", "nodes: 4").replace("  mine-2:", "  mine-4:"));
     let node = |n: u8, services: &str| {
         let hardware = if services == "db" { "big" } else { "small" };
@@ -301,10 +301,10 @@ fn hosts_that_are_counted_keep_their_own_hardware() {
     let (_, layout) = work.solve(&["--existing", &existing]);
     let all: Vec<_> = (1..=4).map(|n| on(&format!("mine-{n}"), if n == 3 { "db" } else { "app" })).collect();
     assert_eq!(nodes(&layout), all);
-    // What can't be, can't be.
+    // Without a suitable host there is no layout.
     work.write("model.yaml", &TYPED.replace("hardwaretype: big", "hardwaretype: small"));
     assert_eq!(work.solve(&[]).0, 1);
-    // Nobody chooses half of what a host is, beside nodes that are there.
+    // Beside existing nodes, the solver does not choose a missing type of a host.
     let half = TYPED.replace("imagetypes: {", "imagetypes: {rpm: {providers: {p: {}}}, ");
     work.write("model.yaml", &half);
     let (status, layout) = work.solve(&[]);
@@ -359,7 +359,7 @@ fn the_depot_remembers_who_has_what() {
     let first = generate();
     assert_eq!((&first["hosts"], &first["cobs"]), (&json!(5), &json!(6)));
     let before = placed(&depot);
-    // By itself the spread layout has s2 first; who is there stays, and the new node gets what is left.
+    // A new spread layout would have s2 first; existing nodes stay, and the new node gets the remaining service.
     let moved = LOOM.replace("nodes: 5", "nodes: 6").replace("constraints:", "preference: spread\n    constraints:");
     work.write("model.yaml", &moved);
     let (_, by_itself) = work.solve(&[]);
@@ -368,11 +368,11 @@ fn the_depot_remembers_who_has_what() {
     assert_eq!((&second["added"], &second["removed"]), (&json!(1), &json!(0)));
     let after = placed(&depot);
     assert!(before.iter().all(|id| after.contains(id)) && after.contains(&"c-6/s2/instance".to_owned()), "{after:?}");
-    // The same again is no new generation.
+    // The same model again makes no new generation.
     assert_eq!(generate()["generation"], second["generation"]);
 }
 
-/// A change object's folder and content, as its commands find them.
+/// A change object's folder and content, as its commands see them.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -459,11 +459,11 @@ clusters: {c: {services: {db: [n1]}}}
     assert_eq!((check().as_str(), place.log().as_str()), ("installed", "install it's"));
     assert!(go("installed", "configured"));
     assert_eq!((check().as_str(), place.log().as_str()), ("configured", "configure"));
-    // What was configured otherwise, and has not begun, is configured once more.
+    // A service configured with other content, and not yet initialized, is configured again.
     place.content("{\"port\":2}");
     assert_eq!(check(), "installed");
     assert!(go("installed", "configured"));
-    // An action that fails leaves it where it was.
+    // A failed action leaves the state unchanged.
     std::fs::write(place.0.path().join("broken"), "").expect("written");
     assert!(!go("configured", "initialized"));
     assert_eq!(check(), "configured");
@@ -489,7 +489,7 @@ fn kind_of(actions: &str) -> cob_types::Kind {
     draft.kinds.into_values().next().expect("a kind").value
 }
 
-/// The text of a kind's check, or of one of its moves.
+/// The script of a kind's check, or of a transition.
 fn text_of(kind: &cob_types::Kind, between: Option<(&str, &str)>) -> String {
     let run = match between {
         None => &kind.check.run,
@@ -511,11 +511,11 @@ fn an_action_ends_where_its_shell_says() {
         let kind = kind_of(&format!("install: {}", json!(text)));
         place.run(&text_of(&kind, Some(("absent", "installed")))).0
     };
-    // `set -e` counts, as in any script.
+    // `set -e` works as in any script.
     assert!(!install("set -e\necho begun >> log\nfalse\necho \"it's over\" >> log"));
     assert_eq!(place.log(), "begun");
     assert!(!place.0.path().join("state/state").exists());
-    // What an action leaves open is closed with it.
+    // The end of an action's text closes an open line or here-document.
     for text in ["echo $COB_ACTION >> log; true \\", "cat >> log <<END\ninstall\nEND", "echo install >> log # done"] {
         assert!(install(text), "{text}");
         assert_eq!(place.log(), "install", "{text}");
@@ -535,7 +535,7 @@ fn two_actions_in_one_move_have_the_time_of_both() {
          configure: {run: x, timeout: 2s, grace: 1s, retries: 3, retry_delay: 9s}",
     );
     assert_eq!(of_both, (602_000, 30_000, 9000, 3));
-    // What is not written counts as usual, but nobody is tried more often than somebody wrote.
+    // Missing settings have their usual defaults, but the retries never exceed the written number.
     let unsaid = outdated("start: x, stop: x, configure: {run: x, timeout: 2s, grace: 1s, retries: 0}");
     assert_eq!(unsaid, (302_000, 10_000, 1000, 0));
     assert_eq!(outdated("start: x, configure: x"), (300_000, 10_000, 1000, 2));
@@ -560,7 +560,7 @@ fn what_a_service_was_configured_with_is_kept_as_a_digest() {
     assert_eq!(check(), "outdated");
     assert!(go("outdated", "stopped") && go("stopped", "started"));
     assert_eq!(check(), "started");
-    // A copy from before counts as it did, and is gone with the next action, whatever that is.
+    // A copy by an earlier version still counts, and the next action removes it.
     let (copy, digest) = (place.0.path().join("state/content"), place.0.path().join("state/content.sha256"));
     std::fs::remove_file(&digest).expect("a digest");
     std::fs::write(&copy, "{\"pw\":\"Another\"}").expect("written");
@@ -593,7 +593,7 @@ fn hadoop_is_laid_out_and_expanded_for_5_50_and_500_nodes() {
         let with = |service: &str| found.iter().filter(|(_, all)| all.split(' ').any(|s| s == service)).count();
         assert_eq!((with("namenode"), with("datanode"), with("zookeeper")), (1, count - 1, 5.min(count)));
         assert_eq!(with("base"), count);
-        // Whoever was there in a smaller cluster has the same services in a larger one.
+        // The nodes of a smaller cluster keep their services in a larger cluster.
         assert!(before.iter().all(|node| found.contains(node)) || count == 5, "{found:?}");
         before = found;
         let (status, out, err) = cobgen(&["check", &work.path("model.yaml")]);
@@ -610,7 +610,7 @@ fn hadoop_is_laid_out_and_expanded_for_5_50_and_500_nodes() {
 
 #[test]
 fn the_order_of_files_and_keys_changes_nothing() {
-    // Top-level sections are cut apart at lines that begin with a name.
+    // Top-level sections begin at lines that start with a name.
     let text = std::fs::read_to_string(hadoop().join("model.yaml")).expect("the model");
     let mut sections: Vec<String> = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {

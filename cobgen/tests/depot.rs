@@ -1,4 +1,4 @@
-//! The commands on a depot, as a person and as scripts use them.
+//! Tests the commands on a depot, as people and scripts use them.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use cobgen::depot::Depot;
 use cobgen::depot::enrolled::Former;
 use serde_json::{Value, json};
 
-/// A model and a depot in a folder of their own.
+/// A model and a depot in their own folder.
 struct Desk {
     dir: tempfile::TempDir,
 }
@@ -49,7 +49,7 @@ impl Desk {
         std::fs::write(self.path("model/model.yaml"), text).expect("written");
     }
 
-    /// Exit status, output, error output; MODEL and DEPOT stand for the paths.
+    /// Exit status, output, error output; MODEL and DEPOT are replaced by the paths.
     fn run(&self, line: &str) -> (u8, String, String) {
         let (model, depot) = (self.path("model"), self.path("depot"));
         let (model, depot) = (model.to_str().expect("UTF-8"), depot.to_str().expect("UTF-8"));
@@ -173,7 +173,7 @@ fn a_wrong_model_makes_neither_a_generation_nor_a_depot() {
     let refused = desk.json("generate MODEL --depot DEPOT --json", 2);
     assert_eq!(refused["diagnostics"][0]["severity"], "error");
     assert!(!desk.path("depot").exists());
-    // It can be looked at all the same, to see why.
+    // `show` still works, so that the cause can be found.
     let (status, out, err) = desk.run("show MODEL n1/config");
     assert!(status == 0 && out.contains("requires: [n2/app]"), "{out}");
     assert!(err.contains("see `cobgen check MODEL`"), "{err}");
@@ -250,7 +250,7 @@ fn what_is_on_the_first_node_stays_there() {
     assert_eq!(desk.generate()["generation"], 1);
 }
 
-/// A model whose hosts have keys, without those of `n2` where `whole` is false.
+/// A model whose hosts have keys; `n2` has none if `whole` is false.
 fn with_keys(whole: bool) -> String {
     let key = |n: u8| cob_types::PublicKey([n; 32]).to_string();
     let second = if whole { format!(", key: \"{}\"", key(2)) } else { String::new() };
@@ -281,7 +281,7 @@ fn a_generation_with_identities_is_signed_or_warned_of() {
     desk.model(&more);
     let (status, out, err) = desk.run(&format!("generate MODEL --depot DEPOT --sign-with {file}"));
     assert!(status == 0 && out.contains(&format!("signed by {}", ann.trim())), "{out}{err}");
-    // Four eyes.
+    // Two signatures.
     let second = desk.path("second.key").display().to_string();
     let bob = desk.run(&format!("key {second}")).1;
     let (_, out, _) = desk.run(&format!("sign 2 --key {second} --depot DEPOT --json"));
@@ -297,7 +297,7 @@ fn a_generation_with_identities_is_signed_or_warned_of() {
     let (_, out, err) = desk.run(&format!("generate MODEL --depot DEPOT --sign-with {file}"));
     assert!(out.contains("generation 2 asks for the same already"), "{out}{err}");
     assert!(!err.contains("has not signed it"), "{err}");
-    // A third: what is there already it does not sign unasked.
+    // A third key does not sign an existing generation unasked.
     let third = desk.path("third.key").display().to_string();
     let carol = desk.run(&format!("key {third}")).1;
     let (_, _, err) = desk.run(&format!("generate MODEL --depot DEPOT --sign-with {third}"));
@@ -310,7 +310,7 @@ fn a_generation_with_identities_is_signed_or_warned_of() {
     assert_eq!(three.back, []);
 }
 
-/// The numbers to which hosts may return from a generation.
+/// The rollback targets of a generation.
 fn ways_back(desk: &Desk, generation: u64) -> Vec<u64> {
     let depot = Depot::open(&desk.path("depot")).expect("opened");
     let manifest = depot.read_manifest(cob_types::GenerationNumber(generation)).expect("read");
@@ -376,15 +376,15 @@ fn no_generation_leads_back_to_where_a_key_counts_that_it_revokes() {
     assert_eq!(ways_back(&desk, 3), [2, 1, 0]);
     let said = generate(4, &format!("revoked: [\"{key}\"]"));
     assert!(said.contains(&format!("{key} would be good again there")), "{said}");
-    // 1 knows nothing of the key, but whoever goes back is not led past what they came from.
+    // 1 does not know the key, but a rollback may not skip the generations between.
     assert_eq!(ways_back(&desk, 4), [0; 0]);
-    // It need not be revoked for ever.
+    // The key need not stay revoked for ever.
     let said = generate(5, "");
     assert_eq!(ways_back(&desk, 5), [4], "{said}");
     assert!(!said.contains("no-way-back"), "{said}");
     generate(6, "");
     assert_eq!(ways_back(&desk, 6), [5, 4]);
-    // Where it counts again, its revocation was a mistake, and nothing is to be kept from it.
+    // If the key counts again, its revocation was a mistake, and 3, in which the key counts, is a target again.
     generate(7, &format!("operators: {{mallory: {{role: operate, key: \"{key}\"}}}}"));
     assert_eq!(ways_back(&desk, 7), [6, 5, 4, 3]);
 }
@@ -416,7 +416,7 @@ fn hosts_without_a_key_have_enrolled_or_are_named() {
     let n2 = cob_types::HostName::new("n2").expect("name");
     let key = cob_types::PublicKey([2; 32]);
     cobgen::depot::enrolled::add(&desk.path("depot"), &n2, key, "2026-11-21T12:00:00Z", Former::Revoke).expect("added");
-    // The check knows it where it is told of the depot.
+    // `check` knows the key if it knows the depot.
     let (status, _, err) = desk.run("check MODEL");
     assert!(status == 0 && err.contains("n2 has an address and no key"), "{err}");
     let (status, _, err) = desk.run("check MODEL --depot DEPOT");
@@ -427,7 +427,7 @@ fn hosts_without_a_key_have_enrolled_or_are_named() {
     assert_eq!(status, 0, "{err}");
     let manifest = Depot::open(&desk.path("depot")).expect("opened").read_manifest(cob_types::GenerationNumber(1));
     assert_eq!(manifest.expect("read").hosts["n2"].keys, [key]);
-    // The host was lost and has enrolled again: its old key is revoked without a word of the model.
+    // The host was lost and has enrolled again: its old key is revoked without a change of the model.
     let again = cob_types::PublicKey([12; 32]);
     cobgen::depot::enrolled::add(&desk.path("depot"), &n2, again, "2026-11-21T13:00:00Z", Former::Revoke)
         .expect("added");
@@ -438,7 +438,7 @@ fn hosts_without_a_key_have_enrolled_or_are_named() {
     let manifest = manifest.expect("read");
     assert_eq!((&manifest.hosts["n2"].keys, manifest.revoked), (&vec![again], [key].into()));
     let key = again;
-    // What was enrolled and is revoked counts as if it were not there.
+    // An enrolled key that is revoked does not count.
     desk.model(&format!("revoked: [\"{key}\"]\n{}", with_keys(false)));
     let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
     assert!(status == 2 && err.contains("host n2 has an address and no key"), "{err}");
@@ -462,7 +462,7 @@ fn a_key_that_is_replaced_at_once_and_one_that_hides_the_enrolled_one_are_warned
     ] {
         assert!(err.contains(part), "{part}: {err}");
     }
-    // Both for one generation, or the old one revoked: nothing to warn of.
+    // Both keys for a generation, or the old key revoked: no warning.
     let both = other.replace(&format!("\"{}\"", key(3)), &format!("[\"{}\", \"{}\"]", key(3), key(4)));
     desk.model(&both);
     assert!(!desk.run("generate MODEL --depot DEPOT").2.contains("loses its key"));
@@ -512,7 +512,7 @@ fn a_signature_that_no_host_is_told_to_believe_is_warned_of() {
     assert!(!again(&bob).2.contains("warning"), "both have signed");
 }
 
-/// What a generation says of the ways to it and back; of a later one than the first without the empty generation.
+/// The switch orders of a generation in both directions; for later generations without the empty generation.
 fn ways(desk: &Desk, number: u64) -> Vec<String> {
     let depot = Depot::open(&desk.path("depot")).expect("a depot");
     let manifest = depot.read_manifest(cob_types::GenerationNumber(number)).expect("read");
@@ -528,7 +528,7 @@ fn ways(desk: &Desk, number: u64) -> Vec<String> {
 #[test]
 fn generations_carry_the_orders_to_them_and_back() {
     let desk = Desk::new();
-    // Two more: the one on n1 leaves with the help of n2/app.
+    // Two more change objects: `n1/mount` departs with the help of n2/app.
     let more = "  n1/mount: {kind: k, transitions: [{from: up, to: down, needs: [n2/app@up]}]}\n  n2/x: {kind: k}\n";
     desk.model(&format!("{MODEL}{more}"));
     desk.generate();
@@ -542,7 +542,7 @@ fn generations_carry_the_orders_to_them_and_back() {
     assert_eq!(ways(&desk, 1), ["1->0 n2<n1/mount n1/mount<n1/config n1/mount<n1/db n1/mount<n2/app"]);
     assert_eq!(ways(&desk, 2), ["1->2", "2->1"]);
     assert_eq!(ways(&desk, 3), ["2->3", "3->2", "1->3", "3->1"]);
-    // n2/app changes, or what it requires does: its host waits for what it is needed for.
+    // n2/app changes, or its requirements do: its host waits for the departure of n1/mount, which needs n2/app.
     let forth = ways(&desk, 4).into_iter().filter(|way| !way.starts_with("4->")).collect::<Vec<_>>();
     assert_eq!(forth, ["3->4 n2<n1/mount", "2->4 n2<n1/mount", "1->4 n2<n1/mount"]);
     let back = ways(&desk, 4).into_iter().filter(|way| way.starts_with("4->")).collect::<Vec<_>>();
@@ -550,7 +550,7 @@ fn generations_carry_the_orders_to_them_and_back() {
     let depot = Depot::open(&desk.path("depot")).expect("a depot");
     let policy = depot.read_manifest(cob_types::GenerationNumber(4)).expect("read").policy;
     assert_eq!(format!("{policy:?}"), "SwitchPolicy { on_failure: Rollback, guard_ms: Some(90000) }");
-    // The same model asks for the same, whatever the ways.
+    // The same model asks for the same generation, regardless of the switch orders.
     assert_eq!(desk.generate()["generation"], 4);
 }
 
@@ -574,7 +574,7 @@ fn who_can_not_leave_before_each_other_is_refused() {
     MODEL: 1 error
     No generation was made.
     "#);
-    // One after the other they can.
+    // In two generations they can depart.
     desk.model(&format!("{MODEL}  n2/b: {{kind: k}}\n"));
     assert_eq!(desk.generate()["generation"], 2);
     desk.model(MODEL);
@@ -632,7 +632,7 @@ fn what_is_not_whole_in_a_depot_is_found() {
     std::fs::write(desk.path("depot/enrolled.json"), "{").expect("written");
     let (status, out, _) = desk.run("fsck --depot DEPOT");
     assert!(status == 1 && out.contains("refs/heads/main: ") && out.contains("enrolled.json: "), "{out}");
-    // What `cobgen serve` reads besides.
+    // The other files that `cobgen serve` reads.
     std::fs::remove_file(desk.path("depot/enrolled.json")).expect("removed");
     desk.run("key DEPOT/server.key");
     for (file, text) in [("trust.toml", "trust = [\"ed25519:x\"]\n"), ("trust.toml", ""), ("server.key", "-----BEGIN")]
@@ -642,7 +642,7 @@ fn what_is_not_whole_in_a_depot_is_found() {
         assert!(status == 1 && out.contains(&format!("{file}: ")), "{out}");
     }
     assert_eq!(desk.run("fsck --depot DEPOT/none").0, 2);
-    // Damage that lets nothing be listed is damage, too, and no failure to read.
+    // Damage that prevents even listing is reported as damage, not as a read failure.
     std::fs::write(desk.path("depot/packed-refs"), "# pack-refs with: peeled \nnonsense\n").expect("written");
     let (status, out, err) = desk.run("fsck --depot DEPOT");
     assert!(status == 1 && out.contains("fault"), "{status}: {out}{err}");
@@ -678,7 +678,7 @@ fn durations_come_from_the_standard_input() {
 fn a_home_that_can_not_be_read_is_named() {
     let desk = Desk::new();
     let home = desk.path("home");
-    // Like a folder without permission, also for one who may read everything.
+    // Like a folder without permission, even for a user who may read all files.
     std::os::unix::fs::symlink(&home, &home).expect("a circle");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_cobgen"));
     command.arg("generate").arg(desk.path("model")).arg("--depot").arg(desk.path("depot"));

@@ -1,4 +1,4 @@
-//! The page about models: its models are right, and its reference is that of the schema.
+//! The page about models: its models are valid, and its reference matches the schema.
 //!
 //! `UPDATE=1 cargo test -p cobgen --test docs` writes the reference anew.
 
@@ -29,7 +29,7 @@ fn the_models_of_the_page_are_right() {
             whole += 1;
             assert_eq!(told, "", "{block}");
         } else {
-            // A part of a model is at least YAML, with keys that there are.
+            // A part of a model must at least be YAML with known keys.
             assert!(!expansion.diagnostics.iter().any(|d| d.code == "yaml"), "{told}");
         }
     }
@@ -134,7 +134,7 @@ fn reference() -> String {
     out
 }
 
-/// The form of a value in a few words.
+/// A short description of a value's form.
 fn form(of: &Value, schema: &Value) -> String {
     if of["pattern"].as_str().is_some_and(|p| p.contains("ms|s|m|h")) {
         return "duration".to_owned();

@@ -1,4 +1,4 @@
-//! The examples: each is a right model, and its scripts do what they say.
+//! The examples: each is a valid model, and its scripts work.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ fn cobgen(args: &[&str]) -> (u8, String, String) {
     (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
 }
 
-/// A change object's folder and content, as its scripts find them.
+/// A change object's folder and content, as its scripts see them.
 struct Place {
     scripts: PathBuf,
     dir: tempfile::TempDir,
@@ -95,7 +95,7 @@ fn the_scripts_of_simple_move_it_through_its_states() {
     assert_eq!(place.check(), "outdated");
     place.run("./restart.sh", "outdated", "up");
     assert_eq!(place.check(), "up");
-    // Run twice it ends the same.
+    // A second run has the same result.
     place.run("./stop.sh", "up", "down");
     place.run("./stop.sh", "up", "down");
     assert_eq!(place.check(), "down");

@@ -1,4 +1,4 @@
-//! What models expand to: kinds with their defaults, and every dependency in the paper's notation.
+//! The expansion of models: kinds with their defaults, and every dependency in the paper's notation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ fn draft_after(text: &str, previous: &BTreeSet<CobId>) -> Draft {
     expansion.draft.expect("a draft")
 }
 
-/// Every dependency, one a line, sorted, without its words.
+/// Every dependency on its own line, sorted, without its source text.
 fn arrows(draft: &Draft) -> String {
     let mut lines = BTreeSet::new();
     for (id, cob) in &draft.cobs {
@@ -70,7 +70,7 @@ fn requires_makes_both_depend_on_each_other() {
     (n2/x, outdated, up) <- (n1/a, down)
     (n2/x, up, down) <- (n1/a, down)
     ");
-    // Whoever reads the other's dependencies is led to the line that they come from.
+    // A dependency names the line of the model that it comes from.
     let arrow = &draft.cobs[&id("n2/x")].value.arrows[0];
     assert_eq!((&*arrow.said.words, arrow.said.place.line, arrow.said.place.column), ("requires: [n2/x]", 14, 35));
 }
@@ -313,7 +313,7 @@ clusters: {c: {services: {db: [n2, n1]}}}
     n2/db/pair-1-2
     ");
     assert_eq!(found.cobs[&id("n1/db/disk-sdb")].value.content, serde_json::json!({"device": "sdb"}));
-    // It stays where it was.
+    // It keeps its place.
     let previous = BTreeSet::from([id("n1/db/first")]);
     assert!(ids(&draft_after(text, &previous)).contains(&"n1/db/first"));
 }
@@ -518,7 +518,7 @@ clusters: {{c: {{services: {{db: [n1, n2], app: [n2, n3]}}}}}}
     );
     let draft = draft(&text);
     let count = draft.cobs.values().map(|c| c.value.arrows.len()).sum::<usize>();
-    // 40 require the gate and the gate requires 40, instead of 40 x 40.
+    // 40 require the gate and the gate requires 40, instead of 40 x 40 dependencies.
     assert_eq!(count, 40 * (3 + 3) + 40 * (3 + 3), "{}", arrows(&draft));
     assert_eq!(draft.cobs.len(), 81);
     let lines = arrows(&draft);
@@ -534,8 +534,8 @@ clusters: {{c: {{services: {{db: [n1, n2], app: [n2, n3]}}}}}}
     }
 }
 
-/// A chain of three services of two change objects each on so many nodes: `whole` stands in the service, `first` in the
-/// first change object.
+/// A chain of three services of two change objects each on this many nodes: `whole` is added to the service, `first` to
+/// its first change object.
 fn chain(kind: &str, nodes: usize, whole: &str, first: &str) -> String {
     let mut text = "security: loopback-only\nhosts:\n".to_owned();
     for node in 1..=nodes {
@@ -606,7 +606,7 @@ fn of_very_many_each_host_has_a_gate_of_its_own() {
     let gates: Vec<&str> = ids(&draft).into_iter().filter(|id| id.contains("/gate.")).collect();
     let (n1, n2) = (["n1/db/gate.app", "n1/db/gate.app.1", "n1/db/gate.app.2"], ["n2/db/gate.app", "n2/db/gate.app.1"]);
     assert_eq!(gates, [&n1[..], &n2, &["n3/db/gate.app", "n3/db/gate.app.1"]].concat());
-    // Whatever is named most often is named by the change objects of one host, and by the gate of all.
+    // The most frequent target is required by the change objects of a host, and by the gate of all hosts.
     let mut named: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (id, cob) in &draft.cobs {
         for arrow in &cob.value.arrows {
@@ -699,7 +699,7 @@ fn the_model_of_init_works_and_nothing_is_overwritten() {
     assert!(err.contains("has model.yaml, check.sh, start.sh, stop.sh already"), "{err}");
 }
 
-/// A kind in a few lines.
+/// A kind as a few lines of text.
 fn told(kind: &Kind) -> String {
     let list = |states: &[cob_types::StateName]| states.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(" ");
     let mut text = format!(
@@ -815,7 +815,7 @@ fn facts_of_hosts_are_known_to_templates_and_change_nothing_by_themselves() {
     let first = of(&format!("{}{n2}", n1("a")));
     assert_eq!(first.cobs["n1/a/x"].value.content, serde_json::json!({"jobs": 8, "other": 1024}));
     assert_eq!(ids(&first), ["n1/a/disk-sda", "n1/a/disk-sdb", "n1/a/x"]);
-    // A host that the model does not have is nobody's mistake: the facts are of all that were asked.
+    // Facts of a host outside the model are no mistake: facts come from all hosts that were asked.
     let second = of(&format!("{}{n2}  n9: {{}}\n", n1("b")));
     let contents = |draft: &Draft| draft.cobs.values().map(|cob| cob.value.content.clone()).collect::<Vec<_>>();
     assert_eq!(contents(&first), contents(&second));
@@ -866,10 +866,10 @@ cobs:
 ";
     let drafted = draft(text);
     let lines = arrows(&drafted);
-    // Also where something stands between.
+    // Also through an intermediate change object.
     assert!(lines.contains("(n1/pkg, absent, present) <- (n1/db, down)"), "{lines}");
     assert!(!lines.contains("(n1/other, absent, present)"), "{lines}");
-    // What is looked at alone installs nothing.
+    // A change object in observe mode installs no software.
     let observed = arrows(&draft(&text.replace("n1/pkg: {", "n1/pkg: {mode: observe, ")));
     assert!(!observed.contains("(n1/pkg, absent, present)"), "{observed}");
 }

@@ -1,4 +1,4 @@
-//! A cluster's life: five nodes, fifty, seven, a service more, a service less; who is not concerned stays as it is.
+//! A cluster over time: five nodes, fifty, seven, another service, a removed service; unconcerned nodes stay unchanged.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Services with hardware and image, by node.
 type Nodes = BTreeMap<String, Value>;
 
-/// `db` once, `app` where it can be, `cache` on a node of its own.
+/// `db` once, `app` wherever possible, `cache` on its own node.
 fn model(nodes: u32, services: &str) -> String {
     format!(
         r#"
@@ -33,7 +33,7 @@ clusters:
     )
 }
 
-/// Asks for the layout of a model, given the one before.
+/// Solves the layout of a model, given the previous layout.
 fn solve(folder: &std::path::Path, model: &str, before: &Value) -> (u8, Value) {
     let write = |name: &str, text: &str| {
         std::fs::write(folder.join(name), text).expect("written");
@@ -51,7 +51,7 @@ fn nodes(layout: &Value) -> Nodes {
     all.map(|n| (n["name"].as_str().expect("a name").to_owned(), n.clone())).collect()
 }
 
-/// Whether all nodes of one layout are in another, as they are.
+/// Whether all nodes of a layout are unchanged in another.
 fn stay(few: &Nodes, many: &Nodes) -> bool {
     few.iter().all(|(name, node)| many.get(name) == Some(node))
 }
@@ -68,7 +68,7 @@ fn nobody_moves_who_is_not_concerned() {
     assert!(stay(&nodes(&five), &nodes(&fifty)) && stay(&nodes(&seven), &nodes(&fifty)), "{seven}");
     assert_eq!(seven["clusters"][0]["leaving"].as_array().map(Vec::len), Some(43));
 
-    // Each of the seven has `app`, which is not concerned and keeps `cache` away: the answer says so.
+    // Each of the seven nodes has `app`, which is not concerned and excludes `cache`: the answer says so.
     let (status, none) = next(7, "app, cache, db", &seven);
     let cluster = &none["clusters"][0];
     assert_eq!((status, &cluster["solvable"]), (1, &Value::Bool(false)), "{none}");
@@ -77,7 +77,7 @@ fn nobody_moves_who_is_not_concerned() {
     assert!(reason.contains("`shop-2`") && reason.contains("`app`, `cache` are never all on one node"), "{reason}");
     assert!(cluster["explanation"]["minimal"] == true && reason.contains("1 more node"), "{reason}");
 
-    // What it proposes does: the new node has it, and without it the seven are as they were.
+    // The proposed change works: the new node has `cache`, and after its removal the seven nodes are as before.
     let (_, eight) = next(8, "app, cache, db", &seven);
     assert!(stay(&nodes(&seven), &nodes(&eight)), "{eight}");
     assert_eq!(nodes(&eight)["shop-8"]["services"], serde_json::json!(["cache"]));
@@ -86,7 +86,7 @@ fn nobody_moves_who_is_not_concerned() {
     assert_eq!(nodes(&less), nodes(&seven));
 }
 
-/// The layout of a generation, as it stands in the depot.
+/// The layout of a generation, as stored in the depot.
 fn remembered(depot: &std::path::Path, generation: u64) -> Nodes {
     let depot = cobgen::depot::Depot::open(depot).expect("a depot");
     let model = depot.read_model(cob_types::GenerationNumber(generation)).expect("a generation");
@@ -116,17 +116,17 @@ fn a_layout_that_has_failed_is_not_tried_again() {
     assert_eq!(generate(5, &[]).0, 0);
     assert_eq!(generate(6, &[]).0, 0);
     let (five, six) = (remembered(&depot, 1), remembered(&depot, 2));
-    // Once more without a word is the same again, and no generation.
+    // The same model without options makes no generation.
     let (status, said) = generate(6, &[]);
     assert!(status == 0 && depot_has(&depot) == 2, "{said}");
     let (status, said) = generate(6, &["--instead-of", "2"]);
     assert_eq!((status, depot_has(&depot)), (0, 3), "{said}");
     let other = remembered(&depot, 3);
     assert!(stay(&five, &other) && other.len() == 6 && other != six, "{other:#?}");
-    // There is no third one, and the answer says what stands in the way.
+    // There is no third layout, and the answer names the obstacle.
     let (status, said) = generate(6, &["--instead-of", "2", "--instead-of", "3"]);
     assert!(status == 2 && said.contains("a layout is excluded"), "{said}");
-    // One that is not there can't have failed, nor can one that has left all as it was.
+    // A missing generation can't have failed, nor can a generation without its own layout.
     let (status, said) = generate(6, &["--instead-of", "99"]);
     assert!(status == 2 && said.contains("99"), "{status} {said}");
     let plain = "security: loopback-only\nhosts: {a: {address: \"tcp://127.0.0.1:1\"}}\ncobs: {a/b: {kind: noop}}\n";
@@ -141,7 +141,7 @@ fn depot_has(depot: &std::path::Path) -> u64 {
     cobgen::depot::Depot::open(depot).expect("a depot").latest().expect("readable").expect("one").0
 }
 
-/// Notes that a change object gave up in the switch to a generation.
+/// Records that a change object failed in the switch to a generation.
 fn gives_up(depot: &std::path::Path, to: u64, cob: &str) {
     let depot = cobgen::depot::Depot::open(depot).expect("a depot");
     let cob = cob_types::CobId::new(cob).expect("an id");
@@ -172,7 +172,7 @@ fn gives_up(depot: &std::path::Path, to: u64, cob: &str) {
     assert!(depot.add_outcome(&outcome, &depot.default_author(), 1_700_000_000).expect("written"));
 }
 
-/// The nodes are equal but for that: on the first one a service gave up.
+/// The nodes are equal except that a service has failed on the first.
 #[test]
 fn a_service_that_gave_up_on_a_host_goes_to_another_one() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -210,7 +210,7 @@ clusters: {k: {template: t, nodes: 2, address: "tcp://127.0.0.1:{{ 7000 + index 
         let (status, said) = generate(hardware, &["--instead-of", "latest"]);
         assert_eq!((status, has(2)), (0, ["b", "a"].map(str::to_owned)), "{said}");
         assert_eq!(remembered(&depot, 2)["k-1"]["hardwaretype"], remembered(&depot, 1)["k-1"]["hardwaretype"]);
-        // Nothing can be there any more.
+        // No service can be on the node any more.
         gives_up(&depot, 2, "k-1/b/instance");
         let (status, said) = generate(hardware, &["--instead-of", "1", "--instead-of", "2"]);
         assert!(status == 2 && said.contains("`b` is not on `k-1`, where it has failed"), "{said}");

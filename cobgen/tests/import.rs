@@ -1,4 +1,4 @@
-//! Coopr's entities: what becomes of them, and what is told of the rest.
+//! The import of Coopr's entities: the result, and the messages about the rest.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn what_was_imported_is_a_right_model() {
     let (status, out, err) = cobgen(&["solve", name]);
     assert_eq!(status, 0, "{err}");
     assert_eq!(out, "s: 3 nodes\n  s-1, s-2 (small, debian): app, base\n  s-3 (small, debian): base, db-17\n");
-    // The one macro that has no meaning is told, wherever it is used.
+    // The only unsupported macro is reported at each use.
     let (status, _, err) = cobgen(&["check", name]);
     assert_eq!(status, 2);
     assert!(err.contains("clusters have no owner") && err.contains("for the node s-1"), "{err}");
@@ -48,7 +48,7 @@ fn what_was_imported_is_a_right_model() {
     assert!(out.contains(": ok: 3 hosts, 6 change objects"), "{out}");
     let (_, out, _) = cobgen(&["show", name, "s-2/app/instance"]);
     assert!(out.contains(r#""db":"s-3:5432","id":"2","owner":"me""#), "{out}");
-    // What is there is not overwritten.
+    // Existing files are not overwritten.
     let (status, _, err) = cobgen(&["import", "coopr", "tests/coopr", "--out", name]);
     assert_eq!(status, 2);
     assert!(err.contains("is there already"), "{err}");

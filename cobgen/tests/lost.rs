@@ -1,4 +1,4 @@
-//! Output that gets lost is told of.
+//! Lost output is reported.
 
 use std::fs::OpenOptions;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Loading: scalars and positions, several files, the schema; and no text makes it fail badly.
+//! Loading models: scalars and positions, several files, the schema; and no text makes it crash.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ use cobgen::expand::expand;
 use cobgen::model::{Model, schema};
 use proptest::prelude::*;
 
-/// A kind that takes any content.
+/// A kind that accepts any content.
 const KINDS: &str = "kinds: {k: {states: [a, b], preferred: b, pre_remove: a, check: {run: x}, \
      transitions: [{from: a, to: b, run: x}, {from: b, to: a, run: x}]}}\n";
 
@@ -94,7 +94,7 @@ fn the_schema_is_one_that_editors_take() {
     for section in ["hosts", "kinds", "cobs", "services", "clusters", "variables", "security"] {
         assert!(sections.contains(&section), "{section} is not among {sections:?}");
     }
-    // Every reference leads somewhere.
+    // Every reference has a definition.
     let text = schema.to_string();
     for reference in text.split("\"$ref\":\"#/$defs/").skip(1) {
         let name = reference.split('"').next().expect("a name");
@@ -114,11 +114,11 @@ fn ten_thousand_change_objects_take_moments() {
     let began = std::time::Instant::now();
     let draft = expand(Model::of_text("model.yaml", &text), &BTreeSet::new()).draft.expect("a draft");
     assert_eq!(draft.cobs.len(), 10_000);
-    // Half a second without optimisation; anything quadratic would take minutes.
+    // Half a second without optimisation; quadratic work would take minutes.
     assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
-/// Texts that are nearly a model: a right one with some bytes replaced by what YAML takes for a sign.
+/// Texts that are nearly a model: a valid model with some bytes replaced by YAML syntax characters.
 fn nearly_a_model() -> impl Strategy<Value = String> {
     let model = include_str!("../src/cli/init/model.yaml");
     let sign = prop::sample::select(vec![

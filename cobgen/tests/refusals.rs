@@ -1,4 +1,4 @@
-//! What the commands refuse, and what they warn of: for machines as `check` does.
+//! Errors and warnings of the commands, with `--json` as from `check`.
 
 use cobgen::cli::{self, Terminal};
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn cobgen(args: &[&str]) -> (u8, String, String) {
     (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
 }
 
-/// A folder with a model that is right.
+/// A folder with a valid model.
 struct Work(tempfile::TempDir);
 
 const MODEL: &str = r#"
@@ -47,7 +47,7 @@ impl Work {
         self.0.path().join(name).to_str().expect("UTF-8").to_owned()
     }
 
-    /// The names of the nodes that `solve` tells.
+    /// The names of the nodes in the output of `solve`.
     fn nodes(&self, more: &[&str]) -> Vec<String> {
         let (status, out, err) = cobgen(&[&["solve", &self.path("model.yaml"), "--json"], more].concat());
         assert_eq!((status, err.as_str()), (0, ""), "{out}");
@@ -99,7 +99,7 @@ fn whatever_is_refused_is_json_for_machines() {
         let told: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{case:?}: {e}: {out}"));
         let mut all = told["diagnostics"].as_array().expect("a list").iter();
         let first = all.find(|d| d["severity"] == "error").unwrap_or_else(|| panic!("{case:?}: {out}"));
-        // For people the same, on the other output.
+        // The text output has the same message on the error output.
         let (again, out, err) = cobgen(&case);
         let message = first["message"].as_str().expect("a text").lines().next().expect("a line");
         assert!(again == status && out.is_empty() && err.contains(message), "{case:?}: {err}");
@@ -133,7 +133,7 @@ fn layouts_of_what_is_not_there_are_told() {
 fn a_depot_says_how_clusters_are() {
     let work = Work::new();
     let (model, depot) = (work.path("model.yaml"), work.path("depot"));
-    // The first layout has a name that nobody would choose again.
+    // The first layout has a name that the solver would not choose again.
     work.write("model.yaml", &MODEL.replace("nodes: 3", "nodes: 4"));
     let (status, _, err) = cobgen(&["generate", &model, "--depot", &depot]);
     assert_eq!(status, 0, "{err}");
@@ -282,7 +282,7 @@ fn a_template_that_nests_too_deep_is_refused() {
         let told = ["nests too deep", "recursion limits"].iter().any(|told| err.contains(told));
         assert!(told, "{}: {}", &template[..30], err.chars().take(500).collect::<String>());
     }
-    // What is long without being deep is no matter, nor is what is just not too deep.
+    // A long text without deep nesting is accepted, and so is a text just below the limit.
     let list = format!("{{{{ [{}]|length }}}}", "-1, ".repeat(5_000));
     let ifs = "{% if 1 %}a{% elif 2 %}b{% endif %}".repeat(2_000);
     let quoted = format!("{{{{ '{}' }}}}", "-".repeat(5_000));
@@ -355,7 +355,7 @@ fn a_wrong_request_is_a_wrong_model() {
         let (status, out, _) = cobgen(&["solve", &model, "--json"]);
         assert!(status == 2 && out.contains("\"diagnostics\""), "{out}");
     }
-    // A service that a template names by default is misspelt once.
+    // A misspelt service in a template's defaults is reported once.
     let model =
         work.write("wrong.yaml", &MODEL.replace("defaults: {services: [db, app]}", "defaults: {services: [bd, app]}"));
     let (status, _, err) = cobgen(&["solve", &model]);
@@ -424,7 +424,7 @@ fn outcomes_that_can_not_be_read_are_told_for_machines_too() {
     assert_eq!(cobgen(&["generate", &model, "--depot", &depot]).0, 0);
     let log = || -> Value { serde_json::from_str(&cobgen(&["log", "--depot", &depot, "--json"]).1).expect("JSON") };
     assert_eq!(log()["problems"], serde_json::json!([]));
-    // The commit of a generation is none of an outcome.
+    // The commit of a generation is not an outcome.
     let generation = std::fs::read_to_string(work.path("depot/refs/generations/1")).expect("a ref");
     std::fs::write(work.path("depot/refs/outcomes"), generation).expect("written");
     let all = log();
@@ -564,7 +564,7 @@ fn a_label_in_another_spelling_is_warned_of() {
         let (status, _, err) = with(label, chosen);
         assert_eq!((status, err.as_str()), (0, ""), "{label}");
     }
-    // One that nobody has is an error as before, with the spelling that there is.
+    // A label without any host is an error as before, with the existing spelling.
     let (status, _, err) = with("one", "rack=01");
     assert!(status == 2 && err.contains("did you mean `rack=1`?"), "{err}");
 }

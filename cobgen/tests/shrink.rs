@@ -1,11 +1,11 @@
-//! Clusters that shrink, lose services and go away: each step has a generation, and a way back.
+//! Clusters that shrink, lose services and are removed: each step has a generation, and a rollback.
 
 use std::path::Path;
 
 use cobgen::cli::{self, Terminal};
 use serde_json::Value;
 
-/// Generates a model into the depot beside it. The answer, which must come without a warning.
+/// Generates a model into the depot beside it and returns the answer, which must come without a warning.
 fn generate(folder: &Path, model: &str) -> Value {
     let (path, depot) = (folder.join("model.yaml"), folder.join("depot"));
     std::fs::write(&path, model).expect("written");
@@ -18,7 +18,7 @@ fn generate(folder: &Path, model: &str) -> Value {
     serde_json::from_slice(&out).expect("JSON")
 }
 
-/// Both services have no state but started and stopped; the cluster has `b` on these nodes.
+/// Both services have only the states started and stopped; the cluster has `b` on these nodes.
 fn two_services(b: &str) -> String {
     let host = |n: u32| format!("  n{n}: {{address: \"tcp://127.0.0.1:717{n}\"}}\n");
     let hosts: String = (1..=3).map(host).collect();
@@ -52,7 +52,7 @@ fn an_installation_and_a_runtime_dependency_on_one_service_go_together() {
     assert_eq!(generate(folder.path(), &mixed)["cobs"], 5);
 }
 
-/// The example, with so many nodes.
+/// The example with this many nodes.
 fn hadoop(nodes: u32) -> String {
     let example = include_str!("../../examples/hadoop/model.yaml");
     assert!(example.contains("nodes: 5\n"));

@@ -1,4 +1,4 @@
-//! What templates in a model give: texts as they were written, values with their types, names that differ.
+//! The results of templates in a model: texts as written, values with their types, varying names.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ kinds:
     transitions: [{from: down, to: up, run: x}, {from: up, to: down, run: x}]
 "#;
 
-/// The draft of a text, after the usual hosts and the kind `k`, or what is wrong with it.
+/// The draft of a text, after the usual hosts and the kind `k`, or its errors.
 fn attempt(text: &str, previous: &[&str]) -> Result<Draft, String> {
     let previous: BTreeSet<CobId> = previous.iter().map(|id| CobId::new(id).expect("an id")).collect();
     let expansion = expand(Model::of_text("model.yaml", &format!("{HOSTS}{text}")), &previous);
@@ -50,7 +50,7 @@ fn a_first_one_stays_where_it_was_whatever_gives_its_name() {
         assert_eq!(ids(&model, &["n1/db/a"]), ["n1/db/a"], "{name}");
         assert_eq!(ids(&model, &["n1/db/ab", "n1/other/a"]), ["n2/db/a"], "{name}");
     }
-    // Another one whose name begins alike says nothing.
+    // Another change object with the same prefix has no influence.
     let model = model("\"d-{{ d }}\": {kind: noop, place: first, for: {d: [a]}}, d-cache: {kind: noop}");
     assert_eq!(ids(&model, &["n1/db/d-cache", "n2/db/d-cache"]), ["n1/db/d-cache", "n2/db/d-a", "n2/db/d-cache"]);
     let before = ["n1/db/d-a", "n1/db/d-cache", "n2/db/d-cache"];
@@ -73,7 +73,7 @@ fn a_first_one_whose_name_changes_stays_where_its_service_is() {
     let around = first("v{{ cluster.config.version }}-of-{{ cluster.config.version }}-now");
     assert_eq!(ids(&model(&around), &["n2/db/v1-of-1-now"]), ["n2/db/v2-of-2-now"]);
     assert_eq!(ids(&model(&around), &["n2/db/v1-of-now"]), ["n1/db/v2-of-2-now"]);
-    // What fits another entry better is of that one.
+    // A previous name belongs to the entry that fits it better.
     let both = format!("{schema}, {}", first("schema-of-{{ cluster.config.version }}"));
     assert_eq!(ids(&model(&both), &["n2/db/schema-of-1"]), ["n1/db/schema-2", "n2/db/schema-of-2"]);
     let fixed = format!("{schema}, schema-cache: {{kind: noop, place: n2}}");
@@ -94,7 +94,7 @@ fn lists_of_immutable_partials_are_joined() {
     assert_eq!(ids(&model(""), &[]), ["n1/app/x", "n1/db/x"]);
     let told = attempt(&model(", compatibility: {services: [web]}"), &[]).expect_err("widened by who includes them");
     assert!(told.contains("the list of compatible services can't be changed"), "{told}");
-    // An immutable partial that includes another is one that includes it.
+    // A partial that includes an immutable partial may not change it either.
     let told = attempt(&model("").replace("more: {partial", "more: {includes: [base], partial"), &[]);
     let told = told.expect_err("widened by a partial");
     assert!(told.contains("the partial template `base` is immutable"), "{told}");
@@ -102,7 +102,7 @@ fn lists_of_immutable_partials_are_joined() {
 
 #[test]
 fn who_was_not_there_is_not_asked_what_he_would_have_been() {
-    // The name can't be made on n1, which is not the first: nobody needs it there.
+    // The name can't be made on n1, which is not the first: it is not needed there.
     let model = "services: {db: {cobs: {\"{{ host.vars.list[1] }}\": {kind: noop, place: first}}}}\n\
                  clusters: {c: {services: {db: [n1, n2]}}}";
     assert_eq!(ids(model, &["n1/db/x", "n2/db/x"]), ["n1/db/b"]);
@@ -152,7 +152,7 @@ fn numbers_that_become_texts_are_as_written() {
     });
     assert_eq!(content(&text, "n1/s")["env"], texts);
     assert_eq!(content(&text, "n1/c")["env"], texts);
-    // Where a number is wanted it is one, however it is written.
+    // In a numeric field every notation of a number is a number.
     let text = "cobs: {n1/a: {kind: k, content: {a: 1.10, b: 0x10, c: [007, \"{{ 1.50 }}\"]}}}\nhardwaretypes: {h: {cost: 1e1}}\n";
     assert_eq!(content(text, "n1/a"), json!({"a": 1.1, "b": 16, "c": [7, 1.5]}));
     let text = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:1\", labels: {v: 1.0}}}\n\
@@ -177,7 +177,7 @@ fn a_name_without_a_value_takes_its_default_and_is_an_error_without_one() {
     assert_eq!(value("{{ nothing is undefined }}"), json!(true));
     assert_eq!(value("{{ {'a': {'b': nothing | d(1)}} }}"), json!({"a": {"b": 1}}));
     assert_eq!(value("{{ 'x}}' }} {{ '{{' }}"), json!("x}} {{"));
-    // Also where a step before the last one is missing.
+    // Also if a step before the last is missing.
     assert_eq!(value("{{ facts[host.name].os.name | default('?') }}"), json!("?"));
     assert_eq!(value("{{ (facts[host.name]\n .os) is defined }}"), json!(false));
     assert_eq!(value("{{ nothing.at.all | default(1) }}"), json!(1));

@@ -1,4 +1,4 @@
-//! `cobgen verify` on models that come to rest and on one that can't.
+//! `cobgen verify` on models that converge and on a model that can't.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ cobs:
     assert!(verified.deadlocks.iter().all(|d| !d.troubles.is_empty()), "{verified:?}");
 }
 
-/// More failures are injected than a change object without retries can stand: that is no deadlock.
+/// More injected failures than the retries of a change object allow: this is no deadlock.
 #[test]
 fn injected_failures_beyond_the_attempts_are_no_deadlock() {
     let dir = tempfile::tempdir().expect("a folder");

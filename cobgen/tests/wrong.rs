@@ -1,4 +1,4 @@
-//! Wrong models, and all that `cobgen check` says about each: the snapshots are the promise.
+//! Invalid models, and all messages of `cobgen check` about each: the snapshots are the promise.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn cobgen(args: &[&str]) -> (u8, String, String) {
     (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
 }
 
-/// What is wrong with a text that is too large or too odd to be kept in a file.
+/// The messages about a text that is too large or too odd to be kept in a file.
 fn check_bytes(name: &str, bytes: &[u8]) -> String {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join(name);

@@ -1,29 +1,29 @@
-//! What is done on a node, and which of it an operation does, in which order.
+//! Actions on nodes, and operations, which consist of actions in an order.
 
 use std::fmt;
 
-/// What is done on a node: with the node itself, or with one of its services.
+/// An action on a node or on a service of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// The provider is asked for the machine.
+    /// Order the machine from the provider.
     Create,
-    /// The machine is waited for.
+    /// Wait for the machine.
     Confirm,
-    /// The machine is made ready for services.
+    /// Prepare the machine for services.
     Bootstrap,
-    /// The service is put onto the node.
+    /// Install the service on the node.
     Install,
-    /// Its configuration is written.
+    /// Write the service's configuration.
     Configure,
-    /// What is done once, before its first start.
+    /// Initialize the service once, before its first start.
     Initialize,
-    /// It is started.
+    /// Start the service.
     Start,
-    /// It is stopped.
+    /// Stop the service.
     Stop,
-    /// It is taken off the node.
+    /// Remove the service from the node.
     Remove,
-    /// The machine is given back.
+    /// Give the machine back to the provider.
     Delete,
 }
 
@@ -59,13 +59,13 @@ impl Action {
         }
     }
 
-    /// The action of a name.
+    /// The action with this name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.as_str() == name)
     }
 
-    /// Whether it is done with the node, not with a service of it.
+    /// Whether the action concerns the node, not a service.
     #[must_use]
     pub fn is_of_node(self) -> bool {
         match self {
@@ -84,28 +84,28 @@ impl fmt::Display for Action {
 /// An operation on a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// Nodes come into being, with all their services.
+    /// Create nodes with all their services.
     Create,
-    /// All nodes go. Machines of a provider are given back as they are; from hosts of an inventory
-    /// services are stopped and removed.
+    /// Remove all nodes. Machines of a provider are given back as they are; on hosts of an inventory the services are
+    /// stopped and removed.
     Delete,
-    /// Services are configured anew where they run.
+    /// Configure running services anew.
     Configure,
-    /// Services are started, and those that they require before them.
+    /// Start services, after the services that they require.
     Start,
-    /// Services are stopped, and those that require them before them.
+    /// Stop services, after the services that require them.
     Stop,
-    /// Services are stopped and started, with those that require them.
+    /// Restart services and their dependents.
     Restart,
-    /// Services come onto nodes that there are.
+    /// Add services to existing nodes.
     AddServices,
-    /// Services leave nodes that stay.
+    /// Remove services from nodes that stay.
     RemoveServices,
-    /// Nodes are added.
+    /// Add nodes.
     Expand,
-    /// Nodes leave.
+    /// Remove nodes.
     Shrink,
-    /// Services are replaced by others that provide the same, or installed anew in their places.
+    /// Replace services by others that provide the same name, or reinstall them.
     Upgrade,
 }
 
@@ -143,13 +143,13 @@ impl Operation {
         }
     }
 
-    /// The operation of a name.
+    /// The operation with this name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.as_str() == name)
     }
 
-    /// Whether it needs to know the cluster as it was.
+    /// Whether the operation needs the previous layout of the cluster.
     #[must_use]
     pub fn changes_layout(self) -> bool {
         match self {

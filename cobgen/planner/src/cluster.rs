@@ -1,4 +1,4 @@
-//! What is planned for: nodes with their services, and what services need of each other.
+//! The cluster to plan for: nodes with their services, and the dependencies between services.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use crate::action::Action;
 /// A cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cluster {
-    /// Its nodes in their order, before and after the operation; a node that is the same has one name.
+    /// Its nodes in order, before the operation; a node that stays has the same name in `after`.
     pub before: Vec<Node>,
-    /// After it.
+    /// Its nodes after the operation.
     pub after: Vec<Node>,
-    /// Every service that a node has, by name.
+    /// Every service of the nodes, by name.
     pub services: BTreeMap<String, Service>,
 }
 
@@ -22,34 +22,34 @@ pub struct Node {
     pub name: String,
     /// Its services by name.
     pub services: BTreeSet<String>,
-    /// Where it is from.
+    /// The source of the node.
     pub origin: Origin,
 }
 
-/// Where a node is from.
+/// The source of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A provider makes it and takes it back.
     Provider,
-    /// It is a host that exists, and stays.
+    /// An existing host, which stays.
     Inventory,
 }
 
 /// A service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Service {
-    /// What is done with it.
+    /// The actions of the service.
     pub actions: BTreeSet<Action>,
-    /// Names under which others may depend on it, its own among them or not.
+    /// Names under which other services may depend on it; may include its own name.
     pub provides: BTreeSet<String>,
-    /// The services that are installed before it: names of services, not of what they provide.
+    /// The services that are installed before it: names of services, not names that they provide.
     pub install: BTreeSet<String>,
     /// The services that are started before it is initialized and started, and stopped after it.
     pub runtime: BTreeSet<String>,
 }
 
 impl Service {
-    /// Whether it takes the place of another one: both provide a name.
+    /// Whether it replaces another service: both provide a common name.
     #[must_use]
     pub(crate) fn replaces(&self, other: &Self) -> bool {
         self.provides.intersection(&other.provides).next().is_some()

@@ -1,12 +1,12 @@
-//! The planner: what an operation on a cluster comes to, node by node, and in which order.
+//! The planner: the steps of an operation on a cluster, node by node, and their order.
 //!
-//! A view for people, after Loom's planner: `cobgen plan` shows it, and nothing is carried out by it. The
-//! change objects of a generation find their order by themselves, without stages.
+//! The plan is a view for people, after Loom's planner: `cobgen plan` shows it and never executes it. The change
+//! objects of a generation find their order by themselves, without stages.
 //!
-//! [`plan()`] takes a cluster before and after, its services with their actions and dependencies, and an
-//! [`Operation`]; it gives the [`Plan`]: jobs (one action on one node), which ones each comes after, and
-//! Loom's stages of it. [`Plan::times`] compares the stages with the order without barriers, for given
-//! durations. Pure: no clock, no files, and the same input gives the same plan, in whatever order it comes.
+//! [`plan()`] takes a cluster before and after, its services with their actions and dependencies, and an [`Operation`].
+//! It returns the [`Plan`]: jobs (an action on a node), their dependencies, and Loom's stages. [`Plan::times`] compares
+//! the stages with the order without barriers, for given durations. The function is pure: no clock, no files, and the
+//! same input in any order gives the same plan.
 
 mod action;
 mod cluster;

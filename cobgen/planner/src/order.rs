@@ -1,8 +1,8 @@
-//! The order between services: what of one comes after what of another, on all nodes.
+//! The order between services: which actions of a service wait for actions of other services, on all nodes.
 //!
-//! Where A requires B to run: A is initialized and started after B is started, and stopped before B is
-//! stopped. Where A requires B to be installed: installed after it, and removed before it. A service that does not have the action in question
-//! passes the dependency on to what it requires itself, and what follows from other dependencies is left out.
+//! If A requires B to run, A is initialized and started after B is started, and stopped before B is stopped. If A
+//! requires B to be installed, A is installed after B and removed before B. A service that lacks the action in question
+//! passes the dependency on to the services that it requires itself. Redundant dependencies are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use crate::action::Action;
 use crate::cluster::{Cluster, Service};
 use crate::plan::Step;
 
-/// More dependencies than this between two groups of jobs go through a gate.
+/// With more dependencies than this, two groups of jobs are connected by a gate.
 const MANY: usize = 1000;
 
-/// Whether a job is the first of its service on its node.
+/// Whether a job is the first job of its service on its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rank {
     First,
@@ -45,22 +45,22 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// What a service needs, of one sort.
+/// Selects the requirements of a service, for installation or at run time.
 type Needs = fn(&Service) -> &BTreeSet<String>;
 
-/// Adds what jobs wait for in other services.
+/// Adds the dependencies of jobs on jobs of other services.
 pub(crate) fn between_services(cluster: &Cluster, groups: &Groups<'_>, steps: &mut Vec<Step>) {
     let install = &Needed::of(&cluster.services, |s| &s.install);
     let runtime = &Needed::of(&cluster.services, |s| &s.runtime);
     let mut waits: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
     for name in cluster.services.keys() {
-        // Up: after those that it needs.
+        // Up: after the required services.
         for (needs, theirs, mine) in [
             (install, Action::Install, Action::Install),
             (runtime, Action::Start, Action::Initialize),
             (runtime, Action::Start, Action::Start),
         ] {
-            // An initialization is followed by the start, which needs not wait again.
+            // The initialization waits, and the start follows it: the start need not wait again.
             let follows = mine == Action::Start && groups.has(name, Action::Initialize);
             if !groups.has(name, mine) || follows {
                 continue;
@@ -69,7 +69,7 @@ pub(crate) fn between_services(cluster: &Cluster, groups: &Groups<'_>, steps: &m
                 waits.push((groups.get(other, theirs).to_vec(), groups.get(name, mine).to_vec()));
             }
         }
-        // Down: before those that it needs.
+        // Down: before the required services.
         for (needs, action) in [(runtime, Action::Stop), (install, Action::Remove)] {
             if !groups.has(name, action) {
                 continue;
@@ -78,7 +78,7 @@ pub(crate) fn between_services(cluster: &Cluster, groups: &Groups<'_>, steps: &m
                 waits.push((groups.get(name, action).to_vec(), groups.get(other, action).to_vec()));
             }
         }
-        // What is never stopped is left alone until it is needed no more.
+        // A required service without a stop action is not touched before this service has stopped.
         if groups.has(name, Action::Stop) {
             let unstopped = runtime.until(name, |s| groups.has(s, Action::Stop)).1;
             for first in unstopped.into_iter().filter_map(|other| groups.first.get(other)) {
@@ -95,7 +95,7 @@ pub(crate) fn between_services(cluster: &Cluster, groups: &Groups<'_>, steps: &m
     }
 }
 
-/// All of `after` come after all of `before`.
+/// Makes all of `after` wait for all of `before`.
 fn join(before: &[usize], after: &[usize], steps: &mut Vec<Step>) {
     let waited = if before.len().saturating_mul(after.len()) > MANY && before.len().min(after.len()) > 1 {
         steps.push(Step { job: None, after: before.to_vec() });
@@ -108,17 +108,18 @@ fn join(before: &[usize], after: &[usize], steps: &mut Vec<Step>) {
     }
 }
 
-/// What services need, of one sort, and all that they need by it: without circles, which were refused.
+/// The direct and indirect requirements of services, either for installation or at run time. Cycles were refused
+/// before.
 struct Needed<'a> {
     services: &'a BTreeMap<String, Service>,
     needs: Needs,
     numbers: BTreeMap<&'a str, usize>,
-    /// By number, a bit for each service that is needed, directly or not. Nothing where there are too many services.
+    /// By number, a bit for each service that is required, directly or not. Empty if there are too many services.
     below: Vec<Vec<u64>>,
 }
 
 impl<'a> Needed<'a> {
-    /// With more services than this, what follows from other dependencies is not looked for: 32 MiB of bits.
+    /// With more services than this, redundant dependencies stay: the bits would take more than 32 MiB.
     const MAX_REDUCED: usize = 1 << 14;
 
     fn of(services: &'a BTreeMap<String, Service>, needs: Needs) -> Self {
@@ -135,7 +136,8 @@ impl<'a> Needed<'a> {
         self.services.get(name).into_iter().flat_map(self.needs).map(String::as_str)
     }
 
-    /// Fills in what is below one and all that it needs. The stack is our own: chains may be as long as the model.
+    /// Fills in all direct and indirect requirements of a service. The stack is explicit, because chains may be as long
+    /// as the model.
     fn look_below(&mut self, name: &'a str) {
         let mut way: Vec<(&str, usize)> = self.numbers.get(name).map(|number| (name, *number)).into_iter().collect();
         while let Some((name, number)) = way.last().copied() {
@@ -159,7 +161,8 @@ impl<'a> Needed<'a> {
         }
     }
 
-    /// The nearest services that one needs and that are concerned; those needed by another nearest one are left out.
+    /// The nearest concerned services that a service requires, without services that are required by another nearest
+    /// service.
     fn nearest(&self, name: &str, concerned: impl Fn(&str) -> bool) -> BTreeSet<&'a str> {
         let (mut found, _) = self.until(name, concerned);
         if found.len() > 1 && !self.below.is_empty() {
@@ -172,7 +175,8 @@ impl<'a> Needed<'a> {
         found
     }
 
-    /// The services that one needs, directly or not: up to the first concerned ones on each way, and those before them.
+    /// The services that a service requires, directly or not: the first concerned services on each path, and the
+    /// services passed before them.
     fn until(&self, name: &str, concerned: impl Fn(&str) -> bool) -> (BTreeSet<&'a str>, BTreeSet<&'a str>) {
         let (mut found, mut passed) = (BTreeSet::new(), BTreeSet::new());
         let mut next: Vec<&str> = self.directly(name).collect();
@@ -187,7 +191,7 @@ impl<'a> Needed<'a> {
     }
 }
 
-/// Services that wait for each other, at installation or at run time; the first is named again at the end.
+/// Services that wait for each other, for installation or at run time; the first is repeated at the end.
 pub(crate) fn circle(services: &BTreeMap<String, Service>) -> Option<Vec<String>> {
     let needs: [Needs; 2] = [|s| &s.install, |s| &s.runtime];
     needs.into_iter().find_map(|needs| circle_of(services, needs))
@@ -196,7 +200,7 @@ pub(crate) fn circle(services: &BTreeMap<String, Service>) -> Option<Vec<String>
 fn circle_of(services: &BTreeMap<String, Service>, needs: Needs) -> Option<Vec<String>> {
     let mut done: BTreeSet<&str> = BTreeSet::new();
     for start in services.keys() {
-        // Each with what is still to be looked at: recursion would be as deep as the chain is long.
+        // Each service with its unvisited requirements: recursion would be as deep as the longest chain.
         let mut way: Vec<(&str, Vec<&String>)> = Vec::new();
         let enter = |name: &str| services.get(name).into_iter().flat_map(needs).rev().collect::<Vec<_>>();
         if !done.contains(start.as_str()) {

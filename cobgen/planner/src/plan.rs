@@ -1,8 +1,7 @@
-//! The jobs of an operation: which actions which node and service get.
+//! The jobs of an operation: the actions for each node and service.
 //!
-//! Each node has a chain of its own actions before its services' (create, confirm, bootstrap) and after
-//! them (delete), and each of its services a chain between. What must wait for other services is added by
-//! [`order`](crate::order).
+//! Each node has a chain of its own actions before its services' (create, confirm, bootstrap) and after them (delete),
+//! and in between a chain for each of its services. [`order`](crate::order) adds the dependencies between services.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,49 +10,50 @@ use crate::cluster::{Cluster, Node, Origin};
 use crate::order::{self, Rank};
 use crate::stages;
 
-/// One action on one node.
+/// An action on a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Job {
     /// The node.
     pub node: String,
-    /// What is done.
+    /// The action.
     pub action: Action,
-    /// With which of its services; none: with the node itself.
+    /// The service; `None`: the action concerns the node itself.
     pub service: Option<String>,
 }
 
-/// A job in its place, or a gate: where many wait for many, they wait for a gate, and it for the others.
+/// A job with its dependencies, or a gate. If many jobs wait for many others, they wait for a gate, which waits for the
+/// others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// None: a gate, where nothing is done.
+    /// The job; `None`: a gate without an action.
     pub job: Option<Job>,
-    /// The steps that it comes after: places in [`Plan::steps`]. What follows from others is left out.
+    /// The steps that it waits for: indexes into [`Plan::steps`], without redundant dependencies.
     pub after: Vec<usize>,
 }
 
-/// What an operation comes to.
+/// The plan of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The operation.
     pub operation: Operation,
     /// All jobs, by node, and then gates.
     pub steps: Vec<Step>,
-    /// The jobs grouped by what can be done at once: each as early as possible.
+    /// The jobs grouped by level: each job as early as possible.
     pub levels: Vec<Vec<usize>>,
-    /// Loom's stages: the groups divided, so that no stage has two jobs of one node.
+    /// Loom's stages: the levels divided, so that no stage has two jobs of the same node.
     pub stages: Vec<Vec<usize>>,
 }
 
-/// Why there is no plan.
+/// The reason why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Services wait for each other.
     #[error("services wait for each other: {}", .0.join(" -> "))]
     Circle(Vec<String>),
-    /// A service that is to be planned for is on no node.
+    /// A chosen service is on no node.
     #[error("the service {0} is on no node of the cluster")]
     Nowhere(String),
-    /// A service that is to be added or removed is not among those that the layouts differ in.
+    /// A service to be added or removed does not differ between the layouts.
     #[error(
         "the service {service} is not {} by the model{}",
         if *.operation == Operation::AddServices { "added" } else { "removed" },
@@ -64,28 +64,28 @@ pub enum PlanError {
         operation: Operation,
         /// The service.
         service: String,
-        /// Those that are.
+        /// The services that do differ.
         others: Vec<String>,
     },
-    /// The layouts differ in something that the operation doesn't do.
+    /// The layouts differ in a way that the operation does not handle.
     #[error("{operation} does not do what differs between the layouts: {what}")]
     OtherChange {
         /// The operation.
         operation: Operation,
-        /// What differs.
+        /// The difference.
         what: String,
     },
 }
 
-/// What is done on a node.
+/// The actions on a node.
 #[derive(Debug, Default)]
 pub(crate) struct Chains<'a> {
-    /// With the node, before anything with its services.
+    /// Actions of the node before all actions of its services.
     pub(crate) first: Vec<Action>,
     pub(crate) services: BTreeMap<&'a str, Vec<Action>>,
-    /// With the node, after everything with its services.
+    /// Actions of the node after all actions of its services.
     pub(crate) last: Vec<Action>,
-    /// Services that go before others come: the later ones wait for the earlier ones.
+    /// Pairs of a removed and a new service: the new service waits for the removal.
     pub(crate) replaced: Vec<(&'a str, &'a str)>,
 }
 
@@ -94,7 +94,7 @@ const BRING_UP: [Action; 4] = [Action::Install, Action::Configure, Action::Initi
 const TAKE_DOWN: [Action; 2] = [Action::Stop, Action::Remove];
 const RENEW: [Action; 4] = [Action::Stop, Action::Install, Action::Configure, Action::Start];
 
-/// Plans an operation. `services`: with which services (none: all that it concerns).
+/// Plans an operation for the given services; `None`: for all services that it concerns.
 ///
 /// # Errors
 /// [`PlanError`].
@@ -147,13 +147,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The services that the operation was asked for.
+    /// The chosen services, or all services.
     fn wanted(&self) -> BTreeSet<&'a str> {
         let all = || self.cluster.after.iter().flat_map(|n| &n.services).map(String::as_str).collect();
         self.chosen.map_or_else(all, |chosen| chosen.iter().map(String::as_str).collect())
     }
 
-    /// With what they require to run.
+    /// The wanted services and all services that they require to run.
     fn with_required(&self) -> BTreeSet<&'a str> {
         let mut found = self.wanted();
         let mut next: Vec<&str> = found.iter().copied().collect();
@@ -164,7 +164,7 @@ impl<'a> Planner<'a> {
         found
     }
 
-    /// With those that require them to run.
+    /// These services and all services that require them to run.
     fn with_dependents(&self, mut found: BTreeSet<&'a str>) -> BTreeSet<&'a str> {
         let mut dependents: BTreeMap<&str, Vec<&'a str>> = BTreeMap::new();
         for (name, service) in &self.cluster.services {
@@ -179,7 +179,7 @@ impl<'a> Planner<'a> {
         found
     }
 
-    /// The same actions with some services, wherever they are.
+    /// The same actions for some services on all their nodes.
     fn everywhere(&self, actions: &[Action], services: &BTreeSet<&str>, bootstrap: bool) -> Nodes<'a> {
         let mut nodes = Vec::new();
         for node in &self.cluster.after {
@@ -197,7 +197,7 @@ impl<'a> Planner<'a> {
         nodes
     }
 
-    /// What differs between the layouts, where the operation does it.
+    /// The differences between the layouts, as far as the operation covers these.
     fn difference(&self) -> Result<Nodes<'a>, PlanError> {
         let Cluster { before, after, .. } = self.cluster;
         let old: BTreeMap<&str, &Node> = before.iter().map(|n| (n.name.as_str(), n)).collect();
@@ -237,7 +237,7 @@ impl<'a> Planner<'a> {
         Ok(nodes)
     }
 
-    /// Whether the services that were asked for are among those that come, or go.
+    /// Whether the chosen services are among the added or removed services.
     fn are_concerned(&self, nodes: &Nodes<'_>) -> Result<(), PlanError> {
         let concerned: BTreeSet<&str> = nodes.iter().flat_map(|(_, chains)| chains.services.keys().copied()).collect();
         match self.chosen.into_iter().flatten().find(|service| !concerned.contains(service.as_str())) {
@@ -250,8 +250,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Services replaced where another one that provides the same was, else installed anew in their places;
-    /// what requires them stops and starts.
+    /// Replaces services if another service that provides the same name was there, and reinstalls the others; services
+    /// that require them are stopped and started.
     fn upgrade(&self) -> Nodes<'a> {
         let Cluster { before, after, services } = self.cluster;
         let old: BTreeMap<&str, &Node> = before.iter().map(|n| (n.name.as_str(), n)).collect();
@@ -272,7 +272,7 @@ impl<'a> Planner<'a> {
                     };
                     let replaced: Vec<(&str, &str)> =
                         going.iter().copied().filter(|other| replaces(other)).map(|other| (other, service)).collect();
-                    // What the old one has initialized, the new one goes on with.
+                    // The new service continues with the data that the old service has initialized.
                     let anew = BRING_UP.into_iter().filter(|a| replaced.is_empty() || *a != Action::Initialize);
                     chains.services.insert(service, anew.collect());
                     chains.replaced.extend(replaced);
@@ -302,7 +302,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// A node that comes into being.
+/// The actions of a new node.
 fn made(node: &Node) -> Chains<'_> {
     let first = match node.origin {
         Origin::Provider => MAKE.to_vec(),
@@ -312,7 +312,7 @@ fn made(node: &Node) -> Chains<'_> {
     Chains { first, services, ..Chains::default() }
 }
 
-/// A node of a cluster that goes as a whole.
+/// The actions of a node whose whole cluster is removed.
 fn gone(node: &Node) -> Chains<'_> {
     match node.origin {
         Origin::Provider => Chains { last: vec![Action::Delete], ..Chains::default() },
@@ -320,7 +320,7 @@ fn gone(node: &Node) -> Chains<'_> {
     }
 }
 
-/// A node that leaves a cluster that stays: others may still be using its services.
+/// The actions of a node that is removed from a cluster: other nodes may still use its services.
 fn left(node: &Node) -> Chains<'_> {
     let services = node.services.iter().map(|s| (s.as_str(), TAKE_DOWN.to_vec())).collect();
     let last = match node.origin {
@@ -330,7 +330,7 @@ fn left(node: &Node) -> Chains<'_> {
     Chains { services, last, ..Chains::default() }
 }
 
-/// Adds the jobs of a node, each after the one before it in its chain.
+/// Adds the jobs of a node, each after the previous job of its chain.
 fn lay_out<'a>(
     node: &str,
     chains: &Chains<'a>,

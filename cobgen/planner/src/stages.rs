@@ -1,10 +1,10 @@
-//! Loom's stages: what can be done at once is done together, and all of it before the next stage begins.
+//! Loom's stages: independent jobs run together, and a stage ends before the next begins.
 
 use std::collections::BTreeSet;
 
 use crate::plan::Step;
 
-/// The jobs by the length of the longest way to them; gates take no place of their own.
+/// The jobs by the length of the longest path to them; gates do not count.
 pub(crate) fn levels(steps: &[Step]) -> Vec<Vec<usize>> {
     let mut level = vec![0; steps.len()];
     for at in in_order(steps) {
@@ -21,7 +21,7 @@ pub(crate) fn levels(steps: &[Step]) -> Vec<Vec<usize>> {
     levels
 }
 
-/// Each level divided into stages in which no node occurs twice.
+/// Divides each level into stages in which no node occurs twice.
 pub(crate) fn divided(levels: &[Vec<usize>], steps: &[Step]) -> Vec<Vec<usize>> {
     let mut stages = Vec::new();
     for level in levels {
@@ -41,7 +41,7 @@ pub(crate) fn divided(levels: &[Vec<usize>], steps: &[Step]) -> Vec<Vec<usize>> 
     stages
 }
 
-/// All steps, each after those that it comes after.
+/// All steps in topological order.
 pub(crate) fn in_order(steps: &[Step]) -> Vec<usize> {
     let mut waits: Vec<usize> = steps.iter().map(|s| s.after.len()).collect();
     let mut followers = vec![Vec::new(); steps.len()];

@@ -1,4 +1,4 @@
-//! Loom's worked example, each operation, and what holds of every plan.
+//! Loom's worked example, each operation, and properties of every plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ fn node(name: &str, services: &str) -> Node {
     Node { name: name.to_owned(), services: names(services), origin: Origin::Provider }
 }
 
-/// Loom's: one node with s1 and s3, four with s2; s3 requires both others.
+/// Loom's example: a node with s1 and s3, four with s2; s3 requires both others.
 fn loom() -> Cluster {
     let after = vec![node("n1", "s1 s3"), node("n2", "s2"), node("n3", "s2"), node("n4", "s2"), node("n5", "s2")];
     let services = [("s1", ""), ("s2", ""), ("s3", "s1 s2")];
@@ -44,7 +44,7 @@ fn groups(plan: &Plan, groups: &[Vec<usize>]) -> Vec<String> {
     groups.iter().map(|group| texts(plan, group).join(", ")).collect()
 }
 
-/// What a job comes after.
+/// The steps that a job waits for.
 fn after(plan: &Plan, job: &str) -> Vec<String> {
     let step = plan.steps.iter().find(|s| s.job.as_ref().is_some_and(|j| text(j) == job));
     texts(plan, &step.unwrap_or_else(|| panic!("no {job}")).after)
@@ -63,7 +63,7 @@ fn looms_example_has_looms_order() {
         assert_eq!(after(&plan, &format!("confirm {node}")), [format!("create {node}")]);
         assert_eq!(after(&plan, &format!("bootstrap {node}")), [format!("confirm {node}")]);
     }
-    // Nothing but its own node's chain, for all but the initialization of s3.
+    // All jobs but the initialization of s3 wait only for their own node's chain.
     assert_eq!(after(&plan, "install s1 n1"), ["bootstrap n1"]);
     assert_eq!(after(&plan, "install s3 n1"), ["bootstrap n1"]);
     assert_eq!(after(&plan, "configure s3 n1"), ["install s3 n1"]);
@@ -115,7 +115,7 @@ fn without_barriers_a_slow_node_keeps_only_its_own_waiting() {
     let plan = plan(&loom(), Operation::Create, None).expect("a plan");
     let mut durations = Durations::all(1000);
     assert_eq!((plan.times(&durations).staged, plan.times(&durations).ordered), (11_000, 9000));
-    // n5 is slow to come; everywhere else its time is used for installing.
+    // n5 is created slowly; meanwhile the other nodes install.
     durations.set(Action::Create, None, Some("n5"), 60_000);
     durations.set(Action::Install, Some("s1"), None, 50_000);
     let times = plan.times(&durations);
@@ -140,7 +140,7 @@ fn stopping_goes_the_other_way_round() {
     let stop = plan(&shop(), Operation::Stop, None).expect("a plan");
     assert_eq!(after(&stop, "stop db n1"), ["stop app n2"]);
     assert_eq!(after(&stop, "stop app n2"), [""; 0]);
-    // What requires it is stopped with it; what it requires is started with it.
+    // A stop includes the services that require it; a start includes the services that it requires.
     let only = |operation, service: &str| jobs(&plan(&shop(), operation, Some(&names(service))).expect("a plan"));
     assert_eq!(only(Operation::Stop, "db"), ["stop db n1", "stop app n2"]);
     assert_eq!(only(Operation::Stop, "app"), ["stop app n2"]);
@@ -158,7 +158,7 @@ fn what_has_no_such_action_passes_the_order_on() {
     shop.services.get_mut("app").expect("there").actions = [Action::Install, Action::Configure].into();
     let made = plan(&shop, Operation::Create, None).expect("a plan");
     assert_eq!(after(&made, "initialize front n2"), ["start db n1", "configure front n2"]);
-    // Never stopped itself, it is touched only after what requires it has stopped.
+    // It is never stopped itself, so it is touched only after the services that require it have stopped.
     shop.before = shop.after.clone();
     let renewed = plan(&shop, Operation::Upgrade, Some(&names("app"))).expect("a plan");
     assert_eq!(after(&renewed, "install app n2"), ["bootstrap n2", "stop front n2"]);
@@ -177,7 +177,7 @@ fn growing_and_shrinking_concern_the_nodes_that_come_and_go() {
     grown.after.push(node("n3", "app"));
     let expand = plan(&grown, Operation::Expand, None).expect("a plan");
     assert!(jobs(&expand).iter().all(|job| job.ends_with(" n3")), "{:?}", jobs(&expand));
-    // The database runs already: nothing of it is to be done or waited for.
+    // The database runs already: it has no jobs, and no job waits for it.
     assert_eq!(after(&expand, "initialize app n3"), ["configure app n3"]);
     std::mem::swap(&mut grown.before, &mut grown.after);
     let shrink = plan(&grown, Operation::Shrink, None).expect("a plan");
@@ -281,7 +281,7 @@ struct Drawn {
     operation: Operation,
 }
 
-/// Random clusters; services require only earlier ones.
+/// Random clusters; services require only earlier services.
 fn drawn() -> impl Strategy<Value = Drawn> {
     let service = (proptest::collection::btree_set(0..6_usize, 0..6), any::<u8>(), any::<u8>());
     let services = proptest::collection::vec(service, 1..6);
@@ -319,7 +319,8 @@ proptest! {
     #[test]
     fn every_plan_keeps_its_promises(Drawn { cluster, operation } in drawn()) {
         let plan = plan(&cluster, operation, None).expect("nothing requires a later one");
-        // Every job is in one stage, no stage has two of a node, and what comes before is in an earlier one.
+        // Every job is in exactly one stage, no stage has two jobs of the same node, and dependencies are in earlier
+        // stages.
         let mut stage_of = BTreeMap::new();
         for (number, stage) in plan.stages.iter().enumerate() {
             let mut nodes = BTreeSet::new();
@@ -330,7 +331,7 @@ proptest! {
             }
         }
         prop_assert_eq!(stage_of.len(), plan.steps.iter().filter(|s| s.job.is_some()).count());
-        // The whole order, closed under what follows.
+        // The transitive closure of the order.
         let mut before: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); plan.steps.len()];
         for at in crate::stages::in_order(&plan.steps) {
             for direct in plan.steps[at].after.clone() {
@@ -345,7 +346,7 @@ proptest! {
                 }
             }
         }
-        // Nothing starts before what it requires, directly or not, nor stops after it.
+        // No service starts before the services that it requires, directly or not, nor stops after them.
         let requires = |a: &str, b: &str| {
             let mut next = vec![a];
             let mut seen = BTreeSet::new();
@@ -375,7 +376,7 @@ proptest! {
                 }
             }
         }
-        // Without barriers it is never slower.
+        // The order without barriers is never slower.
         let times = plan.times(&Durations::all(7));
         prop_assert!(times.ordered <= times.staged);
     }

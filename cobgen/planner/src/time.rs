@@ -1,4 +1,4 @@
-//! How long a plan takes, in stages and without them.
+//! The duration of a plan, in stages and without stages.
 
 use std::collections::BTreeMap;
 
@@ -6,38 +6,38 @@ use crate::action::Action;
 use crate::plan::{Job, Plan};
 use crate::stages::in_order;
 
-/// How long jobs take, in milliseconds; the most exact that is known of a job counts.
+/// Durations of jobs in milliseconds; the most specific entry for a job counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// Of whatever nothing else is known.
+    /// The duration of jobs without an entry.
     other: u64,
     known: BTreeMap<(Action, Option<String>, Option<String>), u64>,
 }
 
-/// How long a plan takes, in milliseconds.
+/// The duration of a plan, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Times {
-    /// In stages: of each the longest job, one stage after the other.
+    /// In stages: the sum of the longest job of each stage.
     pub staged: u64,
-    /// Each job as soon as what it comes after has ended.
+    /// Without stages: each job starts as soon as its dependencies have ended.
     pub ordered: u64,
-    /// The jobs that the latter time is made of, in their order.
+    /// The jobs on the critical path of the latter, in order.
     pub longest: Vec<usize>,
 }
 
 impl Durations {
-    /// Durations that are all the same, in milliseconds, until more is said.
+    /// The same duration for all jobs, in milliseconds, until `set` refines it.
     #[must_use]
     pub fn all(ms: u64) -> Self {
         Self { other: ms, known: BTreeMap::new() }
     }
 
-    /// Says how long an action takes, with one service or all, on one node or all.
+    /// Sets the duration of an action, for a single service or all, on a single node or all.
     pub fn set(&mut self, action: Action, service: Option<&str>, node: Option<&str>, ms: u64) {
         self.known.insert((action, service.map(str::to_owned), node.map(str::to_owned)), ms);
     }
 
-    /// How long a job takes.
+    /// The duration of a job.
     #[must_use]
     pub fn of(&self, job: &Job) -> u64 {
         let node = Some(job.node.clone());
@@ -47,7 +47,7 @@ impl Durations {
 }
 
 impl Plan {
-    /// How long it takes.
+    /// The duration of the plan.
     #[must_use]
     pub fn times(&self, durations: &Durations) -> Times {
         let of: Vec<u64> = self.steps.iter().map(|s| s.job.as_ref().map_or(0, |job| durations.of(job))).collect();
@@ -56,7 +56,7 @@ impl Plan {
         let mut ends = vec![0_u64; self.steps.len()];
         let mut came: Vec<Option<usize>> = vec![None; self.steps.len()];
         for at in in_order(&self.steps) {
-            // Of several equally late ones the first: the same plan shows the same way.
+            // On a tie the first job counts, so that the same plan always shows the same critical path.
             let last = self.steps[at].after.iter().copied().max_by_key(|b| (ends[*b], std::cmp::Reverse(*b)));
             came[at] = last;
             ends[at] = last.map_or(0, |b| ends[b]).saturating_add(of[at]);
