@@ -1,7 +1,7 @@
-//! Figures of file trees without a daemon: many of one file, one of many files, many generations.
+//! Figures of file trees without a daemon: many trees of a file, a tree of many files, many generations.
 //!
-//! `cargo bench -p cob-files` measures all but the largest; `-- small`, `-- large`, `-- generations`, `-- largest` one of
-//! them. `COB_TEST_DIR` names the folder, and so the disk.
+//! `cargo bench -p cob-files` measures all but the largest; `-- small`, `-- large`, `-- generations` or `-- largest`
+//! selects a measurement. `COB_TEST_DIR` sets the folder, and so the disk.
 
 #![expect(clippy::print_stdout, reason = "figures are what it is for")]
 
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use cob_files::{Content, Files, Job, NoVault, State, Wanted};
 
-/// As many as the daemon has at the same time.
+/// The number of threads of the daemon.
 const THREADS: usize = 256;
 
 struct Bench {
@@ -69,7 +69,7 @@ fn size(folder: &Path) -> u64 {
     entries.map(|e| if e.path().is_dir() { size(&e.path()) } else { e.metadata().map_or(0, |m| m.len()) }).sum()
 }
 
-/// Runs something and says how long it took.
+/// Runs a function and prints its duration.
 fn timed<T>(what: &str, run: impl FnOnce() -> T) -> T {
     let begin = Instant::now();
     let done = run();
@@ -77,20 +77,20 @@ fn timed<T>(what: &str, run: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The most memory that this process has had, in MiB.
+/// The peak memory of this process, in MiB.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
     line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) >> 10
 }
 
-/// From here on.
+/// Resets the peak.
 fn forget_peak() {
-    // Where it can't be reset, the figure is of the whole run.
+    // If it can't be reset, the figure is of the whole run.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Does something for each, in as many threads as the daemon has.
+/// Runs a function for each item, in as many threads as the daemon has.
 fn for_each<T: Sync>(all: &[T], run: impl Fn(&T) + Sync) {
     let next = Mutex::new(all.iter());
     std::thread::scope(|scope| {
@@ -105,7 +105,7 @@ fn for_each<T: Sync>(all: &[T], run: impl Fn(&T) + Sync) {
     });
 }
 
-/// Many trees of one file each, as an activation brings them about.
+/// Many trees with a single file each, as an activation applies these.
 fn small(count: usize) {
     let bench = Bench::new();
     let tree = |n: usize| {
@@ -127,7 +127,7 @@ fn small(count: usize) {
     println!("  the store has {} KiB", bench.store_bytes() >> 10);
 }
 
-/// One tree of many files.
+/// A tree of many files.
 fn large(count: usize) {
     const COB: &str = "n1/tree";
     let bench = Bench::new();
@@ -162,7 +162,7 @@ fn large(count: usize) {
     println!("  the store has {} KiB", bench.store_bytes() >> 10);
 }
 
-/// One tree of a hundred files, in which every generation changes one: how the repository grows.
+/// A tree of a hundred files, in which every generation changes a file: how the repository grows.
 fn generations(count: u64) {
     const COB: &str = "n1/tree";
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Carrying a plan out: folders first, files beside their places, one wait for the disk, all into their places, removals last.
+//! Carries out a plan: makes folders, stages files, syncs once, moves files into their places, and removes last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,16 +11,16 @@ use crate::path::TreePath;
 use crate::plan::{Plan, Step};
 use crate::store::{Blob, Store};
 
-/// Files that are beside their places at the same time.
+/// The most files that are staged at the same time.
 const STAGED: usize = 1000;
-/// From so many on the whole file system is made durable at once, instead of file by file.
+/// From this number of files on, the whole file system is synced instead of each file.
 const SYNC_ALL_FROM: usize = 64;
 
-/// Of each file or link of a plan: whether it is in its place, or gone.
+/// For each file or link of a plan: whether it is in its place, or removed.
 pub(crate) type Progress = BTreeMap<TreePath, bool>;
 
-/// Carries out the steps of a plan, in their order. What others have changed since the plan was made is left as it is, and
-/// told ([`FilesError::Changed`]): then `progress` says how far it has come.
+/// Carries out the steps of a plan, in their order. A path that others changed since the plan was made stays and ends
+/// the action ([`FilesError::Changed`]); `progress` then tells the finished steps.
 pub(crate) fn carry_out(
     disk: &Disk,
     store: &Store,
@@ -32,7 +32,7 @@ pub(crate) fn carry_out(
     disk.keep_free(&plan.places);
     let replaces = |step: &Step| matches!(step, Step::File { .. } | Step::Stored { .. } | Step::Link(_) | Step::Remove);
     progress.extend(steps.iter().filter(|(_, step)| replaces(step)).map(|(path, _)| (path.clone(), false)));
-    // Since the plan was made folders may have been exchanged.
+    // Folders may have been exchanged since the plan was made.
     disk.forget();
     let mut touched = BTreeSet::new();
     let mut done = Applied { changed: 0, left: Vec::new(), stamps: BTreeMap::new() };
@@ -57,7 +57,7 @@ pub(crate) fn carry_out(
         }
     }
     asked()?;
-    // What is in a folder goes before the folder.
+    // The entries of a folder are removed before the folder.
     for (path, step) in steps.iter().rev() {
         match step {
             Step::Remove => {
@@ -69,7 +69,7 @@ pub(crate) fn carry_out(
             Step::RemoveFolder if disk.remove_folder(path)? => {}
             Step::RemoveFolder => done.left.push(path.clone()),
             Step::RemoveStranger if disk.remove_folder(path)? => {}
-            // Left, it would count as being in its place: nothing else happens in a folder that is watched.
+            // If it stayed, the folder would count as converged: no other event would come from a watched folder.
             Step::RemoveStranger => return Err(FilesError::Changed { path: path.clone() }),
             Step::File { .. } | Step::Stored { .. } | Step::Link(_) => continue,
             Step::MakeFolder { .. } | Step::Attributes(_) => continue,
@@ -89,7 +89,7 @@ pub(crate) fn carry_out(
     Ok(done)
 }
 
-/// Writes some files beside their places, makes them durable, and puts them there.
+/// Stages some files, syncs, and moves all into their places.
 fn put_in_place(
     disk: &Disk,
     store: &Store,
@@ -116,14 +116,14 @@ fn put_in_place(
     });
     if installed.is_err() {
         for (path, _) in some {
-            // The first error counts; what is left here is removed by the next attempt.
+            // The first error counts; the next attempt removes remaining staged files.
             let _ = disk.clear_staged(path);
         }
     }
     installed
 }
 
-/// Makes the file systems of these durable, each once.
+/// Syncs the file systems of these paths, each once.
 fn sync<'p>(disk: &Disk, some: impl Iterator<Item = &'p TreePath>) -> Result<(), FilesError> {
     let mut devices = BTreeSet::new();
     for path in some {
@@ -137,7 +137,7 @@ fn sync<'p>(disk: &Disk, some: impl Iterator<Item = &'p TreePath>) -> Result<(),
 }
 
 impl Disk {
-    /// Puts a content where a file is, or was, as somebody with an editor would.
+    /// Writes a file in the place of the present or removed file, as a user's editor would.
     pub(crate) fn replace(&self, path: &TreePath, content: &[u8], attributes: &Attributes) -> Result<(), FilesError> {
         self.stage_file(path, content, attributes, true)?;
         self.install(path)?;

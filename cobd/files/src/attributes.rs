@@ -1,4 +1,4 @@
-//! What a file or folder has besides its content: owner, group, mode, extended attributes.
+//! The attributes of a file or folder: owner, group, mode, extended attributes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::fs;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// All attributes, as they are on a disk.
+/// All attributes, as on a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// Permission bits with set-user-ID, set-group-ID and sticky: 12 bits.
@@ -20,12 +20,12 @@ pub struct Attributes {
     pub xattrs: BTreeMap<String, Bytes>,
 }
 
-/// Permission bits by which a program runs as somebody else.
+/// Permission bits with which a program runs as another user.
 const AS_ANOTHER: u32 = 0o6000;
-/// Extended attributes by which more may be done with a file than owner, group and mode say.
+/// Extended attributes that allow more than owner, group and mode.
 pub(crate) const ACCESS: [&str; 3] = ["system.posix_acl_access", "system.posix_acl_default", "security.capability"];
 
-/// The attributes that are managed; the others are whoever's they are.
+/// The managed attributes. All others stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Managed {
     /// Permission bits.
@@ -42,7 +42,7 @@ pub struct Managed {
     pub xattrs: BTreeMap<String, Bytes>,
 }
 
-/// Bytes that stand as hex digits in JSON.
+/// Bytes that are hex digits in JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -71,9 +71,9 @@ impl<'de> Deserialize<'de> for Bytes {
 /// An owner or a group: a name or a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Who {
-    /// Looked up on the host when it is needed.
+    /// A name, looked up on the host when needed.
     Name(String),
-    /// As it stands.
+    /// A number.
     Number(u32),
 }
 
@@ -118,26 +118,26 @@ impl<'de> Deserialize<'de> for Who {
     }
 }
 
-/// What happens to attributes when a new state of a path is made.
+/// The inputs of a merge of attributes.
 pub(crate) struct Sides<'a> {
-    /// What was last applied; none: nothing.
+    /// The last applied attributes, if any.
     pub(crate) base: Option<&'a Managed>,
-    /// What is on the disk; none: nothing.
+    /// The attributes on the disk, if the path exists.
     pub(crate) live: Option<&'a Attributes>,
-    /// What is wanted.
+    /// The wanted attributes.
     pub(crate) theirs: &'a Managed,
-    /// Extended attributes that are to go.
+    /// Extended attributes to remove.
     pub(crate) gone: &'a [String],
     /// Users' changes are kept.
     pub(crate) keep_changes: bool,
-    /// It is a folder.
+    /// The path is a folder.
     pub(crate) folder: bool,
-    /// For what nobody says anything about.
+    /// The values for fields that neither the disk nor the model sets.
     pub(crate) default: Attributes,
 }
 
 impl Sides<'_> {
-    /// The attributes to have, and the fields that two sides have changed differently.
+    /// The merged attributes, and the fields that both sides changed differently.
     pub(crate) fn merge(&self) -> (Attributes, Vec<String>) {
         let mut conflicts = Vec::new();
         let live = self.live.unwrap_or(&self.default);
@@ -169,7 +169,7 @@ impl Sides<'_> {
         }
         xattrs.retain(|name, _| !self.gone.contains(name));
         let mut merged = Attributes { mode, uid, gid, xattrs };
-        // Users' changes of what was applied are kept, as long as it stays whose it is.
+        // Users' changes of applied attributes are kept while owner and group stay the same.
         let kept = |live: &Attributes| live.uid == uid && live.gid == gid && self.keep_changes && self.base.is_some();
         if self.theirs.states_access() && !self.live.is_some_and(kept) {
             self.theirs.restrict(&mut merged, self.folder);
@@ -179,8 +179,8 @@ impl Sides<'_> {
 }
 
 impl Attributes {
-    /// The attributes of a new file with another content: no program of somebody else's is run as its owner, and it has no
-    /// capabilities, unless that is said. A write takes these away as well.
+    /// The attributes for a new content: set-user-ID, set-group-ID and capabilities only if the model states them, so
+    /// that no foreign program runs as the owner. A write clears these, too.
     pub(crate) fn of_new_content(mut self, said: &Managed) -> Self {
         if said.mode.is_none() {
             self.mode &= !AS_ANOTHER;
@@ -191,7 +191,7 @@ impl Attributes {
 }
 
 impl Managed {
-    /// Of everything that these attributes say.
+    /// Manages all of these attributes.
     #[must_use]
     pub fn all(attributes: &Attributes) -> Self {
         Self {
@@ -202,23 +202,23 @@ impl Managed {
         }
     }
 
-    /// Whether they say who may do what.
+    /// Whether they state who may access the file.
     pub(crate) fn states_access(&self) -> bool {
         self.mode.is_some() || self.uid.is_some() || self.gid.is_some()
     }
 
-    /// Takes away whatever gives more access than is said here: what somebody has planted must not gain by a new owner.
+    /// Removes rights beyond these attributes: a planted file must not gain rights through its new owner.
     fn restrict(&self, attributes: &mut Attributes, folder: bool) {
         attributes.xattrs.retain(|name, _| !ACCESS.contains(&name.as_str()) || self.xattrs.contains_key(name));
-        // In a folder these bits say whose what is made in it will be, and nobody gains by them.
+        // For a folder, these bits set the group of new files in it, and give no rights.
         if self.mode.is_none() && !folder {
             attributes.mode &= !AS_ANOTHER;
         }
     }
 
-    /// What these attributes say of the fields that `of` manages: for taking back what it did.
+    /// The earlier values of the fields that `of` manages, to roll back its changes.
     pub(crate) fn taken_back(of: &Self, before: &Attributes) -> Self {
-        // What gave more access than was said was taken away, and capabilities with what they were for.
+        // Extra rights were removed on apply, and capabilities are lost with a new content.
         let is_taken = |name: &str| of.states_access() && ACCESS.contains(&name) || name == "security.capability";
         let taken = before.xattrs.keys().filter(|name| is_taken(name));
         let names = of.xattrs.keys().chain(taken);
@@ -230,8 +230,8 @@ impl Managed {
         }
     }
 
-    /// Adds what `ours` has set and this says nothing of, as it was before, where it is still as we have set it. Comes back
-    /// with the names of extended attributes that are to go: they were not there before.
+    /// For fields that only `ours` sets: adds the earlier value if the disk still has that of `ours`. Returns the
+    /// extended attributes to remove, which did not exist before.
     pub(crate) fn set_back_dropped(
         &mut self,
         ours: &Self,
@@ -257,7 +257,7 @@ impl Managed {
         gone
     }
 
-    /// In what live attributes differ, in words; nothing where they don't.
+    /// The differences from live attributes, in words; empty if there are none.
     pub(crate) fn differences(&self, live: &Attributes, folder: bool) -> Vec<String> {
         let mut all = Vec::new();
         if self.states_access() {

@@ -1,12 +1,12 @@
-//! Decisions about conflicts: made by people, kept until they are carried out; and what takes them back.
+//! Decisions about conflicts, kept until they are carried out; and texts for exact rollbacks.
 //!
-//! A decision is for exactly the conflict that was seen, which its id says; so it can be made before the content that it is
-//! about is wanted, and is passed over when either side has changed since.
+//! A decision holds for exactly the conflict that was seen, named by its id. So a person can decide before the content
+//! is wanted, and the decision is ignored if either side has changed since.
 //!
-//! Merged back, a file may not be what its users had before: of what was decided, or was changed on both sides alike, one side
-//! is gone. So what they had is kept beside the decisions when a content is applied, under what names this one way back: from
-//! the content that is applied and what was made of the file, to the content before. Whoever edits the file since, or goes
-//! elsewhere, merges as ever.
+//! The merge of a rollback may not give users' earlier text: a decided conflict, or the same change on both sides,
+//! loses a side. So when a content is applied, the users' text is kept beside the decisions, under the id of this
+//! rollback: from the applied content and the merged file to the earlier content. After a user's edit, or for another
+//! content, files are merged as always.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,24 +27,24 @@ use crate::error::FilesError;
 use crate::path::TreePath;
 use crate::wanted::Wanted;
 
-/// Decisions about one tree take so much room at most: texts of files are among them.
+/// The most bytes of a file of decisions about a tree, with the texts in it.
 const MAX_CHOICES: u64 = 256 << 20;
-/// So many bytes of texts that people have decided for a tree, which are two digits each there, beside what else is kept.
+/// The most bytes of texts that people decided for a tree; in the file a byte takes two digits.
 const MAX_TEXTS: usize = 64 << 20;
-/// What users had before is kept for ways back up to so many bytes of a tree.
+/// The most bytes of users' earlier texts that are kept for rollbacks of a tree.
 pub(crate) const MAX_BACK: usize = 16 << 20;
-/// What the ids of these begin with; those of conflicts don't.
+/// The prefix of rollback ids; ids of conflicts do not have it.
 const BACK: &str = "back-";
 
 /// A decision about a conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
-    /// Lines that both sides have changed stay as they are on the host; what can't be merged by lines stays as a whole.
+    /// Lines that both sides changed stay as on the host. A file that can't be merged by lines stays as a whole.
     Ours,
-    /// Lines that both sides have changed become what is wanted; what can't be merged by lines does as a whole.
+    /// Lines that both sides changed become as wanted. A file that can't be merged by lines is replaced as a whole.
     Theirs,
-    /// This is written.
+    /// This text is written.
     Edited(#[serde(with = "hex")] Vec<u8>),
 }
 
@@ -61,12 +61,12 @@ mod hex {
 }
 
 impl Files {
-    /// Decides the conflicts that there are: in one path, or the one of this id; else all that nobody has decided, or all anew
-    /// where there is none of these. How many were decided. It takes effect when the tree is brought about the next time, if
-    /// nothing has changed until then.
+    /// Decides conflicts: of a path, or with an id; otherwise all undecided conflicts, or all again if all are decided.
+    /// Returns how many were decided. It takes effect when the tree is next applied, if the files are unchanged until
+    /// then.
     ///
     /// # Errors
-    /// When there is no such conflict, or the decision can't be written down.
+    /// When the conflict does not exist, or the decision can't be written.
     pub fn resolve(
         &self,
         cob: &str,
@@ -79,7 +79,7 @@ impl Files {
         let ids = self.decided_by(cob, wanted, retire, path, id, choice)?;
         let mut choices = self.choices(cob);
         choices.extend(ids.iter().map(|id| (id.clone(), choice.clone())));
-        // What is larger would not be read again.
+        // A larger file would not be read again.
         if choices.values().map(size).sum::<usize>() > MAX_TEXTS {
             return Err(FilesError::NotThere(format!(
                 "the texts that were decided for {cob} would have more than {} MiB: call off what they were for",
@@ -90,10 +90,10 @@ impl Files {
         Ok(ids.len())
     }
 
-    /// The conflicts that such a decision would be about, by what names them; nothing is decided.
+    /// The ids of the conflicts that [`Files::resolve`] would decide; decides no conflict.
     ///
     /// # Errors
-    /// As [`Files::resolve`], as far as it shows before.
+    /// The errors of [`Files::resolve`] that are known in advance.
     pub fn decided_by(
         &self,
         cob: &str,
@@ -132,7 +132,7 @@ impl Files {
         if !self.is_decided(cob) {
             return BTreeMap::new();
         }
-        // What can't be read decides nothing: the conflict is shown again.
+        // An unreadable file decides no conflict: the conflict is shown again.
         let choices = read_regular(&self.choices_path(cob), MAX_CHOICES).ok();
         choices.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
@@ -154,7 +154,7 @@ impl Files {
         write().map_err(failed)
     }
 
-    /// What was decided is done, or counts no more; what takes it back stays.
+    /// Deletes the decisions, which are carried out or obsolete; texts for rollbacks stay.
     pub fn undecide(&self, cob: &str) {
         let mut choices = self.choices(cob);
         let decided = choices.len();
@@ -162,22 +162,22 @@ impl Files {
         if choices.is_empty() {
             self.forget_choices(cob);
         } else if choices.len() < decided {
-            // A decision that stays behind is for what may not come again, and can be made otherwise.
+            // An obsolete decision is harmless: its conflict may never come again, and can be decided anew.
             let _ = self.write_choices(cob, &choices);
         }
     }
 
-    /// There is nothing to decide any more, nor to be taken back.
+    /// Deletes all decisions and all texts for rollbacks.
     pub(crate) fn forget_choices(&self, cob: &str) {
         let (name, path) = (self.choices_name(cob), self.choices_path(cob));
         if self.decided.lock().unwrap_or_else(PoisonError::into_inner).remove(&name) {
-            // A decision that stays behind is for a conflict that does not come again.
+            // An obsolete decision is harmless: its conflict does not come again.
             let _ = fs::remove_file(path);
         }
     }
 
-    /// What takes back exactly what is about to be applied. What took back what was applied before counts no more, unless an
-    /// attempt at this was interrupted.
+    /// Keeps the texts for a rollback of the content that is about to be applied. Older texts are deleted, unless an
+    /// attempt at this content was interrupted.
     pub(crate) fn keep_way_back(
         &self,
         cob: &str,
@@ -195,11 +195,11 @@ impl Files {
         self.folder.join("choices").join(format!("{}.json", self.choices_name(cob)))
     }
 
-    /// The name of the file, which its ending and that of a file in the making fit behind.
+    /// The file's name, short enough for its suffix and that of a temporary file.
     fn choices_name(&self, cob: &str) -> String {
         const LONGEST: usize = 240;
         let name = cob.replace('/', "+");
-        // An earlier version may have named it so.
+        // An earlier version may have used this name.
         if name.len() <= LONGEST || self.decided.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
             return name;
         }
@@ -213,8 +213,8 @@ impl Files {
     }
 }
 
-/// The id of a way back of a file: from what is applied, and what was made of it, to another content. None: one of them can't
-/// be told by its hash.
+/// The id of a file's rollback: from the applied content and the merged file to another content. `None`: hashing
+/// failed.
 pub(crate) fn way_back(path: &TreePath, applied: Oid, live: &[u8], to: &[u8]) -> Option<String> {
     let hash = |bytes| Oid::hash_object(ObjectType::Blob, bytes).ok();
     let (path, live, to) = (path.to_string(), hash(live)?, hash(to)?);
@@ -222,7 +222,7 @@ pub(crate) fn way_back(path: &TreePath, applied: Oid, live: &[u8], to: &[u8]) ->
     Some(format!("{BACK}{}", canonical::fingerprint(&parts)))
 }
 
-/// The bytes of a text that was decided.
+/// The bytes of a decided text.
 pub(crate) fn size(choice: &Choice) -> usize {
     match choice {
         Choice::Edited(text) => text.len(),
@@ -234,7 +234,7 @@ pub(crate) fn is_way_back(id: &str) -> bool {
     id.starts_with(BACK)
 }
 
-/// The content of a regular file; anything else that somebody may have put there is not waited for.
+/// The content of a regular file. Does not block on other types, which another user may have put there.
 fn read_regular(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).expect("flags are small numbers");

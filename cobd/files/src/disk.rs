@@ -1,7 +1,7 @@
-//! The host's files: read without following any link, written beside their place and renamed over.
+//! The host's files: read without following any link, written beside their place and then renamed.
 //!
-//! A path is walked from the root, folder by folder, each opened in the one before: what somebody puts in the way meanwhile
-//! (a link, another folder) is noticed, and nothing is read or written elsewhere.
+//! A path is walked from the root, and each folder is opened relative to its parent. A link or folder that another
+//! process puts in the way meanwhile is noticed, and no other file is read or written.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,57 +24,57 @@ use attributes::{apply, attributes};
 pub(crate) use staging::is_staged;
 use staging::{NAMES, is_taken, remove_staged, stage, staged_name, staged_name_besides, staged_stem, stem_of};
 
-/// The longest path that the kernel takes at once, with the byte at its end.
+/// The longest path that the kernel takes in a call, with the NUL at its end.
 const LONGEST: usize = 4095;
-/// So much of a file is read at once, where it is not held.
+/// The size of a read buffer for files that are not held in memory.
 const AT_ONCE: usize = 64 << 10;
-/// Held while a folder is made: trees have folders on the way in common.
+/// Held while a folder is made: trees share their parent folders.
 static MAKING: Mutex<()> = Mutex::new(());
-/// The root of the host, opened once: each look begins there.
+/// The host's root, opened once: each path is opened from there.
 static ROOT: OnceLock<Arc<OwnedFd>> = OnceLock::new();
 
-/// What is at a path.
+/// The file, folder or link at a path, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing.
+    /// No entry.
     Absent,
     /// A file.
     File {
         /// Its size.
         size: u64,
-        /// Owner and the like.
+        /// Owner, group, mode and extended attributes.
         attributes: Attributes,
     },
     /// A folder.
     Folder {
-        /// Owner and the like.
+        /// Owner, group, mode and extended attributes.
         attributes: Attributes,
     },
     /// A symbolic link.
     Link {
-        /// Where it leads.
+        /// The link's target.
         target: Vec<u8>,
     },
-    /// Something that is not managed: a device, a socket, a pipe.
+    /// A device, socket or pipe, which COB does not manage.
     Other,
 }
 
-/// Looks at the host's files and changes them. Belongs to one thread.
+/// Reads and changes the host's files. Belongs to one thread.
 pub(crate) struct Disk {
     root: Arc<OwnedFd>,
-    /// The folder that was opened last: files come in the order of their folders.
+    /// The folder that was opened last: paths come in the order of their folders.
     last: RefCell<Option<(TreePath, Arc<OwnedFd>)>>,
-    /// The file that was looked at last, until it is read.
+    /// The open file of the last lookup, until it is read.
     file: RefCell<Option<(TreePath, OwnedFd)>>,
-    /// What was seen at a path when it was looked at first, where something is about to be changed.
+    /// The state of each path at the first lookup, if files are to be changed.
     seen: Option<RefCell<BTreeMap<TreePath, Seen>>>,
-    /// What stands beside the place of a path: its name, and what was made there.
+    /// The file staged for each path: its name, and its state when it was made.
     staged: RefCell<BTreeMap<TreePath, (Vec<u8>, Seen)>>,
-    /// Nothing of ours stands there.
+    /// Names at which no staged file of COB can be.
     free: RefCell<BTreeSet<TreePath>>,
 }
 
-/// What tells whether somebody has changed what is at a path.
+/// A fingerprint of a path's entry, which shows whether it was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen(Option<Thing>);
 
@@ -84,9 +84,9 @@ struct Thing {
     inode: u64,
     sort: FileType,
     size: i64,
-    /// Of its content: a rename leaves it as it is.
+    /// Changes with the content: a rename keeps it.
     modified: (i64, u64),
-    /// Of anything: a rename changes it.
+    /// Changes with any operation, also with a rename.
     changed: (i64, u64),
 }
 
@@ -110,13 +110,13 @@ impl Seen {
         }
     }
 
-    /// Whether it is the same under another name.
+    /// Whether this is the same entry under another name.
     fn is_moved(self, other: Self) -> bool {
         let apart = |seen: Self| seen.0.map(|thing| Thing { changed: (0, 0), ..thing });
         apart(self) == apart(other)
     }
 
-    /// Whether it is the same file, folder or link, whatever has become of it.
+    /// Whether this is the same inode, even if it was changed.
     fn is_same(self, other: Self) -> bool {
         let inode = |seen: Self| seen.0.map(|thing| (thing.device, thing.inode));
         inode(self).is_some() && inode(self) == inode(other)
@@ -124,7 +124,7 @@ impl Seen {
 }
 
 impl Found {
-    /// The sort of thing, in words.
+    /// The type of the entry, in words.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -136,14 +136,14 @@ impl Found {
         }
     }
 
-    /// What it takes to hold what users may have made long.
+    /// The bytes of link and attributes, which users may have made long.
     fn size_held(&self) -> usize {
         let attributes = self.attributes().into_iter().flat_map(|a| &a.xattrs);
         let link = if let Self::Link { target } = self { target.len() } else { 0 };
         link + attributes.map(|(name, value)| name.len() + value.0.len()).sum::<usize>()
     }
 
-    /// Its attributes, if it has any that are managed.
+    /// The attributes that COB manages, if the entry has any.
     pub(crate) fn attributes(&self) -> Option<&Attributes> {
         match self {
             Self::File { attributes, .. } | Self::Folder { attributes } => Some(attributes),
@@ -175,7 +175,7 @@ impl Disk {
         })
     }
 
-    /// The same, for changing what is found: nothing is replaced or removed that is not as it was seen first.
+    /// Opens the disk for changes: an entry is replaced or removed only if it is still as first seen.
     pub(crate) fn to_change() -> Result<Self, FilesError> {
         Ok(Self { seen: Some(RefCell::default()), ..Self::new()? })
     }
@@ -190,7 +190,7 @@ impl Disk {
         self.seen.as_ref()?.borrow().get(path).copied()
     }
 
-    /// The folder of a path, opened; none: it is not there.
+    /// The open parent folder of a path; `None`: it does not exist.
     fn parent(&self, path: &TreePath) -> Result<Option<Arc<OwnedFd>>, FilesError> {
         path.parent().map_or(Ok(Some(self.root.clone())), |parent| self.folder(&parent))
     }
@@ -201,14 +201,15 @@ impl Disk {
         {
             return Ok(Some(fd.clone()));
         }
-        // One call, if nothing is in the way: `RESOLVE_NO_SYMLINKS`. What is in the way is found step by step.
+        // A single call if no link is in the way: `RESOLVE_NO_SYMLINKS`. The step-by-step walk below finds the
+        // obstacle.
         match self.open_folder(path) {
             Ok(fd) => {
                 *self.last.borrow_mut() = Some((path.clone(), fd.clone()));
                 return Ok(Some(fd));
             }
             Err(Errno::NOENT) => return Ok(None),
-            // Or the kernel, or who watches over us, does not have it.
+            // Or the kernel, or a system call filter, refuses the call.
             Err(_) => {}
         }
         let mut at = self.root.clone();
@@ -224,7 +225,7 @@ impl Disk {
         Ok(Some(at))
     }
 
-    /// Opens a folder in as few calls as the kernel's longest path allows: users make longer ones.
+    /// Opens a folder in as few calls as the kernel's longest path allows: users can make longer paths.
     fn open_folder(&self, path: &TreePath) -> Result<Arc<OwnedFd>, Errno> {
         let (mut at, mut rest): (_, &[u8]) = (self.root.clone(), std::borrow::Borrow::borrow(path));
         while !rest.is_empty() {
@@ -239,18 +240,18 @@ impl Disk {
         Ok(at)
     }
 
-    /// Whether a path, and so each on the way to it, is a folder; false: it is not, or that is not known.
+    /// Whether a path and all its parents are folders. `false`: no, or not known.
     pub(crate) fn leads_to(&self, path: &TreePath) -> bool {
         matches!(self.folder(path), Ok(Some(_)))
     }
 
-    /// What was opened is opened anew: folders may have been made, removed or exchanged.
+    /// Drops the open folder and file: folders may have been made, removed or exchanged.
     pub(crate) fn forget(&self) {
         self.last.borrow_mut().take();
         self.file.borrow_mut().take();
     }
 
-    /// What is at a path.
+    /// Looks up the entry of a path.
     pub(crate) fn look(&self, path: &TreePath) -> Result<Found, FilesError> {
         let Some(parent) = self.parent(path)? else {
             self.note(path, Seen(None));
@@ -298,7 +299,7 @@ impl Disk {
         })
     }
 
-    /// A file that was found, to be read from its beginning.
+    /// Opens a file that was found, at its beginning.
     pub(crate) fn open(&self, path: &TreePath) -> Result<File, FilesError> {
         if let Some((_, fd)) = self.file.take().filter(|(looked_at, _)| looked_at == path) {
             return Ok(File::from(fd));
@@ -308,15 +309,14 @@ impl Disk {
         open_file(&parent, path).map(File::from).map_err(FilesError::disk("opening", path))
     }
 
-    /// Whether a file has other names; false: it has not, or that can't be told.
+    /// Whether a file has other hard links. `false`: no, or not known.
     pub(crate) fn has_other_names(&self, path: &TreePath) -> bool {
         let stat = self.parent(path).ok().flatten();
         let stat = stat.and_then(|at| rustix::fs::statat(&at, path.name(), AtFlags::SYMLINK_NOFOLLOW).ok());
         stat.is_some_and(|stat| stat.st_nlink > 1)
     }
 
-    /// Shows the content of a file that was found, piece by piece, until `each` has seen enough. However long it is, little
-    /// of it is held.
+    /// Passes the content of a file to `each`, piece by piece, until `each` returns `false`.
     pub(crate) fn read(&self, path: &TreePath, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), FilesError> {
         let (mut file, mut piece) = (self.open(path)?, vec![0; AT_ONCE]);
         loop {
@@ -347,7 +347,7 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// Whatever is below a folder, folders before what is in them; nothing of another file system.
+    /// All entries below a folder, parents first. Another file system below it is an error.
     pub(crate) fn below(&self, folder: &TreePath) -> Result<Vec<(TreePath, Found)>, FilesError> {
         let mut all = Vec::new();
         let Some(fd) = self.folder(folder)? else { return Ok(all) };
@@ -378,8 +378,7 @@ impl Disk {
         Ok(all)
     }
 
-    /// Makes a folder with its attributes from the first moment on. One on the way may have been made meanwhile, by another
-    /// tree.
+    /// Makes a folder that has its attributes from the start. Another tree may have made an implied folder meanwhile.
     pub(crate) fn make_folder(&self, path: &TreePath, to: &Attributes, implied: bool) -> Result<(), FilesError> {
         let failed = |doing| FilesError::disk(doing, path);
         let parent = self.parent(path)?.ok_or(Errno::NOENT).map_err(failed("making the folder"))?;
@@ -394,7 +393,7 @@ impl Disk {
         let made = Seen::of(&stat);
         let given = apply(&fd, &attributes(&fd, &stat), to);
         given.map_err(failed("setting owner and mode of"))?;
-        // One that was made meanwhile stays, and is looked at again.
+        // A folder that was made meanwhile stays, and the caller looks again.
         match rustix::fs::renameat_with(&parent, &*new, &parent, path.name(), RenameFlags::NOREPLACE) {
             Ok(()) => self.is_ours(&parent, path, made),
             Err(error) => {
@@ -404,19 +403,19 @@ impl Disk {
         }
     }
 
-    /// From here on nothing is made or removed at these paths because of their names alone.
+    /// From now on, no entry is made or removed at these paths only for its name.
     pub(crate) fn keep_free(&self, places: &BTreeSet<TreePath>) {
         self.free.replace(places.clone());
     }
 
-    /// The name beside a path that is tried first.
+    /// The first name to try for a staged file of a path.
     fn first_name(&self, path: &TreePath) -> Vec<u8> {
         let (name, free) = (staged_name(path.name()), self.free.borrow());
         let is_free = |name: &[u8]| free.contains(&path.beside(name));
         if !free.is_empty() && is_free(&name) { staged_name_besides(path.name()) } else { name }
     }
 
-    /// The name of what was staged for a path, and what it was.
+    /// The name of the file staged for a path, and its state.
     fn staged(&self, path: &TreePath) -> (Vec<u8>, Option<Seen>) {
         match self.staged.borrow().get(path) {
             Some((name, made)) => (name.clone(), Some(*made)),
@@ -424,13 +423,14 @@ impl Disk {
         }
     }
 
-    /// Whether what is in its place now is what was made for it: whoever may write in the folder may have exchanged that.
+    /// Checks that the entry is the one that was staged: another user with write permission for the folder may have
+    /// exchanged it.
     fn is_ours(&self, parent: &OwnedFd, path: &TreePath, made: Seen) -> Result<(), FilesError> {
         let now = Seen::at(parent, path.name()).map_err(FilesError::disk("looking at", path))?;
         if now.is_same(made) { Ok(()) } else { Err(FilesError::Changed { path: path.clone() }) }
     }
 
-    /// Gives a file or folder its attributes.
+    /// Sets the attributes of a file or folder.
     pub(crate) fn set_attributes(&self, path: &TreePath, to: &Attributes) -> Result<(), FilesError> {
         let gone = || FilesError::disk("changing", path)(Errno::NOENT);
         let parent = self.parent(path)?.ok_or_else(gone)?;
@@ -438,7 +438,7 @@ impl Disk {
         let fd = rustix::fs::openat(&parent, path.name(), flags, Mode::empty());
         let fd = fd.map_err(FilesError::disk("opening", path))?;
         let stat = rustix::fs::fstat(&fd).map_err(FilesError::disk("looking at", path))?;
-        // Another file may have been put there, or a link to one that has other names.
+        // Another file may be there now, or a link to a file with other names.
         if self.seen(path).is_some_and(|seen| !seen.is_same(Seen::of(&stat))) {
             return Err(FilesError::Changed { path: path.clone() });
         }
@@ -472,7 +472,7 @@ impl Disk {
             if sync { file.sync_all() } else { Ok(()) }
         };
         write(&mut file).map_err(|source| {
-            // The first error counts; what is left is removed by the next attempt, too.
+            // The first error counts; the next attempt removes the rest, too.
             let _ = rustix::fs::unlinkat(&parent, &*new, AtFlags::empty());
             FilesError::Disk { doing: "writing", path: path.clone(), source }
         })
@@ -490,7 +490,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Removes what an attempt before has left beside the place of a path. What can't be is not ours.
+    /// Removes the staged file that an earlier attempt left for a path. If it can't be removed, it is not COB's.
     pub(crate) fn clear_staged(&self, path: &TreePath) -> Result<(), FilesError> {
         let Some(parent) = self.parent(path)? else { return Ok(()) };
         match remove_staged(&parent, &self.staged(path).0) {
@@ -499,7 +499,7 @@ impl Disk {
         }
     }
 
-    /// What was left beside the places of these paths. Each of their folders is listed once.
+    /// The staged files that earlier attempts left for these paths. Each folder is listed once.
     pub(crate) fn left_beside<'p>(
         &self,
         paths: impl Iterator<Item = &'p TreePath>,
@@ -512,7 +512,7 @@ impl Disk {
         }
         for (path, stems) in by_folder.into_values() {
             let Some(fd) = self.parent(path)? else { continue };
-            // Where there are more, what was left among them stays.
+            // If the folder has more entries, staged files in it stay.
             let names = names(&fd, path, MAX_ENTRIES)?.unwrap_or_default();
             let ours = names.iter().filter(|name| stem_of(name).any(|stem| stems.contains(stem)));
             left.extend(ours.map(|name| path.beside(name)));
@@ -520,7 +520,7 @@ impl Disk {
         Ok(left)
     }
 
-    /// Removes what an action that was killed has left: a file, a link, or a folder with nothing in it.
+    /// Removes a staged entry that a killed action left: a file, a link, or an empty folder.
     pub(crate) fn remove_left(&self, path: &TreePath) -> Result<(), FilesError> {
         let Some(parent) = self.parent(path)? else { return Ok(()) };
         match remove_staged(&parent, path.name()) {
@@ -529,8 +529,8 @@ impl Disk {
         }
     }
 
-    /// Puts what was staged into its place, if what is there is what was seen: the two are exchanged, so that what comes
-    /// out can be looked at before it is gone.
+    /// Moves the staged file into its place if the present entry is still as seen: the two are exchanged, so that the
+    /// old entry is checked before its deletion.
     pub(crate) fn install(&self, path: &TreePath) -> Result<(), FilesError> {
         let gone = || FilesError::disk("writing", path)(Errno::NOENT);
         let failed = FilesError::disk("putting into its place", path);
@@ -558,7 +558,7 @@ impl Disk {
                 }
             },
             Err(Errno::EXIST | Errno::NOENT) => Err(changed()),
-            // A file system that can't do it: what is there was looked at a moment ago.
+            // The file system can't exchange files: the present entry was checked a moment ago.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 put(RenameFlags::empty()).map_err(failed).and_then(|()| is_ours())
             }
@@ -566,7 +566,7 @@ impl Disk {
         }
     }
 
-    /// Removes a file or link, if it is there and is what was seen.
+    /// Removes a file or link if it exists and is still as seen.
     pub(crate) fn remove(&self, path: &TreePath) -> Result<(), FilesError> {
         let Some(parent) = self.parent(path)? else { return Ok(()) };
         let (failed, mut new) = (FilesError::disk("removing", path), self.first_name(path));
@@ -601,7 +601,7 @@ impl Disk {
         Err(FilesError::Changed { path: path.clone() })
     }
 
-    /// Removes a folder if it is empty; whether it is gone.
+    /// Removes a folder if it is empty. Returns whether it is gone.
     pub(crate) fn remove_folder(&self, path: &TreePath) -> Result<bool, FilesError> {
         let Some(parent) = self.parent(path)? else { return Ok(true) };
         self.forget();
@@ -612,13 +612,13 @@ impl Disk {
         }
     }
 
-    /// The file system that the folder of a path is on.
+    /// The file system of a path's parent folder.
     pub(crate) fn device_of(&self, path: &TreePath) -> Result<Option<u64>, FilesError> {
         let Some(parent) = self.parent(path)? else { return Ok(None) };
         rustix::fs::fstat(&parent).map(|stat| Some(stat.st_dev)).map_err(FilesError::disk("looking at", path))
     }
 
-    /// Makes everything durable that was written to the file system of a path's folder.
+    /// Makes all writes to the file system of a path's parent folder durable.
     pub(crate) fn sync_all_of(&self, path: &TreePath) -> Result<(), FilesError> {
         match self.parent(path)? {
             Some(parent) => rustix::fs::syncfs(&parent).map_err(FilesError::disk("making durable", path)),
@@ -626,7 +626,7 @@ impl Disk {
         }
     }
 
-    /// Makes the names in the folder of a path durable.
+    /// Makes the entries of a path's parent folder durable.
     pub(crate) fn sync_folder_of(&self, path: &TreePath) -> Result<(), FilesError> {
         match self.parent(path)? {
             Some(parent) => rustix::fs::fsync(&parent).map_err(FilesError::disk("making durable", path)),
@@ -634,7 +634,7 @@ impl Disk {
         }
     }
 
-    /// What tells a file that we have written from one that somebody has touched since.
+    /// A stamp that tells COB's own write of a file from a later write of others.
     pub(crate) fn stamp(&self, path: &TreePath) -> Option<Stamp> {
         let parent = self.parent(path).ok()??;
         let Thing { inode, changed, size, .. } = Seen::at(&parent, path.name()).ok()?.0?;
@@ -646,7 +646,7 @@ impl Disk {
 pub type Stamp = (u64, i64, i64, i64);
 
 fn open_file(parent: &OwnedFd, path: &TreePath) -> Result<OwnedFd, Errno> {
-    // Not held up by a pipe that has taken the file's place.
+    // Does not block on a pipe that has taken the file's place.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::openat(parent, path.name(), flags, Mode::empty())
 }
@@ -658,7 +658,7 @@ fn in_the_way(parent: &OwnedFd, path: &TreePath) -> FilesError {
     }
 }
 
-/// The names in a folder; none: there are more than so many.
+/// The names in a folder; `None`: more than `most`.
 fn names(fd: &OwnedFd, path: &TreePath, most: usize) -> Result<Option<Vec<Vec<u8>>>, FilesError> {
     let dir = Dir::read_from(fd).map_err(FilesError::disk("listing", path))?;
     let mut names = Vec::new();

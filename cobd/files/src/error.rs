@@ -1,29 +1,29 @@
-//! What can go wrong with files: what, where, why, and what to do about it.
+//! Errors of file trees: they name the path, the reason, and the remedy.
 
 use std::io;
 
 use crate::path::{PathError, TreePath};
 
-/// Why a file tree could not be looked at, brought about or taken back.
+/// The reason why a file tree could not be checked, applied or retired.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// A path that is none.
+    /// The path is not valid.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// The content asks for something that makes no sense.
+    /// The content contradicts itself or is not valid.
     #[error("{0}")]
     Content(String),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{doing} {path}: {source}; {}", hint(.source))]
     Disk {
-        /// What was being done: `writing`.
+        /// The operation that failed: `writing`.
         doing: &'static str,
-        /// To which path.
+        /// The path on which it failed.
         path: TreePath,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A link stands where a folder has to be gone through.
+    /// A link stands in the place of a folder on the path.
     #[error(
         "{path} is a link to {target:?}, and no link is followed on the way to a managed file: whoever can change the link \
          could choose what is written; write the path that it leads to"
@@ -31,45 +31,45 @@ pub enum FilesError {
     Link {
         /// The link.
         path: TreePath,
-        /// Where it leads.
+        /// The link's target.
         target: String,
     },
-    /// Something stands where something of another sort is wanted.
+    /// The path has a file of another type.
     #[error("{path} is {found}, and {wanted} is wanted there; nothing was changed. Move it away, or change the model")]
     InTheWay {
-        /// Where.
+        /// The path.
         path: TreePath,
-        /// What is there.
+        /// The type of the file that is there.
         found: &'static str,
-        /// What should be there.
+        /// The type that is wanted.
         wanted: &'static str,
     },
-    /// Somebody has changed it since it was looked at.
+    /// Another process changes the path again and again, after COB looked at it.
     #[error("{path} is changed by somebody else again and again: it is left as it is")]
     Changed {
-        /// What.
+        /// The path.
         path: TreePath,
     },
-    /// The owner or group that is wanted is nobody on this host.
+    /// The wanted owner or group does not exist on this host.
     #[error("{path}: {what}")]
     Unknown {
-        /// Of what.
+        /// The path.
         path: TreePath,
-        /// Who.
+        /// The message that names the user or group.
         what: String,
     },
-    /// A file whose content would have to be kept, and is too large for that.
+    /// The content of the file would have to be kept, but the file is too large.
     #[error(
         "{path} has {size} bytes; before it is overwritten or removed its content would have to be kept, and files of more \
          than {} MiB are not. Move it away first", MAX_FILE >> 20
     )]
     TooLarge {
-        /// Which.
+        /// The file.
         path: TreePath,
         /// Its size.
         size: u64,
     },
-    /// More files than are looked after in one tree.
+    /// The folder has more entries than a tree may have.
     #[error(
         "{path} holds too much: more than {MAX_ENTRIES} files and folders, or more than {} MiB of names and attributes, are \
          in it and below; remove what has no place there, or manage a smaller folder", MAX_NAMES >> 20
@@ -78,55 +78,55 @@ pub enum FilesError {
         /// The folder.
         path: TreePath,
     },
-    /// A merge can't be made without losing something.
+    /// The two sides of a merge exclude each other.
     #[error("`cobctl diff` shows both sides, `cobctl resolve` decides: {}", list(.0))]
     Conflict(Vec<Conflict>),
-    /// The store of what was and what was applied.
+    /// The store of versions failed.
     #[error("the store of files at {path}: {what}; nothing was changed on the host")]
     Store {
-        /// Its folder.
+        /// The store's folder.
         path: String,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
-    /// A sealed content can't be opened, or one can't be sealed.
+    /// A content could not be sealed, or a sealed content could not be opened.
     #[error("{path}: its earlier content, which holds a secret, {what}")]
     Vault {
-        /// Which file.
+        /// The file.
         path: TreePath,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
-    /// There is no such version, or no such file in it.
+    /// The version does not exist, or does not have the file.
     #[error("{0}")]
     NotThere(String),
-    /// Somebody asked for the end.
+    /// The action was cancelled.
     #[error("cancelled")]
     Cancelled,
 }
 
-/// A path that two sides have changed in ways that exclude each other.
+/// A path that both sides changed in ways that exclude each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Where.
+    /// The path.
     pub path: TreePath,
-    /// What excludes each other.
+    /// The contradiction, in words.
     pub what: String,
     /// The merge with both sides where they differ, for text files.
     pub hunks: Option<Vec<u8>>,
-    /// What is there is to go: nothing is wanted in its place.
+    /// The file on the disk is to be removed: the model wants no file in its place.
     pub goes: bool,
-    /// Changes with either side: a decision is for exactly this conflict.
+    /// Changes with either side, so that a decision holds for exactly this conflict.
     pub id: String,
 }
 
 /// The largest file that is managed, or kept before it is overwritten.
 pub const MAX_FILE: u64 = 64 << 20;
-/// The most files and folders of one tree.
+/// The most files and folders of a tree.
 pub const MAX_ENTRIES: usize = 200_000;
-/// The most bytes of names, links and attributes that are held of what is in one folder that is managed as a whole.
+/// The most bytes of names, links and attributes that COB holds for a folder that is managed as a whole.
 pub(crate) const MAX_NAMES: usize = 32 << 20;
-/// The most bytes that one action may have to keep or write.
+/// The most bytes that an action may have to keep or write.
 pub const MAX_TREE: u64 = 512 << 20;
 
 impl FilesError {

@@ -1,4 +1,4 @@
-//! The way in: looking at a tree, bringing it about, taking it back.
+//! The entry point: checks, applies and retires a tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -17,22 +17,23 @@ use crate::sides::Live;
 use crate::store::{Begun, Current, Frozen, Kept, KeptNode, Listing, Part, Reason, Record, Store};
 use crate::wanted::Wanted;
 
-/// Seals what was in files that hold secrets, for this host alone.
+/// Seals earlier contents of files that hold secrets, for this host alone.
 pub trait Vault: Send + Sync {
+    /// Seals a content.
     /// Seals a content.
     ///
     /// # Errors
-    /// Why it can't, in words.
+    /// The reason, in words.
     fn seal(&self, content: &[u8]) -> Result<Vec<u8>, String>;
 
-    /// Opens one again.
+    /// Opens a sealed content.
     ///
     /// # Errors
-    /// Why it can't, in words.
+    /// The reason, in words.
     fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, String>;
 }
 
-/// For hosts without a key.
+/// The vault of a host that has no key.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoVault;
 
@@ -46,61 +47,61 @@ impl Vault for NoVault {
     }
 }
 
-/// The file trees of a host. Clones share everything.
+/// The file trees of a host. Clones share all state.
 #[derive(Clone)]
 pub struct Files {
     pub(crate) store: Store,
     pub(crate) folder: PathBuf,
     pub(crate) vault: Arc<dyn Vault>,
-    /// The names of files for change objects of which something is decided and not carried out.
+    /// The file names of the change objects that have decisions which are not carried out yet.
     pub(crate) decided: Arc<Mutex<BTreeSet<String>>>,
-    /// Held by who leaves something that others have, too: whoever is the last of them must see that.
+    /// Held while a change object gives up shared paths: the last holder of a path must know that it is the last.
     leaving: Arc<Mutex<()>>,
 }
 
-/// What something is done for.
+/// The arguments of an action.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
     /// The change object's name.
     pub cob: &'a str,
-    /// The generation under which it is done.
+    /// The generation of the action.
     pub generation: u64,
-    /// What is wanted.
+    /// The wanted tree.
     pub wanted: &'a Wanted,
-    /// Set by whoever wants the end of it.
+    /// Set by the caller to cancel the action.
     pub cancelled: &'a AtomicBool,
 }
 
 /// The state of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Nothing is managed.
+    /// The tree is not managed.
     Absent,
-    /// All is as wanted, but for changes by others that may stay.
+    /// The disk is as wanted, except for changes by others that may stay.
     Present,
-    /// Something else is there.
+    /// The disk differs from the wanted tree.
     Outdated,
-    /// Something else is there, and a person has to decide.
+    /// The disk differs, and a person has to decide.
     Conflict,
 }
 
-/// What a look has found.
+/// The result of a check.
 #[derive(Debug)]
 pub struct Checked {
     /// The state.
     pub state: State,
-    /// In what the disk differs from what is wanted, for people; bounded.
+    /// The differences between the disk and the wanted tree, for people; bounded.
     pub difference: String,
     /// The paths that differ.
     pub paths: Vec<TreePath>,
-    /// What excludes each other.
+    /// The conflicts.
     pub conflicts: Vec<Conflict>,
-    /// What is wanted was applied: whatever differs, others have changed.
+    /// The wanted tree was applied before: all differences are changes by others.
     pub drifted: bool,
 }
 
 impl Checked {
-    /// Nothing is managed, and nothing more is to be said.
+    /// The result for a tree that is not managed.
     #[must_use]
     pub fn absent() -> Self {
         Self {
@@ -113,26 +114,25 @@ impl Checked {
     }
 }
 
-/// What was done.
+/// The result of an action.
 #[derive(Debug)]
 pub struct Applied {
-    /// Paths that were written or removed.
+    /// The number of paths that were written or removed.
     pub changed: usize,
-    /// Folders that were to go and have something of others in them.
+    /// Folders that were to be removed but hold files of others.
     pub left: Vec<TreePath>,
-    /// What tells our own writes from those of others.
+    /// Stamps of the written paths: they tell COB's own writes from writes of others.
     pub stamps: BTreeMap<TreePath, Stamp>,
 }
 
-/// How many paths of a version are told.
+/// How many paths of a version are named in its record.
 const PATHS: usize = 20;
-/// A file beside the store that says that there is one.
+/// A marker file beside the store: a store was created here.
 const IN_USE: &str = "in-use";
-/// So often a tree is brought about anew because others have changed what was about to be replaced.
+/// How many attempts are made while others keep changing the files to replace.
 const ATTEMPTS: usize = 10;
 
-/// What is gone of a store that was in use, and what to do about it; none: nothing, as far as that can be told without
-/// reading it.
+/// The missing part of a store that was in use, and the remedy. `None`: the store looks complete; it is not read.
 #[must_use]
 pub fn missing(folder: &Path) -> Option<String> {
     let store = folder.join("store.git");
@@ -140,10 +140,10 @@ pub fn missing(folder: &Path) -> Option<String> {
 }
 
 impl Files {
-    /// Opens what is kept in a folder, or makes it. One process at a time may.
+    /// Opens the store in a folder, or creates it. Only a single process may have it open.
     ///
     /// # Errors
-    /// When the store can't be opened, or is gone from a folder in which there was one.
+    /// When the store can't be opened, or is gone from a folder where it was.
     pub fn open(folder: &Path, vault: Arc<dyn Vault>) -> Result<Self, FilesError> {
         let (path, in_use) = (folder.join("store.git"), folder.join(IN_USE));
         let failed = |what: String| FilesError::Store { path: path.display().to_string(), what };
@@ -152,7 +152,7 @@ impl Files {
         }
         let store = Store::open(&path)?;
         if !in_use.exists() {
-            // On a full disk the next life writes it: nothing else depends on it.
+            // If the disk is full, the next start writes the marker: no other step depends on it.
             let _ = fs::write(&in_use, "");
         }
         let decisions = fs::read_dir(folder.join("choices")).into_iter().flatten().flatten();
@@ -167,8 +167,8 @@ impl Files {
         })
     }
 
-    /// Puts what waits in the log into the repository, and makes one pack of small ones where there are many. It comes to it
-    /// by itself, within seconds, and after a kill as well.
+    /// Moves the records of the log into the repository, and merges small packs when there are many. The store does so
+    /// by itself within seconds, also after a kill.
     ///
     /// # Errors
     /// When the store can't be written.
@@ -176,7 +176,7 @@ impl Files {
         self.store.settle()
     }
 
-    /// Looks; changes nothing.
+    /// Checks the tree; changes no file.
     ///
     /// # Errors
     /// When the disk or the store can't be read.
@@ -184,13 +184,13 @@ impl Files {
         self.look(cob, wanted, false)
     }
 
-    /// Whether anything is managed: else it is [absent](State::Absent), whatever is there.
+    /// Whether the tree is managed: if not, it is [absent](State::Absent), no matter which files exist.
     #[must_use]
     pub fn is_managed(&self, cob: &str) -> bool {
         self.store.managed(cob).is_some()
     }
 
-    /// The same; of one that leaves, `retire`, in what the disk differs from what was before.
+    /// Like [`Files::check`]. With `retire`, it compares the disk with the earlier files.
     ///
     /// # Errors
     /// When the disk or the store can't be read.
@@ -198,7 +198,7 @@ impl Files {
         self.look_and(Tell::Wanted, cob, wanted, retire)
     }
 
-    /// The same; but of shared files the difference is what would be written over what is there.
+    /// Like [`Files::look`], but for shared files the difference is against the text that would be written.
     ///
     /// # Errors
     /// When the disk or the store can't be read.
@@ -209,15 +209,15 @@ impl Files {
     fn look_and(&self, tell: Tell, cob: &str, wanted: &Wanted, retire: bool) -> Result<Checked, FilesError> {
         let current = self.store.managed(cob);
         if retire && current.is_none() {
-            // There is nothing to take back: what is on the disk does not matter, and need not even be readable.
+            // The tree is not managed: the files on the disk do not matter, and need not even be readable.
             return Ok(Checked::absent());
         }
         let plan = self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Looking { retire, tell })?;
         let applied = current.as_ref().is_some_and(|c| c.is_of(&wanted.spec));
-        // An owner who has left the host since changes nothing about what is there.
+        // If the owner was deleted from the host since, the files in place are still right.
         let in_place = plan.steps.is_empty() && plan.blocked.iter().all(|e| matches!(e, FilesError::Unknown { .. }));
         let state = match (&current, plan.conflicts.is_empty()) {
-            // When it comes again users' changes of then are in the way.
+            // When the tree comes back, the users' changes that were set aside conflict with it.
             (None, false) if self.store.set_aside(cob)?.is_some() => State::Conflict,
             (None, _) => State::Absent,
             (Some(_), false) => State::Conflict,
@@ -241,8 +241,8 @@ impl Files {
         })
     }
 
-    /// Looks at some paths of a tree, of which nothing else has changed since it was found to be as wanted; changes nothing.
-    /// None: that can't be told from these paths alone, and the whole tree has to be looked at.
+    /// Checks some paths of a tree whose other paths are unchanged since they were found as wanted; changes no file.
+    /// `None`: these paths do not suffice, and the whole tree has to be checked.
     ///
     /// # Errors
     /// When the disk or the store can't be read.
@@ -259,10 +259,10 @@ impl Files {
         wanted.only(paths).map(|some| self.check(cob, &some)).transpose()
     }
 
-    /// Brings the tree about.
+    /// Applies the wanted tree.
     ///
     /// # Errors
-    /// [`FilesError`]; every file is its old content or the new one then.
+    /// [`FilesError`]; every file then has its old or its new content, whole.
     pub fn apply(&self, job: &Job<'_>) -> Result<Applied, FilesError> {
         again_while_changed(|progress| self.apply_once(job, progress))
     }
@@ -289,26 +289,26 @@ impl Files {
             };
             self.store.record_over(kept.as_ref(), self.sealed(job.wanted, &plan, applied)?)?;
         }
-        // What was there already is put right: a decision may be for a content that is to come.
+        // If the content was applied before, this only repairs drift: a decision may be for a future content.
         if !unchanged {
             self.undecide(job.cob);
         }
         Ok(done)
     }
 
-    /// Takes the tree back: what was there before is there again, with what others have changed since.
+    /// Retires the tree: restores the earlier files, merged with the changes that others made since.
     ///
     /// # Errors
-    /// [`FilesError`]; every file is its old content or the new one then.
+    /// [`FilesError`]; every file then has its old or its new content, whole.
     pub fn retire(&self, job: &Job<'_>) -> Result<Applied, FilesError> {
         again_while_changed(|progress| self.retire_once(job, false, progress))
     }
 
-    /// Takes the tree back until it is brought about again: what others have changed is set aside, where it is needed then.
-    /// What excludes what was there before stays in its place.
+    /// Retires the tree until it is applied again: changes by others are set aside and come back with it. A file whose
+    /// changes exclude the earlier content stays in its place.
     ///
     /// # Errors
-    /// [`FilesError`]; every file is its old content or the new one then.
+    /// [`FilesError`]; every file then has its old or its new content, whole.
     pub fn put_off(&self, job: &Job<'_>) -> Result<Applied, FilesError> {
         again_while_changed(|progress| self.retire_once(job, true, progress))
     }
@@ -331,15 +331,14 @@ impl Files {
             ..record(job, Reason::Retired, &plan)
         };
         self.store.record_over(kept.as_ref(), self.sealed(job.wanted, &plan, retired)?)?;
-        // When it comes again, what was decided about that counts.
+        // When the tree comes back, decisions about its conflicts still count.
         if !off {
             self.forget_choices(job.cob);
         }
         Ok(done)
     }
 
-    /// Lets the tree go as it is: nothing on the disk changes, and what was there before is not put back any more, whatever
-    /// this change object manages when it comes again.
+    /// Stops managing the tree: the disk does not change, and the earlier files are never restored.
     ///
     /// # Errors
     /// When the store can't be read or written.
@@ -363,7 +362,7 @@ impl Files {
         Ok(())
     }
 
-    /// Refuses what can't be done; whether files are about to change.
+    /// Refuses a plan that has conflicts. Returns whether the plan changes files.
     fn may_go_on(&self, plan: &Plan) -> Result<bool, FilesError> {
         if !plan.conflicts.is_empty() {
             return Err(FilesError::Conflict(plan.conflicts.clone()));
@@ -371,12 +370,12 @@ impl Files {
         Ok(!plan.begun.aim.is_empty() && !plan.steps.is_empty())
     }
 
-    /// Makes durable what is needed to take back what is about to be done. What was applied as a whole is no longer. Returns
-    /// what stands as before from then on.
+    /// Records durably the earlier contents that a later rollback of this action needs; the record of the applied tree
+    /// as a whole ends. Returns the new listing of the files from before.
     fn keep_first(&self, job: &Job<'_>, plan: &mut Plan) -> Result<Frozen, FilesError> {
         let mut before = plan.before.clone();
         if let Some(current) = self.store.managed(job.cob) {
-            // What leaves is not forgotten before it has left.
+            // An earlier content is kept until its path has departed.
             for (path, kept) in self.store.listing(&current.before)? {
                 before.entry(path).or_insert(kept);
             }
@@ -395,7 +394,7 @@ impl Files {
         Ok(before)
     }
 
-    /// A plan that is to be carried out, and what has to be held until that is on record.
+    /// Plans a change. The returned lock must be held until the change is recorded.
     fn plan_to_change(
         &self,
         disk: &Disk,
@@ -443,9 +442,9 @@ impl Files {
         if let For::Applying(progress) | For::Retiring { progress, .. } = aim {
             past.progress = (*progress).clone();
         }
-        // What somebody has decided he may decide otherwise, until it is done.
+        // A person may replace an earlier decision until it is carried out.
         let decides = matches!(aim, For::Deciding { .. });
-        // Where nothing else is wanted than was applied there is nothing to decide, and nothing to take back.
+        // If the same content was applied last, no conflict can occur, and no earlier content is restored.
         let mut choices = if same { BTreeMap::new() } else { self.choices(cob) };
         choices.retain(|id, _| !decides || decisions::is_way_back(id));
         let tell = if let For::Looking { tell, .. } = aim { *tell } else { Tell::Nothing };
@@ -462,13 +461,13 @@ impl Files {
         Ok(plan)
     }
 
-    /// The conflicts that there are as long as nobody has decided, or where he decides otherwise.
+    /// The conflicts without the decisions of people: these decisions are not made yet, or may be replaced.
     pub(crate) fn undecided(&self, cob: &str, wanted: &Wanted, retire: bool) -> Result<Vec<Conflict>, FilesError> {
         let current = self.store.managed(cob);
         Ok(self.plan(&Disk::new()?, cob, wanted, current.as_ref(), &For::Deciding { retire })?.conflicts)
     }
 
-    /// What another change object has had until now comes with what was there before it, and with what it has applied.
+    /// Takes over the earlier and the applied files of another change object that had wanted paths until now.
     fn inherit(&self, disk: &Disk, cob: &str, wanted: &Wanted, past: &mut Past) -> Result<(), FilesError> {
         let aside = self.set_aside(cob, &mut past.opened)?;
         for (path, _) in wanted.entries.iter().filter(|(_, entry)| !entry.is_implied()) {
@@ -490,7 +489,7 @@ impl Files {
             }
             let (before, applied) = match of_another {
                 Some(of_another) => of_another,
-                // It is there only because something of another one is below it.
+                // The folder exists only because another change object has a path below it.
                 None if matches!(found, Found::Folder { .. }) && self.store.was_absent_for_another(path)? => {
                     (Kept::absent(), None)
                 }
@@ -500,7 +499,8 @@ impl Files {
             past.applied.extend(applied.map(|applied| (path.clone(), applied)));
             past.inherited = true;
         }
-        // What stays in its place, and the folders around it, belongs to it also where it is not wanted any more.
+        // A file that stayed in its place, and the folders around it, belong to this change object even if not wanted
+        // any more.
         for (path, before) in &aside.aim {
             let is_there = Aside::of(&aside, path).is_none_or(|aside| aside.is_in_place());
             if let (Some(applied), true) = (aside.base.get(path), is_there)
@@ -516,7 +516,7 @@ impl Files {
         Ok(())
     }
 
-    /// Takes up what was set aside when the tree went off, or another one that had the path. Whether anything was.
+    /// Takes up a change that was set aside when this or another tree with the path was put off. Returns whether.
     fn take_up(&self, live: &Live<'_>, cob: &str, own: &Begun, past: &mut Past) -> Result<bool, FilesError> {
         let path = live.path;
         let (aside, before) = match (Aside::of(own, path), own.aim.get(path)) {
@@ -527,7 +527,7 @@ impl Files {
             },
         };
         let is_gone = matches!(live.found, Found::Absent) && aside.left.node != KeptNode::Absent;
-        // Somebody has brought back what was before.
+        // A user has restored the earlier content.
         let is_back = aside.is_in_place() && live.is(&before.node)? && !live.is(&aside.left.node)?;
         if is_back || is_gone && !aside.is_in_place() {
             return Ok(false);
@@ -541,7 +541,7 @@ impl Files {
         Ok(true)
     }
 
-    /// What another one has set aside when it went off, as long as it is what is there.
+    /// A change that another change object set aside when it was put off, if the disk still has the file that it left.
     fn aside_of_another(
         &self,
         live: &Live<'_>,
@@ -563,19 +563,19 @@ impl Files {
     }
 }
 
-/// What a plan is made for.
+/// The purpose of a plan.
 enum For<'a> {
-    /// Telling what differs.
+    /// Report the differences.
     Looking { retire: bool, tell: Tell },
-    /// Bringing the tree about, with what an attempt before has come to.
+    /// Apply the tree, with the progress of an earlier attempt.
     Applying(&'a Progress),
-    /// Taking it back, likewise, for good or until it comes again.
+    /// Retire the tree, with the progress of an earlier attempt: for good, or until it comes back.
     Retiring { off: bool, progress: &'a Progress },
-    /// Deciding about its conflicts.
+    /// Decide its conflicts.
     Deciding { retire: bool },
 }
 
-/// Tries again, with a new plan, as long as others change what is about to be replaced. Those who never stop are told.
+/// Tries again, with a new plan, while others change the files to replace. If they do not stop, returns the last error.
 fn again_while_changed(
     mut attempt: impl FnMut(&mut Progress) -> Result<Applied, FilesError>,
 ) -> Result<Applied, FilesError> {
@@ -589,7 +589,7 @@ fn again_while_changed(
     attempt(&mut progress)
 }
 
-/// Shared files of which what is applied is only what the model wants of them, as they are on the host.
+/// Shared files whose text on the host differs from the applied text of the model, as they are on the host.
 fn as_written(plan: &Plan) -> Listing {
     let begun = &plan.begun;
     let mut all = plan.stays.clone();

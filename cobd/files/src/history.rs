@@ -1,4 +1,4 @@
-//! What was: the versions of a change object's files, what stands in them, and bringing one back.
+//! The history: the versions of a change object's files, their contents, and the restoration of a file.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::path::TreePath;
 use crate::store::{Blob, Info, Kept, KeptNode, Listing, Part, Reason, Record, Version};
 use crate::wanted::{Entry, Node, Source, Wanted};
 
-/// Differences of a version are shown up to so many bytes.
+/// The most bytes of differences that are shown of a version.
 const MAX_SHOWN: usize = 256 << 10;
-/// A patch has so many bytes at most.
+/// The most bytes of a patch.
 const MAX_PATCH: usize = 1 << 20;
 
-/// A version, and its id.
+/// A version with its id.
 #[derive(Debug, Clone)]
 pub struct Shown {
-    /// Names it in `show` and `restore`.
+    /// The id for `show` and `restore`.
     pub id: String,
-    /// When and why it was made.
+    /// When and why the version was made.
     pub info: Info,
 }
 
@@ -35,11 +35,11 @@ impl Files {
         Ok(versions.into_iter().map(|(id, v)| Shown { id: id.to_string(), info: v.info }).collect())
     }
 
-    /// What a version has of a path: what others had made of it or, of one in which the model was applied, the file as it
-    /// was written then; else what was before.
+    /// The content of a path in a version: the text of others that was found; in a version in which the model was
+    /// applied, the file as written then; otherwise the earlier content.
     ///
     /// # Errors
-    /// When there is no such version, or nothing of the path in it.
+    /// When the version does not exist, or does not have the path.
     pub fn content(&self, cob: &str, version: &str, path: &TreePath) -> Result<Vec<u8>, FilesError> {
         let kept = self.kept(&self.since(cob, version)?, path)?;
         self.content_of(path, kept.map(|kept| kept.node))
@@ -57,10 +57,10 @@ impl Files {
         }
     }
 
-    /// What was at a path before it was managed, as a version has it.
+    /// The content of a path before it was managed, according to a version.
     ///
     /// # Errors
-    /// When there is no such version, or nothing was there.
+    /// When the version does not exist, or the path had no content.
     pub fn before(&self, cob: &str, version: &str, path: &TreePath) -> Result<Vec<u8>, FilesError> {
         let versions = self.since(cob, version)?;
         let kept =
@@ -71,16 +71,16 @@ impl Files {
         }
     }
 
-    /// A version as text: what it has changed, or kept, beside the version before it.
+    /// A version as text: its changes against the version before it.
     ///
     /// # Errors
-    /// When there is no such version.
+    /// When the version does not exist.
     pub fn show(&self, cob: &str, version: &str) -> Result<String, FilesError> {
         let versions = self.since(cob, version)?;
         let Some(version) = versions.first() else { return Ok(String::new()) };
         let here = self.parts(version)?;
         let last = versions.get(1).map(|last| self.parts(last)).transpose()?;
-        // What is pruned is told beside what was before all.
+        // If the version before is pruned, compare with the content from before the first version.
         let is_pruned = last.is_none() && version.info.previous.is_some();
         let last = match last {
             Some(last) => last,
@@ -108,7 +108,7 @@ impl Files {
         Ok(text)
     }
 
-    /// How a path has changed.
+    /// The change of a path, as text.
     fn told(&self, name: &str, path: &TreePath, was: Option<&Kept>, is: Option<&Kept>) -> Result<String, FilesError> {
         let is = is.map_or(&KeptNode::Absent, |kept| &kept.node);
         let content = |kept: Option<&Kept>| kept.map(|kept| self.bytes(kept)).transpose();
@@ -135,10 +135,10 @@ impl Files {
         Ok(Parts { before: before?, applied: applied?, found: found? })
     }
 
-    /// Puts a file back as it was in a version, as somebody with an editor would: what the model says of it holds on.
+    /// Restores a file from a version, as a user's editor would: the model's rules for it stay in force.
     ///
     /// # Errors
-    /// When there is nothing to put back, or it can't be written.
+    /// When the version does not have the file, or it can't be written.
     pub fn restore(&self, cob: &str, version: &str, path: &TreePath) -> Result<(), FilesError> {
         let disk = Disk::to_change()?;
         let (node, managed) = match self.kept(&self.since(cob, version)?, path)? {
@@ -165,7 +165,7 @@ impl Files {
         disk.replace(path, &content, &attributes.of_new_content(&Managed::default()))
     }
 
-    /// What others have made of a file is a version of its own before it is overwritten.
+    /// Records the text of others as a version before it is overwritten.
     fn keep_what_is_there(&self, cob: &str, path: &TreePath, disk: &Disk) -> Result<(), FilesError> {
         let found = disk.look(path)?;
         let current = self.store.managed(cob);
@@ -173,7 +173,7 @@ impl Files {
         let live = disk.content(path)?;
         let is_kept = match self.store.listing(&current.applied)?.get(path).map(|kept| &kept.node) {
             Some(KeptNode::File(blob)) => *self.store.blob(blob)? == *live,
-            // Its contents are not for the history.
+            // Contents with secrets are not kept in the history.
             Some(KeptNode::Secret | KeptNode::Sealed(_)) => true,
             Some(KeptNode::Absent | KeptNode::Folder | KeptNode::Link(_)) | None => false,
         };
@@ -195,11 +195,11 @@ impl Files {
         })
     }
 
-    /// The merge of a path that is in conflict, with both sides where they differ: what a person edits. With the id of the
-    /// conflict.
+    /// The merged text of a path in conflict, with both sides where they differ, for a person to edit; and the id of
+    /// the conflict.
     ///
     /// # Errors
-    /// When there is no conflict in it that can be edited.
+    /// When the path has no conflict that can be edited.
     pub fn hunks(
         &self,
         cob: &str,
@@ -212,8 +212,8 @@ impl Files {
         editable.next().ok_or_else(|| FilesError::NotThere(format!("{cob} has no conflict that can be edited there")))
     }
 
-    /// What others have made of these files, as a patch for the model: `patch -p1` beside it takes it over for files that
-    /// come from there by name; of the others the patch has the path on the host.
+    /// The changes of others in these files, as a patch for the model. `patch -p1` beside the model applies it to files
+    /// that come from there by name; other files have their path on the host in it.
     ///
     /// # Errors
     /// When a file can't be read.
@@ -238,13 +238,13 @@ impl Files {
         Ok(patch)
     }
 
-    /// Forgets versions from before a time (seconds since 1970), but for the newest of each change object: in the
-    /// background, when nothing else is to be done. If it fails they are kept.
+    /// Forgets versions older than a time (seconds since 1970), except the newest of each change object: in the
+    /// background, when the store is idle. If it fails, the versions stay.
     pub fn prune_later(&self, before: u64) {
         self.store.prune_later(before);
     }
 
-    /// Forgets versions from before a time (seconds since 1970), but for the newest of each change object.
+    /// Forgets versions older than a time (seconds since 1970), except the newest of each change object.
     ///
     /// # Errors
     /// When the store can't be written.
@@ -252,7 +252,7 @@ impl Files {
         self.store.prune(before)
     }
 
-    /// A version, and those before it.
+    /// A version, and the versions before it.
     fn since(&self, cob: &str, id: &str) -> Result<Vec<Version>, FilesError> {
         const SHORTEST: usize = 6;
         if id.len() < SHORTEST {
@@ -268,18 +268,18 @@ impl Files {
         Ok(all.drain(at..).map(|(_, version)| version).collect())
     }
 
-    /// What the first of these has of a path.
+    /// The content of a path in the first of these versions.
     fn kept(&self, versions: &[Version], path: &TreePath) -> Result<Option<Kept>, FilesError> {
         let Some(version) = versions.first() else { return Ok(None) };
         let parts = self.parts(version)?;
         match parts.newest(path) {
-            // What was applied is what the model wants of it: what was made of that may be in an earlier version.
+            // The applied text is the model's: an earlier version may have the text that was written.
             Some(kept) if kept.shared == Some(true) => Ok(Some(self.written(versions, path, kept)?)),
             kept => Ok(kept.cloned()),
         }
     }
 
-    /// A shared file as it was written when what is applied of it was.
+    /// The text of a shared file that was written when its present model text was applied.
     fn written(&self, versions: &[Version], path: &TreePath, applied: &Kept) -> Result<Kept, FilesError> {
         for version in versions {
             if let Some(kept) = self.store.listing(&version.found)?.remove(path) {
@@ -303,7 +303,7 @@ impl Files {
     }
 }
 
-/// What a version has.
+/// The parts of a version.
 #[derive(Default)]
 struct Parts {
     before: Listing,
@@ -311,16 +311,16 @@ struct Parts {
     found: Listing,
 }
 
-/// By path, what it was and what it is.
+/// For each path, the old and the new entry.
 type Changes<'a> = BTreeMap<&'a TreePath, (Option<&'a Kept>, Option<&'a Kept>)>;
 
 impl Parts {
-    /// What is there when this is the newest.
+    /// The entry on the host when this version is the newest.
     fn newest(&self, path: &TreePath) -> Option<&Kept> {
         [&self.found, &self.applied, &self.before].into_iter().find_map(|part| part.get(path))
     }
 
-    /// What was there before anything was applied, and what others had made of what was.
+    /// The entries from before the first application, and the texts of others.
     fn kept_beside(&self, last: &Self) -> Changes<'_> {
         let new = self.before.iter().filter(|(path, _)| !last.before.contains_key(*path));
         let mut changes: Changes<'_> = new.map(|(path, kept)| (path, (None, Some(kept)))).collect();
@@ -333,7 +333,7 @@ impl Parts {
         self.found.iter().map(|(path, kept)| (path, (applied(path), Some(kept)))).collect()
     }
 
-    /// What was applied over the version before; `named` is what its log names.
+    /// The changes since the version before; `named` has the paths in this version's record.
     fn applied_over<'a>(&'a self, last: &'a Self, named: &[String], is_pruned: bool) -> Changes<'a> {
         let is_other = |path: &&TreePath| match (self.applied.get(*path), last.applied.get(*path)) {
             (Some(is), Some(was)) => is.node != was.node || is.managed != was.managed,
@@ -350,7 +350,7 @@ impl Parts {
         both.chain(written).chain(named).map(|path| (path, (last.newest(path), is(path)))).collect()
     }
 
-    /// What is as it was before once it has left; what is found then stays.
+    /// The entries that are restored when the tree is retired; found entries stay.
     fn given_back<'a>(&'a self, here: &Self) -> Changes<'a> {
         let back = self.before.iter().filter(|(path, _)| !here.found.contains_key(*path));
         back.map(|(path, kept)| (path, (self.newest(path), Some(kept)))).collect()
@@ -366,7 +366,7 @@ fn word_of(reason: Reason) -> &'static str {
     }
 }
 
-/// The attributes of a file that is not there, as they were kept.
+/// Attributes for a file that does not exist, from the kept attributes.
 fn of_new(managed: Managed) -> Attributes {
     Attributes {
         mode: managed.mode.unwrap_or(0o644),

@@ -1,16 +1,16 @@
-//! File trees on a host: what is wanted, what is there, what was there before, and the way between them.
+//! File trees of a host: the wanted tree, the files on the disk, their earlier contents, and the steps between these.
 //!
 //! ```text
 //!   Content (a bundle) ──> Wanted ─┐
-//!   disk (read only)  ──> Found  ──┼─> plan: steps, conflicts, what to keep first ──> record ──> carry out ──> record
+//!   disk (read only)  ──> Found  ──┼─> plan: steps, conflicts, old contents ──> record ──> carry out ──> record
 //!   store (git)       ──> Past   ──┘
 //! ```
-//! [`Files`] is the way in: look ([`Files::check`]), bring about ([`Files::apply`]), take back ([`Files::retire`]), and
-//! walk what was. It knows nothing of change objects but their names, and nothing of the daemon.
+//! [`Files`] is the entry point: it checks ([`Files::check`]), applies ([`Files::apply`]) and retires
+//! ([`Files::retire`]) trees, and shows their history. It knows change objects only by name.
 //!
-//! Rules: a look changes nothing. What is overwritten or removed is in the store first, durably. A file is its old content
-//! or the new one, whole, at every moment. Whatever is killed is done again and ends the same: after a kill the disk and the
-//! store tell how far it came. No link is followed.
+//! Rules: a check changes no file. Before a file is overwritten or removed, the store has its content. A file always
+//! has its whole old or whole new content. After a kill the action runs again with the same result. No link is
+//! followed.
 
 mod apply;
 mod attributes;

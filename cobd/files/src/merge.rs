@@ -1,4 +1,4 @@
-//! Merging and comparing texts.
+//! Merges and compares texts.
 
 use std::path::Path;
 
@@ -6,39 +6,39 @@ use git2::{DiffOptions, FileFavor, MergeFileInput, MergeFileOptions, Patch};
 
 use crate::error::FilesError;
 
-/// Stands before each side: libgit2 can't hand out an empty text, and a change of the first line is one after a line then.
+/// Precedes each side: libgit2 can't return an empty text, and a change of the first line then follows a line.
 const GUARD: &[u8] = b"\x01\n";
-/// Differences of larger contents are not told. What libgit2 takes for a text is a hundred times its lines.
+/// Differences of larger contents are not shown. libgit2 takes a hundred bytes of memory for each line.
 pub(crate) const MAX_DIFF: u64 = 1 << 20;
-/// Larger texts, and those of more lines, are not merged line by line.
+/// Texts with more bytes or more lines are not merged by lines.
 const MAX_MERGED: usize = 16 << 20;
 const MAX_LINES: usize = 400_000;
-/// So much of a text is looked at to tell whether it is one.
+/// How many bytes are searched for a NUL to find out whether a content is a text.
 const LOOKED_AT: usize = 8000;
 
-/// What came of a merge.
+/// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Merged {
     Clean(Vec<u8>),
-    /// With both sides where they differ.
+    /// The text with both sides where they differ.
     Conflict(Vec<u8>),
-    /// Not to be merged line by line.
+    /// A content that can't be merged by lines.
     Binary,
 }
 
-/// Whose lines are taken where both have changed the same.
+/// The side whose lines win a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Ours,
     Theirs,
 }
 
-/// Merges what two sides have made of a text, line by line.
+/// Merges two sides of a text, line by line.
 pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged, FilesError> {
     merge_for(None, base, ours, theirs)
 }
 
-/// The same, with the lines of this side where they exclude each other: no text is in conflict then.
+/// The same, but this side wins all conflicts, so that the result has no conflict.
 pub(crate) fn merge_for(side: Option<Side>, base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Merged, FilesError> {
     if ours == theirs || theirs == base {
         return Ok(Merged::Clean(ours.to_vec()));
@@ -56,7 +56,7 @@ pub(crate) fn merge_for(side: Option<Side>, base: &[u8], ours: &[u8], theirs: &[
         input.content(bytes);
         input
     };
-    // libgit2 has no memory to give before it is made ready, which this call alone of git2's does not do.
+    // libgit2 must be initialized first, and this is the only function of git2 that does not do it.
     drop(git2::Buf::new());
     let mut options = MergeFileOptions::new();
     options.our_label("on this host").their_label("wanted").ancestor_label("applied before").style_diff3(true);
@@ -80,7 +80,7 @@ pub(crate) fn is_binary(bytes: &[u8]) -> bool {
     bytes[..bytes.len().min(LOOKED_AT)].contains(&0)
 }
 
-/// The difference of two contents as a unified diff of at most about `most` bytes.
+/// The difference of two contents as a unified diff of about `most` bytes or less.
 pub(crate) fn diff(old: Option<&[u8]>, new: Option<&[u8]>, path: &str, most: usize) -> String {
     let (old_bytes, new_bytes) = (old.unwrap_or_default(), new.unwrap_or_default());
     let is_large = [old_bytes, new_bytes].iter().any(|bytes| bytes.len() as u64 > MAX_DIFF);
@@ -96,7 +96,7 @@ pub(crate) fn diff(old: Option<&[u8]>, new: Option<&[u8]>, path: &str, most: usi
     let text = made.and_then(|mut patch| Ok(patch.to_buf()?.to_vec()));
     let Ok(text) = text else { return format!("{path} differs\n") };
     let text = String::from_utf8_lossy(&text);
-    // From the first hunk on: what git says before is about its own names.
+    // Skip git's header, which has its own names.
     let hunks = text.find("\n@@").map_or("", |at| &text[at + 1..]);
     let name = |side: Option<&[u8]>, letter| side.map_or("/dev/null".to_owned(), |_| format!("{letter}/{relative}"));
     let mut whole = format!("--- {}\n+++ {}\n{hunks}", name(old, 'a'), name(new, 'b'));
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(clean(base, "mine\na\nb\nc\nd\ne\nf\ng\n", "a\nb\nc\nd\ne\nf\nG\n"), "mine\na\nb\nc\nd\ne\nf\nG\n");
         assert_eq!(clean("a\nb\nc\n", "a\nb\nc\n", ""), "");
         assert_eq!(clean("a\n", "b\n", "b\n"), "b\n", "both did the same");
-        // Lines end as they ended.
+        // Line endings stay.
         assert_eq!(
             clean("a\r\nb\r\nc\r\nd\r\n", "x\r\na\r\nb\r\nc\r\nd\r\n", "a\r\nb\r\nc\r\nd\r\ny\r\n"),
             "x\r\na\r\nb\r\nc\r\nd\r\ny\r\n"

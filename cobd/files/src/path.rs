@@ -1,4 +1,4 @@
-//! Paths of a tree: from the root of the host, name by name, never leading elsewhere.
+//! Paths of a tree: absolute, name by name, without `.` and `..`.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -7,33 +7,33 @@ use std::sync::Arc;
 
 use crate::disk::is_staged;
 
-/// The longest path and the longest name, as the kernel has them.
+/// The kernel's limits for a path and a name.
 const MAX_PATH: usize = 4095;
 const MAX_NAME: usize = 255;
 
-/// An absolute path of a host, without its first slash. Its parts are names: none is empty, `.` or `..`. Clones share it:
-/// paths that users have made may be long, and a path stands in several places of a plan.
+/// An absolute path on a host, without its first slash. No part is empty, `.` or `..`. Clones share the bytes: users'
+/// paths may be long, and a path is in several places of a plan.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreePath(Arc<[u8]>);
 
-/// What is wrong with a path.
+/// The error for a path that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path:?} is no path of a file tree: {what}")]
 pub struct PathError {
-    /// As it was written.
+    /// The path as written.
     pub path: String,
-    /// What is wrong.
+    /// The reason.
     pub what: &'static str,
 }
 
-/// Why `.x.cob-new` is refused.
+/// The reason why `.x.cob-new` is refused.
 const STAGED: &str = "names `.….cob-new` are those of files that are not in their places yet";
 
 impl TreePath {
-    /// Reads `/etc/motd`.
+    /// Parses `/etc/motd`.
     ///
     /// # Errors
-    /// [`PathError`] says what is wrong.
+    /// [`PathError`] tells the reason.
     pub fn new(text: &str) -> Result<Self, PathError> {
         let fail = |what| Err(PathError { path: text.to_owned(), what });
         let Some(rest) = text.strip_prefix('/') else { return fail("it must begin with `/`") };
@@ -53,18 +53,18 @@ impl TreePath {
         Ok(Self(rest.as_bytes().into()))
     }
 
-    /// What is below this one under a name that was read from a folder.
+    /// The path below this one with a name that was read from a folder.
     #[must_use]
     pub fn below(&self, name: &[u8]) -> Self {
         Self([&*self.0, b"/", name].concat().into())
     }
 
-    /// A path whose parts are known to be names.
+    /// A path whose parts are known to be valid names.
     pub(crate) fn of_bytes(path: &[u8]) -> Self {
         Self(path.into())
     }
 
-    /// Compares part by part: what is in one folder stands together then. In the order of whole paths it does not: `a-b` is
+    /// Compares part by part, so that the entries of a folder are neighbours. In the order of whole paths `a-b` is
     /// between `a` and `a/b`.
     pub(crate) fn cmp_by_parts(&self, other: &Self) -> Ordering {
         // A slash ends a name, and no name has a NUL.
@@ -79,7 +79,7 @@ impl TreePath {
         self.0.len()
     }
 
-    /// The names that it is made of.
+    /// Its names.
     pub fn parts(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|b| *b == b'/')
     }
@@ -90,7 +90,7 @@ impl TreePath {
         self.parts().next_back().unwrap_or_default()
     }
 
-    /// The folder that it is in; none: the root of the host.
+    /// Its parent folder; `None`: the host's root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let at = self.0.iter().rposition(|b| *b == b'/')?;
@@ -102,18 +102,18 @@ impl TreePath {
         self.parent().map_or_else(|| Self::of_bytes(name), |folder| folder.below(name))
     }
 
-    /// Every folder above it, the outermost first.
+    /// All its parent folders, the outermost first.
     pub fn ancestors(&self) -> impl Iterator<Item = Self> {
         self.above().map(Self::of_bytes)
     }
 
-    /// The same, as maps are asked for them: nothing is copied.
+    /// The same as keys for a map, without a copy.
     pub(crate) fn above(&self) -> impl Iterator<Item = &[u8]> {
         let ends = self.0.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
         ends.map(|at| &self.0[..at])
     }
 
-    /// Whether it is somewhere below a folder.
+    /// Whether it is below a folder, at any depth.
     #[must_use]
     pub fn is_below(&self, folder: &Self) -> bool {
         self.0.len() > folder.0.len() && self.0.starts_with(&folder.0) && self.0[folder.0.len()] == b'/'

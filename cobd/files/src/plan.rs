@@ -1,10 +1,9 @@
-//! The way from what is there to what is wanted, path by path: what is written, what excludes each other, what is to be
-//! kept first. Nothing is changed here.
+//! Plans the steps to the wanted files, path by path: writes, conflicts, contents to keep first. Changes no file.
 //!
 //! ```text
-//!   base   what was last applied (or what was there before anything was)
-//!   live   what is on the disk
-//!   target what is wanted; for what leaves: what was there before
+//!   base   the last applied entry (or the entry from before the first application)
+//!   live   the entry on the disk
+//!   target the wanted entry; for a departing path: the earlier entry
 //!
 //!   copied   live -> target
 //!   shared   live == base: target;  target == base: live;  else a merge by lines, or a conflict
@@ -26,7 +25,7 @@ use crate::store::{Begun, Blob, HELD, Kept, KeptNode, Listing, Spool, Store, Tex
 use crate::wanted::{Entry, Manage, Node, OnDrift, Wanted};
 use crate::{Choice, Vault};
 
-/// Differences are told up to so many bytes, all paths together.
+/// The most bytes of reported differences, all paths together.
 const MAX_TOLD: usize = 16 << 10;
 
 mod aside;
@@ -39,64 +38,64 @@ pub(crate) use aside::Aside;
 use aside::Mine;
 pub(crate) use telling::Tell;
 
-/// What is to be done, and what there is to say.
+/// The steps to take, and the report about the differences.
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<(TreePath, Step)>,
     pub(crate) conflicts: Vec<Conflict>,
-    /// What makes it impossible.
+    /// Errors that make the change impossible.
     pub(crate) blocked: Vec<FilesError>,
-    /// In what the disk differs from what is wanted, for people.
+    /// The differences between the disk and the wanted tree, for people.
     pub(crate) told: String,
-    /// Conflicts that are decided, and how, for people.
+    /// The decided conflicts with their decisions, for people.
     pub(crate) decided: String,
-    /// Paths that differ, whether something is done about it or not.
+    /// Paths that differ, with or without a step.
     pub(crate) different: Vec<TreePath>,
-    /// What was before, to be kept first.
+    /// The entries from before the first application, to be kept first.
     pub(crate) before: Listing,
-    /// Whether it says more than is kept already.
+    /// Whether `before` has more than the store.
     pub(crate) before_is_new: bool,
-    /// What was applied by who had the paths until now, where something was taken over.
+    /// The applied entries of change objects from which paths were taken over.
     pub(crate) inherited: Option<Listing>,
-    /// Something stays as it is, because it is another change object's now: whoever is the last to leave takes it back.
+    /// Paths stay because another change object has them: the last that departs restores the earlier entries.
     pub(crate) left_to_others: bool,
-    /// What others have changed, to be kept first.
+    /// Changes by others, to be kept first.
     pub(crate) found: Listing,
-    /// What is applied when all steps are done.
+    /// The applied entries after all steps.
     pub(crate) applied: Listing,
-    /// Shared files that stay as they are, though something else is applied: a person has said so.
+    /// Shared files that stay by a person's decision, although another text counts as applied.
     pub(crate) stays: Listing,
-    /// What is about to be done, so that the next one knows how far this one came.
+    /// The steps about to be taken, so that the next attempt knows how far this attempt came.
     pub(crate) begun: Begun,
-    /// An earlier attempt had begun something, and was interrupted.
+    /// An earlier attempt was interrupted after its first steps.
     pub(crate) goes_on: bool,
-    /// What users had of files that merging back would not give, by their ways back.
+    /// Users' texts that a merge would not restore, by their rollback ids.
     pub(crate) back: BTreeMap<String, Choice>,
-    /// What users have made of a tree that goes off: `from` is that, `base` on what it rests, `result` what is left in its place,
-    /// `aim` what was before.
+    /// Users' changes of a tree that is put off: `from` has the changed texts, `base` the applied texts under it,
+    /// `result` the texts left on the disk, `aim` the earlier texts.
     pub(crate) aside: Begun,
-    /// What of it stays in its place.
+    /// The changes in `aside` that stay in their place.
     pub(crate) in_place: Listing,
-    /// Paths of which something was sealed, as [`Past::opened`] has them.
+    /// Paths with sealed texts, as in [`Past::opened`].
     pub(crate) opened: BTreeSet<TreePath>,
-    /// Where something stood before that is named as if it were not in its place yet: nothing of ours stands there.
+    /// Earlier files of users with the name of a staged file: COB has no staged file there.
     pub(crate) places: BTreeSet<TreePath>,
-    /// Paths of which what is there now is what was before.
+    /// Paths whose present entry is their earlier entry.
     new_before: BTreeSet<TreePath>,
-    /// Large contents that are to be kept.
+    /// Large contents to keep.
     pub(crate) spool: Option<Spool>,
-    /// Bytes that are held.
+    /// The bytes held in memory.
     held: u64,
 }
 
-/// What is done at a path.
+/// The step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     File {
         content: Text,
         attributes: Attributes,
     },
-    /// A file whose content is in the store, and too large to be held.
+    /// A file in the store, too large to be held in memory.
     Stored {
         id: Oid,
         attributes: Attributes,
@@ -104,69 +103,70 @@ pub(crate) enum Step {
     Link(Vec<u8>),
     MakeFolder {
         attributes: Attributes,
-        /// It is only on the way to something.
+        /// Only a parent of a wanted path.
         implied: bool,
     },
-    /// The content is as it should be.
+    /// Sets attributes; the content is as wanted.
     Attributes(Attributes),
     Remove,
-    /// If it is empty.
+    /// Removes the folder if it is empty.
     RemoveFolder,
-    /// A folder that has no place there. Everything that was in it goes as well.
+    /// Removes a folder that has no place there. Its entries are removed as well.
     RemoveStranger,
-    /// What an action that was killed has left.
+    /// Removes a staged file of a killed action.
     RemoveStaged,
 }
 
-/// What is kept of a change object, as far as it is needed.
+/// The needed records of a change object.
 #[derive(Default)]
 pub(crate) struct Past {
     pub(crate) before: Listing,
     pub(crate) applied: Listing,
     pub(crate) begun: Begun,
-    /// How far an attempt of this very action has come with what is begun.
+    /// How far an earlier attempt of this very action has come.
     pub(crate) progress: Progress,
-    /// Some of it is of a change object that had these paths until now.
+    /// Some entries were taken over from another change object.
     pub(crate) inherited: bool,
-    /// What users had made of paths when the tree went off, where something else is on the disk since.
+    /// Users' changes that were set aside when the tree was put off, for paths that have another text on the disk
+    /// since.
     pub(crate) aside: BTreeMap<TreePath, Aside>,
-    /// Paths of which something was sealed because the value of a secret stood in it.
+    /// Paths whose text was sealed because it held the value of a secret.
     pub(crate) opened: BTreeSet<TreePath>,
 }
 
-/// How a path comes to be written.
+/// The reason for a write of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comes {
-    /// Nothing is kept of it.
+    /// The path was never applied or kept.
     First,
-    /// With what was set aside when its tree went off.
+    /// The path comes back with changes that were set aside.
     Again,
-    /// In any other way.
+    /// Any other reason.
     Other,
 }
 
-/// Attributes to be set, and extended ones to be taken away.
+/// Attributes to set, and extended attributes to remove.
 struct SetBack {
     to: Managed,
     gone: Vec<String>,
 }
 
-/// What a plan is made with.
+/// The inputs of a plan.
 pub(crate) struct Planner<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) store: &'a Store,
     pub(crate) vault: &'a dyn Vault,
     pub(crate) wanted: &'a Wanted,
     pub(crate) past: &'a Past,
-    /// Exactly this was applied last: the past need not be looked into.
+    /// This content was applied last: the past need not be read.
     pub(crate) same: bool,
-    /// It leaves.
+    /// The tree departs.
     pub(crate) retire: bool,
-    /// It does so for a while: nothing that users have made is lost, and there is nothing to decide.
+    /// The tree is put off: users' changes are set aside, and no conflict needs a decision.
     pub(crate) off: bool,
-    /// It is to be carried out: what goes is kept.
+    /// The plan is to be carried out: keep the contents that it replaces.
     pub(crate) keeps: bool,
-    /// Decisions about conflicts, by their ids.
+    /// Decisions about conflicts, by id.
     pub(crate) choices: &'a BTreeMap<String, Choice>,
     pub(crate) tell: Tell,
 }
@@ -197,7 +197,7 @@ impl Planner<'_> {
                 if self.same || !self.store.was_absent_for_another(path)? {
                     continue;
                 }
-                // Another one has made it, and may leave before this one: who leaves last removes it.
+                // Another change object made it and may depart before this tree: the last that departs removes it.
                 plan.before.insert(path.clone(), Kept { implied: true, ..Kept::absent() });
                 plan.before_is_new = true;
             }
@@ -217,13 +217,13 @@ impl Planner<'_> {
             plan.applied.insert(path.clone(), kept);
         }
         self.leave(wanted, &mut plan)?;
-        // What stands in such a folder before it is ours as a whole; it comes back.
+        // Entries with these names from before the folder was managed as a whole come back later.
         let before = self.past.before.keys().chain(plan.before.keys());
         plan.places = before.filter(|path| is_staged(path.name())).cloned().collect();
         let left = self.disk.left_beside(self.past.begun.aim.keys())?;
         let left = left.into_iter().filter(|path| !plan.places.contains(path));
         plan.steps.extend(left.map(|path| (path, Step::RemoveStaged)));
-        // Of an action that was interrupted and came as far as a path that needs nothing: the next one has to know, too.
+        // Paths of an interrupted action that need no step now are noted for the next attempt, too.
         let (ours, last) = (&mut plan.begun, &self.past.begun);
         for (path, aim) in last.aim.iter().filter(|(path, _)| !ours.aim.contains_key(*path)).collect::<Vec<_>>() {
             ours.aim.insert(path.clone(), aim.clone());
@@ -236,15 +236,14 @@ impl Planner<'_> {
         Ok(plan)
     }
 
-    /// Folders that are there, and of which nothing more is to be known: something is wanted below them, and they were
-    /// walked through to its folder.
+    /// Parent folders that exist and need no lookup: an implied folder that leads to a wanted path was opened already.
     fn folders_on_the_way(&self, wanted: &BTreeMap<TreePath, Entry>) -> BTreeSet<TreePath> {
         let mut there = BTreeSet::new();
         for parent in wanted.iter().filter(|(_, e)| !e.is_implied()).filter_map(|(path, _)| path.parent()) {
             if there.contains(&parent) || !wanted.get(&parent).is_some_and(Entry::is_implied) {
                 continue;
             }
-            // What is in the way is found when the path itself is looked at.
+            // An obstacle is found when the path itself is looked up.
             if self.disk.leads_to(&parent) {
                 there.extend(parent.ancestors());
                 there.insert(parent);
@@ -253,7 +252,7 @@ impl Planner<'_> {
         there
     }
 
-    /// What the model wants at a path.
+    /// The model's entry of a path.
     fn target(&self, path: &TreePath, entry: &Entry) -> Result<(Target, Vec<FilesError>), FilesError> {
         let node = match &entry.node {
             Node::File(source) => TargetNode::File(source.read(path)?),
@@ -277,7 +276,7 @@ impl Planner<'_> {
         Ok((target, unknown))
     }
 
-    /// What was last applied at a path. An action that was interrupted may have applied its own already.
+    /// The last applied entry of a path. An interrupted action may have applied its own already.
     fn base(&self, path: &TreePath, live: &Live<'_>) -> Result<(Base<'_>, bool), FilesError> {
         if self.same {
             return Ok((Base::Same, false));
@@ -325,7 +324,7 @@ impl Planner<'_> {
             plan.new_before.insert(path.clone());
             plan.before_is_new = true;
         }
-        // A folder has no content that could be merged; what is in it has paths of its own.
+        // A folder has no content to merge; its entries have paths of their own.
         let folder = matches!(found, Found::Folder { .. }) || target.node == TargetNode::Folder;
         let as_before = if interrupted { None } else { self.as_before(path, target, &base, live, plan)? };
         let content = if let Some(clash) = was.as_ref().and_then(Mine::clash) {
@@ -352,7 +351,7 @@ impl Planner<'_> {
             (content.unwrap_or(Content::Live), attributes)
         } else {
             let id = self.conflict_id(path, target, &base, live)?;
-            // What only one side has changed is merged as ever.
+            // Fields that only a single side changed are merged as always.
             let wanted = || match conflicts.is_empty() {
                 true => attributes.clone(),
                 false => self.sides(path, target, &set, &base, live.found, false).merge().0,
@@ -364,7 +363,7 @@ impl Planner<'_> {
                 },
                 (_, None) => Ok(None),
             };
-            // Of a tree that goes off nothing is lost, whoever would decide.
+            // When a tree is put off, users' changes are set aside, even against the decision of the model.
             let by_model = self.wanted.decides().filter(|_| !self.off);
             let by_person = self.choices.get(&id);
             let choice = by_person.or(by_model);
@@ -373,7 +372,7 @@ impl Planner<'_> {
                 self.tell_decided(path, &what, choice, by_person.is_none(), plan);
             }
             match (content, choice) {
-                // A field that was changed on both sides is as it is here, unless somebody says otherwise.
+                // A field that both sides changed stays as it is here, unless a person decides otherwise.
                 (Ok(content), Some(Choice::Ours)) => (content, attributes),
                 (Ok(content), Some(Choice::Theirs)) => (content, wanted()),
                 (Err(e), Some(Choice::Ours)) => (decided(e, Side::Ours)?.unwrap_or(Content::Live), attributes),
@@ -435,12 +434,12 @@ impl Planner<'_> {
         if !target.shared {
             return Ok(Ok(if target.reported && same_as_base { Content::Live } else { Content::Target }));
         }
-        // What is wanted is there: who removes it has not changed it.
+        // The wanted file exists again: its removal is no edit.
         if matches!(live.found, Found::Absent) {
             return Ok(Ok(Content::Target));
         }
         let Some(kept) = kept else { return Ok(Ok(Content::Live)) };
-        // It was not shared then, and what it was is not known.
+        // The file was not shared then, and its earlier text is not known.
         if kept.node == KeptNode::Secret {
             return Ok(Ok(Content::Target));
         }
@@ -472,7 +471,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What both have changed as this side has it, and what only one of them has changed as that one has it.
+    /// A merge in which `side` wins conflicting lines; all other changes of both sides are kept.
     fn merge_for(
         &self,
         side: Side,
@@ -504,7 +503,8 @@ impl Planner<'_> {
         };
         let folder = target.node == TargetNode::Folder;
         let alike = |kept: &&Kept| matches!(kept.node, KeptNode::Folder) == folder;
-        // What is made again, or given back, is as the one before, which others may not have been meant to read.
+        // A new or restored entry gets the attributes of the earlier entry: others may not have had the right to read
+        // it.
         let before = self.past.before.get(path).filter(alike).and_then(|kept| full(&kept.managed));
         let default = before.unwrap_or_else(|| Attributes {
             mode: if folder { 0o755 } else { 0o644 },
@@ -515,8 +515,8 @@ impl Planner<'_> {
         Sides { base, live: found.attributes(), theirs: &set.to, gone: &set.gone, keep_changes, folder, default }
     }
 
-    /// What is set: what is wanted; and what an earlier content has set and this one says nothing of, as it was before, where
-    /// nobody else has changed it since.
+    /// The attributes to set: the wanted attributes, and the earlier values of attributes that only the previous
+    /// content set, if unchanged since.
     fn set_back(&self, path: &TreePath, target: &Target, found: &Found) -> SetBack {
         let (mut to, mut gone) = (target.managed.clone(), Vec::new());
         let past = self.past;
@@ -574,7 +574,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Changes with every side of a conflict.
+    /// An id that changes with every side of the conflict.
     fn conflict_id(
         &self,
         path: &TreePath,

@@ -1,7 +1,7 @@
-//! Values of secrets in what others have written: it is sealed before it is kept.
+//! Seals texts of others that hold the value of a secret, before they are kept.
 //!
-//! What the model says of a file stands in the bundle, and holds a secret only where the file is known for it. But people copy
-//! such files, and editors leave copies behind. So whatever is about to be recorded of what was found is looked through.
+//! The model's own text of a file is in the bundle, and holds a secret only if the file is marked for it. But people
+//! copy these files, and editors leave backups. So all found texts are searched before they are recorded.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::store::{Begun, Blob, Frozen, Kept, KeptNode, Listing, Part, Record};
 use crate::wanted::Wanted;
 
 impl Files {
-    /// The record, with what holds a secret sealed in it: now, or when it was recorded before.
+    /// The record, with texts sealed that hold a secret now or were sealed in an earlier record.
     pub(crate) fn sealed(&self, wanted: &Wanted, plan: &Plan, record: Record) -> Result<Record, FilesError> {
         if wanted.longest_secret().is_none() && plan.opened.is_empty() {
             return Ok(record);
@@ -49,14 +49,14 @@ impl Files {
         Ok(sealed.into())
     }
 
-    /// What was set aside when a change object went off; nothing, if it was not.
+    /// The changes that were set aside when a change object was put off; empty if it was not.
     pub(crate) fn set_aside(&self, cob: &str, opened: &mut BTreeSet<TreePath>) -> Result<Begun, FilesError> {
         let mut begun = self.store.set_aside(cob)?.unwrap_or_default();
         self.open_sealed(&mut begun, opened)?;
         Ok(begun)
     }
 
-    /// Opens what was found and what was to be written, so that it can be compared and merged; `opened` says where.
+    /// Opens the found and the written texts for comparison and merge; their paths are added to `opened`.
     pub(crate) fn open_sealed(&self, begun: &mut Begun, opened: &mut BTreeSet<TreePath>) -> Result<(), FilesError> {
         for part in [&mut begun.from, &mut begun.result] {
             for (path, kept) in part.iter_mut() {

@@ -1,4 +1,4 @@
-//! The sides of a path: what is wanted, what is there, what was applied; and whether one is the other.
+//! The sides of a path (wanted, live and last applied) and their comparison.
 
 use git2::{ObjectType, Oid};
 use sha1::{Digest as _, Sha1};
@@ -9,12 +9,12 @@ use crate::error::{FilesError, MAX_FILE};
 use crate::path::TreePath;
 use crate::store::{Blob, HELD, Kept, KeptNode, Text};
 
-/// What is wanted at a path.
+/// The wanted entry of a path.
 pub(crate) struct Target {
     pub(crate) node: TargetNode,
     pub(crate) managed: Managed,
     pub(crate) shared: bool,
-    /// Changes by others are told and left.
+    /// Changes by others are reported and stay.
     pub(crate) reported: bool,
     pub(crate) secret: bool,
     pub(crate) implied: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Target {
 pub(crate) enum TargetNode {
     Absent,
     File(Text),
-    /// A file whose content is in the store, and too large to be held.
+    /// A file in the store, too large to be held in memory.
     Stored {
         id: Oid,
         size: u64,
@@ -33,12 +33,12 @@ pub(crate) enum TargetNode {
     Folder,
 }
 
-/// What was last applied, as far as is known.
+/// The last applied entry, as far as it is known.
 pub(crate) enum Base<'a> {
-    /// The same as is wanted.
+    /// The same as the wanted entry.
     Same,
     Kept(&'a Kept),
-    /// Nothing was applied, or kept, ever.
+    /// No entry was ever applied or kept.
     None,
 }
 
@@ -53,17 +53,17 @@ impl Base<'_> {
     }
 }
 
-/// Why two sides exclude each other, and the merge with both where they do.
+/// The reason why two sides exclude each other, and, for text files, the merge with both sides.
 pub(crate) type Excluded = (String, Option<Vec<u8>>);
 
-/// Which content comes of it.
+/// The source of the new content.
 pub(crate) enum Content {
     Live,
     Target,
     Merged(Vec<u8>),
 }
 
-/// What is on the disk, read when it is needed.
+/// The entry on the disk, whose content is read on demand.
 pub(crate) struct Live<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) path: &'a TreePath,
@@ -84,7 +84,7 @@ impl<'a> Live<'a> {
         Ok(self.content.get_or_init(|| content))
     }
 
-    /// The id that its content has in a store, however large it is.
+    /// The git id of the content, also for large files.
     pub(crate) fn id(&self) -> Result<Option<Oid>, FilesError> {
         let Found::File { size, .. } = self.found else { return Ok(None) };
         if *size <= HELD || self.content.get().is_some() {
@@ -99,12 +99,12 @@ impl<'a> Live<'a> {
         Ok(Oid::from_bytes(&hash.finalize()).ok())
     }
 
-    /// Whether it has other names elsewhere (hard links), by which others get to it.
+    /// Whether the file has other hard links, through which other users can open it.
     pub(crate) fn has_other_names(&self) -> bool {
         self.disk.has_other_names(self.path)
     }
 
-    /// Whether its content is this one.
+    /// Whether the file has this content.
     fn has(&self, size: u64, text: &[u8]) -> Result<bool, FilesError> {
         if size != text.len() as u64 {
             return Ok(false);
@@ -120,7 +120,7 @@ impl<'a> Live<'a> {
         Ok(rest.is_some_and(<[u8]>::is_empty))
     }
 
-    /// Whether it is what is kept.
+    /// Whether the entry equals the kept entry.
     pub(crate) fn is(&self, kept: &KeptNode) -> Result<bool, FilesError> {
         Ok(match (self.found, kept) {
             (Found::Absent, KeptNode::Absent) | (Found::Folder { .. }, KeptNode::Folder) => true,
@@ -202,7 +202,7 @@ pub(crate) fn full(managed: &Managed) -> Option<Attributes> {
     Some(Attributes { mode: (*mode)?, uid: (*uid)?, gid: (*gid)?, xattrs: xattrs.clone() })
 }
 
-/// What can't be replaced by what is wanted: folders are not taken away for something else, nor something for a folder.
+/// The error if the wanted entry can't replace the present entry: folders and files never replace each other.
 pub(crate) fn in_the_way(path: &TreePath, target: &Target, found: &Found) -> Option<FilesError> {
     let fits = match (&target.node, found) {
         (_, Found::Other) => false,

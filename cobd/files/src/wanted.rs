@@ -1,4 +1,4 @@
-//! The wanted tree, as the content of a change object says it.
+//! The wanted tree, from the content of a change object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,34 +14,34 @@ use crate::error::{FilesError, MAX_ENTRIES};
 use crate::path::TreePath;
 use crate::store::Text;
 
-/// A content as it stands in a bundle: everything is explicit, folders beside the model are written out.
+/// The content of a change object in a bundle: all paths are explicit, folders beside the model are written out.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Content {
-    /// What is to be there, by absolute paths.
+    /// The wanted entries, by absolute path.
     pub files: BTreeMap<String, Item>,
-    /// What holds for files that don't say themselves.
+    /// The default of `manage` for all files.
     #[serde(default)]
     pub manage: Manage,
-    /// What is done about changes by others.
+    /// How changes by others are treated.
     #[serde(default)]
     pub on_drift: OnDrift,
-    /// Who decides where two sides have changed the same.
+    /// How conflicts are decided.
     #[serde(default)]
     pub on_conflict: OnConflict,
 }
 
-/// One path of a content.
+/// A path of a content.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Item {
     /// The text of a file.
     pub content: Option<String>,
-    /// The file that travels with the change object and has the content.
+    /// The name of the file that travels with the change object and has the content.
     pub from: Option<String>,
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     pub link: Option<String>,
-    /// It is a folder.
+    /// The path is a folder.
     pub folder: bool,
     /// Permission bits, octal: `"0644"`.
     pub mode: Option<String>,
@@ -49,51 +49,51 @@ pub struct Item {
     pub owner: Option<Who>,
     /// The group, a name or a number.
     pub group: Option<Who>,
-    /// Extended attributes that it has.
+    /// Extended attributes to set.
     pub xattrs: BTreeMap<String, String>,
     /// Whether users' changes are kept.
     pub manage: Option<Manage>,
-    /// Of a folder: what is not named here has no place in it.
+    /// For a folder: entries that the content does not name are removed.
     pub whole: bool,
-    /// The content holds a secret: nothing of it is kept or shown.
+    /// The content holds a secret: it is never kept or shown.
     #[serde(skip)]
     pub secret: bool,
 }
 
-/// Whose a file is.
+/// How a file treats changes by others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Manage {
-    /// Ours: what others change is overwritten (and kept in the history).
+    /// Copied: changes by others are overwritten, and kept in the history.
     #[default]
     Copy,
-    /// Shared: what others change is merged with what the model changes.
+    /// Shared: changes by others are merged with changes of the model.
     Merge,
 }
 
-/// What is done about changes by others, in files that are copied.
+/// How changes by others in copied files are treated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnDrift {
-    /// They are overwritten as soon as they are seen.
+    /// They are overwritten as soon as they are detected.
     #[default]
     Heal,
-    /// They stay until the model changes the file, and are told.
+    /// They stay until the model changes the file, and are reported.
     Report,
     /// They stay and are merged with later changes of the model; the difference is a patch for the model.
     Adopt,
 }
 
-/// Who decides where two sides of a shared file have changed the same.
+/// How a conflict in a shared file is decided.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnConflict {
-    /// A person: nothing is written until then.
+    /// A person decides: no file is written until then.
     #[default]
     Ask,
-    /// What is on the host stays.
+    /// The text on the host stays.
     Ours,
-    /// What is wanted is written; what is on the host is kept in the history.
+    /// The wanted text is written; the text on the host is kept in the history.
     Theirs,
 }
 
@@ -103,21 +103,21 @@ pub struct Wanted {
     pub(crate) entries: BTreeMap<TreePath, Entry>,
     pub(crate) on_drift: OnDrift,
     pub(crate) on_conflict: OnConflict,
-    /// Where files that travel are.
+    /// The folder of the files that travel with the change object.
     folder: PathBuf,
-    /// Changes with everything that is asked for.
+    /// Changes with each part of the content.
     pub(crate) spec: String,
-    /// The values of secrets that this host knows.
+    /// The secrets that this host knows.
     known: Known,
 }
 
-/// Finds the values of secrets that a host knows, wherever they stand: an administrator copies a file, an editor leaves one
-/// behind.
+/// Finds the values of secrets that a host knows in any text: an administrator copies a file, an editor leaves a
+/// backup.
 pub trait Secrets: Send + Sync {
-    /// Whether one of them stands in a text.
+    /// Whether a text holds the value of a secret.
     fn stand_in(&self, text: &[u8]) -> bool;
 
-    /// The length of the longest.
+    /// The length of the longest value.
     fn longest(&self) -> usize;
 }
 
@@ -130,7 +130,7 @@ impl fmt::Debug for Known {
     }
 }
 
-/// What is to be at a path.
+/// The wanted entry of a path.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) node: Node,
@@ -142,19 +142,19 @@ pub(crate) struct Entry {
     pub(crate) secret: bool,
 }
 
-/// The sorts of things.
+/// The type of an entry.
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
     File(Source),
     Link(Vec<u8>),
     Folder {
         whole: bool,
-        /// Only there because something below it is: nothing is said of its attributes.
+        /// Only a parent of a wanted path: its attributes are not managed.
         implied: bool,
     },
 }
 
-/// Where a file's content is.
+/// The place of a file's content.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
     Inline(Text),
@@ -173,11 +173,11 @@ impl Source {
 }
 
 impl Wanted {
-    /// Makes a content ready. `folder` is where files that travel with the change object are; `spec` is a text that changes
-    /// with everything that is asked for.
+    /// Builds the wanted tree. `folder` has the files that travel with the change object; `spec` is a text that changes
+    /// with each part of the content.
     ///
     /// # Errors
-    /// [`FilesError`] says what makes no sense.
+    /// [`FilesError`] tells the mistake in the content.
     pub fn new(content: Content, folder: &Path, spec: &str) -> Result<Self, FilesError> {
         let mut entries = BTreeMap::new();
         for (path, item) in content.files {
@@ -203,23 +203,23 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// The same; what holds a value of these secrets is sealed before it is kept, and not shown.
+    /// Sets the known secrets: a file that holds the value of a secret is sealed before it is kept, and not shown.
     #[must_use]
     pub fn with_secrets(self, secrets: Arc<dyn Secrets>) -> Self {
         Self { known: Known(Some(secrets)), ..self }
     }
 
-    /// Whether the value of a secret stands in a text.
+    /// Whether a text holds the value of a secret.
     pub(crate) fn holds_secret(&self, text: &[u8]) -> bool {
         self.known.0.as_ref().is_some_and(|secrets| secrets.stand_in(text))
     }
 
-    /// The length of the longest secret; none: there is none.
+    /// The length of the longest secret; `None`: no secret is known.
     pub(crate) fn longest_secret(&self) -> Option<usize> {
         self.known.0.as_ref().map(|secrets| secrets.longest())
     }
 
-    /// Whatever is below something needs folders on the way.
+    /// Adds the parent folders of all paths.
     fn add_folders(&mut self) -> Result<(), FilesError> {
         let above: BTreeSet<TreePath> = self.entries.keys().flat_map(TreePath::ancestors).collect();
         for path in above {
@@ -235,37 +235,37 @@ impl Wanted {
         Ok(())
     }
 
-    /// Whether changes by others are told although nothing is done about them at once.
+    /// Whether changes by others are reported and not healed at once.
     #[must_use]
     pub fn tells(&self) -> bool {
         self.on_drift != OnDrift::Heal
     }
 
-    /// Whether they become a patch for the model.
+    /// Whether changes by others become a patch for the model.
     #[must_use]
     pub fn adopts(&self) -> bool {
         self.on_drift == OnDrift::Adopt
     }
 
-    /// Whether a path is put right at once when somebody else changes it.
+    /// Whether a change of the path by others is healed at once.
     #[must_use]
     pub fn heals(&self, path: &TreePath) -> bool {
         !self.tells() && self.entries.get(path).is_some_and(|e| e.manage == Manage::Copy)
     }
 
-    /// Whether any of them may stay.
+    /// Whether changes by others may stay in any of the files.
     #[must_use]
     pub fn tolerates(&self) -> bool {
         self.tells() || self.entries.values().any(|e| e.manage == Manage::Merge)
     }
 
-    /// The name beside the model of a file that travels.
+    /// The name of a travelling file in the folder beside the model.
     pub(crate) fn beside_the_model<'p>(&self, file: &'p Path) -> Option<&'p Path> {
         file.strip_prefix(&self.folder).ok()
     }
 
-    /// These paths of it alone; none: one of them is no file, link or folder of its own that is named, or is a folder
-    /// that is managed as a whole.
+    /// Only these paths of the tree. `None`: a path is not named by the content, is only a parent folder, or is managed
+    /// as a whole.
     #[must_use]
     pub fn only<'p>(&self, paths: impl IntoIterator<Item = &'p Path>) -> Option<Self> {
         let mut entries = BTreeMap::new();
@@ -281,7 +281,7 @@ impl Wanted {
         Some(Self { entries, on_drift: self.on_drift, on_conflict: self.on_conflict, folder, spec, known })
     }
 
-    /// What the model says about conflicts.
+    /// The model's decision of conflicts.
     pub(crate) fn decides(&self) -> Option<&'static Choice> {
         match self.on_conflict {
             OnConflict::Ask => None,
@@ -290,25 +290,25 @@ impl Wanted {
         }
     }
 
-    /// How many paths it has, folders on the way among them.
+    /// The number of paths, parent folders included.
     #[must_use]
     pub fn size(&self) -> usize {
         self.entries.len()
     }
 
-    /// The text that changes with everything that is asked for.
+    /// The text that changes with each part of the content.
     #[must_use]
     pub fn spec(&self) -> &str {
         &self.spec
     }
 
-    /// Whether any file holds a secret.
+    /// Whether a file holds a secret.
     #[must_use]
     pub fn has_secrets(&self) -> bool {
         self.entries.values().any(|e| e.secret)
     }
 
-    /// Every path that is named.
+    /// All paths that the content names.
     pub fn watched(&self) -> impl Iterator<Item = &TreePath> {
         let implied = |e: &Entry| matches!(e.node, Node::Folder { implied: true, .. });
         self.entries.iter().filter(move |(_, e)| !implied(e)).map(|(path, _)| path)
@@ -368,8 +368,8 @@ impl Entry {
         }
     }
 
-    /// The attributes that it asks for, with names looked up on this host; those that nobody knows there are left out, and
-    /// told.
+    /// The wanted attributes, with names looked up on this host; names that the host does not know are left out and
+    /// returned as errors.
     pub(crate) fn managed(&self, path: &TreePath) -> (Managed, Vec<FilesError>) {
         let mut unknown = Vec::new();
         let mut known = |number: Option<Result<u32, String>>| {
@@ -386,7 +386,7 @@ impl Entry {
     }
 }
 
-/// A file in the folder of those that travel.
+/// A file in the folder of travelling files.
 fn below(folder: &Path, name: &str) -> Result<PathBuf, FilesError> {
     let name = name.strip_prefix("./").unwrap_or(name);
     if name.is_empty() || name.split('/').any(|part| matches!(part, "" | "." | "..")) {

@@ -1,4 +1,4 @@
-//! What is recorded and not in the repository yet: it is there after a kill, once, and a torn end takes nothing with it.
+//! Records that are not in the repository yet survive a kill, count once, and a torn end costs no complete record.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn segments(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// As the disk is when the process is killed now: a copy of what it has.
+/// A copy of the disk's state, as if the process were killed now.
 fn killed(folder: &Path) -> tempfile::TempDir {
     let after = tempfile::tempdir().expect("a folder");
     copy(&folder.join("files"), &after.path().join("files"));
@@ -63,7 +63,7 @@ fn what_waits_in_the_log_is_there_after_a_kill_and_once() {
     assert_eq!(log.iter().map(|v| v.info.reason).collect::<Vec<_>>(), [Reason::Applied, Reason::Before]);
     let path = TreePath::new(host.join("x").to_str().expect("text")).expect("a path");
     assert_eq!(again.before("n1/x", &log[0].id, &path).expect("kept"), b"before\n");
-    // The repository has it, and the log still says so: it counts once.
+    // The repository has the record, and the log still has it: it counts once.
     let kept = segments(after.path());
     drop(again);
     let old = after.path().join("old");
@@ -94,16 +94,16 @@ fn a_torn_end_takes_nothing_with_it_and_damage_elsewhere_is_said() {
         copy(&whole.path().join("files"), &torn.path().join("files"));
         let segment = segments(torn.path()).pop().expect("one");
         fs::write(&segment, &bytes[..cut]).expect("cut");
-        // Twice: what was cut off is no damage of an older segment then.
+        // Twice: the cut segment is no longer the newest then, and must not count as damaged.
         drop(open(torn.path()));
         let files = open(torn.path());
         let known = (0..3).filter(|n| !files.log(&format!("n1/f{n}"), 9).expect("read").is_empty()).count();
         assert!(known <= cut * 3 / bytes.len() + 1, "{known} of {cut}");
-        // It goes on from there.
+        // The store continues to work.
         apply(&files, "n1/f0", &trees[0]);
         assert_eq!(files.check("n1/f0", &trees[0]).expect("looked").state, State::Present);
     }
-    // Not the newest segment: what is damaged there was promised.
+    // In an older segment, an incomplete frame is damage: it was acknowledged.
     fs::write(&segment, &bytes[..bytes.len() - 1]).expect("cut");
     let newer = segment.with_file_name(format!("{:020}", 99));
     fs::write(newer, b"cobfile1").expect("written");
@@ -134,7 +134,7 @@ fn trees_with_new_folders_in_common_are_made_at_the_same_time() {
     let mut walk = repo.revwalk().expect("walked");
     walk.push_head().expect("a branch");
     let packs = fs::read_dir(folder.path().join("files/store.git/objects/pack")).expect("listed").count() / 2;
-    // One, unless the machine was so busy that the log was put there in between.
+    // A single pack, unless the machine was so busy that a flush happened meanwhile.
     assert!((1..10).contains(&packs), "{packs} packs for 128 records");
     let commits = walk.count();
     assert!(commits <= 2 * packs, "{commits} commits: all of before in one, all that was applied in the next");
@@ -153,13 +153,13 @@ fn what_a_life_has_left_in_the_log_counts_at_once_and_comes_into_the_repository_
         let repo = git2::Repository::open_bare(folder.join("files/store.git")).expect("a repository");
         repo.refname_to_id("refs/heads/main").ok()
     };
-    // What is recorded next rests on what is only in the log, and is not taken for older than that.
+    // The next record builds on a record that is only in the log, and is newer than it.
     let files = open(after.path());
     assert_eq!(files.check("n1/x", &tree).expect("looked").state, State::Present);
     let newer = wanted(&host, "x", "newer text\n");
     assert_eq!(files.check("n1/x", &newer).expect("looked").state, State::Outdated);
     apply(&files, "n1/x", &newer);
-    // Old versions go as well, without anybody who waits for it.
+    // Old versions are pruned in the background.
     files.prune_later(u64::MAX);
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let commits = || {
@@ -172,7 +172,7 @@ fn what_a_life_has_left_in_the_log_counts_at_once_and_comes_into_the_repository_
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert_eq!(files.check("n1/x", &newer).expect("looked").state, State::Present);
-    // What was before the first of them is still known.
+    // The entry from before the first version is still known.
     let cancelled = std::sync::atomic::AtomicBool::new(false);
     files.retire(&Job { cob: "n1/x", generation: 3, wanted: &newer, cancelled: &cancelled }).expect("retired");
     assert_eq!(fs::read_to_string(host.join("x")).expect("back"), "before\n");

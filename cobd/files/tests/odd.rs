@@ -1,5 +1,5 @@
-//! Odd cases: no room, no writing, large trees, strange contents. Each does the right thing or says why not, and nothing is
-//! lost. What needs a mount is left out where none can be made.
+//! Odd cases: full disk, read-only disk, large trees, strange contents. COB does the right thing or reports the reason,
+//! and no data is lost. Tests that need a mount are skipped if mounting is not permitted.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
@@ -31,11 +31,11 @@ fn retire(files: &Files, wanted: &Wanted) -> Result<Applied, FilesError> {
     files.retire(&Job { cob: COB, generation: 1, wanted, cancelled: &AtomicBool::new(false) })
 }
 
-/// A small file system, for as long as it is there.
+/// A small file system, mounted until it is dropped.
 struct Mount(PathBuf);
 
 impl Mount {
-    /// None where nobody may mount anything.
+    /// `None` if mounting is not permitted.
     fn new(path: &Path, options: &str) -> Option<Self> {
         fs::create_dir_all(path).expect("made");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).output();
@@ -78,7 +78,7 @@ fn without_room_the_old_content_stays_and_the_reason_is_said() {
     assert_eq!(fs::read_to_string(&path).expect("read"), "first\n");
     assert_eq!(fs::read_dir(&mount.0).expect("listed").count(), 2, "nothing is left beside");
     assert_eq!(files.check(COB, &large).expect("looked").state, State::Outdated);
-    // It goes on when there is room, and back also when there is none.
+    // The action succeeds when there is space; a rollback needs none.
     mount.remount("size=2m");
     apply(&files, &large).expect("there is room");
     retire(&files, &large).expect("retired");
@@ -192,7 +192,7 @@ fn extended_attributes_and_names_that_are_no_text_come_back() {
     }
 }
 
-/// `COB_FILES=100000` makes it as many as the design promises; the figures are printed.
+/// `COB_FILES=100000` sets the size that the design promises; the figures are printed.
 #[test]
 fn a_large_tree_is_brought_about_changed_and_taken_back() {
     let count: usize = std::env::var("COB_FILES").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
@@ -279,7 +279,7 @@ fn a_thousand_generations_stay_small_and_every_one_can_be_had_again() {
     };
     let pack = folder.path().join("files/store.git/objects/pack");
     println!("{rounds} generations of a file of {} bytes: {} bytes", text(0).len(), size(&pack));
-    // To an age that only the newest has.
+    // Prune all versions except the newest.
     let before = size(&pack);
     assert_eq!(files.prune(u64::MAX).expect("pruned"), 1);
     assert!(size(&pack) < before / 10, "{} of {before}", size(&pack));
@@ -308,7 +308,7 @@ fn an_owner_who_is_nobody_here_is_told_by_the_check_and_keeps_nothing_from_leavi
     assert!(!path.exists(), "nothing was changed");
     retire(&files, &nobody).expect("nothing is there to be taken back");
 
-    // One who has left since keeps nothing from being where it is, nor from leaving.
+    // An owner that was deleted since does not hinder the check or the retirement of the file.
     let me = rustix::process::geteuid().as_raw().to_string();
     apply(&files, &of(&me)).expect("applied");
     let checked = files.check(COB, &nobody).expect("it can be told");
@@ -317,7 +317,7 @@ fn an_owner_who_is_nobody_here_is_told_by_the_check_and_keeps_nothing_from_leavi
     assert!(!path.exists());
 }
 
-/// Somebody edits while it is applied: in the midst of the reading, of the writing beside, and of the putting into place.
+/// A user edits while the tree is applied: during the reads, during the staging, and while files are moved into place.
 #[test]
 fn what_somebody_writes_while_a_tree_is_applied_is_merged_or_kept() {
     const FILES: usize = 400;
@@ -336,7 +336,7 @@ fn what_somebody_writes_while_a_tree_is_applied_is_merged_or_kept() {
             let beside = folder.path().join("tree");
             let editor = scope.spawn(move || {
                 let began = Instant::now();
-                // As soon as something stands beside its place, another moment later in each round.
+                // As soon as a file is staged; in each iteration a little later.
                 while began.elapsed() < Duration::from_secs(5)
                     && !fs::read_dir(&beside)
                         .expect("a folder")
@@ -354,7 +354,7 @@ fn what_somebody_writes_while_a_tree_is_applied_is_merged_or_kept() {
             apply(&files, &tree(version)).expect("applied");
             editor.join().expect("edited")
         });
-        // What came after the end of that is merged by the next one.
+        // Edits made after the end are merged by the next action.
         apply(&files, &tree(version)).expect("applied");
         for n in edited {
             let text = fs::read_to_string(at(n)).expect("there");
@@ -386,7 +386,7 @@ fn a_pipe_in_the_place_of_a_file_stays_and_what_is_put_back_keeps_what_was_there
     let newest = &files.log(COB, 10).expect("versions")[0];
     assert!(files.show(COB, &newest.id).expect("shown").contains("precious"), "it is a version of its own");
     assert_eq!(files.check(COB, &file("a\nb\n")).expect("looked").state, State::Present);
-    // What was put back can be left as ever.
+    // A restored file can be restored again.
     files.restore(COB, &newest.id, &tree_path).expect("put back");
     assert_eq!(fs::read_to_string(&path).expect("there"), "a\nb\nprecious\n");
 
@@ -410,9 +410,9 @@ fn a_store_of_which_something_is_gone_is_not_made_anew() {
         ("store.git/objects", |_| {}),
         ("store.git/objects/pack", |_| {}),
         ("store.git/log", |_| {}),
-        // Of both at once the trace tells.
+        // If both are gone, the trace tells.
         ("store.git/refs/heads/main", |store| fs::remove_dir_all(store.join("log")).expect("removed")),
-        // As an earlier version has left it, which left no trace.
+        // The store of an earlier version, which has no trace.
         ("store.git/refs/heads/main", |store| fs::remove_file(store.join("trace")).expect("removed")),
     ];
     for (lost, also) in losses {
@@ -434,7 +434,7 @@ fn a_store_of_which_something_is_gone_is_not_made_anew() {
         };
         assert!(refused.contains("gone") && refused.contains("back from a copy"), "{lost}: {refused}");
         assert_eq!(fs::read_to_string(&path).expect("there"), "a\nprecious\n");
-        // Somebody has decided to go on without it.
+        // A person has decided to continue without the store.
         fs::remove_dir_all(&kept).expect("removed");
         apply(&open(folder.path()), &tree).expect("applied");
     }
@@ -450,7 +450,7 @@ fn records_that_are_gone_from_the_log_are_missed() {
             wanted(serde_json::json!({"files": file}), folder.path())
         };
         apply(&open(folder.path()), &tree("first\n")).expect("applied");
-        // Another life writes into another segment.
+        // Another start of the store writes into another segment.
         let again = open(folder.path());
         apply(&again, &tree("second\n")).expect("applied");
         std::mem::forget(again);

@@ -1,6 +1,6 @@
-//! File trees against a model of what must hold: random generations, random edits by users, kills at random moments.
+//! Compares file trees with a model of their rules: random generations, random edits by users, kills at random moments.
 //!
-//! `COB_SEED` and `COB_ROUNDS` repeat and lengthen the runs; `COB_KILLS` says how many kills there are.
+//! `COB_SEED` and `COB_ROUNDS` repeat and lengthen the runs; `COB_KILLS` sets the number of kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -51,7 +51,7 @@ fn wanted(files: &BTreeMap<String, String>, manage: &str, folder: &Path) -> Want
     Wanted::new(content, folder, &spec).expect("makes sense")
 }
 
-/// The model's text: settings that generations change, far enough from each other.
+/// The model's text: settings that generations change, with enough lines between these.
 fn text(settings: &[usize; 8], windows: bool) -> String {
     let block = |(n, setting): (usize, &usize)| {
         let steady: String = (0..6).map(|line| format!("steady {n} {line}\n")).collect();
@@ -61,7 +61,7 @@ fn text(settings: &[usize; 8], windows: bool) -> String {
     if windows { text.replace('\n', "\r\n") } else { text }
 }
 
-/// What a user does to a file: adds lines of his own, changes one, removes one.
+/// A user's edit of a file: adds, changes or removes a line.
 fn edit(path: &Path, mark: &mut usize, random: &mut Random) {
     let Ok(old) = fs::read_to_string(path) else { return };
     let mut lines: Vec<String> = old.split_inclusive('\n').map(str::to_owned).collect();
@@ -90,7 +90,7 @@ fn host_files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     entries.map(|e| (e.path(), fs::read(e.path()).expect("a file"))).collect()
 }
 
-/// Users' lines are there after each move, or a conflict is said and nothing was written.
+/// After each action all lines of users are there, or a conflict is reported and no file was written.
 #[test]
 fn no_line_of_a_user_is_lost_without_a_word() {
     let (seed, rounds) = (number("COB_SEED", 1), number("COB_ROUNDS", 150));
@@ -103,12 +103,12 @@ fn no_line_of_a_user_is_lost_without_a_word() {
     let (mut mark, mut merged, mut conflicts) = (0, 0, 0);
     let mut settings: BTreeMap<&str, [usize; 8]> = BTreeMap::new();
     let mut generations: Vec<BTreeMap<String, String>> = Vec::new();
-    // What was applied last: the first time, what is there is not merged but kept as what was before.
+    // The applied paths: at the first application, the present text is kept as the earlier text and not merged.
     let mut managed: BTreeSet<PathBuf> = BTreeSet::new();
-    // What was there when the tree went off: it comes again with it.
+    // Users' lines when the tree was put off: they come back with the tree.
     let mut set_aside: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
     for round in 0..rounds {
-        // Forward to something else, or back to something that was.
+        // A new content, or an earlier content again.
         let tree = if random.chance(30) && !generations.is_empty() {
             generations[random.below(generations.len())].clone()
         } else {
@@ -190,7 +190,7 @@ fn no_line_of_a_user_is_lost_without_a_word() {
     assert!(merged > 10 && conflicts > 3, "{merged} merges and {conflicts} conflicts are too few to say anything");
 }
 
-/// What is overwritten in copied files can be had again.
+/// Overwritten texts of copied files can be restored.
 #[test]
 fn whatever_is_overwritten_is_in_the_history() {
     let (seed, rounds) = (number("COB_SEED", 1), number("COB_ROUNDS", 60));
@@ -217,7 +217,7 @@ fn whatever_is_overwritten_is_in_the_history() {
     let log = files.log(COB, usize::MAX).expect("read");
     let kept: BTreeSet<Vec<u8>> = log.iter().filter_map(|v| files.content(COB, &v.id, &tree_path).ok()).collect();
     let missing: Vec<_> = overwritten.iter().filter(|text| !kept.contains(*text)).collect();
-    // A file that was there when a tree was brought about anew is in what was before.
+    // A file that was there when a tree was applied again is in the earlier entries.
     let in_before =
         |text: &[u8]| log.iter().any(|v| v.info.reason == Reason::Before && shown_before(&files, v, &tree_path, text));
     assert!(missing.iter().all(|text| in_before(text)), "{missing:?}");
@@ -228,7 +228,7 @@ fn shown_before(files: &Files, version: &cob_files::Shown, path: &TreePath, text
     files.before(COB, &version.id, path).is_ok_and(|kept| kept == text)
 }
 
-/// The process that is killed: brings the two trees about in turn, and takes them back, for ever.
+/// The process that is killed: applies the trees in turn and retires these, forever.
 #[test]
 fn child() {
     let Some(folder) = std::env::var_os("COB_FILES_CHILD").map(PathBuf::from) else { return };
@@ -248,7 +248,7 @@ fn child() {
 }
 
 const COUNT: usize = 12;
-/// The trees, and which files each has.
+/// The trees, and the files of each.
 const TREES: [(&str, std::ops::Range<usize>); 3] = [("a", 0..COUNT), ("b", 0..COUNT - 3), ("c", 3..COUNT)];
 
 fn trees(folder: &Path) -> Vec<Wanted> {
@@ -259,7 +259,7 @@ fn trees(folder: &Path) -> Vec<Wanted> {
     TREES.iter().map(|(letter, files)| tree(letter, files)).collect()
 }
 
-/// What is there when there is this tree, or none.
+/// The expected files for this tree, or without a tree.
 fn all_with(tree: Option<usize>) -> BTreeMap<String, String> {
     let before = (0..COUNT / 2).map(|n| (format!("f{n}"), whole("before")));
     let ours = tree.into_iter().flat_map(|tree| {
@@ -309,7 +309,7 @@ fn after_every_kill_each_file_is_whole_and_the_next_goes_on() {
             let known = ["a", "b", "c", "before"].iter().any(|letter| text == whole(letter).as_bytes());
             assert!(name.ends_with(".cob-new") || known, "kill {kill}: {name} is half written");
         }
-        // The next one goes on, wherever the other was, and it ends as if there had been no kill.
+        // The next process continues from any point, and the result is as without a kill.
         let files = open(folder.path());
         let tree = random.below(trees.len());
         let wanted = &trees[tree];
@@ -325,7 +325,7 @@ fn after_every_kill_each_file_is_whole_and_the_next_goes_on() {
             let log = || files.log(COB, 6).expect("read").into_iter().map(|v| v.info).collect::<Vec<_>>();
             assert!(there == all, "kill {kill}: not as with {tree:?}: {:?} {:#?}", letters(), log());
         };
-        // Also where nothing is brought about once more before it leaves.
+        // Also if the tree is not applied again before it is retired.
         if random.chance(70) {
             files.apply(&job).unwrap_or_else(|e| panic!("kill {kill}: {e}"));
             assert_eq!(files.check(COB, wanted).expect("looked").state, State::Present, "kill {kill}");

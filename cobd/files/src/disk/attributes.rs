@@ -1,4 +1,4 @@
-//! Attributes of open files and folders: read, and given.
+//! Reads and sets the attributes of open files and folders.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -8,27 +8,27 @@ use rustix::io::Errno;
 
 use crate::attributes::{ACCESS, Attributes, Bytes};
 
-/// No attribute is longer.
+/// The kernel's limit for an attribute.
 const MAX_XATTR: usize = 64 << 10;
 
 pub(super) fn attributes(fd: impl AsFd, stat: &rustix::fs::Stat) -> Attributes {
     Attributes { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid, xattrs: xattrs(fd) }
 }
 
-/// What can be read of the extended attributes: file systems without any have none.
+/// The readable extended attributes; empty on file systems without support.
 fn xattrs(fd: impl AsFd) -> BTreeMap<String, Bytes> {
     let list = whole(|room| rustix::fs::flistxattr(&fd, room));
     let value = |name: &str| whole(|room| rustix::fs::fgetxattr(&fd, name, room));
     let of = |name: &str| Some((name.to_owned(), Bytes(value(name)?)));
     let Some(list) = list else {
-        // There are none; or so many that they can't be listed, so that one that gives access would hide among them.
+        // The file has none, or too many to list: attributes that give access must not hide among them.
         return ACCESS.into_iter().filter_map(of).collect();
     };
     let names = list.split(|b| *b == 0).filter_map(|name| std::str::from_utf8(name).ok()).filter(|n| !n.is_empty());
     names.filter_map(of).collect()
 }
 
-/// What `read` fills in. Most files have no extended attributes, or a short label.
+/// The bytes that `read` returns. Most files have no extended attributes, or a short label.
 fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Option<Vec<u8>> {
     let mut short = [0; 256];
     match read(&mut short) {
@@ -42,7 +42,7 @@ fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Option<Vec<
     }
 }
 
-/// Gives an open file its attributes.
+/// Sets the attributes of an open file.
 pub(super) fn apply(fd: impl AsFd, from: &Attributes, to: &Attributes) -> Result<(), Errno> {
     let different = |a: u32, b: u32| (a != b).then_some(b);
     let (uid, gid) = (different(from.uid, to.uid), different(from.gid, to.gid));
@@ -52,7 +52,7 @@ pub(super) fn apply(fd: impl AsFd, from: &Attributes, to: &Attributes) -> Result
     for (name, value) in &to.xattrs {
         if from.xattrs.get(name) != Some(value) {
             match rustix::fs::fsetxattr(&fd, name.as_str(), &value.0, rustix::fs::XattrFlags::empty()) {
-                // Labels that the system gives itself, on a system that lets nobody else.
+                // Labels that the system sets itself, and may refuse to others.
                 Err(_) if name.starts_with("security.") || name.starts_with("trusted.") => {}
                 other => other?,
             }
@@ -65,7 +65,7 @@ pub(super) fn apply(fd: impl AsFd, from: &Attributes, to: &Attributes) -> Result
             Err(error) => return Err(error),
         }
     }
-    // After the owner: a change of it takes the set-user-ID bit away.
+    // After the owner, because a change of the owner clears the set-user-ID bit.
     if from.mode != to.mode || from.xattrs != to.xattrs || uid.is_some() || gid.is_some() {
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(to.mode))?;
     }

@@ -1,5 +1,5 @@
-//! What stands beside a place until it is in it: names that are found again after a kill, and others where somebody has taken
-//! the first.
+//! Staged files, beside their place until they are moved into it: a fixed name that is found again after a kill, and
+//! random names if another user has taken the first.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::OwnedFd;
@@ -9,31 +9,31 @@ use rustix::io::Errno;
 
 use crate::path::TreePath;
 
-/// The end of the name of a file that is not in its place yet.
+/// The suffix of a staged file's name.
 const NEW: &[u8] = b".cob-new";
-/// The length of what tells another name beside a place from the first.
+/// The length of the random part of a name.
 const RANDOM: usize = 17;
-/// So many other names are tried where the first one beside a place is taken.
+/// How many random names are tried.
 pub(super) const NAMES: u32 = 8;
 
-/// Whether a name is that of a file that is not in its place yet.
+/// Whether a name is that of a staged file.
 pub(crate) fn is_staged(name: &[u8]) -> bool {
     name.starts_with(b".") && name.ends_with(NEW)
 }
 
-/// The name beside a name: hidden, and of no sort that programs read by its ending.
+/// The first name for a staged file: hidden, and without a suffix that programs look for.
 pub(super) fn staged_name(name: &[u8]) -> Vec<u8> {
     staged_as(name, b"")
 }
 
-/// Another one, which nobody can know before.
+/// A random name, which cannot be guessed.
 pub(super) fn staged_name_besides(name: &[u8]) -> Vec<u8> {
-    // Keyed anew each time.
+    // Each `RandomState` has a new key.
     let random = RandomState::new().hash_one(name);
     staged_as(name, format!(".{random:016x}").as_bytes())
 }
 
-/// What a name beside a place may begin with: of the first, and of another one.
+/// The stems that a staged name may have: as a first name, and as a random name.
 pub(super) fn stem_of(staged: &[u8]) -> impl Iterator<Item = &[u8]> {
     let whole = staged.strip_suffix(NEW).filter(|_| is_staged(staged));
     let dot = whole.and_then(|whole| whole.len().checked_sub(RANDOM));
@@ -45,7 +45,7 @@ fn staged_as(name: &[u8], besides: &[u8]) -> Vec<u8> {
     [&staged_stem(name), besides, NEW].concat()
 }
 
-/// What the names beside a name begin with. Another one fits behind it.
+/// The stem of all staged names of a name; a random part fits behind it.
 pub(super) fn staged_stem(name: &[u8]) -> Vec<u8> {
     let longest = 255 - NEW.len() - 1 - RANDOM;
     let mut stem = vec![b'.'];
@@ -61,8 +61,8 @@ pub(super) fn staged_stem(name: &[u8]) -> Vec<u8> {
     stem
 }
 
-/// Makes something beside the place of a path, under a name that nobody has; the name. What an attempt before has left under
-/// the first one is removed; anything else, which whoever may write in the folder may have put there, stays.
+/// Makes an entry beside a path, under a free name, and returns the name. An entry that an earlier attempt left under
+/// the first name is removed; other entries, which another user may have put there, stay.
 pub(super) fn stage(
     parent: &OwnedFd,
     path: &TreePath,
@@ -72,7 +72,7 @@ pub(super) fn stage(
     let mut new = first;
     for _ in 0..NAMES {
         match remove_staged(parent, &new).and_then(|()| make(&new)) {
-            // A folder with something in it; or somebody makes it again and again.
+            // A folder with entries in it, or another process makes it again and again.
             Err(error) if is_taken(error) => new = staged_name_besides(path.name()),
             ended => return ended.map(|()| new),
         }
@@ -80,12 +80,12 @@ pub(super) fn stage(
     remove_staged(parent, &new).and_then(|()| make(&new)).map(|()| new)
 }
 
-/// Whether what stands beside a place is not ours to remove.
+/// Whether the error means that the staged entry belongs to others.
 pub(super) fn is_taken(error: Errno) -> bool {
     matches!(error, Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR | Errno::PERM | Errno::ACCESS | Errno::BUSY)
 }
 
-/// Removes what stands under such a name: a file, a link, or a folder with nothing in it.
+/// Removes a staged entry: a file, a link, or an empty folder.
 pub(super) fn remove_staged(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     let removed = match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) => rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR),

@@ -1,12 +1,12 @@
-//! What users have made of a tree that goes off and comes again.
+//! Users' changes of a tree that is put off and comes back.
 //!
 //! ```text
-//!   base   what was applied last
-//!   mine   what users had made of it when the tree went off
-//!   left   what is in its place since: what was before, with users' changes merged; or `mine`, where these exclude each other
+//!   base   the last applied text
+//!   mine   the users' text when the tree was put off
+//!   left   the text on the disk since: the earlier text, merged with users' changes; or `mine`, if these conflict
 //! ```
-//! When the tree comes again, `mine` is what is merged with the model's text, as if it had never been away. What users have made
-//! of `left` meanwhile is merged into it first.
+//! When the tree comes back, `mine` is merged with the model's text, as if the tree had been there all the time. Edits
+//! of `left` since then are merged into `mine` first.
 
 use super::{Base, Plan, Planner, Step};
 use crate::attributes::{Attributes, Managed};
@@ -18,7 +18,7 @@ use crate::sides::{Content, Excluded, Live, Target, TargetNode, full};
 use crate::store::{Begun, Blob, Kept, KeptNode, Text};
 use crate::wanted::OnDrift;
 
-/// What was set aside of a path.
+/// The texts that were set aside for a path.
 #[derive(Debug, Clone)]
 pub(crate) struct Aside {
     pub(crate) base: Kept,
@@ -27,19 +27,19 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
-    /// What is recorded of a path; none: nothing was set aside there.
+    /// The record of a path. `None`: no text was set aside.
     pub(crate) fn of(begun: &Begun, path: &TreePath) -> Option<Self> {
         let [base, mine, left] = [&begun.base, &begun.from, &begun.result].map(|part| part.get(path).cloned());
         Some(Self { base: base?, mine: mine?, left: left? })
     }
 
-    /// It was not touched: users' changes and what was before exclude each other.
+    /// Whether the file was left untouched: users' changes conflict with the earlier text.
     pub(crate) fn is_in_place(&self) -> bool {
         self.mine.node == self.left.node
     }
 }
 
-/// What is merged in the place of what is on the disk.
+/// The text that is merged in place of the text on the disk.
 pub(super) struct Mine {
     pub(super) base: Kept,
     content: Text,
@@ -47,14 +47,14 @@ pub(super) struct Mine {
     clash: Option<Clash>,
 }
 
-/// What was made of a file while its tree was off excludes what was made of it before.
+/// Edits made while the tree was off conflict with edits made before.
 struct Clash {
     left: Kept,
     excluded: Excluded,
 }
 
 impl Mine {
-    /// What users had made of it; none: what is on the disk counts.
+    /// The users' text. `None`: the text on the disk counts.
     pub(super) fn live<'l>(&'l self, real: &Live<'l>) -> Option<Live<'l>> {
         let content = std::cell::OnceCell::from(self.content.clone());
         self.clash.is_none().then_some(Live { disk: real.disk, path: real.path, found: &self.found, content })
@@ -70,7 +70,7 @@ impl Mine {
 }
 
 impl Planner<'_> {
-    /// What users had made of a path that is another one on the disk since its tree went off.
+    /// The users' text of a path whose text on the disk is another since the tree was put off.
     pub(super) fn mine(&self, path: &TreePath, target: &Target, real: &Live<'_>) -> Result<Option<Mine>, FilesError> {
         let Some(Aside { base, mine, left }) = self.set_aside(path, real)? else { return Ok(None) };
         let (KeptNode::File(blob), Some(attributes)) = (&mine.node, full(&mine.managed)) else { return Ok(None) };
@@ -107,8 +107,8 @@ impl Planner<'_> {
         Ok(Some(Mine { base, content, found: Found::Absent, clash }))
     }
 
-    /// Both that users have made of a file, with this side of what excludes each other, merged with what is wanted. None:
-    /// that is not about lines.
+    /// Merges both edits of users, with `side` for conflicting lines, and then the wanted text. `None`: not files to
+    /// merge by lines.
     pub(super) fn decide_clash(
         &self,
         side: Side,
@@ -126,8 +126,8 @@ impl Planner<'_> {
         })
     }
 
-    /// What was set aside of a path, also by an action that was interrupted. The records of those that set aside, or take up
-    /// what was, have all attributes of what they found, or wrote.
+    /// The texts set aside for a path, also by an interrupted action. Records of actions that set texts aside, or take
+    /// them up again, have all attributes of the files they found or wrote.
     fn set_aside(&self, path: &TreePath, real: &Live<'_>) -> Result<Option<Aside>, FilesError> {
         if self.same {
             return Ok(None);
@@ -138,14 +138,14 @@ impl Planner<'_> {
         };
         let written = progress.map_or_else(|| real.is(&left.node), Ok)?;
         if full(&left.managed).is_some() {
-            // It was about to bring that back: as if it had.
+            // It was about to restore that text: take it as restored.
             return Ok((!written).then(|| Aside { base: aim.clone(), left: mine, mine: left }));
         }
         let went_off = full(&mine.managed).is_some() && (self.off || !self.retire);
         Ok((went_off && written).then_some(Aside { base, mine, left }))
     }
 
-    /// Sets aside what users have made of a path of a tree that goes off, and is to come again.
+    /// Sets aside users' changes of a path of a tree that is put off and is to come back.
     pub(super) fn put_aside(
         &self,
         path: &TreePath,
@@ -190,7 +190,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The folders that were made for what stays in its place go with it, when it does.
+    /// Folders that were made for a file that stays in its place go together with that file.
     fn keep_folders_of(&self, path: &TreePath, plan: &mut Plan) {
         for above in path.ancestors() {
             if let (Some(before), Some(applied)) = (self.past.before.get(&above), self.past.applied.get(&above)) {
@@ -215,7 +215,7 @@ fn of_file(content: Text, managed: Managed) -> Kept {
     Kept::found(KeptNode::File(Blob::New(content)), managed)
 }
 
-/// Attributes as they were; and those that were set since as they are.
+/// The earlier attributes, except fields that were changed since.
 fn of_both(mine: &Attributes, left: &Kept, found: &Found) -> Attributes {
     let (Some(left), Some(now)) = (full(&left.managed), found.attributes()) else { return mine.clone() };
     let field = |mine, left, now| if now == left { mine } else { now };

@@ -1,4 +1,4 @@
-//! Ways back: what users had of a file, where merging back would give something else ([`crate::decisions`]).
+//! Exact rollbacks: users' texts that a merge would not restore ([`crate::decisions`]).
 
 use super::{Plan, Planner, Step};
 use crate::Choice;
@@ -11,8 +11,8 @@ use crate::sides::{Base, Live, Target, TargetNode};
 use crate::store::{Kept, KeptNode};
 
 impl Planner<'_> {
-    /// What users had of it when the content that is wanted was last applied, if nothing was made of it since then but what
-    /// is applied now. It stays kept until this is done.
+    /// The users' text from when the wanted content was last applied, if the file is unchanged since the present
+    /// content was applied. The text stays kept until the rollback is done.
     pub(super) fn as_before(
         &self,
         path: &TreePath,
@@ -41,7 +41,7 @@ impl Planner<'_> {
         Ok(Some(text))
     }
 
-    /// Keeps what users have of it now, if merging back from what is about to be applied would not give that again.
+    /// Keeps the users' present text if a merge back from the content to be applied would not restore it.
     pub(super) fn keep_way_back(
         &self,
         path: &TreePath,
@@ -65,7 +65,7 @@ impl Planner<'_> {
             return Ok(());
         }
         let theirs = live.content()?;
-        // Decisions are not sealed: of what holds a secret there is no other way back than a merge.
+        // Decisions are not sealed: for a text with a secret, a merge is the only rollback.
         if self.wanted.holds_secret(theirs) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What is kept before it is overwritten or removed. However much others have written, little of it is held in memory.
+//! Keeps contents before they are overwritten or removed. Only a bounded part of long files is held in memory.
 
 use super::{Comes, Plan, Planner, Step};
 use crate::attributes::{Attributes, Managed};
@@ -9,7 +9,7 @@ use crate::sides::{Base, Live, Target, TargetNode};
 use crate::store::{Blob, HELD, Kept, KeptNode, Listing};
 
 impl Planner<'_> {
-    /// What others have made of it is kept before it is overwritten; and what is to be written is known before.
+    /// Keeps the text of others before it is overwritten, and notes the text to be written.
     pub(super) fn keep_what_goes(
         &self,
         path: &TreePath,
@@ -52,7 +52,7 @@ impl Planner<'_> {
             _ => return Ok(()),
         };
         let from = match live.found {
-            // As it was kept a moment ago.
+            // As just kept.
             Found::File { .. } if plan.kept_of(path).is_some() => match plan.kept_of(path).map(|kept| &kept.node) {
                 Some(node @ KeptNode::File(_)) => node.clone(),
                 _ => return Ok(()),
@@ -65,7 +65,7 @@ impl Planner<'_> {
             Found::Link { target } => KeptNode::Link(target.clone()),
             Found::Absent | Found::Folder { .. } | Found::Other => KeptNode::Absent,
         };
-        // All attributes are there only where something is set aside, or taken up again: that tells it when it is interrupted.
+        // Only a change that is set aside or taken up again has all attributes: this marks it after an interruption.
         let found = live.found.attributes().filter(|_| self.off || comes == Comes::Again).map(Managed::all);
         let written = match plan.steps.last() {
             Some((_, Step::File { attributes, .. })) if comes == Comes::Again && !self.retire => {
@@ -82,8 +82,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Gives what is there its attributes. A file that gets another owner is written anew: whoever has it open, or has another
-    /// name for it, would keep what he may do with it.
+    /// Sets the attributes of a file. A file that gets another owner is written anew: otherwise an open descriptor or
+    /// another hard link would keep its rights.
     pub(super) fn attributes_step(
         &self,
         path: &TreePath,
@@ -101,14 +101,14 @@ impl Planner<'_> {
         Ok(Step::File { content: live.content()?.clone(), attributes })
     }
 
-    /// Whether what is there may hold a secret of ours that is not wanted any more.
+    /// Whether the present text may hold a secret of an earlier content.
     pub(super) fn held_secret(&self, path: &TreePath) -> bool {
         let past = self.past;
         let of = |listing: &Listing| listing.get(path).is_some_and(|kept| kept.node == KeptNode::Secret);
         of(&past.applied) || of(&past.begun.aim)
     }
 
-    /// What is there, to be kept. A large file goes into the store at once; it counts with what is recorded.
+    /// The present entry, to be kept. A large file goes into the store at once, and counts when the record is written.
     pub(super) fn keep(
         &self,
         path: &TreePath,
@@ -124,7 +124,7 @@ impl Planner<'_> {
                 plan.blocked.push(FilesError::TooLarge { path: path.clone(), size: *size });
                 KeptNode::Absent
             }
-            // Nothing is recorded of what is only looked at.
+            // A plan that only checks records no content.
             Found::File { .. } if !self.keeps => KeptNode::Absent,
             Found::File { size, .. } if *size > HELD && !secret && !self.holds_secret(path)? => {
                 KeptNode::File(Blob::Known(self.put_into_store(path, *size, plan)?))
@@ -144,7 +144,7 @@ impl Planner<'_> {
         Ok(Kept::found(node, found.attributes().map(Managed::all).unwrap_or_default()))
     }
 
-    /// Puts a file into the store; its id.
+    /// Adds a file to the store; returns its id.
     fn put_into_store(&self, path: &TreePath, size: u64, plan: &mut Plan) -> Result<git2::Oid, FilesError> {
         let file = self.disk.open(path)?;
         let spool = plan.spool.get_or_insert_with(|| self.store.spool());
@@ -156,7 +156,7 @@ impl Planner<'_> {
         added.ok_or_else(|| FilesError::Changed { path: path.clone() })
     }
 
-    /// Whether the value of a secret stands in a file that is too large to be held.
+    /// Whether a file too large for memory holds the value of a secret.
     fn holds_secret(&self, path: &TreePath) -> Result<bool, FilesError> {
         let Some(longest) = self.wanted.longest_secret() else { return Ok(false) };
         let (mut window, mut holds) = (Vec::new(), false);
@@ -172,7 +172,7 @@ impl Planner<'_> {
 }
 
 impl Plan {
-    /// What is kept of what stands at a path now.
+    /// The kept entry of the path's present text.
     fn kept_of(&self, path: &TreePath) -> Option<&Kept> {
         self.found.get(path).or_else(|| self.new_before.contains(path).then(|| self.before.get(path)).flatten())
     }

@@ -1,5 +1,5 @@
-//! What is not wanted any more: paths that leave, what an action that did not end has begun, and what has no place in a folder
-//! that is ours as a whole.
+//! Plans the end of paths: departing paths, remains of an interrupted action, and foreign entries in a folder that is
+//! managed as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::store::{Blob, HELD, Kept, KeptNode};
 use crate::wanted::{Entry, Manage, Node};
 
 impl Planner<'_> {
-    /// Gives back the paths that are not wanted any more.
+    /// Restores the paths that are not wanted any more.
     pub(super) fn leave(&self, wanted: &BTreeMap<TreePath, Entry>, plan: &mut Plan) -> Result<(), FilesError> {
         let past = self.past;
         let is_whole = |path: &TreePath| {
@@ -23,7 +23,7 @@ impl Planner<'_> {
         for (path, kept) in past.applied.iter().filter(|(path, _)| !wanted.contains_key(*path)) {
             let whole = is_whole(path);
             if whole && kept.node == KeptNode::Absent {
-                // Removed when the folder became ours: it comes back when the folder is given back.
+                // Removed when the folder became managed as a whole: it comes back when the folder departs.
                 plan.applied.insert(path.clone(), kept.clone());
                 continue;
             }
@@ -48,7 +48,7 @@ impl Planner<'_> {
             if self.is_of_another(path, plan)? {
                 continue;
             }
-            // Without an aim there was nothing to be done there.
+            // Without an aim, no step was planned there.
             if let Some(aim) = past.begun.aim.get(path) {
                 let (target, found) = (self.taken_back(path, aim)?, self.disk.look(path)?);
                 if self.has_come_to(path, aim, &target, &found)? {
@@ -60,7 +60,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Whether another change object has a path that leaves: it has what was there before, and what is there is its own.
+    /// Whether another change object has a departing path: it has the earlier entry, and its file is the present entry.
     fn is_of_another(&self, path: &TreePath, plan: &mut Plan) -> Result<bool, FilesError> {
         let has = self.past.before.get(path).is_some_and(|kept| !kept.implied);
         let another = self.store.has_another(path, has)?;
@@ -71,8 +71,8 @@ impl Planner<'_> {
         Ok(another)
     }
 
-    /// Whether an action that did not end has come as far as a path that was never applied before: what is there is its work
-    /// then, and not what somebody else has made of what was there before. A way back that did not end has come to all.
+    /// Whether an interrupted action has reached a path that was never applied before: then the present entry is its
+    /// work, and not a user's edit of the earlier entry. An interrupted rollback has reached all paths.
     fn has_come_to(&self, path: &TreePath, aim: &Kept, back: &Target, found: &Found) -> Result<bool, FilesError> {
         let begun = &self.past.begun;
         let (Some(result), false) = (begun.result.get(path), aim.shared == Some(true)) else { return Ok(true) };
@@ -81,7 +81,7 @@ impl Planner<'_> {
         Ok(live.is(&result.node)? || back.is(&aim.node) && untouched)
     }
 
-    /// What has no place in a folder that is managed as a whole.
+    /// Finds entries that have no place in a folder that is managed as a whole.
     pub(super) fn strangers(
         &self,
         folder: &TreePath,
@@ -95,7 +95,7 @@ impl Planner<'_> {
                 continue;
             }
             plan.note(&path, &format!("{path} is {} that has no place there\n", live.word()));
-            // An action that was killed leaves files, links and empty folders; what is in a folder is somebody's.
+            // A killed action leaves files, links and empty folders; a folder with entries belongs to a user.
             if is_staged(path.name()) && !matches!(live, Found::Folder { .. } | Found::Other) {
                 plan.steps.push((path, Step::RemoveStaged));
                 continue;
@@ -123,7 +123,7 @@ impl Planner<'_> {
             plan.steps.push((path, step));
         }
         if first {
-            // What stood there when the folder became ours, also what an interrupted action has removed already.
+            // All entries from before the folder was managed as a whole, also if an interrupted action removed some.
             let below = plan.before.keys().filter(|path| path.is_below(folder));
             let others = below.filter(|p| !self.wanted.entries.contains_key(*p) && !self.past.applied.contains_key(*p));
             plan.applied.extend(others.map(|path| (path.clone(), Kept::absent())));
@@ -131,12 +131,12 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// What was at a path before it was managed.
+    /// The target of a departing path: its earlier entry.
     fn taken_back(&self, path: &TreePath, applied: &Kept) -> Result<Target, FilesError> {
         let absent = Kept::absent();
         let before = self.past.before.get(path).unwrap_or(&absent);
         let node = match &before.node {
-            // A file whose content could not be kept, because it was ours already.
+            // The content could not be kept, because the file was COB's already.
             KeptNode::Absent | KeptNode::Secret => TargetNode::Absent,
             KeptNode::Folder => TargetNode::Folder,
             KeptNode::Link(target) => TargetNode::Link(target.clone()),
@@ -148,11 +148,11 @@ impl Planner<'_> {
         };
         let same_sort = std::mem::discriminant(&before.node) == std::mem::discriminant(&applied.node);
         let managed = match full(&before.managed) {
-            // Only what we have set is set back; of something that we have put into another's place, everything.
+            // Restore only the attributes that COB set; for an entry of another type, restore all.
             Some(attributes) if same_sort => Managed::taken_back(&applied.managed, &attributes),
             _ => before.managed.clone(),
         };
-        // Where that was not noted it is as the content says now, of this path or of any.
+        // If this was not recorded, take the present content's setting for the path, or for any path.
         let guess = || match self.wanted.entries.get(path) {
             Some(entry) => entry.manage == Manage::Merge,
             None => self.shares_by_default(),
@@ -162,7 +162,7 @@ impl Planner<'_> {
         Ok(Target { node, managed, shared: shared && !secret, reported: false, secret, implied: applied.implied })
     }
 
-    /// A file as it is in the store: held where it is not large.
+    /// A file in the store; its content is held in memory unless it is large.
     fn stored(&self, blob: &Blob) -> Result<TargetNode, FilesError> {
         if let Blob::Known(id) = blob {
             let size = self.store.size(*id)?;
@@ -173,7 +173,7 @@ impl Planner<'_> {
         self.store.blob(blob).map(TargetNode::File)
     }
 
-    /// Whether any file is shared: then users' changes of what leaves count, too.
+    /// Whether a file is shared: then users' changes in departing files count, too.
     fn shares_by_default(&self) -> bool {
         self.wanted.entries.values().any(|e| e.manage == Manage::Merge)
     }

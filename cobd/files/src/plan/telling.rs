@@ -1,4 +1,4 @@
-//! What people are told of a plan: in what a path differs, what would be written, and who has decided.
+//! The report of a plan for people: the differences, the text to be written, and the decisions.
 
 use super::{MAX_TOLD, Plan, Planner};
 use crate::Choice;
@@ -9,7 +9,7 @@ use crate::path::TreePath;
 use crate::sides::{Content, Live, Target, TargetNode, told};
 
 impl Planner<'_> {
-    /// Says in what a path differs.
+    /// Reports the difference of a path.
     pub(super) fn tell(
         &self,
         path: &TreePath,
@@ -51,12 +51,12 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Whether not what is wanted is told of a path, but what comes of it and of what others have made of it.
+    /// Whether the report shows the text to be written, merged with changes by others, and not the wanted text.
     pub(super) fn tells_written(&self, path: &TreePath, target: &Target) -> bool {
         self.tell == Tell::Written && target.shared && !target.secret && !self.held_secret(path)
     }
 
-    /// Says what would be written over what is there.
+    /// Reports the difference between the present text and the text to be written.
     pub(super) fn tell_written(
         &self,
         path: &TreePath,
@@ -92,7 +92,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Says of a conflict that nobody has to be asked about: `by_model`, or somebody has said so.
+    /// Reports a conflict that is decided: by the model (`by_model`), or by a person.
     pub(super) fn tell_decided(&self, path: &TreePath, what: &str, choice: &Choice, by_model: bool, plan: &mut Plan) {
         if self.tell == Tell::Nothing {
             return;
@@ -107,13 +107,13 @@ impl Planner<'_> {
     }
 }
 
-/// What is told of differences.
+/// The kind of report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tell {
-    /// Nothing: it is about to be done.
+    /// No report: the plan is about to be carried out.
     Nothing,
-    /// In what the disk differs from what is wanted.
+    /// The difference between the disk and the wanted tree.
     Wanted,
-    /// The same; of shared files what would be written.
+    /// The same, but for shared files the text to be written.
     Written,
 }

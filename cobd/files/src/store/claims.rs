@@ -1,8 +1,8 @@
-//! Which paths change objects have, and which of them were absent before one came.
+//! Counts which paths change objects have, and which of these paths did not exist before.
 //!
-//! Several may have files in a folder that one of them has made: whoever leaves last removes it, so each that comes to it has
-//! to know that it was not there before the first. And a path may go from one change object to another: what was there before
-//! the first one came goes with it, and the first one leaves it alone.
+//! Several change objects may have files in a folder that the first of these made: the last that departs removes it, so
+//! each has to know that the folder did not exist before the first came. And a path may pass from a change object to
+//! another: the earlier entry passes with it, and the first change object no longer restores it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -10,20 +10,20 @@ use std::hash::{BuildHasher as _, RandomState};
 use super::{Frozen, Kept, KeptNode};
 use crate::path::TreePath;
 
-/// How many change objects have each path. There may be a hundred thousand of them, most of one change object, so what stands
-/// here of a path is a hash (keyed, of 64 bits): nothing but whether it is among them is ever asked.
+/// The claims on each path. There may be a hundred thousand paths, most with a single change object. So a path is
+/// stored as a keyed hash of 64 bits, which is enough for lookups.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     of: HashMap<u64, Claim>,
     hasher: RandomState,
 }
 
-/// Of one path.
+/// The counters of a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Claim {
-    /// Before so many came nothing was there.
+    /// Change objects before which the path did not exist.
     absent: u32,
-    /// So many have it for its own sake, and not only on the way to something.
+    /// Change objects that have the path as their own, and not only as a parent folder.
     own: u32,
 }
 
@@ -34,7 +34,7 @@ impl Claim {
 }
 
 impl Claims {
-    /// This is what was there before a change object came.
+    /// Adds a change object with these earlier entries.
     pub(super) fn add(&mut self, before: &Frozen) {
         for (path, kept) in before.iter() {
             for (counts, count) in self.of.entry(self.hasher.hash_one(path)).or_default().counts(kept) {
@@ -43,7 +43,7 @@ impl Claims {
         }
     }
 
-    /// The change object has left, or something else was there before.
+    /// Removes a change object's entries, because it departed or its earlier entries changed.
     pub(super) fn remove(&mut self, before: &Frozen) {
         for (path, kept) in before.iter() {
             let hash = self.hasher.hash_one(path);
@@ -57,12 +57,12 @@ impl Claims {
         }
     }
 
-    /// Whether nothing was at a path before some change object came to it.
+    /// Whether a path did not exist before a change object came to it.
     pub(super) fn was_absent(&self, path: &TreePath) -> bool {
         self.claim(path).absent > 0
     }
 
-    /// How many have a path for its own sake.
+    /// The number of change objects that have the path as their own.
     pub(super) fn owners(&self, path: &TreePath) -> u32 {
         self.claim(path).own
     }

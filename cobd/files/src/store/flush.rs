@@ -1,18 +1,18 @@
-//! What waits in the log is put into the repository: together, and when nothing else is to be done.
+//! Flushes the log: moves its records into the repository, many at a time, when the store is idle.
 //!
-//! A thread of the store sees to it, once nothing was recorded for a moment, or something has waited for long. Whoever asks
-//! for what was, and a log that has grown, do not wait for it.
+//! A thread of the store does this when no record has arrived for a moment, or a record has waited for long. A query of
+//! the history, and a log that is too large, flush at once.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::{Shared, lock};
 
-/// After so long without a record.
+/// The time without a record before a flush.
 const QUIET: Duration = Duration::from_millis(500);
-/// So long one waits at most.
+/// The longest time that a record waits.
 const AT_LAST: Duration = Duration::from_secs(10);
-/// When it has failed, it is tried again after this.
+/// The delay after a failed flush.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// Wakes the thread.
@@ -24,13 +24,13 @@ pub(super) struct Bell {
 
 #[derive(Default)]
 struct State {
-    /// When it is due, and when it was first rung since the last time; none: nothing waits.
+    /// The time of the next flush, and the time of the first ring since the last flush; `None`: no record waits.
     due: Option<(Instant, Instant)>,
     closed: bool,
 }
 
 impl Bell {
-    /// Something waits.
+    /// Announces a waiting record.
     pub(super) fn ring(&self) {
         let now = Instant::now();
         let mut state = lock(&self.state);
@@ -41,18 +41,18 @@ impl Bell {
         }
     }
 
-    /// Nothing was recorded since it was last due.
+    /// Whether no record has arrived since the last flush.
     pub(super) fn is_silent(&self) -> bool {
         lock(&self.state).due.is_none()
     }
 
-    /// There is no store any more.
+    /// The store is dropped.
     pub(super) fn close(&self) {
         lock(&self.state).closed = true;
         self.rung.notify_all();
     }
 
-    /// Waits until it is due; false: the end.
+    /// Waits for the next flush; `false`: the store is dropped.
     fn wait(&self) -> bool {
         let mut state = lock(&self.state);
         loop {
@@ -79,14 +79,14 @@ impl Bell {
     }
 }
 
-/// Begins the thread of a store.
+/// Starts the thread of a store.
 pub(super) fn begin(shared: &Arc<Shared>) -> std::io::Result<()> {
     let (bell, shared): (_, Weak<Shared>) = (shared.bell.clone(), Arc::downgrade(shared));
     let serve = move || {
         while bell.wait() {
             let Some(shared) = shared.upgrade() else { return };
             if shared.tidy().is_err() {
-                // Who records next, or asks for what was, is told why.
+                // The next record or query of the history reports the error.
                 bell.again();
             }
         }

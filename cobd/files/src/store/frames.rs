@@ -1,4 +1,4 @@
-//! Frames of bytes in a file, by which it shows how far it is whole.
+//! Frames of bytes in a file, which show up to where the file is complete.
 //!
 //! ```text
 //!   length, CRC-32C (4 bytes each, little-endian), payload
@@ -8,11 +8,11 @@ use std::fs::File;
 use std::io::{self, BufReader, Read as _};
 use std::ops::Range;
 
-/// Length and checksum.
+/// The bytes of length and checksum.
 pub(super) const HEADER: usize = 8;
-/// No payload is longer.
+/// The longest payload.
 pub(super) const MAX_FRAME: usize = 64 << 20;
-/// So much of a file is read at once.
+/// The size of a read buffer.
 const AT_ONCE: usize = 64 << 10;
 
 /// Appends a frame.
@@ -25,16 +25,16 @@ pub(super) fn put(payload: &[u8], frames: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// The payload of the frame that these bytes begin with, if it is whole.
+/// The payload of the frame at the start of these bytes, if it is complete.
 pub(super) fn payload(bytes: &[u8]) -> Option<&[u8]> {
     let (length, sum) = (promised(bytes)?, number(bytes, 4)?);
-    // A tail of zeros, of which the length was on the disk and the content not: an empty payload would have this very sum.
+    // Reject a tail of zeros, which a crash can leave: the checksum of an empty payload is zero.
     let length = Some(length).filter(|length| *length > 0)?;
     let payload = bytes.get(HEADER..HEADER.checked_add(length)?)?;
     (crc32c::crc32c(payload) == sum).then_some(payload)
 }
 
-/// The length of the payload, as the frame's head says it.
+/// The length of the payload, according to the frame's header.
 fn promised(bytes: &[u8]) -> Option<usize> {
     number(bytes, 0).map(|length| length as usize)
 }
@@ -43,27 +43,27 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Reads a file frame by frame: one is held at a time.
+/// Reads a file frame by frame; holds a single frame in memory.
 pub(super) struct Frames<'f> {
     from: BufReader<&'f File>,
-    /// Where the next frame begins.
+    /// The offset of the next frame.
     at: u64,
     length: u64,
     bytes: Vec<u8>,
 }
 
-/// What comes next in a file.
+/// The next item in a file.
 pub(super) enum Next<'b> {
-    /// This payload, whose frame is here.
+    /// A frame: its payload and its place.
     Frame(&'b [u8], Range<u64>),
-    /// Nothing.
+    /// The end of the file.
     End,
-    /// Something that is no whole frame.
+    /// Bytes that are not a complete frame.
     Broken,
 }
 
 impl<'f> Frames<'f> {
-    /// Reads from the beginning of a file, and the first bytes of it: at most so many.
+    /// Starts to read a file, and returns its first bytes: at most `first`.
     pub(super) fn begin(file: &'f File, first: usize) -> io::Result<(Self, Vec<u8>)> {
         let length = file.metadata()?.len();
         let mut from = BufReader::with_capacity(AT_ONCE, file);
@@ -72,7 +72,7 @@ impl<'f> Frames<'f> {
         Ok((Self { from, at: first as u64, length, bytes: Vec::new() }, begins))
     }
 
-    /// Up to where everything was whole so far.
+    /// The length up to which all frames were complete.
     pub(super) fn good(&self) -> u64 {
         self.at
     }
@@ -83,7 +83,7 @@ impl<'f> Frames<'f> {
         }
         self.bytes.clear();
         self.from.by_ref().take(HEADER as u64).read_to_end(&mut self.bytes)?;
-        // No more than there is: what was altered may promise any length.
+        // `take` bounds the read: a damaged header may claim any length.
         self.from.by_ref().take(promised(&self.bytes).unwrap_or(0) as u64).read_to_end(&mut self.bytes)?;
         Ok(match payload(&self.bytes) {
             Some(payload) => {

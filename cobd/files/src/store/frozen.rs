@@ -1,13 +1,13 @@
-//! A listing that changes no more.
+//! An immutable listing.
 //!
-//! A map takes room for eleven entries as soon as it has one, and what is recorded of a small tree has six of them.
+//! A map allocates space for eleven entries at its first entry, and a record of a small tree has six maps.
 
 use std::sync::Arc;
 
 use super::{Kept, Listing};
 use crate::path::TreePath;
 
-/// A listing without room for more entries. Clones share it.
+/// An immutable listing without spare capacity. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Frozen(Option<Arc<[(TreePath, Kept)]>>);
 
@@ -21,7 +21,7 @@ impl Frozen {
         self.0.iter().flat_map(|entries| entries.iter())
     }
 
-    /// As a map again.
+    /// Converts the listing back into a map.
     pub(crate) fn thaw(&self) -> Listing {
         self.iter().cloned().collect()
     }

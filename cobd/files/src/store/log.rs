@@ -1,14 +1,14 @@
-//! The log: what is recorded and not in the repository yet.
+//! The log: records that are not in the repository yet.
 //!
 //! ```text
-//!   log/00000000000000000012   "cobfile1"   then frames ([`super::frames`]), in each a record as packed CBOR
+//!   log/00000000000000000012   "cobfile1"   then frames ([`super::frames`]), each with a record as packed CBOR
 //! ```
-//! A record is durable when its frame is: one write and one wait for the disk, however many come together. Later they are put
-//! into the repository together ([`super::flush`]), and the segments that they were in are removed. The repository says up to
-//! which number it has them, so none counts twice.
+//! A record is durable when its frame is; records that arrive together share a write and a sync. A flush
+//! ([`super::flush`]) later moves records into the repository and removes their segments. The repository has the number
+//! of its last record, so that no record counts twice.
 //!
-//! Only the end of the newest segment can be torn, because each is durable before the next one is begun: a frame that is not
-//! whole there was never promised. Elsewhere it is damage, and an error.
+//! Only the end of the newest segment can be torn, because a segment is synced before the next begins: an incomplete
+//! frame there was never acknowledged. Elsewhere it is damage, and an error.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -29,17 +29,17 @@ use super::{Blob, Frozen, Kept, KeptNode, Listing, Part, Reason, Record};
 use crate::attributes::Managed;
 use crate::path::TreePath;
 
-/// What every segment begins with: the format and its number.
+/// The start of every segment: the format and its number.
 const MAGIC: &[u8; 8] = b"cobfile1";
 
-/// A segment that is longer gets no more. What comes at once is much shorter than that.
+/// A longer segment gets no more records. A batch of records is much shorter.
 const LONG: u64 = 1 << 30;
 
-/// Where a record stands in the log. It can be read as long as this is there, also when its segment has been removed.
+/// The place of a record in the log. It can be read as long as this value exists, even if its segment was removed.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     file: Arc<File>,
-    /// Where its frame begins.
+    /// The offset of its frame.
     at: u32,
     /// The frame's length.
     length: u32,
@@ -52,7 +52,7 @@ impl Place {
         Ok(Self { file: file.clone(), at: short(frame.start)?, length: short(frame.end - frame.start)? })
     }
 
-    /// The record.
+    /// Reads the record.
     pub(super) fn read(&self) -> io::Result<Numbered> {
         let mut bytes = vec![0; self.length as usize];
         self.file.read_exact_at(&mut bytes, self.at.into())?;
@@ -62,15 +62,14 @@ impl Place {
     }
 }
 
-/// What waits, in its order. There may be tens of thousands of them, whose frames follow each other in a segment: of each only
-/// its end is kept.
+/// The waiting records, in order. There may be tens of thousands, with adjacent frames: each takes only its end.
 #[derive(Default)]
 pub(super) struct Waiting(VecDeque<Stretch>);
 
 /// Frames that follow each other.
 struct Stretch {
     file: Arc<File>,
-    /// Where the first of them begins.
+    /// The offset of the first frame.
     at: u32,
     ends: VecDeque<u32>,
 }
@@ -99,7 +98,7 @@ impl Waiting {
         }
     }
 
-    /// The first so many do not wait any more.
+    /// Removes the first `count` records.
     fn advance(&mut self, mut count: usize) {
         while let Some(first) = self.0.front_mut() {
             if count < first.ends.len() {
@@ -112,10 +111,10 @@ impl Waiting {
     }
 }
 
-/// A record, and where it stands.
+/// A record and its place.
 pub(super) type Logged = (Numbered, Place);
 
-/// A record with its place in the order of all.
+/// A record with its number in the order of all records.
 #[derive(Debug)]
 pub(super) struct Numbered {
     pub(super) number: u64,
@@ -124,24 +123,24 @@ pub(super) struct Numbered {
     pub(super) record: Record,
 }
 
-/// The log, and what is in it. Records that wait are only in the file: there may be tens of thousands of them.
+/// The log. Its records are only in the file: there may be tens of thousands.
 pub(super) struct Log {
     folder: PathBuf,
     segment: u64,
     file: Arc<File>,
-    /// The length up to which it is known to be good.
+    /// The length that is known to be good.
     length: u64,
-    /// Something was written that is not known to be durable.
+    /// The last write may not be durable.
     unsynced: bool,
     next: u64,
     pub(super) waiting: Waiting,
-    /// The size of what waits.
+    /// The bytes of the waiting records.
     pub(super) bytes: usize,
 }
 
 impl Log {
-    /// Opens the log of a store: what it holds beyond `recorded` waits, and is shown to `each` in its order. There may be tens
-    /// of thousands of them, so none is held.
+    /// Opens the log of a store: records after number `recorded` wait, and are passed to `each` in order. There may be
+    /// tens of thousands, so they are not held in memory.
     pub(super) fn open(store: &Path, recorded: u64, mut each: impl FnMut(&Numbered, &Place)) -> io::Result<Self> {
         let folder = store.join("log");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -171,7 +170,7 @@ impl Log {
                 Ok(())
             })?;
             if newest && good >= MAGIC.len() as u64 {
-                // Its end was never promised, and must not count as damage once there is a newer one.
+                // Its end was never acknowledged, and must not count as damage once there is a newer segment.
                 cut(&path, good)?;
             } else if newest {
                 begun = Some(path);
@@ -179,7 +178,7 @@ impl Log {
         }
         let segment = segments.last().map_or(1, |last| last + 1);
         let file = create(&folder, segment)?;
-        // There is one at all times, so that the log is missed if it is gone.
+        // There is always a segment, so that a lost log is noticed.
         begun.map_or(Ok(()), fs::remove_file)?;
         let length = MAGIC.len() as u64;
         let mut log = Self { folder, segment, file, length, unsynced: false, next, waiting, bytes };
@@ -189,12 +188,12 @@ impl Log {
         Ok(log)
     }
 
-    /// The newest segment.
+    /// The number of the newest segment.
     pub(super) fn segment(&self) -> u64 {
         self.segment
     }
 
-    /// Appends records; durable, if that is asked for. On an error none of them is there.
+    /// Appends records; durable if requested. On an error, no record is appended.
     pub(super) fn append(&mut self, records: Vec<Record>, time: u64, durable: bool) -> io::Result<Vec<Logged>> {
         if self.length > LONG {
             self.turn()?;
@@ -211,7 +210,7 @@ impl Log {
         let mut file = &*self.file;
         let written = file.write_all(&frames).and_then(|()| if durable { file.sync_data() } else { Ok(()) });
         if let Err(error) = written {
-            // What is half there must not stand before what comes next.
+            // The half-written records must not precede the next records.
             self.file.set_len(self.length)?;
             return Err(error);
         }
@@ -223,7 +222,8 @@ impl Log {
         Ok(logged)
     }
 
-    /// Begins a segment, so that those before it can go once what waits now is in the repository. Its number.
+    /// Starts a new segment, so that earlier segments can be removed once the records that wait now are in the
+    /// repository. Returns its number.
     pub(super) fn turn(&mut self) -> io::Result<u64> {
         if self.length > MAGIC.len() as u64 {
             if self.unsynced {
@@ -237,18 +237,18 @@ impl Log {
         Ok(self.segment)
     }
 
-    /// The first so many of what waits are in the repository: the segments before this one may go.
+    /// The first `count` waiting records are in the repository: removes the segments before `segment`.
     pub(super) fn done(&mut self, count: usize, bytes: usize, segment: u64) {
         self.waiting.advance(count);
         self.bytes -= bytes;
         for old in segments(&self.folder).unwrap_or_default().into_iter().filter(|old| *old < segment) {
-            // One that stays is passed over: the repository has what is in it.
+            // A remaining segment is skipped at the next start: the repository has its records.
             let _ = fs::remove_file(self.folder.join(name(old)));
         }
     }
 }
 
-/// The newest segment of a log; none: there is no log.
+/// The newest segment of a log; `None`: the log does not exist.
 pub(super) fn newest_segment(folder: &Path) -> Option<u64> {
     segments(folder).ok()?.pop()
 }
@@ -268,7 +268,7 @@ fn segments(folder: &Path) -> io::Result<Vec<u64>> {
 
 fn create(folder: &Path, segment: u64) -> io::Result<Arc<File>> {
     let path = folder.join(name(segment));
-    // One that could not be begun as a whole, on a full disk, holds no record.
+    // A segment whose creation failed on a full disk has no record.
     if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAGIC.len() as u64) {
         fs::remove_file(&path)?;
     }
@@ -279,7 +279,7 @@ fn create(folder: &Path, segment: u64) -> io::Result<Arc<File>> {
     Ok(Arc::new(file))
 }
 
-/// Cuts off what is not whole.
+/// Cuts off an incomplete frame.
 fn cut(path: &Path, good: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     if file.metadata()?.len() > good {
@@ -289,7 +289,7 @@ fn cut(path: &Path, good: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Shows the records of a segment and where their frames are in it; returns up to where it is whole.
+/// Passes the records of a segment and their frames' places to `each`; returns the length that is good.
 fn read(
     path: &Path,
     file: &File,
@@ -312,7 +312,7 @@ fn read(
                 io::ErrorKind::InvalidData,
                 format!("{} was written by a newer cobd", path.display()),
             )),
-            // It was begun, and nothing was ever in it.
+            // The segment was created, and never had a record.
             false if newest => Ok(0),
             false => Err(damaged(0, "it does not begin as it should")),
         };
@@ -337,7 +337,7 @@ fn encode(numbered: &Numbered, frames: &mut Vec<u8>) -> io::Result<()> {
     frames::put(&payload, frames)
 }
 
-/// A record as it stands in a frame. Fields are only added at the end.
+/// A record in a frame. New fields are only added at the end.
 #[derive(Serialize, Deserialize)]
 struct Line {
     number: u64,
@@ -356,12 +356,12 @@ struct Line {
     result: Vec<Entry>,
 }
 
-/// What is kept of a path, as it stands in a frame.
+/// The entry of a path in a frame.
 #[derive(Serialize, Deserialize)]
 struct Entry {
     path: ByteBuf,
     sort: Sort,
-    /// The id of a content that the repository has, or the content, or where a link leads.
+    /// The id of a content in the repository, or the content, or a link's target.
     id: Option<ByteBuf>,
     content: Option<ByteBuf>,
     managed: Managed,
@@ -448,7 +448,7 @@ fn entries(listing: &Frozen) -> Vec<Entry> {
     listing.iter().map(entry).collect()
 }
 
-/// None: something of it is no entry.
+/// `None`: an entry is not valid.
 fn listing(entries: Vec<Entry>) -> Option<Frozen> {
     let mut listing = Listing::new();
     for Entry { path, sort, id, content, managed, implied, shared } in entries {
@@ -519,7 +519,7 @@ mod tests {
         for half in [&MAGIC[..0], &MAGIC[..3], &MAGIC[..]] {
             assert!(beside(half).is_ok());
         }
-        // What holds records is never taken.
+        // A segment with records is never replaced.
         assert!(beside(&[&MAGIC[..], b"more"].concat()).is_err());
     }
 
@@ -530,7 +530,7 @@ mod tests {
         let first = log.append(vec![record("h/a"), record("h/b")], 7, true).expect("written");
         let second = log.append(vec![record("h/c")], 8, false).expect("written");
         let segment = log.turn().expect("turned");
-        // Another process finds the same in the same places.
+        // Another process finds the same records in the same places.
         let mut found = Vec::new();
         Log::open(folder.path(), 1, |n, place| found.push((n.number, n.record.cob.clone(), place.clone())))
             .expect("opened");

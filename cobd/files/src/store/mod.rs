@@ -1,18 +1,18 @@
-//! The store: what was before, what was applied, what was found, in one bare git repository a host.
+//! The store of a host: earlier, applied and found entries in a bare git repository.
 //!
 //! ```text
-//!   refs/heads/main ── commit (one for all that is recorded at the same time) ── commit …
-//!     cobs/3f/n1+db+config/          a version: the state of one change object's files
-//!        info                        when, why, under which generation, and the version before it
-//!        before/etc/db.conf          as it was when the path was first managed; nothing was there: only in =meta
-//!        applied/etc/db.conf         what was wanted when it was last applied: the base of merges
-//!        found/etc/db.conf           what somebody else had made of it, and was overwritten
-//!        from/, base/, aim/, result/  what an action finds and is about to do: it has begun, and not ended
-//!        …/=meta                     owner, group, mode, attributes of what is in each folder; what git has no names for
+//!   refs/heads/main ── commit (shared by all records written together) ── commit …
+//!     cobs/3f/n1+db+config/          a version: the state of a change object's files
+//!        info                        time, reason, generation, and the previous version
+//!        before/etc/db.conf          the file from before it was first managed; if there was no file: only in =meta
+//!        applied/etc/db.conf         the text of the last application: the base of merges
+//!        found/etc/db.conf           the text of others that was overwritten
+//!        from/, base/, aim/, result/  the steps of an action that has begun and not ended
+//!        …/=meta                     owner, group, mode, attributes of a folder's entries; entries that git can't name
 //! ```
-//! Rules: a version is durable before the first file is written that it is to be taken back with. What is recorded at the same
-//! time shares one write to the log and one wait for the disk; the repository gets it later, all that waits in one pack and one
-//! commit. One process opens the store; its threads share it.
+//! A version is durable before an action writes the first file that the version is needed to roll back. Records that
+//! arrive at the same time share a write to the log and a sync. Later all waiting records go into the repository in a
+//! pack and a commit. A single process opens the store; its threads share it.
 
 mod claims;
 mod flush;
@@ -55,20 +55,20 @@ pub(crate) use version::{Begun, Blob, Current, Held, Kept, KeptNode, Listing, Pa
 pub use version::{Info, Reason};
 use write::{Loaded, Writer};
 
-/// The format that is written here; stands in every version.
+/// The format of the versions written here, noted in every version.
 const FORMAT: u32 = 1;
 const MAIN: &str = "refs/heads/main";
-/// What is larger goes into the repository at once: written twice, it would take longer.
+/// A larger record goes into the repository at once: to write it twice would take longer.
 const LARGE: usize = 1 << 20;
-/// So many records go into one pack: it is made in memory, some 2 KiB a record.
+/// The most records in a pack: the pack is built in memory, about 2 KiB a record.
 const TOGETHER: usize = 2048;
-/// Beyond so many packs small ones are made one, when nothing else is to be done.
+/// If there are more packs, small packs are merged when the store is idle.
 const MOST_PACKS: usize = 50;
-/// Beyond so many in any case.
+/// If there are more packs, small packs are merged even when the store is busy.
 const TOO_MANY_PACKS: usize = 200;
-/// A new file of the newest versions is written when one shard in so many is another one.
+/// The file of newest versions is rewritten when 1/`STALE` of the shards differ from it.
 const STALE: usize = 4;
-/// So much waits at most.
+/// The most bytes that wait in the log.
 const MOST_WAITING: usize = 16 << 20;
 
 /// The store. Clones share it.
@@ -77,7 +77,7 @@ pub(crate) struct Store {
     shared: Arc<Shared>,
 }
 
-/// The newest version of each change object. In the nodes of a map, which are half empty, stands little.
+/// The newest version of each change object. Nodes of the map are half empty, so its entries are pointers.
 type Newest = BTreeMap<Box<str>, Box<Current>>;
 
 struct Shared {
@@ -85,22 +85,22 @@ struct Shared {
     index: RwLock<Newest>,
     arrived: Mutex<Vec<Arrived>>,
     log: Mutex<Log>,
-    /// Taken before the log.
+    /// Locked before the log.
     writer: Mutex<Writer>,
-    /// Held by who replaces packs. Taken before the writer.
+    /// Held while packs are replaced. Locked before the writer.
     replacing: Mutex<()>,
     readers: Mutex<Vec<Repository>>,
-    /// The shards that are others than in the file of the newest versions. Taken after the writer.
+    /// The shards that differ from the file of newest versions. Locked after the writer.
     stale: Mutex<BTreeSet<Vec<u8>>>,
-    /// Gathered when somebody asks for the first time.
+    /// Built at the first query.
     claims: Mutex<Option<Claims>>,
-    /// The change objects that went off and have something set aside.
+    /// Change objects that were put off and have changes set aside.
     aside: Mutex<BTreeSet<Box<str>>>,
     bell: Arc<Bell>,
-    /// Versions from before this time are to be forgotten, when nothing else is to be done.
+    /// Versions older than this time are to be pruned when the store is idle.
     prune_before: Mutex<Option<u64>>,
     quota: Quota,
-    /// The size of the packs after what is beyond it was forgotten.
+    /// The size of the packs after the last thinning.
     thinned_to: Mutex<u64>,
 }
 
@@ -110,19 +110,19 @@ impl Drop for Shared {
     }
 }
 
-/// A record that waits to be written.
+/// A record to be written.
 struct Arrived {
     record: Record,
-    /// What was there before the change object came, as it stands until this record, where that was read already.
+    /// The previous listing of `before`, if it was read already.
     was: Option<Frozen>,
     slot: Slot,
 }
 
-/// Where the answer to a record will be.
+/// The place for the result of a record.
 type Slot = Arc<Mutex<Option<Result<(), String>>>>;
 
 impl Store {
-    /// Opens the store of a host, or makes it.
+    /// Opens the store of a host, or creates it.
     pub(crate) fn open(path: &Path) -> Result<Self, FilesError> {
         Self::open_with(path, QUOTA)
     }
@@ -143,17 +143,17 @@ impl Store {
             drop(repo);
         }
         clear_leftovers(path);
-        // What is read is rarely read again, and was kept up to 256 MiB.
+        // Objects are rarely read twice, and the cache may take 256 MiB.
         git2::opts::enable_caching(false);
         let repo = Repository::open_bare(path).map_err(git)?;
-        // Without it git waits for no disk at all.
+        // Without it, git does not sync at all.
         repo.config().and_then(|mut c| c.set_bool("core.fsyncObjectFiles", true)).map_err(git)?;
         packs::search_for_deltas(&repo, false);
         let Loaded { newest: mut index, recorded, stale } = write::load(path, &repo).map_err(git)?;
-        // With it goes what was mapped of the packs, all of which were looked into.
+        // Unmaps the packs, all of which were read.
         drop(repo);
         let writer = Writer::new(path, recorded);
-        // What an earlier process has left in the log counts at once; it comes into the repository with what is recorded next.
+        // Records that an earlier process left in the log count at once; the next flush moves all into the repository.
         let log = Log::open(path, recorded, |numbered, place| note(&mut index, numbered, place)).map_err(io)?;
         if recorded == 0 && log.waiting.is_empty() && packs::size(path) > 0 && Trace::read(path).is_none() {
             return Err(failed(remedy(&format!("{MAIN} is gone"), path)));
@@ -190,18 +190,18 @@ impl Store {
         self.shared.newest().get(cob).map(|current| (**current).clone())
     }
 
-    /// The same, unless it has left.
+    /// The same, unless the change object is retired.
     pub(crate) fn managed(&self, cob: &str) -> Option<Current> {
         self.current(cob).filter(|current| current.reason != Reason::Retired)
     }
 
-    /// Records a version: on the disk, unless it can be found again without it. Those that come meanwhile share the next
-    /// write.
+    /// Records a version; syncs unless the record can be rebuilt without it. Records that arrive meanwhile share the
+    /// next write.
     pub(crate) fn record(&self, record: Record) -> Result<(), FilesError> {
         self.record_over(None, record)
     }
 
-    /// The same, with contents that are on their way into the store.
+    /// The same, with contents in a spool.
     pub(crate) fn record_with(&self, spool: Option<Spool>, record: Record) -> Result<(), FilesError> {
         if spool.as_ref().is_none_or(|spool| spool.size() == 0) {
             return self.record(record);
@@ -211,17 +211,17 @@ impl Store {
         Ok(())
     }
 
-    /// For contents on their way into the store.
+    /// A spool for contents on their way into the store.
     pub(crate) fn spool(&self) -> Spool {
         Spool::new(self.shared.path.join("objects/pack"))
     }
 
-    /// The length of a content that is in the store.
+    /// The length of a content in the store.
     pub(crate) fn size(&self, id: Oid) -> Result<u64, FilesError> {
         self.read(|repo| Ok(repo.odb()?.read_header(id)?.0 as u64))
     }
 
-    /// The same, over a version of which it is known what stands there as before.
+    /// Like [`Self::record`], if the caller knows the previous listing of `before`.
     pub(crate) fn record_over(&self, before: Option<&Frozen>, record: Record) -> Result<(), FilesError> {
         let shared = &self.shared;
         if record.size() > LARGE {
@@ -230,7 +230,7 @@ impl Store {
             return Ok(());
         }
         let slot = Slot::default();
-        // Read before others wait for it: there is one job at a time for a change object, so it stays true.
+        // Read before the log is locked. A change object has only a single job at a time, so the listing stays true.
         let is_asked = lock(&shared.claims).is_some();
         let was = match before {
             _ if !is_asked => None,
@@ -240,7 +240,7 @@ impl Store {
         lock(&shared.arrived).push(Arrived { record, was, slot: slot.clone() });
         let mut log = lock(&shared.log);
         if lock(&slot).is_none() {
-            // Nobody has written it while we waited: now it is our turn, for all who wait.
+            // No other thread has written the record meanwhile: this thread writes all waiting records.
             let batch = std::mem::take(&mut *lock(&shared.arrived));
             let (mut records, mut were, mut slots) = (Vec::new(), Vec::new(), Vec::new());
             for Arrived { record, was, slot } in batch {
@@ -280,35 +280,35 @@ impl Store {
         Ok(())
     }
 
-    /// Puts what waits into the repository.
+    /// Moves the records of the log into the repository.
     pub(crate) fn flush(&self) -> Result<(), FilesError> {
         self.shared.flush()
     }
 
-    /// The same, and makes one pack of small ones where there are many.
+    /// The same, and merges small packs if there are many.
     pub(crate) fn settle(&self) -> Result<(), FilesError> {
         self.flush()?;
         self.shared.merge_packs(|| MOST_PACKS)
     }
 
-    /// Reads with a repository of its own.
+    /// Reads with a repository handle of its own.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Repository) -> Result<T, git2::Error>) -> Result<T, FilesError> {
         self.shared.read(read)
     }
 
-    /// A part of a version.
+    /// The listing of a part of a version.
     pub(crate) fn listing(&self, part: &Held) -> Result<Listing, FilesError> {
         self.shared.listing(part)
     }
 
-    /// What an action has begun.
+    /// The steps of an action that has begun.
     pub(crate) fn begun(&self, current: &Current) -> Result<Begun, FilesError> {
         let Some(parts) = &current.begun else { return Ok(Begun::default()) };
         let [from, base, aim, result] = parts.each_ref().map(|part| self.listing(part));
         Ok(Begun { from: from?, base: base?, aim: aim?, result: result? })
     }
 
-    /// What was set aside when a change object went off, if it has not come again; as [`crate::plan::Plan`] has it.
+    /// The changes set aside when a change object was put off, until it comes back; with the parts of `Plan::aside`.
     pub(crate) fn set_aside(&self, cob: &str) -> Result<Option<Begun>, FilesError> {
         if !lock(&self.shared.aside).contains(cob) {
             return Ok(None);
@@ -317,23 +317,23 @@ impl Store {
         current.map(|current| self.begun(&current)).transpose()
     }
 
-    /// The change objects that have something set aside.
+    /// The change objects that have changes set aside.
     pub(crate) fn with_aside(&self) -> Vec<Box<str>> {
         lock(&self.shared.aside).iter().cloned().collect()
     }
 
-    /// Whether nothing was at a path before some other change object came to it, and is there still. Asked on behalf of one
-    /// that does not know what was there before.
+    /// Whether a path did not exist before another change object, which still has it, came to it. The caller has no
+    /// earlier entry of the path.
     pub(crate) fn was_absent_for_another(&self, path: &TreePath) -> Result<bool, FilesError> {
         self.with_claims(|claims| claims.was_absent(path))
     }
 
-    /// Whether another one than `cob` has a path for its own sake. `has`: this one has it, too.
+    /// Whether a change object other than the caller has a path of its own. `has`: the caller has the path, too.
     pub(crate) fn has_another(&self, path: &TreePath, has: bool) -> Result<bool, FilesError> {
         self.with_claims(|claims| claims.owners(path) > u32::from(has))
     }
 
-    /// What another one than `cob` that has a path for its own sake keeps of what was there before, and what it applied.
+    /// The earlier and the applied entry of a path that a change object other than `cob` has of its own.
     pub(crate) fn of_another(&self, cob: &str, path: &TreePath) -> Result<Option<(Kept, Option<Kept>)>, FilesError> {
         if !self.has_another(path, false)? {
             return Ok(None);
@@ -363,7 +363,7 @@ impl Store {
         Ok(ask(claims.get_or_insert_default()))
     }
 
-    /// A content.
+    /// The bytes of a content.
     pub(crate) fn blob(&self, blob: &Blob) -> Result<Text, FilesError> {
         match blob {
             Blob::New(bytes) => Ok(bytes.clone()),
@@ -382,33 +382,33 @@ impl Store {
             let previous = version.info.previous.as_deref().and_then(|previous| Oid::from_str(previous).ok());
             all.push((id, version));
             let Some(previous) = previous.filter(|_| all.len() < most) else { break };
-            // What was pruned is the end of the history.
+            // A pruned version ends the history.
             let Some(older) = self.read(|repo| Ok(write::version(repo, previous).ok()))? else { break };
             (id, version) = (previous, older);
         }
         Ok(all)
     }
 
-    /// The same as [`Self::prune`], in the background, when nothing else is to be done.
+    /// Like [`Self::prune`], in the background, when the store is idle.
     pub(crate) fn prune_later(&self, before: u64) {
         *lock(&self.shared.prune_before) = Some(before);
         self.shared.bell.ring();
     }
 
-    /// Forgets the versions that were made before a time, but for the newest of each change object. How many commits are
-    /// left.
+    /// Forgets versions older than a time, except the newest of each change object. Returns the number of remaining
+    /// commits.
     pub(crate) fn prune(&self, before: u64) -> Result<usize, FilesError> {
         self.shared.prune(before)
     }
 }
 
 impl Shared {
-    /// To look into.
+    /// Locks the index to read it.
     fn newest(&self) -> RwLockReadGuard<'_, Newest> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To change.
+    /// Locks the index to change it.
     fn index(&self) -> RwLockWriteGuard<'_, Newest> {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -445,12 +445,12 @@ impl Shared {
         let _replacing = lock(&self.replacing);
         let mut writer = lock(&self.writer);
         let left = writer.prune(before, superfluous).map_err(|e| self.git(&e))?;
-        // They may have what is gone open.
+        // Readers may have removed packs open.
         lock(&self.readers).clear();
         Ok(left)
     }
 
-    /// What is done when nothing else is to be done.
+    /// The work that is done when the store is idle.
     fn tidy(&self) -> Result<(), FilesError> {
         self.flush()?;
         self.merge_packs(|| if self.bell.is_silent() { MOST_PACKS } else { TOO_MANY_PACKS })?;
@@ -458,15 +458,15 @@ impl Shared {
         before.map_or(Ok(()), |before| self.prune(before).map(drop))?;
         self.thin_out()?;
         self.note_newest()?;
-        // With them goes what they have mapped of the packs, which would count as this process's memory until they are used
-        // again.
+        // Closes the readers, which have packs mapped: the maps would count as this process's memory until their next
+        // use.
         lock(&self.readers).clear();
         Ok(())
     }
 
-    /// Writes the file of the newest versions, when so many are others that looking them up would take longer.
+    /// Rewrites the file of newest versions if so many shards differ that a lookup would take longer.
     fn note_newest(&self) -> Result<(), FilesError> {
-        // Nothing is written meanwhile.
+        // The lock keeps others from writing meanwhile.
         let _writer = lock(&self.writer);
         let mut stale = lock(&self.stale);
         if stale.is_empty() {
@@ -474,7 +474,7 @@ impl Shared {
         }
         let shards = self.read(write::newest_shards)?;
         if stale.len() >= shards.len() / STALE {
-            // Where it can't be written they are looked up the next time.
+            // If the write fails, these shards are looked up at the next start.
             if let Ok(others) = newest::write(&self.path, &shards, &self.index) {
                 *stale = others;
             }
@@ -482,20 +482,20 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes one pack of several small ones, until there are no more than `most`. Others may write and read meanwhile.
+    /// Merges small packs until at most `most` packs are left. Other threads may read and write meanwhile.
     fn merge_packs(&self, most: impl Fn() -> usize) -> Result<(), FilesError> {
         loop {
             let _replacing = lock(&self.replacing);
             let merged = packs::merge_small(&self.path, most(), write::PACK_MODE).map_err(|e| self.git(&e))?;
             let Some(merged) = merged else { return Ok(()) };
-            // Who writes opens the repository anew each time; who reads may have what is gone open.
+            // A writer opens the repository anew each time; readers may have removed packs open.
             let _writer = lock(&self.writer);
             merged.remove_small(&self.path).map_err(|e| self.git(&e))?;
             lock(&self.readers).clear();
         }
     }
 
-    /// Puts what waits into the repository, in one pack and one commit.
+    /// Moves the records of the log into the repository, in a pack and a commit.
     fn flush(&self) -> Result<(), FilesError> {
         self.flush_with(&mut lock(&self.writer))
     }
@@ -511,20 +511,20 @@ impl Shared {
         };
         while left > TOGETHER {
             self.write_waiting(writer, TOGETHER)?;
-            // In the repository, and in a segment with what is not.
+            // These records are in the repository; their segment also has other records.
             lock(&self.log).done(TOGETHER, 0, 0);
             left -= TOGETHER;
         }
         self.write_waiting(writer, left)?;
         lock(&self.log).done(left, bytes, segment);
-        // Where it can't be written, less is missed.
+        // If the write fails, a loss may go unnoticed.
         let _ = Trace { segment, main: true }.write(&self.path);
         Ok(())
     }
 
-    /// A record that is too large for the log. What waits goes before it, so that versions keep their order.
+    /// Writes a record that is too large for the log. Waiting records go first, so that versions keep their order.
     fn write_at_once(&self, record: Record, spool: Option<Spool>) -> Result<(), FilesError> {
-        // Whoever replaces packs keeps those alone that are in use.
+        // A replacement of packs keeps only objects that are in use.
         let _replacing = spool.is_some().then(|| lock(&self.replacing));
         let mut writer = lock(&self.writer);
         self.flush_with(&mut writer)?;
@@ -533,7 +533,7 @@ impl Shared {
                 let odb = repo.odb()?;
                 Ok(pack.ids().all(|id| odb.exists(id)))
             };
-            // What was found again and again is there once.
+            // A content that was found repeatedly is stored once.
             if !self.read(odb)? {
                 pack.finish().map_err(|e| self.failed(e.to_string()))?;
             }
@@ -549,7 +549,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A change object has something set aside by this record, or has not any more.
+    /// Notes whether a change object has changes set aside after this record.
     fn note_aside(&self, record: &Record) {
         let mut aside = lock(&self.aside);
         if record.reason == Reason::Retired && record.begun.iter().any(|part| !part.is_empty()) {
@@ -559,14 +559,14 @@ impl Shared {
         }
     }
 
-    /// What was there before a change object came, as it stands until this record; none: the record says nothing of that.
+    /// The previous listing of `before`, if the record replaces it.
     fn before(&self, record: &Record) -> Result<Option<Frozen>, FilesError> {
         let Part::New(_) = &record.before else { return Ok(None) };
         let before = self.newest().get(&*record.cob).map(|current| current.before.clone()).unwrap_or_default();
         Ok(Some(self.listing(&before)?.into()))
     }
 
-    /// The first so many of those that wait.
+    /// Writes the first `count` waiting records.
     fn write_waiting(&self, writer: &mut Writer, count: usize) -> Result<(), FilesError> {
         let places: Vec<_> = lock(&self.log).waiting.places().take(count).collect();
         let batch: std::io::Result<Vec<Numbered>> = places.iter().map(|place| place.read()).collect();
@@ -575,8 +575,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Puts records into the repository. The newest versions that come of them are [taken up](Self::take_up) afterwards, by
-    /// who has the writer.
+    /// Writes records into the repository. The holder of the writer then has to [take up](Self::take_up) the returned
+    /// versions.
     fn write_pack(&self, writer: &mut Writer, batch: &[Numbered]) -> Result<Vec<(String, Current)>, FilesError> {
         let last = |cob: &str| self.newest().get(cob).and_then(|current| current.last());
         let new = writer.write(batch, last).map_err(|e| self.git(&e))?;
@@ -584,12 +584,12 @@ impl Shared {
         Ok(new)
     }
 
-    /// These are in the repository.
+    /// Takes up versions that are in the repository now.
     fn take_up(&self, new: Vec<(String, Current)>) {
         let mut index = self.index();
         for (cob, version) in new {
             match index.get_mut(&*cob) {
-                // What was recorded since is newer.
+                // A record written since is newer.
                 Some(current) if current.number > version.number && version.number != 0 => {
                     current.under = version.last().map(Box::new);
                 }
@@ -615,7 +615,7 @@ fn words_of(error: &git2::Error) -> String {
     error.message().to_owned()
 }
 
-/// Takes up what was there before, where that is asked for: it is locked since before the index had this record.
+/// Updates the claims, if built: they have been locked since before the index got this record.
 fn note_claims(claims: &mut Option<Claims>, record: &Record, was: Result<Option<Frozen>, FilesError>) {
     let (Part::New(before), Some(known)) = (&record.before, claims.as_mut()) else { return };
     match was {
@@ -623,12 +623,12 @@ fn note_claims(claims: &mut Option<Claims>, record: &Record, was: Result<Option<
             was.iter().for_each(|was| known.remove(was));
             known.add(before);
         }
-        // It is gathered anew, and whoever asks for that hears why it can't be.
+        // The claims are rebuilt at the next query, which returns the error if that fails.
         Err(_) => *claims = None,
     }
 }
 
-/// The newest version of a change object is this one now, and it is in the log.
+/// Makes a record of the log the newest version of its change object.
 fn note(index: &mut Newest, numbered: &Numbered, place: &Place) {
     let Numbered { number, record, .. } = numbered;
     let was = index.get(&*record.cob);
@@ -656,10 +656,10 @@ fn note(index: &mut Newest, numbered: &Numbered, place: &Place) {
     }
 }
 
-/// What a process that was killed has left: nobody else has the store open.
+/// Removes the remains of a killed process: no other process has the store open.
 fn clear_leftovers(path: &Path) {
     for lock in ["HEAD.lock", "config.lock", "refs/heads/main.lock", "packed-refs.lock"] {
-        // If it can't be removed, the write that it hinders says so.
+        // If it can't be removed, the write that it blocks reports it.
         let _ = fs::remove_file(path.join(lock));
     }
     let Ok(entries) = fs::read_dir(path.join("objects/pack")) else { return };

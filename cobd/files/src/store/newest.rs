@@ -1,11 +1,11 @@
-//! The newest versions, as the repository had them when it was last at rest.
+//! The file of newest versions, as of the last time when the store was idle.
 //!
 //! ```text
-//!   newest    "cobnews1"   then a frame for each shard: its name, the id of its tree, its change objects' newest versions
+//!   newest    "cobnews1"   then a frame for each shard: name, id of its tree, newest versions of its change objects
 //! ```
-//! To look up each of them in the packs takes longer than looking at the files themselves, and all packs are mapped meanwhile.
-//! Nothing rests on this file: a shard counts if the repository has it under the same id; what is missing, damaged or older
-//! is looked up.
+//! A lookup of each version in the packs takes longer than a check of the files themselves, and maps all packs. The
+//! file is only a cache: a shard counts if the repository has it under the same id; missing, damaged or older shards
+//! are looked up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -30,17 +30,17 @@ const MAGIC: &[u8; 8] = b"cobnews1";
 /// The shards of the repository: names, and the ids of their trees.
 pub(super) type Shards = BTreeMap<Vec<u8>, Oid>;
 
-/// A shard, as it stands in a frame. Fields are only added at the end.
+/// A shard in a frame. New fields are only added at the end.
 #[derive(Serialize, Deserialize)]
 struct Shard {
-    /// Of the versions.
+    /// The format of the versions.
     format: u32,
     name: ByteBuf,
     tree: ByteBuf,
     versions: Vec<Line>,
 }
 
-/// A version, as it stands there.
+/// A version in a frame.
 #[derive(Serialize, Deserialize)]
 struct Line {
     cob: String,
@@ -50,14 +50,14 @@ struct Line {
     spec: Option<String>,
     before: Option<ByteBuf>,
     applied: Option<ByteBuf>,
-    /// As [`super::Begun`] has them; none: nothing of it.
+    /// The parts of [`super::Begun`], if any.
     begun: Option<[Option<ByteBuf>; 4]>,
 }
 
-/// Takes from the file what is of these shards, and takes these out of them.
+/// Reads the versions of these shards from the file, and removes from `shards` all that the file has.
 pub(super) fn read(store: &Path, shards: &mut Shards) -> Vec<(Box<str>, Box<Current>)> {
     let mut all = Vec::new();
-    // Whatever is wrong with it: the rest is looked up.
+    // If the file is damaged, the remaining shards are looked up.
     let _ = read_some(store, shards, &mut all);
     all
 }
@@ -83,8 +83,8 @@ fn read_some(store: &Path, shards: &mut Shards, all: &mut Vec<(Box<str>, Box<Cur
     Ok(())
 }
 
-/// Writes the file: of the shards of which everything is in the repository. Returns the names of the others. The index is
-/// locked for a moment each time.
+/// Writes the file, with the shards whose versions are all in the repository. Returns the names of the other shards.
+/// Locks the index only for a moment at a time.
 pub(super) fn write(store: &Path, shards: &Shards, index: &RwLock<Newest>) -> io::Result<BTreeSet<Vec<u8>>> {
     let index = || index.read().unwrap_or_else(PoisonError::into_inner);
     let mut others = BTreeSet::new();
@@ -99,7 +99,7 @@ pub(super) fn write(store: &Path, shards: &Shards, index: &RwLock<Newest>) -> io
     let mut bytes = Vec::new();
     for (name, cobs) in members {
         let Some(tree) = shards.get(&name) else { continue };
-        // Until all of it is told.
+        // Until all its versions are known.
         others.insert(name.clone());
         let versions: Option<Vec<Line>> = {
             let index = index();
@@ -113,17 +113,17 @@ pub(super) fn write(store: &Path, shards: &Shards, index: &RwLock<Newest>) -> io
         frames::put(&codec::encode_packed(&shard).map_err(io::Error::other)?, &mut bytes)?;
         file.write_all(&bytes)?;
     }
-    // After a power failure it may be empty.
+    // Not synced: after a power failure it may be empty.
     file.into_inner().map_err(io::IntoInnerError::into_error)?;
     fs::rename(&temp, store.join(NAME))?;
     Ok(others)
 }
 
 impl Line {
-    /// None: it is not in the repository.
+    /// `None`: it is not in the repository.
     fn of(cob: &str, current: &Current) -> Option<Self> {
         let bytes = |id: &Oid| ByteBuf::from(id.as_bytes());
-        // What is in the repository has no part that is not.
+        // A version in the repository has only trees.
         let tree = |held: &Held| match held {
             Held::Tree(id) => Some(bytes(id)),
             Held::Nowhere | Held::Waiting(..) => None,
@@ -140,7 +140,7 @@ impl Line {
         })
     }
 
-    /// None: something of it is no id.
+    /// `None`: an id is not valid.
     fn current(self) -> Option<(Box<str>, Box<Current>)> {
         let id = |bytes: &ByteBuf| Oid::from_bytes(bytes).ok();
         let tree = |part: Option<ByteBuf>| match part {
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// The index of a store that is opened anew, and how many shards were looked up for it.
+    /// The index of a store that is opened anew, and how many shards had to be looked up.
     fn opened(path: &Path) -> (Fingerprint, usize) {
         let repo = git2::Repository::open_bare(path).expect("a repository");
         let loaded = super::super::write::load(path, &repo).expect("read");
@@ -222,7 +222,7 @@ mod tests {
         }
         store.shared.tidy().expect("written");
         assert_eq!(store.stale(), 0);
-        // One change is not worth a new file: its shard is looked up.
+        // A single change is not worth a new file: its shard is looked up.
         store.record(record(7, "new", Reason::Applied)).expect("recorded");
         store.shared.tidy().expect("written");
         drop(store);
@@ -232,7 +232,7 @@ mod tests {
         fs::remove_file(&file).expect("removed");
         let shards = opened(&path).1;
         assert!(opened(&path).0 == with && shards > 100, "{shards} shards");
-        // Whatever becomes of it, the same is found.
+        // A damaged file gives the same index.
         for at in (0..bytes.len()).step_by(211) {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x40;
@@ -241,12 +241,12 @@ mod tests {
             fs::write(&file, &bytes[..at]).expect("written");
             assert_eq!(opened(&path).0, with, "cut at byte {at}");
         }
-        // The next life writes one that is gone anew.
+        // The next start writes a missing file.
         fs::remove_file(&file).expect("removed");
         let store = Store::open(&path).expect("opened");
         store.shared.tidy().expect("written");
         assert_eq!((opened(&path), store.stale()), ((with, 0), 0));
-        // And when many shards are others, and none of which something waits.
+        // The file is rewritten when many shards differ, without shards that have waiting records.
         for cob in 0..shards / 3 {
             store.record(record(cob, "newer", Reason::Applied)).expect("recorded");
         }

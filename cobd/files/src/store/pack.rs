@@ -1,8 +1,8 @@
-//! A pack in the making: objects are hashed, packed and written as they come, and durable when it is finished.
+//! Writes a new pack: objects are hashed, packed and written as they arrive, and durable when the pack is finished.
 //!
-//! Versions of small files are many objects of a few bytes. libgit2 asks the disk several times for each of them, and unpacks
-//! again what it has just packed; here an object costs its hash. What is in a pack is as git documents it (gitformat-pack):
-//! whole objects, no deltas.
+//! Versions of small files are many objects of a few bytes. libgit2 asks the disk several times for each object, and
+//! unpacks what it has just packed; here an object costs only its hash. The format is git's (gitformat-pack), with
+//! whole objects and no deltas.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -15,25 +15,25 @@ use flate2::{Compress, Compression, Crc, FlushCompress};
 use git2::{ObjectType, Oid};
 use sha1::{Digest as _, Sha1};
 
-/// Packing what is shorter saves nothing worth its time.
+/// Compression of shorter objects saves too little for its time.
 const PLAIN: usize = 400;
 const MODE: u32 = 0o400;
-/// So much of a file is read at once.
+/// The size of a read buffer.
 const AT_ONCE: usize = 64 << 10;
-/// From here on an offset needs eight bytes.
+/// From here on, an offset needs eight bytes.
 const FAR: u64 = 1 << 31;
 
-/// A file that goes with its owner, unless it was moved into its place.
+/// A file that is removed on drop, unless it was moved into its place.
 struct Temp(PathBuf);
 
 impl Drop for Temp {
     fn drop(&mut self) {
-        // What stays is removed when the store is opened the next time.
+        // If the removal fails, the next start of the store removes it.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// A pack in the making.
+/// A pack that is being written.
 pub(super) struct NewPack {
     folder: PathBuf,
     /// Dropped before the file is closed, or after it was moved.
@@ -42,15 +42,15 @@ pub(super) struct NewPack {
     offset: u64,
     packer: Compress,
     objects: Vec<(Oid, u32, u64)>,
-    /// Asked by id alone, never gone through.
+    /// Only for lookups, never iterated.
     written: HashSet<Oid>,
     packed: Vec<u8>,
 }
 
 impl NewPack {
-    /// Begins one in the folder of packs.
+    /// Starts a pack in the folder of packs.
     pub(super) fn begin(folder: &Path) -> io::Result<Self> {
-        // Several are in the making at the same time.
+        // Several packs can be written at the same time.
         static BEGUN: AtomicU64 = AtomicU64::new(0);
         let number = BEGUN.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("new-pack-{}-{number}", std::process::id()));
@@ -69,7 +69,7 @@ impl NewPack {
             written: HashSet::new(),
             packed: Vec::new(),
         };
-        // How many objects follow is written when it is known.
+        // The number of objects is filled in at the end.
         pack.put(b"PACK\0\0\0\x02\0\0\0\0")?;
         Ok(pack)
     }
@@ -86,7 +86,7 @@ impl NewPack {
         self.written.contains(&id)
     }
 
-    /// Adds an object, unless it is there.
+    /// Adds an object, unless the pack has it.
     pub(super) fn add(&mut self, id: Oid, sort: ObjectType, bytes: &[u8]) -> io::Result<()> {
         if !self.written.insert(id) {
             return Ok(());
@@ -103,7 +103,7 @@ impl NewPack {
         Ok(())
     }
 
-    /// Adds a file of so many bytes, which need not fit into memory. None: it has another length, and was not added.
+    /// Adds a file of this size, which need not fit into memory. `None`: it has another length, and was not added.
     pub(super) fn add_file(&mut self, size: u64, mut from: impl io::Read) -> io::Result<Option<Oid>> {
         let begin = self.offset;
         let mut packed = std::mem::take(&mut self.packed);
@@ -132,7 +132,7 @@ impl NewPack {
             self.objects.push((id, sum.sum(), begin));
             return Ok(Some(id));
         }
-        // It is there already, or somebody writes to it.
+        // The pack has it already, or another process writes to the file.
         self.file.flush()?;
         self.file.get_mut().set_len(begin)?;
         self.file.get_mut().seek(SeekFrom::Start(begin))?;
@@ -140,17 +140,17 @@ impl NewPack {
         Ok((read == size).then_some(id))
     }
 
-    /// The bytes that it has on the disk so far.
+    /// The bytes of the pack on the disk so far.
     pub(super) fn size(&self) -> u64 {
         self.offset
     }
 
-    /// Its objects.
+    /// The ids of its objects.
     pub(super) fn ids(&self) -> impl Iterator<Item = Oid> {
         self.objects.iter().map(|(id, _, _)| *id)
     }
 
-    /// Makes it durable under its name, which is returned, with its index.
+    /// Makes the pack and its index durable under its name, and returns the name.
     pub(super) fn finish(mut self) -> io::Result<String> {
         let count = u32::try_from(self.objects.len()).map_err(io::Error::other)?;
         let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -164,7 +164,7 @@ impl NewPack {
         let name = format!("pack-{}", Oid::from_bytes(&sum).map_err(io::Error::other)?);
         let path = |end: &str| self.folder.join(format!("{name}.{end}"));
         fs::rename(&self.temp.0, path("pack"))?;
-        // The index makes it count: it comes last.
+        // The index is written last, because git reads only packs that have an index.
         let new = Temp(self.temp.0.with_extension("index"));
         let _ = fs::remove_file(&new.0);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&new.0)?;
@@ -180,10 +180,10 @@ impl NewPack {
         self.file.write_all(bytes)
     }
 
-    /// Appends the zlib form.
+    /// Appends the bytes in zlib format.
     fn pack(&mut self, bytes: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
         if let Some(length) = u16::try_from(bytes.len()).ok().filter(|length| usize::from(*length) < PLAIN) {
-            // One stored block, the last.
+            // A single stored block, marked as the last.
             to.extend_from_slice(&[0x78, 0x01, 0x01]);
             to.extend_from_slice(&length.to_le_bytes());
             to.extend_from_slice(&(!length).to_le_bytes());
@@ -195,7 +195,7 @@ impl NewPack {
         self.squeeze(bytes, FlushCompress::Finish, to).map(drop)
     }
 
-    /// Appends what comes of these bytes, all of which are taken; whether that was the end.
+    /// Compresses all these bytes and appends the output; returns whether the stream ended.
     fn squeeze(&mut self, bytes: &[u8], flush: FlushCompress, to: &mut Vec<u8>) -> io::Result<bool> {
         let begin = self.packer.total_in();
         loop {
@@ -213,7 +213,7 @@ impl NewPack {
     }
 }
 
-/// Sort and length, seven bits a byte.
+/// The object's type and length, seven bits a byte.
 fn header(sort: ObjectType, length: usize, to: &mut Vec<u8>) {
     let number: u8 = match sort {
         ObjectType::Commit => 1,
@@ -239,7 +239,7 @@ fn adler32(bytes: &[u8]) -> u32 {
     (b << 16) | a
 }
 
-/// The hash of a whole file, which is read to its end.
+/// The hash of the whole file, which is left at its end.
 fn sum_of(file: &mut File) -> io::Result<[u8; 20]> {
     file.seek(SeekFrom::Start(0))?;
     let (mut hash, mut buffer) = (Sha1::new(), vec![0; 256 << 10]);
@@ -251,7 +251,7 @@ fn sum_of(file: &mut File) -> io::Result<[u8; 20]> {
     }
 }
 
-/// The index, version 2, of objects in the order of their ids.
+/// A version 2 index of objects that are sorted by id.
 fn index(objects: &[(Oid, u32, u64)], pack: &[u8; 20]) -> Vec<u8> {
     let mut bytes = b"\xfftOc\0\0\0\x02".to_vec();
     let mut counts = [0_u32; 256];
@@ -292,7 +292,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let repo = git2::Repository::init_bare(folder.path()).expect("made");
         let mut pack = NewPack::begin(&folder.path().join("objects/pack")).expect("begun");
-        // Empty, short, around the bound of plain ones, of any bytes, long.
+        // Empty, short, around the limit of uncompressed objects, with all byte values, long.
         let noise = |n: usize| (0..n).map(|i| (i * i % 251) as u8 ^ (i >> 3) as u8).collect::<Vec<u8>>();
         let lengths = [0, 1, 15, 16, PLAIN - 1, PLAIN, 2047, 2048, 70_000, 3 << 20];
         let mut objects: Vec<Vec<u8>> = lengths.into_iter().map(noise).collect();
@@ -303,7 +303,7 @@ mod tests {
             pack.add(id, ObjectType::Blob, bytes).expect("added");
             pack.add(id, ObjectType::Blob, bytes).expect("and once is enough");
         }
-        // The same from files, some of which are there already.
+        // The same from files, some of which are in the pack already.
         for bytes in [noise(5), noise(200_000), vec![0; 3 << 20], noise(70_000)] {
             let id = pack.add_file(bytes.len() as u64, &*bytes).expect("read");
             assert_eq!(id, Some(NewPack::id(ObjectType::Blob, &bytes)));

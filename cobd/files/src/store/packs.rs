@@ -1,4 +1,4 @@
-//! Packs: written durably, and small ones made one, so that few have to be looked into.
+//! Packs: writes packs durably, and merges small packs so that lookups search few.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,25 +11,24 @@ use super::write::sync_folder;
 
 /// Packs up to this size are small.
 const SMALL: u64 = 16 << 20;
-/// The header of an index of version 2 and its table of 256 counts.
+/// The header of a version 2 index, and its table of 256 counts.
 const HEADER: [u8; 8] = [0xff, b't', b'O', b'c', 0, 0, 0, 2];
 const OIDS: usize = HEADER.len() + 256 * 4;
 
-/// The largest object for which libgit2 looks for a similar one, by the name under which it reads it.
+/// The option that limits the size of objects for which libgit2 searches deltas.
 const DELTAS_UP_TO: &str = "pack.deltaCacheSize";
-/// Some ten objects are held at the same time while similar ones are looked for: those that are larger, and a file of zeros
-/// is large in memory alone, are not among them.
+/// The search holds about ten objects in memory. Larger objects are excluded: a file of zeros is large only in memory.
 const LARGEST_DELTA: i64 = 1 << 20;
 
-/// Whether similar objects are looked for, which takes longer than all else: worth it where versions come together.
+/// Sets whether a new pack has deltas. The search takes longer than all other work; it pays when versions are merged.
 pub(super) fn search_for_deltas(repo: &Repository, search: bool) {
     if let Ok(mut config) = repo.config() {
-        // Where it can't be set, writing takes longer, or more room.
+        // If the option can't be set, writing takes longer, or more space.
         let _ = config.set_i64(DELTAS_UP_TO, if search { LARGEST_DELTA } else { 1 });
     }
 }
 
-/// Writes a pack, durably; its name.
+/// Writes a pack durably and returns its name.
 pub(super) fn write(store: &Path, pack: &mut PackBuilder<'_>, mode: u32) -> Result<String, git2::Error> {
     let folder = store.join("objects/pack");
     pack.write(&folder, mode)?;
@@ -44,14 +43,14 @@ pub(super) fn write(store: &Path, pack: &mut PackBuilder<'_>, mode: u32) -> Resu
     Ok(name)
 }
 
-/// Small packs that were made one, and are still there.
+/// A merged pack, and the small packs that can be removed.
 pub(super) struct Merged {
     name: String,
     small: Vec<PathBuf>,
 }
 
-/// Makes one pack of the smallest ones, when there are too many: of so many as are small together, so that it takes a second
-/// and some memory, not minutes and much of it.
+/// Merges the smallest packs if there are more than `most`: only as many as are small together, so that it takes a
+/// second and little memory.
 pub(super) fn merge_small(store: &Path, most: usize, mode: u32) -> Result<Option<Merged>, git2::Error> {
     let all = list(store);
     if all.len() <= most {
@@ -87,13 +86,13 @@ pub(super) fn merge_small(store: &Path, most: usize, mode: u32) -> Result<Option
 }
 
 impl Merged {
-    /// Removes the small ones.
+    /// Removes the small packs.
     pub(super) fn remove_small(&self, store: &Path) -> Result<(), git2::Error> {
         remove(store, self.small.iter().filter(|path| path.file_stem().is_none_or(|stem| *stem != *self.name)))
     }
 }
 
-/// Removes all packs but these.
+/// Removes all packs except these.
 pub(super) fn remove_all_but(store: &Path, names: &[String]) -> Result<(), git2::Error> {
     let all = list(store);
     let others = all.iter().filter(|path| !names.iter().any(|name| path.file_stem().is_some_and(|s| *s == **name)));
@@ -102,7 +101,8 @@ pub(super) fn remove_all_but(store: &Path, names: &[String]) -> Result<(), git2:
 
 fn remove<'p>(store: &Path, packs: impl Iterator<Item = &'p PathBuf>) -> Result<(), git2::Error> {
     for path in packs {
-        // The index first: a pack without one is not looked into. What is left is in another pack, too.
+        // The index goes first, because git ignores a pack without an index. Remaining objects are in another pack,
+        // too.
         for path in [path.clone(), path.with_extension("pack")] {
             let _ = fs::remove_file(path);
         }

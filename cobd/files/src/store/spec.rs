@@ -1,13 +1,13 @@
-//! The text by which a wanted tree is known, short.
+//! The text that identifies a wanted tree, in a short form.
 
 use std::fmt;
 
-/// What was wanted when a version was made, as [`Info`](super::Info) has it. It is a fingerprint in words, of which there is
-/// one for each change object: half as long in bytes, and in its place.
+/// The `spec` of a version ([`Info`](super::Info)). It is usually a fingerprint in hex digits, of which each change
+/// object has an instance: stored as bytes, it takes half the space and no allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Spec {
     Print([u8; 16]),
-    /// Another text.
+    /// A text that is not a fingerprint.
     Other(Box<str>),
 }
 

@@ -1,5 +1,5 @@
-//! Contents that are kept and are too large to be held: they go straight into a pack, which counts when what rests on it is
-//! recorded.
+//! Contents that are too large for memory: these go straight into a pack, which counts when the record that needs it is
+//! written.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use git2::Oid;
 
 use super::pack::NewPack;
 
-/// What is larger is not held in memory.
+/// The largest content that is held in memory.
 pub(crate) const HELD: u64 = 256 << 10;
 
-/// Contents on their way into the store. Dropped, nothing of them is left.
+/// Contents on their way into the store. If the spool is dropped, its pack is removed.
 pub(crate) struct Spool {
     folder: PathBuf,
     pack: Option<NewPack>,
@@ -22,7 +22,7 @@ impl Spool {
         Self { folder, pack: None }
     }
 
-    /// Takes up a file of so many bytes; none: it has another length.
+    /// Adds a file of this size; `None`: it has another length.
     pub(crate) fn add(&mut self, size: u64, from: impl Read) -> std::io::Result<Option<Oid>> {
         let pack = match self.pack.take() {
             Some(pack) => pack,
@@ -31,12 +31,12 @@ impl Spool {
         self.pack.insert(pack).add_file(size, from)
     }
 
-    /// The bytes that it takes on the disk.
+    /// The bytes on the disk.
     pub(crate) fn size(&self) -> u64 {
         self.pack.as_ref().map_or(0, NewPack::size)
     }
 
-    /// The pack, if there is anything in it.
+    /// The pack, if it was started.
     pub(super) fn into_pack(self) -> Option<NewPack> {
         self.pack
     }

@@ -1,7 +1,6 @@
-//! What is forgotten of a history that grows without an end: somebody may change the same files again and again, and each time
-//! what he has made of them is kept.
+//! Thins out a history that grows without end: if a user changes the same files again and again, each text is kept.
 //!
-//! Of each change object only so much is kept, and nothing that happens to one of them costs another its history.
+//! The quota holds for each change object, so that the edits of a single tree do not cost the others their history.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,27 +10,27 @@ use super::write::{head, shards_of, version};
 use super::{Held, Shared, lock, packs};
 use crate::error::FilesError;
 
-/// How much of a change object's history is kept when a store has become large.
+/// The part of a change object's history that is kept when a store has become large.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quota {
-    /// Its newest versions.
+    /// The number of newest versions.
     pub(super) versions: usize,
-    /// Of what others have made of its files in them; the newest in any case.
+    /// The bytes of found texts in these versions; the newest version is always kept.
     pub(super) bytes: u64,
-    /// A store is large when it has grown to twice its size, and by so many bytes.
+    /// A store is large when it has grown to twice its size plus this number of bytes.
     pub(super) slack: u64,
 }
 
 pub(super) const QUOTA: Quota = Quota { versions: 2000, bytes: 128 << 20, slack: 64 << 20 };
 
 impl Shared {
-    /// Forgets what is beyond the quotas, if the store has become large.
+    /// Forgets versions beyond the quotas if the store has become large.
     pub(super) fn thin_out(&self) -> Result<(), FilesError> {
         let large = lock(&self.thinned_to).saturating_mul(2).saturating_add(self.quota.slack);
         if packs::size(&self.path) <= large {
             return Ok(());
         }
-        // Others write meanwhile: what is newer stays.
+        // Others may write meanwhile: newer versions stay.
         let superfluous = self.read(|repo| superfluous(repo, &self.quota))?;
         self.prune_to(0, &superfluous)?;
         *lock(&self.thinned_to) = packs::size(&self.path);
@@ -39,13 +38,13 @@ impl Shared {
     }
 }
 
-/// The commits that have nothing that is to be kept and is not in others.
+/// The commits without a version that is to be kept.
 fn superfluous(repo: &Repository, quota: &Quota) -> Result<HashSet<Oid>, git2::Error> {
     let mut kept: HashMap<Vec<u8>, Kept> = HashMap::new();
     let mut all = HashSet::new();
     let mut next = head(repo)?;
     while let Some(commit) = next {
-        // What was pruned is the end.
+        // A pruned parent ends the history.
         let parent = commit.parent(0).ok();
         let mut needed = false;
         for (cob, id) in changed(repo, &commit, parent.as_ref())? {
@@ -60,7 +59,7 @@ fn superfluous(repo: &Repository, quota: &Quota) -> Result<HashSet<Oid>, git2::E
     Ok(all)
 }
 
-/// What is kept of a change object.
+/// The kept history of a change object.
 #[derive(Default)]
 struct Kept {
     versions: usize,
@@ -75,7 +74,7 @@ impl Kept {
     }
 }
 
-/// The versions that came with a commit, by the names of their change objects.
+/// The new versions of a commit, by the names of their change objects.
 fn changed(
     repo: &Repository,
     commit: &Commit<'_>,
@@ -94,7 +93,7 @@ fn changed(
     Ok(versions)
 }
 
-/// The bytes that others had written and that a version keeps.
+/// The bytes of found texts in a version.
 fn size_of_found(repo: &Repository, id: Oid) -> Result<u64, git2::Error> {
     let Held::Tree(found) = version(repo, id)?.found else { return Ok(0) };
     let (odb, mut bytes, mut trees) = (repo.odb()?, 0, vec![found]);
@@ -149,7 +148,7 @@ mod tests {
             store.shared.tidy().expect("tidied");
             largest = largest.max(packs::size(&path));
         }
-        // 300 times 32 KiB came.
+        // The records had 300 times 32 KiB.
         assert!(largest < 4 << 20, "{largest} bytes");
         let numbers = |cob| {
             let versions = store.versions(cob, usize::MAX).expect("read");

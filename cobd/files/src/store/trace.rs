@@ -1,10 +1,10 @@
-//! What a store leaves outside of what it is made of, so that a part of it that is gone is missed.
+//! A trace beside the store's data, which shows that a part of the store was lost.
 //!
 //! ```text
-//!   trace    `12 main`: the log has come to its 12th segment, and the repository has its branch
+//!   trace    `12 main`: the log has reached its 12th segment, and the repository has its branch
 //! ```
-//! A store that was made anew in the place of one that is gone would take what users have changed for what was there before
-//! the model, and overwrite it.
+//! An empty store in place of a lost store would take users' edits for files from before the model, and overwrite
+//! these.
 
 use std::fs;
 use std::path::Path;
@@ -13,17 +13,17 @@ use super::{MAIN, log};
 
 const NAME: &str = "trace";
 
-/// How far a store had come.
+/// The progress of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Trace {
     /// The newest segment of the log.
     pub(super) segment: u64,
-    /// There is a branch.
+    /// The repository has its branch.
     pub(super) main: bool,
 }
 
 impl Trace {
-    /// None: an earlier version has left none, or it can't be read.
+    /// `None`: written by an earlier version without a trace, or not readable.
     pub(super) fn read(store: &Path) -> Option<Self> {
         let text = fs::read_to_string(store.join(NAME)).ok()?;
         let mut words = text.split_whitespace();
@@ -31,7 +31,7 @@ impl Trace {
         Some(Self { segment, main: words.next() == Some("main") })
     }
 
-    /// After a power failure it may be an older one.
+    /// Not synced: after a power failure an older trace may be there.
     pub(super) fn write(self, store: &Path) -> std::io::Result<()> {
         let new = store.join(format!("{NAME}.new"));
         fs::write(&new, format!("{}{}\n", self.segment, if self.main { " main" } else { "" }))?;
@@ -39,9 +39,9 @@ impl Trace {
     }
 }
 
-/// What to do about a store of which something is gone.
+/// The remedy for a store that has lost a part.
 pub(crate) fn remedy(what: &str, store: &Path) -> String {
-    // Made anew, it would take users' changes for what was there before the model.
+    // An empty store would take users' edits for files from before the model.
     let folder = store.parent().unwrap_or(store).display();
     format!(
         "{what}, and without it what users have changed can't be told from what was applied; put {folder} back from a copy, \
@@ -49,7 +49,7 @@ pub(crate) fn remedy(what: &str, store: &Path) -> String {
     )
 }
 
-/// What is gone of a store that was in use, in words; none: it is there, as far as that can be told without reading it.
+/// The lost part of a store that was in use, in words. `None`: the store looks complete; it is not read.
 pub(crate) fn missing(store: &Path) -> Option<String> {
     if !store.join("objects").is_dir() || !store.join("refs").is_dir() {
         return Some(if store.exists() { "a part of it is gone".to_owned() } else { "it is gone".to_owned() });

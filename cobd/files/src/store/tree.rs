@@ -1,4 +1,4 @@
-//! Listings as git trees: contents as blobs, the rest in an entry `=meta` in each folder.
+//! Listings as git trees: contents are blobs, all other data is in an entry `=meta` of each folder.
 
 use std::borrow::Borrow as _;
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ use super::{Blob, Frozen, Kept, KeptNode, Listing};
 use crate::attributes::Managed;
 use crate::path::TreePath;
 
-/// The entry that says what git does not keep. No other begins with `=`, because that is written `=3D` in names.
+/// The entry for data that git does not keep. No other entry starts with `=`, which is written as `=3D` in names.
 const META: &str = "=meta";
-/// The largest one that is read back.
+/// The modes that git knows for files, links and folders.
 const FILE_MODE: i32 = 0o100_644;
 const LINK_MODE: i32 = 0o120_000;
 pub(super) const FOLDER_MODE: i32 = 0o040_000;
 
-/// What stands in `=meta` of one name.
+/// The data of a name in `=meta`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Meta {
     t: Sort,
@@ -46,15 +46,14 @@ pub(super) trait Objects {
     fn tree(&mut self, entries: &BTreeMap<Vec<u8>, (Oid, i32)>) -> Result<Oid, git2::Error>;
 }
 
-/// Writes a listing; none when there is nothing in it. Folders may be thousands of levels deep, as users make them: none is
-/// written inside another's call.
+/// Writes a listing; `None` if it is empty. Users' folders may be thousands of levels deep, so this does not recurse.
 pub(super) fn write_listing(objects: &mut dyn Objects, listing: &Frozen) -> Result<Option<Oid>, git2::Error> {
     let mut all: Vec<(&TreePath, &Kept)> = listing.iter().map(|(path, kept)| (path, kept)).collect();
     if all.is_empty() {
         return Ok(None);
     }
     all.sort_by(|a, b| a.0.cmp_by_parts(b.0));
-    // The folders on the way to what was written last, the outermost first: it has no name.
+    // The open folders of the last entry, the outermost first, which has no name.
     let mut open = vec![Folder::default()];
     let mut last: &[u8] = b"";
     for (path, kept) in all {
@@ -78,14 +77,14 @@ pub(super) fn write_listing(objects: &mut dyn Objects, listing: &Frozen) -> Resu
     open.pop().map(|root| root.write(objects)).transpose()
 }
 
-/// How many folders two paths have in common; each ends with a slash.
+/// The number of common parent folders of two paths; each ends with a slash.
 fn common_folders(one: &[u8], other: &[u8]) -> usize {
     let differ = one.iter().zip(other).position(|(a, b)| a != b);
     let same = &one[..differ.unwrap_or_else(|| one.len().min(other.len()))];
     same.iter().filter(|b| **b == b'/').count()
 }
 
-/// Writes the innermost folder into the one around it.
+/// Writes the innermost folder into its parent.
 fn close(objects: &mut dyn Objects, open: &mut Vec<Folder>) -> Result<(), git2::Error> {
     let Some(innermost) = open.pop() else { return Ok(()) };
     let name = innermost.name.clone().into_bytes();
@@ -96,7 +95,7 @@ fn close(objects: &mut dyn Objects, open: &mut Vec<Folder>) -> Result<(), git2::
     Ok(())
 }
 
-/// A folder in the making.
+/// A folder that is being written.
 #[derive(Default)]
 struct Folder {
     name: String,
@@ -140,7 +139,7 @@ impl Folder {
 /// Reads a listing.
 pub(crate) fn read_listing(repo: &Repository, tree: Oid) -> Result<Listing, git2::Error> {
     let mut listing = Listing::new();
-    // Trees that are still to be read, with their paths.
+    // Trees still to read, with their paths.
     let mut left: Vec<(Oid, Option<TreePath>)> = vec![(tree, None)];
     while let Some((id, path)) = left.pop() {
         read_folder(repo, id, path.as_ref(), &mut left, &mut listing)?;
@@ -191,8 +190,8 @@ fn read_folder(
     Ok(())
 }
 
-/// A name as git takes it, and as JSON does: `=` and what is not UTF-8 as `=XX`, and the first letter of what git keeps for
-/// itself.
+/// Encodes a name for git and JSON: `=`, control characters and bytes that are not UTF-8 become `=XX`, and so does the
+/// first letter of names that git reserves.
 fn written(name: &[u8]) -> String {
     let lower = name.to_ascii_lowercase();
     let reserved =

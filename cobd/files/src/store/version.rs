@@ -1,4 +1,4 @@
-//! Versions: what is kept of a change object's files, and what is recorded of them.
+//! Versions: the kept entries of a change object's files, and their records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,36 +12,36 @@ use super::{FORMAT, Frozen, Spec};
 use crate::attributes::Managed;
 use crate::path::TreePath;
 
-/// What is kept of a path.
+/// The kept entry of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) node: KeptNode,
-    /// The attributes that count: all of what was before, the managed ones of what was applied.
+    /// The attributes: all of an earlier or found entry, the managed attributes of an applied entry.
     pub(crate) managed: Managed,
-    /// A folder that is only there because something below it is.
+    /// A folder that exists only as a parent.
     pub(crate) implied: bool,
-    /// Of what was applied: whether it is shared with users. None: that was not yet noted when it was.
+    /// For an applied entry: whether the file is shared with users. `None`: an older version did not record it.
     pub(crate) shared: Option<bool>,
 }
 
 impl Kept {
-    /// What was there before, or is found.
+    /// An earlier or found entry.
     pub(crate) fn found(node: KeptNode, managed: Managed) -> Self {
         Self { node, managed, implied: false, shared: None }
     }
 
-    /// Nothing is there.
+    /// The path does not exist.
     pub(crate) fn absent() -> Self {
         Self::found(KeptNode::Absent, Managed::default())
     }
 }
 
-/// What is kept of what was at a path.
+/// The kept content of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeptNode {
     Absent,
     File(Blob),
-    /// A file whose content is sealed.
+    /// A file with a sealed content.
     Sealed(Blob),
     /// A file whose content is not kept.
     Secret,
@@ -49,7 +49,7 @@ pub(crate) enum KeptNode {
     Link(Vec<u8>),
 }
 
-/// A content that many share.
+/// A shared content.
 pub(crate) type Text = Arc<[u8]>;
 
 /// A content, in the store or on its way there.
@@ -59,54 +59,54 @@ pub(crate) enum Blob {
     New(Text),
 }
 
-/// What is kept, by path.
+/// Kept entries by path.
 pub(crate) type Listing = BTreeMap<TreePath, Kept>;
 
-/// Why a version was made.
+/// The reason for a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// The content of before is kept; nothing was applied yet.
+    /// The earlier entries are kept; no content was applied yet.
     Before,
     /// The wanted content was applied.
     Applied,
-    /// What others had changed is kept, and is about to be overwritten or merged.
+    /// Texts of others are kept, before they are overwritten or merged.
     Found,
-    /// The change object has left: what was before was brought back.
+    /// The change object was retired: the earlier entries were restored.
     Retired,
 }
 
-/// What is told of a version.
+/// The description of a version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     /// The format of the version.
     pub format: u32,
     /// The change object.
     pub cob: String,
-    /// The generation under which it was made.
+    /// The generation of the action.
     pub generation: u64,
-    /// When, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub time: u64,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// What was wanted when it was applied; none: nothing is applied as a whole.
+    /// The wanted content when it was applied; `None`: no content is applied as a whole.
     pub spec: Option<String>,
-    /// The version before it.
+    /// The previous version.
     pub previous: Option<String>,
-    /// Some of the paths that it is about.
+    /// Some of the changed paths.
     pub paths: Vec<String>,
 }
 
-/// The newest version of a change object, as far as the next move rests on it: there is one for each, so it is small.
+/// The newest version of a change object, with the fields that the next action needs. Small, as each object has it.
 #[derive(Debug, Clone)]
 pub(crate) struct Current {
-    /// Its place in the order of all that was recorded since the store was opened; zero: before.
+    /// Its number among all records since the store was opened; zero: it is older.
     pub(super) number: u64,
-    /// None: it is not in the repository yet.
+    /// `None`: it is not in the repository yet.
     pub(super) id: Option<Oid>,
-    /// The newest one in the repository, if that is another one.
+    /// The newest version in the repository, if that is an older version.
     pub(super) under: Option<Box<Last>>,
-    /// As [`Info`] has them.
+    /// As in [`Info`].
     pub(crate) generation: u64,
     pub(crate) reason: Reason,
     pub(crate) spec: Option<Spec>,
@@ -115,7 +115,7 @@ pub(crate) struct Current {
     pub(crate) begun: HeldBegun,
 }
 
-/// What an action has begun, as [`Begun`] has it; most versions have nothing of it.
+/// The parts of [`Begun`]; empty in most versions.
 pub(super) type HeldBegun = Option<Box<[Held; 4]>>;
 
 /// A version in the repository.
@@ -129,7 +129,7 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// The same for the index, of a change object whose newest version it is.
+    /// The entry of the index, for the newest version of a change object.
     pub(super) fn current(self, id: Oid, number: u64) -> Current {
         let Self { info: Info { generation, reason, spec, .. }, before, applied, begun, .. } = self;
         let spec = spec.as_deref().map(Spec::from);
@@ -138,12 +138,12 @@ impl Version {
 }
 
 impl Current {
-    /// What is wanted by this text was applied as a whole.
+    /// Whether the content with this text was applied as a whole.
     pub(crate) fn is_of(&self, spec: &str) -> bool {
         self.spec.as_ref().is_some_and(|own| own.is(spec))
     }
 
-    /// It went off, and something was set aside.
+    /// Whether the change object was put off with changes set aside.
     pub(super) fn has_aside(&self) -> bool {
         self.reason == Reason::Retired && self.begun.is_some()
     }
@@ -154,20 +154,20 @@ impl Current {
     }
 }
 
-/// Nothing, where each part is empty.
+/// `None` if all parts are empty.
 pub(super) fn held_begun(parts: [Held; 4]) -> HeldBegun {
     let is_empty = parts.iter().all(|part| matches!(part, Held::Nowhere));
     (!is_empty).then(|| Box::new(parts))
 }
 
-/// Where a part is.
+/// The place of a part.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Held {
     #[default]
     Nowhere,
     /// A tree of the repository.
     Tree(Oid),
-    /// In the log, this piece of the record there.
+    /// This part of a record in the log.
     Waiting(Place, Piece),
 }
 
@@ -176,12 +176,12 @@ pub(crate) enum Held {
 pub(crate) enum Piece {
     Before,
     Applied,
-    /// By its place.
+    /// By its index in [`Begun`].
     Begun(u8),
 }
 
-/// What an action is about to do, by path: what it finds (`from`) and on what it rests (`base`), what it applies (`aim`) and
-/// writes for that (`result`). If it is killed, this tells whether it had got as far as a path.
+/// The steps of an action, by path: the entry found (`from`), the last applied entry (`base`), the entry to apply
+/// (`aim`) and the entry written for it (`result`). It tells, after a kill, which paths were reached.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Begun {
     pub(crate) from: Listing,
@@ -199,7 +199,7 @@ impl Begun {
 /// A part of a version to be recorded.
 #[derive(Debug, Clone)]
 pub(crate) enum Part {
-    /// As in the version before.
+    /// As in the previous version.
     Same,
     New(Frozen),
 }
@@ -215,7 +215,7 @@ pub(crate) struct Record {
     pub(crate) before: Part,
     pub(crate) applied: Part,
     pub(crate) found: Frozen,
-    /// As [`Begun`] has them: `from`, `base`, `aim`, `result`.
+    /// `from`, `base`, `aim`, `result`, as in [`Begun`].
     pub(crate) begun: [Frozen; 4],
 }
 
@@ -233,7 +233,7 @@ impl Record {
         }
     }
 
-    /// A part of it; what is as in the version before is empty.
+    /// A part of the record; empty if it is as in the previous version.
     pub(super) fn piece(&self, piece: Piece) -> Frozen {
         let part = |part: &Part| match part {
             Part::Same => Frozen::default(),
@@ -246,7 +246,7 @@ impl Record {
         }
     }
 
-    /// About how many bytes it has.
+    /// Roughly its size in bytes.
     pub(super) fn size(&self) -> usize {
         const ENTRY: usize = 100;
         let of = |listing: &Frozen| -> usize {
@@ -270,7 +270,7 @@ impl Record {
 }
 
 impl Blob {
-    /// The id that the content has, or would have.
+    /// The git id of the content.
     pub(crate) fn id(&self) -> Option<Oid> {
         match self {
             Self::Known(id) => Some(*id),

@@ -1,4 +1,4 @@
-//! Writing: many records, one pack, one commit, one wait for the disk.
+//! Writes many records in a single pack, with a commit and a sync.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
@@ -16,7 +16,7 @@ use super::tree::{FOLDER_MODE, Objects, write_listing};
 use super::{Current, FORMAT, Held, Info, MAIN, Newest, Part, Version, held_begun};
 
 const COBS: &str = "cobs";
-/// The number of the last record that is in the repository.
+/// The number of the last record in the repository.
 const RECORDED: &str = "recorded";
 const INFO: &str = "info";
 const BEFORE: &str = "before";
@@ -27,13 +27,13 @@ const BEGUN: [&str; 4] = ["from", "base", "aim", "result"];
 const FILE_MODE: i32 = 0o100_644;
 pub(super) const PACK_MODE: u32 = 0o400;
 
-/// The one who writes.
+/// Writes records into the repository.
 pub(super) struct Writer {
     path: PathBuf,
     recorded: u64,
 }
 
-/// A version in the repository, as far as the next one rests on it.
+/// A version in the repository, as far as the next version needs it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Last {
     id: Oid,
@@ -42,7 +42,7 @@ pub(super) struct Last {
 }
 
 impl Last {
-    /// None: it is not in the repository.
+    /// `None`: it is not in the repository.
     pub(super) fn of(version: &Current) -> Option<Self> {
         let tree = |held: &Held| match held {
             Held::Tree(id) => Some(*id),
@@ -52,19 +52,19 @@ impl Last {
     }
 }
 
-/// Objects on their way into a pack.
+/// The objects of a new pack.
 struct Batch<'r> {
     odb: git2::Odb<'r>,
     pack: NewPack,
 }
 
-/// What is shorter is written again rather than looked for.
+/// Shorter objects are written again without a lookup.
 const LOOKED_FOR: usize = 200;
 
 impl Batch<'_> {
     fn add(&mut self, sort: ObjectType, bytes: &[u8]) -> Result<Oid, git2::Error> {
         let id = NewPack::id(sort, bytes);
-        // All packs were there when the repository was opened: they are not listed again.
+        // All packs were there when the repository was opened: do not list the folder again.
         let there =
             self.pack.has(id) || bytes.len() >= LOOKED_FOR && self.odb.exists_ext(id, git2::OdbLookupFlags::NO_REFRESH);
         if !there {
@@ -104,13 +104,13 @@ fn io(error: std::io::Error) -> git2::Error {
 }
 
 impl Writer {
-    /// The number is that of the last record in the repository.
+    /// `recorded` is the number of the last record in the repository.
     pub(super) fn new(path: &Path, recorded: u64) -> Self {
         Self { path: path.to_owned(), recorded }
     }
 
-    /// Writes records; the newest versions that come of them. `known` tells a change object's newest version in the
-    /// repository. A commit has one version of each change object at most, so that all of them are in the history.
+    /// Writes records and returns the new newest versions. `known` returns a change object's newest version in the
+    /// repository. A commit has at most a single version of each change object, so that the history has all versions.
     pub(super) fn write(
         &mut self,
         records: &[Numbered],
@@ -149,7 +149,7 @@ impl Writer {
         Ok(new.into_iter().collect())
     }
 
-    /// Forgets commits from before a time, and these.
+    /// Forgets commits from before a time, and the superfluous commits.
     pub(super) fn prune(&mut self, before: u64, superfluous: &HashSet<Oid>) -> Result<usize, git2::Error> {
         let repo = Repository::open_bare(&self.path)?;
         let Some(head) = head(&repo)? else { return Ok(0) };
@@ -196,8 +196,8 @@ impl Writer {
     }
 }
 
-/// Puts a commit and all that it has into a pack. Trees may be thousands of levels deep, and libgit2 would walk them by
-/// recursion.
+/// Adds a commit and all its objects to a pack. Trees may be thousands of levels deep, so this does not recurse as
+/// libgit2 would.
 fn insert_all(
     repo: &Repository,
     commit: Oid,
@@ -222,16 +222,16 @@ fn insert_all(
     Ok(())
 }
 
-/// What a repository held when it was opened.
+/// The state of a repository when it was opened.
 pub(super) struct Loaded {
     pub(super) newest: Newest,
-    /// The number of the last record in it.
+    /// The number of its last record.
     pub(super) recorded: u64,
     /// The shards that had to be looked up.
     pub(super) stale: BTreeSet<Vec<u8>>,
 }
 
-/// Every change object's newest version, and the number of the last record.
+/// Reads the newest version of every change object, and the number of the last record.
 pub(super) fn load(path: &Path, repo: &Repository) -> Result<Loaded, git2::Error> {
     let nothing = Loaded { newest: Newest::new(), recorded: 0, stale: BTreeSet::new() };
     let Some(head) = head(repo)? else { return Ok(nothing) };
@@ -239,7 +239,7 @@ pub(super) fn load(path: &Path, repo: &Repository) -> Result<Loaded, git2::Error
     let recorded = root.get_name(RECORDED).map(|e| repo.find_blob(e.id())).transpose()?;
     let recorded = recorded.and_then(|blob| std::str::from_utf8(blob.content()).ok()?.trim().parse().ok());
     let mut shards = shards_of(repo, &root)?;
-    // A map that is filled entry by entry is half empty.
+    // Collected first, because a map that is filled entry by entry is half empty.
     let mut all = newest::read(path, &mut shards);
     for shard in shards.values() {
         for entry in &repo.find_tree(*shard)? {
@@ -251,7 +251,7 @@ pub(super) fn load(path: &Path, repo: &Repository) -> Result<Loaded, git2::Error
     Ok(Loaded { newest: all.into_iter().collect(), recorded: recorded.unwrap_or(0), stale })
 }
 
-/// The shards as the newest commit has them.
+/// The shards of the newest commit.
 pub(super) fn newest_shards(repo: &Repository) -> Result<Shards, git2::Error> {
     head(repo)?.map_or(Ok(Shards::new()), |head| shards_of(repo, &head.tree()?))
 }
@@ -261,12 +261,12 @@ pub(super) fn shards_of(repo: &Repository, root: &Tree<'_>) -> Result<Shards, gi
     Ok(repo.find_tree(cobs)?.iter().map(|entry| (entry.name_bytes().to_vec(), entry.id())).collect())
 }
 
-/// The shard that a change object is in.
+/// The shard of a change object.
 pub(super) fn shard_of(cob: &str) -> Vec<u8> {
     canonical::fingerprint(&[cob.as_bytes()]).to_string().as_bytes()[..2].to_vec()
 }
 
-/// A version by its id.
+/// Reads a version by its id.
 pub(super) fn version(repo: &Repository, id: Oid) -> Result<Version, git2::Error> {
     let tree = repo.find_tree(id)?;
     let part = |name: &str| tree.get_name(name).map(|e| e.id());
@@ -286,7 +286,8 @@ fn held(tree: Option<Oid>) -> Held {
     tree.map_or(Held::Nowhere, Held::Tree)
 }
 
-/// Writes a version. What an action had begun is of no use any more once a newer one is there.
+/// Writes a version. Only the newest version gets the parts of an action that has begun; older versions do not need
+/// these.
 fn write_version(
     batch: &mut Batch<'_>,
     numbered: &Numbered,
@@ -320,9 +321,9 @@ fn write_version(
     Ok(version.current(id, numbered.number))
 }
 
-/// The versions of all change objects, by their shards.
+/// The versions of all change objects, by shard.
 struct All {
-    /// Of the shards that are as they were, their trees.
+    /// For unchanged shards, the id of the tree.
     shards: BTreeMap<Vec<u8>, Shard>,
 }
 
@@ -367,7 +368,7 @@ impl All {
     }
 }
 
-/// Records in their order, in groups in which each change object comes once.
+/// Splits records, in order, into groups with at most a single record of each change object.
 fn rounds(records: &[Numbered]) -> Vec<Vec<&Numbered>> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut rounds: Vec<Vec<&Numbered>> = Vec::new();
@@ -414,7 +415,7 @@ pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Makes the names in a folder durable.
+/// Makes the entries of a folder durable.
 pub(super) fn sync_folder(path: &Path) -> Result<(), git2::Error> {
     let synced = File::open(path).and_then(|f| f.sync_all());
     synced.map_err(|e| git2::Error::from_str(&format!("{}: {e}", path.display())))

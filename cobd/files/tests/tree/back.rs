@@ -1,4 +1,4 @@
-//! The way back to the content before: a file is as its users had it, whatever was decided on the way there.
+//! Rollback to the previous content: a file is as its users had it, also if a conflict was decided on the way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use cob_files::{Choice, FilesError, Job, State, Wanted};
 
 use super::{Bench, COB};
 
-/// The contents before and after, and what a user makes of the first.
+/// The first and the second content, and a user's edit of the first.
 fn sides(bench: &Bench) -> (Wanted, Wanted, String) {
     let text = |port: u32, last: &str| format!("one\nport {port}\ntwo\nthree\nfour\n{last}\n");
     let of = |port, last| bench.one(&text(port, last), r#", "manage": "merge""#);
@@ -28,12 +28,12 @@ fn what_was_decided_is_taken_back_as_long_as_nobody_has_changed_it() {
         bench.files.resolve(COB, &second, false, None, None, &choice).expect("decided");
         bench.apply(&second).expect("applied");
         bench.again();
-        // What is decided about a content to come, and called off, is another thing.
+        // Discarding decisions about a future content does not affect the rollback.
         bench.files.undecide(COB);
         assert_eq!(bench.state(&first), State::Outdated, "{choice:?}: nothing to decide");
         bench.apply(&first).expect("back");
         assert_eq!((bench.read("x.conf"), bench.state(&first)), (mine.clone(), State::Present), "{choice:?}");
-        // There once more it is asked once more.
+        // The second content conflicts again.
         assert!(is_conflict(bench.apply(&second)), "{choice:?}");
     }
 }
@@ -94,7 +94,7 @@ fn a_way_back_outlasts_that_it_is_interrupted() {
     bench.apply(&first).expect("applied");
     (0..FILES).for_each(|n| bench.write(&format!("{n}.conf"), &format!("port {}\n", 900 + n)));
     let mine = ports(&bench);
-    // Wherever each attempt is cut off, and whoever takes over: the last one ends.
+    // No matter when attempts are cancelled or the process is replaced, the last attempt succeeds.
     let mut go = |wanted: &Wanted| {
         for after in [0, 1, 2, 4, 8, 16] {
             let cancelled = AtomicBool::new(false);

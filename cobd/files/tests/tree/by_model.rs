@@ -24,7 +24,7 @@ fn what_the_model_says_about_conflicts_is_done_without_a_person() {
         assert_eq!(checked.state, State::Outdated, "there is nothing to wait for");
         assert!(checked.difference.contains(&format!("; decided: {who}, by the model\n")), "{}", checked.difference);
         bench.apply(&second).expect("applied");
-        // What only one side has changed is merged as ever.
+        // Lines that only a single side changed are merged as always.
         assert_eq!(bench.read("x.conf"), format!("mine\n{}", text(port, "5")), "{who}");
         assert_eq!(bench.state(&second), State::Present);
         assert_eq!(bench.apply(&second).expect("nothing to do").changed, 0);
@@ -33,7 +33,7 @@ fn what_the_model_says_about_conflicts_is_done_without_a_person() {
             content.is_ok_and(|content| content == mine.as_bytes())
         });
         assert!(kept, "what stood there is in the history");
-        // And back: it is as its user had it.
+        // And back: the file is as its user had it.
         bench.apply(&first).expect("back");
         assert_eq!(bench.read("x.conf"), mine, "{who}");
     }

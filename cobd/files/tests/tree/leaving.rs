@@ -1,4 +1,4 @@
-//! What is given back: by actions that did not end, of paths that others have now, with what else it was.
+//! Paths that depart: after interrupted actions, when other change objects have the paths, and with other attributes.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use cob_files::Item;
 
 use super::*;
 
-/// So many files that they are put into their places in several goes.
+/// So many files that they are moved into their places in several batches.
 const MANY: usize = 1100;
 
 impl Bench {
-    /// A content of which only some is brought about: it ends when many files are in their places.
+    /// Applies a content only in part: the action fails when many files are in their places.
     fn begin(&self, more: &str) -> Wanted {
         let many: String = (0..MANY).map(|n| format!(r#""@/new/{n:04}": {{"content": "new\n"}}, "#)).collect();
         let wanted = self.wanted(&format!(r#"{{"files": {{{many}{more}"@/zzz": {{"content": "not to be had\n"}}}}}}"#));
@@ -151,7 +151,7 @@ fn a_folder_goes_with_the_last_that_has_it() {
         bench.retire_of("n1/a", &folder).expect("retired");
         bench.is_as(&before);
     }
-    // And of two that have the same one.
+    // And with two trees that have the same folder.
     let bench = Bench::new();
     let before = snapshot(&bench.host(""));
     let folder = bench.wanted(r#"{"files": {"@/log": {"folder": true}}}"#);
@@ -247,7 +247,7 @@ fn an_attribute_that_the_model_no_longer_names_is_as_before() {
     bench.apply(&wanted(r#", "mode": "0640""#)).expect("applied");
     bench.apply(&wanted("")).expect("applied");
     assert_eq!(bench.mode("x.conf"), 0o604);
-    // What somebody has set since stays.
+    // A mode that a user has set since stays.
     bench.apply(&wanted(r#", "mode": "0640""#)).expect("applied");
     bench.set_mode("x.conf", 0o600);
     bench.apply(&wanted("")).expect("applied");

@@ -1,4 +1,4 @@
-//! File trees on a real disk: brought about, changed by others, taken back.
+//! File trees on a real disk: applied, changed by others, retired.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -82,7 +82,7 @@ impl Bench {
         self.files.retire(&Job { cob, generation: 2, wanted, cancelled: &AtomicBool::new(false) })
     }
 
-    /// A move that ends when a path is there, and before it has come to all; without one, before anything is in its place.
+    /// An action that is cancelled as soon as a path exists; without a path, before any file is in its place.
     fn interrupted(&self, wanted: &Wanted, off: bool, path: Option<&str>) {
         let (cancelled, ended) = (AtomicBool::new(path.is_none()), AtomicBool::new(false));
         let job = Job { cob: COB, generation: 1, wanted, cancelled: &cancelled };
@@ -122,7 +122,7 @@ fn open(folder: &Path) -> Files {
     Files::open(&folder.join("files"), Arc::new(NoVault)).expect("opened")
 }
 
-/// Every path with type, mode, owner and content.
+/// Every path with its type, mode, owner and content.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (u32, u32, Vec<u8>)> {
     let mut all = BTreeMap::new();
     let mut open = vec![folder.to_owned()];
@@ -246,7 +246,7 @@ fn users_lines_survive_both_ways_in_a_merged_file() {
     assert_eq!(bench.read("x.conf"), format!("{}mine\n", text("2")));
     bench.apply(&first).expect("back");
     assert_eq!(bench.read("x.conf"), format!("{}mine\n", text("1")));
-    // To restore what was before, both the line and the text can't be kept without a person.
+    // The earlier text and the user's line exclude each other: a person has to decide.
     let error = bench.retire(&first).expect_err("a conflict");
     assert!(error.to_string().contains("conflict in"), "{error}");
     assert_eq!(bench.read("x.conf"), format!("{}mine\n", text("1")));
@@ -365,7 +365,7 @@ fn who_decides_about_all_leaves_what_was_decided() {
     };
     assert_eq!(resolve(Some("b.conf"), &Choice::Edited(b"port 5\n".to_vec())), 1);
     assert_eq!(resolve(None, &Choice::Theirs), 2);
-    // Nobody is left: it is about all of them.
+    // All are decided, so the next decision is about all again.
     assert_eq!(resolve(None, &Choice::Ours), 3);
     assert_eq!(resolve(Some("b.conf"), &Choice::Edited(b"port 5\n".to_vec())), 1);
     bench.apply(&with(2)).expect("applied");
@@ -465,7 +465,7 @@ fn nothing_is_followed_and_nothing_is_taken_away_for_another_sort() {
     refused(r#"{"files": {"@/way": {"folder": true}}}"#, "is a link");
     bench.write("file", "x");
     refused(r#"{"files": {"@/file/x": {"content": "x"}}}"#, "file");
-    // A link in the last place is replaced, not followed.
+    // A link as the last part of a path is replaced, not followed.
     symlink(bench.host("outside/target"), bench.host("x.conf")).expect("a link");
     let wanted = bench.one("x", "");
     bench.apply(&wanted).expect("applied");
@@ -501,7 +501,7 @@ fn a_folder_that_several_have_files_in_goes_with_the_last_of_them() {
     bench.files.apply(&job(1)).expect("made");
     bench.again();
     bench.files.apply(&job(2)).expect("made");
-    // The one that has made the folders leaves first.
+    // The change object that has made the folders departs first.
     for at in [0, 2] {
         bench.files.retire(&job(at)).expect("taken back");
         assert_eq!(bench.read("new/deep/b"), "x");

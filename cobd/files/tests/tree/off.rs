@@ -1,4 +1,4 @@
-//! A tree that goes off and comes again, while it stays in the model: what users have made of its files comes with it.
+//! A tree that is put off and comes back, while it stays in the model: users' changes come back with it.
 
 use super::*;
 
@@ -11,7 +11,7 @@ impl Bench {
         self.one(text, r#", "manage": "merge""#)
     }
 
-    /// The tree is there, over what was before, and a user has made something of it.
+    /// Applies the tree over an earlier text, and then a user edits the file.
     fn with(&self, before: Option<&str>, mine: &str) -> Wanted {
         if let Some(text) = before {
             self.write("x.conf", text);
@@ -29,7 +29,7 @@ impl Bench {
 
 #[test]
 fn a_user_s_line_is_there_again_when_the_tree_is() {
-    // Merged with what was before; in its place, where there was nothing; where it touches what the model has changed.
+    // Merged with the earlier text; in its place, if there was no earlier text; on lines that the model has changed.
     let touches = "workers 4\nmine\nlog warn\ncolour blue\nsize 7\n";
     let merged = "workers 1\nlog warn\ncolour blue\nmine\nsize 7\n";
     for (before, mine, off) in
@@ -117,7 +117,7 @@ fn a_tree_that_was_off_leaves_what_was_before() {
         bench.write("x.conf", OURS);
         bench.retire(&wanted).expect("retired");
         assert_eq!(bench.now().as_deref(), before);
-        // It was given back whole: nothing is left over for the next time.
+        // The file was restored as a whole: no change is left for the next application.
         bench.apply(&wanted).expect("applied");
         assert_eq!(bench.read("x.conf"), OURS);
     }
@@ -136,7 +136,7 @@ fn folders_of_what_stays_in_its_place_go_with_it() {
     bench.off(&one).expect("off");
     assert_eq!(bench.read("a/b/x"), "ours\nmine\n");
     bench.again();
-    // It is the tree's, and can't go while a user's line is in it.
+    // The file belongs to the tree, and can't be removed while a user's line is in it.
     let error = bench.apply(&other).map(drop).expect_err("it leaves");
     assert!(matches!(error, FilesError::Conflict(_)), "{error}");
     bench.write("a/b/x", "ours\n");
@@ -189,7 +189,7 @@ fn a_user_s_lines_stay_in_a_file_of_several_that_go_off() {
         bench.off_of("n1/a", &a).expect("off");
         bench.off_of("n1/b", &b).expect("off");
         bench.again();
-        // Whichever comes, and whether the other one does.
+        // Either of the trees can come back, without the other.
         let (cob, wanted) = if a_first { ("n1/a", &a) } else { ("n1/b", &b) };
         bench.apply_to(cob, wanted).expect("applied");
         let text = bench.read("x.conf");
@@ -197,13 +197,13 @@ fn a_user_s_lines_stay_in_a_file_of_several_that_go_off() {
     }
 }
 
-/// Bringing about is killed before the file is in its place, and after.
+/// The action is killed before the file is in its place, or after.
 #[test]
 fn what_was_set_aside_outlives_moves_that_do_not_end() {
     let interrupted = |bench: &Bench, wanted: &Wanted, off: bool| {
         bench.interrupted(wanted, off, (!off).then_some("new/0000"));
     };
-    // With so many others they are put into their places in several goes, and x.conf is among the first; zz.conf is not.
+    // With so many files there are several batches: x.conf is in the first of these, zz.conf is not.
     for name in ["x.conf", "zz.conf"] {
         let mut bench = Bench::new();
         let many: String = (0..1100).map(|n| format!(r#""@/new/{n:04}": {{"content": "new\n"}}, "#)).collect();
@@ -226,7 +226,7 @@ fn what_was_set_aside_outlives_moves_that_do_not_end() {
         bench.apply(&next).expect("applied");
         let mine = WITH_MINE.replace("workers 4", "workers 5");
         assert_eq!(bench.read(name), mine);
-        // On its way off, and then it comes all the same; or goes on.
+        // The action that puts the tree off is interrupted; then the tree is applied, at once or after another attempt.
         for goes_on in [false, true] {
             interrupted(&bench, &next, true);
             bench.again();
@@ -236,7 +236,7 @@ fn what_was_set_aside_outlives_moves_that_do_not_end() {
             bench.apply(&next).expect("applied");
             assert_eq!(bench.read(name), mine);
         }
-        // It is killed while it comes, and goes off again.
+        // An interrupted application, after which the tree is put off again.
         bench.off(&next).expect("off");
         interrupted(&bench, &next, false);
         bench.again();

@@ -1,18 +1,18 @@
-//! What users who may write in a managed folder put there: it crashes nothing, takes no more room than there is for it, and
-//! gives nobody access that the model does not state.
+//! Files that a user with write permission plants in a managed folder: they crash no process, take no more than the
+//! allowed space, and give no access that the model does not state.
 
 use std::os::unix::fs::{OpenOptionsExt as _, chown};
 
 use super::*;
 
-/// Somebody else than who runs this.
+/// Another user than the user that runs the tests.
 pub(super) const USER: u32 = 4321;
 
 pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// An access list as the kernel takes it: `u::rw-`, `u:USER:rw-`, `g::r--`, `m::rw-`, `o::---`.
+/// An access list in the kernel's format: `u::rw-`, `u:USER:rw-`, `g::r--`, `m::rw-`, `o::---`.
 pub(super) fn access_list() -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, bits, id) in
@@ -30,12 +30,12 @@ pub(super) fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
     Some(value[..length].to_vec())
 }
 
-/// Whether it could be set: not every file system has it.
+/// Returns whether the attribute could be set: some file systems do not support it.
 pub(super) fn plant(path: &Path, name: &str, value: &[u8]) -> bool {
     rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).is_ok()
 }
 
-/// Folders in folders, deeper than any path is long.
+/// Nested folders, deeper than the longest path.
 pub(super) fn nested(folder: &Path, levels: usize) {
     let at = rustix::fs::open(folder, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty());
     let mut at = at.expect("opened");
@@ -47,7 +47,7 @@ pub(super) fn nested(folder: &Path, levels: usize) {
     rustix::fs::openat(&at, "leaf", flags, rustix::fs::Mode::from_raw_mode(0o644)).expect("made");
 }
 
-/// A quarter of what the daemon's threads have: what calls itself once a level is noticed, however small its frames are.
+/// A quarter of the stack of the daemon's threads: reveals a recursion per level, even with small frames.
 pub(super) fn on_a_small_stack(what: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, what);
@@ -65,13 +65,13 @@ fn thousands_of_nested_folders_are_kept_and_removed_and_come_back() {
         assert_eq!(bench.files.check(COB, &wanted).expect("looked").state, State::Absent);
         bench.apply(&wanted).expect("applied");
         assert!(!bench.host("w/d").exists());
-        // It is found, too.
+        // The check finds it, too.
         nested(&bench.host("w"), 3000);
         assert_eq!(bench.files.check(COB, &wanted).expect("looked").state, State::Outdated);
         bench.apply(&wanted).expect("healed");
         assert!(!bench.host("w/d").exists());
         bench.files.settle().expect("written");
-        // What forgets old versions walks through all that is kept.
+        // Pruning walks all kept trees.
         bench.files.prune(u64::MAX).expect("pruned");
         bench.again();
         bench.retire(&wanted).expect("retired");
@@ -84,7 +84,7 @@ fn thousands_of_nested_folders_are_kept_and_removed_and_come_back() {
     assert!(!bench.host("w/d").exists());
 }
 
-/// The most memory that this process has had.
+/// The peak memory of this process.
 fn peak() -> usize {
     let status = fs::read_to_string("/proc/self/status").expect("read");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("there");
@@ -118,7 +118,7 @@ fn large_files_are_kept_and_come_back_without_being_held() {
     bench.files.check(COB, &wanted).expect("looked");
     bench.apply(&wanted).expect("healed");
     let grown = peak() - before;
-    // Other tests run beside this one; all of it would be 1.2 million.
+    // Other tests run at the same time; to hold all files would take 1.2 million.
     assert!(grown < 300_000, "{grown} KiB for files of {} KiB", (2 * FILES as u64 * SIZE) >> 10);
     bench.again();
     bench.retire(&wanted).expect("retired");
@@ -149,7 +149,7 @@ fn a_name_beside_a_place_that_somebody_has_taken_holds_nothing_up() {
     for name in taken {
         assert_eq!(bench.host(name).exists(), has_place(name), "{name}");
     }
-    // Again, where something is to be removed as well.
+    // Again, with entries that are to be removed as well.
     take();
     bench.write("w/stranger", "theirs\n");
     bench.write("w/.stranger.cob-new/in", "mine\n");
@@ -165,7 +165,7 @@ fn a_name_beside_a_place_that_somebody_has_taken_holds_nothing_up() {
     bench.retire(&wanted).expect("retired");
 }
 
-/// Folders that users have had there, with the names under which the files beside them are written.
+/// Folders from before the tree, with the names of staged files beside other files.
 #[test]
 fn a_folder_that_is_named_like_a_file_in_the_making_comes_back_with_the_file_beside_it() {
     let mut bench = Bench::new();
@@ -178,7 +178,7 @@ fn a_folder_that_is_named_like_a_file_in_the_making_comes_back_with_the_file_bes
     let before = snapshot(&bench.host("w"));
     bench.apply(&wanted).expect("applied");
     assert_eq!(fs::read_dir(bench.host("w")).expect("listed").count(), 1);
-    // A heal that is interrupted in between forgets nothing of it.
+    // An interrupted repair does not lose the earlier entries.
     bench.write("w/mine", "theirs again\n");
     bench.interrupted(&wanted, false, None);
     bench.again();
@@ -220,7 +220,7 @@ fn a_planted_file_gives_nobody_access_that_the_model_does_not_state() {
     };
     for again in [false, true] {
         if again {
-            // Whoever has a planted file open can write to it as ever, but not to what stands in its place then.
+            // A user who has a planted file open can still write to it, but not to the file in its place.
             plant_all();
         } else if plant_all() == 0 {
             eprintln!("this file system has no access lists: only modes are looked at");
@@ -244,7 +244,7 @@ fn a_planted_file_gives_nobody_access_that_the_model_does_not_state() {
         assert_eq!(attribute(&bench.host("fold"), "system.posix_acl_access"), None);
         assert_eq!(bench.files.check(COB, &wanted).expect("looked").state, State::Present);
     }
-    // What is planted on what is in its place is seen.
+    // Attributes that are planted on a file in its place are found.
     if plant(&bench.host("s640"), "system.posix_acl_access", &access_list()) {
         let checked = bench.files.check(COB, &wanted).expect("looked");
         assert_eq!(checked.state, State::Outdated);
@@ -278,7 +278,7 @@ fn access_that_the_model_states_and_that_was_there_before_stays() {
     }
 }
 
-/// A file that belongs to somebody else has a second name in the tree.
+/// A file of another user has a second name in the tree.
 #[test]
 fn a_second_name_of_another_file_gives_that_file_to_nobody() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! As `planted`, drawn at random: what users put into a folder of a tree, and with which owner, mode and access list.
+//! Like `planted`, with random names, owners, modes and access lists of files that users put into a tree's folder.
 //!
 //! `COB_SEED` and `COB_ROUNDS` repeat and lengthen the runs.
 
@@ -10,7 +10,7 @@ use super::*;
 struct Random(u64);
 
 impl Random {
-    /// For one round of a run with this seed.
+    /// The generator for an iteration of a run with this seed.
     fn of(seed: u64, round: u64) -> Self {
         Self((seed << 32 | round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// Does something in each round; a failure is told with the seed and the round.
+/// Runs `what` in each iteration; a failure shows the seed and the iteration.
 fn in_rounds(default: u64, what: impl Fn(Random, &str)) {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let (seed, rounds) = (number("COB_SEED", 1), number("COB_ROUNDS", default));
@@ -41,7 +41,7 @@ fn in_rounds(default: u64, what: impl Fn(Random, &str)) {
     }
 }
 
-/// Puts something into a folder of the tree or beside one, unless something is there; in words.
+/// Puts a random entry into a folder of the tree or beside it, unless the name is taken; returns a description.
 fn plant_something(bench: &Bench, random: &mut Random) -> String {
     let folder = *random.pick(&["w", "w/b", "w/stranger", "."]);
     let name =
@@ -68,7 +68,7 @@ fn plant_something(bench: &Bench, random: &mut Random) -> String {
     format!("{what} {folder}/{name}")
 }
 
-/// What is below a folder, with its length and how it begins; nothing of what is deeper than a path is long.
+/// The entries below a folder with length and start of content; without paths that are too long.
 fn below(folder: &Path) -> BTreeMap<PathBuf, (fs::FileType, u64, Vec<u8>)> {
     let (mut all, mut open) = (BTreeMap::new(), vec![folder.to_owned()]);
     while let Some(folder) = open.pop() {
@@ -85,7 +85,7 @@ fn below(folder: &Path) -> BTreeMap<PathBuf, (fs::FileType, u64, Vec<u8>)> {
     all
 }
 
-/// Whether something other than the model says is where a file or folder of the model is to be: a person has to decide.
+/// Whether an entry of another type is in the place of a file or folder of the model: a person has to decide.
 fn is_in_the_way(bench: &Bench) -> bool {
     let is = |name: &str, right: fn(&fs::FileType) -> bool| {
         bench.host(name).symlink_metadata().is_ok_and(|meta| !right(&meta.file_type()))
@@ -94,8 +94,8 @@ fn is_in_the_way(bench: &Bench) -> bool {
         || ["w", "w/b"].iter().any(|name| is(name, fs::FileType::is_dir))
 }
 
-/// Whether it is named like something that is not in its place yet, and could be that: then it does not come back. In a
-/// folder that is the tree's as a whole a folder can't be that.
+/// Whether the entry looks like a staged file, and so does not come back. In a folder that is managed as a whole, a
+/// folder does not.
 fn counts_as_left_over(bench: &Bench, path: &Path, is_folder: bool) -> bool {
     let name = path.file_name().expect("a name").to_string_lossy();
     let could_be = !is_folder || !path.starts_with(bench.host("w"));
@@ -179,7 +179,7 @@ fn whatever_access_a_planted_file_gives_it_has_what_the_model_states() {
             bench.apply(&wanted).unwrap_or_else(|error| panic!("{context}: {error}"));
             let meta = fs::metadata(&path).expect("there");
             let has = meta.mode() & 0o7777;
-            // A file that is as the model says, which says nothing of access, is left as it is.
+            // A file that is as the model says stays as it is if the model states no access.
             let is_left = content == "x\n" && !states_access;
             let as_another = if is_left { planted } else { mode.unwrap_or_default() } & 0o6000;
             assert_eq!(has & 0o6000, as_another, "{context}: it is {has:04o}");

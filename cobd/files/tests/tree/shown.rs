@@ -1,4 +1,4 @@
-//! What a version shows, and what it has of a file.
+//! The report of a version, and the files in it.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn shown(bench: &Bench, reason: Reason) -> String {
 }
 
 impl Bench {
-    /// Nine files, one of them shared.
+    /// Nine files, with a shared file among these.
     fn nine(&self, workers: u32) -> Wanted {
         let files: Vec<_> = (1..9).map(|n| format!(r#""@/f{n}": {{"content": "text {n}\n"}}"#)).collect();
         let shared =
@@ -40,7 +40,7 @@ fn a_version_shows_what_it_has_changed_and_nothing_else() {
     let found = shown(&bench, Reason::Found);
     assert_eq!(found, "found: nothing that was not so before\n");
 
-    // What others have made of a file is shown beside what was applied, and its healing beside that.
+    // The text of others is shown against the applied text, and the repair against the text of others.
     bench.write("f2", "mine\n");
     bench.apply(&bench.nine(8)).expect("healed");
     let found = shown(&bench, Reason::Found);
@@ -50,7 +50,7 @@ fn a_version_shows_what_it_has_changed_and_nothing_else() {
     assert_eq!(applied.matches("applied ").count(), 1, "{applied}");
     assert!(applied.contains("-mine\n+text 2\n"), "{applied}");
 
-    // A path that the model no longer names, and all of them.
+    // Paths that the model no longer names, and then all paths.
     let only = bench.wanted(r#"{"files": {"@/f1": {"content": "text 1\n"}}}"#);
     bench.apply(&only).expect("applied");
     let applied = shown(&bench, Reason::Applied);
@@ -79,7 +79,7 @@ fn an_applied_version_has_a_shared_file_as_it_was() {
     assert_eq!(content(&second), merged);
     let applied = bench.files.show(COB, &second).expect("shown");
     assert!(applied.contains("-workers 4\n+workers 8\n") && !applied.contains("-mine"), "{applied}");
-    // A version that is about another path has it as the one before.
+    // A version about another path has the file as in the previous version.
     bench.write("f1", "mine\n");
     bench.apply(&bench.nine(8)).expect("healed");
     let third = newest(&bench, Reason::Applied);
@@ -89,7 +89,7 @@ fn an_applied_version_has_a_shared_file_as_it_was() {
     bench.files.restore(COB, &third, &path).expect("restored");
     assert_eq!(bench.read("local.conf"), merged);
 
-    // Where a person has said that it stays as it is, that is what it was.
+    // If a person decides that the file stays, the version has it as it stays.
     bench.write("local.conf", "workers 77\n");
     let next = bench.nine(9);
     bench.files.resolve(COB, &next, false, None, None, &Choice::Ours).expect("decided");
