@@ -1,9 +1,9 @@
-//! A generation against what is there: who leaves, who changes, who is new.
+//! A new generation against the present state: which change objects depart, change, or are new.
 //!
-//! `go` makes the change objects that the new generation lacks leave (their preferred state becomes
-//! the pre-remove state, or, of those that are kept, the state that they are in); so do those that are taken back. When
-//! nothing is waited for any longer ([`crate::finals`]), the generation is activated: who left is let go, and who
-//! was taken back comes anew.
+//! At the start of a switch (`go`), the change objects that the new generation lacks begin to depart (their preferred
+//! state becomes the pre-remove state, or, if kept, their present state); so do change objects that are taken back.
+//! When all waits are over ([`crate::finals`]), the host activates the generation: it drops the departed change
+//! objects, and adds the taken-back change objects again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::record::{Body, OrderRecord};
 use crate::spec::{Compiler, Spec};
 use crate::time::Time;
 
-/// Where a host is told to go.
+/// The target of a switch.
 pub(crate) struct Way<'a> {
     pub(crate) generation: GenerationNumber,
     pub(crate) bundle: &'a AnyBundle,
@@ -28,19 +28,19 @@ pub(crate) struct Way<'a> {
     pub(crate) order: Arc<SwitchOrder>,
 }
 
-/// What a generation has for this host.
+/// A generation's data for this host.
 #[derive(Debug, Clone)]
 pub(crate) struct Footing {
     pub(crate) bundle: AnyBundle,
     pub(crate) in_process: Vec<String>,
 }
 
-/// What a generation has otherwise than the active one.
+/// The differences between a generation and the active generation.
 #[derive(Debug, Default)]
 struct News {
-    /// Those that are new, or not as they were, or come anew.
+    /// New, changed, or taken-back change objects.
     specs: BTreeMap<CobId, Arc<Spec>>,
-    /// Those of this host that leave.
+    /// Departing change objects of this host.
     leaving: BTreeSet<CobRef>,
 }
 
@@ -50,13 +50,13 @@ impl Engine {
         if way.generation <= newest {
             return;
         }
-        // A switch that is left on the way, and a second way to where it has been before.
+        // An abandoned pending switch, or a second switch to a generation visited before.
         let leaves = self.going.is_some() || way.generation <= self.highest;
         self.set_out(way, leaves, now);
     }
 
-    /// As `go`, for a generation that may be older. From the middle of a switch the way back leads to the
-    /// generation that is active still: what was leaving stays.
+    /// As `go`, for a generation that may be older. In the midst of a switch, a rollback leads to the generation that
+    /// is still active: departing change objects stay.
     pub(crate) fn back(&mut self, way: &Way<'_>, now: Time) {
         if way.generation != self.going_to().unwrap_or(self.generation) {
             self.set_out(way, true, now);
@@ -77,16 +77,16 @@ impl Engine {
         self.head_for(way, now);
         self.lay_out(now);
         if was_held {
-            // What was cancelled may move again, and must not: where nothing has to leave, the next generation comes before
-            // anybody decides.
+            // Change objects held by a cancel may move again, but must not: without departures, activate the next
+            // generation before any change object decides.
             self.try_activate(now);
         }
     }
 
-    /// As `go`, for one that is on record already.
+    /// As `go`, for a switch that is on record already.
     pub(crate) fn head_for(&mut self, way: &Way<'_>, now: Time) {
         let News { specs, leaving } = self.news_of(way);
-        // Who is at rest and stays has nothing to do with the switch.
+        // The switch does not concern an idle change object that stays.
         let concerned: BTreeSet<usize> =
             self.restless().map(|o| o.me).chain(leaving.iter().copied()).filter_map(|cob| self.slot(cob)).collect();
         let concerned: Vec<CobRef> = concerned.into_iter().filter_map(|at| Some(self.slots[at].as_ref()?.me)).collect();
@@ -96,7 +96,7 @@ impl Engine {
                 o.finished = false;
                 o.held_back = false;
                 o.declared = false;
-                // One that leaves still and has given up is tried again.
+                // A departing change object that has failed tries again.
                 if o.retiring != leaves || leaves && o.failed {
                     if o.failed {
                         cx.record(Body::Ordered(OrderRecord::Retry(cx.names.cob_id(o.me).clone())));
@@ -112,7 +112,7 @@ impl Engine {
         self.judge_waiting(now);
     }
 
-    /// What a generation changes here. What is as it is in the active one is not even made ready.
+    /// The changes of a generation here. Unchanged change objects are not even compiled.
     fn news_of(&mut self, way: &Way<'_>) -> News {
         let mut news = News::default();
         let mut compiler = Compiler::new(way.bundle.kinds(), way.in_process);
@@ -153,10 +153,10 @@ impl Engine {
         news
     }
 
-    /// Notes what has become final, and activates the generation that this host goes to, when nothing is waited for.
-    /// True if something has changed.
+    /// Records departures, and activates the generation of the pending switch when all waits are over. Returns whether
+    /// there was a change.
     pub(crate) fn try_activate(&mut self, now: Time) -> bool {
-        // A cancelled switch stands where it is.
+        // A cancelled switch stands still.
         if self.going.is_none() || self.held.is_some() {
             return false;
         }
@@ -185,7 +185,7 @@ impl Engine {
         self.active = Some(going.footing);
         self.activations += 1;
         self.make_room(going.specs.len());
-        // Those that are as they were begin anew; who is at rest has nothing to begin anew with.
+        // Unchanged change objects start anew; idle ones have no counters to reset.
         let mut concerned: BTreeMap<CobId, Option<Arc<Spec>>> =
             self.restless().map(|o| (self.names.cob_id(o.me).clone(), None)).collect();
         concerned.extend(going.specs.into_iter().map(|(id, spec)| (id, Some(spec))));
@@ -218,8 +218,8 @@ impl Engine {
         self.note_activation(before);
     }
 
-    /// A switch is left before its end: what it would have brought counts as what has left. Hosts that have gone on may
-    /// wait for it on their way back.
+    /// A switch is abandoned before its end: its new change objects count as departed. Hosts that have gone further may
+    /// wait for their departure in their rollback.
     fn never_came(&mut self, left: &Going) {
         for (id, spec) in &left.specs {
             let cob = self.names.cob(id);
@@ -233,17 +233,17 @@ impl Engine {
         }
     }
 
-    /// Takes a change object that has left out of this host's care; what it held is given back.
+    /// Removes a departed change object and releases its locks.
     fn let_go(&mut self, cob: CobRef, now: Time) {
         let Some(object) = self.remove(cob) else { return };
         let state = object.spec.kind.id(object.home());
         self.give_all_back(&object);
-        // Those of this host say what they have asked for once: it is asked of whoever speaks for it now.
+        // Local askers send a request only once: redirect it to the present answerer.
         let waiting = object.requests.iter().filter(|r| r.is_open() && self.names.host_of(r.asker) == self.here);
         let waiting: Vec<Mail> = waiting.map(|r| r.said_to(cob)).collect();
         self.left.put(cob, object.requests.into_iter().map(|request| *request));
         self.repeat_for_left(now);
-        // Whoever waits for another state of it, or had asked before, hears the answer for absent ones.
+        // Askers that wait for another state, or that asked before, get the answer for departed change objects.
         self.gone.insert(cob, state);
         let off = object.spec.kind.id(object.spec.kind.pre_remove);
         let kept_from = Some(off).filter(|off| *off != state);
@@ -256,7 +256,7 @@ impl Engine {
         self.out.mail.extend(waiting);
     }
 
-    /// Room for as many change objects as a first generation has, and no more.
+    /// Reserves room for exactly the change objects of a first generation.
     pub(crate) fn make_room(&mut self, count: usize) {
         if self.slots.is_empty() {
             self.slots.reserve_exact(count);
@@ -264,7 +264,7 @@ impl Engine {
         self.names.make_room(count);
     }
 
-    /// All change objects of a bundle, as a return finds them.
+    /// All change objects of a bundle, as found after a restart.
     pub(crate) fn specs_of(&mut self, footing: &Footing) -> Vec<(CobRef, Arc<Spec>)> {
         let mut compiler = Compiler::new(footing.bundle.kinds(), &footing.in_process);
         let mut specs = Vec::with_capacity(footing.bundle.len());
@@ -286,9 +286,9 @@ impl Engine {
     }
 }
 
-/// What it becomes can't go on from what it is: it leaves as that and comes anew. The order of a switch says so; there are
-/// ways for which none is written down, as from the midst of a way back, and who would find the one by the other's checks
-/// would leave the first behind.
+/// The new kind cannot continue from the state of the old: the change object departs as the old and comes as the new.
+/// The switch order says so, but some switches have no order, for example from the midst of a rollback; the checks of
+/// the new kind would leave the old object behind.
 fn is_something_else(difference: &Difference, before: &AnyBundle, after: &AnyBundle) -> bool {
     let (Some(was), Some(now)) = (&difference.before, &difference.now) else { return false };
     let kinds = (before.kinds().get(&was.kind), after.kinds().get(&now.kind));
@@ -297,7 +297,7 @@ fn is_something_else(difference: &Difference, before: &AnyBundle, after: &AnyBun
 }
 
 impl Footing {
-    /// What it has runs in the same way, inside the daemon or not, where a way leads.
+    /// Whether its backends run where the target's do: inside or outside the daemon.
     fn runs_as(&self, way: &Way<'_>) -> bool {
         let alike = |backend: &String| self.in_process.contains(backend) == way.in_process.contains(backend);
         self.bundle.kinds().values().all(|kind| alike(&kind.backend))
@@ -393,9 +393,9 @@ mod tests {
         let mut b = given_up_in_two(asks);
         let told = b.event(back(1, &[B]));
         assert!(b.engine.is_converged() && !told.contains(&acts.to_owned()), "{told:?}");
-        // Who is still there asks again.
+        // An asker that is still there asks again.
         assert_eq!(b.hears(asks), ["write: h/b begins 0 -> 1", acts]);
-        // What is asked in an older one is tried anew.
+        // A request of an older generation is tried again.
         let told = given_up_in_two("request a/a of h/b@1 #1.7").event(back(1, &[B]));
         assert!(told.contains(&acts.to_owned()), "{told:?}");
     }
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(restless(&b), (vec!["h/y".to_owned(), "h/z".to_owned()], 1));
         b.ended("h/y", true);
         assert_eq!(restless(&b), (vec!["h/z".to_owned()], 2));
-        // The same again: its request is of a new generation, and nobody else is heard of.
+        // The same again: its request is of a new generation, and no other change object sends a message.
         let told = b.event(go(3, &[X, other, asking]));
         assert!(told[2..].iter().all(|line| line.contains("h/z")), "{told:?}");
     }
@@ -452,7 +452,7 @@ mod tests {
         b.hears("request a/a of h/x@1 #1.7");
         assert!(b.engine.restless().any(|o| !o.requests.is_empty()));
         assert_eq!(restless(&b), (vec![], 2));
-        // What it is asked for leads it away.
+        // The request leads it away from its preferred state.
         b.hears("request a/b of h/y@0 #1.8");
         assert_eq!(restless(&b), (vec!["h/y".to_owned()], 1));
     }
@@ -487,7 +487,7 @@ mod tests {
         assert_eq!(told(&b, 1), ("x".to_owned(), 2, 1));
         b.found("h/y", "1");
         assert_eq!(told(&b, 1), ("x".to_owned(), 1, 2));
-        // One of which there is more to tell is listed whatever was asked for.
+        // A change object with more to report is always listed.
         for _ in 0..3 {
             b.event(Event::CheckWanted(cob("h/z")));
             b.not_told("h/z");
@@ -495,7 +495,7 @@ mod tests {
         assert_eq!(told(&b, 0), ("z".to_owned(), 1, 2));
     }
 
-    /// What is passed over by an activation has begun anew all the same.
+    /// Change objects that an activation skips have started anew all the same.
     #[test]
     fn what_was_counted_before_an_activation_counts_no_more() {
         let mut b = Bench::new(&[X, Y]);
@@ -543,7 +543,7 @@ mod tests {
             let told = b.ended("h/y", true);
             assert!(told.contains(&"check h/y".to_owned()), "{told:?}");
             assert_eq!(stands(&b), (2, None));
-            // What is to stay as it is stays.
+            // A kept change object stays.
             let mut b = Bench::new(&[X, KEPT]);
             b.event(go(of_another_kind()));
             assert_eq!(stands(&b), (2, None));
@@ -596,7 +596,7 @@ mod tests {
             ["write: Go(GenerationNumber(2))", "note: h/y wants it back from a/a", "a: recall a/a of h/y #1.7"]
         );
         assert_eq!(stands(&b), (1, Some(2)));
-        // Asked again under a new number, which is the release too: it waits for the next generation.
+        // The request under a new number is the release too: it waits for the next generation.
         assert_eq!(
             b.hears("request a/a of h/y@1 #1.9"),
             [
@@ -609,7 +609,7 @@ mod tests {
         assert_eq!(b.hears("request a/a of h/y@1 #1.9"), granted);
     }
 
-    /// It may require a server that leaves beside it: it does not hold that back, and is not undone for it.
+    /// It may require a server that departs beside it: it does not delay that departure, and is not undone for it.
     #[test]
     fn what_is_kept_is_as_good_as_off_for_who_leaves_beside_it() {
         let server = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@0";
@@ -617,7 +617,7 @@ mod tests {
         let told = b.event(go(2, &[X]));
         let act = |told: &[String]| told.iter().filter(|t| t.starts_with("act ")).cloned().collect::<Vec<_>>();
         assert_eq!(act(&told), ["act h/y 1 -> 0, attempt 1"], "{told:?}");
-        // The promise stands as long as the other one acts, also over a return.
+        // The grant stays valid as long as the other change object acts, also over a restart.
         assert_eq!(stands(&b), (1, Some(2)));
         let told = b.ended("h/y", true);
         let gone = Body::Gone { cob: cob("h/z"), state: state("1"), kept_from: Some(state("0")) };
@@ -639,7 +639,7 @@ mod tests {
         assert!(acts(&b.event(go(2, &[B]))), "tried once more");
         b.returns();
         assert!(!failed(&b));
-        // The same of one whose action ends when the next generation is there.
+        // The same for an action that ends after the next activation.
         b.event(go(3, &[B]));
         assert_eq!(stands(&b), (3, None));
         b.ended("h/b", false);
@@ -662,7 +662,7 @@ mod tests {
         assert_eq!(stands(&b), (3, None));
     }
 
-    /// Seed 21239 of systems of which a part leaves: an action went on under a promise of h/z while h/y went down.
+    /// Seed 21239 of the systems with partial departures: an action went on under a grant of h/z while h/y went down.
     #[test]
     fn what_is_kept_gives_back_what_its_promises_rest_on_only_when_they_are_back() {
         let server = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- h/z@0";

@@ -1,8 +1,8 @@
-//! Other hosts: which life they are in, greetings, and the wire form of messages.
+//! Other hosts: their incarnations, greetings, and the wire form of messages.
 //!
-//! Nothing is taken from a host before its hello of this life, and the first turn that says something
-//! to a host begins with ours; it is repeated until it is acknowledged. A hello names the locks of earlier lives
-//! that are kept; all other old numbers of that host are forgotten by it.
+//! The engine accepts no message from a host before the hello of its present incarnation. The first tick with a message
+//! to a host begins with our hello, which is repeated until it is acknowledged. A hello names the locks of earlier
+//! incarnations that are kept; the receiver forgets all other old numbers of that host.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -22,36 +22,36 @@ const HELLO: Span = Span::secs(1);
 const HELLO_CAP: Span = Span::secs(60);
 /// The most state folders of reinstalled hosts that are remembered.
 const PAST_MAX: usize = 64;
-/// The most states in a set, and the most steps of a probe, that are taken from the wire.
+/// The most states in a set, and the most steps of a probe, that are accepted from the wire.
 const SET_MAX: usize = cob_types::kind::MAX_STATES;
 
-/// What is known of another host.
+/// The knowledge of another host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peer {
-    /// The life that it is in; none: no hello yet.
+    /// Its present incarnation; `None`: no hello yet.
     pub(crate) life: Option<Incarnation>,
-    /// The last lives of its state folders before the present one: late words of those are refused.
+    /// The last incarnations of its earlier state folders: their late messages are refused.
     past: Vec<Incarnation>,
-    /// The incarnation that this daemon heard last, also when it is fenced.
+    /// The last incarnation with a message to this daemon, also when it is fenced.
     heard: Option<Incarnation>,
-    /// Why the last that it said did not count.
+    /// Why its last message did not count.
     unheard: Option<Unheard>,
-    /// It has acknowledged our hello of this life.
+    /// It has acknowledged our hello of this incarnation.
     acked: bool,
-    /// Ours was said since it last mattered; it is repeated by a timer alone.
+    /// Our hello was sent since it last mattered; only a timer repeats it.
     greeted: bool,
     hellos: u32,
     /// A timer for the next hello is set.
     timed: bool,
-    /// Locks on its change objects that we kept from earlier lives: dependent, depended-on, number.
+    /// Locks on its change objects that we kept from earlier incarnations: dependent, depended-on, number.
     pub(crate) restored: Vec<(CobRef, CobRef, Number)>,
-    /// Our change objects that depend on some of its.
+    /// Our change objects that depend on its change objects.
     pub(crate) dependents: BTreeSet<CobRef>,
-    /// Our change objects that some of its have asked.
+    /// Our change objects that its change objects have asked.
     pub(crate) asked: BTreeSet<CobRef>,
-    /// Words of this life and older ones are refused: an operator's word.
+    /// Messages of this and older incarnations are refused, by an operator's order.
     pub(crate) fenced: Option<Incarnation>,
-    /// It was fenced since this daemon has started, and no later life has spoken.
+    /// It was fenced since this daemon started, and no later incarnation has sent a message.
     pub(crate) off: bool,
     pub(crate) room: Room,
 }
@@ -66,13 +66,13 @@ impl Peer {
     }
 }
 
-/// The state folder that a host uses, as far as its daemon has told.
+/// The state folder that a host uses, as far as its daemon has said.
 pub(crate) fn folder_of(peers: &[Peer], host: HostRef) -> Option<u64> {
     Some(peers.get(host.0 as usize)?.life?.id)
 }
 
 impl Engine {
-    /// Every other host that was spoken with.
+    /// Every other host that has exchanged messages with this host.
     pub(crate) fn known_peers(&self) -> impl Iterator<Item = (&HostName, &Peer)> {
         self.peers.iter().enumerate().map(|(at, peer)| (self.names.host_name(HostRef(at as u32)), peer))
     }
@@ -85,13 +85,13 @@ impl Engine {
         &mut self.peers[at]
     }
 
-    /// The incarnation in which a host has said hello last.
+    /// The incarnation of the last hello of a host.
     #[must_use]
     pub fn life_of(&self, host: &HostName) -> Option<Incarnation> {
         self.find_peer(host)?.1.life
     }
 
-    /// Whether the engine has something at stake with a host: asked, held, granted or awaited.
+    /// Whether the engine has pending business with a host: requests, held locks, grants or awaited departures.
     #[must_use]
     pub fn is_busy_with(&self, host: &HostName) -> bool {
         let Some((here, peer)) = self.find_peer(host) else { return false };
@@ -101,14 +101,14 @@ impl Engine {
         waits || peer.dependents.iter().any(holds) || self.owes(here, peer)
     }
 
-    /// Whether anything is open with a host: what [is at stake](Self::is_busy_with), and what those that have left, and
-    /// those that are here, have promised it or given back to it and not heard of since.
+    /// Whether there is open business with a host: [pending business](Self::is_busy_with), or grants or unacknowledged
+    /// releases of departed and present change objects.
     #[must_use]
     pub fn is_open_with(&self, host: &HostName) -> bool {
         let away = |cob: CobRef| self.is_of(cob, host);
         let gave_back = |cob: &CobRef| self.object(*cob).is_some_and(|o| o.given_back.iter().any(|g| away(g.0)));
         let is_unheard = |(_, peer): (HostRef, &Peer)| peer.dependents.iter().any(gave_back);
-        // Of what has left there may be no word with the host in this life.
+        // For departed change objects, there may have been no message with the host in this incarnation.
         self.is_busy_with(host) || self.find_peer(host).is_some_and(is_unheard) || self.left.is_open_with(away)
     }
 
@@ -116,7 +116,7 @@ impl Engine {
         self.names.host_name(self.names.host_of(cob)) == host
     }
 
-    /// Whether a promise to a change object of the host is asked back.
+    /// Whether a grant to a change object of the host is recalled.
     #[must_use]
     pub fn asks_back_from(&self, host: &HostName) -> bool {
         let Some((named, peer)) = self.find_peer(host) else { return false };
@@ -127,7 +127,7 @@ impl Engine {
         o.requests.iter().any(|r| r.recalled && r.granted.is_some() && host(self.names.host_of(r.asker)))
     }
 
-    /// Promises that were asked back from these hosts are waited for no longer.
+    /// Stops waiting for recalled grants of these hosts.
     pub(crate) fn let_lapse(&mut self, hosts: &BTreeSet<HostName>, now: Time) {
         let lost: BTreeSet<HostRef> = hosts.iter().map(|host| self.names.host(host)).collect();
         let asked_back = |o: &&Object| self.asked_back(o, |host| lost.contains(&host));
@@ -140,8 +140,8 @@ impl Engine {
         }
     }
 
-    /// Whether nothing is known of the host: no life of it counts here, none of its change objects holds or asks anything,
-    /// and none is waited for to leave.
+    /// Whether the host is unknown: no incarnation of it counts here, its change objects neither hold nor ask for a
+    /// lock, and no departure of it is awaited.
     #[must_use]
     pub fn knows_nothing_of(&self, host: &HostName) -> bool {
         let nothing = |(named, peer): (HostRef, &Peer)| peer.life.is_none() && !self.owes(named, peer);
@@ -156,7 +156,7 @@ impl Engine {
         peers.find(|(named, _)| self.names.host_name(*named) == host)
     }
 
-    /// Whether some change object of ours is asked by one of the host's.
+    /// Whether a change object of the host has a request to a local change object.
     fn owes(&self, host: HostRef, peer: &Peer) -> bool {
         let away = |cob: CobRef| self.names.host_of(cob) == host;
         peer.asked.iter().any(|cob| self.object(*cob).is_some_and(|o| o.requests.iter().any(|r| away(r.asker))))
@@ -169,12 +169,12 @@ impl Engine {
         }
         for item in batch.items {
             match item {
-                // Switches are the daemon's affair; it has taken these out.
+                // The daemon handles switches and has removed these items.
                 Item::Hello(_) | Item::Going(_) | Item::Withdrawn(_) | Item::Through(_) => {}
                 Item::HelloAck(ack) => self.on_hello_ack(host, &ack),
                 Item::AskFinal(asked) => self.on_ask_final(host, asked),
                 Item::Final(told) => self.on_final(host, told),
-                // The host that was here before has asked under this number, and its state folder is gone.
+                // The previous host has asked under this number, and its state folder is gone.
                 Item::Grant(grant) if grant.folder.is_some_and(|folder| folder != self.life.id) => {}
                 Item::Request(_)
                 | Item::Release(_)
@@ -194,26 +194,26 @@ impl Engine {
         self.lay_out_if_due(now);
     }
 
-    /// Whether a fence of the host would change nothing: an operator has fenced it since this daemon has started, and
-    /// nothing else is known of it.
+    /// Whether a fence of the host would have no effect: an operator has fenced it since this daemon started, and it is
+    /// otherwise unknown.
     #[must_use]
     pub fn is_fenced(&self, host: &HostName) -> bool {
         self.knows_nothing_of(host) && self.find_peer(host).is_some_and(|(_, peer)| peer.off)
     }
 
-    /// Whether an operator has fenced the host and no later life of it has spoken since.
+    /// Whether an operator has fenced the host and no later incarnation of it has sent a message since.
     #[must_use]
     pub fn counts_as_off(&self, host: &HostName) -> bool {
         self.find_peer(host).is_some_and(|(_, peer)| peer.off || peer.life.is_none() && peer.fenced.is_some())
     }
 
-    /// Why what a host said last was refused, if it was: its daemon lives, and is not heard here.
+    /// Why the last message of a host was refused, if it was: its daemon runs, but is ignored here.
     #[must_use]
     pub fn unheard(&self, host: &HostName) -> Option<Unheard> {
         self.find_peer(host)?.1.unheard
     }
 
-    /// Whether words of this life count; a hello in the batch may open a new one.
+    /// Whether messages of this incarnation count; a hello in the batch may open a new incarnation.
     fn admit(&mut self, host: HostRef, batch: &Batch, now: Time) -> bool {
         let life = batch.incarnation;
         let peer = self.peer(host);
@@ -237,7 +237,7 @@ impl Engine {
                 true
             }
             None if known == Some(Ordering::Equal) => true,
-            // Somebody who thinks that we know this life: our hello makes him say his again.
+            // The sender assumes that we know this incarnation: our hello makes it repeat its own.
             None => {
                 self.greet.insert(host);
                 false
@@ -249,7 +249,7 @@ impl Engine {
         let peer = self.peer(host);
         let before = peer.heard.filter(|old| old.id != life.id);
         if let Some(old) = before {
-            // A folder that comes back is not of the past any more.
+            // A folder that comes back is no past folder any more.
             peer.past.retain(|past| past.id != life.id);
             peer.past.push(old);
             if peer.past.len() > PAST_MAX {
@@ -283,7 +283,7 @@ impl Engine {
     }
 
     fn granted_as(&self, asker: CobRef, asked: CobRef, number: Number) -> Option<Grant> {
-        // Its values the other side has on record, or asks for.
+        // The other side has the values on record, or asks for them.
         let grant = |rev, state| Grant {
             asker: self.names.cob_id(asker).clone(),
             asked: self.names.cob_id(asked).clone(),
@@ -308,7 +308,7 @@ impl Engine {
         let peer = self.peer(host);
         peer.acked = true;
         peer.hellos = 0;
-        // They stay on the list: whoever returns later must hear of them again.
+        // They stay on the list: a later incarnation of the host needs them again.
         let mut restored = std::mem::take(&mut peer.restored);
         restored.retain(|(asker, asked, number)| self.holds(*asker, *asked, *number));
         self.peer(host).restored.clone_from(&restored);
@@ -329,7 +329,7 @@ impl Engine {
         }
     }
 
-    /// The link is new: what has no answer yet is said again.
+    /// The link is new: repeats the messages without an answer.
     pub(crate) fn link_up(&mut self, host: &HostName, now: Time) {
         let host = self.names.host(host);
         if host == self.here {
@@ -365,7 +365,7 @@ impl Engine {
         }
     }
 
-    /// Puts our hello in front of what is said to hosts that have not acknowledged it.
+    /// Puts our hello before the messages to hosts that have not acknowledged it.
     pub(crate) fn add_hellos(&mut self, now: Time) {
         let mut hosts = std::mem::take(&mut self.greet);
         hosts.extend(self.send.iter().map(|(host, _)| *host));
@@ -397,7 +397,7 @@ impl Engine {
         current.map(|(asker, asked, number)| self.about(*asker, *asked, *number)).collect()
     }
 
-    /// Whether this is the number under which a change object of ours has asked.
+    /// Whether this is the number of the present request of a local change object.
     fn holds(&self, asker: CobRef, asked: CobRef, number: Number) -> bool {
         self.object(asker).is_some_and(|o| o.lock_ix(asked).is_ok_and(|i| o.locks[i].number == number))
     }
@@ -416,12 +416,12 @@ impl Engine {
         About { asker: self.names.cob_id(asker).clone(), asked: self.names.cob_id(asked).clone(), number }
     }
 
-    /// A message for a change object of another host, in names.
-    /// The state folder that a host uses, as far as its daemon has told.
+    /// The state folder that a host uses, as far as its daemon has said.
     pub(crate) fn folder_of(&self, host: HostRef) -> Option<u64> {
         folder_of(&self.peers, host)
     }
 
+    /// A message for a change object of another host, with full names.
     pub(crate) fn as_item(&self, mail: &Mail) -> Item {
         let id = |c: CobRef| self.names.cob_id(c).clone();
         let (from, to) = (mail.from, mail.to);
@@ -467,12 +467,12 @@ impl Engine {
         }
     }
 
-    /// A message of another host in small names; none when it is not one that this host may send to a
-    /// change object of ours, or when it makes no sense.
+    /// A message of another host with interned names; `None` if this host may not send it to a local change object, or
+    /// if it makes no sense.
     pub(crate) fn as_mail(&mut self, host: HostRef, item: Item) -> Option<Mail> {
         let here = self.here;
         let names = &mut self.names;
-        // The speaker must be a change object of the sender, the listener one of ours. What is not is not even remembered.
+        // The sender must be a change object of the sending host, the receiver a local one. Other names are not stored.
         let mut pair = |speaker: &CobId, listener: &CobId| {
             let is_of = |cob: &CobId, host| cob.host_str() == names.host_name(host).as_str();
             let right = is_of(speaker, host) && is_of(listener, here);

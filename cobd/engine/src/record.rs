@@ -1,7 +1,7 @@
 //! Durable entries, and the state that they add up to.
 //!
-//! The journal is an intent log. [`Durable::apply`] is the only reading of it: recovery folds
-//! records through it, and the simulator compares its result with the living engine.
+//! The journal is an intent log. Only [`Durable::apply`] interprets it: recovery folds records through it, and the
+//! simulator compares its result with the running engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,32 +16,32 @@ use crate::promises::Promises;
 use crate::switch::{SwitchRecord, Switching};
 use crate::time::Time;
 
-/// One entry.
+/// An entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// When.
+    /// The time.
     pub at: Time,
     /// Lamport number.
     pub lamport: u64,
     /// The active generation.
     pub generation: GenerationNumber,
-    /// What.
+    /// The content.
     pub body: Body,
-    /// Who ordered it, where somebody did: for the history alone.
+    /// The operator of an order, if any: only for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-/// A lock that something rests on.
+/// A lock that a grant or action relies on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldLock {
-    /// Of whom.
+    /// The grantor.
     pub cob: CobId,
-    /// Under which number.
+    /// The number of the request.
     pub number: Number,
-    /// In which state.
+    /// The granted state.
     pub state: StateName,
-    /// What it carries.
+    /// The values that it carries.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub values: Values,
     /// The content that it was asked for.
@@ -49,14 +49,14 @@ pub struct HeldLock {
     pub fingerprint: Option<Fingerprint>,
 }
 
-/// A promise that is out.
+/// A grant that is out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantOut {
     /// The request's number.
     pub number: Number,
     /// Its acceptable states.
     pub set: Vec<StateName>,
-    /// The state promised.
+    /// The granted state.
     pub state: StateName,
     /// The request's rank.
     pub rank: Rank,
@@ -64,26 +64,26 @@ pub struct GrantOut {
     pub origin: CobId,
     /// The fingerprint that the asker expected.
     pub fingerprint: Option<Fingerprint>,
-    /// The granter's own locks that the promise rests on.
+    /// The grantor's own locks that the grant relies on.
     pub rests_on: Vec<HeldLock>,
     /// Its holder has failed, and keeps it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failed: bool,
-    /// When it was given. Left away in its record, which has a time of its own.
+    /// The time of the grant. Omitted in its record, which has a time of its own.
     #[serde(default, skip_serializing_if = "is_default")]
     pub at: Time,
-    /// The state folder of the host that asked, if that is another one: the number is of that folder.
+    /// The state folder of the asking host, if that is another host: the number is of that folder.
     #[serde(default, skip_serializing_if = "is_default")]
     pub folder: Option<u64>,
 }
 
-/// A [`GrantOut`] as it is kept: in the bytes in which it is written. In a chain each change object has given one until the
-/// last is where it should be, and only a start, which goes through all of them once, wants to know what is in them.
+/// A [`GrantOut`] in its encoded bytes. In a chain each change object holds a grant until the last has converged, and
+/// only a start, which reads each grant once, needs the decoded form.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeptGrant(Box<[u8]>);
 
 impl KeptGrant {
-    /// Keeps a promise.
+    /// Encodes a grant.
     #[must_use]
     pub fn of(grant: &GrantOut) -> Self {
         match codec::encode_packed(grant) {
@@ -92,7 +92,7 @@ impl KeptGrant {
         }
     }
 
-    /// The promise.
+    /// The grant.
     #[must_use]
     pub fn get(&self) -> GrantOut {
         match codec::decode(&self.0, self.0.len()) {
@@ -129,49 +129,49 @@ impl<'de> Deserialize<'de> for KeptGrant {
 /// An action that has begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
-    /// Names the job.
+    /// The number of the job.
     pub job: Number,
-    /// The state left.
+    /// The state before the transition.
     pub from: StateName,
-    /// The state to be entered.
+    /// The state after the transition.
     pub to: StateName,
-    /// From 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// It is a process that outlives the daemon.
     pub process: bool,
     /// The locks that it runs under.
     pub locks: Vec<HeldLock>,
-    /// The token of its budget that it has taken to leave, and keeps until it is back.
+    /// The token of its budget that it has taken to leave its state, and keeps until it is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Box<HeldLock>>,
-    /// The generation by which it runs; zero: written before this was.
+    /// The generation by which it runs; zero: written by an older version.
     #[serde(default, skip_serializing_if = "is_default")]
     pub generation: GenerationNumber,
 }
 
-/// What is written. `cob` is always the change object of this host that it is about.
+/// The content of an entry. `cob` is always the change object of this host that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "fields are named after what they hold")]
 pub enum Body {
-    /// Everything before is summed up here.
+    /// Replaces all earlier entries.
     Snapshot(Box<Durable>),
-    /// A new life begins.
+    /// A new incarnation begins.
     Life(Incarnation),
-    /// `go` for a generation.
+    /// The switch to a generation starts.
     Go(GenerationNumber),
-    /// A generation is active. What is in it is known from its bundle.
+    /// A generation is active. Its bundle has the content.
     Activated(GenerationNumber),
-    /// A change object has left, in this state. One that was kept counts for whoever leaves beside it as in its
-    /// pre-remove state, too.
+    /// A change object has departed, in this state. For change objects that depart beside it, a kept change object also
+    /// counts as being in its pre-remove state.
     Gone {
         cob: CobId,
         state: StateName,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         kept_from: Option<StateName>,
     },
-    /// A promise is about to leave.
+    /// A grant is about to be sent.
     Granted { cob: CobId, to: CobId, grant: GrantOut },
-    /// A promise came back (or was never taken).
+    /// A grant was released (or was never received).
     Returned { cob: CobId, from: CobId, number: Number },
     /// An action is about to start.
     Begun { cob: CobId, begun: Begun },
@@ -182,18 +182,18 @@ pub enum Body {
         from: StateName,
         to: StateName,
         attempt: u32,
-        /// None: nobody knows.
+        /// `None`: unknown.
         ok: Option<bool>,
-        /// The state it is in now; none: unknown.
+        /// The present state; `None`: unknown.
         state: Option<StateName>,
-        /// Failed attempts in a row.
+        /// Consecutive failed attempts.
         failures: u32,
-        /// It has given up.
+        /// It has failed.
         failed: bool,
         values: Values,
-        /// The content that it was made with.
+        /// The content of the transition.
         applied: Option<Fingerprint>,
-        /// What it rests on, at that moment.
+        /// The dependencies at that time.
         rests_on: Option<Fingerprint>,
         /// When the action itself began and ended.
         span: (u64, u64),
@@ -205,122 +205,122 @@ pub enum Body {
     /// A check has ended.
     Checked {
         cob: CobId,
-        /// None: it could not tell.
+        /// `None`: the check could not determine it.
         state: Option<StateName>,
         /// The recorded state was another.
         drift: bool,
         failed: bool,
         values: Values,
-        /// What it rests on, where that is known.
+        /// The dependencies of the running process, if known.
         rests_on: Option<Fingerprint>,
         detail: String,
-        /// The check could not tell: the state is the one that was known before.
+        /// The check could not determine the state: this is the previously known state.
         #[serde(default, skip_serializing_if = "is_default")]
         unclear: bool,
-        /// It had been where it goes by itself for long: its failed attempts of before count no more.
+        /// It had been in its own target state for long: earlier failed attempts no longer count.
         #[serde(default, skip_serializing_if = "is_default")]
         renewed: bool,
     },
-    /// The content changed, or a return found it running inside a daemon that died: its state is not known.
+    /// The content changed, or a restart found it running inside a daemon that died: its state is unknown.
     Unknown {
         cob: CobId,
-        /// It rests on something from now on, and rested on nothing before.
+        /// It has dependencies from now on, and had no dependencies before.
         #[serde(default, skip_serializing_if = "is_default")]
         from_nothing: bool,
     },
-    /// An operator's word.
+    /// An order of an operator.
     Ordered(OrderRecord),
-    /// Told for the history only.
+    /// Only for the history.
     Note { cob: CobId, note: Note },
-    /// A change object of this host is final in the switch under way.
+    /// A change object of this host has departed in the pending switch.
     Final { cob: CobId },
-    /// Other hosts have told that these of theirs are final in it.
+    /// Other hosts have announced departures in the pending switch.
     Told { cobs: Vec<CobId> },
-    /// So many switches are known to have been left before their end: what was told before counts no more.
+    /// The number of switches known to have been abandoned (the epoch): earlier facts no longer count.
     Turn(u64),
-    /// For the first time since the generation was activated, every change object is where it should be.
+    /// For the first time since the activation of the generation, every change object has converged.
     Settled(GenerationNumber),
-    /// A step of the switch that the host is in.
+    /// A step of the current switch.
     Switch(SwitchRecord),
-    /// A promise that was asked back is waited for no longer, as its holder's host is out of reach: it is broken. The
-    /// holder is told until it has given it back.
+    /// A recalled grant is invalidated, as its holder's host is out of reach. The holder is informed until it has
+    /// released the grant.
     Lapsed { cob: CobId, from: CobId, number: Number },
 }
 
-/// An operator's word, as written.
+/// An order of an operator, as recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "fields are named after what they hold")]
 pub enum OrderRecord {
     /// No new transition starts.
     Pause,
-    /// They may start again.
+    /// Transitions may start again.
     Resume,
-    /// A change object is tried again.
+    /// A change object tries again.
     Retry(CobId),
-    /// A host's locks were freed; its words under this incarnation are refused from now on.
+    /// A host's locks were released; its messages under this incarnation are refused from now on.
     Fence(HostName, Option<Incarnation>),
-    /// A generation was fetched and verified: it changes nothing.
+    /// A generation was fetched and verified: no effect here.
     Prepare(GenerationNumber),
-    /// A change object counts as final in the switch under way.
+    /// A change object counts as departed in the pending switch.
     DeclareFinal(CobId),
     /// The switch to this generation was cancelled.
     Cancel(GenerationNumber),
-    /// A generation that was fetched is forgotten: it changes nothing.
+    /// A prepared generation is discarded: no effect here.
     CallOff(GenerationNumber),
-    /// At most so many transitions at a time; none: as many as can go.
+    /// The most parallel transitions; `None`: no limit.
     Limit(Option<u32>),
-    /// The `go` just said is for these hosts alone, and is not to be carried to others; none: for everybody.
+    /// The switch just ordered is only for these hosts, and is not to be announced to others; empty: for all hosts.
     Only(Vec<HostName>),
-    /// A budget has so many tokens and no more; none: as many as the model gives it.
+    /// A token limit of a budget; `None`: the number of the model.
     LimitBudget(CobId, Option<u32>),
-    /// What was cancelled leads elsewhere: nothing is held for it any longer.
+    /// The cancelled switch has a new target: the host no longer stands still for it.
     Unhold,
-    /// A conflict about files is decided, in one of them or in all; in which way, in words.
+    /// A conflict about files is decided, for a file or for all; the decision, in words.
     Resolve { cob: CobId, path: Option<String>, choice: String },
-    /// A file is put back as it was in this version.
+    /// A file is restored to this version.
     Restore { cob: CobId, path: String, version: String },
-    /// A budget has so many tokens until the next generation is activated, whatever the model gives it; none: as many as
-    /// that.
+    /// The number of tokens of a budget until the next activation, independent of the model; `None`: the number of the
+    /// model.
     RaiseBudget(CobId, Option<u32>),
     /// A change object is stopped.
     Stop(CobId, Stopped),
-    /// It is stopped no more: it was started, or it was to be stopped once and has been.
+    /// It is no longer stopped: an operator started it, or a single stop was ordered and has happened.
     Start(CobId),
-    /// The host is rebooted: it changes nothing.
+    /// The host reboots: no effect here.
     Reboot,
 }
 
-/// What is written for people alone.
+/// An entry only for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "fields are named after what they hold")]
 pub enum Note {
     /// Asked for a lock.
     Requested { of: CobId, set: Vec<StateName> },
-    /// Gave a lock back.
+    /// Released a lock.
     Released { of: CobId },
     /// Got a lock.
     Holds { of: CobId, state: StateName },
-    /// Asked a holder to give back.
+    /// Recalled a grant.
     Recalled { from: CobId },
-    /// Told a holder that the promise is broken.
+    /// Informed a holder that its grant is invalidated.
     Lapsed { from: CobId },
-    /// A circle was named.
+    /// A deadlock cycle was reported.
     Stuck { circle: Vec<CobId>, more: bool },
-    /// A chase was named.
+    /// A chase was reported.
     Chase { of: CobId, times: u32 },
-    /// A flap was named.
+    /// A flap was reported.
     Flap { state: StateName, times: u32, because_of: Option<CobId> },
-    /// It goes by rank from now on.
+    /// It decides by rank from now on.
     Ordered,
-    /// A budget has given a token beyond its number: those who have one can't be back before this one moves.
+    /// A budget has granted a token beyond its number: the other holders cannot come back before this member moves.
     Overdrawn { by: CobId, at_most: u32 },
-    /// Was told that a promise which it held is broken.
+    /// A held lock was invalidated.
     Broken { of: CobId },
 }
 
 impl Body {
-    /// Whether it must be on the disk before anything of its turn is sent or started. The others
-    /// are written with the next that must, or a little later.
+    /// Whether it must be on the disk before any message or job of its tick. The others are written with the next
+    /// durable record, or a little later.
     #[must_use]
     pub fn must_be_durable(&self) -> bool {
         match self {
@@ -336,10 +336,9 @@ impl Body {
             | Body::Final { .. }
             | Body::Turn(_)
             | Body::Lapsed { .. } => true,
-            // Who asked asks again.
+            // The asker asks again.
             Body::Switch(step) => !matches!(step, SwitchRecord::Reopened { .. }),
-            // A state that a check found can be found again; a promise that is not known to be back is asked for, and so
-            // is what others have told.
+            // A check can find the state again; a missing release is queried, and so are the facts of other hosts.
             Body::Checked { .. }
             | Body::Unknown { .. }
             | Body::Returned { .. }
@@ -350,73 +349,73 @@ impl Body {
     }
 }
 
-/// What the records add up to: all that a daemon must know when it returns.
+/// The sum of the records: the knowledge that a daemon needs after a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Durable {
-    /// The last life.
+    /// The last incarnation.
     pub life: Option<Incarnation>,
     /// The highest Lamport number seen.
     pub lamport: u64,
     /// The active generation.
     pub active: GenerationNumber,
-    /// The generation to which `go` was said, when it is not active yet.
+    /// The generation of the pending switch.
     pub going_to: Option<GenerationNumber>,
     /// No new transition starts.
     pub paused: bool,
-    /// Per change object of this host. There are many, and the nodes of a map that is filled in order are half empty: what stands in
-    /// them is small.
+    /// Per change object of this host. There are many, and the nodes of a map that is filled in order are half empty:
+    /// so the values are small.
     pub cobs: BTreeMap<CobId, Box<DurableCob>>,
-    /// Change objects that have left, and their last state.
+    /// Departed change objects, and their last state.
     pub gone: BTreeMap<CobId, StateName>,
     /// Fenced hosts, with the incarnation that is refused.
     pub fenced: BTreeMap<HostName, Option<Incarnation>>,
-    /// Of those that have left, the pre-remove states of those that were kept in another one.
+    /// The pre-remove states of departed change objects that were kept in another state.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_from: BTreeMap<CobId, StateName>,
-    /// So many switches are known to have been left before their end.
+    /// The number of switches known to have been abandoned (the epoch).
     #[serde(default, skip_serializing_if = "is_default")]
     pub turn: u64,
-    /// The highest generation that this host has ever gone to.
+    /// The highest generation that this host has ever switched to.
     #[serde(default, skip_serializing_if = "is_default")]
     pub highest: GenerationNumber,
-    /// When `go` was said for the switch under way.
+    /// When the pending switch started.
     #[serde(default, skip_serializing_if = "is_default")]
     pub going_since: Time,
-    /// Change objects of this host that are final in it.
+    /// Change objects of this host that have departed in it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub finals: BTreeSet<CobId>,
-    /// What other hosts have told of theirs.
+    /// Departures announced by other hosts.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub told: BTreeSet<CobId>,
-    /// What a person has declared final.
+    /// Change objects declared departed by an operator.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub declared: BTreeSet<CobId>,
     /// The switch to this generation was cancelled, and the host stands still.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<GenerationNumber>,
-    /// At most so many transitions at a time.
+    /// The most parallel transitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// The active generation has converged once since it was activated.
+    /// The active generation has converged once since its activation.
     #[serde(default, skip_serializing_if = "is_default")]
     pub settled: bool,
-    /// The `go` that this host has heard is for these alone; none: for everybody.
+    /// The switch order is only for these hosts; empty: for all hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<HostName>,
-    /// The switch that the host is in, and what was withdrawn.
+    /// The current switch, and the rollbacks.
     #[serde(default, skip_serializing_if = "Switching::is_new")]
     pub switching: Switching,
-    /// Budgets that have so many tokens and no more: an operator's limit.
+    /// Budgets with an operator's token limit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limited: BTreeMap<CobId, u32>,
-    /// Budgets to which an operator gives so many tokens until the next generation.
+    /// Budgets with an operator's token number until the next generation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub raised: BTreeMap<CobId, u32>,
     /// Change objects that an operator has stopped.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stopped: BTreeMap<CobId, Stopped>,
-    /// All whose failed attempts count, and perhaps some more: the next generation begins anew with them. Follows from
-    /// `cobs`.
+    /// All change objects with counting failed attempts, and perhaps more: the next generation resets them. Derived
+    /// from `cobs`.
     #[serde(skip)]
     pub(crate) failing: BTreeSet<CobId>,
 }
@@ -425,69 +424,69 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The durable part of one change object.
+/// The durable part of a change object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DurableCob {
-    /// None: unknown.
+    /// `None`: unknown.
     pub state: Option<StateName>,
-    /// It has given up.
+    /// It has failed.
     pub failed: bool,
-    /// Failed attempts in a row.
+    /// Consecutive failed attempts.
     pub failures: u32,
-    /// What it exports. Most export nothing.
+    /// Its exported values. Most change objects export no values.
     pub values: SmallMap<String, String>,
-    /// The content that its state was last made with.
+    /// The content with which its state was last made.
     pub applied: Option<Fingerprint>,
-    /// What it rested on then.
+    /// Its dependencies at that time.
     pub rests_on: Option<Fingerprint>,
     /// The action under way.
     pub action: Option<Box<Begun>>,
-    /// Promises out, by dependent. Most have one or none.
+    /// Grants out, by dependent. Most change objects have at most a single grant.
     pub grants: Promises,
     /// When its state last changed.
     pub since: Time,
-    /// The token of its budget under which it left.
+    /// The token of its budget under which it left its state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Box<HeldLock>>,
-    /// Promises that were broken because their holders were out of reach, by dependent: these have yet to hear it.
+    /// Grants invalidated while their holders were out of reach, by dependent: the holders do not know it yet.
     #[serde(default, skip_serializing_if = "Promises::is_empty")]
     pub lapsed: Promises,
-    /// Checks in a row that could not tell the state, since it was known.
+    /// Consecutive checks that could not determine the state, since it was known.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unclear: u32,
-    /// The attempt that failed last, while failed attempts count.
+    /// The last failed attempt, while failed attempts count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<Box<Missed>>,
 }
 
-/// An attempt that has failed: who comes back with it can say why.
+/// A failed attempt, so that a restarted daemon can report the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missed {
-    /// The state left.
+    /// The state before the transition.
     pub from: StateName,
-    /// The state that was to be entered.
+    /// The state after the transition.
     pub to: StateName,
-    /// From 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// What was said of its end.
+    /// The reported error.
     pub error: String,
 }
 
 impl DurableCob {
-    /// What it failed at counts no more.
+    /// Resets the counters of failures.
     fn begin_anew(&mut self) {
         (self.failed, self.failures, self.unclear, self.missed) = (false, 0, 0, None);
     }
 }
 
 impl Durable {
-    /// Adds one record. Total: a record that fits nothing changes nothing.
+    /// Applies a record. Total: a record that does not fit has no effect.
     pub fn apply(&mut self, record: &Record) {
         self.lamport = self.lamport.max(record.lamport);
         match &record.body {
             Body::Snapshot(all) => {
                 *self = (**all).clone();
-                // The version before did not write it.
+                // The previous version did not write it.
                 self.highest = self.highest.max(self.active).max(self.going_to.unwrap_or_default());
                 self.find_failing();
             }
@@ -519,7 +518,7 @@ impl Durable {
                 self.told.clear();
             }
             Body::Gone { cob, state, kept_from } => {
-                // Who counts on it as it left goes on doing so.
+                // Its grants stay valid after the departure.
                 let DurableCob { grants, lapsed, .. } = *self.cobs.remove(cob).unwrap_or_default();
                 if !grants.is_empty() || !lapsed.is_empty() {
                     self.cobs.insert(cob.clone(), Box::new(DurableCob { grants, lapsed, ..DurableCob::default() }));
@@ -533,7 +532,7 @@ impl Durable {
             Body::Granted { cob, to, grant } => {
                 let c = self.cob(cob);
                 c.lapsed.remove(to);
-                // One that was given before is written again when its holder fails.
+                // An earlier grant is recorded again when its holder fails.
                 let before = c.grants.get(to).map(KeptGrant::get).filter(|g| g.number == grant.number);
                 let at = before.map_or(record.at, |g| g.at);
                 c.grants.insert(to.clone(), KeptGrant::of(&GrantOut { at, ..grant.clone() }));
@@ -664,7 +663,7 @@ impl Durable {
             Body::Ordered(OrderRecord::DeclareFinal(cob)) => _ = self.declared.insert(cob.clone()),
             Body::Settled(generation) => self.settled |= self.active == *generation,
             Body::Switch(step) => self.switching.apply(step, record.at),
-            // Of files there is nothing on record.
+            // There are no records of files.
             Body::Ordered(
                 OrderRecord::Prepare(_)
                 | OrderRecord::CallOff(_)
@@ -676,14 +675,14 @@ impl Durable {
         }
     }
 
-    /// The switch is over, or left.
+    /// The switch is over, or abandoned.
     fn forget_facts(&mut self) {
         self.finals.clear();
         self.told.clear();
         self.declared.clear();
     }
 
-    /// Adds up who fails, where `cobs` has not come by records.
+    /// Computes the failing change objects if `cobs` does not come from records.
     fn find_failing(&mut self) {
         let fails = self.cobs.iter().filter(|(_, c)| c.failed || c.failures > 0 || c.unclear > 0);
         self.failing = fails.map(|(id, _)| id.clone()).collect();

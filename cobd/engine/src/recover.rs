@@ -1,7 +1,7 @@
-//! From records to a living engine, and back to what is durable of it.
+//! From records to a running engine, and back to its durable state.
 //!
-//! What was promised is promised, what ran is waited for (or looked up, or checked), what rests on a
-//! promise or under an action is kept and named in the hello; everything else is asked for anew.
+//! Grants stay granted; running actions are awaited (or looked up, or checked); locks under a grant or an action are
+//! kept and named in the hello; other locks are requested again.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use crate::record::{Begun, Body, Durable, DurableCob, GrantOut, HeldLock, KeptGr
 use crate::spec;
 use crate::time::Time;
 
-/// All that a daemon comes back with.
+/// The input of a restarted daemon.
 #[derive(Debug, Clone)]
 pub struct Return<'a> {
     /// Its host.
     pub host: &'a HostName,
-    /// The new life: same id as the last, a higher start.
+    /// The new incarnation: the same id as the last, a higher start.
     pub life: Incarnation,
-    /// What the records add up to.
+    /// The sum of the records.
     pub durable: &'a Durable,
-    /// The bundle of the active generation; none when there is none.
+    /// The bundle of the active generation; `None` if there is no active generation.
     pub active: Option<AnyBundle>,
-    /// The bundle of the generation to which `go` was said.
+    /// The bundle of the pending switch.
     pub going: Option<AnyBundle>,
-    /// The order of the switch to it.
+    /// The order of the pending switch.
     pub order: Arc<SwitchOrder>,
     /// As in [`Event::Go`].
     pub in_process: &'a [String],
@@ -40,10 +40,9 @@ pub struct Return<'a> {
 }
 
 impl Engine {
-    /// The engine as it stands after a return, and what it does first. Each action of
-    /// [`Engine::running_actions`] that an earlier life has begun must be reported by
-    /// [`Event::ActionEnded`] when it has ended, at once where it had ended before or left no result.
-    /// Those of this life are among what it does first.
+    /// The engine after a restart, and its first effects. The daemon must report each action of
+    /// [`Engine::running_actions`] from an earlier incarnation by [`Event::ActionEnded`] when it has ended, at once if
+    /// it had ended before or left no result. The actions of this incarnation are among the first effects.
     #[must_use]
     pub fn recover(back: &Return<'_>, now: Time) -> (Self, Effects) {
         let mut engine = Engine::new(back.host, back.life);
@@ -91,7 +90,7 @@ impl Engine {
         }
         for (host, life) in &durable.fenced {
             let host = self.names.host(host);
-            // Of a host that had not spoken before no life is over.
+            // For a host that had not sent a message before, no incarnation is over.
             self.peer(host).fenced = Some(life.unwrap_or(Incarnation { id: 0, start: 0 }));
         }
         if let Some(bundle) = &back.active {
@@ -139,8 +138,8 @@ impl Engine {
         }
     }
 
-    /// A release of the last life may have left no trace: every host that was ever asked must hear which
-    /// numbers are still meant.
+    /// A release of the last incarnation may have left no record: every asked host must learn which numbers are still
+    /// needed.
     fn greet_all(&mut self) {
         let asked = (0..self.peers.len()).filter(|h| !self.peers[*h].dependents.is_empty());
         self.greet.extend(asked.map(|h| HostRef(h as u32)));
@@ -172,7 +171,7 @@ impl Engine {
         }
         self.with(cob, now, |o, cx| {
             let process = o.spec.kind.process;
-            // Actions inside the daemon died with it, and so did what they knew.
+            // Actions inside the daemon died with it, and so did their data.
             let known = process && same_boot;
             o.recorded = state.filter(|_| known).and_then(|s| o.spec.kind.ix(s));
             o.failed = was.failed;
@@ -183,7 +182,7 @@ impl Engine {
                 o.left_under.clone_from(&was.token);
             }
             o.since = if was.since == Time(0) { now } else { was.since };
-            // What could not be told is looked at again, and is not well until then.
+            // A change object without a check result is checked again, and counts as failing until then.
             let unclear = if o.recorded.is_some() { was.unclear } else { 0 };
             o.trouble(|t| (t.failures, t.check_failures) = (was.failures, unclear));
             o.restore_missed(cx, was);
@@ -203,7 +202,7 @@ impl Engine {
             if o.recorded.is_none() && was.state.is_some() {
                 let id = cx.names.cob_id(cob).clone();
                 cx.record(Body::Unknown { cob: id, from_nothing: false });
-                // The record forgets these; what was given up stays given up until somebody says otherwise.
+                // The record resets these, and so does the engine.
                 o.failed = false;
                 o.last = None;
                 o.trouble(|t| (t.failures, t.error) = (0, None));
@@ -214,7 +213,7 @@ impl Engine {
         });
     }
 
-    /// Promises that are out, and those that were broken and whose holders have not heard it.
+    /// Grants that are out, and invalidated grants whose holders do not know it.
     fn restored_promises(&mut self, was: &DurableCob, now: Time) -> Vec<Request> {
         let mut all = Vec::with_capacity(was.grants.len() + was.lapsed.len());
         all.extend(was.grants.iter().map(|(asker, g)| self.restored_request(asker, &g.get(), now)));
@@ -249,9 +248,9 @@ impl Engine {
         Lock {
             asked: self.names.cob(&held.cob),
             number: held.number,
-            // Above every revision of an earlier life.
+            // Above every revision of an earlier incarnation.
             rev: u64::from(self.life.start) << 32,
-            // Nothing of it is to be said before the first decision revises it.
+            // It sends no message before the first decision revises it.
             rev_known: u64::from(self.life.start) << 32,
             set: [state].into_iter().collect(),
             rank: Rank::LAST,
@@ -271,7 +270,7 @@ impl Engine {
         }
     }
 
-    /// Promises between two of this host are in the same records: both sides are here, or neither.
+    /// Grants within this host are in the same records: both sides are here, or neither.
     fn confirm_own_locks(&mut self) {
         let all: Vec<(CobRef, CobRef, Number)> = self
             .objects()
@@ -294,7 +293,7 @@ impl Engine {
                 }
             }
         }
-        // The other way round: a promise to one of this host that does not name it is not held.
+        // The inverse: a grant to a local change object that does not name it is not held.
         let granted: Vec<(CobRef, CobRef, Number)> = self
             .objects()
             .flat_map(|o| o.requests.iter().map(|r| (o.me, r.asker, r.number)))
@@ -312,7 +311,7 @@ impl Engine {
         }
     }
 
-    /// What the records must add up to, told by the living engine: the simulator compares the two.
+    /// The state that the records must add up to, from the running engine: the simulator compares the two.
     #[must_use]
     pub fn durable(&self) -> Durable {
         let mut durable = Durable {
@@ -392,7 +391,7 @@ impl Engine {
 }
 
 impl Object {
-    /// The attempt that failed last, with what was said of it.
+    /// Restores the last failed attempt and its error.
     fn restore_missed(&mut self, cx: &mut crate::object::Cx<'_>, was: &DurableCob) {
         let Some(missed) = was.missed.as_deref() else { return };
         let find = |name| cx.names.find_state(name).and_then(|s| self.spec.kind.ix(s));
@@ -410,9 +409,9 @@ impl Object {
         (self.state, self.recorded) = (Some(from), None);
         self.activity = Activity::Acting { job: begun.job, transition: transition as u16 };
         self.last = Some(LastAction { from, to, attempt: begun.attempt, since: now });
-        // What it has made is of another generation's content: looked at when it has ended.
+        // Its result has another generation's content: checked when it has ended.
         self.outlived = begun.generation != GenerationNumber(0) && begun.generation != cx.generation;
-        // It may have ended long ago, and what it has made may be gone: that is looked at as well.
+        // It may have ended long ago, and its result may be gone: this is checked as well.
         self.suspect = true;
         if !process {
             self.action_ended(cx, begun.job, ActionOutcome::Lost, (0, 0));
@@ -420,13 +419,12 @@ impl Object {
     }
 }
 
-/// A generation number that a daemon must find the bundle of when it returns.
 impl Durable {
-    /// The generations whose bundles are needed: the active one, which may be the empty generation, and the one that was
-    /// being switched to.
+    /// The generations whose bundles are needed: the active generation, which may be the empty generation, and the
+    /// generation of the pending switch.
     #[must_use]
     pub fn needed_generations(&self) -> (Option<GenerationNumber>, Option<GenerationNumber>) {
-        // One that has gone somewhere and has none has returned to the empty generation.
+        // A host that has switched before and has no generation has returned to the empty generation.
         let has_one = self.active != GenerationNumber(0) || self.highest != self.active && self.going_to.is_none();
         (has_one.then_some(self.active), self.going_to)
     }
