@@ -1,8 +1,8 @@
 //! apt and dpkg.
 //!
-//! Never a question: `DEBIAN_FRONTEND=noninteractive`, and of configuration files that somebody has changed the
-//! changed one stays. With a repository of its own a change object has lists of its own, too: those of the host
-//! are neither used nor touched, so nothing but what it was given can be installed, and no network is asked.
+//! The programs never ask: `DEBIAN_FRONTEND=noninteractive`, and a configuration file that a user has changed stays.
+//! With its own repository a change object has its own lists, too. The host's lists are neither used nor changed, so
+//! only packages of this repository can be installed, and no other network source is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,16 +19,16 @@ use crate::durable::Sync;
 use crate::kinds::kept;
 use crate::kinds::native::{Host, Ran, run_bounded};
 
-/// Where dpkg's database is.
+/// The folder of dpkg's database.
 pub(super) const DATABASE: &str = "/var/lib/dpkg";
-/// Another program that has dpkg's lock is waited for so long, in seconds.
+/// How long to wait for another program that has dpkg's lock, in seconds.
 const LOCK_SECONDS: u64 = 120;
-/// The own list of sources, lists, and settings.
+/// The change object's own list of sources, package lists and settings.
 const SOURCES: &str = "sources.list";
 const LISTS: &str = "lists";
 const SETTINGS: &str = "apt.conf";
 
-/// apt for one package.
+/// The package manager apt, for one package.
 #[derive(Debug)]
 pub(super) struct Apt<'a> {
     content: &'a Content,
@@ -37,16 +37,17 @@ pub(super) struct Apt<'a> {
 }
 
 impl<'a> Apt<'a> {
-    /// None: the host has another package manager.
+    /// Returns `None` if the host has another package manager.
     pub(super) fn of(content: &'a Content, host: &Host, own: &Path) -> Option<Self> {
         host.path(DATABASE).is_dir().then(|| Self { content, host: host.clone(), own: Own::new(own) })
     }
 
-    /// The own settings, sources and lists.
+    /// Writes the change object's own settings and list of sources, and creates the folder of lists.
     fn prepare(&self) -> Result<(), String> {
         let write = |name: &str, text: &str| self.own.write(name, 0o644, text, Sync::Later);
         if let Some(root) = self.host.root() {
-            // Read before all else, so that the settings below the folder count and not those of this host.
+            // apt reads this file first, so that the settings below the root folder apply and not the settings of this
+            // host.
             write(SETTINGS, &format!("Dir \"{}/\";\n", root.display()))?;
         }
         if let Some(source) = self.content.source() {
@@ -61,7 +62,7 @@ impl<'a> Apt<'a> {
         Ok(())
     }
 
-    /// A program of apt, with everything in its place.
+    /// A command of apt with all paths and options.
     fn apt(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
@@ -81,14 +82,14 @@ impl<'a> Apt<'a> {
             set(format!("Dir::Etc::SourceList={}", self.own.join(SOURCES).display()));
             set("Dir::Etc::SourceParts=/dev/null".to_owned());
             set(format!("Dir::State::Lists={}", self.own.join(LISTS).display()));
-            // The own folder is nobody else's, so nobody else can be sent to fetch into it.
+            // The sandbox user of apt has no access to the own folder.
             set("APT::Sandbox::User=root".to_owned());
         }
-        // What is kept there is made of other lists.
+        // The cache was built from other lists.
         set("Dir::Cache::pkgcache=".to_owned());
         set("Dir::Cache::srcpkgcache=".to_owned());
         set(format!("DPkg::Lock::Timeout={LOCK_SECONDS}"));
-        // In the action's own process group, so that its end reaches dpkg, too.
+        // The child processes stay in the action's process group, so that its end reaches dpkg, too.
         set("Dpkg::Use-Pty=0".to_owned());
         set("DPkg::Options::=--force-confdef".to_owned());
         set("DPkg::Options::=--force-confold".to_owned());
@@ -112,7 +113,7 @@ impl<'a> Apt<'a> {
         run_bounded(self.apt("apt-get").args(arguments), b"")
     }
 
-    /// dpkg itself waits for nobody, and what others are at looks like what was interrupted.
+    /// dpkg itself never waits, and a running transaction of another program looks like an interrupted one.
     fn wait_for_others(&self) -> Result<(), String> {
         lock::wait_until_free(&self.host, self.content.patience(Duration::from_secs(LOCK_SECONDS)))
     }
@@ -122,7 +123,7 @@ impl<'a> Apt<'a> {
         fs::read_dir(&updates).is_ok_and(|mut entries| entries.next().is_some())
     }
 
-    /// What is interrupted or half-done, by whomever.
+    /// Describes interrupted or half-done packages, no matter which program left them.
     fn unfinished(&self) -> Result<Option<String>, String> {
         if self.is_interrupted() {
             return Ok(Some("dpkg was interrupted".to_owned()));
@@ -132,13 +133,13 @@ impl<'a> Apt<'a> {
         Ok((!shown.is_empty()).then(|| format!("half-done: {}", shown.join(", "))))
     }
 
-    /// The architecture of the host's own packages.
+    /// The host's own architecture.
     fn architecture(&self) -> Result<String, String> {
         let told = run_bounded(self.dpkg().arg("--print-architecture"), b"")?.ok()?;
         Ok(told.trim().to_owned())
     }
 
-    /// A package as apt calls it: with its architecture where that is not the host's own.
+    /// The name that apt uses for a package: with its architecture, unless it is the host's own.
     fn qualified(package: &str, architecture: &str, native: &str) -> String {
         if architecture == native || ["all", "any", "native"].contains(&architecture) {
             package.to_owned()
@@ -147,7 +148,7 @@ impl<'a> Apt<'a> {
         }
     }
 
-    /// This package, as apt calls it.
+    /// The name that apt uses for this package.
     fn name(&self) -> Result<String, String> {
         match self.content.name.split_once(':') {
             Some((package, architecture)) => Ok(Self::qualified(package, architecture, &self.architecture()?)),
@@ -155,14 +156,14 @@ impl<'a> Apt<'a> {
         }
     }
 
-    /// This package in a version, as `apt-get install` takes it. Of a `+` at the end, which means that it is to be installed,
-    /// there may be one more than of the version.
+    /// This package with a version, as an argument of `apt-get install`. After a version that ends with `+`, a second
+    /// `+` follows: apt reads a `+` at the end as "install".
     fn with_version(&self, version: &str) -> Result<String, String> {
         let end = if version.ends_with('+') { "+" } else { "" };
         Ok(format!("{}={version}{end}", self.name()?))
     }
 
-    /// What dpkg knows of these packages; of none: of all.
+    /// The entries of dpkg's database for these packages; for an empty list, all entries.
     fn known(&self, packages: &[&str]) -> Result<Vec<Known>, String> {
         let native = self.architecture()?;
         let format =
@@ -181,7 +182,7 @@ impl<'a> Apt<'a> {
         Ok(ran.out.lines().filter_map(read).collect())
     }
 
-    /// All packages that are installed.
+    /// All installed packages.
     fn all(&self) -> Result<BTreeSet<String>, String> {
         self.with_status("installed")
     }
@@ -198,7 +199,7 @@ impl<'a> Apt<'a> {
         run_bounded(&mut command, b"")
     }
 
-    /// What came along goes along, also when apt was killed before it had noted that, or it was named above.
+    /// Marks companions as automatic, so that they go with the package: a kill or a repair may have lost the mark.
     fn mark_companions(&self) -> Result<(), String> {
         let mut there = self.all()?;
         there.extend(self.half_done()?.into_iter().map(|(name, _)| name));
@@ -209,7 +210,7 @@ impl<'a> Apt<'a> {
         run_bounded(self.apt("apt-mark").arg("auto").args(&companions), b"")?.ok().map(|_| ())
     }
 
-    /// Packages that are neither installed nor not, with what dpkg says of them.
+    /// Packages that are neither completely installed nor absent, with dpkg's status.
     fn half_done(&self) -> Result<Vec<(String, String)>, String> {
         let is_whole = |status: &str| {
             matches!(status.get(1..2), Some("n" | "c" | "i")) && matches!(status.get(2..3), None | Some(" "))
@@ -218,7 +219,7 @@ impl<'a> Apt<'a> {
         Ok(half.map(|known| (known.name, known.abbreviated.trim().to_owned())).collect())
     }
 
-    /// What these arguments would do.
+    /// Simulates a transaction.
     fn simulated(&self, arguments: &[&str]) -> Result<Plan, String> {
         let all = [&["-s", "-y", "--allow-downgrades", "--allow-change-held-packages"], arguments].concat();
         done(self.get(&all)?).map(|told| Plan::of_apt(&told))
@@ -228,7 +229,7 @@ impl<'a> Apt<'a> {
         let mut kept = kept::paths_beside(self.own.folder(), self.host.root());
         if verb == "purge" && !kept.is_empty() {
             self.remove_these("remove", names)?;
-            // What dpkg itself deletes is no data.
+            // dpkg itself deletes configuration files; they are not data.
             let configuration = self.configuration(names)?;
             kept.retain(|path| !configuration.contains(path));
             return self.purge_beside(names, &kept);
@@ -244,7 +245,7 @@ impl<'a> Apt<'a> {
         Ok(listed.map(|path| self.host.path(path)).collect())
     }
 
-    /// Purges packages that are removed already, while what is to stay is hidden from their scripts.
+    /// Purges removed packages, while the paths to keep are hidden from their scripts.
     fn purge_beside(&self, names: &[&str], kept: &[PathBuf]) -> Result<(), String> {
         self.prepare()?;
         let purge = || -> Result<Ran, String> {
@@ -263,7 +264,7 @@ impl<'a> Apt<'a> {
                 ran.complaint()
             ));
         }
-        // The script has done all that it may, and fails for the folder that it may not delete.
+        // The script has done its other work, and fails only because it can't delete the hidden folder.
         if ran.code != Some(0) && ran.err.contains("Device or resource busy") {
             for name in names {
                 self.host.remove(&format!("{DATABASE}/info/{name}.postrm"))?;
@@ -273,7 +274,7 @@ impl<'a> Apt<'a> {
         done(ran).map(|_| ())
     }
 
-    /// Whether only this package, what came along with it and what may go would go.
+    /// Whether a plan removes only this package, its companions and packages that may be removed.
     fn goes_alone(&self, plan: &Plan) -> Result<bool, String> {
         let (name, came_along) = (self.name()?, self.own.came_along());
         let is_ours =
@@ -281,7 +282,7 @@ impl<'a> Apt<'a> {
         Ok(plan.going().iter().all(is_ours))
     }
 
-    /// Has apt put the database in order, without other packages going for it.
+    /// Lets apt repair the database, unless the repair would remove other packages.
     fn fix(&self, arguments: &[&str]) -> Result<Ran, String> {
         let arguments = [&["-y", "-f", "--no-install-recommends"], arguments].concat();
         let simulated = self.get(&[&["-s"], &arguments[..]].concat())?;
@@ -294,7 +295,7 @@ impl<'a> Apt<'a> {
     }
 }
 
-/// What dpkg knows of a package.
+/// An entry of dpkg's database.
 #[derive(Debug)]
 struct Known {
     name: String,
@@ -304,12 +305,12 @@ struct Known {
     abbreviated: String,
 }
 
-/// Whether not even its files are all there, by what dpkg says of a package that is half-done.
+/// Whether some files of a half-done package are missing, according to its dpkg status.
 fn is_in_half(status: &str) -> bool {
     status.get(1..2) == Some("H") || status.ends_with('R')
 }
 
-/// What it printed, when it succeeded; else why not, with what is missing, or what a package's own script said.
+/// The output after success. The error includes missing dependencies and the output of a failed package script.
 fn done(ran: Ran) -> Result<String, String> {
     let said = of_a_script(&ran.err).map(|said| format!("; {said}")).unwrap_or_default();
     let missing = ran.out.split_once("unmet dependencies:").map(|(_, rest)| {
@@ -319,7 +320,7 @@ fn done(ran: Ran) -> Result<String, String> {
     ran.ok().map_err(|why| why + &missing.unwrap_or_default() + &said)
 }
 
-/// Which script of a package failed, and its last words: dpkg's line below its first error, and what stands above.
+/// The failed script of a package and its last output: the line after dpkg's first error, and the line before it.
 fn of_a_script(err: &str) -> Option<String> {
     let lines: Vec<&str> = err.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let at = lines.iter().position(|line| line.starts_with("dpkg: error processing "))?;
@@ -373,13 +374,13 @@ impl Manager for Apt<'_> {
     fn available(&self) -> Result<Vec<String>, String> {
         let told = run_bounded(self.apt("apt-cache").args(["policy", &self.content.name]), b"")?.ok()?;
         let word = |key: &str| told.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::trim);
-        // A name of no package is a pattern for apt: `x+` stands for `x`, too, and tells of that.
+        // apt takes an unknown package name as a pattern: it reads `x+` also as `x`, and then reports `x`.
         let name = self.name()?;
         let is_it = |line: &str| line.strip_suffix(':').is_some_and(|told| told == name || told == self.content.name);
         if !told.lines().next().is_some_and(is_it) {
             return Ok(Vec::new());
         }
-        // A version stands under its number, its places below it, the one that is installed with three stars.
+        // The table has a line per version, with its sources indented below. Three stars mark the installed version.
         let table = told.lines().skip_while(|line| line.trim() != "Version table:").skip(1);
         let mut versions: Vec<(String, bool)> = Vec::new();
         for line in table {
@@ -388,7 +389,7 @@ impl Manager for Apt<'_> {
             if is_version {
                 versions.push((text.split_whitespace().next().unwrap_or_default().to_owned(), false));
             } else if let Some(last) = versions.last_mut() {
-                // What only dpkg knows is there, and can't be had again.
+                // A version that only dpkg knows is installed, and can't be fetched again.
                 last.1 |= !text.ends_with("/dpkg/status");
             }
         }
@@ -403,7 +404,7 @@ impl Manager for Apt<'_> {
     fn broken(&self) -> Result<Option<String>, String> {
         self.wait_for_others()?;
         let mut found = self.unfinished()?;
-        // By somebody who has begun since; he is waited for as well.
+        // Another program may have started meanwhile; wait for its end, too.
         if found.is_some() && lock::holder(&self.host)?.is_some() {
             self.wait_for_others()?;
             found = self.unfinished()?;
@@ -413,14 +414,14 @@ impl Manager for Apt<'_> {
 
     fn repair(&self) -> Result<(), String> {
         self.wait_for_others()?;
-        // Half-unpacked ones can't be configured; what helps them comes next, with what the repository has.
+        // A half-unpacked package can't be configured; the next steps repair it with the repository.
         let mut configure = self.dpkg();
         run_bounded(configure.args(["--force-confdef", "--force-confold", "--configure", "-a"]), b"")?;
         if self.content.is_own_repository() {
             self.refresh()?;
         }
         let mut fixed = self.fix(&["install"])?;
-        // One that is unpacked in half has to be unpacked again before it can even be removed. One whose script fails
+        // A half-unpacked package must be unpacked again before it can even be removed. A package with a failing script
         // would only fail again.
         let half: Vec<_> = self.half_done()?.into_iter().filter(|(_, status)| is_in_half(status)).collect();
         if !half.is_empty() {
@@ -433,7 +434,7 @@ impl Manager for Apt<'_> {
     }
 
     fn is_own_alone(&self) -> Result<bool, String> {
-        // What another program is at may still be put right.
+        // Another running program may still complete the half-done packages.
         let others = self.is_interrupted() || lock::holder(&self.host)?.is_some();
         let came_along = self.own.came_along();
         let own = self.name()?;
@@ -460,11 +461,11 @@ impl Manager for Apt<'_> {
         let mut coming = plan.coming();
         coming.remove(&name);
         self.own.note_coming(coming, &self.all()?)?;
-        // Where its script alone is missing apt finds no file to install again.
+        // If only the script of a package failed, apt finds no file for a reinstallation.
         let is_unpacked = |(half, status): &(String, String)| *half == name && !is_in_half(status);
         let again = if self.half_done()?.iter().any(is_unpacked) { &[][..] } else { &["--reinstall"] };
         let mut options = vec!["-y", "--no-install-recommends"];
-        // What was not simulated is not done either.
+        // apt may do only what the simulation showed.
         options.extend(plan.going().is_empty().then_some("--no-remove"));
         options.extend(plan.has_downgrade().then_some("--allow-downgrades"));
         options.extend(over_hold.then_some("--allow-change-held-packages"));
@@ -478,7 +479,7 @@ impl Manager for Apt<'_> {
         let came_along = self.own.came_along();
         let half = self.half_done()?.into_iter().map(|(name, _)| name);
         names.extend(half.filter(|name| came_along.contains(name)));
-        // What came along and has no script that succeeds is not to be configured on the way: it goes, too.
+        // A removal would configure a companion with a failing script again, so both are removed together.
         match removed {
             Err(_) if names.len() > 1 => {
                 let arguments: Vec<&str> = std::iter::once(verb).chain(names.iter().map(String::as_str)).collect();
@@ -492,11 +493,11 @@ impl Manager for Apt<'_> {
     }
 
     fn needless(&self, purge: bool) -> Result<BTreeSet<String>, String> {
-        // What another package merely suggests is not needed by it.
+        // A suggestion of another package does not count as a need.
         let told = self.get(&["-s", "-y", "-o", "APT::AutoRemove::SuggestsImportant=false", "autoremove"])?.ok()?;
         let mut needless = Plan::of_apt(&told).going();
         if purge {
-            // Killed between the two, a package has gone, and its configuration has not.
+            // A kill between removal and purge leaves the configuration of a removed package.
             needless.extend(self.with_status("config-files")?);
         }
         Ok(needless)

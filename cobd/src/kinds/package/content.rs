@@ -8,10 +8,10 @@ use serde::{Deserialize, Deserializer};
 
 use crate::kinds::content;
 
-/// Of a move's time so much is left for the work itself.
+/// The part of a transition's time that is left for the work itself.
 const FOR_THE_WORK: Duration = Duration::from_secs(30);
 
-/// What is wanted.
+/// The desired package.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Content {
@@ -42,15 +42,15 @@ pub(super) struct Content {
     pub(super) lock_timeout: Option<Duration>,
 }
 
-/// Which version is wanted.
+/// The desired version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Version {
-    /// Whichever is there; else the one that the manager would take.
+    /// The installed version; without an installed package, the version that the manager prefers.
     #[default]
     Any,
-    /// The newest that is offered.
+    /// The newest offered version.
     Latest,
-    /// This one, or, with `*` at its end, one that begins so.
+    /// This version, or, with `*` at its end, any version with this prefix.
     Like(String),
 }
 
@@ -66,7 +66,7 @@ fn some_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Du
     content::duration(deserializer).map(Some)
 }
 
-/// Reads a content, and looks at what would become part of command lines.
+/// Reads a content, and validates the parts that become command line arguments.
 pub(super) fn read(text: &str) -> Result<Content, String> {
     let content: Content = content::read(text)?;
     let in_a_name = |c: char| c.is_ascii_alphanumeric() || "+-.:_".contains(c);
@@ -87,7 +87,7 @@ pub(super) fn read(text: &str) -> Result<Content, String> {
         let words = repository.split_whitespace().collect::<Vec<_>>();
         let known =
             ["/", "file://", "http://", "https://"].iter().any(|s| words.first().is_some_and(|w| w.starts_with(s)));
-        // A comment begins at `#`, in a list of sources.
+        // A comment begins at `#` in a list of sources.
         if !known || repository.contains(['[', ']', '#']) || repository.chars().any(char::is_control) {
             return Err(format!(
                 "content: {repository:?} is no repository; write a folder, file:///…, http://… or https://…, and behind \
@@ -107,18 +107,18 @@ pub(super) fn read(text: &str) -> Result<Content, String> {
     Ok(content)
 }
 
-/// Whether a version is what was asked for.
+/// Whether a version matches the desired version.
 pub(super) fn fits(like: &str, version: &str) -> bool {
     like.strip_suffix('*').map_or(like == version, |beginning| version.starts_with(beginning))
 }
 
 impl Content {
-    /// A package of the same host as a subject of change objects.
+    /// The subject name of a package of the same host.
     pub(super) fn subject(&self, name: &str) -> String {
         self.root.as_ref().map_or_else(|| name.to_owned(), |root| format!("{} {name}", root.display()))
     }
 
-    /// The version that is wanted, in words.
+    /// The desired version as text.
     pub(super) fn wanted(&self) -> String {
         let version = match &self.version {
             Version::Any => "any version",
@@ -128,17 +128,17 @@ impl Content {
         format!("{version}{}", if self.hold { " on hold" } else { "" })
     }
 
-    /// Where it comes from, in words.
+    /// The source of the package as text.
     pub(super) fn place(&self) -> String {
         self.repository.clone().unwrap_or_else(|| "what the host knows of its repositories".to_owned())
     }
 
-    /// Whether it has a repository of its own, whose list nobody else looks up.
+    /// Whether it has its own repository, whose package list only this change object fetches.
     pub(super) fn is_own_repository(&self) -> bool {
         self.repository.is_some()
     }
 
-    /// The repository as one line of a list of sources.
+    /// The repository as a line of a list of sources.
     pub(super) fn source(&self) -> Option<String> {
         let mut words = self.repository.as_deref()?.split_whitespace();
         let first = words.next()?;
@@ -151,19 +151,19 @@ impl Content {
         Some(format!("deb {options}{url} {}\n", if rest.is_empty() { "./" } else { &rest }))
     }
 
-    /// The repository as dnf takes it.
+    /// The repository as a URL for dnf.
     pub(super) fn base_url(&self) -> Option<String> {
         let place = self.repository.as_deref()?.split_whitespace().next()?;
         Some(if Path::new(place).is_absolute() { format!("file://{place}") } else { place.to_owned() })
     }
 
-    /// How long other change objects are waited for that work on packages.
+    /// How long to wait for other change objects that work on packages.
     pub(super) fn lock_timeout(&self, time: Duration) -> Duration {
         let longest = time.saturating_sub(FOR_THE_WORK).max(time / 2);
         self.patience(longest)
     }
 
-    /// How long others are waited for, of so long at most.
+    /// How long to wait for others, at most `longest`.
     pub(super) fn patience(&self, longest: Duration) -> Duration {
         self.lock_timeout.map_or(longest, |asked| asked.min(longest))
     }

@@ -1,12 +1,10 @@
 //! dnf and rpm.
 //!
-//! Never a question: `-y`, and of configuration files that somebody has changed the changed one stays, as rpm does it.
-//! With a repository of its own a change object has a cache of its own, too: the repositories of the host are neither
-//! used nor touched.
+//! The programs never ask: `-y`, and a configuration file that a user has changed stays, as usual with rpm. A change
+//! object with its own repository also has its own cache; the repositories of the host are neither used nor changed.
 //!
-//! rpm writes a package into its database when its files are there, and takes it out when they are gone. So one that was
-//! killed half-way is known by our mark alone; it is installed again, which makes all its files known, before anything
-//! else is done.
+//! rpm records a package after its files are there, and deletes the record after they are gone. So only our mark shows
+//! a half-done package after a kill. It is installed again before any other step, which makes all its files known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,14 +17,14 @@ use super::version::by_rpm;
 use super::{Installed, Manager, not_fetched};
 use crate::kinds::native::{Host, Ran, run_bounded};
 
-/// The own cache of what repositories have.
+/// The change object's own cache of repository data.
 const CACHE: &str = "dnf";
-/// How a version is written: `EPOCH:VERSION-RELEASE`, without an epoch that is 0.
+/// The format of a version: `EPOCH:VERSION-RELEASE`, without an epoch of 0.
 const EVR: &str = "%|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE}";
-/// Where rpm's database may be.
+/// Possible folders of rpm's database.
 const DATABASES: [&str; 2] = ["/var/lib/rpm", "/usr/lib/sysimage/rpm"];
 
-/// dnf for one package.
+/// The package manager dnf, for one package.
 #[derive(Debug)]
 pub(super) struct Dnf<'a> {
     content: &'a Content,
@@ -35,7 +33,7 @@ pub(super) struct Dnf<'a> {
 }
 
 impl<'a> Dnf<'a> {
-    /// None: the host has another package manager.
+    /// Returns `None` if the host has another package manager.
     pub(super) fn of(content: &'a Content, host: &Host, own: &Path) -> Option<Self> {
         let is_there = DATABASES.iter().any(|database| host.path(database).is_dir());
         is_there.then(|| Self { content, host: host.clone(), own: Own::new(own) })
@@ -44,18 +42,18 @@ impl<'a> Dnf<'a> {
     fn rpm(&self) -> Command {
         let mut command = Command::new("rpm");
         command.env("LC_ALL", "C.UTF-8");
-        // Where its database is, it knows as dnf does: by its own settings.
+        // rpm finds its database by its own settings, as dnf does.
         if let Some(root) = self.host.root() {
             command.arg("--root").arg(root);
         }
         command
     }
 
-    /// dnf, with everything in its place.
+    /// Runs dnf with all paths and options.
     fn dnf(&self, arguments: &[&str]) -> Result<Ran, String> {
         let mut command = Command::new("dnf");
         command.env("LC_ALL", "C.UTF-8").args(["-y", "--setopt=install_weak_deps=False"]);
-        // Only what is named goes; what came along with it is gone through afterwards.
+        // Only the named package is removed here; its companions are removed afterwards.
         command.args(["--setopt=clean_requirements_on_remove=False", "--setopt=keepcache=0"]);
         if let Some(root) = self.host.root() {
             command.arg(format!("--installroot={}", root.display()));
@@ -77,13 +75,13 @@ impl<'a> Dnf<'a> {
         run_bounded(self.rpm().args(["-q", "--qf", format]).args(which), b"")
     }
 
-    /// All packages that are installed.
+    /// All installed packages.
     fn all(&self) -> Result<BTreeSet<String>, String> {
         let told = self.query("%{NAME}\n", &["-a"])?.ok()?;
         Ok(told.lines().map(str::to_owned).collect())
     }
 
-    /// The versions of it that are there, by architecture.
+    /// The installed versions of the package, with their architectures.
     fn versions(&self) -> Result<Vec<(String, String)>, String> {
         let ran = self.query(&format!("%{{ARCH}} {EVR}\n"), &[&self.content.name])?;
         if ran.code == Some(1) && ran.out.contains("is not installed") {
@@ -94,17 +92,17 @@ impl<'a> Dnf<'a> {
         Ok(told.lines().filter_map(pair).collect())
     }
 
-    /// What came along and is there.
+    /// The installed companions.
     fn companions(&self) -> Result<BTreeSet<String>, String> {
         Ok(self.own.came_along().intersection(&self.all()?).cloned().collect())
     }
 
-    /// As dnf takes one version of a package.
+    /// The name that dnf uses for a version of the package.
     fn exactly(&self, version: &str) -> String {
         format!("{}-{version}", self.content.name)
     }
 
-    /// What these arguments would do. dnf asks whether to go on, and hears no.
+    /// Simulates a transaction: dnf asks for a confirmation, and the answer is no.
     fn simulated(&self, arguments: &[&str]) -> Result<Plan, String> {
         let ran = self.dnf(&[&["--assumeno"], arguments].concat())?;
         let is_asked = [&ran.out, &ran.err].iter().any(|said| said.contains("Operation aborted"));
@@ -114,7 +112,7 @@ impl<'a> Dnf<'a> {
         Ok(Plan::of_dnf(&ran.out, &self.snapshot()?))
     }
 
-    /// Notes what comes along.
+    /// Notes the coming companions.
     fn note_coming(&self, plan: &Plan) -> Result<(), String> {
         let mut coming = plan.coming();
         coming.remove(&self.content.name);
@@ -122,7 +120,7 @@ impl<'a> Dnf<'a> {
     }
 }
 
-/// What it printed, when it succeeded; else why not, with the lines that say what is missing.
+/// Success, or an error with the lines about missing dependencies.
 fn done(ran: Ran) -> Result<(), String> {
     let said = format!("{}\n{}", ran.out, ran.err);
     let telling = |line: &&str| {
@@ -141,7 +139,8 @@ impl Manager for Dnf<'_> {
         let all: Vec<&str> = versions.iter().map(|(_, version)| version.as_str()).collect();
         Ok(match all.as_slice() {
             [] => Installed::No,
-            // An upgrade that was killed has put the new one there and not taken the old one away. Kernels stand side by side.
+            // A killed upgrade has installed the new version and not removed the old version. Kernels are installed
+            // side by side.
             _ if twice && !self.content.name.starts_with("kernel") => {
                 Installed::Half(format!("two versions at once, {}", all.join(" and ")))
             }
@@ -157,7 +156,7 @@ impl Manager for Dnf<'_> {
         if self.content.is_own_repository() && !self.own.join(CACHE).is_dir() {
             return Err("nothing has been fetched from its repository yet".to_owned());
         }
-        // From what is known already: a look fetches nothing.
+        // From the cache only: a check fetches no data.
         let arguments = ["-q", "-C", "repoquery", "--available", "--showduplicates", "--qf", "%{evr}\n"];
         let told = self.dnf(&[&arguments[..], &[&self.content.name]].concat())?.ok()?;
         let mut versions: Vec<String> =
@@ -214,7 +213,7 @@ impl Manager for Dnf<'_> {
         let told = self.query(&format!("%{{NAME}} {EVR}\n"), &["-a"])?.ok()?;
         let mut all: BTreeMap<String, String> = BTreeMap::new();
         for (name, version) in told.lines().filter_map(|line| line.split_once(' ')) {
-            // Kernels stand side by side.
+            // Kernels are installed side by side.
             let versions = all.entry(name.to_owned()).or_default();
             if !versions.is_empty() {
                 versions.push(' ');

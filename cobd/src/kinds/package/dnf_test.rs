@@ -1,4 +1,4 @@
-//! Packages on a real rpm and dnf, in a root folder of the test: the machine's own packages are never touched.
+//! Packages with a real rpm and dnf, in a root folder of the test: the machine's own packages are never touched.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ struct World {
 }
 
 impl World {
-    /// None where programs are missing, or this is not root.
+    /// Returns `None` without the needed programs or without root.
     fn new() -> Option<Self> {
         let there = ["rpm", "rpmbuild", "dnf", "createrepo_c"].iter().all(|p| Path::new("/usr/bin").join(p).exists());
         if !there || !rustix::process::geteuid().is_root() {
@@ -30,7 +30,7 @@ impl World {
         Some(world)
     }
 
-    /// With two versions of cobtest, which needs cobdep.
+    /// Adds two versions of cobtest, which needs cobdep.
     fn filled() -> Option<Self> {
         let world = Self::new()?;
         world.build("cobdep", "1.0", "");
@@ -76,7 +76,7 @@ impl World {
         format!(r#"{{"name":"cobtest","repository":"{repository}","root":"{root}","trusted":true{keys}}}"#)
     }
 
-    /// Installed packages with their versions, in order.
+    /// Installed packages with their versions, sorted.
     fn installed(&self) -> Vec<String> {
         let mut rpm = Command::new("rpm");
         rpm.arg("--root").arg(self.root());
@@ -98,13 +98,13 @@ async fn it_is_installed_changed_and_removed_with_what_came_along() {
     let new = bench.context(&package(), &world.content(r#","version":"2*""#));
     let (state, difference) = found(&mut bench, &new).await;
     assert_eq!((state.as_str(), difference.as_str()), ("outdated", "wanted 2*, found 1.0-1, available 2.0-1 1.0-1"));
-    // What somebody has changed stays as it is, and nobody is asked.
+    // A configuration file changed by a user stays, without a question.
     fs::write(world.root().join("etc/cobtest/conf"), "mine\n").expect("written");
     moved(&mut bench, &new, "outdated", "present").await;
     assert_eq!(fs::read_to_string(world.root().join("etc/cobtest/conf")).expect("read"), "mine\n");
     let latest = bench.context(&package(), &world.content(r#","version":"latest""#));
     assert_eq!(found(&mut bench, &latest).await.0, "present");
-    // And down again.
+    // And a downgrade.
     moved(&mut bench, &old, "outdated", "present").await;
     assert_eq!(world.installed(), ["cobdep 1.0", "cobtest 1.0"]);
     assert_eq!(found(&mut bench, &latest).await.0, "outdated");
@@ -145,6 +145,6 @@ async fn it_keeps_the_contract() {
     kind.transitions.retain(|t| t.from != *"held");
     let usr = world.root().join("usr");
     fs::create_dir_all(usr.join("share")).expect("made");
-    // Each of its moves is half a dozen runs of dnf, which take seconds.
+    // Each transition runs dnf about six times, which takes seconds.
     holds(&Case::new(kind, &new).other(&old).kills(2).watching(usr), &[]).await;
 }

@@ -1,10 +1,10 @@
-//! Folders of the host that a program does not see, and files that it can't delete: in a mount namespace of its own an empty
-//! folder is mounted on each folder, and each file on itself.
+//! Hides folders from a program and protects files from deletion: in a separate mount namespace, an empty folder is
+//! mounted on each folder, and each file is mounted on itself.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The exit status when they can't be hidden, and the program was not run.
+/// The exit status if a mount failed, and the program did not run.
 pub(super) const FAILED: i32 = 97;
 
 /// Hides each of the first `$1` words, and executes the rest.
@@ -21,7 +21,7 @@ while [ "$count" -gt 0 ]; do
 done
 exec "$@""#;
 
-/// The same command, without these folders and files.
+/// The same command, with these folders hidden and these files protected.
 pub(super) fn without(paths: &[PathBuf], command: &Command) -> Command {
     let mut hiding = Command::new("unshare");
     hiding.args(["--mount", "--propagation", "private", "--", "sh", "-c"]);

@@ -1,7 +1,7 @@
-//! The locks of dpkg's database, as other programs hold them.
+//! The locks of dpkg's database that other programs hold.
 //!
-//! Whoever works on packages leaves them half-done in between, so the database can be judged only while nobody does.
-//! The locks are looked at and never taken: a program that comes meanwhile and does not wait is not turned away.
+//! A program that works on packages leaves them half-done for a while, so the state of the database is valid only while
+//! no program works. The locks are only read and never taken: otherwise another program that does not wait would fail.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,15 +12,15 @@ use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 use crate::kinds::native::Host;
 
-/// That of a program that calls dpkg more than once, and dpkg's own.
+/// The lock of programs that call dpkg more than once, and dpkg's own lock.
 const LOCKS: [&str; 2] = ["/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock"];
-/// Between two looks.
+/// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits until nobody else works on the packages of a host.
+/// Waits until no other program works on the packages of a host.
 ///
 /// # Errors
-/// Who did for all of the time, in words.
+/// The program that still works after the whole time, as text.
 pub(super) fn wait_until_free(host: &Host, longest: Duration) -> Result<(), String> {
     let limit = Instant::now() + longest;
     let mut is_told = false;
@@ -29,7 +29,7 @@ pub(super) fn wait_until_free(host: &Host, longest: Duration) -> Result<(), Stri
             return Err(format!("another program has worked on packages for all of {longest:?}: {holder}"));
         }
         if !is_told {
-            // For those who look at the action's output.
+            // Shown in the action's output.
             let _ = writeln!(io::stderr(), "waiting for another program that works on packages: {holder}");
             is_told = true;
         }
@@ -38,7 +38,7 @@ pub(super) fn wait_until_free(host: &Host, longest: Duration) -> Result<(), Stri
     Ok(())
 }
 
-/// Who holds one of the locks, in words; none: nobody.
+/// The holder of a lock, as text. `None`: the locks are free.
 pub(super) fn holder(host: &Host) -> Result<Option<String>, String> {
     for lock in LOCKS {
         let path = host.path(lock);
@@ -47,7 +47,7 @@ pub(super) fn holder(host: &Host) -> Result<Option<String>, String> {
             opened => opened.and_then(|file| Ok(fcntl_getlk(&file, &Flock::from(FlockType::WriteLock))?)),
         };
         if let Some(held) = held.map_err(|error| format!("{}: {error}", path.display()))? {
-            // One in another namespace has no number here.
+            // A process in another namespace has no process id here.
             let process = held.pid.map_or("a process".to_owned(), |pid| format!("process {}", pid.as_raw_nonzero()));
             return Ok(Some(format!("{process} holds {}", path.display())));
         }

@@ -1,8 +1,9 @@
-//! The kind back end `package`: a package of the host's package manager, in a wanted version.
+//! The kind back end `package`: a package of the host's package manager, in a desired version.
 //!
-//! What a manager can do is the trait [`Manager`]; [`apt`] and [`dnf`] are those that there are. A move looks first and does only
-//! what is missing, so that it may be made twice; one that was killed or failed half-way is known by a mark in the change
-//! object's own folder, and the manager's database is repaired before anything else.
+//! The trait [`Manager`] describes a package manager; [`apt`] and [`dnf`] implement it. A transition first checks and
+//! then does only the missing steps, so it is idempotent. Packages that it installs as dependencies are companions. A
+//! mark in the change object's own folder shows a transition that was killed or failed half-way; then the manager's
+//! database is repaired first.
 
 mod apt;
 mod content;
@@ -35,47 +36,46 @@ use self::plan::Plan;
 use super::backend::Hop;
 use super::native::{Call, Found, Host, Made, NOTE, Native};
 
-/// The states that it knows.
+/// All states of the kind.
 const STATES: [&str; 4] = ["absent", "present", "outdated", "held"];
 
 /// The back end `package`.
 #[derive(Debug)]
 pub(super) struct Package;
 
-/// A package manager, asked about one package.
+/// A package manager, for one package.
 trait Manager {
-    /// What is there of it.
+    /// The installed state of the package.
     fn installed(&self) -> Result<Installed, String>;
 
-    /// The versions that could be installed, the one that the manager would take first.
+    /// The versions that could be installed, the manager's preferred version first.
     fn available(&self) -> Result<Vec<String>, String>;
 
-    /// Packages that another program has left half-done, or whatever else keeps the manager from working.
+    /// The fault that keeps the manager from working, for example half-done packages of another program.
     fn broken(&self) -> Result<Option<String>, String>;
 
-    /// Finishes what was interrupted.
+    /// Completes interrupted work.
     fn repair(&self) -> Result<(), String>;
 
-    /// Whether that has helped; `last` is what came of the last step to it.
+    /// Whether the repair succeeded; `last` is the result of its last step.
     fn repaired(&self, last: Result<(), String>) -> Result<(), String> {
         let Some(what) = self.broken()? else { return Ok(()) };
         let why = last.err().map(|why| format!("; {why}")).unwrap_or_default();
         Err(format!("what an earlier attempt has left can't be repaired: {what}{why}"))
     }
 
-    /// Whether nothing but this package and what came along with it is half-done, and can be removed or exchanged as it
-    /// is.
+    /// Whether only this package and its companions are half-done, and can be removed or replaced in this state.
     fn is_own_alone(&self) -> Result<bool, String> {
         Ok(false)
     }
 
-    /// Learns what its repositories have.
+    /// Fetches the package lists of its repositories.
     fn refresh(&self) -> Result<(), String>;
 
     /// All packages that dpkg or rpm knows, each with its state and version.
     fn snapshot(&self) -> Result<BTreeMap<String, String>, String>;
 
-    /// The package's name in a snapshot or plan, and other names of it.
+    /// The package's name in a snapshot or plan, and its other names.
     fn names(&self) -> Result<Vec<String>, String>;
 
     /// The packages that are on hold.
@@ -83,49 +83,50 @@ trait Manager {
         Ok(BTreeSet::new())
     }
 
-    /// Whether it is there only because another package needs it.
+    /// Whether the package is installed only because another package needs it.
     fn is_automatic(&self) -> Result<bool, String>;
 
-    /// Marks an installed package so, or as wanted for itself.
+    /// Marks an installed package as automatic or as manually installed.
     fn mark(&self, name: &str, automatic: bool) -> Result<(), String>;
 
-    /// What the installation of this version would do.
+    /// Simulates the installation of this version.
     fn plan(&self, version: &str) -> Result<Plan, String>;
 
-    /// What its removal would do.
+    /// Simulates the removal.
     fn plan_removal(&self) -> Result<Plan, String>;
 
-    /// Installs this version, with what it needs, up or down, as it was planned; `over_hold`: though it is on hold.
+    /// Installs, upgrades or downgrades to this version with its dependencies, as planned; `over_hold`: in spite of a
+    /// hold.
     fn install(&self, version: &str, plan: &Plan, over_hold: bool) -> Result<(), String>;
 
-    /// Takes it away; its configuration as well if `purge` is given.
+    /// Removes the package; with `purge` also its configuration.
     fn remove(&self, purge: bool) -> Result<(), String>;
 
-    /// The packages that no other package needs any more; with `purge` also those that have left their configuration.
+    /// The packages that no other package needs; with `purge` also leftover configurations of removed packages.
     fn needless(&self, purge: bool) -> Result<BTreeSet<String>, String>;
 
-    /// Takes such packages away.
+    /// Removes packages that are no longer needed.
     fn remove_needless(&self, names: &BTreeSet<String>, purge: bool) -> Result<(), String>;
 
-    /// Keeps others from changing its version, or lets them.
+    /// Sets or lifts the hold of the package.
     fn hold(&self, hold: bool) -> Result<(), String>;
 
-    /// What a person does about a broken database.
+    /// The commands with which an operator repairs a broken database.
     fn how_to_repair(&self) -> &'static str;
 
-    /// What a person does about a hold.
+    /// The command with which an operator lifts a hold.
     fn how_to_unhold(&self) -> String;
 
-    /// Nothing of ours is left beside the package.
+    /// Removes our own files beside the package.
     fn forget(&self) -> Result<(), String>;
 }
 
-/// Why nothing is known of what a repository has; `list` is what it has to hold.
+/// The error if the repository's data was not fetched; `list` names the file that it must contain.
 fn not_fetched(content: &Content, list: &str, why: &str) -> String {
     format!("{}: {why}; is it there, with {list}, and signed or `trusted: true`?", content.place())
 }
 
-/// The package manager of the host that a content is about.
+/// The package manager of the host in a content.
 fn manager<'a>(content: &'a Content, own: &Path) -> Result<Box<dyn Manager + 'a>, String> {
     let host = Host::below(content.root.as_deref())?;
     if let Some(apt) = apt::Apt::of(content, &host, own) {
@@ -146,20 +147,20 @@ fn manager<'a>(content: &'a Content, own: &Path) -> Result<Box<dyn Manager + 'a>
     Ok(Box::new(dnf))
 }
 
-/// What is there of a package.
+/// The installed state of a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Installed {
-    /// Nothing.
+    /// Not installed.
     No,
-    /// Its configuration files alone.
+    /// Only configuration files are left.
     Configuration,
-    /// Half of it: what its manager says.
+    /// Half-installed, with the manager's status.
     Half(String),
-    /// All of it.
+    /// Installed.
     Yes {
-        /// Which.
+        /// The version.
         version: String,
-        /// Its version is not to be changed.
+        /// The package is on hold.
         held: bool,
     },
 }
@@ -190,8 +191,8 @@ impl Native for Package {
         let content = content::read(&call.content)?;
         let (manager, note) = (manager(&content, &call.own)?, Note::read(&call.own)?);
         let names = manager.names()?;
-        // Whoever was killed half-way has something to finish, whatever the package itself looks like. Nothing is asked
-        // then: a manager that comes upon what it has left itself puts that in order.
+        // A killed or failed transition has work to finish, no matter what the package looks like. The manager is not
+        // asked then, because it would repair its own leftovers.
         match Mark::of(call).read().as_deref() {
             None => {}
             Some("") => return Ok(Found::differing("outdated", "a move of it was killed half-way")),
@@ -202,7 +203,7 @@ impl Native for Package {
             return Ok(Found::differing("outdated", what));
         }
         let installed = manager.installed()?;
-        // Without a repository's list nothing is known of what it has, and nothing is looked up: that would change it.
+        // Without a fetched list no version is known; a check does not fetch it, because that changes files.
         let available = manager.available().unwrap_or_default();
         Ok(judge(&content, &installed, &available, note.as_ref()))
     }
@@ -214,7 +215,7 @@ impl Native for Package {
     }
 }
 
-/// The state, and what is wanted, found and available.
+/// Judges the state, with the desired, found and available versions as difference.
 fn judge(content: &Content, installed: &Installed, available: &[String], note: Option<&Note>) -> Found {
     let offered = if available.is_empty() { "nothing that is known".to_owned() } else { available.join(" ") };
     let told = |found: &str| format!("wanted {}, found {found}, available {offered}", content.wanted());
@@ -234,7 +235,7 @@ fn judge(content: &Content, installed: &Installed, available: &[String], note: O
             };
             match (fits, *held) {
                 (true, held) if held == content.hold => found("present"),
-                // A hold of somebody else is no affair of this change object, as long as the version fits.
+                // A hold set by a user is respected as long as the version fits.
                 (true, true) if !lifts(content, note) => found("present"),
                 (true, true) => Found::differing("outdated", told(&format!("{version}, on hold"))),
                 (true, false) => Found::differing("outdated", told(&format!("{version}, not on hold"))),
@@ -247,7 +248,7 @@ fn judge(content: &Content, installed: &Installed, available: &[String], note: O
     }
 }
 
-/// Whether a hold that is found counts for nothing: this change object has set it, or may override it.
+/// Whether the change object may lift a hold: it set the hold itself, or may override it.
 fn lifts(content: &Content, note: Option<&Note>) -> bool {
     content.override_hold || note.is_some_and(|note| note.holds)
 }

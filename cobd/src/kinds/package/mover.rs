@@ -1,4 +1,4 @@
-//! The moves of a package: simulated first, and made only if they do to other packages what the model allows.
+//! The transitions of a package: simulated first, then executed if the model allows the effects on other packages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,24 +16,24 @@ use crate::durable::{self, Sync};
 use crate::kinds::backend::{Hop, of_folder_name};
 use crate::kinds::native::{Call, Peers, Turn};
 
-/// Stands in the own folder while a move is under way.
+/// The name of the mark in the own folder during a transition.
 pub(super) const UNDER_WAY: &str = "under-way";
 
-/// A change object at work on its package.
+/// A transition of a change object on its package.
 struct Mover<'a> {
     manager: &'a dyn Manager,
     content: &'a Content,
     call: &'a Call,
-    /// The package is to be as it was before the change object came.
+    /// The package shall be as it was before the change object came.
     leaving: bool,
     own: Own,
     note: Option<Note>,
     peers: Peers,
-    /// Its name in plans, and other names of it.
+    /// Its name in plans, and its other names.
     names: Vec<String>,
 }
 
-/// Makes a move; `touched` are the subjects of others that it has changed, also when it fails.
+/// Carries out a transition; `touched` receives the changed subjects of other change objects, even after a failure.
 pub(super) fn moved(call: &Call, hop: &Hop, touched: &mut BTreeSet<String>) -> Result<Values, String> {
     let content = content::read(&call.content)?;
     let manager = manager(&content, &call.own)?;
@@ -51,7 +51,7 @@ pub(super) fn moved(call: &Call, hop: &Hop, touched: &mut BTreeSet<String>) -> R
     made
 }
 
-/// The packages that are in one snapshot otherwise than in the other one.
+/// The packages that differ between two snapshots.
 fn changed<'a>(
     before: &'a BTreeMap<String, String>,
     after: &'a BTreeMap<String, String>,
@@ -82,9 +82,9 @@ fn make(call: &Call, hop: &Hop, manager: &dyn Manager, content: &Content) -> Res
         manager.forget()?;
     }
     match &moved {
-        // What it has left is repaired by the next one, which may be told nothing of the cause any more.
+        // The next transition repairs the leftovers, and may not see the cause any more.
         Err(why) if manager.broken()?.is_some() => mark.set(why)?,
-        // A failure that has left all in order is no half-done move.
+        // A failure that left the database in order is not half-done.
         Ok(()) | Err(_) => mark.clear()?,
     }
     moved?;
@@ -106,7 +106,7 @@ impl<'a> Mover<'a> {
         })
     }
 
-    /// The content of this change object when it was about another package, which leaves first; none: it never was.
+    /// The earlier content of this change object, if it was about another package, which is removed first.
     fn of_another(&self) -> Option<Content> {
         let is_another = |note: &&Note| !self.names.contains(&note.name);
         self.note.as_ref().filter(is_another).map(|note| Content {
@@ -121,9 +121,9 @@ impl<'a> Mover<'a> {
         self.names.first().map_or(self.content.name.as_str(), String::as_str)
     }
 
-    /// Writes down what is there, before the first transaction of this change object.
+    /// Notes the original state, before the first transaction of this change object.
     fn note(&mut self, installed: &Installed) -> Result<(), String> {
-        // An installation by a version that wrote no notes: the package is this change object's.
+        // An earlier version of the program installed the package without a note, so it belongs to this change object.
         if self.note.is_none() && !self.own.has_installed() {
             let automatic = matches!(installed, Installed::Yes { .. }) && self.manager.is_automatic()?;
             let note = Note::new(self.name(), installed, automatic);
@@ -149,7 +149,7 @@ impl<'a> Mover<'a> {
         let held = matches!(before, Installed::Yes { held: true, .. });
         let lifts = content.hold || lifts(content, self.note.as_ref());
         let mut available = manager.available().unwrap_or_default();
-        // Known lists may be old: what is not found in them, or wanted anew, is looked for again.
+        // Known lists may be old: refresh them for the newest version, or if no version fits.
         let is_old = content.is_own_repository() || content.version == Version::Latest;
         if is_old || choose(content, &before, &available).is_none() {
             manager.refresh()?;
@@ -177,7 +177,7 @@ impl<'a> Mover<'a> {
             self.note(&before)?;
             manager.install(&version, &plan, held)?;
         }
-        // An installation forgets the hold.
+        // An installation deletes the hold.
         match (content.hold, held && there) {
             (true, false) => {
                 self.note(&before)?;
@@ -188,7 +188,7 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// Why a transaction was not made.
+    /// Why a transaction was rejected.
     fn refusal(&self, version: &str, faults: &[String]) -> String {
         let owner = |fault: &String| {
             let name = fault.strip_prefix("remove ")?;
@@ -229,7 +229,7 @@ impl<'a> Mover<'a> {
             },
             Installed::Half(_) | Installed::Configuration => manager.remove(purge)?,
         }
-        // Also when an earlier attempt was killed between the two.
+        // Needed even if an earlier attempt was killed after the removal.
         self.remove_companions(purge)
     }
 
@@ -237,7 +237,7 @@ impl<'a> Mover<'a> {
         self.note.as_ref().is_some_and(|note| is(note.before))
     }
 
-    /// Whether the package was there before the change object came.
+    /// Whether the package was installed before the change object came.
     fn was_there(&self) -> bool {
         match &self.note {
             Some(note) => matches!(note.before, Before::Package { .. }),
@@ -245,7 +245,7 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// What was there before the change object came stays, on hold and marked as it was.
+    /// Keeps a package that was installed before the change object came, with its original hold and mark.
     fn give_back(&mut self, held: bool) -> Result<(), String> {
         tell(&format!("{} was there before this change object and stays installed", self.content.name));
         let Some(Before::Package { held: was_held, automatic }) = self.note.as_ref().map(|note| note.before) else {
@@ -258,18 +258,18 @@ impl<'a> Mover<'a> {
         if held != was_held && (was_held || is_ours) { self.manager.hold(was_held) } else { Ok(()) }
     }
 
-    /// What the removal would do to packages that are not this change object's, in words.
+    /// The effects of the removal on other packages that are not allowed, as text.
     fn in_the_way(&self) -> Result<Vec<String>, String> {
         let (plan, came_along) = (self.manager.plan_removal()?, self.own.came_along());
         let is_ours = |name: &String| {
             self.names.contains(name) || came_along.contains(name) || self.content.may_remove.contains(name)
         };
         let going = plan.going().into_iter().filter(|name| !is_ours(name)).map(|name| format!("remove {name}"));
-        // Another package that offers the same, for those that need it.
+        // Another package that provides the same feature for its dependents.
         Ok(going.chain(plan.coming().into_iter().map(|name| format!("install {name}"))).collect())
     }
 
-    /// Other packages need it: it stays for them, and goes with the last of them.
+    /// Keeps a package that other packages need: it goes with the last of them.
     fn stay(&mut self, others: &[String], held: bool) -> Result<(), String> {
         let (name, others_in_words) = (&self.content.name, others.join(", "));
         tell(&format!(
@@ -289,7 +289,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// The folder of another change object that has installed a package.
+    /// The own folder of another change object that has installed a package.
     fn bringer_of(&self, package: &str) -> Option<PathBuf> {
         let folders = fs::read_dir(self.call.own.parent()?).into_iter().flatten().flatten().map(|entry| entry.path());
         let brought = |folder: &PathBuf| {
@@ -301,7 +301,7 @@ impl<'a> Mover<'a> {
         folders.filter(|folder| is_a_cob(folder).is_some()).find(brought)
     }
 
-    /// Removes what came along and no other package needs any more, but for what another change object wants.
+    /// Removes companions that no other package needs any more, except for packages that another change object wants.
     fn remove_companions(&self, purge: bool) -> Result<(), String> {
         let came_along = self.own.came_along();
         if came_along.is_empty() {
@@ -317,7 +317,7 @@ impl<'a> Mover<'a> {
         if needless.is_empty() { Ok(()) } else { self.manager.remove_needless(&needless, purge) }
     }
 
-    /// From here on a package that came along is another change object's, which removes it when it leaves.
+    /// Hands a companion over to another change object, which removes it on its departure.
     fn hand_over(&self, name: &str, to: &CobId) -> Result<(), String> {
         let folder = Peers::folder(&self.call.own, to)?;
         if Note::read(&folder)?.is_none() {
@@ -327,16 +327,16 @@ impl<'a> Mover<'a> {
     }
 }
 
-/// For people who look at the action's output; nobody may be reading.
+/// Prints a line for users who look at the action's output. The output may be closed.
 fn tell(what: &str) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 
-/// Whoever was killed or has failed half-way is repaired; what others have left is for a person to look at.
+/// Repairs the leftovers of a killed or failed transition of our own. An operator must repair the leftovers of others.
 fn repair(manager: &dyn Manager, mark: &Mark) -> Result<(), String> {
     if let Some(earlier) = mark.read() {
         let repaired = manager.repair();
-        // A script that fails again is no reason to keep its package, nor this version of it.
+        // A script that fails again must not block the removal or replacement of its package.
         if repaired.is_err() && manager.is_own_alone()? {
             return Ok(());
         }
@@ -353,7 +353,7 @@ fn repair(manager: &dyn Manager, mark: &Mark) -> Result<(), String> {
     }
 }
 
-/// The version to have: the one there if it fits, else the best that does.
+/// Chooses a version: the installed version if it fits, otherwise the best available version that fits.
 fn choose(content: &Content, installed: &Installed, available: &[String]) -> Option<String> {
     let there = match installed {
         Installed::Yes { version, .. } => Some(version),
@@ -377,8 +377,8 @@ fn on_hold(manager: &dyn Manager, content: &Content) -> String {
     )
 }
 
-/// Says, in the own folder, that a move is under way: whoever finds it afterwards was killed, or has failed with what
-/// stands in it.
+/// The mark of a transition under way, in the own folder. A mark found later means that the transition was killed, or
+/// failed with the error in the mark.
 pub(super) struct Mark(PathBuf);
 
 impl Mark {
@@ -386,7 +386,7 @@ impl Mark {
         Self(call.own.clone())
     }
 
-    /// None: it is not set.
+    /// Returns `None` without a mark.
     pub(super) fn read(&self) -> Option<String> {
         match fs::read(self.0.join(UNDER_WAY)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,

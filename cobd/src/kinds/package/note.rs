@@ -1,4 +1,4 @@
-//! What was there before a change object came, written down before the first transaction and read when it leaves.
+//! The note of the original state: written before the first transaction, and read when the change object departs.
 
 use std::fs;
 use std::io;
@@ -14,28 +14,28 @@ use crate::kinds::native::NOTE;
 /// The format of the note.
 const FORMAT: u32 = 1;
 
-/// What is known of the time before the change object came.
+/// The state before the change object came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
     format: u32,
-    /// The package.
+    /// The name of the package.
     pub(super) name: String,
-    /// What of it was there.
+    /// The original state of the package.
     pub(super) before: Before,
-    /// The hold that is there now was set by this change object.
+    /// This change object set the present hold.
     #[serde(default)]
     pub(super) holds: bool,
 }
 
-/// What was there.
+/// The original state of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Before {
-    /// Nothing.
+    /// Not installed.
     Nothing,
-    /// Its configuration alone.
+    /// Only configuration files.
     Configuration,
-    /// The package.
+    /// Installed.
     Package {
         /// On hold.
         held: bool,
@@ -45,10 +45,10 @@ pub(super) enum Before {
 }
 
 impl Note {
-    /// The note of a change object that has just come to a package.
+    /// The note of a change object that just started to manage a package.
     pub(super) fn new(name: &str, installed: &Installed, automatic: bool) -> Self {
         let before = match installed {
-            // What is there in half was begun by this change object, or has been repaired.
+            // A half-done package was started by this change object, or has been repaired.
             Installed::No | Installed::Half(_) => Before::Nothing,
             Installed::Configuration => Before::Configuration,
             Installed::Yes { held, .. } => Before::Package { held: *held, automatic },
@@ -56,12 +56,12 @@ impl Note {
         Self { format: FORMAT, name: name.to_owned(), before, holds: false }
     }
 
-    /// The note of a package that another change object has brought along.
+    /// The note of a package that another change object installed as a companion.
     pub(super) fn brought(name: &str) -> Self {
         Self { format: FORMAT, name: name.to_owned(), before: Before::Nothing, holds: false }
     }
 
-    /// Reads the note in a folder; none: there is none.
+    /// Reads the note in a folder. `None`: there is no note.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, String> {
         let path = folder.join(NOTE);
         let text = match fs::read_to_string(&path) {
@@ -75,7 +75,7 @@ impl Note {
         }
     }
 
-    /// Writes it durably.
+    /// Writes the note durably.
     pub(super) fn write(&self, own: &Own) -> Result<(), String> {
         let text = serde_json::to_string(self).expect("a note is plain data");
         own.write(NOTE, 0o600, &text, Sync::Now)

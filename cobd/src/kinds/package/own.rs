@@ -1,4 +1,4 @@
-//! The own folder of a change object: what its package manager needs of its own, and what came along with the package.
+//! The own folder of a change object: private files for its package manager, and the list of companions.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use super::note::Note;
 use crate::durable::{self, Sync};
 
-/// What came with the package, to go with it.
+/// The list of companions: packages that were installed as dependencies, and are removed with the package.
 pub(super) const CAME_ALONG: &str = "came-along";
 
-/// The folder.
+/// The own folder.
 #[derive(Debug)]
 pub(super) struct Own(PathBuf);
 
@@ -24,7 +24,7 @@ impl Own {
         &self.0
     }
 
-    /// A file or folder in it.
+    /// The path of an entry.
     pub(super) fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -33,13 +33,13 @@ impl Own {
         durable::write_file(&self.0, name, mode, text.as_bytes(), sync).map_err(|error| self.failed(&error))
     }
 
-    /// The packages that came along.
+    /// The names of the companions.
     pub(super) fn came_along(&self) -> BTreeSet<String> {
         let text = fs::read_to_string(self.join(CAME_ALONG)).unwrap_or_default();
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Notes what is about to come along, but for what is there already.
+    /// Notes packages that are about to be installed, without packages that are installed already.
     pub(super) fn note_coming(&self, coming: BTreeSet<String>, there: &BTreeSet<String>) -> Result<(), String> {
         let mut came_along = self.came_along();
         came_along.extend(coming.into_iter().filter(|name| !there.contains(name)));
@@ -47,13 +47,13 @@ impl Own {
         self.write(CAME_ALONG, 0o600, &text, Sync::Now)
     }
 
-    /// Whether an installation of this change object has noted what comes along, be it nothing.
+    /// Whether an installation of this change object has written a list of companions, which may be empty.
     pub(super) fn has_installed(&self) -> bool {
         self.join(CAME_ALONG).exists()
     }
 
-    /// Takes away these files, the folder of lists, and what is noted; what was there before last, because a killed move
-    /// needs it.
+    /// Removes these files, the folder of lists, the list of companions and, as the last file, the note, because a
+    /// killed transition needs the note.
     pub(super) fn clear(&self, files: &[&str], lists: &str) -> Result<(), String> {
         let gone = |removed: io::Result<()>| match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed(&error)),

@@ -1,4 +1,4 @@
-//! Packages on a real dpkg and apt, in a root folder of the test: the machine's own packages are never touched.
+//! Packages with a real dpkg and apt, in a root folder of the test: the machine's own packages are never touched.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +21,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// None where there is neither dpkg nor apt, or this is not root.
+    /// Returns `None` without dpkg and apt, or without root.
     pub(super) fn new() -> Option<Self> {
         let there = ["dpkg-deb", "dpkg", "apt-get"].iter().all(|p| Path::new("/usr/bin").join(p).exists());
         if !there || !rustix::process::geteuid().is_root() {
@@ -46,7 +46,7 @@ impl World {
         Some(world)
     }
 
-    /// With two versions of cobtest, which needs cobdep.
+    /// Adds two versions of cobtest, which needs cobdep.
     fn filled() -> Option<Self> {
         let world = Self::new()?;
         world.add("cobdep", "1.0", "");
@@ -63,7 +63,7 @@ impl World {
         self.folder.path().join("repository")
     }
 
-    /// A shell in the root folder, for scripts of packages.
+    /// Adds a shell to the root folder, for scripts of packages.
     fn has_a_shell(&self) {
         let told = Command::new("ldd").args(["/bin/sh", "/bin/rm"]).output().expect("ldd");
         let told = String::from_utf8_lossy(&told.stdout).into_owned();
@@ -83,7 +83,7 @@ impl World {
         self.add_with(name, version, more, None);
     }
 
-    /// Builds a package into the repository, perhaps with a script: one that configures it, or `NAME: SCRIPT`.
+    /// Builds a package into the repository, with an optional script: the configuration script, or `NAME: SCRIPT`.
     fn add_with(&self, name: &str, version: &str, more: &str, script: Option<&str>) {
         let build = self.folder.path().join("build");
         let _ = fs::remove_dir_all(&build);
@@ -145,7 +145,7 @@ impl World {
         String::from_utf8_lossy(&ran.stdout).into_owned()
     }
 
-    /// As `apt-mark hold`.
+    /// Like `apt-mark hold`.
     fn hold(&self, name: &str) {
         let line = format!("echo {name} hold | dpkg --root={} --set-selections", self.root().display());
         assert!(Command::new("sh").args(["-c", &line]).status().expect("run").success());
@@ -207,13 +207,13 @@ async fn it_is_installed_changed_and_removed_with_what_came_along() {
     let new = bench.context(&package(), &world.content(r#","version":"2*""#));
     let (state, difference) = found(&mut bench, &new).await;
     assert_eq!((state.as_str(), difference.as_str()), ("outdated", "wanted 2*, found 1.0, available 2.0 1.0"));
-    // What somebody has changed stays as it is, and nobody is asked.
+    // A configuration file changed by a user stays, without a question.
     fs::write(world.root().join("etc/cobtest/conf"), "mine\n").expect("written");
     moved(&mut bench, &new, "outdated", "present").await;
     assert_eq!(fs::read_to_string(world.root().join("etc/cobtest/conf")).expect("read"), "mine\n");
     let latest = bench.context(&package(), &world.content(r#","version":"latest""#));
     assert_eq!(found(&mut bench, &latest).await.0, "present");
-    // And down again.
+    // And a downgrade.
     moved(&mut bench, &old, "outdated", "present").await;
     assert_eq!(found(&mut bench, &latest).await.0, "outdated");
     moved(&mut bench, &old, "present", "absent").await;
@@ -247,11 +247,11 @@ async fn a_hold_is_set_kept_and_respected() {
     let pinned = bench.context(&package(), &world.content(r#","version":"1*","hold":true"#));
     moved(&mut bench, &pinned, "absent", "present").await;
     assert_eq!(world.installed(), "ii cobdep 1.0\nhi cobtest 1.0\n");
-    // What the change object has set itself, it lifts itself.
+    // The change object lifts its own hold.
     let loose = bench.context(&package(), &world.content(r#","version":"1*""#));
     moved(&mut bench, &loose, "outdated", "present").await;
     assert_eq!(world.installed(), "ii cobdep 1.0\nii cobtest 1.0\n");
-    // A hold of somebody else stays as long as the version fits, and bars another version.
+    // A user's hold stays as long as the version fits, and blocks another version.
     world.hold("cobtest");
     assert_eq!(found(&mut bench, &loose).await, ("present".to_owned(), String::new()));
     let other = bench.context(&package(), &world.content(r#","version":"2.0""#));
@@ -263,7 +263,7 @@ async fn a_hold_is_set_kept_and_respected() {
     let over = bench.context(&package(), &world.content(r#","version":"2.0","override_hold":true"#));
     moved(&mut bench, &over, "outdated", "present").await;
     assert_eq!(world.installed(), "ii cobdep 1.0\nii cobtest 2.0\n");
-    // The hold alone is what is missing.
+    // Only the hold is missing.
     let hold = bench.context(&package(), &world.content(r#","version":"2.0","hold":true"#));
     assert!(found(&mut bench, &hold).await.1.contains("not on hold"));
     moved(&mut bench, &hold, "outdated", "present").await;
@@ -305,7 +305,7 @@ async fn a_broken_database_of_others_is_left_for_a_person() {
     assert!(state == "outdated" && difference.contains("half of it (unpacked)"), "{state}: {difference}");
     let why = reason(bench.transition(&context, "outdated", "present").await);
     assert!(why.contains("nothing was changed: half-done: cobtest") && why.contains("dpkg --configure -a"), "{why}");
-    // Left by ourselves, it is repaired.
+    // Leftovers of our own are repaired.
     fs::write(bench.path("cobs/n1+a+b").join(UNDER_WAY), "").expect("written");
     moved(&mut bench, &context, "outdated", "present").await;
 }
@@ -328,19 +328,19 @@ async fn what_fails_in_a_script_of_its_own_leaves_and_goes_back() {
     }
     moved(&mut bench, &new, "outdated", "absent").await;
     assert_eq!(world.installed(), "rc cobdep 1.0\nrc cobtest 2.0\n");
-    // Down to the version that was there.
+    // A downgrade to the earlier version.
     moved(&mut bench, &old, "absent", "present").await;
     assert!(reason(bench.transition(&new, "outdated", "present").await).contains("no disk"));
     moved(&mut bench, &old, "outdated", "present").await;
     assert_eq!(world.installed(), "ii cobdep 1.0\nii cobtest 1.0\n");
     moved(&mut bench, &old, "present", "absent").await;
-    // What comes along fails: both go.
+    // If a companion fails, both are removed.
     fs::write(world.root().join("no-port"), "").expect("written");
     let why = reason(bench.transition(&old, "absent", "present").await);
     assert!(why.contains("no port"), "{why}");
     moved(&mut bench, &old, "outdated", "absent").await;
     assert_eq!(world.installed(), "rc cobdep 1.0\nrc cobtest 1.0\n");
-    // Others are half-done, too: that is for a person.
+    // Other packages are half-done, too: an operator must repair them.
     fs::remove_file(world.root().join("no-port")).expect("removed");
     assert!(reason(bench.transition(&new, "absent", "present").await).contains("no disk"));
     world.add_with("other", "1", "", Some("echo no way >&2; exit 1"));
@@ -381,7 +381,7 @@ async fn who_waits_for_its_turn_does_not_wait_for_ever() {
     assert!(why.contains("worked on packages for all of 50ms"), "{why}");
 }
 
-/// The lock of those who work on packages, held by this process until it is dropped.
+/// A lock of another program that works on packages, held by this process until it is dropped.
 fn others_at_work(world: &World) -> fs::File {
     let path = world.root().join("var/lib/dpkg/lock-frontend");
     let lock = fs::File::create(path).expect("made");
@@ -394,7 +394,7 @@ async fn what_another_program_is_at_is_waited_for_and_not_broken() {
     let Some(world) = World::filled() else { return };
     let mut bench = Bench::new();
     let lock = others_at_work(&world);
-    // It has unpacked a package, and is about to configure it.
+    // The other program has unpacked a package, and is about to configure it.
     let root = format!("--root={}", world.root().display());
     let goes_on = |arguments: &[&str]| {
         let mut dpkg = Command::new("dpkg");
@@ -427,13 +427,13 @@ async fn another_program_is_not_waited_for_for_ever() {
     let why = reason(bench.transition(&context, "absent", "present").await);
     assert!(why.contains("lock-frontend") && why.contains("50ms"), "{why}");
     assert!(why.contains(&format!("process {}", std::process::id())), "{why}");
-    // A move of ours that was killed is repaired, but not before.
+    // Our own killed transition is repaired only after the lock is free.
     fs::write(bench.path("cobs/n1+a+b").join(UNDER_WAY), "").expect("written");
     let why = reason(bench.transition(&context, "outdated", "present").await);
     assert!(why.contains("lock-frontend") && why.contains("50ms"), "{why}");
 }
 
-/// The change object of this name, about this package.
+/// A change object of this name for this package.
 pub(super) fn about(bench: &Bench, world: &World, id: &str, name: &str, keys: &str) -> Context {
     let mut context = bench.context(&package(), &world.content(keys).replace("\"cobtest\"", &format!("\"{name}\"")));
     std::sync::Arc::make_mut(&mut context.cob).id = crate::kinds::testing::cob_id(id);
@@ -444,7 +444,7 @@ pub(super) fn leaving(context: &Context) -> Context {
     Context { leaving: true, ..context.clone() }
 }
 
-/// As when a generation becomes active: these change objects are wanted.
+/// Announces the wanted change objects, as on the activation of a generation.
 fn wanted(bench: &Bench, contexts: &[&Context]) {
     let mut bundle = cob_types::Bundle::empty(cob_types::HostName::new("n1").expect("a name"));
     for context in contexts {
@@ -465,7 +465,7 @@ async fn a_package_that_others_need_stays_for_them_and_goes_with_the_last() {
     let mut bench = Bench::new();
     let lib = about(&bench, &world, "n1/lib", "cclib", "");
     let tool = about(&bench, &world, "n1/tool", "cctool", "");
-    // What somebody else has installed is not removed with it.
+    // A package installed by a user is not removed as a side effect.
     moved(&mut bench, &lib, "absent", "present").await;
     world.dpkg(&["--install", world.repository().join("cctool_1.0_all.deb").to_str().expect("text")]);
     let why = reason(bench.transition(&lib, "present", "absent").await);
@@ -474,7 +474,7 @@ async fn a_package_that_others_need_stays_for_them_and_goes_with_the_last() {
     assert!(matches!(outcome, Outcome::Done { .. }) && lines.contains("cclib stays"), "{outcome:?} {lines}");
     assert_eq!(world.installed(), "ii cclib 1.0\nii cctool 1.0\n");
     world.dpkg(&["--purge", "cctool", "cclib"]);
-    // Nor is what another change object has installed, and that one takes it along when it leaves.
+    // A package of another change object is not removed either; its departure removes the kept package, too.
     moved(&mut bench, &lib, "absent", "present").await;
     moved(&mut bench, &tool, "absent", "present").await;
     bench.transition(&leaving(&lib), "present", "absent").await;
@@ -482,7 +482,7 @@ async fn a_package_that_others_need_stays_for_them_and_goes_with_the_last() {
     let allowed = about(&bench, &world, "n1/tool", "cctool", r#","purge":true"#);
     bench.transition(&leaving(&allowed), "present", "absent").await;
     assert_eq!(world.installed(), "");
-    // What may go is named.
+    // The content names the packages that may be removed.
     moved(&mut bench, &lib, "absent", "present").await;
     moved(&mut bench, &tool, "absent", "present").await;
     let harsh = about(&bench, &world, "n1/lib", "cclib", r#","may_remove":["cctool"],"purge":true"#);
@@ -503,7 +503,7 @@ async fn of_two_that_exclude_each_other_the_second_fails() {
     let why = reason(bench.transition(&b, "absent", "present").await);
     assert!(why.contains("remove mta-a (which n1/a wants); nothing was changed"), "{why}");
     assert_eq!(world.installed(), "ii mta-a 1.0\n");
-    // Allowed, it is made, and the other one is looked at again.
+    // With permission the transaction runs, and the other change object is checked again.
     let mut drifts = bench.kinds.take_drifts().expect("it is there once");
     let b = about(&bench, &world, "n1/b", "mta-b", r#","may_remove":["mta-a"]"#);
     moved(&mut bench, &b, "absent", "present").await;
@@ -526,7 +526,7 @@ async fn an_upgrade_does_not_take_others_away() {
     let why = reason(bench.transition(&new, "outdated", "present").await);
     assert!(why.contains("to install libx 2.0, the package manager would remove old; nothing was changed"), "{why}");
     assert_eq!(world.installed(), "ii libx 1.0\nii old 1.0\n");
-    // Nor what is on hold.
+    // A package on hold does not change either.
     world.hold("libx");
     world.add("new", "1.0", "Depends: libx (= 2.0)\n");
     let new = about(&bench, &world, "n1/new", "new", r#","may_remove":["old"]"#);
@@ -542,19 +542,19 @@ async fn what_was_there_before_stays_as_it_was() {
     world.dpkg(&["--install", world.repository().join("cobtest_1.0_all.deb").to_str().expect("text")]);
     world.hold("cobtest");
     let there = "ii cobdep 1.0\nhi cobtest 1.0\n";
-    // Nothing has to be done for it, and nothing is done when it leaves.
+    // No work is needed, and the departure does no work.
     let plain = bench.context(&package(), &world.content(""));
     assert_eq!(found(&mut bench, &plain).await, ("present".to_owned(), String::new()));
     bench.transition(&leaving(&plain), "present", "absent").await;
     assert_eq!(world.installed(), there);
-    // Changed, it stays, and is on hold again.
+    // A changed package stays after the departure, and is on hold again.
     let newer = bench.context(&package(), &world.content(r#","version":"2.0","override_hold":true,"purge":true"#));
     moved(&mut bench, &newer, "outdated", "present").await;
     assert_eq!(world.installed(), "ii cobdep 1.0\nii cobtest 2.0\n");
     bench.transition(&leaving(&newer), "present", "absent").await;
     assert_eq!(world.installed(), "ii cobdep 1.0\nhi cobtest 2.0\n");
     assert_eq!(fs::read_dir(bench.path("cobs/n1+a+b")).expect("there").count(), 0, "nothing of ours is left");
-    // Where the model wants it away, it goes, but for a hold.
+    // If the model wants it absent, it is removed, unless it is on hold.
     assert!(reason(bench.transition(&plain, "present", "absent").await).contains("on hold"));
     assert_eq!(world.installed(), "ii cobdep 1.0\nhi cobtest 2.0\n");
 }
@@ -625,7 +625,7 @@ async fn a_purge_leaves_the_data_that_the_model_keeps() {
         fs::write(data.join("file"), "kept").expect("written");
         fs::create_dir_all(data.join("stays")).expect("made");
         fs::write(data.join("stays/user"), "kept").expect("written");
-        // Their change object has left before, and what it has made stays; that of the other folder is in the model.
+        // One change object has departed and its files stay; the other folder's change object is in the model.
         let tree = |files: serde_json::Value| {
             let kind = crate::kinds::testing::plain_kind("file-tree");
             Case::new(kind, &serde_json::json!({ "files": files }).to_string()).cob
@@ -684,7 +684,7 @@ async fn a_package_of_another_architecture_is_another_package() {
     assert_eq!(found(&mut bench, &plain).await.0, "absent");
     let exact = about(&bench, &world, "n1/exact", &format!("cobtest:{foreign}"), "");
     assert_eq!(found(&mut bench, &exact).await.0, "present");
-    // It is another name of the same one.
+    // It is another name of the same package.
     let named = about(&bench, &world, "n1/named", &format!("cobtest:{own}"), "");
     assert_eq!(found(&mut bench, &named).await.0, "absent");
 }

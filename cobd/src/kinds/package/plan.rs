@@ -1,25 +1,25 @@
-//! What a transaction would do to the packages of a host, read from a simulation before anything is changed.
+//! The effects of a transaction on the packages of a host, read from a simulation before any change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::content::Content;
 use super::version::by_dpkg;
 
-/// What would happen to one package.
+/// The effect on a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It comes, in this version.
+    /// It is installed, in this version.
     Install(String),
-    /// It changes from one version to another one.
+    /// Its version changes.
     Replace {
-        /// The version that is there.
+        /// The installed version.
         from: String,
-        /// The version that would be there.
+        /// The new version.
         to: String,
-        /// Whether that is an older one.
+        /// Whether the new version is older.
         older: bool,
     },
-    /// It goes.
+    /// It is removed.
     Remove,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Reads what `apt-get -s` prints: lines `Inst NAME [OLD] (NEW ...`, `Remv NAME [OLD]` and `Purg NAME [OLD]`.
+    /// Parses the output of `apt-get -s`: lines `Inst NAME [OLD] (NEW ...`, `Remv NAME [OLD]` and `Purg NAME [OLD]`.
     pub(super) fn of_apt(told: &str) -> Self {
         let bare = |word: &str| word.trim_matches(['[', ']', '(', ')']).to_owned();
         let read = |line: &str| {
@@ -52,8 +52,8 @@ impl Plan {
         Self { changes: told.lines().filter_map(read).collect() }
     }
 
-    /// Reads the table that dnf shows before it asks: a heading, and below it a line of each package, indented by a blank.
-    /// `there` are the versions that are installed.
+    /// Parses the table that dnf shows before its question: a heading, followed by a line per package with an indent of
+    /// one space. `there` are the installed versions.
     pub(super) fn of_dnf(told: &str, there: &BTreeMap<String, String>) -> Self {
         let (mut changes, mut heading) = (Vec::new(), "");
         for line in told.lines() {
@@ -62,7 +62,7 @@ impl Plan {
                 continue;
             };
             let mut words = entry.split_whitespace();
-            // What belongs to the entry above it stands further to the right.
+            // A line with a larger indent belongs to the entry before it.
             if entry.starts_with(' ') {
                 if words.next() == Some("replacing")
                     && let Some((name, _)) = words.next().and_then(|word| word.rsplit_once('.'))
@@ -91,24 +91,24 @@ impl Plan {
         Self { changes }
     }
 
-    /// The packages that would come.
+    /// The packages that would be installed.
     pub(super) fn coming(&self) -> BTreeSet<String> {
         let comes = |(_, change): &&(String, Change)| matches!(change, Change::Install(_));
         self.changes.iter().filter(comes).map(|(name, _)| name.clone()).collect()
     }
 
-    /// The packages that would go.
+    /// The packages that would be removed.
     pub(super) fn going(&self) -> BTreeSet<String> {
         let goes = |(_, change): &&(String, Change)| *change == Change::Remove;
         self.changes.iter().filter(goes).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether some package would change to an older version.
+    /// Whether a package would change to an older version.
     pub(super) fn has_downgrade(&self) -> bool {
         self.changes.iter().any(|(_, change)| matches!(change, Change::Replace { older: true, .. }))
     }
 
-    /// What an installation of the package `own` would do to other packages that the model does not allow, in words.
+    /// The effects of the installation of package `own` on other packages that the model does not allow, as text.
     /// `held` are on hold.
     pub(super) fn faults(&self, own: &str, content: &Content, held: &BTreeSet<String>) -> Vec<String> {
         let fault = |(name, change): &(String, Change)| match change {
@@ -129,7 +129,7 @@ impl Plan {
 mod tests {
     use super::*;
 
-    /// As apt 2.6 prints it.
+    /// Output of apt 2.6.
     const TOLD: &str = "\
 NOTE: This is only a simulation!
 Reading package lists...
@@ -200,7 +200,7 @@ Install  3 Packages
         );
         let allowed = content(r#","may_remove":["cctool","ccdata"],"may_downgrade":["ccdown"]"#);
         assert_eq!(plan.faults("cclib", &allowed, &none), [""; 0]);
-        // A hold of somebody else is no affair of this package.
+        // A user's hold on another package blocks the transaction.
         let faults = plan.faults("cclib", &allowed, &held);
         assert_eq!(faults, ["change ccdown, which is on hold, from 1:2.0-1 to 1:1.9-5"]);
     }

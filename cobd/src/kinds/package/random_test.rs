@@ -1,5 +1,5 @@
-//! Random sets of packages that need and exclude each other, on a real apt: when one change object moves, the packages of
-//! all others stay as they are, or the move is refused and changes nothing.
+//! Random sets of packages with dependencies and conflicts, on a real apt: a transition of a change object leaves the
+//! packages of all others unchanged, or fails without changes.
 //!
 //! `COB_SEED` and `COB_ROUNDS` repeat and lengthen the runs.
 
@@ -14,7 +14,7 @@ use crate::kinds::testing::Bench;
 const NAMES: [&str; 5] = ["pa", "pb", "pc", "pd", "pe"];
 const MOVES: u64 = 8;
 
-/// What is installed, with its version.
+/// The installed packages with their versions.
 fn installed(world: &World) -> BTreeMap<String, String> {
     let told = world.installed();
     let words = told.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -22,7 +22,7 @@ fn installed(world: &World) -> BTreeMap<String, String> {
     there.map(|words| (words[1].to_owned(), words[2].to_owned())).collect()
 }
 
-/// Builds two versions of each package, with what they need and exclude; in words.
+/// Builds two versions of each package, with dependencies and conflicts, and returns the description.
 fn fill(world: &World, random: &mut Random) -> String {
     let mut said = String::new();
     for (at, name) in NAMES.iter().enumerate() {
@@ -52,7 +52,7 @@ async fn a_move_leaves_the_packages_of_others_as_they_are() {
         let Some(world) = World::new() else { return };
         let mut said = format!("seed {seed}: {}", fill(&world, &mut random));
         let mut bench = Bench::new();
-        // What moves have brought for their own package, and may take along again.
+        // The companions that transitions have installed and may remove again.
         let mut along: BTreeSet<String> = BTreeSet::new();
         for _ in 0..MOVES {
             let name = *random.pick(&NAMES);
@@ -77,7 +77,7 @@ async fn a_move_leaves_the_packages_of_others_as_they_are() {
                     assert_eq!(after, before, "{said}: {reason}");
                 }
                 Outcome::Done { .. } => made += 1,
-                // The model asks for what apt can't bring about.
+                // The model asks for a state that apt can't reach.
                 Outcome::Failed { reason } => assert_eq!(after, before, "{said}: {reason}"),
                 Outcome::Cancelled | Outcome::Lost => panic!("{said}: {outcome:?}"),
             }

@@ -1,20 +1,20 @@
-//! Versions as package managers compare them.
+//! Comparison of versions, as package managers do it.
 
 use std::cmp::Ordering;
 
-/// Compares two versions, `EPOCH:VERSION-RELEASE` each; without an epoch it is 0.
+/// Compares two versions `EPOCH:VERSION-RELEASE`; a missing epoch is 0.
 pub(super) fn by_rpm(one: &str, other: &str) -> Ordering {
     let ((e1, v1, r1), (e2, v2, r2)) = (parts(one), parts(other));
     e1.cmp(&e2).then_with(|| by_segments(v1, v2)).then_with(|| by_segments(r1, r2))
 }
 
-/// Compares two versions as dpkg does, `EPOCH:UPSTREAM-REVISION` each; without an epoch it is 0.
+/// Compares two versions `EPOCH:UPSTREAM-REVISION` as dpkg does; a missing epoch is 0.
 pub(super) fn by_dpkg(one: &str, other: &str) -> Ordering {
     let ((e1, v1, r1), (e2, v2, r2)) = (parts(one), parts(other));
     e1.cmp(&e2).then_with(|| by_runs(v1, v2)).then_with(|| by_runs(r1, r2))
 }
 
-/// Runs of other characters and of digits, in turn: letters are before all others but `~`, which is before the end.
+/// Compares alternate runs of other characters and digits: letters sort before others, and `~` sorts before the end.
 fn by_runs(mut one: &str, mut other: &str) -> Ordering {
     let weight = |char: Option<char>| match char {
         Some('~') => -1,
@@ -53,7 +53,7 @@ fn parts(version: &str) -> (u64, &str, &str) {
     (epoch.parse().unwrap_or_default(), version, release)
 }
 
-/// Segments of digits or of letters, one after the other; `~` is before anything, `^` after the same without it.
+/// Compares segments of digits or letters. `~` sorts before any text, and `^` sorts after the same text without it.
 fn by_segments(mut one: &str, mut other: &str) -> Ordering {
     loop {
         let between = |c: char| !c.is_ascii_alphanumeric() && c != '~' && c != '^';
@@ -77,7 +77,7 @@ fn by_segments(mut one: &str, mut other: &str) -> Ordering {
             (None, None) => {}
         }
         let (Some(a), Some(b)) = (one.chars().next(), other.chars().next()) else {
-            // Whoever has more is newer.
+            // The longer version is newer.
             return one.len().cmp(&other.len());
         };
         if a.is_ascii_digit() != b.is_ascii_digit() {
@@ -104,7 +104,7 @@ fn by_segments(mut one: &str, mut other: &str) -> Ordering {
 mod tests {
     use super::*;
 
-    /// As `dpkg --compare-versions` answers.
+    /// The same results as `dpkg --compare-versions`.
     #[test]
     fn versions_are_compared_as_dpkg_does() {
         for (one, other, order) in [
@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// As rpm's own tests have them.
+    /// Cases from rpm's own tests.
     #[test]
     fn versions_are_compared_as_rpm_does() {
         for (one, other, order) in [

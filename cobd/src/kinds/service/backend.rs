@@ -1,4 +1,4 @@
-//! What the daemon does itself: looks, and says what is to be done.
+//! The daemon's side: checks services, and describes their transitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ use crate::kinds::content;
 use crate::kinds::departure::Attempt;
 use crate::run::{Exit, JobResult, MOVE_SERVICE};
 
-/// The states that it knows; a kind needs the first two. `stale`, of units: what differs can be put right
-/// while it runs.
+/// All states. A kind needs the first two. `stale`, of units: the running service differs in a way that can be
+/// corrected without a restart.
 const STATES: [&str; 5] = ["down", "up", "outdated", "failed", "stale"];
 
 /// The back end `service`.
@@ -35,12 +35,12 @@ pub(in crate::kinds) struct Service {
     watcher: Watcher,
 }
 
-/// The content of such a change object.
+/// The content of a service.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     /// A unit of systemd.
     Unit(UnitContent),
-    /// Anything else.
+    /// A service of commands.
     Commands(CommandsContent),
 }
 
@@ -79,7 +79,7 @@ impl CommandsContent {
     }
 }
 
-/// Most services that can't start say so at once; longer would delay all others.
+/// Most services that can't start report it at once; a longer time would delay all others.
 pub(super) fn settle() -> Duration {
     Duration::from_millis(250)
 }
@@ -127,7 +127,7 @@ fn is_empty(command: &Command) -> bool {
     }
 }
 
-/// Changes when the service has to be started anew: with its content, its files, and what it rests on.
+/// Differs whenever the service must be restarted: for another content, other files or changed dependencies.
 fn identity(context: &Context) -> String {
     let files = context.folder.file_name().unwrap_or_default().as_encoded_bytes();
     let rests_on = context.cob.rests_on.map(|f| f.0.to_vec()).unwrap_or_default();
@@ -142,7 +142,7 @@ fn exports(content: &Content) -> Values {
     exports.iter().map(|(name, value)| (name.clone(), canonical::json(value))).collect()
 }
 
-/// A fingerprint of what it rests on, as text.
+/// The fingerprint of its dependencies as text.
 fn rests_on(context: &Context) -> Option<String> {
     context.cob.rests_on.map(|print| print.to_string())
 }
@@ -201,7 +201,7 @@ impl Backend for Service {
         let private = tools.private_service_folder(&context.cob.id).filter(|_| !context.secrets.is_empty());
         let (dir, on_change) = match &content {
             Content::Unit(content) => (None, content.on_change),
-            // The folder of its files is root's alone.
+            // Only root has access to the folder of its files.
             Content::Commands(content) => {
                 let elsewhere = content.user.as_ref().map(|_| PathBuf::from("/"));
                 (content.dir.clone().or(elsewhere), content.on_change)
@@ -313,7 +313,7 @@ impl Service {
     }
 }
 
-/// Looks after a service of commands.
+/// Checks a service of commands.
 fn check_commands(tools: &Tools, context: &Context, content: CommandsContent) -> Work<CheckOutcome> {
     let folder = ServiceFolder::new(tools.service_folder(&context.cob.id));
     let (states, identity, timeout) = (context.kind.states.clone(), identity(context), context.check_timeout());
@@ -350,7 +350,7 @@ fn check_commands(tools: &Tools, context: &Context, content: CommandsContent) ->
     })
 }
 
-/// What a check says as long as something is left of an earlier content.
+/// The result of a check while a service of an earlier content is left.
 fn left(states: &[StateName], folder: &ServiceFolder, form: Form<'_>, content: &Content) -> Option<CheckOutcome> {
     match former::left(folder, form) {
         Ok(left) => left.map(|what| in_words_of(states, &["outdated", "failed"], what, content)),
@@ -358,7 +358,7 @@ fn left(states: &[StateName], folder: &ServiceFolder, form: Form<'_>, content: &
     }
 }
 
-/// The variables that a service's own commands find besides those of every action.
+/// The variables of a service's own commands, in addition to the variables of every action.
 fn content_environment(context: &Context) -> BTreeMap<String, String> {
     match read(&context.cob.content) {
         Ok(Content::Commands(content)) => content.env,
@@ -366,7 +366,7 @@ fn content_environment(context: &Context) -> BTreeMap<String, String> {
     }
 }
 
-/// What a move is to bring about.
+/// The goal of a transition.
 fn goal(hop: &Hop, on_change: OnChange) -> Goal {
     match (hop.from.as_str(), hop.to.as_str()) {
         (_, "down") => Goal::Stop,
@@ -376,7 +376,7 @@ fn goal(hop: &Hop, on_change: OnChange) -> Goal {
     }
 }
 
-/// The state, in the words that the kind has.
+/// The state and the difference of a service of commands.
 fn judge(states: &[StateName], identity: &str, look: &Look, content: &Content) -> CheckOutcome {
     let (wanted, difference) = match look {
         Look::Stopped => (["down"].as_slice(), String::new()),
@@ -402,7 +402,7 @@ fn judge(states: &[StateName], identity: &str, look: &Look, content: &Content) -
     in_words_of(states, wanted, difference, content)
 }
 
-/// The first of these states that the kind has.
+/// The result with the first of these states that the kind has.
 fn in_words_of(states: &[StateName], wanted: &[&str], difference: String, content: &Content) -> CheckOutcome {
     let state = wanted.iter().find_map(|name| states.iter().find(|s| *s == *name)).cloned();
     let exports = if ["up", "stale"].contains(&wanted[0]) { exports(content) } else { Values::new() };

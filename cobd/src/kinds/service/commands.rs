@@ -1,4 +1,4 @@
-//! Running a service's own commands: `start`, `stop`, `status`, `reload`, `ready`.
+//! Runs a service's own commands: `start`, `stop`, `status`, `reload`, `ready`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,31 +14,31 @@ use crate::run::endings;
 use crate::run::supervise::{self, Group, Rest, Watch};
 use crate::run::{Exit, JOB_VARIABLE, OutputFile, Redactor, base_environment, escape, now_ns, tail};
 
-/// Tells the processes of one command from those of others in its session.
+/// Marks the processes of a command, among other processes in its session.
 const COMMAND_VARIABLE: &str = "COB_COMMAND";
-/// One attempt of `ready` or `status` may take this long.
+/// The time limit of an attempt of `ready` or `status`.
 pub(super) const ATTEMPT: Duration = Duration::from_secs(10);
-/// Between two looks at a command that runs.
+/// The pause between two looks at a running command.
 const LOOK: Duration = Duration::from_millis(500);
-/// This much of what a service said is shown when it does not start.
+/// The most output bytes of a service that are shown if it does not start.
 const SHOWN: usize = 2 << 10;
-/// So many of its last lines stand behind a reason.
+/// The most output lines that are appended to a reason.
 const LAST_WORDS: usize = 3;
 
-/// What `status` says.
+/// The answer of `status`.
 pub(super) enum Status {
     Runs,
     Stopped,
-    /// Neither, and why: it did not end in time, or could not be executed.
+    /// Unknown, with the reason: it did not end in time, or could not be executed.
     Unknown(String),
 }
 
 impl Status {
-    /// What its end says; `why` is asked where that says nothing.
+    /// Reads the end of `status`. If the end is no answer, `why` returns the reason.
     pub(super) fn of(exit: &Exit, why: impl FnOnce() -> String) -> Self {
         match exit {
             Exit::Exited(0) => Self::Runs,
-            // The shell's own words for what can't be executed, or is not there.
+            // The shell's exit status for a program that can't be executed or does not exist.
             Exit::Exited(126 | 127) => Self::Unknown(why()),
             Exit::Exited(_) => Self::Stopped,
             Exit::Signal(_) | Exit::TimedOut | Exit::Cancelled | Exit::SpawnFailed(_) | Exit::Lost => {
@@ -48,21 +48,21 @@ impl Status {
     }
 }
 
-/// The user as whom a service runs.
+/// The user of a service's processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RunAs {
     user: String,
     uid: u32,
-    /// The group that is asked for, or that of the user.
+    /// The group in the content, or the user's primary group.
     gid: String,
     home: String,
 }
 
 impl RunAs {
-    /// Finds the user, by whatever this host knows users from.
+    /// Finds the user in all sources of this host.
     ///
     /// # Errors
-    /// In words, with what to do.
+    /// The reason as text, with advice.
     pub(super) fn find(user: &str, group: Option<&str>) -> Result<Self, String> {
         let mut asked = std::process::Command::new("getent");
         let answer = run_bounded(asked.args(["passwd", "--", user]), b"")?;
@@ -78,44 +78,44 @@ impl RunAs {
         Ok(Self { user: user.to_owned(), uid, gid, home: (*home).to_owned() })
     }
 
-    /// The words that run a program as this user, in front of its own.
+    /// The words before a program that run it as this user.
     fn words(&self) -> [OsString; 5] {
         let of = |key: &str, value: &str| OsString::from(format!("--{key}={value}"));
         let uid = self.uid.to_string();
         ["setpriv".into(), of("reuid", &uid), of("regid", &self.gid), "--init-groups".into(), "--".into()]
     }
 
-    /// What such a program finds in its environment of the user.
+    /// Adds the user's variables to the environment of the program.
     pub(super) fn add_to(&self, environment: &mut BTreeMap<String, String>) {
         let known = [("HOME", &self.home), ("USER", &self.user), ("LOGNAME", &self.user)];
         environment.extend(known.map(|(name, value)| (name.to_owned(), value.clone())));
     }
 }
 
-/// The words of a command of a service, as they are executed.
+/// The words to execute for a command of a service.
 pub(super) fn words_as(run_as: Option<&RunAs>, command: &Command) -> Vec<OsString> {
     let mut words: Vec<OsString> = run_as.into_iter().flat_map(RunAs::words).collect();
     words.extend(supervise::words(command));
     words
 }
 
-/// What commands of a service need to be run.
+/// The inputs for running a service's commands.
 pub(super) struct Commands {
-    /// Where what they print is written.
+    /// The folder for the output file.
     pub(super) place: PathBuf,
     pub(super) working_folder: PathBuf,
     pub(super) environment: BTreeMap<String, String>,
-    /// Takes the values of secrets out of what is shown; none: there are no secrets.
+    /// Redacts the values of secrets in shown text. `None`: there are no secrets.
     pub(super) redactor: Option<Redactor>,
     pub(super) grace: Duration,
-    /// As whom `start`, `stop` and `reload` run; none: as the daemon.
+    /// The user for `start`, `stop` and `reload`. `None`: the daemon's user.
     pub(super) run_as: Option<RunAs>,
 }
 
 impl Commands {
-    /// What commands of a plan need to be run, where these are run.
+    /// The inputs for the commands of a plan. `here` are the inputs for the present content.
     pub(super) fn of(plan: &Plan, here: &Self) -> Self {
-        // The files that travelled with it may have gone.
+        // The folder of the plan's files may be gone.
         let folder = if plan.working_folder.is_dir() { &plan.working_folder } else { &here.working_folder };
         Self {
             place: here.place.clone(),
@@ -127,7 +127,7 @@ impl Commands {
         }
     }
 
-    /// Runs a command that takes a moment; the error says why it did not succeed.
+    /// Runs a short command. The error is the reason of its failure.
     pub(super) fn run(&self, command: &Command, limit: Instant) -> Result<(), String> {
         let exit = self.end_of(&supervise::words(command), limit.min(Instant::now() + ATTEMPT), &[])?;
         if exit == Exit::Exited(0) { Ok(()) } else { Err(self.complaint(&exit)) }
@@ -141,7 +141,7 @@ impl Commands {
         }
     }
 
-    /// Runs a command as the service's user, with further variables; the error says why it did not succeed.
+    /// Runs a command as the service's user, with additional variables. The error is the reason of its failure.
     pub(super) fn run_until(
         &self,
         command: &Command,
@@ -152,30 +152,30 @@ impl Commands {
         if exit == Exit::Exited(0) { Ok(()) } else { Err(self.complaint(&exit)) }
     }
 
-    /// Runs a command to its end; the error says why it could not be begun.
+    /// Runs a command to its end. The error is the reason why it did not start.
     fn end_of(&self, words: &[OsString], limit: Instant, variables: &[(String, String)]) -> Result<Exit, String> {
         let (program, arguments) = words.split_first().ok_or("an empty command")?;
         let mut output = [OutputFile::open(&self.place, COMMANDS).map_err(|e| e.to_string())?];
         let mut child = std::process::Command::new(program);
         child.args(arguments).current_dir(&self.working_folder);
         child.env_clear().envs(&self.environment).envs(variables.iter().cloned());
-        // Within an action it ends with that, and with its own time.
+        // A command within an action ends with the action and with its own time limit.
         child.envs(std::env::var_os(JOB_VARIABLE).map(|folder| (JOB_VARIABLE, folder)));
         let own = format!("{}.{}", std::process::id(), now_ns());
         child.env(COMMAND_VARIABLE, &own);
         let mark = format!("{COMMAND_VARIABLE}={own}");
         let group = Group::begin(&mut child, [&output[0], &output[0]])
             .map_err(|e| supervise::why_not_begun(words, &self.working_folder, &e))?;
-        // `start` and `stop` of a service that looks after itself may leave it in the background.
+        // `start` and `stop` of an external service may leave background processes.
         let watch = Watch { asked: &|| false, alarm: None, longest: LOOK, rest: Rest::Leave, mark: Some(&mark) };
         let ended = group.wait(&mut output, Some(limit), self.grace, &watch);
-        // Not put together anew: who was left in the background goes on to print into this very file.
+        // The file is not replaced, because background processes continue to write into it.
         let [mut output] = output;
         output.bound();
         Ok(ended.map_or(Exit::Lost, |(status, ended)| supervise::exit(status, ended)))
     }
 
-    /// How a command ended, and the last that it said.
+    /// The end of a command, with its last output line.
     fn complaint(&self, exit: &Exit) -> String {
         let how = match exit {
             Exit::Exited(code) => format!("exit status {code}"),
@@ -186,19 +186,19 @@ impl Commands {
         how + &last_line(&self.said(&self.place.join(COMMANDS)))
     }
 
-    /// The last lines that commands have printed, to be put behind a reason.
+    /// The last output lines of commands, to append to a reason.
     pub(super) fn last_said(&self) -> String {
         last_words(&self.said(&self.place.join(COMMANDS)))
     }
 
-    /// The end of what something printed, without the values of secrets.
+    /// The end of an output file, with the values of secrets redacted.
     pub(super) fn said(&self, path: &Path) -> String {
         self.redactor.as_ref().map_or_else(|| tail(path, SHOWN), |redactor| redactor.tail(path, SHOWN))
     }
 }
 
-/// What a service and its commands find in their environment: what every action finds, its own
-/// variables, and who it is.
+/// The environment of a service and its commands: the common variables of actions, the service's own variables, and its
+/// ids.
 pub(super) fn environment(own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut all = base_environment();
     all.extend(own.clone());
@@ -207,7 +207,7 @@ pub(super) fn environment(own: &BTreeMap<String, String>) -> BTreeMap<String, St
     all
 }
 
-/// The last lines that say something, to be put behind a reason: the very last is often only where to read on.
+/// The last lines that are not empty, to append to a reason. The very last line is often only a link to a manual.
 pub(super) fn last_words(text: &str) -> String {
     let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.dedup();
@@ -216,7 +216,7 @@ pub(super) fn last_words(text: &str) -> String {
     if last.is_empty() { String::new() } else { format!(": {}", last.iter().map(cut).collect::<Vec<_>>().join(" / ")) }
 }
 
-/// The last line that says something, to be put behind a reason.
+/// The last line that is not empty, to append to a reason.
 pub(super) fn last_line(text: &str) -> String {
     let last = text.lines().map(str::trim).rfind(|l| !l.is_empty());
     last.map(|l| format!(": {}", escape(&l.chars().take(200).collect::<String>()))).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! A service that looks after itself: whether it runs is asked of its `status`, and it is stopped by its `stop`.
+//! External services (`Driven`): `status` says whether the service runs, and `stop` stops it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use cob_types::Command;
 
 use super::commands::{ATTEMPT, Commands, Status};
 
-/// Between two looks at a service that starts or stops, and between two attempts of `ready`.
+/// The first and the longest pause between looks at a starting or stopping service, and between attempts of `ready`.
 pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
-/// Such a service, until a limit.
+/// An external service, with a time limit.
 pub(super) struct Driven<'a> {
     pub(super) commands: &'a Commands,
     pub(super) status: &'a Command,
@@ -18,18 +18,18 @@ pub(super) struct Driven<'a> {
 }
 
 impl Driven<'_> {
-    /// Whether it runs.
+    /// Whether the service runs.
     ///
     /// # Errors
-    /// `status` did not say so until the limit.
+    /// `status` gave no answer within the limit.
     pub(super) fn runs(&self) -> Result<bool, String> {
         self.ask_until(|_| true)
     }
 
-    /// Stops it, and sees that it has stopped.
+    /// Stops the service and checks that it has stopped.
     ///
     /// # Errors
-    /// In words; it may still run.
+    /// The reason as text; the service may still run.
     pub(super) fn stop(&self, stop: Option<&Command>) -> Result<(), String> {
         let stop = stop.ok_or("it has no `stop`")?;
         self.commands
@@ -41,7 +41,7 @@ impl Driven<'_> {
         Ok(())
     }
 
-    /// Asks until the answer is enough; returns the last one. Who does not answer is asked again.
+    /// Repeats `status` until the answer is enough, and returns the last answer. A failed `status` is repeated.
     pub(super) fn ask_until(&self, enough: impl Fn(bool) -> bool) -> Result<bool, String> {
         let mut last = None;
         wait_until(self.limit, || {
@@ -50,7 +50,7 @@ impl Driven<'_> {
                 Status::Stopped => Ok(false),
                 Status::Unknown(why) => Err(format!("status: {why}")),
             };
-            // What the limit has cut short tells less than the attempt before it.
+            // A command that the limit cut short says less than the attempt before it.
             if last.is_none() || answer.is_ok() || Instant::now() < self.limit {
                 last = Some(answer);
             }
@@ -60,7 +60,7 @@ impl Driven<'_> {
     }
 }
 
-/// Looks again and again, ever more slowly, and at least once.
+/// Repeats a look with growing pauses, at least once.
 pub(super) fn wait_until<T>(limit: Instant, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let mut pause = LOOK.0;
     loop {

@@ -1,4 +1,4 @@
-//! The folder in which one service is looked after: what is in it, and what that says.
+//! The folder in which a service is supervised: its files and their meaning.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -17,96 +17,95 @@ use crate::run::endings;
 use crate::run::leftovers::Trail;
 use crate::run::{Exit, Opener, OutputFile, present, read_capped};
 
-/// Held (flock) by the keeper; says which process that is.
+/// The lock (flock) that the supervisor (`keeper`) holds, with its process id.
 pub(super) const LOCK: &str = "lock";
-/// What the service prints.
+/// The output of the service.
 pub(super) const OUTPUT: &str = "output";
-/// What it had printed in its life before.
+/// The output of the previous run.
 pub(super) const OLD_OUTPUT: &str = "output.old";
-/// What `ready`, `stop`, `start` and `status` print.
+/// The output of `ready`, `stop`, `start` and `status`.
 pub(super) const COMMANDS: &str = "commands";
-/// Put there to make the keeper end the service.
+/// Created to make the supervisor stop the service.
 pub(super) const STOP: &str = "stop";
-/// Put there before a stop command runs: the end that follows is wanted.
+/// Created before a stop command: the following end of the service is intended.
 pub(super) const STOPPING: &str = "stopping";
 const PLAN: &str = "plan";
-/// Written by the keeper when the service has ended.
+/// Written by the supervisor after the end of the service.
 pub(super) const ENDED: &str = "ended";
 const READY: &str = "ready";
-/// The number of the process that `start` has become.
+/// The process id of the service's main process.
 const MAIN: &str = "main";
-/// How what ran before the first move is started again.
+/// How to restart a service that ran before the first transition.
 const RAN: &str = "ran";
-/// Which departure of its change object goes on; gone when the change object is back.
+/// The id of the departure under way; deleted when the change object comes back.
 const DEPARTED: &str = "departed";
-/// The variable that names the folder; what is left of a service is found by it.
+/// The variable with the folder's path, which marks processes that belong to the service.
 pub(super) const SERVICE_VARIABLE: &str = "COB_SERVICE";
 const FORMAT: u32 = 1;
 const MAX_FILE: usize = 1 << 20;
-/// The file of the environment in a private folder.
+/// The file with the environment in a private folder.
 const ENVIRONMENT: &str = "environment";
 const MAX_ENVIRONMENT: usize = 64 << 20;
-/// A check holds the lock for a moment.
+/// A check also takes the lock for a moment.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the mover wants kept.
+/// The description of a run, written by the mover.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) format: u32,
     /// See `identity` in the back end.
     pub(super) identity: String,
-    /// The machine's start in which it was begun.
+    /// The boot of the machine in which the run started.
     pub(super) boot: String,
     pub(super) start: Command,
-    /// How it is stopped, also when the next content says otherwise.
+    /// The stop command, also if the next content has another one.
     pub(super) stop: Option<Command>,
-    /// How it is asked whether it runs; none: of its keeper.
+    /// The status command. `None`: the supervisor knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<Command>,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) working_folder: PathBuf,
     pub(super) grace_ms: u64,
-    /// As whom it runs.
+    /// The user of the service's processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) run_as: Option<RunAs>,
-    /// With secrets: the private folder in memory, which has the environment instead, and what the
-    /// service prints.
+    /// For contents with secrets: the private folder in memory, which has the environment and the service's output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) private: Option<PathBuf>,
-    /// Tells this life of the service from others: when it was begun, in nanoseconds.
+    /// The id of this run: its start in nanoseconds.
     #[serde(default)]
     pub(super) life: u64,
-    /// The life before.
+    /// The id of the previous run.
     #[serde(default)]
     pub(super) life_before: u64,
 }
 
-/// How a service ended.
+/// The end of a service.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct EndedFile {
     pub(super) format: u32,
     pub(super) exit: Exit,
-    /// Somebody wanted it to end.
+    /// The end was intended.
     pub(super) asked: bool,
     pub(super) ended_ns: u64,
 }
 
-/// What a look at the folder says.
+/// The result of a look at the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Look {
-    /// It runs, begun with this identity where that is known.
+    /// The service runs, with the identity if it is known.
     Running { identity: Option<String>, ready: bool },
-    /// It does not run, and is not meant to.
+    /// The service does not run, as intended.
     Stopped,
-    /// It ended by itself.
+    /// The service ended by itself.
     Ended(String),
-    /// Its keeper was killed; it is gone too.
+    /// The supervisor was killed, and the service has ended.
     Killed,
-    /// Its keeper was killed; something of it runs on.
+    /// The supervisor was killed, and processes of the service still run.
     Unsupervised,
 }
 
-/// The folder of one service.
+/// The folder of a service.
 #[derive(Debug, Clone)]
 pub(super) struct ServiceFolder(PathBuf);
 
@@ -123,7 +122,7 @@ impl ServiceFolder {
         self.0.join(name)
     }
 
-    /// Looks, and changes nothing.
+    /// Looks at the folder without changes.
     pub(super) fn look(&self) -> Look {
         if self.is_running() {
             return Look::Running { identity: self.recorded_identity(), ready: present(&self.file(READY)) };
@@ -142,7 +141,7 @@ impl ServiceFolder {
         }
     }
 
-    /// Whether the service lives. The keeper lives a moment longer: it has to write how that ended.
+    /// Whether the service runs. The supervisor lives a moment longer, to write the end.
     pub(super) fn is_running(&self) -> bool {
         if present(&self.file(ENDED)) {
             return false;
@@ -159,12 +158,12 @@ impl ServiceFolder {
         self.plan().map(|p| p.identity)
     }
 
-    /// Takes the lock, to hand it to a keeper.
+    /// Takes the lock, to hand it to a supervisor.
     pub(super) fn take_lock(&self) -> io::Result<File> {
         self.take_lock_until(Instant::now() + LOCK_PATIENCE)
     }
 
-    /// The same, with more patience: for what a departure of its change object has begun.
+    /// Takes the lock, with a longer limit.
     pub(super) fn take_lock_until(&self, limit: Instant) -> io::Result<File> {
         let path = self.file(LOCK);
         let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -177,7 +176,7 @@ impl ServiceFolder {
         }
     }
 
-    /// Clears what an earlier life left, and writes what the next one is to be. The lock is held.
+    /// Deletes the files of the previous run, and writes the plan of the next run. The caller holds the lock.
     pub(super) fn prepare(&self, plan: Plan) -> io::Result<()> {
         let life_before = self.plan().map_or(0, |before| before.life);
         let plan = Plan { life: crate::run::now_ns().max(life_before + 1), life_before, ..plan };
@@ -190,7 +189,7 @@ impl ServiceFolder {
         }
         self.record(&plan)?;
         if plan.private.is_none() {
-            // Who follows what it prints finds the file of this life, whatever the keeper is at.
+            // A follower of the output finds the file of this run at once.
             drop(OutputFile::open(&self.0, OUTPUT)?);
         }
         Ok(())
@@ -200,17 +199,17 @@ impl ServiceFolder {
         self.write(PLAN, plan)
     }
 
-    /// Notes the process that is the service; not durable, for it does not survive either.
+    /// Notes the main process of the service. The file need not be durable, because the process is not durable either.
     pub(super) fn note_main(&self, pid: i32) -> io::Result<()> {
         fs::write(self.file(MAIN), pid.to_string())
     }
 
-    /// The process that is the service, while it runs.
+    /// The main process of the service while it runs.
     pub(super) fn main_pid(&self) -> Option<i32> {
         fs::read_to_string(self.file(MAIN)).ok()?.parse().ok().filter(|_| self.is_running())
     }
 
-    /// Notes how it is started again, once and for all.
+    /// Notes how to restart the service, only once.
     pub(super) fn note_that_it_ran(&self, plan: &Plan) -> io::Result<()> {
         if present(&self.file(RAN)) {
             return Ok(());
@@ -218,12 +217,12 @@ impl ServiceFolder {
         durable::write_file(&self.0, RAN, 0o600, &serde_json::to_vec(plan)?, Sync::Now)
     }
 
-    /// How it is started again, where it ran before the first move.
+    /// How to restart a service that ran before the first transition.
     pub(super) fn ran(&self) -> Option<Plan> {
         self.read(RAN)
     }
 
-    /// What was started from here is no longer known.
+    /// Deletes the plan of the last run.
     pub(super) fn forget_plan(&self) -> io::Result<()> {
         remove(&self.file(PLAN))
     }
@@ -232,17 +231,17 @@ impl ServiceFolder {
         remove(&self.file(RAN))
     }
 
-    /// Its change object has left, with this word for that.
+    /// Notes a departure of the change object, with its id.
     pub(super) fn note_departure(&self, word: &str) -> io::Result<()> {
         durable::write_file(&self.0, DEPARTED, 0o600, word.as_bytes(), Sync::Later)
     }
 
-    /// The word for the departure of its change object that goes on.
+    /// The id of the departure under way.
     pub(super) fn departure(&self) -> Option<String> {
         fs::read_to_string(self.file(DEPARTED)).ok()
     }
 
-    /// Its change object is here, or nothing is left to be done for it.
+    /// Deletes the note of a departure: the change object is back, or the departure is complete.
     pub(super) fn forget_departure(&self) -> io::Result<()> {
         remove(&self.file(DEPARTED))
     }
@@ -255,33 +254,33 @@ impl ServiceFolder {
         self.write(ENDED, &EndedFile { format: FORMAT, exit, asked, ended_ns: crate::run::now_ns() })
     }
 
-    /// How the service ended, in words; nothing when it has not.
+    /// The end of the service as text. `None`: it has not ended.
     pub(super) fn end_in_words(&self) -> Option<String> {
         self.read::<EndedFile>(ENDED).map(|e| exit_in_words(&e.exit))
     }
 
-    /// What the service prints into: while it runs with secrets in its environment, a file that is not kept.
+    /// The output file of the service. With secrets, a running service has a private file.
     pub(super) fn output(&self) -> PathBuf {
         let private = self.plan().and_then(|plan| plan.private).map(|folder| folder.join(OUTPUT));
         private.filter(|path| present(path)).unwrap_or_else(|| self.file(OUTPUT))
     }
 
-    /// Bounds what those print that commands have left in the background.
+    /// Bounds the output of background processes that commands have left.
     pub(super) fn bound_commands(&self) {
         if present(&self.file(COMMANDS)) {
-            // Without it, the next look does it.
+            // After a failure, the next check tries again.
             let _ = OutputFile::open(&self.0, COMMANDS).map(|mut output| output.bound());
         }
     }
 
-    /// Ends what a killed keeper left behind.
+    /// Ends the processes that a killed supervisor left behind.
     pub(super) fn end_unsupervised(&self, grace: Duration) {
         if let Some(trail) = self.trail() {
             trail.end(grace);
         }
     }
 
-    /// Where the processes of the service are found; none: its keeper has not begun it.
+    /// The marks that find the service's processes. `None`: the supervisor has not started the service.
     fn trail(&self) -> Option<Trail> {
         let signed = fs::read_to_string(self.file(LOCK)).ok()?;
         let main = fs::read_to_string(self.file(MAIN)).ok().and_then(|text| text.trim().parse().ok());
@@ -303,18 +302,18 @@ impl Plan {
     pub(super) const FORMAT: u32 = FORMAT;
 }
 
-/// Takes away what services that do not run any more have left in memory.
+/// Deletes private data in memory of services that no longer run.
 pub(in crate::kinds) fn clear_leftovers(state_dir: &Path, opener: &Opener) {
     opener.clear("services", |name| ServiceFolder::new(state_dir.join("services").join(name)).is_running());
 }
 
-/// The environment of a service with secrets, in its private folder until the service has begun.
+/// Writes the environment of a service with secrets into its private folder.
 pub(super) fn write_environment(folder: &Path, environment: &BTreeMap<String, String>) -> io::Result<()> {
     let bytes = Zeroizing::new(serde_json::to_vec(environment)?);
     durable::write_file(folder, ENVIRONMENT, 0o600, &bytes, Sync::Later)
 }
 
-/// The same, which is gone from there then.
+/// Reads the environment and deletes the file.
 pub(super) fn take_environment(folder: &Path) -> io::Result<BTreeMap<String, String>> {
     let path = folder.join(ENVIRONMENT);
     let bytes = Zeroizing::new(read_capped(&path, MAX_ENVIRONMENT)?);
@@ -322,7 +321,7 @@ pub(super) fn take_environment(folder: &Path) -> io::Result<BTreeMap<String, Str
     Ok(serde_json::from_slice(&bytes)?)
 }
 
-/// The machine's present start.
+/// The id of the machine's present boot.
 pub(super) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

@@ -1,5 +1,5 @@
-//! What an earlier content of the same change object has left where that was a service of another form, or another
-//! unit. It is stopped, and what was there before it is put back, before anything else is done.
+//! Previous forms: a service that an earlier content of the change object described as another form or another unit. It
+//! is stopped, and its original state restored, before any other work.
 
 use std::time::Instant;
 
@@ -9,32 +9,32 @@ use super::folder::{Look, Plan, ServiceFolder};
 use super::kept::Kept;
 use super::unit::Before;
 
-/// How a service is looked after.
+/// How a service is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form<'a> {
-    /// By a keeper.
+    /// By a supervisor (`keeper`).
     Kept,
-    /// By itself; its commands drive it.
+    /// As an external service, by its commands.
     Driven,
     /// By systemd, as this unit.
     Unit(&'a str),
 }
 
 impl Form<'_> {
-    /// That in which something was begun by commands; none where it is not noted.
+    /// The form in which commands started a service. `None`: it is not noted.
     fn of(plan: &Plan) -> Option<Self> {
         if plan.status.is_some() {
             return Some(Self::Driven);
         }
-        // Only what has a keeper has a life.
+        // Only supervised services have a run id.
         (plan.life > 0).then_some(Self::Kept)
     }
 }
 
-/// What another form, or another unit, has left there, in words; none: nothing.
+/// Describes a service of another form or unit that is left. `None`: there is no other service.
 ///
 /// # Errors
-/// When nobody can know.
+/// If the original state of a unit can't be read.
 pub(super) fn left(folder: &ServiceFolder, form: Form<'_>) -> Result<Option<String>, String> {
     let present = if let Form::Unit(unit) = form { Some(unit) } else { None };
     if let Some(before) = Before::of_former(folder.path(), present)? {
@@ -42,18 +42,18 @@ pub(super) fn left(folder: &ServiceFolder, form: Form<'_>) -> Result<Option<Stri
     }
     let may_run = match other(folder, form).as_ref().and_then(Form::of) {
         Some(Form::Kept) => matches!(folder.look(), Look::Running { .. } | Look::Unsupervised),
-        // Its commands are asked by the move.
+        // The transition will run its commands.
         Some(Form::Driven) => true,
         Some(Form::Unit(_)) | None => false,
     };
     Ok(may_run.then(|| "what an earlier content has started in another way is not stopped yet".to_owned()))
 }
 
-/// Ends what commands of another form have begun, and forgets it. Commands whose variables were secret find those of the
-/// present content.
+/// Ends a service that commands of another form started, and deletes its plan. If the variables of its commands were
+/// secret, the variables of the present content are used.
 ///
 /// # Errors
-/// In words; it may still run, and is still noted.
+/// The reason as text; the service may still run, and its plan stays.
 pub(super) fn end_commands(
     folder: &ServiceFolder,
     form: Form<'_>,
@@ -67,7 +67,7 @@ pub(super) fn end_commands(
         .map_err(|why| format!("ending what an earlier content has started: {why}"))
 }
 
-/// What was begun in another form.
+/// The plan of a service with another form.
 fn other(folder: &ServiceFolder, form: Form<'_>) -> Option<Plan> {
     folder.plan().filter(|plan| Form::of(plan).is_some_and(|noted| noted != form))
 }

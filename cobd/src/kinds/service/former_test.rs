@@ -1,4 +1,4 @@
-//! Services that come to be described in another way.
+//! Services whose description changes to another form.
 
 use std::fs;
 
@@ -33,7 +33,7 @@ async fn another_form_of_service_ends_what_the_one_before_has_begun() {
         assert_eq!(bench.state(&kept).await, "up");
         wait_for("the next one says its number", || number_in(&bench.path("pid")) != begun);
     }
-    // Nobody started it before: nothing comes back when the change object leaves.
+    // The service did not run before, so the departure restarts no service.
     assert!(!folder(&bench).join("ran").exists());
     bench.transition(&driven, "down", "up").await;
     assert_eq!(bench.transition(&kept, "outdated", "down").await, Outcome::done());
@@ -69,7 +69,7 @@ async fn commands_do_not_begin_while_a_unit_of_before_is_not_put_back() {
     let why = reason(bench.transition(&kept, "outdated", "up").await);
     assert!(why.contains("old.service") && why.contains("systemd can't be spoken to"), "{why}");
     assert!(!bench.path("pid").exists());
-    // Whether it ran is for the time when the change object has left.
+    // The question whether it ran matters only after the departure.
     fs::write(folder(&bench).join("before"), before.replace("restored\":false", "restored\":true")).expect("written");
     assert_eq!(bench.state(&kept).await, "down");
     assert_eq!(bench.transition(&kept, "down", "up").await, Outcome::done());

@@ -1,4 +1,4 @@
-//! The keeper: the small process above one service, for as long as that lives.
+//! The supervisor (`keeper`): the small process above a service, for as long as the service lives.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,13 +14,12 @@ use super::folder::{LOCK, OUTPUT, Plan, SERVICE_VARIABLE, STOP, STOPPING, Servic
 use crate::run::supervise::{self, Ended, Group, Rest, Watch};
 use crate::run::{Exit, Opened, OutputFile, is_file, lead_session, present, remove_folder, sign};
 
-/// Between two looks at what the service prints. The wish to stop wakes the keeper by itself.
+/// The pause between two looks at the service's output. A request to stop wakes the supervisor.
 const LOOK: Duration = Duration::from_secs(1);
-/// Where the system gives no more watches.
+/// The pause if the system has no inotify watch left.
 const LOOK_WITHOUT_ALARM: Duration = Duration::from_millis(100);
 
-/// Keeps the service of a folder; returns when it has ended. The exit code is for people who try it by
-/// hand.
+/// Supervises the service of a folder until its end. The exit code is only for a start by hand.
 pub(crate) fn keep(path: &Path) -> ExitCode {
     let folder = ServiceFolder::new(path.to_owned());
     if !is_file(io::stdin(), &folder.file(LOCK)) {
@@ -64,20 +63,20 @@ fn serve(folder: &ServiceFolder, plan: &Plan) -> (Exit, bool) {
             return (Exit::SpawnFailed(supervise::why_not_begun(&words, &plan.working_folder, &error)), false);
         }
     };
-    // Without it, commands that ask for it find nothing.
+    // If this fails, commands get no process id.
     let _ = folder.note_main(group.leader());
     let alarm = watch_for_stop(folder.path());
     let stop = folder.file(STOP);
     let longest = if alarm.is_some() { LOOK } else { LOOK_WITHOUT_ALARM };
-    // Workers without their master are no service.
+    // Workers without their main process are no service.
     let watch = Watch { asked: &|| present(&stop), alarm: alarm.as_ref(), longest, rest: Rest::End, mark: None };
     let ended = group.wait(&mut outputs, None, Duration::from_millis(plan.grace_ms), &watch);
     let [output] = outputs;
     match (&plan.private, opened) {
         (Some(private), Some(opened)) => {
-            // Rather nothing is kept than a value.
+            // On an error it is better to lose the output than to write a value.
             let _ = output.finish_into(folder.path(), &opened.redactor());
-            // If it can't be taken away, the next start of the service or of the daemon does it.
+            // If the removal fails, the next start of the service or the daemon repeats it.
             let _ = remove_folder(private);
         }
         (_, _) => output.finish(),
@@ -89,7 +88,7 @@ fn serve(folder: &ServiceFolder, plan: &Plan) -> (Exit, bool) {
     }
 }
 
-/// What the service begins with, which is in no file any more then, and the values in it.
+/// The environment and secret values of the service, which are deleted from their files.
 fn private(plan: &Plan) -> io::Result<(BTreeMap<String, String>, Option<Opened>)> {
     match &plan.private {
         Some(folder) => Ok((take_environment(folder)?, Some(Opened::take(folder)?))),
@@ -97,7 +96,7 @@ fn private(plan: &Plan) -> io::Result<(BTreeMap<String, String>, Option<Opened>)
     }
 }
 
-/// Tells of every file that comes into the folder.
+/// Watches for files that appear in the folder.
 fn watch_for_stop(path: &Path) -> Option<OwnedFd> {
     let alarm = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()?;
     inotify::add_watch(&alarm, path, inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO).ok()?;

@@ -1,4 +1,4 @@
-//! A kept service: one that runs below a keeper, and how it is ended.
+//! Supervised services (`Kept`), which run below a supervisor, and how to end them.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::commands::{ATTEMPT, Commands};
 use super::driven::{LOOK, wait_until};
 use super::folder::{Look, STOP, STOPPING, ServiceFolder};
 
-/// Such a service.
+/// A supervised service.
 pub(super) struct Kept<'a> {
     pub(super) folder: &'a ServiceFolder,
     pub(super) commands: &'a Commands,
@@ -17,7 +17,7 @@ pub(super) struct Kept<'a> {
 }
 
 impl Kept<'_> {
-    /// Ends whatever runs of it.
+    /// Ends all its processes.
     pub(super) fn end(&self, limit: Instant) -> Result<(), String> {
         match self.folder.look() {
             Look::Running { .. } => self.stop(limit)?,
@@ -27,7 +27,7 @@ impl Kept<'_> {
         Ok(())
     }
 
-    /// Ends it while it runs: by its own command if it has one, then by the keeper.
+    /// Stops the running service: by its own command if there is one, then by the supervisor.
     pub(super) fn stop(&self, limit: Instant) -> Result<(), String> {
         if let Some(command) = self.folder.plan().and_then(|p| p.stop) {
             fs::write(self.folder.file(STOPPING), "").map_err(|e| format!("announcing its end: {e}"))?;
@@ -42,7 +42,7 @@ impl Kept<'_> {
         gone.ok_or_else(|| "it does not end".to_owned())
     }
 
-    /// Runs a command for which the service's process is of interest.
+    /// Runs a command that needs the process id of the service.
     pub(super) fn run_on_it(&self, command: &Command, limit: Instant) -> Result<(), String> {
         let main = self.folder.main_pid().map(|pid| ("COB_MAIN_PID".to_owned(), pid.to_string()));
         self.commands.run_until(command, limit, &main.into_iter().collect::<Vec<_>>())

@@ -1,13 +1,13 @@
-//! What is put back when a change object has left: what it has found, and what its last move did not bring
-//! back already.
+//! Restores the original state of services after the departure of their change object, as far as the last transition
+//! did not restore it.
 //!
-//! By a process of its own: a unit that ran before is started only when everything that had to leave has left. The switch
-//! is not over before; what is not done when the daemon ends is begun again by the next one, which finds it in the
-//! service's folder.
+//! A separate process restores it: a unit that ran before starts only after all departing change objects have departed.
+//! The switch waits for the end. If the daemon ends first, the next daemon finds the work in the service's folder and
+//! starts it again.
 //!
-//! A departure has a word of its own, which stands in the folder until the change object is back. The process acts under
-//! the lock of the folder and only as long as it finds that word there, and so does every move: nothing is put back
-//! behind a change object that has come again.
+//! Each departure has an id, which is in the folder until the change object comes back. The process holds the lock of
+//! the folder and stops if the id has gone. Transitions hold the lock, too, so no state is restored after the change
+//! object came back.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,11 +24,11 @@ use crate::kinds::backend::{Tools, of_folder_name};
 use crate::kinds::departure::Attempt;
 use crate::run::{Program, RESTORE_SERVICE, now_ns};
 
-/// The time that a command may take to start what ran before.
+/// The time limit of a command that restarts a service.
 const START: Duration = Duration::from_secs(60);
 
-/// How what the service of this folder has found is put back, if there is anything. `about` says which change object is
-/// about a unit now.
+/// The attempt that restores the original state of this folder's service, if there is a note of it. `about` returns the
+/// change object that now manages a unit.
 pub(super) fn put_back(
     tools: &Tools,
     folder: PathBuf,
@@ -36,7 +36,7 @@ pub(super) fn put_back(
     about: &dyn Fn(&str) -> Option<CobId>,
 ) -> Option<Attempt> {
     let service = ServiceFolder::new(folder.clone());
-    // Whoever starts it from here on does so without us, also if the change object comes back.
+    // From now on the service is started by others, even if the change object comes back.
     if let Err(error) = service.forget_plan() {
         warn!(folder = %folder.display(), %error, "what was started from here is still noted");
     }
@@ -44,7 +44,7 @@ pub(super) fn put_back(
         return None;
     }
     let word = now_ns().to_string();
-    // Without it the attempts fail, and say so.
+    // Without the id the attempts fail with an error.
     if let Err(error) = service.note_departure(&word) {
         warn!(folder = %folder.display(), %error, "a departure can't be noted");
     }
@@ -58,14 +58,14 @@ pub(super) fn put_back(
     }))
 }
 
-/// The change object of this folder is here: nothing is put back for it any more.
+/// Ends a departure: the change object is back in the model.
 pub(super) fn is_here(folder: &Path) {
     if let Err(error) = ServiceFolder::new(folder.to_owned()).forget_departure() {
         warn!(folder = %folder.display(), %error, "what was there before the service may be put back behind it");
     }
 }
 
-/// What the service of this folder has found is not put back.
+/// Deletes the notes of the original state, which will not be restored.
 pub(super) fn keep(folder: &Path) {
     if !has_something(folder) {
         return;
@@ -77,18 +77,18 @@ pub(super) fn keep(folder: &Path) {
     }
 }
 
-/// The same as [`put_back`] for everything that an earlier daemon has left; `here` tells which folders are in use.
+/// Like [`put_back`], for all departures that an earlier daemon left; `here` says which folders are in use.
 pub(super) fn put_back_all(tools: &Tools, here: &dyn Fn(&Path) -> bool) -> Vec<(CobId, Attempt)> {
     // Without the folder there never was a service.
     let Ok(entries) = std::fs::read_dir(tools.services()) else { return Vec::new() };
     let gone = entries.flatten().map(|entry| entry.path()).filter(|folder| !here(folder));
     let named = gone.filter_map(|folder| Some((of_folder_name(folder.file_name()?.to_str()?)?, folder)));
-    // Which units are managed is not known yet; a move of the change object that is about one takes over what is noted.
+    // The managed units are not known yet. A transition of the unit's change object takes over the notes.
     named.filter_map(|(cob, folder)| Some((cob.clone(), put_back(tools, folder, &cob, &|_| None)?))).collect()
 }
 
 fn has_something(folder: &Path) -> bool {
-    // What can't be read is told by the attempt.
+    // The attempt reports an unreadable note.
     Before::read(folder).map_or(true, |before| before.is_some())
         || ServiceFolder::new(folder.to_owned()).ran().is_some()
 }
@@ -102,7 +102,7 @@ async fn attempt_to(program: &Program, folder: &Path, word: &str, successor: Opt
     if output.status.success() { Ok(()) } else { Err(reason(&output)) }
 }
 
-/// Why it was not put back: what the process has answered, and not what a service has printed meanwhile.
+/// The error: the answer of the process, and not the output of a service.
 fn reason(output: &Output) -> String {
     let mut said =
         [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).trim().to_owned()).into_iter();
@@ -110,7 +110,7 @@ fn reason(output: &Output) -> String {
     said.unwrap_or_else(|| format!("the process that puts it back ended with {}", output.status))
 }
 
-/// One departure, as the process that puts back sees it.
+/// A departure, in the process that restores the original state.
 pub(super) struct Going<'a> {
     folder: &'a ServiceFolder,
     word: Option<&'a str>,
@@ -121,15 +121,15 @@ impl<'a> Going<'a> {
         Self { folder, word }
     }
 
-    /// The change object has not come back. Asked before each step.
+    /// Whether the change object is still away. Called before each step.
     pub(super) fn goes_on(&self) -> bool {
         self.word.is_some() && self.folder.departure().as_deref() == self.word
     }
 }
 
-/// Puts back what the service of this folder has found. Called by `main_if_runner`, in a process of its own.
+/// Restores the original state of this folder's service. `main_if_runner` calls it in a separate process.
 pub(crate) fn restore(folder: &Path, more: &[OsString]) -> ExitCode {
-    // What systemd has to read is not for its owner alone.
+    // systemd must be able to read the files.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let folder = ServiceFolder::new(folder.to_owned());
     let word = more.first().and_then(|word| word.to_str());
@@ -145,7 +145,7 @@ pub(crate) fn restore(folder: &Path, more: &[OsString]) -> ExitCode {
 
 fn restore_under_locks(folder: &ServiceFolder, going: &Going<'_>, successor: Option<&Path>) -> Result<(), String> {
     let busy = |e| format!("taking its lock: {e}");
-    // In the order in which a move of that one takes them.
+    // The locks are taken in the order that a transition of the successor uses.
     let successor = match successor {
         Some(path) => {
             crate::kinds::backend::make_folder(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -165,11 +165,11 @@ fn restore_under_locks(folder: &ServiceFolder, going: &Going<'_>, successor: Opt
     if going.goes_on() {
         start_again(folder)?;
     }
-    // Under the lock, and not of a departure that has begun since.
+    // The lock prevents a deletion of a later departure's note.
     if going.goes_on() { folder.forget_departure().map_err(|e| e.to_string()) } else { Ok(()) }
 }
 
-/// Starts a service of commands that ran before its change object came.
+/// Restarts a service of commands that ran before its change object came.
 fn start_again(folder: &ServiceFolder) -> Result<(), String> {
     let Some(plan) = folder.ran() else { return Ok(()) };
     let commands = Commands {

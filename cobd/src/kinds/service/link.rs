@@ -1,4 +1,4 @@
-//! The daemon's one connection to systemd: made when it is needed first, and anew when it is gone.
+//! The daemon's shared connection to systemd: opened on first use, and again after a disconnection.
 
 use std::sync::Arc;
 
@@ -6,13 +6,15 @@ use tokio::sync::Mutex;
 
 use super::unit::{Bus, Systemd};
 
-/// Shared by all checks.
+/// The connection that all checks share.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Link(Arc<Mutex<Option<Bus>>>);
 
 impl Link {
+    /// Returns the connection.
+    ///
     /// # Errors
-    /// Why systemd can't be spoken to, in words.
+    /// The reason as text, if systemd can't be reached.
     pub(super) async fn bus(&self, systemd: &Systemd) -> Result<Bus, String> {
         let mut kept = self.0.lock().await;
         if let Some(bus) = kept.as_ref().filter(|bus| bus.lives()) {

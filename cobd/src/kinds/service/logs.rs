@@ -1,8 +1,8 @@
-//! What a service prints: its end, and what has come since somebody looked last.
+//! Reads the output of a service: its last lines, and the new output since an earlier answer.
 //!
-//! A kept service prints into files of its folder; the journal of the machine has what a unit prints
-//! ([`unit::logs`](super::unit::logs)). Either is read in pieces, from a *place* that an answer names and the next question
-//! gives back: an opaque word.
+//! A supervised service writes into files of its folder; the output of a unit is in the machine's journal
+//! ([`unit::logs`](super::unit::logs)). Both are read in pieces. Each answer has a *place*, an opaque word, from which
+//! the next query continues.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -12,47 +12,47 @@ use serde::{Deserialize, Serialize};
 use super::folder::{OLD_OUTPUT, OUTPUT, ServiceFolder};
 use crate::run::{Shape, left_out, open_regular, whole_line};
 
-/// The most bytes of one answer. What is kept of a file's end without holes is more than that.
+/// The most bytes of an answer. The gapless end that is kept of a file is longer.
 const MAX_BYTES: u64 = 256 << 10;
-/// What is said of a file of the daemon's.
+/// The source name of the daemon's files.
 const SOURCE: &str = "output";
 
-/// What is asked.
+/// A query for output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogsQuery {
-    /// So many lines at most, the last ones.
+    /// The most lines, counted from the end.
     pub lines: usize,
-    /// Only what has come since this place.
+    /// Only output after this place.
     pub after: Option<String>,
-    /// Of its life before this one.
+    /// The output of the previous run.
     pub previous: bool,
 }
 
 impl LogsQuery {
-    /// The most lines that are asked for at once.
+    /// The most lines of a query.
     pub const MAX_LINES: usize = 10_000;
 }
 
-/// What it prints.
+/// Output of a service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogsAnswer {
-    /// Where it was found: `output`, a file of the daemon's, or `journal`, that of the machine.
+    /// The source: `output`, a file of the daemon, or `journal`, the machine's journal.
     pub source: String,
-    /// What was printed, as it was.
+    /// The output, unchanged.
     pub text: String,
-    /// Where it ends: what comes later is asked for by this word.
+    /// The place at its end, for the next query.
     pub next: String,
-    /// Another life of it has begun, and what that prints comes next.
+    /// Another run has started, and its output follows.
     #[serde(default)]
     pub ended: bool,
 }
 
-/// A place in what a kept service prints.
+/// A place in the output of a supervised service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
-    /// In which of its lives.
+    /// The id of the run.
     life: u64,
-    /// Behind so many bytes that it has printed in that.
+    /// The number of bytes that this run printed before the place.
     printed: u64,
 }
 
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-/// Of a service that is kept here.
+/// Reads the output of a supervised service.
 pub(super) fn of_kept(folder: &ServiceFolder, query: &LogsQuery) -> Result<LogsAnswer, String> {
     let after = match &query.after {
         Some(word) => Some(Place::read(word).ok_or_else(|| format!("{word:?} is no place that an answer has named"))?),
@@ -94,7 +94,7 @@ pub(super) fn of_kept(folder: &ServiceFolder, query: &LogsQuery) -> Result<LogsA
     let goes_on = folder.is_running();
     match (after, this) {
         (Some(place), this) if place.life != life => {
-            // Its rest, and then what the life after it prints.
+            // The rest of the earlier run; the output of the next run follows.
             let rest = if place.life == before { old()? } else { None };
             let text = match rest {
                 Some(file) => since(file, place, false).map_err(unread)?.text,
@@ -102,15 +102,15 @@ pub(super) fn of_kept(folder: &ServiceFolder, query: &LogsQuery) -> Result<LogsA
             };
             let next = Place { life, printed: 0 }.word();
             let answer = LogsAnswer { source: SOURCE.to_owned(), text, next, ended: true };
-            // It is about to begin.
+            // The new run is about to start.
             Ok(if this.is_none() { LogsAnswer { next: place.word(), ..answer } } else { answer })
         }
         (Some(place), Some(file)) => since(file, place, goes_on).map_err(unread),
         (None, Some(file)) => last_of(file, life, query.lines).map_err(unread),
-        // It has just been put aside: the next life begins.
+        // The output was just set aside, and the next run starts.
         (after, None) => match (after, old()?) {
             (Some(place), Some(file)) => since(file, place, false).map_err(unread),
-            // Which one it was nobody can tell.
+            // The run of this file is unknown.
             (None, Some(file)) => last_of(file, 0, query.lines).map_err(unread),
             (_, None) => Err("nothing is kept of what it prints: it has not been started from here".to_owned()),
         },
@@ -136,9 +136,9 @@ fn last_of(mut file: File, life: u64, lines: usize) -> io::Result<LogsAnswer> {
     let length = file.metadata()?.len();
     let begin = length.saturating_sub(MAX_BYTES);
     let mut bytes = part(&mut file, begin)?;
-    // Between the two looks more may have come.
+    // The file may have grown since the length was read.
     let next = Place { life, printed: printed + (begin + bytes.len() as u64).saturating_sub(length) };
-    // Not in the middle of a line, but for one that is longer than all of this.
+    // The answer begins with a whole line, unless a line is longer than the answer.
     let first = if begin > 0 { whole_line(&bytes, 0) } else { Some(0) };
     bytes.drain(..first.unwrap_or(0));
     let end = bytes.len() - usize::from(bytes.ends_with(b"\n"));
@@ -151,17 +151,17 @@ fn last_of(mut file: File, life: u64, lines: usize) -> io::Result<LogsAnswer> {
     Ok(answer(&bytes, next))
 }
 
-/// What was printed into a file since a place.
+/// The output in a file since a place.
 fn since(mut file: File, place: Place, goes_on: bool) -> io::Result<LogsAnswer> {
     let shape = Shape::of(&mut file)?;
     let printed = shape.printed();
     if place.printed > printed {
-        // Somebody has cut it, or nothing could be left out of its middle.
+        // The file was truncated, or its middle could not be left out.
         return Ok(answer(b"", Place { printed, ..place }));
     }
     let (at, gone) = shape.find(place.printed);
     let length = file.metadata()?.len();
-    // What is far back may have been left out already.
+    // Early output may be left out already.
     let begin = at.max(length.saturating_sub(MAX_BYTES));
     let mut read = part(&mut file, begin)?;
     let whole = begin + read.len() as u64 >= length;
@@ -179,12 +179,12 @@ fn since(mut file: File, place: Place, goes_on: bool) -> io::Result<LogsAnswer> 
     Ok(answer(&bytes, next))
 }
 
-/// How many bytes at the end are the beginning of a character.
+/// The number of bytes at the end that begin an incomplete character.
 fn half_character(bytes: &[u8]) -> usize {
     let tail = &bytes[bytes.len().saturating_sub(3)..];
     match std::str::from_utf8(tail) {
         Err(error) if error.error_len().is_none() => tail.len() - error.valid_up_to(),
-        // It begins in the midst of another one.
+        // The slice begins inside a character.
         Err(error) if error.valid_up_to() == 0 && tail.len() > 1 => half_character(&tail[1..]),
         Ok(_) | Err(_) => 0,
     }
@@ -211,7 +211,7 @@ mod tests {
         (dir, folder)
     }
 
-    /// It is begun (again); the keeper makes the file anew if there is none.
+    /// Starts a run; the supervisor creates the file if it is missing.
     fn begin(folder: &ServiceFolder) {
         let plan = serde_json::json!({
             "format": Plan::FORMAT, "identity": "", "boot": "", "start": "true", "stop": null, "environment": {},
@@ -288,12 +288,12 @@ mod tests {
         assert_eq!((more.text.as_str(), more.ended), ("three\n", false));
         let previous = LogsQuery { previous: true, ..last(9) };
         assert_eq!(of_kept(&folder, &previous).expect("read").text, "one\ntwo\n");
-        // The moment in which a life is put aside and the next one is not on record.
+        // The output is set aside, and the plan of the next run is not written yet.
         append(&folder, b"four\n");
         fs::rename(folder.file(OUTPUT), folder.file(OLD_OUTPUT)).expect("renamed");
         let rest = after(&folder, &more);
         assert_eq!((rest.text.as_str(), rest.ended), ("four\n", false));
-        // Two lives are missed.
+        // Two runs are missed.
         begin(&folder);
         begin(&folder);
         append(&folder, b"five\n");
@@ -316,7 +316,7 @@ mod tests {
         let said = more.text.strip_prefix("\n[... 437856 bytes left out ...]\n").expect("a note");
         assert!(said.len() as u64 == MAX_BYTES && said.ends_with("099999\n"), "{}", &said[..40]);
 
-        // It ends, and the middle of what it has printed is left out of its file for good.
+        // The run ends, and the file loses the middle of its output.
         append(&folder, lines(100_000, 200_000).as_bytes());
         OutputFile::open(folder.path(), OUTPUT).expect("opened").finish();
         assert!(folder.file(OUTPUT).metadata().expect("there").len() < 600 << 10);

@@ -1,40 +1,40 @@
-//! The kind back end `service`: something that runs for long, as a unit of systemd ([`unit`]) or, on machines
-//! without it and for everything else, by commands.
+//! The kind back end `service`: a long-running program, as a unit of systemd ([`unit`]) or by commands, for machines
+//! without systemd and all other programs.
 //!
 //! ```text
 //!   content: {start: CMD, stop: CMD, status: CMD, ready: CMD, settle: 250ms, dir: DIR, env: {…}, exports: {…}}
 //! ```
-//! `start` alone is needed. What it means depends on `status`:
-//! - without `status` the service is *kept*: `start` runs in the foreground below a keeper, this very
-//!   program executed again, which holds a lock as long as the service lives, bounds what it prints and
-//!   writes down how it ended. So "does it run" is asked of a lock, never of a process id.
-//! - with `status` the service looks after itself: `start` and `stop` (needed then) are commands that
-//!   return, `status` tells by exit status 0 that it runs.
+//! Only `start` is required. Its meaning depends on `status`:
+//! - without `status` the service is *supervised* (`Kept`): `start` runs in the foreground below a supervisor
+//!   (`keeper`), this program executed again. It holds a lock as long as the service lives, bounds the output, and
+//!   records the end. So the lock shows whether the service runs, never a process id.
+//! - with `status` the service is *external* (`Driven`): `start` and `stop` (required then) are commands that return,
+//!   and exit status 0 of `status` means that it runs.
 //!
-//! It is up once `ready` succeeds (tried again and again), or, without `ready`, once a kept service has
-//! lived for `settle`. One that ends before is a failed transition, with the last it said.
+//! It is up once `ready` succeeds (after repeated attempts), or, without `ready`, once a supervised service has lived
+//! for `settle`. If it ends before, the transition fails, with the last output.
 //!
-//! | state | what a check found |
+//! | state | result of a check |
 //! | --- | --- |
-//! | `down` | it does not run, and was not meant to (or the machine was restarted) |
-//! | `up` | it runs with the content that is wanted, and became ready |
-//! | `outdated` | it runs with another one |
-//! | `failed` | it has ended by itself, or was never ready, or lost its keeper |
+//! | `down` | it does not run, as intended (or the machine was rebooted) |
+//! | `up` | it runs with the desired content, and became ready |
+//! | `outdated` | it runs with another content |
+//! | `failed` | it has ended by itself, was never ready, or lost its supervisor |
 //!
 //! ```text
 //!   daemon ── runner ── mover (an action like any other: survives the daemon)
-//!                         └─ begins, once and for good ─> keeper ── the service, in its own group
+//!                         └─ starts, once and for good ─> keeper ── the service, in its own group
 //!   SERVICE/ plan  lock  output  ended  ready  stop
 //! ```
 //!
-//! With secrets in its `env` a service has a private folder in memory: its environment lies there until it
-//! has begun, and what it prints stays there until it has ended and was cleaned of them.
+//! A service with secrets in its `env` has a private folder in memory: its environment is there until the service has
+//! started, and its output until the service has ended and the values were redacted.
 //!
-//! A change object may come to be about another unit, or a service of another form ([`former`]): the one before is
-//! stopped and put back first.
+//! A change object may change to another unit, or to a service of another form ([`former`]): the previous service is
+//! stopped and its original state restored first.
 //!
-//! Rules: moving twice ends as moving once; stopping reaches everybody in the service's session; the
-//! service never holds a job's lock, and has nothing of a job in its environment.
+//! Rules: transitions are idempotent; a stop reaches all processes in the service's session; the service never holds a
+//! job's lock, and has no variables of a job in its environment.
 
 mod backend;
 mod commands;

@@ -1,7 +1,7 @@
-//! The mover: the action that brings one service up or down.
+//! The mover: the action that carries out a transition of a service.
 //!
-//! It is a process below a runner, as the commands of other kinds are. So it survives the daemon, has a
-//! timeout, and can be cancelled. It says how it went in `COB_RESULT_OUT`.
+//! It is a process below a runner, like the commands of other kinds. Therefore it survives the daemon, has a timeout,
+//! and can be cancelled. It writes its result to `COB_RESULT_OUT`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -26,51 +26,51 @@ use super::unit::{self, Systemd};
 use crate::kinds::backend::make_folder;
 use crate::run::{Exit, KEEP_SERVICE, Opened, Program, remove_folder};
 
-/// So long the keeper may take to note the service's process after that has begun.
+/// How long the supervisor may take to note the service's process after its start.
 const NOTED: Duration = Duration::from_secs(2);
 
-/// What is to be done; the second argument, as JSON. Everybody can read it there, so the service's
-/// variables come with the content.
+/// The task (`Wish`): the second argument, as JSON. Command lines are public, so the service's variables come with the
+/// content.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Wish {
     pub(super) goal: Goal,
     pub(super) folder: PathBuf,
     pub(super) identity: String,
     pub(super) working_folder: PathBuf,
-    /// With secrets: where their values may lie as long as the service runs.
+    /// For contents with secrets: the folder for their values while the service runs.
     pub(super) private: Option<PathBuf>,
     pub(super) timeout_ms: u64,
     pub(super) grace_ms: u64,
-    /// Where systemd is, for units.
+    /// How to reach systemd, for units.
     pub(super) systemd: Systemd,
-    /// A fingerprint of the other change objects that it rests on.
+    /// The fingerprint of its dependencies.
     pub(super) rests_on: Option<String>,
-    /// It is to be down for good.
+    /// Its preferred state is down.
     pub(super) rests_down: bool,
-    /// It is about to leave: what was there before comes back.
+    /// It departs, so the original state is restored.
     pub(super) leaving: bool,
-    /// Of a unit that is to be down: timers, sockets and paths that change objects of this host are about.
+    /// For a unit to be stopped: the timers, sockets and paths that change objects of this host manage.
     pub(super) triggers: BTreeSet<String>,
-    /// Of a socket: the units that change objects of this host want to be up.
+    /// For a socket: the units whose change objects on this host have the preferred state up.
     #[serde(default)]
     pub(super) wanted: BTreeSet<String>,
 }
 
-/// What a move is to bring about.
+/// The goal of a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Goal {
-    /// It runs.
+    /// The service runs.
     Start,
-    /// What runs has taken over what is wanted.
+    /// The running service has loaded the desired content.
     Reload,
-    /// What can be put right while it runs is so.
+    /// The differences that need no restart are corrected.
     Adjust,
-    /// It does not run.
+    /// The service does not run.
     Stop,
 }
 
-/// How it went.
+/// The result.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
@@ -78,7 +78,7 @@ pub(super) enum Answer {
     Failed(String),
 }
 
-/// Does what the wish says. Called by `main_if_runner`, in a process of its own.
+/// Carries out the transition. `main_if_runner` calls it in a separate process.
 pub(crate) fn make_move(program: &Program, wish: &OsStr) -> ExitCode {
     let moved = Wish::read(wish).and_then(|(wish, content)| match content {
         Content::Unit(content) => unit::make_move(&wish, content),
@@ -87,7 +87,7 @@ pub(crate) fn make_move(program: &Program, wish: &OsStr) -> ExitCode {
     let (answer, code) = match moved {
         Ok(()) => (Answer::Done, ExitCode::SUCCESS),
         Err(reason) => {
-            // For those who look at the action's output.
+            // Shown in the action's output.
             let _ = writeln!(std::io::stderr(), "{reason}");
             (Answer::Failed(reason), ExitCode::FAILURE)
         }
@@ -105,7 +105,7 @@ struct Mover<'a> {
     /// The values of secrets.
     secrets: Option<Opened>,
     folder: ServiceFolder,
-    /// Until then it must have said how it went: a little before the runner ends it.
+    /// The time limit, a little before the runner ends the process.
     limit: Instant,
     grace: Duration,
 }
@@ -135,7 +135,7 @@ impl<'a> Mover<'a> {
         let time = Duration::from_millis(wish.timeout_ms);
         let grace = Duration::from_millis(wish.grace_ms);
         let run_as = content.user.as_ref().map(|user| RunAs::find(user, content.group.as_deref()));
-        // What is stopped may be stopped without its user.
+        // The user is not needed for a stop.
         let run_as = if wish.goal == Goal::Stop { run_as.and_then(Result::ok) } else { run_as.transpose()? };
         let mut environment = environment(&content.env);
         if let Some(run_as) = &run_as {
@@ -156,7 +156,7 @@ impl<'a> Mover<'a> {
             secrets,
             content,
             folder: ServiceFolder::new(wish.folder.clone()),
-            // The rest is for stopping again what did not become ready.
+            // The last quarter is for stopping a service that did not become ready.
             limit: Instant::now() + time - time / 4,
             grace,
             wish,
@@ -178,7 +178,7 @@ impl<'a> Mover<'a> {
             return self.up_by_commands(status);
         }
         match self.folder.look() {
-            // Begun by an attempt before this one.
+            // Started by an earlier attempt.
             Look::Running { identity: Some(identity), .. } if identity == self.wish.identity => {}
             Look::Running { .. } => {
                 self.kept().stop(self.limit)?;
@@ -192,7 +192,8 @@ impl<'a> Mover<'a> {
         }
         if let Err(why) = self.become_ready() {
             self.show_output();
-            // What is not ready is not up, and must not look like it. Its own end is told if it came.
+            // A service that is not ready must not look as if it were up. If it ended by itself, its own end is
+            // reported.
             let stopped = self.kept().stop(self.limit + self.grace);
             return Err(stopped.err().map_or(why.clone(), |still| format!("{why}; {still}")));
         }
@@ -207,11 +208,11 @@ impl<'a> Mover<'a> {
             return Ok(());
         }
         self.kept().end(self.limit)?;
-        // What ended by itself is meant to be down from here on.
+        // A service that ended by itself counts as intentionally down from now on.
         self.folder.write_ended(Exit::Cancelled, true).map_err(|e| format!("writing that it is down: {e}"))
     }
 
-    /// Makes what runs take over what is wanted; what does not run is started.
+    /// Reloads the running service; a stopped service is started.
     fn reload(&self) -> Result<(), String> {
         let Some(reload) = &self.content.reload else { return self.up() };
         let runs = match &self.content.status {
@@ -228,7 +229,7 @@ impl<'a> Mover<'a> {
         self.folder.record(&plan).map_err(|e| format!("writing down what it runs with: {e}"))
     }
 
-    /// Begins the service below a keeper.
+    /// Starts the service below a supervisor.
     fn begin(&self) -> Result<(), String> {
         let lock = self.folder.take_lock().map_err(|e| format!("taking its lock: {e}"))?;
         self.hand_over_secrets().map_err(|e| format!("putting its secrets into memory: {e}"))?;
@@ -238,7 +239,7 @@ impl<'a> Mover<'a> {
         keeper.spawn().map(|_| ()).map_err(|e| format!("starting its keeper: {e}"))
     }
 
-    /// Puts what the keeper needs into the service's private folder.
+    /// Writes the supervisor's input into the service's private folder.
     fn hand_over_secrets(&self) -> io::Result<()> {
         let (Some(private), Some(opened)) = (&self.wish.private, &self.secrets) else { return Ok(()) };
         remove_folder(private)?;
@@ -266,7 +267,7 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// Waits until it is ready, and has lived for `settle`. Whatever answers `ready`, its own process has to live then.
+    /// Waits until the service is ready and its own process has lived for `settle`: another one may answer `ready`.
     fn become_ready(&self) -> Result<(), String> {
         let settled = Instant::now() + self.content.settle;
         let mut attempts = Attempts::of("ready");
@@ -278,7 +279,7 @@ impl<'a> Mover<'a> {
                     Err(why) => attempts.failed(why),
                 }
             }
-            // Only now: it may have ended while it was asked.
+            // Checked after `ready`: the service may have ended meanwhile.
             if !self.folder.is_running() {
                 let how = self.folder.end_in_words().unwrap_or_else(|| "its keeper was killed".to_owned());
                 return Some(Err(format!("it ended before it was ready: {how}{}", self.last_said())));
@@ -292,13 +293,13 @@ impl<'a> Mover<'a> {
         })
     }
 
-    /// What it said last itself, behind what `ready` said.
+    /// The last output of the service itself, to append after the output of `ready`.
     fn last_words_behind(&self) -> String {
         let said = self.last_said();
         said.strip_prefix(": ").map(|said| format!("; the service said last: {said}")).unwrap_or_default()
     }
 
-    /// Whether the keeper has noted which process it is; a disk on which it can't does not keep it from being up.
+    /// Whether the supervisor has noted the main process. On a full disk it is up without the note.
     fn is_noted(&self, settled: Instant) -> bool {
         self.folder.main_pid().is_some() || Instant::now() >= settled + NOTED
     }
@@ -319,7 +320,7 @@ impl<'a> Mover<'a> {
         }
         let started = self.commands.run_until(&self.content.start, self.limit, &[]);
         started.map_err(|why| format!("start: {why}"))?;
-        // Without the identity as long as it is not ready: nothing takes it for what is wanted, whatever becomes of this move.
+        // Without the identity until it is ready: after a failed transition it must not look like the desired service.
         let plan = self.plan();
         let note = |plan: &Plan| self.folder.record(plan).map_err(|e| format!("writing down what was started: {e}"));
         note(&Plan { identity: String::new(), ..plan.clone() })?;
@@ -332,8 +333,8 @@ impl<'a> Mover<'a> {
         note(&plan)
     }
 
-    /// Waits until `ready` succeeds (without one: `status`), and until `status` says at the end of `settle` that it runs:
-    /// something else may have answered.
+    /// Waits until `ready` (or without it, `status`) succeeds. At the end of `settle`, `status` must say that the
+    /// service runs, because another process may have answered `ready`.
     fn answers_ready(&self, status: &Command) -> Result<(), String> {
         let settled = Instant::now() + self.content.settle;
         let (command, name) = self.content.ready.as_ref().map_or((status, "status"), |ready| (ready, "ready"));
@@ -363,9 +364,9 @@ impl<'a> Mover<'a> {
         self.driven(status).stop(stop.as_ref())
     }
 
-    /// It runs. Where it was not started from here, it is started again when the change object has left.
+    /// Notes a running service that was not started from here, to restart it after the departure.
     fn note_that_it_ran(&self, started_from_here: bool) -> Result<(), String> {
-        // How it is started would have to be written down with the values.
+        // The note would contain the values.
         if started_from_here || self.secrets.is_some() {
             return Ok(());
         }
@@ -376,7 +377,7 @@ impl<'a> Mover<'a> {
         Driven { commands: &self.commands, status, limit: self.limit }
     }
 
-    /// Runs a command that takes a moment.
+    /// Runs a short command.
     fn run(&self, command: &Command, limit: Instant) -> Result<(), String> {
         self.commands.run(command, limit)
     }
@@ -385,7 +386,7 @@ impl<'a> Mover<'a> {
         last_words(&self.commands.said(&self.folder.output()))
     }
 
-    /// What the service said becomes part of what the action said.
+    /// Adds the service's output to the action's output.
     fn show_output(&self) {
         let said = self.commands.said(&self.folder.output());
         let _ = writeln!(std::io::stderr(), "{}", said.trim_end());

@@ -1,20 +1,20 @@
-//! The attempts of a command that waits for a service, `ready` or `status`: when the next one is due, and what the last one said.
+//! The attempts of `ready` or `status` of a starting service: the time of the next attempt, and the last error.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-/// Between two attempts: at first, and at most.
+/// The first and the longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// The attempts that were made.
+/// The attempts so far.
 #[derive(Debug)]
 pub(super) struct Attempts {
-    /// By the key of the content.
+    /// Its key in the content.
     command: &'static str,
     made: u32,
     due: Instant,
     pause: Duration,
-    /// What the last one that failed said.
+    /// The error of the last failed attempt.
     complaint: String,
 }
 
@@ -23,12 +23,12 @@ impl Attempts {
         Self { command, made: 0, due: Instant::now(), pause: PAUSE.0, complaint: String::new() }
     }
 
-    /// It is time for the next one.
+    /// Whether it is time for the next attempt.
     pub(super) fn is_due(&self) -> bool {
         Instant::now() >= self.due
     }
 
-    /// One has failed. It is shown at once, to people who look at what the action prints while it waits.
+    /// Records a failed attempt, and prints it at once for users who watch the action's output.
     pub(super) fn failed(&mut self, why: String) {
         self.made = self.made.saturating_add(1);
         self.due = Instant::now() + self.pause;
@@ -37,7 +37,7 @@ impl Attempts {
         self.complaint = why;
     }
 
-    /// What they said, to be put behind a reason; empty where none was made.
+    /// The number of attempts and the last error, to append to a reason; empty without attempts.
     pub(super) fn words(&self) -> String {
         if self.made == 0 {
             return String::new();

@@ -1,4 +1,4 @@
-//! Services from their start to their end, with and without a keeper, over lives of the daemon.
+//! Services from start to end, with and without a supervisor, over restarts of the daemon.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ pub(super) fn service() -> Kind {
     kind("service", &["down", "up", "outdated", "failed"], |_, _| None)
 }
 
-/// A context whose content is the given keys; `{}` in them stands for the bench's folder.
+/// A context with the given keys in its content; `{}` in the keys stands for the bench's folder.
 pub(super) fn context(bench: &Bench, keys: &str) -> Context {
     let folder = bench.folder.path().to_str().expect("text");
     bench.context(&service(), &format!("{{{}}}", keys.replace("{}", folder)))
@@ -36,7 +36,7 @@ pub(super) fn lives(pid: i32) -> bool {
         && !fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") Z")
 }
 
-/// What a simple service does: notes its process id, runs.
+/// A simple service: it writes its process id and runs.
 pub(super) const RUN: &str = r#""start":"echo $$ > {}/pid; exec sleep 600","settle":"20ms""#;
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn it_goes_up_and_down_and_outlives_the_daemon() {
     assert_eq!(bench.transition(&context, "down", "up").await, done);
     let pid = number_in(&bench.path("pid"));
     assert_eq!(bench.check(&context).await.exports, exports);
-    // Moved again, it is the same one.
+    // After a second transition it is the same process.
     assert_eq!(bench.transition(&context, "down", "up").await, done);
     assert_eq!(number_in(&bench.path("pid")), pid);
     let environment = fs::read(format!("/proc/{pid}/environ")).expect("it runs");
@@ -81,10 +81,10 @@ async fn other_content_is_outdated_and_replaced() {
     assert_eq!(bench.transition(&new, "outdated", "up").await, Outcome::done());
     assert_eq!(fs::read_to_string(bench.path("stopped")).expect("stopped by its own command"), "old\n");
     assert!(!lives(pid));
-    // It was up as soon as it ran; it has yet to say its number.
+    // It was up as soon as it ran, but has not written its process id yet.
     wait_for("the new one", || number_in(&bench.path("pid")) != pid);
     assert_eq!(bench.state(&new).await, "up");
-    // What it rests on has changed.
+    // Its dependencies have changed.
     let mut cob = (*rests.cob).clone();
     cob.rests_on = Some(cob_types::cob::Fingerprint([9; 16]));
     rests.cob = std::sync::Arc::new(cob);
@@ -126,7 +126,7 @@ async fn readiness_is_waited_for() {
     let why = reason(outcome);
     assert!(why.contains("not ready") && why.contains("not yet"), "{why}");
     assert!(lines.contains("warming up"), "{lines}");
-    // It was ended again: what is not ready must not look as if it were up.
+    // It was stopped again: a service that is not ready must not look as if it were up.
     assert_eq!(bench.state(&context_).await, "down");
 }
 
@@ -137,7 +137,7 @@ async fn another_one_that_answers_ready_does_not_make_a_service_up() {
     let why = reason(bench.transition(&kept, "down", "up").await);
     assert!(why.contains("it ended before it was ready: exit status 3: port 80 is taken"), "{why}");
     assert_eq!(bench.state(&kept).await, "failed");
-    // It ends while `ready` is asked.
+    // It ends while `ready` runs.
     let slow = context(&bench, r#""start":"exec sleep 0.2","ready":"sleep 1","settle":0"#);
     let why = reason(bench.transition(&slow, "failed", "up").await);
     assert!(why.contains("it ended before it was ready"), "{why}");
@@ -217,7 +217,7 @@ async fn a_killed_keeper_is_noticed_and_its_service_never_runs_twice() {
     assert!(outcome.difference.contains("keeper was killed") && lives(pid), "{}", outcome.difference);
     assert_eq!(bench.transition(&context, "failed", "up").await, Outcome::done());
     assert!(!lives(pid), "the one without a keeper was ended first");
-    // And both at once.
+    // Kills the supervisor and the service.
     kill(number_in(&folder(&bench).join("lock")));
     kill(number_in(&bench.path("pid")));
     wait_for("both are gone", || {
@@ -310,14 +310,14 @@ esac
         assert_eq!(bench.transition(&other, "up", "down").await, Outcome::done());
         assert_eq!(bench.state(&other).await, "down");
     }
-    // Started by somebody else: nobody knows with what.
+    // Started by a user: its content is unknown.
     std::process::Command::new(&ctl).arg("start").status().expect("executed");
     fs::remove_dir_all(folder(&bench)).expect("removed");
     assert_eq!(bench.state(&other).await, "outdated");
     assert_eq!(bench.transition(&other, "outdated", "down").await, Outcome::done());
 }
 
-/// A service of two commands: a file says whether it runs, and a file `dumb` what `status` does instead of telling that.
+/// An external service: a file says whether it runs, and a file `dumb` contains other commands for `status`.
 pub(super) const BY_FILE: &str = r#""start":"echo x >> {}/starts; touch {}/runs","stop":"rm {}/runs",
     "status":"test -e {}/dumb && . {}/dumb; test -e {}/runs""#;
 
@@ -340,7 +340,7 @@ async fn a_status_that_does_not_answer_is_not_taken_for_a_service_that_stands() 
         assert!(why.contains(word), "{does}, {from} to {to}: {why}");
         assert!(bench.path("runs").exists(), "{does}: it was stopped, or said to be down");
     }
-    // One that answers the second time has answered.
+    // A second attempt of `status` that succeeds is an answer.
     fs::write(&dumb, format!("rm {root}/dumb; kill -9 $$")).expect("written");
     assert_eq!(bench.transition(&own, "outdated", "up").await, Outcome::done());
     assert_eq!(fs::read_to_string(bench.path("starts")).expect("read"), "x\n", "started once");
@@ -366,7 +366,7 @@ async fn what_a_start_has_left_in_the_background_prints_within_bounds() {
         assert_eq!(bench.state(&own).await, "up");
         let room = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&commands).expect("there")) * 512;
         assert!(room < 2 << 20, "{room} bytes after {words}");
-        // It is the file into which it goes on to print.
+        // The background process continues to write into this file.
         assert!(fs::read_to_string(&commands).expect("text").ends_with(words));
     }
     assert_eq!(bench.transition(&own, "up", "down").await, Outcome::done());
@@ -420,7 +420,7 @@ async fn a_reload_keeps_the_process_and_takes_over_the_content() {
     }
     wait_for("it was told", || bench.path("hups").exists());
     assert!(lives(pid));
-    // What does not run can't be reloaded: it is started.
+    // A stopped service can't be reloaded; it is started.
     assert_eq!(bench.transition(&new, "up", "down").await, Outcome::done());
     assert!(!lives(pid));
     let done = Outcome::Done { exports: values, saved: None };
@@ -434,7 +434,7 @@ async fn a_reload_keeps_the_process_and_takes_over_the_content() {
     assert_eq!(bench.transition(&old, "up", "down").await, Outcome::done());
 }
 
-/// The next change object that the kinds of a bench have noticed.
+/// The next change object that a hint names.
 async fn noticed(receiver: &mut tokio::sync::mpsc::Receiver<cob_types::CobId>) -> String {
     let limit = std::time::Duration::from_secs(10);
     tokio::time::timeout(limit, receiver.recv()).await.expect("noticed in time").expect("a notice").to_string()
@@ -445,7 +445,7 @@ async fn the_end_of_a_service_and_of_its_keeper_is_noticed_at_once() {
     let mut bench = Bench::new();
     let context = context(&bench, RUN);
     let mut notices = bench.kinds.take_drifts().expect("nobody has it");
-    // Watched before its folder is there.
+    // Watched before its folder exists.
     let concerned = BTreeSet::from([context.kind.backend.clone()]);
     let mut bundle = Bundle::empty(HostName::new(context.cob.id.host_str()).expect("a name"));
     bundle.kinds.insert(context.kind.name.clone(), (*context.kind).clone());
@@ -462,11 +462,11 @@ async fn the_end_of_a_service_and_of_its_keeper_is_noticed_at_once() {
     assert_eq!(bench.state(&context).await, "failed");
     bench.transition(&context, "failed", "up").await;
     while notices.try_recv().is_ok() {}
-    // A keeper that is killed can write nothing.
+    // A killed supervisor can't write its files.
     kill(number_in(&folder(&bench).join("lock")));
     assert_eq!(noticed(&mut notices).await, "n1/a/b");
     assert_eq!(bench.transition(&context, "failed", "down").await, Outcome::done());
-    // Looking is no reason to look.
+    // A check causes no further hint.
     while notices.try_recv().is_ok() {}
     assert_eq!(bench.state(&context).await, "down");
     bench.kinds.watch(&nothing, &concerned);
@@ -490,7 +490,7 @@ async fn what_ran_before_is_started_again_when_the_change_object_has_left() {
     }
     found.wait().expect("it was stopped");
     let departed = folder(&bench).join("departed");
-    // It comes back before anything was done for it.
+    // It comes back before the departure has done any work.
     let departures = bench.kinds.forget(&own.cob.id);
     assert!(departures.len() == 1 && departed.exists());
     drop(departures);
@@ -501,7 +501,7 @@ async fn what_ran_before_is_started_again_when_the_change_object_has_left() {
     }
     let again = number_in(&bench.path("pid"));
     assert!(lives(again));
-    // Once and for all: a daemon that returns finds nothing to do.
+    // The restart happens once: a restarted daemon has no work.
     assert!(!folder(&bench).join("ran").exists() && !departed.exists());
     assert!(bench.kinds.return_to(&BTreeSet::new()).is_empty());
     kill(again);
@@ -517,7 +517,7 @@ async fn what_ran_before_stays_down_when_that_is_kept() {
     assert!(folder(&bench).join("ran").exists());
     bench.kinds.forget_kept(&own.cob.id);
     assert!(!folder(&bench).join("ran").exists());
-    // Neither now nor when a daemon returns is anything begun.
+    // No restart happens, neither now nor after a restart of the daemon.
     assert!(bench.kinds.forget(&own.cob.id).is_empty());
     assert!(bench.kinds.return_to(&BTreeSet::new()).is_empty());
     assert!(!bench.path("runs").exists());

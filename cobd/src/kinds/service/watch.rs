@@ -1,7 +1,7 @@
-//! What happens to services behind our back: units of systemd by its signals, kept ones by their folders.
+//! Watches services for changes from outside: units by systemd's signals, supervised services by their folders.
 //!
-//! A unit's change comes with a signal; the end of a keeper with the file `ended` that it writes, or, when it
-//! was killed, with its lock file being closed. Each leads to a check, and nothing else.
+//! systemd signals changes of a unit. A supervisor writes the file `ended` at its end; if it is killed, its lock file
+//! is closed. Each event only causes a check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,9 +23,9 @@ use super::folder::{ENDED, LOCK};
 use super::unit::{Bus, Change, Systemd, unit_of};
 use crate::kinds::backend::{Tools, make_folder};
 
-/// Between two attempts to reach systemd.
+/// The pause between two attempts to reach systemd.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Changes of files within this time lead to one look at all units.
+/// Changes of unit files within this time cause one check of all units.
 const TOGETHER: Duration = Duration::from_millis(500);
 
 /// Watches all services of this daemon.
@@ -34,22 +34,22 @@ pub(super) struct Watcher {
     units: Mutex<Option<watch::Sender<Units>>>,
     kept: Mutex<Option<watch::Sender<Kept>>>,
     triggers: Mutex<Arc<BTreeSet<String>>>,
-    /// The units that are to be up.
+    /// The units with the preferred state up.
     wanted: Mutex<Arc<BTreeSet<String>>>,
 }
 
-/// What the units end with that start others.
+/// The suffixes of units that start other units.
 const TRIGGERS: [&str; 4] = [".timer", ".socket", ".path", ".automount"];
 
 /// Change objects by the last part of their unit's object path.
 type Units = BTreeMap<String, Vec<CobId>>;
-/// Takes hints to look.
+/// The receiver of hints.
 type Drifts = mpsc::Sender<CobId>;
-/// Change objects by the folder in which they are looked after.
+/// Change objects by their supervision folder.
 type Kept = BTreeMap<PathBuf, CobId>;
 
 impl Watcher {
-    /// From here on these are watched, and no others.
+    /// Watches exactly these change objects from now on.
     pub(super) fn watch(&self, tools: &Tools, cobs: &mut dyn Iterator<Item = Arc<Cob>>) {
         let (mut units, mut kept, mut triggers) = (Units::new(), Kept::new(), BTreeSet::new());
         let mut wanted = BTreeSet::new();
@@ -81,24 +81,24 @@ impl Watcher {
 }
 
 impl Watcher {
-    /// The change object that is about this unit.
+    /// The change object that manages this unit.
     pub(super) fn about(&self, unit: &str) -> Option<CobId> {
         let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
         units.as_ref().and_then(|units| units.borrow().get(&escaped(unit))?.first().cloned())
     }
 
-    /// The units that are to be up.
+    /// The units with the preferred state up.
     pub(super) fn wanted(&self) -> Arc<BTreeSet<String>> {
         Arc::clone(&self.wanted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The timers, sockets and paths that are watched.
+    /// The watched units that start other units.
     pub(super) fn triggers(&self) -> Arc<BTreeSet<String>> {
         Arc::clone(&self.triggers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Tells the task that watches; the first time that there is something to watch it is begun.
+/// Updates the watching task, which starts with the first service to watch.
 fn tell<T: Default + PartialEq>(
     place: &Mutex<Option<watch::Sender<T>>>,
     what: T,
@@ -116,7 +116,7 @@ fn tell<T: Default + PartialEq>(
     }
 }
 
-/// This one should be looked at. Where the queue is full, the check at intervals comes to it.
+/// Requests a check. If the queue is full, the periodic check finds the change.
 fn hint(drifts: &Drifts, cob: &CobId) {
     let _ = drifts.try_send(cob.clone());
 }
@@ -129,7 +129,7 @@ async fn watch_units(systemd: Systemd, units: watch::Receiver<Units>, drifts: Dr
         }
         match follow(&systemd, &units, &drifts).await {
             Ok(()) => debug!("systemd has closed the connection"),
-            // Each check says so where somebody looks.
+            // Each check reports the error to the user.
             Err(error) => debug!(error, "units can't be watched"),
         }
         tokio::time::sleep(AGAIN).await;
@@ -139,7 +139,7 @@ async fn watch_units(systemd: Systemd, units: watch::Receiver<Units>, drifts: Dr
 async fn follow(systemd: &Systemd, units: &watch::Receiver<Units>, drifts: &Drifts) -> Result<(), String> {
     let bus = Bus::connect(systemd).await?;
     let mut changes = bus.changes().await?;
-    // Whatever has happened before.
+    // Checks all units, because changes may have happened before.
     units.borrow().values().flatten().for_each(|cob| hint(drifts, cob));
     let mut last: BTreeMap<String, [String; 2]> = BTreeMap::new();
     let mut all_at = None;
@@ -159,7 +159,7 @@ async fn follow(systemd: &Systemd, units: &watch::Receiver<Units>, drifts: &Drif
             }
         };
         match change {
-            // Most signals are about times and numbers.
+            // Most signals are about times and counters.
             Some(Change::Unit(unit, seen)) if last.get(&unit) != Some(&seen) => {
                 if let Some(cobs) = units.borrow().get(&unit) {
                     cobs.iter().for_each(|cob| hint(drifts, cob));
@@ -167,7 +167,7 @@ async fn follow(systemd: &Systemd, units: &watch::Receiver<Units>, drifts: &Drif
                 }
             }
             Some(Change::Unit(_, _) | Change::Nothing) => {}
-            // Which unit's they are nobody says; they come in numbers.
+            // The signals do not name the unit, and many of them come together.
             Some(Change::Files) => all_at = all_at.or(Some(Instant::now() + TOGETHER)),
             None => return Ok(()),
         }
@@ -219,14 +219,14 @@ async fn watch_kept(services: &Path, mut kept: watch::Receiver<Kept>, drifts: &D
     }
 }
 
-/// Watches a service's folder; none: it is not there yet, and its coming will be told.
+/// Watches a service's folder. `None`: it does not exist yet, and an event will report its creation.
 fn add(alarm: &OwnedFd, folder: &Path) -> Option<i32> {
     let flags = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
     inotify::add_watch(alarm, folder, flags).ok()
 }
 
-/// Watches and names of the events that the kernel has written: watch, mask, cookie, length, name. Where it
-/// says that there were too many, the checks at intervals find what was lost.
+/// Parses events of the kernel: watch, mask, cookie, length, name. After an overflow, the periodic checks find lost
+/// events.
 fn parse(mut bytes: &[u8]) -> Vec<(i32, String)> {
     let mut all = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<16>() {
@@ -261,7 +261,7 @@ mod tests {
         let bytes = [event(1, b"ended\0\0\0"), event(2, b""), event(3, b"lock\0\0\0\0")].concat();
         let all = [(1, "ended".to_owned()), (2, String::new()), (3, "lock".to_owned())];
         assert_eq!(parse(&bytes), all);
-        // Cut anywhere, nothing is made up and nothing falls over.
+        // A truncated buffer yields no wrong event and no panic.
         for end in 0..bytes.len() {
             assert!(parse(&bytes[..end]).len() <= 3, "{end}");
         }
