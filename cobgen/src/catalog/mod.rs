@@ -1,10 +1,9 @@
-//! What clusters can be made of: providers, types, services as others need them, templates; and what
-//! clusters ask for.
+//! The entities that clusters are made of: providers, types, services with their dependencies, templates; and the
+//! requests of the clusters.
 //!
-//! Read from the sections of a model before anything is placed. Everything here that can be wrong is found
-//! without a search: unknown names, services that wait for each other in a circle, templates that contradict
-//! themselves, and [requests](requests) that can't be. What is left are requests that a search has to
-//! answer.
+//! Read from the sections of a model before the solver places a service. Every fault that needs no search is found
+//! here: unknown names, circular dependencies of services, templates that contradict themselves, and impossible
+//! [requests](requests). The solver has to answer the remaining requests.
 
 mod number;
 mod requests;
@@ -36,7 +35,7 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// Reads and checks all of them.
+    /// Reads and checks all sections.
     pub(crate) fn read(sections: &Sections, report: &mut Report<'_>) -> Self {
         let providers = Providers::read(&sections.providers, report);
         let hardwaretypes = Types::hardware(&sections.hardwaretypes, &providers, report);
@@ -63,7 +62,8 @@ impl Catalog {
         catalog
     }
 
-    /// What clusters with templates ask for, by name, or why that can't be; what is wrong with others is reported.
+    /// The requests of clusters that have a template, by cluster name, or the reason why a cluster is impossible.
+    /// Faults of other clusters are reported.
     pub(crate) fn requests(
         &self,
         sections: &Sections,

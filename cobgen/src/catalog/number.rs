@@ -1,6 +1,6 @@
 //! Numbers without rounding: costs in millionths, shares as fractions.
 //!
-//! A layout must be the same on every machine, so nothing that decides one is a floating-point number.
+//! A layout must be the same on every machine, so no floating-point number takes part in its decisions.
 
 /// A number that is not negative, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +17,7 @@ const PLACES: usize = 6;
 const MILLION: u64 = 1_000_000;
 
 impl Decimal {
-    /// `3`, `0.044`, at most 6 decimal places.
+    /// Parses `3` or `0.044`, with at most 6 decimal places.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (whole, part) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
         let digits = |text: &str| text.chars().all(|c| c.is_ascii_digit());
@@ -30,7 +30,7 @@ impl Decimal {
 }
 
 impl Share {
-    /// `0.25`, `1/4`, `25%`; as many decimal places as 64 bits hold.
+    /// Parses `0.25`, `1/4` or `25%`, with as many decimal places as 64 bits hold.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let (numerator, denominator) = if let Some((top, bottom)) = text.split_once('/') {
@@ -52,7 +52,7 @@ impl Share {
     }
 }
 
-/// A decimal number, digit by digit.
+/// Parses a decimal number, digit by digit.
 fn fraction(text: &str) -> Option<(u64, u64)> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.chars().all(|c| c.is_ascii_digit());
@@ -96,7 +96,7 @@ mod tests {
         ] {
             assert_eq!(Share::parse(text), Some(Share { numerator: top, denominator: bottom }), "{text}");
         }
-        // As programs write thirds: each digit counts.
+        // Programs write thirds like this: each digit counts.
         let third = Share { numerator: 333_333_333_333_333_333, denominator: 1_000_000_000_000_000_000 };
         assert_eq!(Share::parse("0.333333333333333333"), Some(third));
         assert_eq!(Share::parse("33.3333333%"), Some(Share { numerator: 333_333_333, denominator: 1_000_000_000 }));

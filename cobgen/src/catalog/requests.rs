@@ -1,4 +1,4 @@
-//! What clusters ask for, and requests that can't be: rejected with the reason before any search.
+//! The requests of clusters. Impossible requests are rejected with the reason before any search.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,19 +18,19 @@ pub(crate) struct Request<'a> {
     pub(crate) cluster: Marked<String>,
     pub(crate) template: &'a Template,
     pub(crate) nodes: Wanted,
-    /// By name, each once.
+    /// Sorted by name, without duplicates.
     pub(crate) services: Vec<Marked<String>>,
     pub(crate) provider: Option<Marked<String>>,
-    /// The types that its nodes may have, by name; with where that is said.
+    /// The allowed types of the cluster's nodes, by name, with the place of the restriction in the model.
     pub(crate) hardwaretypes: Marked<Vec<String>>,
     pub(crate) imagetypes: Marked<Vec<String>>,
     pub(crate) config: Map,
 }
 
-/// How many nodes, or which.
+/// The nodes that a cluster wants: a number or named hosts.
 #[derive(Debug)]
 pub(crate) enum Wanted {
-    /// So many.
+    /// A number of nodes.
     Count(Marked<u32>),
     /// These hosts, in the order written.
     Hosts(Marked<Vec<HostName>>),
@@ -52,11 +52,11 @@ impl Wanted {
     }
 }
 
-/// Why a cluster can't be, found without a search.
+/// The reason why a cluster is impossible, found without a search.
 #[derive(Debug)]
 pub(crate) struct Rejected(pub(crate) Vec<Diagnostic>);
 
-/// What clusters with a template ask for, by name, or why that can't be; what is wrong with others is reported.
+/// The requests of clusters with a template, by cluster name, or why a cluster is impossible; reports other faults.
 pub(super) fn read<'a>(
     entries: &Named<ClusterEntry>,
     catalog: &'a Catalog,
@@ -174,7 +174,7 @@ fn request<'a>(
     })
 }
 
-/// The services that a cluster asks for, by name, each once.
+/// The services that a cluster asks for, sorted by name, without duplicates.
 fn services(
     name: &Marked<String>,
     entry: &ClusterEntry,
@@ -250,14 +250,14 @@ fn check_services(
     check_needs(&name.value, services, &catalog.services, report);
 }
 
-/// Hard dependencies that a cluster lacks, and conflicts between its services.
+/// Reports hard dependencies that a cluster lacks, and conflicts between its services.
 fn check_needs(cluster: &str, asked: &[Marked<String>], services: &Services, report: &mut Report<'_>) {
     let marks: BTreeMap<&str, Mark> = asked.iter().map(|s| (s.value.as_str(), s.mark)).collect();
     for service in asked {
         let mut missing: BTreeSet<&str> = BTreeSet::new();
         for (_, need) in services.hard(&service.value) {
             let candidates: Vec<&str> = services.meant(&need.value).collect();
-            // A name that nothing has was reported where it stands.
+            // A name without a provider is already reported at its own place.
             if candidates.is_empty() || candidates.iter().any(|c| marks.contains_key(c)) || !missing.insert(&need.value)
             {
                 continue;
@@ -286,7 +286,7 @@ fn check_needs(cluster: &str, asked: &[Marked<String>], services: &Services, rep
 }
 
 fn nodes(entry: &ClusterEntry, hosts: &Hosts, report: &mut Report<'_>) -> Option<Wanted> {
-    // Its absence was reported, as a needed key.
+    // The missing key is already reported.
     let Marked { mark, value } = entry.nodes.as_ref()?;
     match value {
         NodeSet::Count(count) => Some(Wanted::Count(count.clone())),
@@ -324,7 +324,7 @@ fn check_size(nodes: &Wanted, template: &Marked<String>, found: &Template, repor
     }
 }
 
-/// Hosts of an inventory whose types the template is not compatible with.
+/// Reports listed hosts whose types the template does not allow.
 fn check_hosts(nodes: &Wanted, template: &Marked<String>, found: &Template, hosts: &Hosts, report: &mut Report<'_>) {
     let Wanted::Hosts(wanted) = nodes else { return };
     for host in wanted.value.iter().filter_map(|name| hosts.0.get(name)) {
@@ -346,19 +346,19 @@ fn check_hosts(nodes: &Wanted, template: &Marked<String>, found: &Template, host
     }
 }
 
-/// Which types of hardware or image the nodes of a cluster may have.
+/// The types of hardware or image that the nodes of a cluster may have.
 #[derive(Clone, Copy)]
 struct Allowed<'a> {
     name: &'a Marked<String>,
     template: &'a Marked<String>,
     provider: Option<&'a Marked<String>>,
     types: &'a Types,
-    /// What the template is compatible with; empty: anything.
+    /// The types that the template allows; empty: any type.
     may: &'a [Marked<String>],
 }
 
 impl Allowed<'_> {
-    /// `own`: the cluster asks for this type itself.
+    /// `own`: the cluster itself names this type.
     fn find(
         &self,
         wanted: Option<&Marked<String>>,
@@ -369,7 +369,7 @@ impl Allowed<'_> {
         let Self { name, template, provider, types, may } = self;
         let word = types.word;
         let compatible = |name: &str| may.is_empty() || may.iter().any(|m| m.value == name);
-        // Hosts of an inventory are what they are, whatever a provider maps.
+        // The type of a listed host is fixed; the types that a provider maps do not matter.
         let provider = provider.filter(|_| !matches!(nodes, Some(Wanted::Hosts(_))));
         let mapped = |name: &str| types.is_mapped(name, provider.map(|p| p.value.as_str()));
         let Some(wanted) = wanted else {
@@ -423,7 +423,7 @@ impl Allowed<'_> {
     }
 }
 
-/// `a`, `b`, and how many more.
+/// The names as `a`, `b` and the number of further names.
 fn quoted(names: &[&str]) -> String {
     const SHOWN: usize = 12;
     let mut text: Vec<String> = names.iter().take(SHOWN).map(|n| format!("`{n}`")).collect();

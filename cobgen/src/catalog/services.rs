@@ -1,4 +1,4 @@
-//! What services need of each other: which service provides a name, what is required, circles.
+//! Dependencies between services: provided names, required services, circles.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,12 +9,12 @@ use crate::diagnostic::Diagnostic;
 use crate::expand::Report;
 use crate::model::{Marked, Named, ServiceEntry, did_you_mean};
 
-/// When a service needs another one.
+/// The stage at which a service needs another service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// To be installed.
+    /// While it is installed.
     Install,
-    /// To be initialized and to run.
+    /// While it is initialized and runs.
     Runtime,
 }
 
@@ -29,13 +29,13 @@ impl Stage {
     }
 }
 
-/// A service as far as others matter to it.
+/// A service with its conflicts and dependencies.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceInfo {
     pub(crate) conflicts: Vec<Marked<String>>,
-    /// What it can't be without.
+    /// Hard dependencies.
     requires: BTreeMap<Stage, Vec<Marked<String>>>,
-    /// What it comes after where it is there.
+    /// Optional dependencies: the service starts after these services if the cluster has them.
     uses: BTreeMap<Stage, Vec<Marked<String>>>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct ServiceInfo {
 #[derive(Debug, Default)]
 pub(crate) struct Services {
     all: BTreeMap<String, ServiceInfo>,
-    /// Who provides a name that is not its own.
+    /// For each provided name the services that provide it under another own name.
     provided: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -51,7 +51,7 @@ impl Services {
     pub(super) fn read(entries: &Named<ServiceEntry>, report: &mut Report<'_>) -> Self {
         let mut services = Self::default();
         for (name, entry) in entries.iter() {
-            // Here, so that also who only wants a layout hears of it.
+            // The check is done here so that a run that only wants a layout also reports the fault.
             report.segment("service", name);
             let mut info = ServiceInfo::default();
             for provided in entry.dependencies.iter().flat_map(|d| &d.provides) {
@@ -91,20 +91,20 @@ impl Services {
         self.all.keys().map(String::as_str)
     }
 
-    /// The services that a name may mean: the one of this name, and those that provide it.
+    /// The services that a name may refer to: the service with this name, and the services that provide it.
     pub(crate) fn meant<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let own = self.all.contains_key(name).then_some(name);
         let others = self.provided.get(name).into_iter().flatten().map(String::as_str);
         own.into_iter().chain(others.filter(move |other| *other != name))
     }
 
-    /// What a service can't be without, at either stage.
+    /// The hard dependencies of a service, at both stages.
     pub(crate) fn hard(&self, service: &str) -> impl Iterator<Item = (Stage, &Marked<String>)> {
         let all = self.all.get(service).into_iter().flat_map(|s| &s.requires);
         all.flat_map(|(stage, names)| names.iter().map(move |name| (*stage, name)))
     }
 
-    /// The services of a cluster that a service comes after at a stage, each with where that is said.
+    /// The services of a cluster that come before a service at a stage, each with the place that states the dependency.
     pub(crate) fn before(
         &self,
         service: &str,
@@ -137,8 +137,8 @@ impl Services {
         }
     }
 
-    /// Services that wait for each other in a circle, at each stage by itself: each such group is told
-    /// with the shortest circle in it.
+    /// Reports circular dependencies of services, for each stage separately: a strongly connected group is reported
+    /// once, with its shortest circle.
     fn check_circles(&self, report: &mut Report<'_>) {
         let names: Vec<&str> = self.names().collect();
         let index: BTreeMap<&str, usize> = names.iter().enumerate().map(|(i, n)| (*n, i)).collect();
@@ -195,13 +195,13 @@ impl Services {
     }
 }
 
-/// The shortest circle within a strongly connected group, from its first member on that lies on one of that
+/// The shortest circle within a strongly connected group. It starts at the first member that lies on a circle of that
 /// length.
 fn shortest_circle<'g>(
     graph: &DiGraph<(), &'g Marked<String>>,
     group: &[NodeIndex],
 ) -> Option<Vec<(NodeIndex, &'g Marked<String>)>> {
-    /// Of a large group not every member is tried as the beginning.
+    /// In a large group only this many members are tried as the start.
     const TRIED: usize = 64;
     let inside: BTreeSet<NodeIndex> = group.iter().copied().collect();
     let mut best: Option<Vec<(NodeIndex, &Marked<String>)>> = None;

@@ -1,9 +1,8 @@
-//! Templates as they are after their parents and the partials that they include.
+//! Templates, merged with their parents and included partials.
 //!
-//! A parent's words come first, then those of each included partial, then the template's own: what
-//! comes later wins over what comes earlier, mappings key by key. Lists are joined, but for the types
-//! that a service may be on, where the later list takes the place of the earlier one. What an immutable partial says nobody changes:
-//! neither the template nor a cluster.
+//! The parent comes first, then each partial, then the template's own entries. A later entry overrides an earlier
+//! entry; mappings are merged key by key. Lists are joined, but a later list of the types that a service may run on
+//! replaces the earlier list. Neither the template nor a cluster may change an entry of an immutable partial.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +23,12 @@ const MILLION: i64 = 1_000_000;
 /// A rule about services that share nodes.
 pub(crate) type Together = Marked<Vec<Marked<String>>>;
 
-/// A template with all that it inherits.
+/// A template with all inherited entries.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Template {
     pub(crate) mark: Mark,
     pub(crate) partial: bool,
-    /// What clusters may have; empty: anything.
+    /// The services that clusters may have; empty: any service.
     pub(crate) services: Vec<Marked<String>>,
     pub(crate) hardwaretypes: Vec<Marked<String>>,
     pub(crate) imagetypes: Vec<Marked<String>>,
@@ -40,11 +39,11 @@ pub(crate) struct Template {
     pub(crate) min: Option<Marked<u32>>,
     pub(crate) max: Option<Marked<u32>>,
     pub(crate) preference: Option<Marked<Preference>>,
-    /// What immutable partials said, with their names.
+    /// The entries of immutable partials, with the names of the partials.
     pub(crate) fixed: Vec<(String, Template)>,
 }
 
-/// What clusters have that say nothing else.
+/// The values for clusters that do not set their own.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Defaults {
     pub(crate) services: Vec<Marked<String>>,
@@ -54,11 +53,11 @@ pub(crate) struct Defaults {
     pub(crate) config: Map,
 }
 
-/// Where, and how often, a service is.
+/// The placement of a service: types and counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rule {
     pub(crate) mark: Mark,
-    /// Empty: any.
+    /// Empty: any type.
     pub(crate) hardwaretypes: Marked<Vec<Marked<String>>>,
     pub(crate) imagetypes: Marked<Vec<Marked<String>>>,
     pub(crate) min: Option<Marked<u32>>,
@@ -69,7 +68,7 @@ pub(crate) struct Rule {
     pub(crate) requires: BTreeMap<String, Marked<u32>>,
 }
 
-/// All templates by name; those with faults in what they inherit are left out.
+/// All templates by name. A template that inherits from a faulty template has no value.
 #[derive(Debug, Default)]
 pub(crate) struct Templates(BTreeMap<String, Option<Template>>);
 
@@ -88,7 +87,7 @@ impl Templates {
         Self(builder.done)
     }
 
-    /// The template of a name; an error with a suggestion where there is none.
+    /// The template with a name; an unknown name is an error with a suggestion.
     pub(crate) fn find(&self, name: &Marked<String>, report: &mut Report<'_>) -> Option<&Template> {
         let found = self.0.get(&name.value);
         if found.is_none() {
@@ -103,14 +102,14 @@ impl Templates {
     }
 }
 
-/// Each template as it is written.
+/// The templates as they are written in the model.
 type Written<'a> = BTreeMap<&'a str, (&'a Marked<String>, &'a TemplateEntry)>;
 
-/// The longest circle that is told step by step. Others stand no higher than one above what is built already.
+/// The longest circle that is reported step by step. Other templates are at most a level above finished templates.
 const MOST_LEVELS: usize = 100;
 
-/// The names of all templates, each after its parent and partials, as far as they are in no circle. The stack is our
-/// own: lines of parents may be as long as the model.
+/// The names of all templates, each after its parent and partials, except templates in a circle. An explicit stack
+/// replaces recursion, because a chain of parents may be as long as the model.
 fn bases_first<'a>(written: &Written<'a>) -> Vec<&'a str> {
     let bases = |name: &str, next: usize| {
         let entry: Option<&'a TemplateEntry> = written.get(name).map(|(_, entry)| *entry);
@@ -141,7 +140,7 @@ fn bases_first<'a>(written: &Written<'a>) -> Vec<&'a str> {
 struct Builder<'a> {
     written: Written<'a>,
     done: BTreeMap<String, Option<Template>>,
-    /// The templates whose parents are looked at.
+    /// The templates on the path of parents that is under examination.
     way: Vec<Marked<String>>,
 }
 
@@ -175,7 +174,7 @@ impl Builder<'_> {
         built
     }
 
-    /// A parent or partial; none: it has faults, which were reported.
+    /// A parent or partial; `None` if it has faults, which are already reported.
     fn inherited(
         &mut self,
         name: &str,
@@ -232,7 +231,7 @@ impl Builder<'_> {
 }
 
 impl Template {
-    /// What an entry says itself.
+    /// The template's own entries.
     fn of(mark: Mark, entry: &TemplateEntry, report: &mut Report<'_>) -> Self {
         let mut template = Self { mark, partial: entry.partial.as_ref().is_some_and(|p| p.value), ..Self::default() };
         if let Some(may) = &entry.compatibility {
@@ -273,7 +272,7 @@ impl Template {
         template
     }
 
-    /// Puts another template on top of this one.
+    /// Puts another template on top of this template.
     fn lay_over(&mut self, upper: Self) {
         let Self { mark, partial: _, services, hardwaretypes, imagetypes, defaults, mustcoexist, cantcoexist, .. } =
             upper;
@@ -301,7 +300,7 @@ impl Template {
         }
     }
 
-    /// Checks what can be wrong with a template by itself: names, bounds, defaults outside what it allows.
+    /// Checks a template by itself: names, bounds, defaults that it does not allow.
     pub(super) fn check(&self, name: &str, catalog: &Catalog, report: &mut Report<'_>) {
         self.check_names(catalog, report);
         self.check_bounds(name, report);
@@ -395,8 +394,8 @@ impl Template {
         }
     }
 
-    /// Reports what was changed of the words of an immutable partial, which this is: in `defaults`, and in `all` of a
-    /// template that includes it, with its name.
+    /// Reports changes to the entries of an immutable partial, which `self` is: changes in `defaults`, and in `all`, a
+    /// template with its name that includes the partial.
     pub(super) fn hold(&self, partial: &str, defaults: &Defaults, all: Option<(&str, &Self)>, report: &mut Report<'_>) {
         let mut same = |what: String, fixed: Option<Mark>, now: Option<Mark>| {
             if let (Some(fixed), Some(now)) = (fixed, now)
@@ -432,7 +431,7 @@ impl Template {
             ("compatible image types", |t| &t.imagetypes),
         ];
         for (what, list) in lists {
-            // What other immutable partials bring is no change by who includes them.
+            // An entry of another immutable partial is no change made by the template that includes it.
             let brought = |new: &str| {
                 let mut others = all.fixed.iter().filter(|(other, _)| other != name);
                 others.any(|(_, other)| list(other).iter().any(|o| o.value == new))
@@ -461,7 +460,7 @@ impl Template {
     }
 }
 
-/// A list of names that something has.
+/// Selects a list of names from a template or rule.
 type NamesOf<T> = fn(&T) -> &Vec<Marked<String>>;
 
 impl Rule {
@@ -472,7 +471,7 @@ impl Rule {
             self.most = ratio.max.as_ref().and_then(|r| share(r, report));
         }
         for (name, count) in written.requires.iter() {
-            // The place of the number leads to the rule, that of the name to a misspelt name.
+            // The place of the number would lead to the rule, the place of the name leads to a misspelt name.
             let count = Marked { mark: name.mark, value: count.value };
             self.requires.insert(name.value.clone(), count);
         }
@@ -496,7 +495,7 @@ impl Rule {
     }
 }
 
-/// Weights are for whole units of cost, as the model writes them; the solver counts in millionths.
+/// Weights apply to whole units of cost, as in the model; the solver counts in millionths.
 fn preference(written: &PreferenceForm) -> Preference {
     match written {
         PreferenceForm::Default => Preference::Default,
@@ -534,20 +533,20 @@ fn known(services: &Services, name: &Marked<String>, report: &mut Report<'_>) {
     }
 }
 
-/// Adds what is not there yet.
+/// Appends the names that the list does not have yet.
 fn join(list: &mut Vec<Marked<String>>, more: Vec<Marked<String>>) {
     let mut seen: BTreeSet<String> = list.iter().map(|m| m.value.clone()).collect();
     list.extend(more.into_iter().filter(|m| seen.insert(m.value.clone())));
 }
 
-/// The same with rules, which are equal when they name the same services.
+/// The same for rules. Two rules are equal if they name the same services.
 fn join_rules(list: &mut Vec<Together>, more: Vec<Together>) {
     let names = |rule: &Together| rule.value.iter().map(|m| m.value.clone()).collect::<BTreeSet<String>>();
     let mut seen: BTreeSet<BTreeSet<String>> = list.iter().map(names).collect();
     list.extend(more.into_iter().filter(|rule| seen.insert(names(rule))));
 }
 
-/// Puts a configuration on top of another one: mappings are put together, other values replaced.
+/// Puts a configuration on top of another configuration: mappings are merged, other values replaced.
 pub(crate) fn lay_config(base: &mut Map, upper: &Map) {
     for (key, value) in &upper.entries {
         match base.entries.iter_mut().find(|(k, _)| k.text == key.text) {
@@ -560,7 +559,7 @@ pub(crate) fn lay_config(base: &mut Map, upper: &Map) {
     }
 }
 
-/// Every value of a configuration that is no mapping, with the keys that lead to it.
+/// Visits every value of a configuration that is no mapping, with the keys that lead to it.
 fn leaves(map: &Map, way: &mut Vec<String>, each: &mut impl FnMut(&[String], Mark)) {
     for (key, value) in &map.entries {
         way.push(key.text.clone());
@@ -572,7 +571,7 @@ fn leaves(map: &Map, way: &mut Vec<String>, each: &mut impl FnMut(&[String], Mar
     }
 }
 
-/// How far keys lead into a configuration, and the place of what is there.
+/// The number of keys that exist in a configuration along a path, and the place of the last value found.
 fn reached(config: &Map, way: &[String]) -> Option<(usize, Mark)> {
     let mut at = config;
     let mut found = None;

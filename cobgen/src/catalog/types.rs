@@ -1,4 +1,4 @@
-//! Providers, and the types of hardware and images that they map.
+//! Providers, and the types of hardware and images that they offer.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::model::{Cost, HardwaretypeEntry, ImagetypeEntry, Mark, Marked, Named,
 #[derive(Debug, Default)]
 pub(crate) struct TypeInfo {
     cost: Option<Decimal>,
-    /// The providers that map it, with its cost there.
+    /// The providers that map it, each with its own cost of the type.
     providers: BTreeMap<String, Option<Decimal>>,
 }
 
 /// All types of hardware, or all of images.
 #[derive(Debug)]
 pub(crate) struct Types {
-    /// How to call one in messages.
+    /// The name of this sort of type in messages.
     pub(crate) word: &'static str,
     all: BTreeMap<String, TypeInfo>,
 }
@@ -37,7 +37,7 @@ impl Providers {
         self.0.keys().map(String::as_str)
     }
 
-    /// Whether there is one of this name; else an error that suggests one.
+    /// Returns whether the provider exists; reports an unknown name with a suggestion.
     pub(crate) fn check(&self, name: &Marked<String>, report: &mut Report<'_>) -> bool {
         let known = self.0.contains_key(&name.value);
         if !known {
@@ -95,7 +95,7 @@ impl Types {
         self.all.get(name)
     }
 
-    /// Whether there is one of this name; else an error that suggests one.
+    /// Returns whether the type exists; reports an unknown name with a suggestion.
     pub(crate) fn check(&self, name: &Marked<String>, report: &mut Report<'_>) -> bool {
         let known = self.all.contains_key(&name.value);
         if !known {
@@ -104,14 +104,14 @@ impl Types {
         known
     }
 
-    /// Whether nodes of a provider can be of this type.
+    /// Whether nodes of a provider can have this type.
     pub(crate) fn is_mapped(&self, name: &str, provider: Option<&str>) -> bool {
         provider.is_none_or(|p| self.all.get(name).is_some_and(|t| t.providers.contains_key(p)))
     }
 }
 
 impl TypeInfo {
-    /// What a node of it costs at a provider.
+    /// The cost of a node of this type at a provider.
     pub(crate) fn cost(&self, provider: Option<&str>) -> Option<Decimal> {
         let own = provider.and_then(|p| self.providers.get(p).copied().flatten());
         own.or(self.cost)

@@ -1,10 +1,9 @@
-//! Budgets that can't be kept: members that can only be disturbed together.
+//! Budgets that the daemons cannot keep, because members can only be disturbed together.
 //!
-//! One change object *takes another along* when it can't leave its preferred state (or `outdated`)
-//! before the other has left its own: that is what `requires` says, read backwards. A member that takes
-//! another member along contradicts the budget, and is refused. Another change object that takes more
-//! members along than the budget lets is warned of: when it moves, the daemons give out tokens beyond
-//! the number, since nothing else leads on.
+//! A change object *takes another along* if it can't leave its preferred state (or `outdated`) before the other has
+//! left its own preferred state: `requires`, read backwards. A member that takes another member along contradicts the
+//! budget and is an error. A change object that is no member and takes more members along than the budget allows is a
+//! warning: during its transition the daemons grant tokens beyond the limit, since there is no other way to continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +13,12 @@ use super::finding::{Finding, Findings, Severity, Step};
 use super::system::{Guard, Moment, System, Want};
 use crate::draft::Place;
 
-/// The code of everything found here.
+/// The code of all findings of this module.
 const CODE: &str = "budget";
 /// The most names that a message lists.
 const MOST_NAMES: usize = 4;
 
-/// Reports budgets that can't be kept.
+/// Reports budgets that the daemons cannot keep.
 pub(super) fn report(system: &System<'_>, findings: &mut Findings) {
     let mut budgets: BTreeMap<&CobId, Vec<usize>> = BTreeMap::new();
     for (cob, view) in system.cobs.iter().enumerate() {
@@ -42,9 +41,9 @@ pub(super) fn report(system: &System<'_>, findings: &mut Findings) {
     }
 }
 
-/// Who takes whom along, backwards.
+/// The relation "takes along", backwards.
 struct Along<'s, 'a> {
-    /// By the one that is taken along: who does that, and by which need.
+    /// Indexed by the change object that is taken along: the change objects that take it along, each with its need.
     by: Vec<Vec<Taking<'s, 'a>>>,
 }
 
@@ -55,7 +54,7 @@ struct Taking<'s, 'a> {
     want: &'s Want<'a>,
 }
 
-/// For each change object the members that it takes along, and the next one on the way to each.
+/// For each change object the members that it takes along, and for each of these the next change object on the path.
 type Taken = BTreeMap<usize, BTreeMap<usize, usize>>;
 
 impl<'s, 'a> Along<'s, 'a> {
@@ -78,7 +77,7 @@ impl<'s, 'a> Along<'s, 'a> {
         Self { by }
     }
 
-    /// Everybody who takes some of these along, from near to far.
+    /// All change objects that take some of these members along, nearest first.
     fn taking(&self, members: &[usize]) -> Taken {
         let mut taken = Taken::new();
         for member in members {
@@ -94,7 +93,7 @@ impl<'s, 'a> Along<'s, 'a> {
         taken
     }
 
-    /// The needs by which one takes a member along.
+    /// The needs through which a change object takes a member along.
     fn steps(&self, system: &System<'_>, taken: &Taken, from: usize, member: usize) -> Vec<Step> {
         let mut steps = Vec::new();
         let mut at = from;
@@ -109,7 +108,7 @@ impl<'s, 'a> Along<'s, 'a> {
     }
 }
 
-/// Members that take other members along.
+/// Reports members that take other members along.
 fn report_contradictions(
     system: &System<'_>,
     along: &Along<'_, '_>,
@@ -137,7 +136,7 @@ fn report_contradictions(
     }
 }
 
-/// Others that take more members along than there are tokens.
+/// Reports change objects that are no members and take more members along than there are tokens.
 fn report_overdrawn(
     system: &System<'_>,
     along: &Along<'_, '_>,
@@ -148,7 +147,7 @@ fn report_overdrawn(
 ) {
     let too_many = |cob: usize| taken.get(&cob).is_some_and(|on| on.len() > at_most as usize);
     for (cob, on) in taken {
-        // Of those in a row the nearest says it.
+        // Of several in a row, only the change object nearest to the members is reported.
         let nearer = on.values().any(|next| too_many(*next));
         if !too_many(*cob) || nearer || members.contains(cob) {
             continue;

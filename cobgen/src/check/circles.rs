@@ -1,9 +1,8 @@
-//! Circles in graphs of numbered nodes: whether there are any, and the smallest.
+//! Circles in graphs of numbered nodes: whether a circle exists, and the smallest circle.
 
 use petgraph::graph::DiGraph;
 
-/// How many arrows the search for a smaller circle looks at before it is content with the best so
-/// far: about a second.
+/// The number of arrows after which the search for a smaller circle stops with the best so far: about a second.
 const MOST_STEPS: usize = 100_000_000;
 
 /// A graph: for each node the nodes that its arrows lead to.
@@ -13,7 +12,7 @@ pub(super) struct Arrows {
 }
 
 impl Arrows {
-    /// Asks `heads_of` for the heads of each node in turn; doubles are dropped.
+    /// Asks `heads_of` for the heads of each node in turn and drops duplicates.
     pub(super) fn of(nodes: usize, mut heads_of: impl FnMut(usize, &mut Vec<u32>)) -> Self {
         let mut arrows = Self { starts: Vec::with_capacity(nodes + 1), heads: Vec::new() };
         arrows.starts.push(0);
@@ -33,7 +32,7 @@ impl Arrows {
         self.starts.len() - 1
     }
 
-    /// Where the arrows of a node lead, in the order of numbers.
+    /// The heads of a node's arrows, in ascending order.
     pub(super) fn from(&self, node: usize) -> &[u32] {
         &self.heads[self.starts[node]..self.starts[node + 1]]
     }
@@ -42,8 +41,7 @@ impl Arrows {
         u32::try_from(to).is_ok_and(|to| self.from(from).binary_search(&to).is_ok())
     }
 
-    /// The sets of nodes that lie in circles together, each sorted, in the order of their first
-    /// members.
+    /// The sets of nodes that lie in circles together, each sorted, ordered by first member.
     pub(super) fn components(&self) -> Vec<Vec<usize>> {
         let rest = self.behind_circles();
         let mut numbers = vec![u32::MAX; self.nodes()];
@@ -54,7 +52,7 @@ impl Arrows {
             let from = numbers[*node];
             self.from(*node).iter().map(move |to| (from, *to)).collect::<Vec<_>>()
         });
-        // Whatever a remaining node leads to remains too: it lies behind the same circle.
+        // A head of a remaining node remains too: it lies behind the same circle.
         let graph = DiGraph::<(), ()>::from_edges(edges.map(|(from, to)| (from, numbers[to as usize])));
         let mut components: Vec<Vec<usize>> = petgraph::algo::kosaraju_scc(&graph)
             .into_iter()
@@ -68,8 +66,7 @@ impl Arrows {
         components
     }
 
-    /// Takes away, again and again, the nodes that no arrow leads to. What is left lies in circles
-    /// or behind them.
+    /// Removes nodes without incoming arrows until there are no more. The rest lies in circles or behind circles.
     fn behind_circles(&self) -> Vec<usize> {
         let mut incoming = vec![0_u32; self.nodes()];
         for head in &self.heads {
@@ -88,16 +85,15 @@ impl Arrows {
         (0..self.nodes()).filter(|node| incoming[*node] > 0).collect()
     }
 
-    /// A smallest circle among the members of one component, beginning at its lowest member: each
-    /// leads to the next, the last to the first. In very large components the smallest found
-    /// within a bound of effort.
+    /// A smallest circle among the members of a component, from its lowest member: each node leads to the next, the
+    /// last to the first. In very large components the smallest circle found within the bound of effort.
     pub(super) fn smallest_circle(&self, members: &[usize]) -> Vec<usize> {
         let place = |node: u32| members.binary_search(&(node as usize)).ok();
         let inner: Vec<Vec<usize>> =
             members.iter().map(|node| self.from(*node).iter().filter_map(|head| place(*head)).collect()).collect();
         let mut best: Vec<usize> = Vec::new();
         let mut steps = 0;
-        // The round in which a node was last seen, and from where.
+        // The search that last visited each node, and the predecessor in that search.
         let mut seen: Vec<(usize, usize)> = vec![(usize::MAX, 0); members.len()];
         let least = if inner.iter().enumerate().any(|(i, heads)| heads.contains(&i)) { 1 } else { 2 };
         for start in 0..members.len() {
@@ -114,7 +110,7 @@ impl Arrows {
     }
 }
 
-/// Breadth first from `start` back to it, over fewer than `bound` nodes (0: no bound).
+/// Breadth-first search from `start` back to `start`, over fewer than `bound` nodes (0: no bound).
 fn shortest_back(
     start: usize,
     inner: &[Vec<usize>],

@@ -1,4 +1,4 @@
-//! Γ: the goals that follow from all preferred goals by what they need.
+//! Γ: all preferred goals and the goals that they need, transitively.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::OnceLock;
@@ -6,27 +6,27 @@ use std::sync::OnceLock;
 use super::circles::Arrows;
 use super::system::{Hops, Moment, SetsOut, System, Want};
 
-/// The goals asked for, and their arrows.
+/// The demanded goals and their arrows.
 pub(super) struct Demand {
-    /// Whether each goal of the system is asked for.
+    /// For each goal of the system, whether it is demanded.
     pub(super) asked: Vec<bool>,
-    /// Those that are, in the order of numbers.
+    /// The demanded goals, in ascending order.
     pub(super) goals: Vec<usize>,
-    /// Who first asks for each goal; none for preferred ones.
+    /// For each goal the goal that first needs it; `None` for preferred goals.
     pub(super) asker: Vec<Option<u32>>,
     hops: Hops,
     sets_out: SetsOut,
-    /// Made when somebody asks for them.
+    /// Computed on first use.
     arrows: OnceLock<Arrows>,
     chosen: OnceLock<Chosen>,
 }
 
-/// Arrows to what is needed for certain, whatever state is found. Nodes are goals, and behind them the needs that accept
-/// several states: a change object that is asked for one of several states moves only from a state that is none of them,
-/// and stops at the first that is.
+/// Arrows to the goals that are needed for certain, in every state that a check may find. Nodes are goals, followed by
+/// the needs that accept several states: a change object that must be in any of several states moves only from a state
+/// outside this set, and stops at the first state of the set.
 pub(super) struct Chosen {
     arrows: Arrows,
-    /// The goal that stands for each node in messages.
+    /// The goal that represents each node in messages.
     goals: Vec<usize>,
 }
 
@@ -42,7 +42,7 @@ impl Chosen {
         self.arrows.components().into_iter().map(of).collect()
     }
 
-    /// Whether arrows lead from one goal to another.
+    /// Whether arrows lead from a goal to another.
     pub(super) fn reaches(&self, from: usize, to: usize) -> bool {
         let mut seen = vec![false; self.goals.len()];
         let mut pending = vec![from];
@@ -81,12 +81,12 @@ impl Demand {
         Self::from_roots(system, hops, preferred_goals(system), SetsOut::FromDiscontent)
     }
 
-    /// With hops from states that whoever asks is content with: what looks at hops one by one counts them.
+    /// The same, with transitions from states that satisfy every need, for checks of single transitions.
     pub(super) fn with_all_hops(system: &System<'_>) -> Self {
         Self::from_roots(system, Hops::Any, preferred_goals(system), SetsOut::FromAnywhere)
     }
 
-    /// What is asked for when everything also has to be able to leave.
+    /// The goals that are demanded if every change object must also be able to depart.
     pub(super) fn with_leaving(system: &System<'_>) -> Self {
         let leavers = (0..system.cobs.len()).filter(|cob| !system.cobs[*cob].cob.leaves_as_it_is());
         let off = leavers.filter_map(|cob| Some(system.goal_of(cob, super::leaving::off(system, cob)?)));
@@ -117,12 +117,12 @@ impl Demand {
         Self { asked, goals, asker, hops, sets_out, arrows: OnceLock::new(), chosen: OnceLock::new() }
     }
 
-    /// From each goal to the goals that it needs, all states of all sets.
+    /// Arrows from each goal to the goals that it needs, for all states of every set.
     pub(super) fn arrows(&self, system: &System<'_>) -> &Arrows {
         self.arrows.get_or_init(|| self.to(system, |want, heads| heads.extend(system.wanted(want).filter_map(short))))
     }
 
-    /// The same, of each set only what is needed to come to one of its states.
+    /// The same, but of each set only the goals that are needed to reach any of its states.
     pub(super) fn chosen(&self, system: &System<'_>) -> &Chosen {
         self.chosen.get_or_init(|| {
             let several = || system.wants_of_all().filter(|want| want.states.len() > 1);
@@ -140,7 +140,7 @@ impl Demand {
                 Some(node) => *node,
                 None => system.choice(want),
             };
-            // Sets that nobody who is asked for anything needs, lead nowhere.
+            // Sets that no demanded goal needs have no arrows.
             let mut reached = vec![false; wants.len()];
             let mut open = Vec::new();
             let asked = self.goals.iter().flat_map(|goal| system.guards_from(*goal, self.hops, self.sets_out));
@@ -177,13 +177,13 @@ impl Demand {
         })
     }
 
-    /// Whether some goal of the change object that is asked for is reached over this hop.
+    /// Whether a demanded goal of the change object is reached over this transition.
     pub(super) fn uses_hop(&self, system: &System<'_>, cob: usize, from: usize, to: usize) -> bool {
         let kind = system.kind_of(cob);
         (0..kind.states()).any(|t| self.asked[system.goal_of(cob, t)] && kind.next(from, t) == Some(to))
     }
 
-    /// Whether an entry of the change object ever matters.
+    /// Whether a dependency entry of the change object ever matters.
     pub(super) fn uses(&self, system: &System<'_>, cob: usize, moment: Moment) -> bool {
         match moment {
             Moment::Hop { from, to } => self.uses_hop(system, cob, from, to),

@@ -1,4 +1,4 @@
-//! What the check has to say, in the user's words.
+//! Findings of the check, in the user's words.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,44 +7,44 @@ use crate::diagnostic::{self, Diagnostic};
 use crate::draft::Place;
 use crate::provenance::at;
 
-/// The most findings of one code that are told one by one.
+/// The most findings of a code that are reported in full.
 const MOST_OF_A_CODE: usize = 50;
 
-/// How much a finding weighs.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The generation is refused.
     Error,
-    /// It can be published; a person should look.
+    /// The generation can be published, but a person should look.
     Warning,
 }
 
-/// One thing found.
+/// A problem that the check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How much it weighs.
+    /// Error or warning.
     pub severity: Severity,
-    /// What sort of finding: `P1` to `P4`, `name`, `structure`, `rank`, `expects`, `address`,
-    /// `unreachable-state`, `redundant-need`, `leaving`, `budget`, `gate`, `observed`.
+    /// The sort of finding: `P1` to `P4`, `name`, `structure`, `rank`, `expects`, `address`, `unreachable-state`,
+    /// `redundant-need`, `leaving`, `budget`, `gate`, `observed`.
     pub code: &'static str,
-    /// What is wrong, in one sentence.
+    /// The problem, in a sentence.
     pub message: String,
-    /// Where, when it is one place; the steps have their own.
+    /// The place in the model, if it is a single place; the steps have their own places.
     pub place: Option<Place>,
-    /// The arrows of the circle, or the chain of needs, that it consists of.
+    /// The arrows of the circle, or the chain of needs.
     pub steps: Vec<Step>,
-    /// What to do.
+    /// Advice for the user.
     pub help: String,
 }
 
-/// One arrow, in words.
+/// An arrow, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// `a/app, which prefers up, needs b/db up to go down -> up`.
     pub text: String,
-    /// The words that the arrow came from, as the user wrote them.
+    /// The user's words that the arrow came from.
     pub words: Option<String>,
-    /// Where they stand.
+    /// The place of these words.
     pub place: Option<Place>,
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Finding {
 }
 
 impl From<Finding> for Diagnostic {
-    /// Steps become notes, each with its place.
+    /// Steps become notes with their places.
     fn from(finding: Finding) -> Self {
         let Finding { severity, code, message, place, steps, help } = finding;
         let severity = match severity {
@@ -100,15 +100,15 @@ impl From<Finding> for Diagnostic {
 }
 
 impl Finding {
-    /// Where the dependencies stand that it is about; empty where that is not known of all.
+    /// The places of the dependencies in this finding; empty if any place is unknown.
     fn lines(&self) -> BTreeSet<Place> {
         let arrows = || self.steps.iter().filter(|step| step.words.is_some());
         let places: BTreeSet<Place> = arrows().filter_map(|step| step.place.clone()).collect();
         if arrows().all(|step| step.place.is_some()) { places } else { BTreeSet::new() }
     }
 
-    /// Whether another one about the same lines adds nothing: it says the same of others, or it is of a
-    /// later condition, which the refused one makes fail too.
+    /// Whether this finding makes a later finding about the same lines redundant: both have the same code, or the later
+    /// finding is about a later condition, which always fails when the earlier condition has an error.
     fn covers(&self, later: &Self) -> bool {
         let conditions = ["P2", "P3", "P4"];
         let place = |code| conditions.iter().position(|known| *known == code);
@@ -117,16 +117,16 @@ impl Finding {
     }
 }
 
-/// Findings as they come in: of those that the same lines lead to only the first, and a bound on how
-/// many of one sort are told.
+/// Collects findings. Of findings about the same lines only the first is kept, and the number of findings of each code
+/// is bounded.
 ///
-/// A line of a service stands for as many dependencies as the service has nodes, and a circle that
-/// is refused breaks more than one condition. Who mends the line mends all of them.
+/// A line of a service stands for as many dependencies as the service has nodes, and a refused circle breaks several
+/// conditions. A fix of the line fixes all of these findings.
 #[derive(Default)]
 pub(super) struct Findings {
     told: Vec<Finding>,
     counts: BTreeMap<(Severity, &'static str), usize>,
-    /// By the lines that a finding is about: its number in `told`, and how many more there were.
+    /// For the lines of each finding: its index in `told`, and the number of further findings.
     lines: BTreeMap<BTreeSet<Place>, (usize, usize)>,
 }
 
@@ -135,7 +135,7 @@ impl Findings {
         self.push_for(finding, 0);
     }
 
-    /// Adds a finding that stands for `others` more about the same lines.
+    /// Adds a finding that stands for `others` further findings about the same lines.
     fn push_for(&mut self, finding: Finding, others: usize) {
         let lines = finding.lines();
         if let Some((first, more)) = self.lines.get_mut(&lines)
@@ -156,7 +156,7 @@ impl Findings {
         }
     }
 
-    /// Adds what another part has found, as if it had been found here.
+    /// Adds the findings of another part as if they were found here.
     pub(super) fn append(&mut self, other: Self) {
         let mut beyond = other.counts;
         let mut others: BTreeMap<usize, usize> = other.lines.into_values().collect();
@@ -171,7 +171,7 @@ impl Findings {
         }
     }
 
-    /// All of them, errors first; what went beyond the bound is counted.
+    /// All findings, errors first; findings beyond the bound are only counted.
     pub(super) fn finish(mut self) -> Vec<Finding> {
         for (number, more) in self.lines.into_values().filter(|(_, more)| *more > 0) {
             let text = format!("the same lines lead to {more} more like this");

@@ -1,8 +1,8 @@
-//! Gates that wait for what the model brings, without a dependency that says so.
+//! Gates that wait for an address of the model without a dependency on the change object that answers there.
 //!
-//! A `tcp-check`, an `http-check` or a command that waits for a port hides a dependency: nothing orders the gate behind
-//! the change object that answers there. Where a budget, a limit or a `requires` keeps that one from starting before the
-//! gate is up, both wait for ever, and no check of the daemons can see why.
+//! A `tcp-check`, an `http-check` or a command that waits for a port hides a dependency: no rule orders the gate after
+//! the change object that answers. If a budget, a limit or a `requires` keeps that change object from starting before
+//! the gate is up, both wait forever, and the daemons cannot detect the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,11 +13,11 @@ use cob_types::{Generation, HostName};
 use super::finding::{Finding, Findings, Severity, Step};
 use super::system::{System, Want};
 
-/// The code of everything found here.
+/// The code of all findings of this module.
 const CODE: &str = "gate";
-/// What a command that waits for a port is made with.
+/// Parts of commands that wait for a port.
 const WAITERS: [&str; 7] = ["nc ", "ncat ", "/dev/tcp/", "pg_isready", "curl ", "wget ", "wait-for"];
-/// The most change objects that may answer at an address and are named.
+/// The most change objects that a finding names as possible servers of an address.
 const MOST_NAMES: usize = 3;
 
 /// An address that a gate waits for.
@@ -27,7 +27,7 @@ struct Address<'t> {
     port: u16,
 }
 
-/// Reports gates that depend on nothing of what answers at their address.
+/// Reports gates that depend on no change object that answers at their address.
 pub(super) fn report(generation: &Generation, system: &System<'_>, findings: &mut Findings) {
     let hosts = Hosts::of(generation);
     let texts = Texts::of(system);
@@ -53,12 +53,12 @@ fn report_one(
     }
     let answers: Vec<usize> = at.iter().flat_map(|host| texts.with_port(host, address.port)).collect();
     let answers: Vec<usize> = answers.into_iter().filter(|cob| *cob != gate).collect();
-    // What answers on the own host and is nowhere named is none of the model.
+    // An unknown service on the gate's own host is not part of the model.
     if answers.is_empty() && at.iter().any(|host| host.as_str() == id.host_str()) {
         return;
     }
     let needed = reached(system, gate);
-    // Where nothing says which change object answers, any of that host may bring it.
+    // If no content names the port, any change object of that host may serve it.
     let is_there = |cob: &usize| at.iter().any(|host| host.as_str() == system.host_of(*cob));
     let brings = |cob: &usize| if answers.is_empty() { is_there(cob) } else { answers.contains(cob) };
     if needed.iter().any(brings) {
@@ -96,8 +96,8 @@ fn report_one(
     });
 }
 
-/// Everything that a change object needs to be where it should be, and what that needs in turn. What needs the change object
-/// itself to be there is needed in another state, so that it can leave.
+/// All change objects that must be in their preferred state for this change object, transitively. A need for another
+/// state does not count: the change object has it so that it can leave its state.
 fn reached(system: &System<'_>, from: usize) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut next = vec![from];
@@ -113,7 +113,7 @@ fn reached(system: &System<'_>, from: usize) -> BTreeSet<usize> {
     found
 }
 
-/// The addresses that a change object waits for, if it is a gate.
+/// The addresses that a gate waits for; empty for other change objects.
 fn awaited<'a>(system: &System<'a>, cob: usize) -> BTreeSet<Address<'a>> {
     let (kind, content) = (system.kind_of(cob).kind, system.cobs[cob].cob.content.as_str());
     match kind.backend.as_str() {
@@ -141,7 +141,7 @@ fn waits(text: &str) -> bool {
     WAITERS.iter().any(|waiter| text.contains(waiter))
 }
 
-/// The text of a key of a content, as it stands in JSON.
+/// The text of a key in a content, as JSON contains it.
 fn value_of<'t>(content: &'t str, key: &str) -> Option<&'t str> {
     let rest = content[content.find(key)? + key.len()..].trim_start().strip_prefix(':')?.trim_start();
     let rest = rest.strip_prefix('"')?;
@@ -160,7 +160,7 @@ fn of_url(text: &str) -> Option<Address<'_>> {
     Some(Address { host: host.trim_matches(['[', ']']), port })
 }
 
-/// The addresses in a command that waits: `HOST:PORT`, `/dev/tcp/HOST/PORT`, `nc -z HOST PORT`, `-h HOST -p PORT`.
+/// The addresses in a waiting command: `HOST:PORT`, `/dev/tcp/HOST/PORT`, `nc -z HOST PORT`, `-h HOST -p PORT`.
 fn of_command(text: &str) -> BTreeSet<Address<'_>> {
     let is_end = |c: char| c.is_whitespace() || "'\"`;|&()<>=,$\\".contains(c);
     let words: Vec<&str> = text.split(is_end).filter(|word| !word.is_empty()).collect();
@@ -189,7 +189,7 @@ fn of_command(text: &str) -> BTreeSet<Address<'_>> {
     found
 }
 
-/// What stands before a host in a command: `nc HOST PORT`, `nc -z HOST PORT`.
+/// Whether a word stands before a host in a command: `nc HOST PORT`, `nc -z HOST PORT`.
 fn is_before_host(word: &str) -> bool {
     matches!(word, "nc" | "ncat") || word.starts_with('-')
 }
@@ -212,7 +212,7 @@ impl<'a> Hosts<'a> {
         Self { by_ip, names: generation.manifest.hosts.keys().collect() }
     }
 
-    /// The hosts with an address, or with this name, as one of them sees it.
+    /// The hosts with an address or name, as seen from the host `own`.
     fn at(&self, address: &str, own: &str) -> Vec<&'a HostName> {
         let by_name = |name: &str| self.names.iter().copied().filter(|host| host.as_str() == name).collect::<Vec<_>>();
         let ip: Option<IpAddr> = address.parse().ok();
@@ -224,9 +224,9 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// What the change objects of each host say, for the ports in it.
+/// The possible ports in the contents of each host's change objects.
 struct Texts {
-    /// By host: the change objects, each with the numbers in its content that can be ports.
+    /// For each host its change objects, each with the numbers in its content that can be ports.
     of_host: BTreeMap<String, Vec<(usize, BTreeSet<u16>)>>,
 }
 
@@ -234,7 +234,7 @@ impl Texts {
     fn of(system: &System<'_>) -> Self {
         let mut of_host: BTreeMap<String, Vec<(usize, BTreeSet<u16>)>> = BTreeMap::new();
         for (cob, view) in system.cobs.iter().enumerate() {
-            // What only stands for others, and other gates, do not answer themselves.
+            // These kinds do not answer at a port: they are other gates, or stand for other change objects.
             if matches!(
                 system.kind_of(cob).kind.backend.as_str(),
                 "tcp-check" | "http-check" | "noop" | "budget" | "wait"
@@ -248,7 +248,7 @@ impl Texts {
         Self { of_host }
     }
 
-    /// The change objects of a host whose content has this number.
+    /// The change objects of a host with this number in their content.
     fn with_port(&self, host: &HostName, port: u16) -> impl Iterator<Item = usize> {
         let all = self.of_host.get(host.as_str()).into_iter().flatten();
         all.filter(move |(_, ports)| ports.contains(&port)).map(|(cob, _)| *cob)

@@ -1,7 +1,7 @@
-//! P2: no circle of goals. A goal that needs itself, over others, is never begun.
+//! P2: no circle of goals. A goal that needs itself, directly or over other goals, never starts.
 //!
-//! Hops from any state count, `outdated` too: a check may find every member there. A circle that
-//! needs a second choice of some set is refused only where no order of moves leads out of it.
+//! Transitions from any state count, also from `outdated`: a check may find every member there. A circle that exists
+//! only through a second choice of some set is refused only if no order of transitions leads out of it.
 
 use cob_types::StateName;
 
@@ -12,16 +12,16 @@ use super::system::{Guard, Hops, Moment, System, Want};
 use super::ways::{Ways, ways};
 use super::words::abridged;
 
-/// Whether the condition holds to the letter.
+/// Whether P2 holds to the letter.
 pub(super) fn hold(system: &System<'_>, demand: &Demand) -> bool {
     demand.arrows(system).components().is_empty()
 }
 
-/// Reports the smallest circle of every set of goals that lie in circles together, and returns the
-/// number of that set for each change object that has a goal in a set that is refused.
+/// Reports the smallest circle of every set of goals that lie in circles together. The answer has, for each change
+/// object with a goal in a refused set, the number of that set.
 pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findings) -> Vec<Option<usize>> {
     let mut certain = demand.chosen(system).components();
-    // A circle of `requires` is one of going on and one of going off; the first is told.
+    // A circle of `requires` exists twice: for starting and for stopping. The circle for starting is reported.
     let prefers = |goal: &usize| {
         let (cob, target) = system.goal(*goal);
         system.cobs[cob].preferred == Some(target)
@@ -50,8 +50,8 @@ pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findin
     refused
 }
 
-/// Reports the circles that come about only when something leaves the model, but for those of change
-/// objects that were told to lie in one (`refused`) anyway.
+/// Reports circles that exist only because a change object departs, except circles of change objects whose circle is
+/// already reported (`refused`).
 pub(super) fn report_gained(
     system: &System<'_>,
     staying: &Demand,
@@ -112,8 +112,8 @@ fn finding(system: &System<'_>, circle: &[usize], members: usize, severity: Seve
     Finding { severity, code: "P2", message, place: None, steps, help }
 }
 
-/// What to do about a circle that runs over one of several ways that are equally short, if another one needs nothing of
-/// its members: the way counts that the kind lists first.
+/// Advice for a circle over a route that is not the only shortest route, if another shortest route needs no member of
+/// the circle: the route that the kind lists first is taken.
 fn by_order(system: &System<'_>, circle: &[usize]) -> Option<String> {
     let members: Vec<usize> = circle.iter().map(|goal| system.goal(*goal).0).collect();
     circle.iter().enumerate().find_map(|(i, goal)| {
@@ -140,8 +140,8 @@ fn by_order(system: &System<'_>, circle: &[usize]) -> Option<String> {
     })
 }
 
-/// What to do about a circle that runs over a detour: a member that is asked to be in one state and,
-/// found outdated, passes another one on the way, which needs more.
+/// Advice for a circle over a detour: a member that must reach a state and is found `outdated` passes another state on
+/// its route, which needs more.
 fn over_outdated(system: &System<'_>, circle: &[usize]) -> Option<String> {
     circle.iter().enumerate().find_map(|(i, goal)| {
         let (guard, _) = arrow(system, *goal, circle[(i + 1) % circle.len()])?;
@@ -160,7 +160,7 @@ fn over_outdated(system: &System<'_>, circle: &[usize]) -> Option<String> {
     })
 }
 
-/// The first entry and need that make one goal need another; those that make it the choice first.
+/// The first entry and need through which a goal needs another goal; needs with that goal as first choice come first.
 pub(super) fn arrow<'s, 'a>(
     system: &'s System<'a>,
     goal: usize,

@@ -1,12 +1,11 @@
-//! P3: no move whose needs contradict themselves.
+//! P3: no transition whose needs contradict themselves.
 //!
-//! A hop is made while all its needs are held, and everything that their promises rest on. So the
-//! needs, closed under the lock dependencies of each state of each set, must not contain the mover
-//! itself and must leave each change object a state that all its sets accept.
+//! A change object makes a transition while it holds grants for all its needs and all needs that these grants have. So
+//! the needs, closed under the lock dependencies of each state of each set, must not contain the mover itself and must
+//! leave each change object a state that all its sets accept.
 //!
-//! Walking the whole closure for every hop would be quadratic in long chains. So [`Promises`] first
-//! sorts out, from what is known of all promises together, the hops whose closures can't hold a
-//! contradiction: nearly all.
+//! A walk over the whole closure of every transition would be quadratic in long chains. So [`Promises`] first excludes,
+//! with data about all grants together, the transitions whose closures can't hold a contradiction: nearly all.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +17,19 @@ use super::system::{Guard, Moment, System, Want};
 mod promises;
 use promises::Promises;
 
-/// The most choices that the search for a set of locks makes for one hop.
+/// The most choices that the search for a set of locks makes for a transition.
 const MOST_CHOICES: usize = 20_000;
-/// The most entries of a closure for which that search is begun.
+/// The most entries of a closure for which that search starts.
 const MOST_ENTRIES: usize = 500;
-/// The most entries walked in all closures together, where circles keep [`Promises`] from sorting
-/// out.
+/// The most entries walked in all closures together, where circles keep [`Promises`] from excluding transitions.
 const MOST_WALKED: usize = 20_000_000;
 
-/// Whether the condition holds to the letter.
+/// Whether P3 holds to the letter.
 pub(super) fn hold(system: &System<'_>, demand: &Demand) -> bool {
     each_contradiction(system, demand, |_, _, _| false) == Walked::All
 }
 
-/// Reports every hop that no set of locks allows, and those of which only some sets do.
+/// Reports every transition that no set of locks allows, and the transitions that only some sets allow.
 pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findings) {
     let walked = each_contradiction(system, demand, |cob, guard, closure| {
         findings.push(finding(system, cob, guard, closure));
@@ -40,7 +38,7 @@ pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findin
     report_rest(walked, findings);
 }
 
-/// Reports the same of hops that are made only when something leaves the model.
+/// Reports the same for transitions that are made only when a change object departs.
 pub(super) fn report_gained(system: &System<'_>, staying: &Demand, leaving: &Demand, findings: &mut Findings) {
     each_contradiction(system, leaving, |cob, guard, closure| {
         if !staying.uses(system, cob, guard.moment) {
@@ -73,7 +71,7 @@ enum Walked {
     NotAll,
 }
 
-/// Calls `found` for every hop whose closure contradicts itself, as long as it answers true.
+/// Calls `found` for every transition whose closure contradicts itself, until it returns false.
 fn each_contradiction<'s, 'a>(
     system: &'s System<'a>,
     demand: &Demand,
@@ -103,25 +101,25 @@ fn each_contradiction<'s, 'a>(
     Walked::All
 }
 
-/// The needs of a hop, and of the promises that they rest on, as far as the first contradiction.
+/// The needs of a transition and of the grants that it relies on, up to the first contradiction.
 struct Closure<'s, 'a> {
     entries: Vec<Entry<'s, 'a>>,
     contradiction: Option<Contradiction>,
 }
 
 struct Entry<'s, 'a> {
-    /// Who has the need: the mover, or one whose promise it is for.
+    /// The change object that has the need: the mover, or a grantor.
     cob: usize,
     guard: &'s Guard<'a>,
     want: &'s Want<'a>,
-    /// The entry whose promise it is for.
+    /// The entry whose grant has this need.
     below: Option<usize>,
 }
 
 enum Contradiction {
-    /// The entry names the mover.
+    /// The index of an entry that names the mover.
     NeedsItself(usize),
-    /// These entries name one change object and share no state.
+    /// Indexes of entries that name the same change object and share no state.
     NoCommonState(Vec<usize>),
 }
 
@@ -167,7 +165,7 @@ impl<'s, 'a> Closure<'s, 'a> {
         }
     }
 
-    /// The chain of needs from the hop to an entry.
+    /// The chain of needs from the transition to an entry.
     fn chain(&self, entry: usize) -> Vec<usize> {
         let mut chain = vec![entry];
         while let Some(below) = chain.last().and_then(|entry| self.entries[*entry].below) {
@@ -219,11 +217,11 @@ fn finding(system: &System<'_>, mover: usize, hop: &Guard<'_>, closure: &Closure
     Finding { severity, code: "P3", message, place: system.place_of(mover), steps, help: help.to_owned() }
 }
 
-/// Whether some choice of states, one for each change object, serves the hop and everything that it
-/// rests on; none where the search would be too long.
+/// Whether some choice of states, a state for each change object, satisfies the transition and all grants that it
+/// relies on; `None` if the search would be too long.
 fn possible(system: &System<'_>, mover: usize, hop: &Guard<'_>) -> Option<bool> {
     let mut choices = 0;
-    // Each branch: what is still to be served, and the states chosen.
+    // Each branch has the pending needs and the chosen states.
     let mut branches: Vec<(Vec<&Want<'_>>, BTreeMap<usize, usize>)> =
         vec![(hop.wants.iter().collect(), BTreeMap::new())];
     while let Some((mut pending, chosen)) = branches.pop() {
@@ -238,7 +236,7 @@ fn possible(system: &System<'_>, mover: usize, hop: &Guard<'_>) -> Option<bool> 
         match chosen.get(&want.on) {
             Some(state) if want.states.contains(state) => branches.push((pending, chosen)),
             Some(_) => {}
-            // The first state is tried first: the last branch in is the first out.
+            // The first state must be tried first: the branch pushed last is popped first.
             None => branches.extend(want.states.iter().rev().map(|state| {
                 let mut pending = pending.clone();
                 pending.extend(promise_guards(system, want.on, *state).flat_map(|guard| &guard.wants));
@@ -259,7 +257,7 @@ mod tests {
     use crate::testing::random;
 
     proptest! {
-        /// What is sorted out without a walk has no contradiction in its closure.
+        /// A transition excluded without a walk has no contradiction in its closure.
         #[test]
         fn nothing_is_sorted_out_wrongly(sketch in random::any_sketch()) {
             let Ok(assembled) = sketch.assemble() else { return Ok(()) };

@@ -1,10 +1,10 @@
-//! No change object that could never leave: who is taken out of the model must be able to go to its
-//! pre-remove state.
+//! Every change object must be able to depart: if it is removed from the model, it must be able to go to its pre-remove
+//! state.
 //!
-//! What leaves is asked nothing by the conditions of progress: those are about preferred states. So
-//! here Γ is walked on, from the pre-remove states too, and what it gains is held against P1, P2 and
-//! P3. From which state it leaves is no question: from every state it comes to its preferred one
-//! (that is what `traps` says), and from there on. Those that are kept (`on_remove: keep`), or observed, go nowhere.
+//! The conditions of progress are about preferred states, not about departing change objects. So this module extends Γ
+//! with the pre-remove states as roots and checks the added goals against P1, P2 and P3. The state from which a change
+//! object departs does not matter: from every state it comes to its preferred state (condition `traps`), and from there
+//! it continues. Kept (`on_remove: keep`) and observed change objects go nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ use super::finding::{Finding, Findings, Severity, Step};
 use super::system::{Guard, Moment, System, Want};
 use super::{goals, holds, traps};
 
-/// The code of everything found here: P1 to P3 are about preferred states.
+/// The code of all findings of this module, since P1 to P3 are about preferred states.
 pub(super) const CODE: &str = "leaving";
 
-/// Reports change objects that could never leave. `staying` is Γ of the preferred states, and
-/// `refused` says which change objects lie in a circle that is told already.
+/// Reports change objects that could never depart. `staying` is Γ of the preferred states; `refused` tells which change
+/// objects lie in an already reported circle.
 pub(super) fn report(
     system: &System<'_>,
     staying: &Demand,
@@ -32,19 +32,19 @@ pub(super) fn report(
     report_left_behind(system, leaving, findings);
 }
 
-/// The pre-remove state of a change object, where there is one to go to.
+/// The pre-remove state of a change object, if its kind has this state.
 pub(super) fn off(system: &System<'_>, cob: usize) -> Option<usize> {
     let kind = system.kind_of(cob);
     kind.place(&kind.kind.pre_remove)
 }
 
-/// The state in which a change object leaves, as far as is known before: one that is kept leaves where it is.
+/// The state in which a change object departs, as far as it is known; for a kept change object its preferred state.
 fn last(system: &System<'_>, cob: usize) -> Option<usize> {
     let view = &system.cobs[cob];
     if view.cob.leaves_as_it_is() { view.preferred } else { off(system, cob) }
 }
 
-/// That a change object goes there when it leaves, for the end of a finding.
+/// A closing step for a finding: the change object goes to this state when it departs.
 pub(super) fn because(system: &System<'_>, cob: usize) -> Step {
     let id = system.id(cob);
     let text = match system.cobs[cob].cob.leaves_as_it_is() {
@@ -54,7 +54,7 @@ pub(super) fn because(system: &System<'_>, cob: usize) -> Step {
     system.statement(cob, text)
 }
 
-/// Kinds without a way from a preferred state to the pre-remove state, once for each pair.
+/// Reports kinds without a route from a preferred state to the pre-remove state, once for each pair.
 fn report_no_way(system: &System<'_>, findings: &mut Findings) {
     let mut groups: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for (cob, view) in system.cobs.iter().enumerate() {
@@ -62,7 +62,7 @@ fn report_no_way(system: &System<'_>, findings: &mut Findings) {
             continue;
         };
         let kind = system.kind_of(cob);
-        // Where nothing leads to the preferred state either, that is told.
+        // If no transition leads to the preferred state either, another finding reports that.
         let entered = kind.states() == 1 || (0..kind.states()).any(|from| kind.next(from, preferred).is_some());
         if entered && !kind.reaches(preferred, off) {
             groups.entry((view.kind, preferred)).or_default().push(cob);
@@ -104,8 +104,8 @@ fn report_no_way(system: &System<'_>, findings: &mut Findings) {
     }
 }
 
-/// Whoever needs another one on its way out leaves before it, when both leave together. Reported are those that would
-/// have to leave before each other: such a switch is refused when it is made.
+/// Reports change objects that would each have to depart before the other: the daemons would refuse that switch. A
+/// change object departs before another that it needs on its way, if both depart together.
 fn report_left_behind(system: &System<'_>, leaving: &Demand, findings: &mut Findings) {
     let arrows = leave_before(system, leaving);
     let mut later: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
@@ -119,7 +119,7 @@ fn report_left_behind(system: &System<'_>, leaving: &Demand, findings: &mut Find
     }
 }
 
-/// Who leaves before whom, and the needs that say so.
+/// The pairs of change objects where the first departs before the second, each with the need that is the reason.
 fn leave_before<'s, 'a>(system: &'s System<'a>, leaving: &Demand) -> Vec<(usize, &'s Guard<'a>, &'s Want<'a>)> {
     let mut arrows = Vec::new();
     for (cob, view) in system.cobs.iter().enumerate() {
@@ -132,7 +132,7 @@ fn leave_before<'s, 'a>(system: &'s System<'a>, leaving: &Demand) -> Vec<(usize,
             let waits = || waits_for(system, leaving, system.goal_of(want.on, theirs), system.goal_of(cob, own));
             let there = system.cobs[want.on].preferred;
             let served = there.is_some_and(|at| want.states.iter().any(|s| system.kind_of(want.on).reaches(at, *s)));
-            // Who leaves as it is is as good as off for those who leave beside it.
+            // A kept change object counts as off for change objects that depart together with it.
             let as_good = system.cobs[want.on].cob.leaves_as_it_is()
                 && off(system, want.on).is_some_and(|off| want.states.contains(&off));
             if served && !as_good && !want.states.contains(&theirs) && told.insert(want.on) && !waits() {
@@ -143,7 +143,7 @@ fn leave_before<'s, 'a>(system: &'s System<'a>, leaving: &Demand) -> Vec<(usize,
     arrows
 }
 
-/// Whether one comes to another along arrows.
+/// Whether arrows lead from a change object to another.
 fn leads(arrows: &BTreeMap<usize, BTreeSet<usize>>, from: usize, to: usize) -> bool {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(at) = open.pop() {
@@ -169,7 +169,7 @@ fn left_behind(system: &System<'_>, cob: usize, guard: &Guard<'_>, want: &Want<'
     }
 }
 
-/// The needs of all moves from one state to another.
+/// The needs of all transitions on the route from a state to another.
 fn way_out<'s, 'a>(
     system: &'s System<'a>,
     cob: usize,
@@ -186,7 +186,7 @@ fn way_out<'s, 'a>(
     guards.flat_map(|guard| guard.wants.iter().map(move |want| (guard, want)))
 }
 
-/// Whether one goal is come to only after another, as far as needs say.
+/// Whether a goal is reached only after another goal, according to the needs.
 fn waits_for(system: &System<'_>, leaving: &Demand, goal: usize, first: usize) -> bool {
     leaving.chosen(system).reaches(goal, first)
 }

@@ -1,4 +1,4 @@
-//! What works, but was probably not meant.
+//! Warnings about models that work but are probably not meant so.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -12,10 +12,10 @@ use super::system::{Hops, System};
 use crate::draft::{Arrow, Said};
 use crate::provenance::{Origin, Provenance};
 
-/// Words that say more than what they expand to: what they name becomes part of the fingerprint.
+/// Words with a second effect: the named change object also becomes part of the fingerprint.
 const RESTS: [&str; 2] = ["restarts_on", "reloads_on"];
 
-/// Reports states that no move enters, where somebody asks for them or nothing leads out of them.
+/// Reports states that no transition enters, if they are needed or no transition leaves them.
 pub(super) fn report_unreachable(system: &System<'_>, demand: &Demand, findings: &mut Findings) {
     for view in &system.kinds {
         if view.kind.backend != "command" || view.states() < 2 {
@@ -35,7 +35,7 @@ pub(super) fn report_unreachable(system: &System<'_>, demand: &Demand, findings:
             }
         }
     }
-    // Second choices that are never made. One finding for each kind and state.
+    // Second choices that are never used. A single finding for each kind and state.
     let mut told = BTreeSet::new();
     for goal in &demand.goals {
         for guard in system.guards_of(*goal, Hops::Any) {
@@ -64,21 +64,21 @@ pub(super) fn report_unreachable(system: &System<'_>, demand: &Demand, findings:
     }
 }
 
-/// Reports words that add nothing: everything that they expand to follows from other words.
+/// Reports redundant words: all that they expand to follows from other words.
 pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings) {
-    // Nearly every word is somewhere the only one that says what it says; it adds that.
+    // A word that is the single source of some need is not redundant. This is true for nearly every word.
     let needs = || provenance.cobs.values().flat_map(Origin::by_need);
     let single = needs().filter_map(|sources| if let [only] = sources { Some(only) } else { None });
     let single: HashMap<*const Said, &Arrow> = single.map(|only| (Arc::as_ptr(&only.said), only)).collect();
     let single: BTreeSet<Word<'_>> = single.into_values().map(Word::of).collect();
-    // Of each other word every arrow that it makes: its own part of it, and all parts.
+    // For each other word all arrows that it makes: its own source of the arrow, and all sources.
     let mut words: BTreeMap<Word<'_>, Vec<(&Arrow, &[Arrow])>> = BTreeMap::new();
     for sources in needs().filter(|sources| sources.len() > 1) {
         for source in sources.iter().filter(|source| !single.contains(&Word::of(source))) {
             words.entry(Word::of(source)).or_default().push((source, sources));
         }
     }
-    // From the last word to the first: of two that say the same, the later one is told.
+    // From the last word to the first: of two equal words the later is reported.
     let mut told: BTreeSet<Word<'_>> = BTreeSet::new();
     for (word, arrows) in words.iter().rev() {
         let text = word.words;
@@ -114,8 +114,7 @@ pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings)
     }
 }
 
-/// A word of the user's, in the order of files and lines. Files are compared as plain text: there are
-/// many words.
+/// A user's word, ordered by file and line. Files are compared as plain text because there are many words.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Word<'a> {
     file: &'a OsStr,

@@ -1,11 +1,11 @@
-//! Who needs a state of an observed change object that it does not rest in: nobody but people brings it there.
+//! Needs for a state of an observed change object other than its preferred state: only people bring it there.
 
 use std::collections::BTreeSet;
 
 use super::finding::{Finding, Findings, Severity};
 use super::system::System;
 
-/// Reports those who may wait for what only people do.
+/// Reports change objects that may wait for an action of people.
 pub(super) fn report(system: &System<'_>, findings: &mut Findings) {
     for (cob, view) in system.cobs.iter().enumerate().filter(|(_, view)| !view.cob.observe) {
         let mut told = BTreeSet::new();

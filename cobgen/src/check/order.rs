@@ -1,4 +1,4 @@
-//! Ranks and expected fingerprints: do they say what follows from the rest of the generation?
+//! Checks that ranks and expected fingerprints agree with the rest of the generation.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use super::finding::{Finding, Findings, Severity, Step};
 use super::goals::arrow;
 use super::system::{Hops, System};
 
-/// What is needed must have the strictly lower rank, except inside a circle.
+/// A needed goal must have a strictly lower rank, except inside a circle.
 pub(super) fn report_ranks(system: &System<'_>, findings: &mut Findings) {
     let ranks: Vec<u64> = (0..system.goals())
         .map(|goal| {
             let (cob, state) = system.goal(goal);
-            // A missing rank is a fault of structure, which is reported there.
+            // A missing rank is reported by `structure`.
             system.cobs[cob].cob.ranks.get(system.state(cob, state)).unwrap_or(0)
         })
         .collect();
@@ -53,7 +53,7 @@ pub(super) fn report_ranks(system: &System<'_>, findings: &mut Findings) {
     }
 }
 
-/// Each change object expects, of everything that it names, the fingerprint that this has.
+/// Each change object must expect the actual fingerprint of every change object that it names.
 pub(super) fn report_expects(system: &System<'_>, findings: &mut Findings) {
     let all: HashMap<&CobId, Fingerprint> = system.cobs.iter().map(|c| (&c.cob.id, c.cob.fingerprint)).collect();
     let prints = |id: &CobId| all.get(id).copied();

@@ -1,9 +1,9 @@
-//! P4: everything comes to rest. No change objects undo each other's moves for ever.
+//! P4: every change object becomes idle. No change objects undo each other's transitions forever.
 //!
-//! Arrows between change objects, one for each need of a goal asked for, must run in no circle. Only
-//! hops from states that transitions or their failures enter count: the others happen once. A circle
-//! is refused where no order of moves leads all of its members to rest; where one does, only
-//! simulation tells whether it is taken, and it is warned of.
+//! Arrows between change objects, each for a need of a demanded goal, must run in no circle. Only transitions from
+//! states that a transition or its failure enters count: the others happen once. A circle is an error if no order of
+//! transitions brings all its members to their preferred states. If there is an order, only simulation tells whether it
+//! is taken, and the circle is a warning.
 
 use std::collections::BTreeMap;
 
@@ -16,26 +16,26 @@ use super::system::{Hops, System};
 use super::ways::{Ways, ways};
 use super::words::abridged;
 
-/// The most pairs of one component that are searched for a way.
+/// The most pairs of a component that are searched for a way.
 const MOST_PAIRS: usize = 1000;
-/// The most contradictions of one component that are told one by one.
+/// The most contradictions of a component that are reported in full.
 const MOST_TOLD: usize = 10;
 
-/// Whether the condition holds to the letter.
+/// Whether P4 holds to the letter.
 pub(super) fn hold(system: &System<'_>) -> bool {
     Needs::of(system, Hops::Entered).arrows.components().is_empty()
 }
 
-/// Reports contradictory pairs, else the smallest circle, of every set of change objects that lie in
-/// circles together. `demand` is Γ with hops from any state; `told` says which change objects were
-/// already told to lie in a circle of goals together.
+/// Reports contradictory pairs, else the smallest circle, of every set of change objects that lie in circles together.
+/// `demand` is Γ with transitions from any state; `told` tells which change objects are already reported as members of
+/// the same circle of goals.
 pub(super) fn report(system: &System<'_>, demand: &Demand, told: &[Option<usize>], findings: &mut Findings) {
     let completed = Needs::of(system, Hops::Completed);
     let lasting = completed.arrows.components();
     for members in &lasting {
         report_component(system, demand, &completed, members, told, findings);
     }
-    // Circles that need a failure: finitely many rounds, as there are finitely many failures.
+    // Circles that need a failure have finitely many turns, as there are finitely many failures.
     let entered = Needs::of(system, Hops::Entered);
     for members in entered.arrows.components() {
         if !lasting.iter().flatten().any(|cob| members.binary_search(cob).is_ok()) {
@@ -83,7 +83,7 @@ fn report_component(
     }
     let found = match ways(system, demand, &circle) {
         Ways::Always | Ways::NotKnown => match ways(system, demand, members) {
-            // The search over all members speaks of members, the finding of the circle.
+            // The search names states of all members, but the finding only shows the circle.
             Ways::None(_) => Ways::None(Vec::new()),
             Ways::Always => Ways::Always,
             Ways::NotKnown => Ways::NotKnown,
@@ -93,7 +93,7 @@ fn report_component(
     findings.push(finding(system, needs, &circle, &found));
 }
 
-/// Whether these were told to lie in one circle of goals: what that takes away may take this away.
+/// Whether these change objects are already reported as a circle of goals: its fix may fix this circle too.
 fn already(told: &[Option<usize>], cobs: &[usize]) -> bool {
     cobs.first().is_some_and(|first| told[*first].is_some() && cobs.iter().all(|cob| told[*cob] == told[*first]))
 }
@@ -144,8 +144,8 @@ fn finding(system: &System<'_>, needs: &Needs, circle: &[usize], ways: &Ways) ->
     Finding { severity, code: "P4", message, place: None, steps, help }
 }
 
-/// What to do about change objects that contradict each other. One of them that prefers its off
-/// state is most often the reason.
+/// Advice for change objects that contradict each other. Most often the reason is a change object that prefers its off
+/// state.
 fn together(off: Option<(&str, &StateName)>) -> String {
     match off {
         Some((id, on)) => {
@@ -158,7 +158,7 @@ fn together(off: Option<(&str, &StateName)>) -> String {
 /// Arrows between change objects, and for each a goal that makes it.
 struct Needs {
     arrows: Arrows,
-    /// Which goals of each change object are asked for, preferred ones first.
+    /// The demanded goals of each change object, preferred goals first.
     goals: BTreeMap<usize, Vec<usize>>,
     hops: Hops,
 }

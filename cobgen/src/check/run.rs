@@ -1,5 +1,4 @@
-//! The order of the check's parts, and its two answers: findings for people, four truths for
-//! simulations.
+//! The order of the check's parts, and its two answers: findings for people, four booleans for simulations.
 
 use cob_types::Generation;
 
@@ -9,28 +8,28 @@ use super::system::{Hops, System};
 use super::{budgets, gates, goals, holds, leaving, lints, observed, order, rest, structure, traps};
 use crate::provenance::Provenance;
 
-/// Whether each condition of progress holds to the letter, whatever the findings make of it.
+/// Whether each condition of progress holds to the letter, independent of the severity of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preconditions {
-    /// Every state asked for can be reached from every state.
+    /// Every demanded state can be reached from every state.
     pub p1: bool,
     /// The goals have no circle.
     pub p2: bool,
-    /// No hop's needs contradict themselves.
+    /// No transition has needs that contradict themselves.
     pub p3: bool,
-    /// No change objects undo each other's moves.
+    /// No change objects undo each other's transitions.
     pub p4: bool,
 }
 
 impl Preconditions {
-    /// Whether all four hold: then every change object comes to its preferred state.
+    /// Whether all four conditions hold: then every change object comes to its preferred state.
     #[must_use]
     pub fn all(self) -> bool {
         self.p1 && self.p2 && self.p3 && self.p4
     }
 }
 
-/// Checks a finished generation; errors come first. With provenance, findings say where.
+/// Checks a finished generation; errors come first. With provenance, findings have places.
 #[must_use]
 pub fn check(generation: &Generation, provenance: Option<&Provenance>) -> Vec<Finding> {
     let forms = || gathered(|findings| structure::report(generation, provenance, findings));
@@ -39,7 +38,7 @@ pub fn check(generation: &Generation, provenance: Option<&Provenance>) -> Vec<Fi
     findings.finish()
 }
 
-/// What is found by walking: what does not build on each other at the same time, told in the same order always.
+/// Findings about routes and goals. Independent parts run at the same time; the order of findings is always the same.
 fn conditions(generation: &Generation, provenance: Option<&Provenance>) -> Findings {
     let system = &System::of(generation, provenance);
     let demand = &Demand::of(system, Hops::Any);
@@ -74,7 +73,7 @@ fn conditions(generation: &Generation, provenance: Option<&Provenance>) -> Findi
     findings
 }
 
-/// What one part of the check finds, and its answer.
+/// The findings of a part of the check, and its answer.
 fn gathered<T>(report: impl FnOnce(&mut Findings) -> T) -> (Findings, T) {
     let mut findings = Findings::default();
     let answer = report(&mut findings);

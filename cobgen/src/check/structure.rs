@@ -1,7 +1,7 @@
-//! Names and forms: does everything that is named exist, and does everything fit together?
+//! Checks that every name in use exists and that all forms fit together.
 //!
-//! Reports all that is wrong, with places where the provenance knows them; what daemons check when
-//! they read a bundle (`Bundle::validate`) is the last net.
+//! Reports all problems, with places if the provenance knows them. The checks of the daemons when they read a bundle
+//! (`Bundle::validate`) are the last safety net.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use super::finding::{Finding, Findings, Severity, Step};
 use crate::draft::{Place, When};
 use crate::provenance::Provenance;
 
-/// How many unknown names get a suggestion: each is compared with every name that exists.
+/// The most unknown names that get a suggestion: each is compared with every existing name.
 const MOST_SUGGESTIONS: usize = 20;
 
-/// Reports everything about names and forms.
+/// Reports all problems of names and forms.
 pub(super) fn report(generation: &Generation, provenance: Option<&Provenance>, findings: &mut Findings) {
     manifest(generation, findings);
     addresses(generation, provenance, findings);
@@ -108,7 +108,7 @@ fn manifest(generation: &Generation, findings: &mut Findings) {
     }
 }
 
-/// Files: every content there, under its right hash, and none without use.
+/// Every content of a file must exist under its right hash, and every stored content must be in use.
 fn contents(bundle: &Bundle, findings: &mut Findings) {
     let kinds = bundle.kinds.values().flat_map(|kind| kind.files.values());
     let cobs = bundle.cobs.values().flat_map(|cob| cob.files.values());
@@ -150,7 +150,7 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
             ),
             (Some(_), Security::LoopbackOnly | Security::Identities) => continue,
         };
-        // Which hosts have enrolled is known to those who make a generation for a depot: they refuse.
+        // Only a warning: a command that makes a generation for a depot knows the enrolled hosts and refuses it.
         let keyless = parsed.is_some() && generation.manifest.security == Security::Identities;
         let severity = if keyless { Severity::Warning } else { Severity::Error };
         findings.push(Finding { severity, code: "address", message, place: place(host), steps: Vec::new(), help });
@@ -165,7 +165,7 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
             }
         }
     }
-    // Nodes that follow from a number stand in one place, and one word there gives all of them addresses.
+    // Nodes that a number creates share a place, and a single word there gives addresses to all nodes.
     let mut standing: BTreeMap<Place, usize> = BTreeMap::new();
     let place_of = |host: &str| hosts.get_key_value(host).and_then(|(host, _)| place(host));
     for place in silent.keys().filter_map(|host| place_of(host)) {
@@ -177,7 +177,7 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
             Some(place) => standing.remove(place),
             None => Some(1),
         };
-        // The first of a place speaks for all.
+        // The first host of a place is reported for all.
         let Some(here) = here else { continue };
         let others = match here {
             1 => String::new(),
@@ -194,9 +194,9 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
     }
 }
 
-/// All names that exist, and what was found wrong with those that are used.
+/// All existing names, and the problems of the used names.
 struct Names<'a> {
-    /// Looked up, never walked.
+    /// For look-ups only: the order is not used.
     kinds: HashMap<&'a CobId, Option<&'a Kind>>,
     generation: &'a Generation,
     provenance: Option<&'a Provenance>,
@@ -304,7 +304,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The need, in the words that it came from.
+    /// The need, with the words that it came from.
     fn step(&self, cob: &Cob, when: &When, need: &Need) -> Step {
         let text = match when {
             When::Transition { from, to } => format!("({}, {from}, {to}) <- {need}", cob.id),
@@ -342,7 +342,7 @@ fn joined(states: &[StateName]) -> String {
     states.iter().map(StateName::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// How many letters must be put in, taken out or exchanged to make one text of the other.
+/// The edit distance between two texts: letters inserted, removed or replaced.
 fn edits(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,7 +1,7 @@
-//! A generation made ready for walks: names resolved to numbers, routes computed.
+//! A generation prepared for graph walks: names resolved to numbers, routes computed.
 //!
-//! Goals are numbered by change object (in the order of ids), then state. What does not resolve is
-//! left out here; `structure` has reported it.
+//! Goals are numbered by change object (in the order of ids), then by state. Unresolved names, which `structure`
+//! reports, are left out.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,14 +10,14 @@ use rayon::prelude::*;
 
 use crate::provenance::Provenance;
 
-/// Everything that the conditions are about.
+/// The data that the conditions are about.
 pub(super) struct System<'a> {
     pub(super) provenance: Option<&'a Provenance>,
     pub(super) kinds: Vec<KindView<'a>>,
     pub(super) cobs: Vec<CobView<'a>>,
     /// The change object of each goal.
     owners: Vec<usize>,
-    /// For each goal the states from which nobody makes it go there: whoever asks for it is content with these.
+    /// For each goal the states that every need for it also accepts: there, no need makes the change object move to it.
     content: Vec<Vec<usize>>,
 }
 
@@ -25,15 +25,15 @@ pub(super) struct System<'a> {
 pub(super) struct KindView<'a> {
     pub(super) kind: &'a Kind,
     places: BTreeMap<&'a StateName, usize>,
-    /// `next[from * states + to]`: the state after the first hop of the shortest route.
+    /// `next[from * states + to]`: the state after the first transition of the shortest route.
     next: Vec<Option<usize>>,
-    /// States that a transition enters when it ends well.
+    /// States that a successful transition enters.
     pub(super) completed: Vec<bool>,
-    /// States that a failed transition leaves it in.
+    /// States that a failed transition ends in.
     pub(super) failed: Vec<bool>,
-    /// States that some transition leaves.
+    /// States that some transition starts from.
     pub(super) left: Vec<bool>,
-    /// States to which routes lead from all others.
+    /// States that routes from all other states reach.
     always: Vec<bool>,
 }
 
@@ -41,51 +41,51 @@ pub(super) struct KindView<'a> {
 pub(super) struct CobView<'a> {
     pub(super) cob: &'a Cob,
     pub(super) kind: usize,
-    /// Its first goal.
+    /// The number of its first goal.
     pub(super) first: usize,
     pub(super) preferred: Option<usize>,
     pub(super) guards: Vec<Guard<'a>>,
 }
 
-/// One entry of dependencies.
+/// An entry of dependencies.
 pub(super) struct Guard<'a> {
     pub(super) moment: Moment,
     pub(super) wants: Vec<Want<'a>>,
 }
 
-/// What an entry guards.
+/// The event that an entry guards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
-    /// A hop, by states.
+    /// A transition, by states.
     Hop { from: usize, to: usize },
-    /// The promise of a state.
+    /// The grant of a state.
     Promise(usize),
 }
 
-/// One need, resolved: at least one state of it exists.
+/// A resolved need. It has at least a state that exists.
 pub(super) struct Want<'a> {
     pub(super) on: usize,
     pub(super) states: Vec<usize>,
     pub(super) need: &'a Need,
 }
 
-/// From which states hops count.
+/// The start states of transitions that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hops {
-    /// From any state: checks can find all of them.
+    /// Any state: checks can find every state.
     Any,
-    /// From states that a transition or its failure enters.
+    /// States that a transition or its failure enters.
     Entered,
-    /// From states that a transition enters when it ends well.
+    /// States that a successful transition enters.
     Completed,
 }
 
-/// From where a change object sets out to a goal that others ask for.
+/// The states from which a change object starts towards a goal that other change objects need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SetsOut {
-    /// From states that they are not content with.
+    /// States that some need for the goal does not accept.
     FromDiscontent,
-    /// From every state.
+    /// All states.
     FromAnywhere,
 }
 
@@ -98,7 +98,7 @@ impl<'a> System<'a> {
         for bundle in generation.bundles.values() {
             let mut here: BTreeMap<&KindName, usize> = BTreeMap::new();
             for (name, kind) in &bundle.kinds {
-                // Bundles should agree on what a kind is; where they don't, each keeps its own.
+                // Bundles should agree on a kind; if they do not, each bundle uses its own definition.
                 let same = known.get(name).and_then(|views| views.iter().find(|v| system.kinds[**v].kind == kind));
                 let view = same.copied().unwrap_or_else(|| {
                     system.kinds.push(KindView::of(kind));
@@ -110,7 +110,7 @@ impl<'a> System<'a> {
             let resolved = bundle.cobs.iter().filter_map(|(id, cob)| Some((id, &**cob, *here.get(&cob.kind)?)));
             all.extend(resolved);
         }
-        // They are nearly in their order. Of one that is in two bundles the later one counts.
+        // The list is nearly sorted. If a change object is in two bundles, the later bundle counts.
         all.reverse();
         all.sort_by_key(|(a, ..)| *a);
         all.dedup_by(|(a, ..), (b, ..)| a == b);
@@ -132,8 +132,8 @@ impl<'a> System<'a> {
         system
     }
 
-    /// What everybody who asks for a goal is content with. It goes to its preferred state and to the one in
-    /// which it leaves by itself, from wherever it is.
+    /// For each goal the states that all needs for this goal accept. Empty for the preferred and the pre-remove state:
+    /// a change object goes there by itself, from any state.
     fn contents(&self) -> Vec<Vec<usize>> {
         let mut found: Vec<Option<Vec<usize>>> = vec![None; self.goals()];
         let wants = self.cobs.iter().flat_map(|cob| &cob.guards).flat_map(|guard| &guard.wants);
@@ -178,7 +178,7 @@ impl<'a> System<'a> {
             .locks
             .iter()
             .filter_map(|l| Some(Guard { moment: Moment::Promise(kind.place(&l.state)?), wants: wants(&l.needs) }));
-        // Exactly as many as there are: of a large model these are most of what is held.
+        // Exact capacity: in a large model these lists take most of the memory.
         let mut guards = Vec::with_capacity(cob.cob.transitions.len() + cob.cob.locks.len());
         guards.extend(hops.chain(promises));
         guards
@@ -216,7 +216,7 @@ impl<'a> System<'a> {
         self.guards_from(goal, hops, SetsOut::FromDiscontent)
     }
 
-    /// The same, with a say in where hops begin.
+    /// The same, with a choice of start states.
     pub(super) fn guards_from(&self, goal: usize, hops: Hops, sets_out: SetsOut) -> impl Iterator<Item = &Guard<'a>> {
         let (cob, target) = self.goal(goal);
         let kind = self.kind_of(cob);
@@ -229,20 +229,20 @@ impl<'a> System<'a> {
         })
     }
 
-    /// What the entries of a change object want that guard this.
+    /// The needs of a change object's entries for this moment.
     pub(super) fn wants(&self, cob: usize, moment: Moment) -> impl Iterator<Item = &Want<'a>> {
         let guards = self.cobs[cob].guards.iter().filter(move |guard| guard.moment == moment);
         guards.flat_map(|guard| &guard.wants)
     }
 
-    /// Everything that is wanted by somebody.
+    /// All needs of all change objects.
     pub(super) fn wants_of_all(&self) -> impl Iterator<Item = &Want<'a>> {
         self.cobs.iter().flat_map(|cob| &cob.guards).flat_map(|guard| &guard.wants)
     }
 
-    /// What the wanted one needs for certain to come to one of the states of a want, from any other state: it stops at the
-    /// first that is accepted. Of several states that it can always come to, the one counts whose way needs least: where
-    /// another one is asked for, and that is in a circle, an order of moves leads out of it.
+    /// The needs that the wanted change object certainly has on its way to any state of a want, from every other state:
+    /// it stops at the first accepted state. If several states can always be reached, the state with the fewest needs
+    /// counts: if another state is requested and lies in a circle, an order of transitions leads out.
     pub(super) fn needed_by(&self, want: &Want<'_>, hops: Hops) -> impl Iterator<Item = &Want<'a>> {
         let (cob, choice) = self.goal(self.choice(want));
         let kind = self.kind_of(cob);
@@ -266,8 +266,8 @@ impl<'a> System<'a> {
         want.states.iter().map(move |state| first + state)
     }
 
-    /// The state of a set that is asked for when there is a choice: the first that can be reached
-    /// from everywhere, else the first.
+    /// The state of a set that is requested if there is a choice: the first state that can be reached from everywhere,
+    /// else the first state.
     pub(super) fn choice(&self, want: &Want<'_>) -> usize {
         let kind = self.kind_of(want.on);
         let state = want.states.iter().copied().find(|state| kind.always_reached(*state)).unwrap_or(want.states[0]);
@@ -306,8 +306,8 @@ impl<'a> KindView<'a> {
         view
     }
 
-    /// Distances to `target`, backwards, round by round; then from each state the first listed hop
-    /// that comes nearer.
+    /// Computes distances to `target` backwards, level by level; then for each state the first listed transition that
+    /// comes nearer.
     fn route_to(&mut self, target: usize, hops: &[(usize, usize)]) {
         let states = self.states();
         let mut far = vec![usize::MAX; states];
@@ -333,7 +333,7 @@ impl<'a> KindView<'a> {
         }
     }
 
-    /// Whether its states and transitions are written in the model: a person can add some there.
+    /// Whether its states and transitions are written in the model, so that a person can add more.
     pub(super) fn is_written_by_user(&self) -> bool {
         self.kind.backend == "command"
     }
@@ -350,7 +350,7 @@ impl<'a> KindView<'a> {
         self.next[from * self.states() + to]
     }
 
-    /// How many hops the route has.
+    /// The number of transitions on the route.
     pub(super) fn far(&self, from: usize, to: usize) -> Option<usize> {
         let (mut at, mut hops) = (from, 0);
         while at != to {
@@ -359,18 +359,18 @@ impl<'a> KindView<'a> {
         Some(hops)
     }
 
-    /// Where hops from a state lead, in the kind's order.
+    /// The target states of transitions from a state, in the kind's order.
     pub(super) fn hops_from(&self, from: usize) -> impl Iterator<Item = usize> {
         let hops = self.kind.transitions.iter().filter(move |t| self.place(&t.from) == Some(from));
         hops.filter_map(|t| self.place(&t.to))
     }
 
-    /// Whether a route leads from `from` to `to`, or they are the same.
+    /// Whether a route leads from `from` to `to`, or both are the same state.
     pub(super) fn reaches(&self, from: usize, to: usize) -> bool {
         from == to || self.next(from, to).is_some()
     }
 
-    /// Whether routes lead to the state from all others.
+    /// Whether routes lead to the state from all other states.
     pub(super) fn always_reached(&self, to: usize) -> bool {
         self.always[to]
     }

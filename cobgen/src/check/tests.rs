@@ -1,6 +1,6 @@
-//! The check, asked about models whose faults are known.
+//! Tests of the check with models whose faults are known.
 //!
-//! Numbers of counterexamples are those of the lock protocol's page.
+//! Numbers of counterexamples are from the page about the lock protocol.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{Finding, Preconditions, Severity, check, preconditions};
 use crate::generation::Assembled;
 use crate::testing::{Sketch, need, random, state};
 
-/// A kind of two states with hops both ways, and change objects of it on one host.
+/// A kind with two states and transitions both ways, with change objects on a single host.
 fn two_states(cobs: &[(&str, &str)]) -> Sketch {
     let mut sketch = Sketch::new();
     sketch.kind("two", &["0", "1"], &["0>1", "1>0"]);
@@ -32,7 +32,7 @@ fn told(sketch: &Sketch) -> String {
     all.join("\n")
 }
 
-/// Which conditions fail to the letter: `P1 P3`.
+/// The conditions that fail to the letter: `P1 P3`.
 fn failing(sketch: &Sketch) -> String {
     let Preconditions { p1, p2, p3, p4 } = preconditions(&sketch.assembled().generation);
     let all = [(p1, "P1"), (p2, "P2"), (p3, "P3"), (p4, "P4")];
@@ -133,12 +133,12 @@ fn what_can_not_come_to_its_pre_remove_state_is_refused() {
       - n/x prefers done, and goes to absent before it leaves (model.yaml:4:5)
       help: add transitions to once that lead from done to absent, or say `pre_remove: done` if there is nothing to undo when it leaves
     "#);
-    // What is kept goes nowhere.
+    // A kept change object goes nowhere.
     let mut kept = sketch.clone();
     kept.draft.cobs.retain(|id, _| id != "n/z");
     kept.draft.cobs.values_mut().for_each(|cob| cob.value.keep = true);
     assert_eq!(findings(&kept), []);
-    // Nothing to undo: it leaves from where it rests.
+    // There is no change to undo: it departs from its preferred state.
     sketch.draft.kinds.get_mut("once").expect("made above").value.pre_remove = state("done");
     sketch.draft.cobs.retain(|id, _| id != "n/z");
     assert_eq!(findings(&sketch), []);
@@ -217,13 +217,13 @@ fn who_can_not_leave_together_is_warned_of() {
       - n/client goes to down before it leaves the model (model.yaml:3:5)
       help: take n/server out one generation before n/client, or let n/server require n/client
     "#);
-    // A server that is kept is there as it was; a client that is kept needs nobody.
+    // A kept server stays as it was; a kept client needs no server.
     for kept in ["n/server", "n/client"] {
         let mut sketch = sketch.clone();
         sketch.draft.cobs.get_mut(kept).expect("above").value.keep = true;
         assert_eq!(findings(&sketch), []);
     }
-    // A server that waits for its clients to be off lets them go first, also over others.
+    // A server that waits until its clients are off departs after these clients, also over other change objects.
     sketch.cob("n/gate", "up").hop("n/gate", "up", "down", "n/client@down");
     sketch.hop("n/server", "up", "down", "n/gate@down");
     assert_eq!(findings(&sketch), []);
@@ -242,7 +242,7 @@ fn who_may_wait_for_what_is_observed_is_warned_of() {
       - n/app prefers up, and is observed (model.yaml:3:5)
       help: let n/db be observed too until n/app is managed, or bring n/app there by hand when it waits
     "#);
-    // Where both are observed nobody waits.
+    // If both are observed, neither waits.
     sketch.draft.cobs.get_mut("n/db").expect("above").value.observe = true;
     assert_eq!(findings(&sketch), []);
 }
@@ -322,7 +322,7 @@ fn a_circle_over_a_second_choice_alone_is_warned_of() {
     assert!(found.iter().any(|f| f.code == "P2"), "{}", told(&sketch));
 }
 
-/// A member of one server at a time is updated, while the other one is up or off: whoever is off stays off for it.
+/// A server is updated while the other is up or off; a server that is off stays off during the update.
 #[test]
 fn a_second_choice_that_always_serves_is_not_refused() {
     for (needed, refused) in [("b/server@up|down", false), ("b/server@up", true)] {
@@ -347,7 +347,7 @@ fn two_second_choices_that_wait_for_each_other_are_refused() {
     assert!(findings(&sketch).iter().any(|f| f.code == "P2" && f.severity == Severity::Error), "{}", told(&sketch));
 }
 
-/// Found by drawn models: neither is ever asked to go to `a`, so nobody needs the other one for that.
+/// Found with random models: no need asks either change object to go to `a`, so neither needs the other for that.
 #[test]
 fn a_circle_of_choices_that_nobody_asks_for_is_none() {
     let mut sketch = Sketch::new();
@@ -358,7 +358,7 @@ fn a_circle_of_choices_that_nobody_asks_for_is_none() {
     assert!(findings(&sketch).iter().all(|f| f.code != "P2"), "{}", told(&sketch));
 }
 
-/// A gate on one host waits for a port of another one's service.
+/// A gate on a host waits for a port of a service on another host.
 fn gated(address: &str) -> Sketch {
     let mut sketch = Sketch::new();
     sketch.kind("tcp-check", &["down", "up"], &["down>up", "up>down"]);
@@ -387,7 +387,7 @@ fn a_gate_that_waits_for_a_port_of_the_model_without_a_dependency_is_warned_of()
     let mut ordered = gated("127.0.0.2:5432");
     ordered.after("a/gate", "b/db");
     assert_eq!(findings(&ordered), []);
-    // Through another one.
+    // Through another change object.
     let mut ordered = gated("b:5432");
     ordered.after("a/gate", "b/other").after("b/other", "b/db");
     assert_eq!(findings(&ordered), []);
@@ -408,7 +408,7 @@ fn what_waits_for_the_gate_and_is_waited_for_by_it_is_named() {
     let mut sketch = gated("b:5432");
     sketch.after("b/db", "a/gate");
     assert!(told(&sketch).contains("b/db waits for a/gate: neither of the two could begin"), "{}", told(&sketch));
-    // The gate leaves after what requires it, which does not help it to begin.
+    // The gate departs after the change object that requires it, but that does not help it to start.
     let mut sketch = gated("b:5432");
     sketch.requires("b/db", "a/gate");
     assert!(told(&sketch).contains("b/db waits for a/gate: neither of the two could begin"), "{}", told(&sketch));
@@ -439,7 +439,7 @@ fn no_help_proposes_to_change_a_kind_that_is_built_in() {
 
 #[test]
 fn nobody_sets_out_from_a_state_that_all_who_ask_are_content_with() {
-    // From `up`, only who wants nothing but `slow` makes the database slow.
+    // The database goes from `up` to `slow` only for a need that accepts `slow` alone.
     for (wanted, told_of) in [("n/db@up|slow", false), ("n/db@slow", true)] {
         let mut sketch = Sketch::new();
         sketch.kind("svc", &["down", "up", "slow"], &["down>up", "up>down", "up>slow", "slow>up"]);
@@ -571,7 +571,7 @@ fn who_takes_more_members_of_a_budget_along_than_it_lets_is_warned_of() {
     sketch.cob("a/db", "up").cob("b/gate", "up").cob("b/app", "up").cob("c/app", "up").cob("c/conf", "up");
     sketch.requires("b/gate", "a/db").requires("b/app", "b/gate").requires("c/app", "b/gate");
     sketch.after("c/app", "c/conf").budget("b/limit", 1, &["b/app", "c/app"]);
-    // The gate says it; the database behind it would say the same.
+    // The gate is reported; the database behind it would give the same finding.
     insta::assert_snapshot!(told(&sketch), @r#"
     warning[budget]: b/gate takes 2 members of the budget b/limit along when it restarts, and that lets 1 at a time: b/app, c/app
       at model.yaml:5:5
@@ -726,7 +726,7 @@ fn first(generation: &mut Generation) -> &mut cob_types::Bundle {
     generation.bundles.values_mut().next().expect("a bundle")
 }
 
-/// Writes the hashes of bundles that a test has changed.
+/// Writes the hashes of bundles that a test changed.
 fn seal(generation: &mut Generation) {
     for (host, bundle) in &generation.bundles {
         let bytes = codec::encode(bundle).expect("CBOR");
@@ -801,7 +801,7 @@ fn long_chains_need_no_deep_stack_and_no_long_time() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Whatever the model, what was assembled is whole: names, forms, ranks, expected fingerprints.
+    /// In every model the assembled generation is valid: names, forms, ranks, expected fingerprints.
     #[test]
     fn what_was_assembled_is_whole(sketch in random::any_sketch()) {
         let Ok(Assembled { generation, provenance }) = sketch.assemble() else { return Ok(()) };
@@ -810,7 +810,7 @@ proptest! {
         prop_assert_eq!(found, []);
     }
 
-    /// A rank that is not above what its goal needs is noticed.
+    /// A rank that is not above the ranks of needed goals is reported.
     #[test]
     fn a_changed_rank_is_caught(sketch in random::orderly_sketch(), pick in any::<prop::sample::Index>()) {
         let mut generation = sketch.assembled().generation;
@@ -834,7 +834,7 @@ proptest! {
         prop_assert!(codes.contains(&"rank"), "{:?}", codes);
     }
 
-    /// What the protocol page promises of the short words.
+    /// The guarantees that the protocol page gives for the short words.
     #[test]
     fn orderly_models_are_accepted(sketch in random::orderly_sketch()) {
         let Assembled { generation, provenance } = sketch.assembled();
@@ -843,12 +843,12 @@ proptest! {
         prop_assert!(errors.is_empty(), "{:#?}", errors);
         let Preconditions { p1, p2, p3, .. } = preconditions(&generation);
         prop_assert!(p1 && p2 && p3);
-        // One that prefers off is asked on by `after`: then only P4 to the letter may fail.
+        // `after` asks a change object that prefers off to start: then only P4 to the letter may fail.
         let off = sketch.draft.cobs.values().any(|cob| cob.value.preferred == "down");
         prop_assert!(off || preconditions(&generation).p4);
     }
 
-    /// Two that contradict each other are refused, whatever is around them.
+    /// Two change objects that contradict each other are refused, with any other change objects around.
     #[test]
     fn contradictory_goals_are_refused(mut sketch in random::orderly_sketch()) {
         sketch.cob("z/app", "up").cob("z/db", "down").requires("z/app", "z/db");
@@ -858,7 +858,7 @@ proptest! {
         prop_assert!(found.iter().any(|f| f.severity == Severity::Error && named(f)), "{:#?}", found);
     }
 
-    /// What holds to the letter has no error, and what has an error does not hold.
+    /// A condition that holds to the letter has no error, and a condition with an error does not hold.
     #[test]
     fn findings_and_preconditions_agree(sketch in random::any_sketch()) {
         let Ok(Assembled { generation, provenance }) = sketch.assemble() else { return Ok(()) };
@@ -867,7 +867,7 @@ proptest! {
         let has = |code: &str| found.iter().any(|f| f.code == code);
         prop_assert!(!(p1 && has("P1")));
         prop_assert_eq!(p2, !has("P2"));
-        // What the lines of a refused circle lead to besides is not told.
+        // Further findings about the lines of a refused circle are not reported.
         prop_assert!(!(p3 && has("P3")) && (p3 || has("P3") || has("P2")));
         prop_assert!(!(p4 && has("P4")) && (p4 || has("P4") || has("P3") || has("P2")));
     }

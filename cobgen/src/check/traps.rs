@@ -1,9 +1,9 @@
-//! P1: no traps. Every state asked for can be reached from every state that the change object can
-//! come to, and checks can find any.
+//! P1: no traps. Every demanded state can be reached from every state that the change object can come to, and checks
+//! can find any state.
 //!
-//! Of a set with several states it is enough that from everywhere some state of it can be reached. A
-//! state without any way out that no move of its own leads to (a conflict, a hold) waits for a
-//! person by design: a warning for kinds that the user wrote, nothing for built-in ones.
+//! For a set of several states it is enough that some state of the set can be reached from everywhere. A state that no
+//! transition leaves or enters (a conflict, a hold) waits for a person by design: a warning for kinds that the user
+//! wrote, no finding for built-in kinds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::finding::{Finding, Findings, Severity, Step};
 use super::leaving::{CODE, because};
 use super::system::{Hops, KindView, System};
 
-/// Whether the condition holds to the letter.
+/// Whether P1 holds to the letter.
 pub(super) fn hold(system: &System<'_>, demand: &Demand) -> bool {
     demand.goals.iter().all(|goal| {
         let (cob, state) = system.goal(*goal);
@@ -27,7 +27,7 @@ pub(super) fn report(system: &System<'_>, demand: &Demand, findings: &mut Findin
     report_some(system, demand, |_| true, findings);
 }
 
-/// Reports the traps on the way of what leaves: of goals that are asked for then, and only then.
+/// Reports traps on the way of departing change objects: of goals that are demanded only then.
 pub(super) fn report_gained(system: &System<'_>, staying: &Demand, leaving: &Demand, findings: &mut Findings) {
     report_some(system, leaving, |goal| !staying.asked[goal] && leaving.asker[goal].is_some(), findings);
 }
@@ -59,13 +59,13 @@ fn report_some(system: &System<'_>, demand: &Demand, counts: impl Fn(usize) -> b
 }
 
 struct Group {
-    /// The first goal that is concerned.
+    /// The first goal of the group.
     goal: usize,
     cobs: usize,
     from: BTreeSet<usize>,
 }
 
-/// Preferred goals, and those that some need leaves no other choice but.
+/// Preferred goals, and goals of needs that are not certain to be satisfied by another state.
 fn firm_goals(system: &System<'_>, demand: &Demand) -> Vec<bool> {
     let mut firm = vec![false; system.goals()];
     for (i, cob) in system.cobs.iter().enumerate() {
@@ -87,7 +87,7 @@ fn firm_goals(system: &System<'_>, demand: &Demand) -> Vec<bool> {
     firm
 }
 
-/// How much it weighs that `target` can't be reached from `from`; none: nothing.
+/// The severity if `target` can't be reached from `from`; `None`: no finding.
 fn severity(system: &System<'_>, demand: &Demand, cob: usize, from: usize, target: usize) -> Option<Severity> {
     let kind = system.kind_of(cob);
     let reached_at_all = (0..kind.states()).any(|state| kind.next(state, target).is_some());
@@ -146,7 +146,7 @@ fn finding(
     }
 }
 
-/// Who asks for a goal: its own preference, or the arrow that did first.
+/// The reason for a goal: its own preference, or the first arrow that demanded it.
 fn why_asked(system: &System<'_>, demand: &Demand, goal: usize) -> Step {
     let (cob, state) = system.goal(goal);
     let asker = demand.asker[goal].map(|asker| asker as usize);
@@ -158,7 +158,7 @@ fn why_asked(system: &System<'_>, demand: &Demand, goal: usize) -> Step {
     arrow.unwrap_or_else(|| system.statement(cob, format!("{} prefers {}", system.id(cob), system.state(cob, state))))
 }
 
-/// Who has to leave the model for a goal to be asked for, if that is the reason.
+/// The change object whose departure demands the goal, if that is the reason.
 fn leaver(system: &System<'_>, demand: &Demand, goal: usize) -> Option<Step> {
     let mut goal = goal;
     while let Some(asker) = demand.asker[goal] {

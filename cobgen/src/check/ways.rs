@@ -1,7 +1,7 @@
-//! Whether some order of moves brings a few change objects to rest: an exhaustive search.
+//! An exhaustive search for orders of transitions that bring a few change objects to their preferred states.
 //!
-//! The few are looked at alone; what others need of them, or they of others, is left out. That only
-//! makes more moves possible, so "no way" is certain for the whole, while "there is a way" is not.
+//! The search looks at these change objects alone and leaves out needs from and for other change objects. That only
+//! allows more transitions, so "no way" is certain for the whole model, while "there is a way" is not.
 
 use super::demand::Demand;
 use super::system::{Moment, System, Want};
@@ -9,19 +9,19 @@ use super::system::{Moment, System, Want};
 /// The most combinations of states that are searched.
 const MOST_COMBINATIONS: usize = 20_000;
 
-/// What the search found.
+/// The result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ways {
     /// From every combination of states some order of moves leads to all the preferred states.
     Always,
-    /// From this combination of states (in the order of the change objects) none does.
+    /// From this combination of states (in the order of the change objects) no order of transitions does.
     None(Vec<usize>),
-    /// Too many combinations, or no preferred state to come to.
+    /// Too many combinations, or a change object without a preferred state.
     NotKnown,
 }
 
-/// Searches backwards from the combination in which every one is in its preferred state. Only states
-/// that transitions enter, and from which each alone could go where it wants, count as beginnings.
+/// Searches backwards from the combination in which every change object is in its preferred state. A start combination
+/// only has states that transitions enter and from which each change object alone could reach its preferred state.
 pub(super) fn ways(system: &System<'_>, demand: &Demand, cobs: &[usize]) -> Ways {
     let Some(search) = Search::of(system, demand, cobs) else { return Ways::NotKnown };
     let Some(target) = cobs.iter().map(|cob| system.cobs[*cob].preferred).collect::<Option<Vec<usize>>>() else {
@@ -57,7 +57,7 @@ struct Hop {
 struct Search<'s, 'a> {
     system: &'s System<'a>,
     cobs: &'s [usize],
-    /// The hops that each one makes on the way to some goal asked of it.
+    /// The transitions that each change object makes on the way to a demanded goal.
     hops: Vec<Vec<Hop>>,
     weights: Vec<usize>,
     combinations: usize,
@@ -87,8 +87,8 @@ impl<'s, 'a> Search<'s, 'a> {
         self.weights.iter().zip(sizes).map(|(weight, size)| number / weight % size).collect()
     }
 
-    /// Whether the i-th may go from `from` to its state in `states`, while the others are in theirs:
-    /// its needs hold, and those of the promises that they rest on.
+    /// Whether the `mover` may go from `from` to its state in `states` while the others are in their states: its needs
+    /// are satisfied, and the needs of the grants that it relies on.
     fn allows(&self, mover: usize, from: usize, states: &[usize]) -> bool {
         let moment = Moment::Hop { from, to: states[mover] };
         let mut pending: Vec<&Want<'a>> = self.wants(mover, moment).collect();

@@ -1,4 +1,4 @@
-//! Arrows in words: who needs whom for what, with the place in the user's files.
+//! Arrows in words: which change object needs which other for which purpose, with the place in the user's files.
 
 use crate::draft::{Place, When};
 use crate::provenance::Provenance;
@@ -6,10 +6,10 @@ use crate::provenance::Provenance;
 use super::finding::Step;
 use super::system::{Guard, Moment, System, Want};
 
-/// The most arrows of a circle that are told.
+/// The most arrows of a circle that are shown.
 const MOST_STEPS: usize = 30;
 
-/// The steps of a circle; of a very long one the first.
+/// The steps of a circle; for a very long circle only the first.
 pub(super) fn abridged(circle: usize, steps: impl Iterator<Item = Step>) -> Vec<Step> {
     let mut told: Vec<Step> = steps.take(MOST_STEPS).collect();
     if let Some(more) = circle.checked_sub(MOST_STEPS).filter(|more| *more > 0) {
@@ -58,7 +58,7 @@ impl System<'_> {
         Step { text, words: None, place: self.place_of(cob) }
     }
 
-    /// Where a change object is written.
+    /// The place of a change object in the model.
     pub(super) fn place_of(&self, cob: usize) -> Option<Place> {
         self.provenance.and_then(|p: &Provenance| p.cob(&self.cobs[cob].cob.id)).cloned()
     }

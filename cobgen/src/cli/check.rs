@@ -1,4 +1,4 @@
-//! `cobgen check`: is a model right?
+//! `cobgen check`: checks a model.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -70,13 +70,13 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     Ok(if ok { Answer::Done } else { Answer::Bad })
 }
 
-/// What the latest generation of a depot leaves to the next one.
+/// The state of a depot's latest generation that the next generation starts from.
 fn after(depot: &Path) -> Result<After, DepotError> {
     let depot = Depot::open(depot)?;
     After::latest(&depot, &latest(&depot)?)
 }
 
-/// How much there is of everything.
+/// The number of hosts, change objects and dependencies.
 #[derive(Default)]
 struct Counts {
     hosts: usize,

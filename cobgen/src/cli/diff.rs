@@ -1,4 +1,4 @@
-//! `cobgen diff`: what differs between two generations, or what a model would change.
+//! `cobgen diff`: compares two generations, or a generation with a model.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -86,12 +86,12 @@ fn two(path: &Path, from: Option<GenerationName>, to: Option<GenerationName>) ->
     Ok(difference)
 }
 
-/// The names of a generation's secrets, where they are known.
+/// The known names of a generation's secrets.
 fn names(depot: &Depot, generation: &Generation) -> Result<BTreeMap<SecretId, String>, DepotError> {
     Provenance::secrets_of(depot, generation.manifest.generation)
 }
 
-/// Compares the latest generation with what a model asks for.
+/// Compares the latest generation with a model.
 fn of_model(args: &Args, model: &Path, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let read = Depot::open(&args.depot).and_then(|depot| {
         let old = latest(&depot)?;

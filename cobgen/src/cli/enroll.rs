@@ -1,4 +1,4 @@
-//! `cobgen enroll`: lets new hosts in.
+//! `cobgen enroll`: enrolls new hosts.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use super::{Answer, Terminal, tell_depot, tell_publish};
 use crate::calendar::{rfc3339, utc};
 use crate::serve::server_key;
 
-/// The longest life of a token.
+/// The longest lifetime of a token, in seconds.
 const LONGEST: u64 = 30 * 24 * 3600;
 
 /// The options of `cobgen enroll`.
@@ -226,7 +226,7 @@ fn list(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     Ok(Answer::Done)
 }
 
-/// How a token stands, in one word.
+/// The state of a token, as a single word.
 fn state(token: &Issued, now: u64) -> &'static str {
     match token {
         Issued { pending: true, .. } => "waits",
@@ -236,7 +236,7 @@ fn state(token: &Issued, now: u64) -> &'static str {
     }
 }
 
-/// `90s`, `30m`, `1h`, `2d` in seconds.
+/// Parses `90s`, `30m`, `1h` or `2d` to seconds.
 fn lifetime(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);

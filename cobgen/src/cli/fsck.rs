@@ -1,4 +1,4 @@
-//! `cobgen fsck`: goes through all of a depot.
+//! `cobgen fsck`: checks all of a depot.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     let is_good = |manifest: &[u8], signed: &_| !good(manifest, std::slice::from_ref(signed)).is_empty();
     let report = match Depot::open(&args.depot).and_then(|depot| depot.fsck(is_good)) {
         Ok(report) => with_keys(report, &args.depot),
-        // What can't even be opened for its damage is damaged.
+        // A depot that is too damaged to open is a finding, too.
         Err(error) if error.is_damage() => {
             let fault = Fault { at: args.depot.display().to_string(), what: error.to_string() };
             with_keys(Report { faults: vec![fault], ..Report::default() }, &args.depot)
@@ -69,14 +69,14 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     Ok(answer)
 }
 
-/// What the server of the depot reads besides, of which the depot itself knows nothing.
+/// Adds faults of the files that only the depot's server reads; the depot itself does not know these files.
 fn with_keys(mut report: Report, depot: &Path) -> Report {
     let mut fault = |at: &str, what: String| report.faults.push(Fault { at: at.to_owned(), what });
     if let Err(error) = read_trust(depot) {
         fault(TRUST, error.to_string());
     }
     match SecretKey::load(&depot.join(KEY)) {
-        // Who may not read it can't say anything of it.
+        // A user without read permission cannot judge the key.
         Ok(_) | Err(KeyFileError::Io { .. } | KeyFileError::Owner { .. }) => {}
         Err(error @ (KeyFileError::NoKey { .. } | KeyFileError::Open { .. })) => fault(KEY, error.to_string()),
     }

@@ -1,4 +1,4 @@
-//! `cobgen generate`: a model becomes the depot's next generation.
+//! `cobgen generate`: makes the depot's next generation from a model.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::known::{Asking, PATIENCE};
 use crate::publish::{Options, Published, Refused, publish_with};
 use crate::serve::{TRUST, read_trust};
 
-/// Where a publisher's key is that needs not be named, seen from the model's folder.
+/// The default path of the publisher's key, relative to the model's folder.
 const PUBLISHER_KEY: &str = "keys/publisher.key";
-/// The hosts that are named in a line.
+/// The most hosts that a line names.
 const NAMED: usize = 6;
 /// The most change objects that are listed.
 const MAX_LISTED: usize = 20;
@@ -145,13 +145,13 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     Ok(Answer::Done)
 }
 
-/// The publisher's key that `cobgen init --secure` has put beside a model.
+/// The publisher's key that `cobgen init --secure` wrote beside a model.
 pub(super) fn key_beside(model: &Path) -> Option<PathBuf> {
     let folder = if model.is_dir() { model } else { model.parent()? };
     Some(folder.join(PUBLISHER_KEY)).filter(|key| key.exists())
 }
 
-/// Whether hosts will take it, and else what is to be done.
+/// Prints whether hosts will accept the generation, and if not, the next step.
 fn signatures_in_words(
     args: &Args,
     published: &Published,
@@ -177,7 +177,7 @@ fn signatures_in_words(
     }
 }
 
-/// Says so when it was there already and lacks the signature that was asked for: only `sign` adds one.
+/// Warns if the generation existed already and lacks the requested signature: only `sign` adds a signature.
 fn warn_of_own(
     args: &Args,
     published: &Published,
@@ -192,7 +192,7 @@ fn warn_of_own(
     writeln!(terminal.err, "  help: look at it, then `cobgen sign {generation} --key {file} --depot {depot}`")
 }
 
-/// Says so when the signatures are not those that hosts are told to ask for, as far as the depot knows.
+/// Warns if the signatures are not the signatures that hosts are told to require, as far as the depot knows.
 fn warn_of_publishers(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
     let Published { generation, signers, security, .. } = published;
     if *security == Security::LoopbackOnly || signers.is_empty() {
@@ -229,7 +229,7 @@ fn warn_of_publishers(args: &Args, published: &Published, terminal: &mut Termina
     )
 }
 
-/// Says which hosts know more than the depot knew, or something else under one of its numbers.
+/// Warns of hosts that know newer generations than the depot did, or another generation under the same number.
 fn warn_of_hosts(args: &Args, published: &Published, terminal: &mut Terminal<'_>) -> io::Result<()> {
     let Published { generation, before, ahead, with_another, .. } = published;
     if let Some(known) = ahead.values().max() {

@@ -1,4 +1,4 @@
-//! `cobgen import`: models from the entities of other systems.
+//! `cobgen import`: makes models from the entities of other systems.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     Ok(Answer::Done)
 }
 
-/// A file for every section; none when one of them is there already.
+/// Writes a file for every section; writes no file if a file of that name exists already.
 fn write_all(folder: &Path, imported: &Imported) -> Result<(), String> {
     let path = |section: &str| folder.join(format!("{section}.yaml"));
     if let Some(there) = imported.sections.keys().map(|s| path(s)).find(|p| p.exists()) {

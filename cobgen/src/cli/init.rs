@@ -32,7 +32,7 @@ pub struct Args {
     secure: bool,
 }
 
-/// What is written, with the permission bits.
+/// The files to write, with their permission bits.
 const FILES: [(&str, u32, &str); 4] = [
     ("model.yaml", 0o644, include_str!("init/model.yaml")),
     ("check.sh", 0o755, include_str!("init/check.sh")),
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs one of the scripts as a daemon does; what it printed.
+    /// Runs a script as a daemon does and returns its output.
     fn run(dir: &Path, script: &str) -> String {
         let mut line = Command::new("sh");
         line.arg(dir.join(script)).env("COB_CONTENT", dir.join("memory")).env("COB_STATE_DIR", dir.join("state"));

@@ -61,7 +61,7 @@ fn load_or_make(args: &Args) -> Result<(SecretKey, bool), KeyFileError> {
     }
 }
 
-/// Prints why a key can't be made where it was to be.
+/// Prints why a key can't be created at its path.
 fn tell_unmade(args: &Args, error: &io::Error, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let mut fault = Diagnostic::error("key", format!("the key can't be made: {}: {error}", args.file.display()));
     let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());

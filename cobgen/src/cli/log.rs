@@ -71,19 +71,19 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     Ok(Answer::Done)
 }
 
-/// Every generation, and who has signed it.
+/// Every generation, with the publishers that have signed it.
 fn entries(depot: &Depot) -> Result<Vec<(LogEntry, Vec<PublicKey>)>, DepotError> {
     let signed = |entry: LogEntry| signers(depot, entry.generation).map(|signers| (entry, signers));
     depot.list()?.into_iter().map(signed).collect()
 }
 
-/// What came of switches. A depot that can't tell is logged all the same.
+/// The outcomes of switches. A depot that cannot read its outcomes is logged all the same.
 fn outcomes(depot: &Depot) -> Outcomes {
     let broken = |error: DepotError| Outcomes { all: Vec::new(), problems: vec![error.to_string()] };
     depot.outcomes().unwrap_or_else(broken)
 }
 
-/// The switches to a generation, the oldest first. One that went on after it was noted was noted again.
+/// The switches to a generation, oldest first. Of several records of a switch the last counts.
 fn switches<'a>(outcomes: &'a Outcomes, entry: &LogEntry) -> Vec<&'a SwitchOutcome> {
     let mut newest: Vec<&SwitchOutcome> = Vec::new();
     for outcome in outcomes.all.iter().filter(|o| o.to == entry.generation) {
@@ -100,7 +100,7 @@ fn told(switch: &SwitchOutcome) -> String {
     let began = utc(i64::try_from(switch.began_ns / NS).unwrap_or(i64::MAX));
     let by = if switch.by.is_empty() { String::new() } else { format!(" by {}", switch.by) };
     let took = switch.ended_ns.map(|end| format!(" after {}", span(end.saturating_sub(switch.began_ns))));
-    // What goes on is noted when somebody has stopped waiting for it.
+    // A switch under way is recorded when the command stops waiting for it.
     let noted = if switch.ended == Ended::UnderWay { " when this was noted" } else { "" };
     let (ended, took) = (switch.in_words() + noted, took.unwrap_or_default());
     let hosts = match switch.hosts.values().filter(|part| part.ended == Ended::Failed).count() {

@@ -1,7 +1,7 @@
 //! The command line of `cobgen`, as a library: `cobctl` offers the same commands.
 //!
-//! Data goes to the output, everything else to the error output. A command answers with an
-//! [`Answer`], which is its exit status; errors are told in full before.
+//! Data goes to the output, all other text to the error output. A command returns an [`Answer`], which is its exit
+//! status; errors are printed in full before.
 
 mod check;
 mod diff;
@@ -96,7 +96,7 @@ pub enum Command {
     Verify(verify::Args),
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Done, or the answer is yes.
@@ -105,7 +105,7 @@ pub enum Answer {
     No,
     /// Bad input or usage.
     Bad,
-    /// Something could not be reached.
+    /// A depot, host or file could not be reached.
     NotReached,
 }
 
@@ -122,20 +122,20 @@ impl Answer {
     }
 }
 
-/// Where a command writes.
+/// The outputs of a command.
 pub struct Terminal<'a> {
     /// Data.
     pub out: &'a mut dyn Write,
-    /// Everything else.
+    /// All other text.
     pub err: &'a mut dyn Write,
     /// Whether the error output takes colours.
     pub colour: bool,
-    /// Whether the output of data does.
+    /// Whether the data output takes colours.
     pub out_colour: bool,
 }
 
 impl Command {
-    /// Does it.
+    /// Runs the command.
     ///
     /// # Errors
     /// When the output can't be written.
@@ -164,7 +164,7 @@ impl Command {
     }
 }
 
-/// Reads the command line, does what it says, and gives the exit status.
+/// Parses and runs the command line; returns the exit status.
 pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
     let as_json = args.iter().any(|word| word == "--json");
@@ -172,7 +172,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help that was asked for is data.
+            // Requested help is data.
             if !error.use_stderr() {
                 let written = write!(terminal.out, "{}", error.render());
                 return ended(written.map(|()| Answer::Done), terminal);
@@ -183,7 +183,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>
                 let refused = refuse(Diagnostic::error("usage", text), Answer::Bad, true, terminal);
                 return ended(refused, terminal);
             }
-            // An error output that nobody reads changes nothing about the status.
+            // An unreadable error output does not change the status.
             let _ = write!(terminal.err, "{}", error.render());
             return Answer::Bad.status();
         }
@@ -191,7 +191,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>
     ended(cli.command.run(terminal), terminal)
 }
 
-/// Writes what is left of the output, and says so where it is lost, wholly or from somewhere on; gives the exit status.
+/// Flushes the output and reports an error if it is lost, even in part; returns the exit status.
 fn ended(answer: io::Result<Answer>, terminal: &mut Terminal<'_>) -> u8 {
     match answer.and_then(|answer| terminal.out.flush().map(|()| answer)) {
         Ok(answer) => answer.status(),
@@ -202,7 +202,7 @@ fn ended(answer: io::Result<Answer>, terminal: &mut Terminal<'_>) -> u8 {
     }
 }
 
-/// Whether what is written there may have colours: on a terminal that has them, unless `NO_COLOR` is set.
+/// Whether text for this output may have colours: only a terminal that supports colours, unless `NO_COLOR` is set.
 #[must_use]
 pub fn takes_colour(output: &impl IsTerminal) -> bool {
     let variable = |name: &str| std::env::var_os(name);
@@ -213,7 +213,7 @@ fn wants_colour(no_colour: Option<&OsStr>, terminal: Option<&OsStr>) -> bool {
     no_colour.is_none() && terminal.is_none_or(|terminal| terminal != "dumb")
 }
 
-/// Prints what was found in a model, for people.
+/// Prints the findings about a model, for people.
 fn tell(model: &Path, diagnostics: &[Diagnostic], sources: &Sources, terminal: &mut Terminal<'_>) -> io::Result<()> {
     if !diagnostics.is_empty() {
         write!(terminal.err, "{}", render(diagnostics, sources, terminal.colour))?;
@@ -222,7 +222,7 @@ fn tell(model: &Path, diagnostics: &[Diagnostic], sources: &Sources, terminal: &
     Ok(())
 }
 
-/// Refuses what was asked for, for people or as `check` does for machines.
+/// Refuses a request, with output for people or, as `check` does, for machines.
 fn refuse(fault: Diagnostic, answer: Answer, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     if as_json {
         writeln!(terminal.out, "{:#}", json!({"diagnostics": to_json(&[fault])}))?;
@@ -256,7 +256,7 @@ fn tell_publish(error: &PublishError, path: &Path, as_json: bool, terminal: &mut
     refuse(Diagnostic::error("depot", error.to_string()), answer, as_json, terminal)
 }
 
-/// Sorted numbers in short: `1-4, 6`.
+/// Sorted numbers as ranges: `1-4, 6`.
 fn ranges(numbers: &[GenerationNumber]) -> String {
     let mut found: Vec<(u64, u64)> = Vec::new();
     for GenerationNumber(number) in numbers {

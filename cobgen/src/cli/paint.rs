@@ -1,9 +1,9 @@
-//! Colours in what is printed of differences and plans: added, removed, changed, and headings.
+//! Colours for printed differences and plans: added, removed, changed, and headings.
 
 use crate::diagnostic::Paint;
 
-/// The text as it is printed; with colours if they are wanted. A line's colour is that of the sign that it begins with,
-/// wherever that stands; a line that begins at the margin is a heading.
+/// The text, with colours if `colour` is set. The first sign of a line gives its colour, at any indentation; a line
+/// that starts at the margin is a heading.
 #[must_use]
 pub fn painted(text: &str, colour: bool) -> String {
     if !colour {

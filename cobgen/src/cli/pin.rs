@@ -1,4 +1,4 @@
-//! `cobgen pin`, `cobgen unpin`: generations that `cobgen prune` leaves alone.
+//! `cobgen pin`, `cobgen unpin`: protect generations from `cobgen prune`.
 
 use std::io;
 use std::path::PathBuf;

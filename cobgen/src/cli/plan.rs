@@ -1,4 +1,4 @@
-//! `cobgen plan`: what an operation on a cluster comes to, node by node; or what a switch between two generations does.
+//! `cobgen plan`: the steps of an operation on a cluster, by node, or the effects of a switch between generations.
 
 mod durations;
 mod show;

@@ -1,4 +1,4 @@
-//! `cobgen prune`: takes old generations out of a depot.
+//! `cobgen prune`: removes old generations from a depot.
 
 use std::io;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ pub struct Args {
     json: bool,
 }
 
-/// `90d`, in seconds.
+/// Parses `90d` to seconds.
 fn age(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);

@@ -19,14 +19,14 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// What finds and seals the secrets of a generation of the model that is signed with this key.
+    /// The vault that finds and seals the secrets of a generation of the model that is signed with this key.
     pub(super) fn vault(&self, model: &Path, signing_key: Option<&Path>) -> Vault {
         let vault = self.given().signing_with(signing_key);
         let whole = |key: &Path| key.canonicalize().unwrap_or_else(|_| key.to_owned());
         if signing_key.map(whole) == publisher_key(model).as_deref().map(whole) { vault } else { vault.once() }
     }
 
-    /// What finds the secrets of a model that is only asked about.
+    /// The vault that finds the secrets of a model for a read-only command.
     pub(super) fn reading(&self, model: &Path) -> Vault {
         self.given().signing_with(publisher_key(model).as_deref()).reading()
     }
@@ -36,7 +36,7 @@ impl Keys {
     }
 }
 
-/// The key that a model is signed with where none is named on the command line.
+/// The key that signs a model if the command line names no key.
 fn publisher_key(model: &Path) -> Option<PathBuf> {
     std::env::var_os("COB_PUBLISHER_KEY").map(PathBuf::from).or_else(|| key_beside(model))
 }

@@ -1,4 +1,4 @@
-//! `cobgen serve`: gives generations out to hosts over the network.
+//! `cobgen serve`: serves generations to hosts over the network.
 
 use std::fs::File;
 use std::io;
@@ -101,13 +101,13 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     })
 }
 
-/// `tcp://IP:PORT`.
+/// Parses `tcp://IP:PORT`.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let rest = text.strip_prefix("tcp://").and_then(|rest| rest.parse().ok());
     rest.ok_or_else(|| "not of the form tcp://IP:PORT (names are not looked up)".to_owned())
 }
 
-/// Past the lock that the program holds on its error output: the log comes from several threads.
+/// Writes the log past the program's lock on its error output: several threads log.
 fn log_to_stderr(filter: &str) -> Result<(), String> {
     let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|e| e.to_string())?;
     let stderr = io::stderr();
@@ -116,7 +116,7 @@ fn log_to_stderr(filter: &str) -> Result<(), String> {
     let file = Arc::new(file);
     let writer = move || CleanLog::new(file.clone(), colour);
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colour);
-    // A program that carries this one within it may have a log already.
+    // A program that embeds this command may have a log already.
     let _ = log.try_init();
     Ok(())
 }

@@ -75,7 +75,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
                 }
                 return Ok(Answer::Bad);
             };
-            // What the check refuses can be shown, and often should be, to see why.
+            // A model that the check refuses can be shown, which often helps to see the reason.
             if !diagnostics.is_empty() {
                 let model = model.display();
                 writeln!(terminal.err, "{model}: {}; see `cobgen check {model}`", summary(&diagnostics))?;
@@ -99,14 +99,14 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     }
 }
 
-/// What a depot knows of a generation.
+/// The data of a depot about a generation.
 struct Shown {
     generation: Generation,
     provenance: Option<Provenance>,
     signers: Vec<PublicKey>,
 }
 
-/// Says who answers for a generation; nothing where nobody has to.
+/// Prints the signers of a generation; prints no line if it needs no signature.
 fn tell_signers(manifest: &Manifest, signers: &[PublicKey], terminal: &mut Terminal<'_>) -> io::Result<()> {
     let number = manifest.generation;
     if !signers.is_empty() {
@@ -121,18 +121,18 @@ fn tell_signers(manifest: &Manifest, signers: &[PublicKey], terminal: &mut Termi
 fn of_depot(path: &Path, named: GenerationName) -> Result<Shown, DepotError> {
     let depot = Depot::open(path)?;
     let number = named.find(&depot)?;
-    // A generation can be shown without knowing where it comes from.
+    // A generation can be shown without provenance.
     let provenance = depot.read_provenance(number)?.and_then(|bytes| Provenance::from_json(&bytes).ok());
     Ok(Shown { generation: depot.read(number)?, provenance, signers: signers(&depot, number)? })
 }
 
-/// A generation, with where it comes from if that is known.
+/// A generation, with its provenance if known.
 struct View<'a> {
     generation: &'a Generation,
     provenance: Option<&'a Provenance>,
 }
 
-/// One need of a change object.
+/// A need of a change object.
 struct Dependency<'a> {
     when: When,
     need: &'a Need,
@@ -280,7 +280,7 @@ impl<'a> View<'a> {
         moves.chain(promises).collect()
     }
 
-    /// With the names of secrets where their marks stand.
+    /// The content, with the names of secrets in place of their marks.
     fn content(&self, cob: &Cob) -> String {
         self.provenance
             .map_or_else(|| shown_secrets(&cob.content, &BTreeMap::new()), |p| shown_secrets(&cob.content, &p.secrets))

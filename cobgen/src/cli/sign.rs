@@ -1,4 +1,4 @@
-//! `cobgen sign`: a publisher's signature on a generation that is in the depot.
+//! `cobgen sign`: adds a publisher's signature to a generation in the depot.
 
 use std::fmt::Write as _;
 use std::io;
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     }
 }
 
-/// What was signed.
+/// The signed generation.
 struct SignedNow {
     generation: Generation,
     before: Option<Generation>,
@@ -66,7 +66,7 @@ struct SignedNow {
 fn sign(args: &Args, key: &SecretKey) -> Result<SignedNow, PublishError> {
     let depot = Depot::open(&args.depot)?;
     let number = args.generation.find(&depot)?;
-    // All of it is read and compared with the manifest's hashes: nobody answers for half a generation.
+    // The whole generation is read and checked against the manifest's hashes: a publisher must not sign half of it.
     let generation = depot.read(number)?;
     let before = match generation.manifest.parent {
         GenerationNumber(0) => Some(nothing()),
@@ -104,7 +104,7 @@ fn tell(args: &Args, signed: &SignedNow, terminal: &mut Terminal<'_>) -> io::Res
     Ok(Answer::Done)
 }
 
-/// Whose signatures are over these bytes, in the order of the keys.
+/// The keys with valid signatures over these bytes, in the order of the keys.
 pub(super) fn good(manifest: &[u8], signatures: &[Signed]) -> Vec<PublicKey> {
     let purpose = cob_trust::key::Purpose::Generation;
     let is_good = |signed: &&Signed| cob_trust::key::verify(&signed.key, purpose, manifest, &signed.signature);
@@ -120,7 +120,7 @@ pub(super) fn signers(depot: &Depot, number: GenerationNumber) -> Result<Vec<Pub
     Ok(good(&depot.read_manifest_bytes(number)?, &signatures))
 }
 
-/// Keys in a sentence.
+/// Keys as a list for a sentence.
 pub(super) fn names(keys: &[PublicKey]) -> String {
     let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
     names.join(", ")

@@ -1,4 +1,4 @@
-//! `cobgen solve`: which node of a cluster gets what.
+//! `cobgen solve`: prints the layouts of clusters.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -83,14 +83,14 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     Ok(if all { Answer::Done } else { Answer::No })
 }
 
-/// What is to be read beside the model.
+/// The files to read beside the model.
 pub(super) struct Beside<'a> {
     pub(super) existing: Option<&'a Path>,
     pub(super) depot: Option<&'a Path>,
     pub(super) exclude: &'a [PathBuf],
 }
 
-/// What of it could not be read.
+/// The file or depot that could not be read.
 pub(super) enum Unread<'a> {
     Layouts(solve::LayoutError),
     Depot(DepotError, &'a Path),
@@ -107,7 +107,7 @@ impl<'a> Beside<'a> {
         Ok(Given { existing, excluded: excluded.map_err(Unread::Layouts)?, ..Given::default() })
     }
 
-    /// Warns of clusters that the files know and the model does not.
+    /// Warns of clusters that the files have and the model lacks.
     pub(super) fn unused(&self, given: &Given, view: &View) -> Vec<Diagnostic> {
         let existing = given.existing.keys().filter(|_| self.existing.is_some()).map(|name| (self.existing, name));
         let pairs = self.exclude.iter().zip(&given.excluded);
@@ -144,9 +144,9 @@ fn recorded(path: &Path) -> Result<Layouts, DepotError> {
     layouts_of(&depot, depot.latest()?.unwrap_or_default())
 }
 
-/// Tells what is wrong with a model.
+/// Reports the faults of a model.
 pub(super) fn refused(model: &Path, view: &View, as_json: bool, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
-    // What is wrong with a template by itself is wrong with a cluster of it, too.
+    // A fault of a template is also a fault of each of its clusters.
     let mut all = Diagnostics::default();
     all.extend(view.diagnostics.iter().chain(view.clusters.iter().flat_map(|c| &c.faults)).cloned());
     let all: Vec<Diagnostic> = all.iter().cloned().collect();
@@ -158,7 +158,7 @@ pub(super) fn refused(model: &Path, view: &View, as_json: bool, terminal: &mut T
     Ok(Answer::Bad)
 }
 
-/// A cluster that was asked for and isn't there.
+/// Reports a requested cluster that does not exist.
 pub(super) fn unknown(
     cluster: Option<&str>,
     view: &View,
@@ -171,7 +171,7 @@ pub(super) fn unknown(
     refuse(fault, Answer::Bad, as_json, terminal).map(Some)
 }
 
-/// What is printed for machines; written as it goes, because nodes may be many.
+/// The output for machines, serialized while it is written, because nodes may be many.
 #[derive(Serialize)]
 struct AllJson<'a> {
     clusters: Vec<ClusterJson<'a>>,
@@ -221,7 +221,7 @@ fn in_words(cluster: &ClusterView, terminal: &mut Terminal<'_>) -> io::Result<()
     Ok(())
 }
 
-/// The first few, and how many there are.
+/// The first few names, and the number of nodes.
 fn names(nodes: &[&LayoutNode]) -> String {
     const SHOWN: usize = 4;
     let shown: Vec<&str> = nodes.iter().take(SHOWN).map(|n| n.name.as_str()).collect();

@@ -1,9 +1,9 @@
-//! Variables of the environment that stand for options.
+//! Environment variables that stand for options.
 
 use std::env;
 
-/// The command line without the variables that are set to nothing: `COB_KEY=` in front of a command is how
-/// a shell takes back what it has exported.
+/// The command line without variables whose value is empty: `COB_KEY=` in front of a command is how a shell user
+/// cancels an exported variable.
 #[must_use]
 pub fn without_empty_variables(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg| {

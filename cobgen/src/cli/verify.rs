@@ -1,4 +1,4 @@
-//! `cobgen verify`: does a generation come to rest, whatever happens on the way?
+//! `cobgen verify`: checks by simulation whether a generation converges, with all kinds of failures on the way.
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     let live = io::stderr().is_terminal() && !args.json;
     let verified = verify(&generation, args.runs, args.seed, |made| {
         if live && made.is_multiple_of(10) {
-            // Progress is worth no failure.
+            // A lost progress line is no reason to fail.
             let _ = write!(terminal.err, "\r{made} of {}", count(args.runs, "run"));
         }
     });
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     Ok(if verified.is_well() { Answer::Done } else { Answer::No })
 }
 
-/// A generation of a depot, or its newest one; none: it has none yet.
+/// A generation of a depot, by default its newest; `None`: the depot has no generation yet.
 fn from_depot(path: &Path, named: Option<GenerationName>) -> Result<Option<Generation>, DepotError> {
     let depot = Depot::open(path)?;
     let number = match named {

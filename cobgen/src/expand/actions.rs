@@ -1,15 +1,15 @@
-//! Services that say what is done with them (`actions`) instead of what they are made of (`cobs`).
+//! Services that are described by actions (`actions`) instead of change objects (`cobs`).
 //!
-//! Each node gets one change object, of a kind that is made of the actions. Its states are those that the actions
-//! lead to: absent -install-> installed -configure-> configured -initialize-> initialized -start-> started,
-//! started -stop-> stopped -start-> started, and -remove-> absent from each state in which it does not run.
-//! An action that the service does not have makes no state, but a service that only needs others from its initialization on is
-//! installed before that, whether or not something is to be done for it. The last state before the start leads to stopped, too,
-//! without an action: who is asked to be there and not to run never has to start for it. Where the configuration differs from that with which it was
-//! configured it is outdated: it is stopped and configured anew, and then started.
+//! Each node gets a change object of a kind that is made from the actions. Its states are the results of the actions:
+//! absent -install-> installed -configure-> configured -initialize-> initialized -start-> started, started -stop->
+//! stopped -start-> started, and -remove-> absent from each state in which it does not run. A missing action has no
+//! state, but a service that needs others only from its initialization on is installed before that, even without an
+//! install action. The last state before the start also leads to stopped without an action: a service that must exist
+//! and not run never has to start for it. If the configuration differs from the configuration at the last `configure`,
+//! the service is outdated: it is stopped, configured again, and then started.
 //!
-//! The state lies in `COB_STATE_DIR/state`, written when an action has ended well, and beside it a digest of the
-//! configuration that it was configured with: the configuration itself may hold secrets.
+//! The state is in `COB_STATE_DIR/state`, written after a successful action. Beside it is a digest of the configuration
+//! that the service was configured with, not the configuration itself, which may hold secrets.
 
 use cob_types::kind::Check;
 use cob_types::{Command, Kind, KindName, StateName, Transition};
@@ -28,15 +28,15 @@ pub(super) const INITIALIZED: &str = "initialized";
 /// The name of the change object on each node.
 pub(super) const COB: &str = "instance";
 
-/// What is kept of the configuration.
+/// The file with the digest of the configuration.
 const DIGEST: &str = "\"$COB_STATE_DIR/content.sha256\"";
-/// Where earlier generations kept the configuration itself; where it is, it is newer than any digest.
+/// The file in which earlier generations kept the configuration itself; if it exists, it is newer than any digest.
 const COPY: &str = "\"$COB_STATE_DIR/content\"";
 
-/// The states that come up one after the other, with the actions that lead there.
+/// The states on the way up, in order, with the actions that lead there.
 type Way<'a> = Vec<(&'static str, &'static str, Option<&'a Marked<ActionEntry>>)>;
 
-/// The kind of a service's change objects; none when its actions have faults, which were reported.
+/// The kind of a service's change objects; `None` if its actions have faults, which are already reported.
 pub(super) fn kind(
     service: &Marked<String>,
     actions: &Marked<ActionsEntry>,
@@ -88,7 +88,7 @@ pub(super) fn kind(
     }
     let resting = way.iter().map(|(_, state, _)| *state).filter(|s| *s != STARTED);
     let resting: Vec<&str> = start.iter().map(|_| STOPPED).chain(resting.rev_order()).collect();
-    // What does not run is removed as it is found: to configure it anew before that may need others that are on their way out.
+    // A service that does not run is removed as it is: configuring it may need departing change objects.
     let outdated = (start.is_none() && !way.is_empty()).then_some("outdated");
     for state in resting.iter().copied().chain(outdated) {
         transitions.push(maker.transition(state, ABSENT, &[("remove", remove.as_ref())], false));
@@ -117,7 +117,7 @@ pub(super) fn kind(
     (report.errors() == before).then_some(known)
 }
 
-/// The later of two states wins backwards: what must go, goes; then what is to run, runs.
+/// The later of two states wins in reverse order: removal first, then stopping, then the preferred state.
 fn priority(states: &[StateName], preferred: &StateName) -> Vec<StateName> {
     let mut order: Vec<StateName> = Vec::new();
     let first = [kinds::builtin_state(ABSENT), kinds::builtin_state(STOPPED), preferred.clone()];
@@ -129,13 +129,13 @@ fn priority(states: &[StateName], preferred: &StateName) -> Vec<StateName> {
     order
 }
 
-/// The state whose entering keeps the configuration.
+/// The state whose entry stores the digest of the configuration.
 fn recorded(way: &Way<'_>) -> Option<&'static str> {
     let has = |state: &str| way.iter().any(|(_, s, _)| *s == state);
     ["configured", STARTED].into_iter().find(|s| has(s)).or_else(|| way.last().map(|(_, state, _)| *state))
 }
 
-/// Prints the state; outdated where it is at or after the one that keeps the configuration and that differs.
+/// Prints the state, or outdated if the configuration differs and the state is at or after `recorded`.
 fn check(way: &Way<'_>, recorded: Option<&'static str>) -> String {
     let mut text = String::from("state=$(cat \"$COB_STATE_DIR/state\" 2>/dev/null) || state=absent\n");
     let Some(recorded) = recorded else { return text + "echo \"$state\"\n" };
@@ -147,7 +147,7 @@ fn check(way: &Way<'_>, recorded: Option<&'static str>) -> String {
     let at = way.iter().position(|(_, state, _)| *state == recorded).unwrap_or(0);
     let last = at + 1 == way.len();
     if recorded == "configured" && !last {
-        // Nothing has begun to rest on it: it is configured once more.
+        // No later state relies on it yet: it is configured again.
         let before = at.checked_sub(1).map_or(ABSENT, |b| way[b].1);
         text += &format!("configured) echo {before} ;;\n");
     } else {
@@ -163,7 +163,7 @@ fn check(way: &Way<'_>, recorded: Option<&'static str>) -> String {
     text + "*) echo \"$state\" ;;\nesac\n"
 }
 
-/// The states of a way from its end.
+/// The states of a way in reverse order.
 trait Backwards<'a>: Iterator<Item = &'a str> {
     fn rev_order(self) -> std::iter::Rev<std::vec::IntoIter<&'a str>>;
 }
@@ -181,7 +181,7 @@ struct Maker<'a, 'r> {
 }
 
 impl Maker<'_, '_> {
-    /// A move by some actions, of which those that the service does not have do nothing.
+    /// A transition with some actions; missing actions add no commands.
     fn transition(
         &mut self,
         from: &str,
@@ -204,7 +204,7 @@ impl Maker<'_, '_> {
             times.push((timeout, ms(&entry.grace, usual.1), ms(&entry.retry_delay, usual.2)));
         }
         if !times.is_empty() {
-            // One after the other in one move: it has the time of all.
+            // The actions run in sequence in a single transition, which gets the time of all.
             transition.timeout_ms = times.iter().map(|t| t.0).sum();
             transition.grace_ms = times.iter().map(|t| t.1).max().unwrap_or(usual.1);
             transition.retry_delay_ms = times.iter().map(|t| t.2).max().unwrap_or(usual.2);
@@ -221,14 +221,14 @@ impl Maker<'_, '_> {
     }
 }
 
-/// Keeps the digest of a file.
+/// Stores the digest of a file.
 fn keep_digest(file: &str) -> String {
     let new = "\"$COB_STATE_DIR/content.sha256.new\"";
     format!("sha256sum < {file} > {new} || exit\nmv {new} {DIGEST} || exit\n")
 }
 
-/// A command as words for the shell: one of its own, so that `set -e` counts in it and nothing that it leaves open
-/// reaches what comes after it.
+/// A command as words for a shell of its own, so that `set -e` counts in it and unclosed syntax does not affect the
+/// commands after it.
 fn words(command: &Command) -> String {
     let shell = ["/bin/sh", "-c"].map(str::to_owned);
     let words = match command {
@@ -240,12 +240,12 @@ fn words(command: &Command) -> String {
 }
 
 impl Known {
-    /// Whether it runs at some time, so that it needs others while it does.
+    /// Whether it has a running state, in which it needs others.
     pub(super) fn runs(&self) -> bool {
         !self.of_actions || self.on() == STARTED
     }
 
-    /// The states in which it needs nothing of others; the first is asked for.
+    /// The states in which it needs no others; the first is the requested state.
     pub(super) fn resting(&self) -> Vec<StateName> {
         if !self.of_actions {
             return vec![self.off().clone()];
@@ -256,8 +256,8 @@ impl Known {
         states
     }
 
-    /// The states in which it is installed. Those in which it rests come in the order in which it is asked to rest: of
-    /// whoever asks for both, none leads it away from where the other one has it.
+    /// The states in which it is installed. Resting states come in the order in which they are requested: two requests
+    /// for it never lead away from each other's states.
     pub(super) fn installed(&self) -> Vec<StateName> {
         if !self.of_actions {
             return vec![self.on().clone()];

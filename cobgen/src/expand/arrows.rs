@@ -1,8 +1,7 @@
-//! Dependencies as they are found, and what can be said of them together.
+//! Collects dependencies and checks that they fit together.
 //!
-//! Two needs of one pair in the same transition or lock leave the states that serve both; when there
-//! are none, both places are named. (They stay two here, each with its words; in the generation they
-//! become one.)
+//! Two needs of a pair in the same transition or lock leave the states that satisfy both; if no state does, both places
+//! are reported. (Here they stay two, each with its words; in the generation they are merged.)
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,16 +14,16 @@ use crate::diagnostic::Diagnostic;
 use crate::draft::{Arrow, Said, When};
 use crate::model::Mark;
 
-/// Dependencies as they are found.
+/// The dependencies found so far.
 #[derive(Debug, Default)]
 pub(super) struct Arrows {
-    /// What is said, and where.
+    /// Each statement with its place.
     said: Vec<(Arc<Said>, Mark)>,
-    /// What is said of each change object.
+    /// The statements about each change object.
     found: HashMap<CobId, Vec<Found>>,
 }
 
-/// Something that was said, by its number, of these two.
+/// The index of a statement that belongs to this collection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Number(usize);
 
@@ -35,13 +34,13 @@ struct Found {
 }
 
 impl Arrows {
-    /// Something to say of any two.
+    /// Records a statement that applies to any pair.
     pub(super) fn say(&mut self, said: Said, mark: Mark) -> Number {
         self.said.push((Arc::new(said), mark));
         Number(self.said.len() - 1)
     }
 
-    /// Says it of `cob`, as the dependent.
+    /// Applies a statement to `cob` as the dependent.
     pub(super) fn add(&mut self, cob: &CobId, on: &CobId, said: Number) {
         let found = Found { on: on.clone(), said };
         match self.found.get_mut(cob) {
@@ -52,8 +51,8 @@ impl Arrows {
         }
     }
 
-    /// Those of each change object in the order found. A dependency across hosts needs a link, and a link needs both
-    /// addresses; those of one pair in the same transition or lock must have a state in common.
+    /// The dependencies of each change object, in the order found. A dependency across hosts needs a link, and a link
+    /// needs both addresses. Dependencies of a pair in the same transition or lock must have a common state.
     pub(super) fn checked(
         self,
         hosts: &Hosts,
@@ -76,17 +75,17 @@ impl Arrows {
     }
 }
 
-/// The hosts without an address that dependencies across hosts concern: each is told of once.
+/// The hosts without an address that dependencies across hosts concern; each host is reported once.
 #[derive(Debug, Default)]
 pub(super) struct NoAddress {
-    /// By host: where it stands, and where the words stand that concern it.
+    /// For each host its place, and the places of the words that concern it.
     named: BTreeMap<HostName, (Mark, BTreeSet<Mark>)>,
-    /// The clusters whose nodes are still to be made.
+    /// The clusters whose nodes do not exist yet.
     implied: BTreeSet<Mark>,
 }
 
 impl NoAddress {
-    /// A dependency across hosts takes an address of both.
+    /// Notes missing addresses: a dependency across hosts needs the addresses of both.
     pub(super) fn look(&mut self, cob: &CobId, on: &CobId, mark: Mark, hosts: &Hosts) {
         if cob.host_str() == on.host_str() {
             return;
@@ -115,7 +114,7 @@ impl NoAddress {
     }
 }
 
-/// Whether some pair may occur twice in the same transition or lock; of long lists that is taken for granted.
+/// Whether some pair may occur twice in the same transition or lock; long lists always count as yes.
 fn several_of_one(list: &[Found], said: &[(Arc<Said>, Mark)]) -> bool {
     const SHORT: usize = 12;
     let same = |a: &Found, b: &Found| a.on == b.on && said[a.said.0].0.when == said[b.said.0].0.when;
@@ -123,7 +122,7 @@ fn several_of_one(list: &[Found], said: &[(Arc<Said>, Mark)]) -> bool {
 }
 
 fn check_common_states(cob: &CobId, list: &[Found], said: &[(Arc<Said>, Mark)], report: &mut Report<'_>) {
-    // What is left of each pair's states, and where the first of them was written.
+    // The remaining states of each pair, and the first statement about it.
     let mut left: BTreeMap<(&When, &CobId), (Vec<&StateName>, &Said)> = BTreeMap::new();
     for Found { on, said: Number(number) } in list {
         let (here, mark) = &said[*number];
@@ -163,7 +162,7 @@ fn check_common_states(cob: &CobId, list: &[Found], said: &[(Arc<Said>, Mark)], 
     }
 }
 
-/// Machines that a provider is still to make have addresses later; until then their daemons can't meet.
+/// Machines that a provider has yet to make get addresses later; until then their daemons can't connect.
 fn no_addresses(cluster: Mark, report: &mut Report<'_>) {
     let what = "dependencies across hosts, but the nodes of this cluster have no addresses";
     let help = "give it `address: \"tcp://10.0.0.{{ index }}:7077\"`, or write its nodes down in `hosts`";

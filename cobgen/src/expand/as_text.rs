@@ -1,7 +1,7 @@
-//! How the values of a template become text.
+//! The text form of values in templates.
 //!
-//! Truth values are `true` and `false`, and no value is `null`, as everywhere else in a model, in JSON and in YAML. The
-//! engine by itself writes Python's words `True` and `None`; for its operator `~` see [`concat`](super::concat).
+//! Booleans are `true` and `false`, a missing value is `null`, as in the rest of a model, in JSON and in YAML. The
+//! engine itself writes Python's words `True` and `None`; for its operator `~` see [`concat`](super::concat).
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, Output, State, escape_formatter, filters};
 
-/// The deepest list or mapping that is written by this module. The engine writes what lies deeper.
+/// The deepest list or mapping that this module writes. The engine writes deeper values.
 const MAX_DEPTH: usize = 64;
 
-/// Filters that take any value as a text.
+/// Filters that accept any value as text.
 const OF_TEXTS: [&str; 7] = ["e", "escape", "indent", "replace", "safe", "trim", "urlencode"];
 
-/// Makes an environment write its values so. Its other filters are in their places.
+/// Installs the text form in an environment. Its other filters must be set before.
 pub(super) fn set(environment: &mut Environment<'static>) {
     environment.set_formatter(format);
     environment.add_filter("string", string);
@@ -34,7 +34,7 @@ pub(super) fn set(environment: &mut Environment<'static>) {
     }
 }
 
-/// A truth value, or no value, as text; none: the engine's own text is right.
+/// The text of a boolean or of no value; `None` for other values, which the engine writes correctly.
 pub(super) fn word(value: &Value) -> Option<&'static str> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the list is the template engine's and grows")]
     match value.kind() {
@@ -56,7 +56,7 @@ fn string(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
     text(value).map_or_else(|| filters::string(state, value), |text| Ok(Value::from(text)))
 }
 
-/// The text of a value in which a truth value or no value stands; none: of all other values.
+/// The text of a value that contains a boolean or no value; `None` for all other values.
 fn text(value: &Value) -> Option<String> {
     if let Some(word) = word(value) {
         return Some(word.to_owned());
@@ -83,7 +83,7 @@ fn holds_words(value: &Value, depth: usize) -> bool {
     }
 }
 
-/// Lists and mappings look as the engine writes them: `['a', true]`, `{'a': null}`.
+/// Writes lists and mappings as the engine does: `['a', true]`, `{'a': null}`.
 fn write(text: &mut String, value: &Value, depth: usize) {
     if let Some(word) = word(value) {
         text.push_str(word);
@@ -91,7 +91,7 @@ fn write(text: &mut String, value: &Value, depth: usize) {
     }
     let items = value.try_iter().ok().filter(|_| depth > 0 && is_collection(value));
     let Some(items) = items else {
-        // A text can't fail to be written.
+        // A write to a `String` can't fail.
         let _ = write!(text, "{value:?}");
         return;
     };

@@ -1,6 +1,6 @@
-//! What change objects say of others in short words: `requires: [db/server]`.
+//! Short dependency words of change objects: `requires: [db/server]`.
 //!
-//! Where no template makes a difference, all that are made of one entry share what it says.
+//! If no template makes a difference, all change objects made from an entry share its words.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) enum Word {
     RestartsOn,
     ReloadsOn,
     Excludes,
-    /// What a service with dependencies needs to be installed.
+    /// The needs of a service with dependencies before its installation.
     Install,
 }
 
@@ -37,12 +37,12 @@ impl Word {
     }
 }
 
-/// A short word, and whom it names.
+/// A short word and its target.
 #[derive(Debug)]
 pub(super) struct Asks {
     pub(super) word: Word,
     pub(super) target: Target,
-    /// Both as the user wrote them.
+    /// Both in the user's words.
     pub(super) words: Arc<str>,
 }
 
@@ -53,12 +53,12 @@ impl Asks {
     }
 }
 
-/// What was made of entries without templates. Looked up, never walked.
+/// Results for entries without templates. For look-ups only: the order is not used.
 #[derive(Debug, Default)]
 pub(super) struct Plain(HashMap<*const CobEntry, Arc<[Asks]>>);
 
 impl Plain {
-    /// What a change object made of `entry` says of others in short words.
+    /// The short words of a change object that is made from `entry`.
     pub(super) fn of(&mut self, entry: &CobEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Arc<[Asks]> {
         if let Some(made) = self.0.get(&std::ptr::from_ref(entry)) {
             return Arc::clone(made);

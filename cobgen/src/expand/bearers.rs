@@ -1,5 +1,5 @@
-//! The change objects of a service for which the words of the service hold: the ready ones, and the change objects that gates
-//! among the ready ones require, because a gate does nothing by itself.
+//! The change objects of a service that a dependency of the service applies to: the ready change objects, and the
+//! change objects that gates among these require, because a gate has no action of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use super::asks::Word;
 use super::objects::{Home, Objects};
 use super::targets::Link;
 
-/// The change objects of a service for which the words of the service hold.
+/// The change objects of a service that a dependency of the service applies to.
 pub(super) struct Bearers {
     pub(super) all: Vec<CobId>,
-    /// Gates that require another bearer. A gate of these needs no dependency of its own: its requirement requires the same.
+    /// Gates that require another bearer. They need no `requires` of their own: that bearer has the same.
     through: BTreeSet<CobId>,
 }
 
@@ -28,7 +28,7 @@ impl Bearers {
             |id: &CobId| objects.get(id).and_then(|o| o.kind.as_ref()).and_then(|k| k.builtin).is_some_and(|b| b.gate);
         let within = |id: &CobId| matches!(objects.get(id).map(|o| &o.home), Some(Home::Service { cluster: c, service: s, .. }) if *c == cluster && &**s == service);
         let mut all = ready;
-        // Most have none, and looking through all links for each of many services takes its time.
+        // Most services have no gate, and a search through all links for every service takes time.
         if !all.iter().any(is_gate) {
             return Self { all, through: BTreeSet::new() };
         }

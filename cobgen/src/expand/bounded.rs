@@ -1,7 +1,7 @@
-//! Bounds of what a template may ask for, where the engine's own count of instructions says nothing: how deep it nests
-//! (the engine reads and compiles by recursion), and what filters make that give more than they take.
+//! Bounds for templates that the engine's instruction count does not cover: the nesting depth (the engine parses and
+//! compiles by recursion), and filters whose output is larger than their input.
 //!
-//! What operators make by and by, such as a text that doubles itself, is bounded by [`guard`](crate::guard).
+//! Growth through operators, for example a text that doubles itself, is bounded by [`guard`](crate::guard).
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use super::as_text;
 
-/// The longest text that a template or a filter may give, in bytes.
+/// The longest text that a template or a filter may produce, in bytes.
 pub(super) const MAX_RENDERED: usize = 16 << 20;
-/// The longest list that a template or a filter may give, with all lists in it.
+/// The longest list that a template or a filter may produce, including nested lists.
 pub(super) const MAX_ITEMS: usize = 1_000_000;
-/// The widest indentation of JSON.
+/// The widest indentation of JSON output.
 const MAX_INDENT: usize = 16;
-/// The most words and signs that may stand above one another in one expression, and the most `elif` in one `if`.
+/// The most words and signs that may be nested in an expression, and the most `elif` in an `if`.
 const MAX_NESTED: usize = 500;
 
-/// Puts filters that refuse beyond the bounds in the place of the engine's.
+/// Replaces the engine's filters with filters that enforce the bounds.
 pub(super) fn bound(environment: &mut Environment<'static>) {
     environment.add_filter("join", join);
     environment.add_filter("replace", replace);
@@ -50,7 +50,7 @@ fn counts(filter: &str, items: usize) -> Result<(), Error> {
     Err(Error::new(ErrorKind::InvalidOperation, what))
 }
 
-/// Counts the bytes of a text without keeping it, and stops beyond the bound.
+/// Counts the bytes of a text without storing it, and stops beyond the bound.
 struct Length(usize);
 
 impl Write for Length {
@@ -60,12 +60,12 @@ impl Write for Length {
     }
 }
 
-/// The bytes of a value as a text; beyond the bound only that it is more.
+/// The length of a value as text, in bytes; beyond the bound only a number above it.
 fn length(value: &Value) -> usize {
     let mut length = Length(0);
     match value.as_str() {
         Some(text) => length.0 = text.len(),
-        // Its end is of no interest where it is beyond the bound.
+        // Beyond the bound the exact end does not matter.
         None => drop(write!(length, "{value}")),
     }
     length.0
@@ -106,7 +106,7 @@ fn join(
     }
 }
 
-/// The part of a value that a way of names and numbers, `a.b.0`, leads to.
+/// The part of a value at a path of names and numbers, `a.b.0`.
 fn part_of(value: Value, way: &str) -> Option<Value> {
     way.split('.').try_fold(value, |value, name| match name.parse::<usize>() {
         Ok(number) => value.get_item_by_index(number).ok(),
@@ -145,7 +145,7 @@ fn format(state: &mut State<'_, '_>, text: &Value, values: Rest<ValueOrKwargs>) 
     let width = widths.fold(0, usize::saturating_add);
     let mut longest = 0;
     for value in values.iter() {
-        // Those with names come as one mapping. A number may be a width, where the form has `*`.
+        // Named values come as a single mapping. A number may be a width if the form has `*`.
         let wide = if form.contains('*') { usize::try_from((**value).clone()).unwrap_or(0) } else { 0 };
         longest = longest.max(length(value)).max(wide);
     }
@@ -154,7 +154,7 @@ fn format(state: &mut State<'_, '_>, text: &Value, values: Rest<ValueOrKwargs>) 
     filters::format(state, text, with_words(form, values))
 }
 
-/// The values with `true` and `false` as texts where the form has `%s` for all: a number has other conversions.
+/// The values with booleans as `true` and `false`, if every conversion of the form takes text.
 fn with_words(form: &str, values: Rest<ValueOrKwargs>) -> Rest<ValueOrKwargs> {
     let conversions = form.replace("%%", "");
     let is_text = |rest: &str| rest.trim_start_matches(|c: char| !c.is_alphabetic()).starts_with(['s', 'r']);
@@ -214,7 +214,7 @@ fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Result<Value,
     Ok(json)
 }
 
-/// Where a template nests deeper than the engine can read it by recursion: how many bytes from its begin.
+/// The byte offset at which a template nests too deep for the engine's recursion, if any.
 pub(super) fn too_deep(template: &str) -> Option<usize> {
     let (mut at, mut branches) = (0, vec![0_usize]);
     while let Some(begin) = template[at..].find('{').map(|found| at + found) {
@@ -248,25 +248,25 @@ pub(super) fn too_deep(template: &str) -> Option<usize> {
     None
 }
 
-/// The same of an expression by itself.
+/// The same for an expression by itself.
 pub(super) fn too_deep_by_itself(expression: &str) -> Option<usize> {
     Expression::read(expression, "").err()
 }
 
-/// How far an expression goes in a text, with the mark at its end. One that is too deep ends where it is.
+/// The length of an expression in a text, including the end mark. An expression that is too deep ends there.
 pub(super) fn expression_end(text: &str, mark: &str) -> usize {
     Expression::read(text, mark).unwrap_or_else(|deep| deep)
 }
 
-/// How much stands above the place where an expression is read: in each bracket that is open, the words and signs since
-/// its begin or the last comma. Every level of the engine's recursion takes at least one of them.
+/// The nesting at the current position of an expression: for each open bracket, the words and signs since its start or
+/// the last comma. Every level of the engine's recursion takes at least a word or sign.
 struct Expression {
     levels: Vec<usize>,
     above: usize,
 }
 
 impl Expression {
-    /// Where it ends; an error is where it is too deep.
+    /// The end of the expression; an error is the position at which it is too deep.
     fn read(text: &str, end: &str) -> Result<usize, usize> {
         let mut read = Self { levels: vec![0], above: 0 };
         let (mut quote, mut escaped, mut in_word) = (None, false, false);

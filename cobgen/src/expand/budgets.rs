@@ -1,7 +1,7 @@
-//! Budgets: for each of the model's that somebody takes tokens of, a change object that gives them out.
+//! Budgets: for each budget of the model with members, a change object that grants its tokens.
 //!
-//! It stands on the host that the model names, else on that of the first member by id: a budget is the one
-//! thing here that has a place, and without its host nobody new is disturbed. Members may be on any host.
+//! It is on the host that the model names, else on the host of the first member by id. A budget has a place, so without
+//! its host no further member is disturbed. Members may be on any host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::diagnostic::Diagnostic;
 use crate::draft::At;
 use crate::model::{BudgetEntry, Mark, Marked, Sections};
 
-/// The token that each member takes, and where it says so; the budgets are added to the objects.
+/// The token of each member, with the place of its statement. Adds the budgets to the objects.
 pub(super) fn give_out(
     sections: &Sections,
     hosts: &Hosts,
@@ -53,11 +53,11 @@ pub(super) fn give_out(
             }
             continue;
         };
-        // A host that does not exist was reported.
+        // An unknown host is already reported.
         let Some(keeper) = keeper.unwrap_or_else(|| Some(members[0].0.host())) else { continue };
         let (true, Some(at_most)) = (good, entry.at_most) else { continue };
         if let Some(token) = keep(name, at_most, entry, &keeper, objects, report) {
-            // A token of another host's budget is a dependency across hosts.
+            // A token from a budget on another host is a dependency across hosts.
             for (id, mark) in &members {
                 no_address.look(id, &token.cob, *mark, hosts);
             }
@@ -68,7 +68,7 @@ pub(super) fn give_out(
     tokens
 }
 
-/// Adds a budget; what a token of it is.
+/// Adds a budget and returns the need for its token.
 fn keep(
     name: &Marked<String>,
     at_most: u32,

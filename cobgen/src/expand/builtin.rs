@@ -1,13 +1,12 @@
-//! The built-in kinds: one table, and what each asks of `content`.
+//! The built-in kinds: a table with the `content` that each kind requires.
 //!
-//! A kind of this table has no commands of its own; the daemon's back end of the same name makes its
-//! moves from the content. The exception is `script`, whose content *is* a kind: states, check and
-//! transitions as in `kinds`. It becomes a kind of its own, named by the hash of what it says, so that
-//! scripts that say the same are of one kind.
+//! A kind of this table has no commands of its own; the daemon's back end of the same name makes its transitions from
+//! the content. The exception is `script`, whose content *is* a kind: states, check and transitions as in `kinds`. It
+//! becomes a kind of its own, named by the hash of its definition, so that equal scripts share a kind.
 //!
-//! `service` has no transition outdated -> up: a restart is a stop and a start, so that everything that
-//! requires it is off in between by the ordinary rules. What differs where it is a unit of systemd, or is
-//! reloaded, is in [`service`](super::service).
+//! `service` has no transition outdated -> up: a restart is a stop and a start, so that all dependents that require it
+//! are off in between by the ordinary rules. The differences for systemd units and reloads are in
+//! [`service`](super::service).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -31,20 +30,20 @@ use crate::model::{
 /// A built-in kind.
 #[derive(Debug)]
 pub(super) struct Builtin {
-    /// Its name, and that of its back end.
+    /// Its name, which is also the name of its back end.
     pub(super) name: &'static str,
     backend: &'static str,
     states: &'static [&'static str],
     preferred: &'static str,
     pre_remove: &'static str,
     transitions: &'static [(&'static str, &'static str)],
-    /// Whether it only stands for others being ready: what waits for the gate's service waits for
-    /// what the gate requires, too.
+    /// Whether it only represents the readiness of others: dependents of the gate's service also wait for the change
+    /// objects that the gate requires.
     pub(super) gate: bool,
     content: Content,
 }
 
-/// What a kind asks of `content`.
+/// The content that a kind requires.
 #[derive(Debug, Clone, Copy)]
 enum Content {
     Script,
@@ -55,7 +54,7 @@ enum Content {
     Noop,
     Budget,
     Plugin,
-    /// Looked at by this; looked at again so often; with so long a time for each move.
+    /// A kind of a host's objects: its checker, the interval of checks, and the time limit of each transition.
     Hosted {
         settle: Settle,
         recheck_ms: u64,
@@ -64,10 +63,10 @@ enum Content {
     FileTree,
 }
 
-/// Checks a content; none when it has faults, which were reported.
+/// Checks a content; returns `None` if it has faults, which are already reported.
 type Settle = fn(&Node, &mut Files, &mut Report<'_>) -> Option<Settled>;
 
-/// The states and moves of what sets something of a host.
+/// The states and transitions of kinds that set a property of a host.
 const SETTING: &[&str] = &["absent", "present", "outdated"];
 const SETTING_MOVES: &[(&str, &str)] =
     &[("absent", "present"), ("outdated", "present"), ("present", "absent"), ("outdated", "absent")];
@@ -241,7 +240,7 @@ pub(super) const ALL: &[Builtin] = &[
         gate: false,
         content: Content::Budget,
     },
-    // Out of a conflict leads no move: a person decides, and a check finds it outdated then.
+    // No transition leads out of a conflict: a person decides, and then a check finds it outdated.
     Builtin {
         name: "file-tree",
         backend: "file-tree",
@@ -254,33 +253,33 @@ pub(super) const ALL: &[Builtin] = &[
     },
 ];
 
-/// What came of a change object's content.
+/// The result of checking a change object's content.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
-    /// Its own kind, where the content makes one.
+    /// Its own kind, if the content defines a kind.
     pub(super) kind: Option<Kind>,
     /// Files that its commands name.
     pub(super) files: Payload,
-    /// Its `env` with texts alone, which is all that daemons take.
+    /// Its `env` with all values as text, as daemons require.
     pub(super) env: Option<BTreeMap<String, String>>,
-    /// The whole content as daemons take it, where that is another one.
+    /// The whole content for daemons, if it differs from the content in the model.
     pub(super) content: Option<Json>,
-    /// Keys of the content that are for the generator alone.
+    /// Keys of the content that only the generator uses.
     pub(super) without: &'static [&'static str],
 }
 
-/// A built-in kind that the expansion itself makes change objects of.
+/// A built-in kind for change objects that the expansion itself adds.
 pub(super) fn named(name: &str) -> &'static Builtin {
     ALL.iter().find(|b| b.name == name).expect("it is in the table")
 }
 
 impl Builtin {
-    /// What can end by itself is looked at again and again.
+    /// The check interval of kinds whose state can end by itself.
     fn recheck_ms(&self) -> Option<u64> {
         match self.content {
             Content::Service => Some(10_000),
             Content::TcpCheck | Content::HttpCheck => Some(30_000),
-            // Changes are noticed as they happen; this finds what was missed.
+            // Changes are noticed as they happen; the check finds missed changes.
             Content::FileTree => Some(300_000),
             Content::Hosted { recheck_ms, .. } => Some(recheck_ms),
             Content::Script | Content::Plugin | Content::Wait | Content::Noop | Content::Budget => None,
@@ -303,7 +302,7 @@ impl Builtin {
         }
     }
 
-    /// The kind as it goes into bundles.
+    /// The kind for bundles.
     pub(super) fn kind(&self) -> Kind {
         let states: Vec<_> = self.states.iter().map(|s| builtin_state(s)).collect();
         let (preferred, pre_remove) = (builtin_state(self.preferred), builtin_state(self.pre_remove));
@@ -323,7 +322,7 @@ impl Builtin {
         }
     }
 
-    /// Checks a change object's content; none when it has faults, which were reported.
+    /// Checks a change object's content; returns `None` if it has faults, which are already reported.
     pub(super) fn settle(&self, content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
         match self.content {
             Content::Noop => settle_noop(content, report),
@@ -381,7 +380,7 @@ impl Builtin {
                     check_duration(time.as_ref(), report);
                 }
                 let Marked { mark, value } = check.url?;
-                // A secret in it is a fault that is told elsewhere.
+                // A secret in the URL is reported as another fault.
                 if secret::marks(&value).next().is_none()
                     && let Err(why) = can_be_asked_for(&value)
                 {
@@ -395,7 +394,7 @@ impl Builtin {
     }
 }
 
-/// Whether the daemon can ask for a page.
+/// Whether the daemon can fetch a page.
 fn can_be_asked_for(url: &str) -> Result<(), &'static str> {
     let uri: Uri = url.parse().map_err(|_| "it is not of the form of one")?;
     if uri.scheme_str() != Some("http") {
@@ -405,7 +404,7 @@ fn can_be_asked_for(url: &str) -> Result<(), &'static str> {
     if authority.as_str().contains('@') {
         return Err("user and password are not sent");
     }
-    // Of `http://h:port` the parser keeps the text and knows no number.
+    // For `http://h:port` the parser keeps the text and knows no number.
     let rest = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
     if rest.is_empty() || authority.port_u16().is_some_and(|port| port > 0) {
         Ok(())
@@ -502,12 +501,12 @@ static WAIT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<WaitContent>("
 static TCP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<TcpContent>("content of tcp-check"));
 static HTTP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<HttpContent>("content of http-check"));
 
-/// Checks the content of a change object whose back end is `noop`, the built-in kind or one of the user's.
+/// Checks the content of a change object whose back end is `noop`: the built-in kind or a user's kind.
 pub(super) fn settle_noop(content: &Node, report: &mut Report<'_>) -> Option<Settled> {
     read::<NoopContent>(content, &NOOP, "noop", report).map(|_| Settled::default())
 }
 
-/// Content in its typed form; none when it has faults, which were reported.
+/// Reads content in its typed form; returns `None` if it has faults, which are already reported.
 pub(super) fn read<T: for<'de> Deserialize<'de>>(
     content: &Node,
     schema: &Json,
@@ -535,7 +534,7 @@ fn script(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<
         preferred: or(script.preferred, "up"),
         pre_remove: or(script.pre_remove, "down"),
         priority: script.priority,
-        // It is a needed key.
+        // The key is mandatory.
         check: script.check.map_or(Maybe::Wrong, Maybe::There),
         transitions: script.transitions,
         timeout: script.timeout,
@@ -558,7 +557,7 @@ fn script(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<
     Some(Settled { kind: Some(named_by_hash(kind)), ..Settled::default() })
 }
 
-/// A kind that a content makes: those that say the same are of one kind.
+/// Names a kind from a content by its hash, so that equal contents share a kind.
 pub(super) fn named_by_hash(mut kind: Kind) -> Kind {
     let said = serde_json::to_vec(&kind).expect("a kind is plain data");
     let hash = cob_types::canonical::fingerprint(&[&said]).to_string();
@@ -570,5 +569,5 @@ pub(super) fn word(mark: Mark, text: &str) -> Marked<String> {
     Marked { mark, value: text.to_owned() }
 }
 
-/// Kinds that scripts make, by name.
+/// Kinds from scripts, by name.
 pub(super) type Made = BTreeMap<KindName, Arc<Kind>>;

@@ -1,8 +1,8 @@
-//! Chains of attributes of which a step may be missing: `a.b.c | default(…)`, `a.b.c is defined`.
+//! Chains of attributes with a step that may be missing: `a.b.c | default(…)`, `a.b.c is defined`.
 //!
-//! The template engine refuses an attribute of what is not defined, also where a default follows. So before the engine reads
-//! a template, such a chain becomes a call that gives nothing where a step is missing: `a.b.c | default(…)` is read as
-//! `cob_value_at(a,'b','c') | default(…)`. Lines stay where they are.
+//! The template engine refuses an attribute of an undefined value, even if a default follows. So before the engine
+//! reads a template, a chain of this form becomes a call that returns undefined if a step is missing: `a.b.c |
+//! default(…)` is read as `cob_value_at(a,'b','c') | default(…)`. Line numbers do not change.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use minijinja::{Environment, Error};
 use super::concat::{WORDS, expressions, token};
 use super::template::is_template;
 
-/// The call that takes the place of a chain.
+/// The function that replaces a chain.
 pub(super) const VALUE_AT: &str = "cob_value_at";
 
-/// Gives an environment the call.
+/// Adds the function to an environment.
 pub(super) fn set(environment: &mut Environment<'static>) {
     environment.add_function(VALUE_AT, value_at);
 }
@@ -33,12 +33,12 @@ fn value_at(root: &Value, steps: Rest<Value>) -> Result<Value, Error> {
     Ok(at)
 }
 
-/// A template as the engine is to read it.
+/// A template, rewritten for the engine.
 pub(super) fn in_template(text: &str) -> Cow<'_, str> {
     with(text, expressions(text).into_iter().flat_map(|part| chains(&text[part.clone()], part.start)).collect())
 }
 
-/// An expression by itself as the engine is to read it.
+/// A single expression, rewritten for the engine.
 pub(super) fn in_expression(text: &str) -> Cow<'_, str> {
     with(text, chains(text, 0))
 }
@@ -58,13 +58,13 @@ fn with(text: &str, chains: Vec<Chain>) -> Cow<'_, str> {
     Cow::Owned(whole)
 }
 
-/// A chain that may miss a step.
+/// A chain in which a step may be missing.
 struct Chain {
     place: Range<usize>,
     call: String,
 }
 
-/// The chains in an expression that begins at a place of the text.
+/// The chains in an expression that starts at a position of the text.
 fn chains(expression: &str, place: usize) -> Vec<Chain> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -78,14 +78,14 @@ fn chains(expression: &str, place: usize) -> Vec<Chain> {
         if !steps.is_empty() && may_be_missing(behind(&expression[..at], &rest[end..])) {
             let step = |step: &&str| match step.trim_start().strip_prefix('.') {
                 Some(name) => format!(",'{}'", name.trim()),
-                // What chooses an item may hold chains itself.
+                // The index expression of an item may contain chains itself.
                 None => {
                     let inner = step.trim();
                     format!(",{}", in_expression(&inner[1..inner.len() - 1]))
                 }
             };
             let call: String = steps.iter().map(step).collect();
-            // Lines stay where they are.
+            // Keep the line numbers.
             let lines = "\n".repeat(rest[..end].matches('\n').count().saturating_sub(call.matches('\n').count()));
             let call = format!("{VALUE_AT}({}{call}{lines})", &rest[..len]);
             found.push(Chain { place: place + at..place + at + end, call });
@@ -97,7 +97,7 @@ fn chains(expression: &str, place: usize) -> Vec<Chain> {
     found
 }
 
-/// The attributes and items by which a chain goes on: `.name`, `['name']`, `[1]`, `[host.name]`. A slice is none.
+/// The attributes and items that continue a chain: `.name`, `['name']`, `[1]`, `[host.name]`. A slice does not count.
 pub(super) fn steps(mut rest: &str) -> Vec<&str> {
     let mut steps = Vec::new();
     loop {
@@ -124,7 +124,7 @@ pub(super) fn steps(mut rest: &str) -> Vec<&str> {
     steps
 }
 
-/// What follows a chain; of one that stands alone in brackets what follows these.
+/// The text after a chain; after a chain alone in brackets, the text after the brackets.
 fn behind<'t>(before: &str, after: &'t str) -> &'t str {
     let is_group = before.trim_end().strip_suffix('(').is_some_and(|outside| {
         let called = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')' | ']');
@@ -133,14 +133,14 @@ fn behind<'t>(before: &str, after: &'t str) -> &'t str {
     after.trim_start().strip_prefix(')').filter(|_| is_group).unwrap_or(after)
 }
 
-/// Whether a word is the name of a value, and none of the language.
+/// Whether a word is the name of a value and no word of the language.
 fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic() || c == '_')
         && !WORDS.contains(&word)
         && !["not", "is"].contains(&word)
 }
 
-/// The names of which a slice is taken, as in `name.more[1:2]`.
+/// The names that are sliced, as in `name.more[1:2]`.
 pub(super) fn sliced(text: &str) -> Vec<&str> {
     let whole = 0..text.len();
     let parts = if is_template(text) { expressions(text) } else { Vec::from([whole]) };
@@ -162,7 +162,7 @@ pub(super) fn sliced(text: &str) -> Vec<&str> {
     found
 }
 
-/// How long the brackets are that stand in front, if one item is chosen in them.
+/// The length of the leading brackets, if they select a single item.
 fn item(text: &str) -> Option<usize> {
     let (mut depth, mut at) = (0_usize, 0);
     while let Some(c) = text[at..].chars().next() {
@@ -180,7 +180,7 @@ fn item(text: &str) -> Option<usize> {
     None
 }
 
-/// Whether what follows a name says what holds where it has no value.
+/// Whether the text after a name handles a missing value.
 pub(super) fn may_be_missing(after: &str) -> bool {
     let word = |text: &str| -> usize { text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len()) };
     let after = after.trim_start();

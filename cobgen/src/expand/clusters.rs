@@ -1,4 +1,4 @@
-//! Clusters: which service is on which hosts.
+//! Clusters: the hosts of each service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -18,7 +18,7 @@ use crate::solve::{LayoutNode, natural};
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) name: String,
-    /// Where each service was placed.
+    /// The placement of each service.
     pub(super) services: BTreeMap<String, Placement>,
     /// `cluster` in templates.
     pub(super) value: Jinja,
@@ -26,7 +26,7 @@ pub(super) struct Cluster {
     pub(super) nodes: BTreeMap<HostName, (Option<String>, Option<String>)>,
     positions: Positions,
     pub(super) config: Node,
-    /// The configuration, where it holds templates or macros, and so differs from node to node.
+    /// The configuration, if it contains templates or macros and so differs between nodes.
     pub(super) varying: Option<Node>,
 }
 
@@ -34,14 +34,14 @@ pub(super) struct Cluster {
 #[derive(Debug)]
 pub(super) struct Placement {
     pub(super) mark: Mark,
-    /// In the order written, those of a label by name.
+    /// In the order of the model; hosts of a label are sorted by name.
     pub(super) nodes: Vec<HostName>,
     positions: Positions,
-    /// Some of what was written names no host: that is told.
+    /// Some name or label matches no host, which is already reported.
     pub(super) incomplete: bool,
 }
 
-/// Where each node stands in a list; found out when somebody asks.
+/// The position of each node in a list, computed on first use.
 #[derive(Debug, Default)]
 struct Positions(OnceLock<BTreeMap<HostName, usize>>);
 
@@ -52,7 +52,7 @@ impl Positions {
 }
 
 impl Cluster {
-    /// The place of a node among all of the cluster, by name.
+    /// The position of a node among all nodes of the cluster, by name.
     pub(super) fn position(&self, node: &HostName) -> Option<usize> {
         self.positions.get(node, self.nodes.keys())
     }
@@ -63,7 +63,7 @@ impl Placement {
         Self { mark, nodes, positions: Positions::default(), incomplete }
     }
 
-    /// The place of a node among those of the service.
+    /// The position of a node among the nodes of the service.
     pub(super) fn position(&self, node: &HostName) -> Option<usize> {
         self.positions.get(node, self.nodes.iter())
     }
@@ -77,7 +77,7 @@ pub(super) struct LaidOut {
     pub(super) config: Map,
 }
 
-/// All clusters in the order of their names.
+/// All clusters, sorted by name.
 #[derive(Debug, Default)]
 pub(super) struct Clusters(pub(super) Vec<Cluster>);
 
@@ -97,7 +97,7 @@ impl Clusters {
                 continue;
             }
             if entry.template.is_some() {
-                // Without a layout, all that is wrong with it was told.
+                // A cluster without a layout is already reported.
                 if let Some(found) = laid_out.get(&name.value) {
                     clusters.insert(name.value.clone(), found.cluster(name));
                 }
@@ -181,7 +181,7 @@ impl Cluster {
         let mut cluster = Self { name, services, value: Jinja::from(()), nodes, positions, varying: None, config };
         if varies(&cluster.config) {
             cluster.varying = Some(std::mem::take(&mut cluster.config));
-            // Within a configuration there is none yet to ask for.
+            // Templates within a configuration cannot use the configuration itself.
             cluster.value = Jinja::from_pairs([("name", Jinja::from(cluster.name.as_str()))]);
         } else {
             cluster.value = cluster.value_with(&cluster.config);
@@ -189,7 +189,7 @@ impl Cluster {
         cluster
     }
 
-    /// Which node has what.
+    /// The services and types of each node.
     pub(super) fn layout(&self) -> Vec<LayoutNode> {
         let mut on: BTreeMap<&HostName, Vec<String>> = BTreeMap::new();
         for (service, placement) in &self.services {
@@ -234,7 +234,7 @@ impl LaidOut {
     }
 }
 
-/// Whether some text of a configuration is a template or holds macros.
+/// Whether some text of a configuration is a template or contains macros.
 fn varies(node: &Node) -> bool {
     match &node.value {
         Value::Text(text) => is_template(text) || is_macro(text),

@@ -1,26 +1,26 @@
 //! The operator `~` of templates.
 //!
-//! The template engine gives no way to say how `~` writes truth values. So before the engine reads a template, each operand
-//! of a `~` gets the filter `string`, which writes `true` and `false`: `a ~ b` is read as `(a)|string ~ (b)|string`. Lines
-//! stay where they are, so errors name the right ones.
+//! The template engine has no option for how `~` writes booleans. So before the engine reads a template, each operand
+//! of a `~` gets the filter `string`, which writes `true` and `false`: `a ~ b` is read as `(a)|string ~ (b)|string`.
+//! Line numbers do not change, so errors name the right lines.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::bounded::expression_end;
 
-/// Words that end an operand. `not` does so too, but not after `is`.
+/// Words that end an operand. `not` also ends an operand, but not after `is`.
 pub(super) const WORDS: [&str; 12] =
     ["and", "call", "elif", "else", "filter", "for", "if", "in", "include", "or", "set", "with"];
 
-/// A template as the engine is to read it.
+/// A template, rewritten for the engine.
 pub(super) fn in_template(text: &str) -> Cow<'_, str> {
     let mut found = Vec::new();
     expressions(text).into_iter().for_each(|part| look(&text[part.clone()], part.start, &mut found));
     with(text, found)
 }
 
-/// Where in a template expressions stand: what is between the marks, but for comments and for what is raw.
+/// The ranges of expressions in a template: the text between the marks, except comments and raw blocks.
 pub(super) fn expressions(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -45,7 +45,7 @@ pub(super) fn expressions(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Whether a statement of this name stands in front.
+/// Whether the text starts with a statement of this name.
 fn is_tag(text: &str, name: &str) -> bool {
     let inner = text.strip_prefix("{%").map(|inner| inner.trim_start_matches(['-', '+']).trim_start());
     inner
@@ -53,13 +53,13 @@ fn is_tag(text: &str, name: &str) -> bool {
         .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
-/// Where the statement begins that ends what is raw.
+/// The position of the statement that ends a raw block.
 fn end_of_raw(text: &str) -> usize {
     let mut marks = text.match_indices("{%").skip(1);
     marks.find(|(at, _)| is_tag(&text[*at..], "endraw")).map_or(text.len(), |(at, _)| at + 2)
 }
 
-/// An expression by itself as the engine is to read it.
+/// A single expression, rewritten for the engine.
 pub(super) fn in_expression(text: &str) -> Cow<'_, str> {
     let mut found = Vec::new();
     look(text, 0, &mut found);
@@ -71,7 +71,7 @@ fn with(text: &str, mut operands: Vec<Range<usize>>) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let mut signs: Vec<(usize, &str)> = Vec::new();
-    // Outer ones end after inner ones that end at the same place: those were found later.
+    // At a common end, inner operands close before outer operands.
     operands.sort_by_key(|operand| (operand.end, std::cmp::Reverse(operand.start)));
     signs.extend(operands.iter().map(|operand| (operand.end, ")|string")));
     signs.extend(operands.iter().map(|operand| (operand.start, "(")));
@@ -87,12 +87,12 @@ fn with(text: &str, mut operands: Vec<Range<usize>>) -> Cow<'_, str> {
     Cow::Owned(whole)
 }
 
-/// What stands between two brackets, as far as it was read.
+/// The text between two brackets, up to the current position.
 #[derive(Default)]
 struct Level {
-    /// The operand that is being read.
+    /// The current operand.
     operand: Option<Range<usize>>,
-    /// The operands of `~` before it.
+    /// The earlier operands of `~`.
     before: Vec<Range<usize>>,
 }
 
@@ -102,7 +102,7 @@ impl Level {
         self.operand = Some(begin..place.end);
     }
 
-    /// Something looser than `~` stands here.
+    /// Ends the operand at an operator that binds looser than `~`.
     fn end(&mut self, found: &mut Vec<Range<usize>>) {
         let operand = self.operand.take();
         if !self.before.is_empty() {
@@ -112,7 +112,7 @@ impl Level {
     }
 }
 
-/// Finds the operands of `~` in an expression that begins at a place of the text.
+/// Finds the operands of `~` in an expression that starts at a position of the text.
 fn look(expression: &str, place: usize, found: &mut Vec<Range<usize>>) {
     if !expression.contains('~') {
         return;
@@ -162,7 +162,7 @@ fn look(expression: &str, place: usize, found: &mut Vec<Range<usize>>) {
     levels.iter_mut().for_each(|level| level.end(found));
 }
 
-/// How long the text, number, name or sign is that stands in front.
+/// The length of the leading text, number, name or sign.
 pub(super) fn token(rest: &str, first: char) -> usize {
     if matches!(first, '"' | '\'') {
         let mut escaped = false;
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Expressions of names, texts and the operators around `~`.
+    /// Generates expressions of names, texts and operators that bind like `~`.
     fn expression() -> impl Strategy<Value = String> {
         let leaf = prop::sample::select(vec!["a", "b", "'~x'", "1", "-2", "a|upper", "l[0]", "l[1:]|join('~')"]);
         leaf.prop_map(str::to_owned).prop_recursive(4, 24, 3, |inner| {
@@ -227,8 +227,8 @@ mod tests {
     }
 
     proptest! {
-        /// Without truth values in a concatenation the engine gives the same as for the text as written, or an error in
-        /// both.
+        /// Without booleans in a concatenation the engine gives the same result as for the original text, or an error
+        /// in both cases.
         #[test]
         fn nothing_else_changes(text in expression()) {
             let engine = Environment::new();

@@ -1,5 +1,5 @@
-//! `desired: stopped` of services and clusters: their change objects prefer the state in which they are stopped, and so does
-//! whatever is on only while one of these is.
+//! `desired: stopped` of services and clusters: their change objects prefer the stopped state, and so do all change
+//! objects that are only on while a stopped change object is on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::diagnostic::Diagnostic;
 use crate::draft::{Arrow, When};
 use crate::model::{Mark, Marked, Sections, ServiceState};
 
-/// Has all that is desired to be stopped prefer that.
+/// Sets the preferred state of change objects that shall be stopped.
 pub(super) fn stop(
     sections: &Sections,
     world: &World<'_>,
@@ -52,12 +52,12 @@ pub(super) fn stop(
     }
 }
 
-/// Where it is when it is stopped.
+/// The stopped state of a change object.
 fn off(object: &Object) -> Option<StateName> {
     object.kind.as_ref()?.kind.stopped().cloned()
 }
 
-/// All that are on only while one of these is, each with the one on account of which it is stopped.
+/// All change objects that are on only while a named object is on, each with the named object that stops it.
 fn dependents(objects: &Objects, arrows: &ByCob<Vec<Arrow>>, named: &BTreeSet<CobId>) -> BTreeMap<CobId, CobId> {
     let mut by: BTreeMap<&CobId, Vec<(&CobId, &[StateName])>> = BTreeMap::new();
     for (id, all) in arrows {
@@ -83,7 +83,7 @@ fn dependents(objects: &Objects, arrows: &ByCob<Vec<Arrow>>, named: &BTreeSet<Co
     along
 }
 
-/// Warns once for each service, and for each change object that stands alone.
+/// Warns once for each service, and for each change object outside a service.
 fn tell_along(objects: &Objects, id: &CobId, on: &CobId, told: &mut BTreeSet<Mark>, report: &mut Report<'_>) {
     let Some(object) = objects.get(id) else { return };
     let is_gate = object.kind.as_ref().is_some_and(|known| known.builtin.is_some_and(|builtin| builtin.gate));

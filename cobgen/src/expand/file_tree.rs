@@ -1,7 +1,7 @@
-//! The content of `file-tree`: what is to be where, made explicit.
+//! The content of `file-tree`: the wanted files, in explicit form.
 //!
-//! Templates are rendered and folders beside the model are written out, so that the daemon finds each file by itself: its
-//! absolute path, and its text or the name of the file that travels with it.
+//! Templates are rendered and folders beside the model are listed file by file, so that the daemon gets for each file
+//! its absolute path, and its text or the name of the payload file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
 use crate::model::{Key, Label, Mark, Marked, Named, Node, Value, file_mode};
 
-/// The most files that a folder beside the model brings.
+/// The most files from a folder beside the model.
 const MAX_FILES: usize = 100_000;
 
 /// The content of `file-tree`.
@@ -98,7 +98,7 @@ enum OnConflictEntry {
     Theirs,
 }
 
-/// Renders the templates that a content names, so that they are texts like others.
+/// Renders the templates that a content names into plain texts.
 pub(super) fn render_templates(
     content: &Node,
     files: &Files,
@@ -130,7 +130,7 @@ pub(super) fn render_templates(
     content
 }
 
-/// The content as the daemon takes it; none when it has faults, which were reported.
+/// The content in the daemon's form; `None` if it has faults, which are already reported.
 pub(super) fn settle(
     tree: FileTreeContent,
     content: &Node,
@@ -161,7 +161,7 @@ pub(super) fn settle(
         let whole = match (&tree.root, path.value.starts_with('/')) {
             (_, true) => path.value.clone(),
             (Some(root), false) => format!("{}/{}", root.value.trim_end_matches('/'), path.value),
-            // It is wrong, which was told.
+            // The wrong root is already reported.
             (None, false) if content.has("root") => continue,
             (None, false) => {
                 let fault = Diagnostic::error("bad-path", format!("{:?} is no absolute path", path.value));
@@ -211,7 +211,7 @@ fn check_root(root: &Marked<String>, entries: Option<&Named<FileEntry>>, report:
     }
 }
 
-/// Conflicts are decided where some can be.
+/// `on_conflict` has a meaning only if conflicts are possible.
 fn check_decides(
     decides: &Marked<OnConflictEntry>,
     tree: &FileTreeContent,
@@ -227,7 +227,7 @@ fn check_decides(
     }
 }
 
-/// Entries of which something was reported already: what they lack now was written.
+/// Entries with an already reported fault: a part that is missing now was written.
 fn spoiled(content: &Node) -> Vec<Mark> {
     let Value::Map(top) = &content.value else { return Vec::new() };
     let files = top.entries.iter().filter(|(key, _)| key.text == "files");
@@ -239,13 +239,13 @@ fn spoiled(content: &Node) -> Vec<Mark> {
     entries.flat_map(|map| &map.entries).filter(|(_, node)| is_spoiled(node)).map(|(key, _)| key.mark).collect()
 }
 
-/// What has come of the entries so far.
+/// The entries processed so far.
 struct Made<'f> {
     files: &'f mut Files,
     out: BTreeMap<String, Json>,
     marks: BTreeMap<String, Mark>,
     payload: Payload,
-    /// Files are merged that don't say otherwise.
+    /// Files without their own `manage` are merged.
     merges: bool,
 }
 
@@ -305,7 +305,7 @@ impl Made<'_> {
         self.add(path, mark, out, report);
     }
 
-    /// What any of them may have.
+    /// Attributes that any entry may have.
     fn common(&self, path: &str, mark: Mark, entry: &FileEntry, report: &mut Report<'_>) -> JsonMap<String, Json> {
         let mut out = JsonMap::new();
         if let Some(mode) = &entry.mode {
@@ -343,7 +343,7 @@ impl Made<'_> {
         }
     }
 
-    /// Nothing of a secret is kept: there is nothing to merge with.
+    /// No base version of a secret is kept, so it cannot be merged.
     fn check_secret(&self, path: &str, text: &Marked<String>, entry: &FileEntry, report: &mut Report<'_>) {
         let merged = entry.manage.as_ref().map_or(self.merges, |m| m.value == ManageEntry::Merge);
         if secret::marks(&text.value).next().is_none() {
@@ -447,7 +447,7 @@ impl Made<'_> {
         self.out.insert(path.to_owned(), Json::Object(out));
     }
 
-    /// What is below something needs it to be a folder.
+    /// Reports paths below an entry that is no folder.
     fn check_folders(&self, report: &mut Report<'_>) {
         for (path, mark) in &self.marks {
             let mut above = Path::new(path).ancestors().skip(1).filter_map(Path::to_str);
@@ -460,14 +460,14 @@ impl Made<'_> {
     }
 }
 
-/// What is in a folder beside the model.
+/// An entry of a folder beside the model.
 pub(super) enum Below {
     File,
     Folder,
     Link(String),
 }
 
-/// Reports paths that two change objects of a host would manage, and those in a folder that is another one's as a whole.
+/// Reports paths that two change objects of a host manage, and paths in a folder that another manages as a whole.
 pub(super) fn report_overlaps(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
     let mut owners: BTreeMap<(String, String), (&cob_types::CobId, &Object, bool)> = BTreeMap::new();
     let trees = || objects.iter().filter(|(_, o)| o.kind.as_ref().is_some_and(|k| k.kind.backend == "file-tree"));
@@ -479,7 +479,7 @@ pub(super) fn report_overlaps(objects: &ByCob<Box<Object>>, report: &mut Report<
                 owners.insert(key, (id, object, whole));
                 continue;
             };
-            // A folder that several need is nobody's alone.
+            // Several change objects may share a folder.
             let shared = entry["folder"] == json!(true) && !whole && !first_whole;
             let same = object.content["files"][path] == other.content["files"][path];
             if !(shared && same) {
@@ -507,7 +507,7 @@ pub(super) fn report_overlaps(objects: &ByCob<Box<Object>>, report: &mut Report<
     }
 }
 
-/// What is wrong with an absolute path.
+/// The fault of an absolute path, if any.
 fn path_fault(path: &str) -> Option<&'static str> {
     let Some(rest) = path.strip_prefix('/') else { return Some("it is not absolute") };
     if path.len() > 4095 {
@@ -518,7 +518,7 @@ fn path_fault(path: &str) -> Option<&'static str> {
         "." | ".." => Some("a part of it leads elsewhere"),
         _ if part.len() > 255 => Some("a part of it is too long"),
         _ if part.contains('\0') => Some("it has a NUL in it"),
-        // The daemon's own names, beside the files that it writes.
+        // The daemon uses these names beside the files that it writes.
         _ if part.starts_with('.') && part.ends_with(".cob-new") => {
             Some("names `.….cob-new` are those of files that are not in their places yet")
         }

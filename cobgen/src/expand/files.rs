@@ -1,8 +1,8 @@
-//! Commands, and the files beside the model that they need.
+//! Commands, and the payload files beside the model that they need.
 //!
-//! A word `./x` of a command names a file beside the model; it is content and travels in the bundle.
-//! Where `./x` is the program, it must exist. Other words `./x` travel if they exist: a shell text may
-//! well make files of its own. Contents are kept once, by their hash.
+//! A word `./x` of a command names a file beside the model; the file is content and travels in the bundle. If `./x` is
+//! the program, it must exist. Other words `./x` travel if they exist: a shell text may also create files. Each content
+//! is stored once, by its hash.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -17,28 +17,28 @@ use super::file_tree::Below;
 use crate::diagnostic::Diagnostic;
 use crate::model::{Mark, Marked, Run, RunForm, is_blank_that_is_none};
 
-/// The largest file that travels, in bytes.
+/// The largest payload file, in bytes.
 const MAX_PAYLOAD: u64 = 16 << 20;
-/// The most bytes of all files together: a bundle holds no more than 256 MiB.
+/// The most bytes of all payload files together: a bundle holds at most 256 MiB.
 const MAX_PAYLOADS: u64 = 192 << 20;
 
-/// What travels with a kind or a change object: `lib/x.sh` and its content.
+/// The payload files of a kind or a change object: `lib/x.sh` and its content.
 pub(super) type Payload = BTreeMap<String, PayloadFile>;
 
-/// Every file that travels.
+/// All payload files.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// Contents by hash.
     pub(super) blobs: BTreeMap<BlobHash, Vec<u8>>,
-    /// Hashes by the names of the files beside the model.
+    /// Hashes by file name.
     pub(super) names: BTreeMap<String, BlobHash>,
     total: u64,
-    /// What was read; none: it was no good, and that was reported.
+    /// The files read so far; `None` for a faulty file, which is already reported.
     read: BTreeMap<PathBuf, Option<PayloadFile>>,
 }
 
 impl Files {
-    /// A command as it is executed; its files are added to `payload`.
+    /// A command in executable form; its files are added to `payload`.
     pub(super) fn command(&mut self, run: &Run, payload: &mut Payload, report: &mut Report<'_>) -> Option<Command> {
         let mark = run.at.mark;
         match &run.what {
@@ -72,7 +72,7 @@ impl Files {
         }
     }
 
-    /// A program beside the model that no host could execute is an error here.
+    /// Reports a program beside the model that is not executable.
     fn must_be_executable(&self, program: &str, mark: Mark, payload: &Payload, report: &mut Report<'_>) {
         let Some(file) = program.strip_prefix("./").and_then(|name| payload.get(name)) else { return };
         if file.mode & 0o111 == 0 {
@@ -81,7 +81,7 @@ impl Files {
         }
     }
 
-    /// Files that are named outright.
+    /// Adds files that the model lists explicitly.
     pub(super) fn named(&mut self, files: &[Marked<String>], payload: &mut Payload, report: &mut Report<'_>) {
         for file in files {
             if file.value.starts_with("./") {
@@ -94,7 +94,7 @@ impl Files {
         }
     }
 
-    /// The text of a file beside the model that does not travel itself: a template.
+    /// The text of a file beside the model that is no payload itself: a template.
     pub(super) fn text(&self, name: &str, mark: Mark, report: &mut Report<'_>) -> Option<String> {
         let word = if name.starts_with("./") { name.to_owned() } else { format!("./{name}") };
         let relative = word.trim_start_matches("./");
@@ -113,7 +113,7 @@ impl Files {
         text.map_err(|fault| report.push(mark, *fault)).ok()
     }
 
-    /// What is in a folder beside the model, in the order of its names.
+    /// The entries of a folder beside the model, sorted by name.
     pub(super) fn below(
         &self,
         name: &str,
@@ -174,13 +174,13 @@ impl Files {
         Some(all)
     }
 
-    /// Whether a file was read to travel in a bundle.
+    /// Whether a file is part of a payload.
     pub(super) fn travels(&self, path: &Path) -> bool {
         let Ok(real) = path.canonicalize() else { return false };
         self.read.iter().any(|(path, file)| file.is_some() && path.canonicalize().is_ok_and(|p| p == real))
     }
 
-    /// Adds the file of a word `./x`, if it is one.
+    /// Adds the file of a word `./x`, if it is a file.
     fn carry(&mut self, word: &str, mark: Mark, needed: bool, payload: &mut Payload, report: &mut Report<'_>) {
         let Some(name) = word.strip_prefix("./").filter(|n| !n.is_empty()) else { return };
         let path = report.folder(mark).join(name);
@@ -227,8 +227,8 @@ impl Files {
     }
 }
 
-/// Reports a script whose first line ends as on Windows: the kernel looks for an interpreter whose name ends in a
-/// carriage return, and says "not found" of a file that is there. A program beside the model can't be executed so.
+/// Reports a script whose first line has a Windows line end: the kernel looks for an interpreter whose name ends in a
+/// carriage return, and reports "not found" for an existing file. For a program beside the model this is an error.
 pub(super) fn report_line_ends(name: &str, bytes: &[u8], program: bool, mark: Mark, report: &mut Report<'_>) {
     let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     if !first.starts_with(b"#!") || !first.ends_with(b"\r") {
@@ -242,8 +242,8 @@ pub(super) fn report_line_ends(name: &str, bytes: &[u8], program: bool, mark: Ma
     );
 }
 
-/// Reports characters in a command that the shell reads in another way than a person does: blanks that are none, marks of
-/// zero width, typographic quotes, Windows line ends.
+/// Reports characters in a command that the shell and a person read differently: blanks that are no blanks for the
+/// shell, zero-width marks, typographic quotes, Windows line ends.
 fn report_odd_signs(text: &str, mark: Mark, report: &mut Report<'_>) {
     if text.contains('\0') {
         let what = "this command has a NUL character, which no program can be given";
@@ -270,7 +270,7 @@ fn report_odd_signs(text: &str, mark: Mark, report: &mut Report<'_>) {
     );
 }
 
-/// A file beside the model, which a link must not lead away from.
+/// Reads a file beside the model; a link must not lead out of the model's folder.
 fn read_beside(path: &Path, folder: &Path, word: &str) -> Result<(Vec<u8>, std::fs::Metadata), Box<Diagnostic>> {
     let fault = |text: String, help: &str| Box::new(Diagnostic::error("bad-file", text).help(help));
     let unreadable = |e: std::io::Error| {
@@ -298,14 +298,14 @@ fn read_beside(path: &Path, folder: &Path, word: &str) -> Result<(Vec<u8>, std::
     Ok((bytes, meta))
 }
 
-/// Whoever may run it here may run it there; nobody may write to it.
+/// A file that is executable here is executable on the host; only its owner may write to it.
 #[cfg(unix)]
 fn mode(meta: &std::fs::Metadata) -> u32 {
     use std::os::unix::fs::PermissionsExt as _;
     if meta.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 }
 }
 
-/// The words of a shell text that may name a file, without what the shell takes for itself.
+/// The words of a shell text that may name a file, without shell syntax.
 fn shell_words(text: &str) -> Vec<String> {
     text.split(|c: char| c.is_whitespace() || ";|&()<>\"'`$={}".contains(c))
         .filter(|word| word.starts_with("./"))

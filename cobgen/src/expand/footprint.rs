@@ -1,4 +1,4 @@
-//! The files of a host that a change object writes, whatever its kind.
+//! The files of a host that a change object writes, for all kinds.
 
 use cob_types::CobId;
 use serde_json::Value as Json;
@@ -6,37 +6,37 @@ use serde_json::Value as Json;
 use super::objects::Object;
 use super::owners::{root, table_of, unit};
 
-/// One of them.
+/// A file that a change object writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Footprint {
     pub(super) path: String,
     pub(super) access: Access,
 }
 
-/// How it is written.
+/// The way in which it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// As a whole, by this change object alone.
     Alone,
-    /// With all that is below it.
+    /// With all files below it.
     Whole,
-    /// A part of it, as others of its kind write other parts.
+    /// A part of it, while others of the same kind write other parts.
     Shared,
-    /// A part of it: what others write stays.
+    /// A part of it: other writers' parts stay.
     Merged,
 }
 
 impl Access {
-    /// Whether neither undoes what the other does.
+    /// Whether both accesses leave each other's data intact.
     pub(super) fn goes_with(self, other: Self) -> bool {
         let is_part = |access: Self| matches!(access, Self::Shared | Self::Merged);
         is_part(self) && is_part(other)
     }
 }
 
-/// Where administrators put units of systemd.
+/// The folder for administrators' systemd units.
 pub(super) const UNITS: &str = "/etc/systemd/system";
-/// The files of accounts.
+/// The account databases.
 const ACCOUNTS: [&str; 4] = ["/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow"];
 
 /// All files that a change object writes.
@@ -50,7 +50,7 @@ pub(super) fn footprint(id: &CobId, object: &Object) -> Vec<Footprint> {
     files(id, &known.kind.backend, &object.content).into_iter().map(below).collect()
 }
 
-/// Paths of file trees are whole, with the folder that they are below.
+/// Paths of file trees are complete, including their root.
 fn tree(content: &Json) -> Vec<Footprint> {
     let is_kept = |entry: &Json| {
         let merges = entry["manage"].as_str().or(content["manage"].as_str()) == Some("merge");
@@ -60,7 +60,7 @@ fn tree(content: &Json) -> Vec<Footprint> {
     let written = files.filter_map(|(path, entry)| {
         let access = match (&entry["whole"], &entry["folder"]) {
             (Json::Bool(true), _) => Access::Whole,
-            // Owner and mode of a folder say nothing of what is in it.
+            // Owner and mode of a folder do not concern its files.
             (_, Json::Bool(true)) => return None,
             _ if is_kept(entry) => Access::Merged,
             _ => Access::Alone,
@@ -98,7 +98,7 @@ fn files(id: &CobId, backend: &str, content: &Json) -> Vec<(String, Access)> {
         }
         "host-entry" => vec![("/etc/hosts".to_owned(), Access::Shared)],
         "mount" => {
-            // A unit file of its name would count in the place of the line.
+            // A unit file of this name would take precedence over the line.
             let unit = word("path").map(|path| alone(format!("{UNITS}/{}.mount", escaped(path))));
             std::iter::once(("/etc/fstab".to_owned(), Access::Shared)).chain(unit).collect()
         }
@@ -107,7 +107,7 @@ fn files(id: &CobId, backend: &str, content: &Json) -> Vec<(String, Access)> {
     }
 }
 
-/// A path as units of systemd are named after it: systemd.unit(5), "String Escaping for Inclusion in Unit Names".
+/// The name of a systemd unit for a path: systemd.unit(5), "String Escaping for Inclusion in Unit Names".
 fn escaped(path: &str) -> String {
     let path: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let mut name = String::new();

@@ -1,12 +1,12 @@
-//! Gates: between two large services n + m dependencies instead of n x m.
+//! Gates: n + m dependencies between two large services instead of n × m.
 //!
-//! When every one of n change objects names every one of m others by the same word, and that makes
-//! more than [`MAX_DIRECT`] dependencies, a change object that does nothing is put between: it requires
-//! the m, and the n name it instead. That is sound: it is on only while all m are, none of the m leaves
-//! its on state before the gate is off, and with `requires` the gate is off only after the n are.
+//! If each of n change objects names each of m others by the same word, and that makes more than [`MAX_DIRECT`]
+//! dependencies, a change object without an action is put between: it requires the m, and the n name it instead. That
+//! is sound: it is on only while all m are, no change object of the m leaves its on state before the gate is off, and
+//! with `requires` the gate is off only after the n are.
 //!
-//! Where n + m is more than one change object may serve, each host has a gate of its own, between its change objects and
-//! the gate of all: `requires` of `requires` is the same.
+//! If n + m is more than a change object may serve, each host has its own gate between its change objects and the gate
+//! of all: `requires` of `requires` is the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::model::Mark;
 
 /// The most dependencies between two services without a gate.
 pub(super) const MAX_DIRECT: usize = 1000;
-/// The most change objects that name one gate, or are named by it: with what these need in return, half of what one change
-/// object may serve (docs/decisions/0106).
+/// The most change objects that name a gate, or that a gate names: together with the needs in the other direction, half
+/// of the limit for a change object (docs/decisions/0106).
 const MAX_AT_ONE: usize = cob_types::askers::MAX_OF_ONE / 2;
 
-/// The links, with gates where there were too many; the gates are added to the objects. What is known to be too
-/// many comes as such: written out it would fill the memory.
+/// The links, with gates where there were too many; the gates are added to the objects. Groups that are known to be too
+/// large come as `many`: their links would fill the memory.
 pub(super) fn thin_out(links: Vec<Link>, many: Vec<Many>, objects: &mut Objects) -> Vec<Link> {
     let mut groups: BTreeMap<(Word, Mark, usize), Vec<&Link>> = BTreeMap::new();
     let seen = &*objects;
@@ -61,27 +61,27 @@ pub(super) fn thin_out(links: Vec<Link>, many: Vec<Many>, objects: &mut Objects)
     kept
 }
 
-/// The gates that were made, and the links to and from them.
+/// The new gates, with the links to and from these gates.
 #[derive(Default)]
 struct Gates {
     made: BTreeMap<(Vec<CobId>, String, Word), CobId>,
-    /// Those of one host that stand for another gate there.
+    /// The gates of a host that represent another gate there.
     of_host: BTreeMap<(CobId, HostName), CobId>,
     added: Vec<Link>,
 }
 
-/// Which services a gate is between, and what was said for that.
+/// The services on both sides of a gate, with the words that made it.
 struct Between<'a> {
     asked: String,
     asking: String,
-    /// The word of the gate itself: what waits for installations must not wait for more than these.
+    /// The word of the gate itself: dependents of installations must wait only for the installations.
     inner: Word,
     words: &'a str,
     mark: Mark,
 }
 
 impl Gates {
-    /// Puts a gate between; whether there is one now.
+    /// Puts a gate between; returns whether there is a gate now.
     fn put(
         &mut self,
         objects: &mut Objects,
@@ -95,7 +95,7 @@ impl Gates {
         let (Some(asking), Some(asked)) = (service(objects, asker), service(objects, first)) else { return false };
         let inner = if word == Word::Install { Word::Install } else { Word::Requires };
         let between = Between { asked, asking, inner, words, mark };
-        // With more of them, each host has a gate of its own between: no change object has that many dependents.
+        // Beyond this number each host gets its own gate: no change object may have that many dependents.
         let by_host = from.len() + to.len() > MAX_AT_ONE;
         let to = match by_host {
             true => self.gathered(objects, to, &between),
@@ -114,7 +114,7 @@ impl Gates {
         true
     }
 
-    /// The same, with a gate for those of one host.
+    /// The targets, with a gate for several targets on the same host.
     fn gathered(&mut self, objects: &mut Objects, to: &BTreeSet<&CobId>, between: &Between<'_>) -> Vec<CobId> {
         let gathered = hosts_of(to).into_values().map(|of_host| match of_host.as_slice() {
             [one] => (*one).clone(),
@@ -123,7 +123,7 @@ impl Gates {
         gathered.collect()
     }
 
-    /// The gate that requires all of these.
+    /// The gate that requires all of these targets.
     fn gate_of(&mut self, objects: &mut Objects, to: Vec<CobId>, between: &Between<'_>) -> CobId {
         let key = (to, between.asking.clone(), between.inner);
         if let Some(gate) = self.made.get(&key) {
@@ -135,7 +135,7 @@ impl Gates {
         gate
     }
 
-    /// The gate of a host that stands there for another one.
+    /// The gate of a host that represents another gate there.
     fn gate_on(&mut self, objects: &mut Objects, of: &CobId, host: &HostName, between: &Between<'_>) -> CobId {
         let key = (of.clone(), host.clone());
         if let Some(gate) = self.of_host.get(&key) {
@@ -156,7 +156,7 @@ impl Gates {
     }
 }
 
-/// By their hosts, in the order of ids.
+/// Groups change objects by host, in the order of ids.
 fn hosts_of<'c>(cobs: &BTreeSet<&'c CobId>) -> BTreeMap<&'c str, Vec<&'c CobId>> {
     let mut hosts: BTreeMap<&str, Vec<&CobId>> = BTreeMap::new();
     for cob in cobs {
@@ -165,11 +165,11 @@ fn hosts_of<'c>(cobs: &BTreeSet<&'c CobId>) -> BTreeMap<&'c str, Vec<&'c CobId>>
     hosts
 }
 
-/// The asking cluster, where a link goes from one service to another by a word that a gate can bear.
+/// The requesting cluster, if a link leads from a service to another by a word that works through a gate.
 fn between_services(link: &Link, objects: &Objects) -> Option<usize> {
     match link.word {
         Word::Requires | Word::After | Word::Wants | Word::Install => {}
-        // The content of each counts here; a gate has none.
+        // These words depend on the content of each target; a gate has no content.
         Word::RestartsOn | Word::ReloadsOn | Word::Excludes => return None,
     }
     let home = |id| objects.get(id).map(|o| &o.home);

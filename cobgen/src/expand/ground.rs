@@ -1,5 +1,4 @@
-//! What everything else stands on: hosts, the catalog, and clusters with their services placed, by hand or by
-//! layouts.
+//! The base of the expansion: hosts, the catalog, and clusters with their services placed, by hand or by layouts.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use crate::catalog::{Catalog, Rejected, Request, Services, Wanted};
 use crate::model::{ClusterEntry, HostEntry, HostLabel, Mark, Marked, Named, Node, Sections, Value, Written};
 use crate::solve::{self, Given, Layouts, Verdict};
 
-/// Before anything is placed.
+/// The base before placement.
 pub(crate) struct Ground {
     security: Option<Security>,
     templates: Templates,
@@ -22,7 +21,7 @@ pub(crate) struct Ground {
     pub(crate) catalog: Catalog,
 }
 
-/// After it.
+/// The base after placement.
 pub(super) struct Placed {
     pub(super) security: Option<Security>,
     pub(super) templates: Templates,
@@ -41,7 +40,7 @@ impl Ground {
         Self { security, templates, hosts, catalog }
     }
 
-    /// Finds the layouts and places everything; why there is none is reported.
+    /// Finds the layouts and places all services; reports clusters without a layout.
     pub(super) fn place(
         self,
         sections: &Sections,
@@ -74,7 +73,7 @@ impl Ground {
         Placed { security, templates, hosts, clusters, needs: catalog.services }
     }
 
-    /// What clusters with templates ask for.
+    /// The requests of clusters with templates.
     pub(crate) fn requests(
         &self,
         sections: &Sections,
@@ -91,7 +90,7 @@ impl Ground {
     }
 }
 
-/// A host that the model does not have, for a node that a cluster asks for by number.
+/// A host for a node that a cluster requests by number; the model has no entry for it.
 fn host(name: String, request: &Request<'_>, entry: Option<&ClusterEntry>) -> (Marked<String>, HostEntry) {
     let mark: Mark = request.cluster.mark;
     let index = name.rsplit('-').next().and_then(|n| n.parse::<i128>().ok()).unwrap_or_default();

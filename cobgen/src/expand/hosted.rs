@@ -1,7 +1,7 @@
-//! Built-in kinds of things of a host: what each asks of `content`.
+//! Built-in kinds for objects of a host: the `content` that each requires.
 //!
-//! The daemon's back ends read the contents again; here their form is looked at, with places, so that a slip is told
-//! before anything is published.
+//! The daemon's back ends read the contents again; the checks here find mistakes before publication and report their
+//! places.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ use super::kinds::check_duration;
 use crate::diagnostic::Diagnostic;
 use crate::model::{self, Duration, Label, Mark, Marked, Named, Node, Value};
 
-/// The longest name of a parameter whose file has a name of at most 255 bytes, `60-cob-KEY.conf`.
+/// The longest name of a parameter whose file name `60-cob-KEY.conf` has at most 255 bytes.
 const MAX_KEY: usize = 240;
 
 /// The content of `package`.
@@ -231,7 +231,7 @@ pub(super) fn sysctl(content: &Node, _files: &mut Files, report: &mut Report<'_>
     (report.errors() == before).then(Settled::default)
 }
 
-/// Whether the daemon takes a value of this key: a text or a whole number of 64 bits, perhaps a truth value.
+/// Checks that the daemon accepts the value of this key: a text, a whole number of 64 bits, or (`truth`) a boolean.
 pub(super) fn plain(within: &Node, key: &str, truth: bool, report: &mut Report<'_>) {
     let Some(node) = within.map().and_then(|map| map.get(key)) else { return };
     let (what, help) = match &node.value {
@@ -340,7 +340,7 @@ pub(super) fn user(content: &Node, _files: &mut Files, report: &mut Report<'_>) 
     (report.errors() == before).then(Settled::default)
 }
 
-/// As `useradd` takes names by default.
+/// Checks a name by the default rules of `useradd`.
 fn account_name(what: &str, name: &Marked<String>, report: &mut Report<'_>) {
     let Marked { mark, value } = name;
     let first = value.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
@@ -351,14 +351,14 @@ fn account_name(what: &str, name: &Marked<String>, report: &mut Report<'_>) {
     }
 }
 
-/// A path of the host.
+/// Checks that a path of the host is absolute.
 pub(super) fn absolute(key: &str, path: Option<&Marked<String>>, report: &mut Report<'_>) {
     if let Some(path) = path.filter(|path| !path.value.starts_with('/')) {
         bad(path.mark, format!("`{key}` must be an absolute path"), "write it from the root, such as /srv/x", report);
     }
 }
 
-/// A content that the daemon would refuse.
+/// Reports a content that the daemon would refuse.
 pub(super) fn bad(mark: Mark, what: String, help: &str, report: &mut Report<'_>) {
     report.push(mark, Diagnostic::error("bad-content", what).help(help));
 }

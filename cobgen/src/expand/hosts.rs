@@ -1,4 +1,4 @@
-//! Hosts: names, addresses, labels, and what templates see of them.
+//! Hosts: names, addresses, labels, and their values in templates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,20 +19,20 @@ pub(crate) struct Host {
     pub(crate) name: HostName,
     pub(crate) mark: Mark,
     pub(super) address: Option<String>,
-    /// An address is written, but a wrong one: that is told.
+    /// The model has a wrong address, which is already reported.
     pub(super) misaddressed: bool,
-    /// Whether the model gives it one, be it right or wrong.
+    /// Whether the model has an address for it, right or wrong.
     pub(super) has_address: bool,
     /// `NAME=VALUE` for each label.
     pub(super) labels: BTreeMap<String, String>,
-    /// The names of those whose values were written as numbers.
+    /// The names of labels whose values were written as numbers.
     numbers: BTreeSet<String>,
-    /// It follows from a cluster that asks for a number of nodes; it stands where that is.
+    /// The host was made for a cluster that requests a number of nodes; its place is the cluster's.
     pub(super) implied: bool,
-    /// Its types, where it says them.
+    /// Its types, if the model names them.
     pub(crate) hardwaretype: Option<String>,
     pub(crate) imagetype: Option<String>,
-    /// Its change objects are checked and never moved, where they say nothing themselves.
+    /// Its change objects are observed by default.
     pub(super) observe: bool,
     /// Its own variables.
     pub(super) vars: BTreeMap<String, Jinja>,
@@ -44,13 +44,13 @@ pub(crate) struct Host {
 #[derive(Debug, Default)]
 pub(crate) struct Hosts(pub(crate) BTreeMap<HostName, Host>, ByLabel, ByNumber);
 
-/// The hosts with each label, `role` and `role=app`: many change objects ask for the same few.
+/// The hosts with each label, `role` and `role=app`: many change objects name the same few labels.
 type ByLabel = BTreeMap<String, BTreeSet<HostName>>;
-/// The hosts whose labels were written as numbers: by `rack=1`, however it is spelt, and by how each has spelt it.
+/// The hosts with labels written as numbers: by the normalized label `rack=1`, then by the spelling of each host.
 type ByNumber = BTreeMap<String, BTreeMap<String, BTreeSet<HostName>>>;
 
 impl Hosts {
-    /// Checks every host; one with a wrong address is kept without it.
+    /// Checks every host; a host with a wrong address is kept without its address.
     pub(super) fn read(
         entries: &Named<HostEntry>,
         security: Option<Security>,
@@ -78,7 +78,7 @@ impl Hosts {
     }
 
     fn insert(&mut self, host: Host) {
-        // A key with `=` in it can't be asked for: the first one ends the key.
+        // A label with `=` in its key can't be selected: the first `=` ends the key.
         for (key, value) in host.labels.iter().filter(|(key, _)| !key.contains('=')) {
             for label in [key.clone(), format!("{key}={value}")] {
                 self.1.entry(label).or_default().insert(host.name.clone());
@@ -94,7 +94,7 @@ impl Hosts {
         self.0.insert(host.name.clone(), host);
     }
 
-    /// Warns of hosts that a label passes over, because they have the same number in another spelling.
+    /// Warns of hosts that a label does not match because they spell the same number differently.
     pub(super) fn warn_of_spelling(&self, label: &str, mark: Mark, report: &mut Report<'_>) {
         let Some((key, value)) = label.split_once('=') else { return };
         let Some(spelt) = by_number(key, value).and_then(|label| self.2.get(&label)) else { return };
@@ -107,7 +107,7 @@ impl Hosts {
         }
     }
 
-    /// Adds hosts that follow from a cluster: the model says nothing of each.
+    /// Adds hosts made for a cluster; the model has no entries for these hosts.
     pub(super) fn add(
         &mut self,
         entries: &Named<HostEntry>,
@@ -128,7 +128,7 @@ impl Hosts {
         }
     }
 
-    /// Takes up what is known of the hosts.
+    /// Adds the known facts of the hosts.
     pub(super) fn learn(&mut self, facts: &Named<Node>) {
         for (name, facts) in facts.iter() {
             if let Some(host) = self.0.get_mut(name.value.as_str()) {
@@ -137,7 +137,7 @@ impl Hosts {
         }
     }
 
-    /// The hosts that a set names, in the order written, those of a label by name; each once.
+    /// The hosts that a set names, in written order, without duplicates; hosts of a label are sorted by name.
     pub(crate) fn of_set(&self, set: &HostSet, report: &mut Report<'_>) -> Vec<HostName> {
         let mut found: Vec<HostName> = Vec::new();
         let mut seen: BTreeSet<&HostName> = BTreeSet::new();
@@ -156,7 +156,7 @@ impl Hosts {
         })
     }
 
-    /// The hosts of one name or label.
+    /// The hosts of a single name or label.
     pub(super) fn of_pick<'a>(&'a self, pick: &HostPick, mark: Mark, report: &mut Report<'_>) -> Vec<&'a HostName> {
         match pick {
             HostPick::Host(name) => self.named(name, mark, report).map(|h| &h.name).into_iter().collect(),
@@ -175,7 +175,7 @@ impl Hosts {
         }
     }
 
-    /// The host of a name, or an error with a suggestion.
+    /// The host with a name; an unknown name is an error with a suggestion.
     pub(super) fn named(&self, name: &str, mark: Mark, report: &mut Report<'_>) -> Option<&Host> {
         let found = self.0.get(name);
         if found.is_none() {
@@ -237,7 +237,7 @@ impl Host {
         host
     }
 
-    /// What `host` stands for in templates.
+    /// The value of `host` in templates.
     fn value_with(&self, facts: Jinja) -> Jinja {
         Jinja::from_pairs([
             ("name", Jinja::from(self.name.as_str())),
@@ -262,13 +262,13 @@ impl Host {
         }
     }
 
-    /// Its labels as they are chosen by.
+    /// Its labels in the form that selects hosts.
     pub(super) fn label_texts(&self) -> impl Iterator<Item = String> {
         self.labels.iter().map(|(k, v)| if v.is_empty() { k.clone() } else { format!("{k}={v}") })
     }
 }
 
-/// `rack=1` for a label of this number, however it is spelt: `01`, `1.0`.
+/// `rack=1` for a label of this number in any spelling: `01`, `1.0`.
 fn by_number(key: &str, value: &str) -> Option<String> {
     if let Ok(whole) = value.parse::<i128>() {
         return Some(format!("{key}={whole}"));
@@ -277,7 +277,7 @@ fn by_number(key: &str, value: &str) -> Option<String> {
     Some(format!("{key}={number}"))
 }
 
-/// `tcp://IP:PORT`; without identities with a loopback address, which is all that there is then.
+/// Parses `tcp://IP:PORT`. Without identities only loopback addresses are allowed.
 fn address_of(text: &str, security: Option<Security>, mark: Mark, report: &mut Report<'_>) -> Option<SocketAddr> {
     let parsed = text.strip_prefix("tcp://").and_then(|rest| rest.parse::<SocketAddr>().ok());
     let fault = match parsed {
@@ -300,7 +300,7 @@ fn address_of(text: &str, security: Option<Security>, mark: Mark, report: &mut R
     None
 }
 
-/// In an address, a host's own values.
+/// The names in an address template: the host's own values.
 struct OwnNames<'a>(&'a Host);
 
 impl Names for OwnNames<'_> {

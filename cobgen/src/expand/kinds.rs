@@ -1,8 +1,8 @@
-//! Kinds: the user's and the built-in ones, with every default filled in.
+//! Kinds: the user's and the built-in kinds, with all defaults filled in.
 //!
-//! Defaults: the priority is the pre-remove state, then the preferred one, then the others in the
-//! order of `states`; a transition may take 5 minutes and a check 30 seconds; 10 seconds lie between
-//! asking and killing; a failed transition is tried again twice, after 1 second and then 2.
+//! Defaults: the priority is the pre-remove state, then the preferred state, then the others in the order of `states`;
+//! the limit of a transition is 5 minutes, of a check 30 seconds; 10 seconds pass between asking and killing; a failed
+//! transition is tried again twice, after 1 second and then 2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,31 +21,31 @@ const CHECK_TIMEOUT_MS: u64 = 30 * 1000;
 const GRACE_MS: u64 = 10 * 1000;
 const RETRIES: u32 = 2;
 const RETRY_DELAY_MS: u64 = 1000;
-/// The longest time that a model may name; beyond it is a slip of the pen.
+/// The longest time that a model may name; a longer time is probably a mistake.
 const MAX_MS: u64 = 30 * 24 * 3600 * 1000;
-/// The longest time in a content that daemons read.
+/// The longest time in a content for daemons.
 pub(super) const MAX_CONTENT_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
-/// A kind that change objects can be of.
+/// A kind for change objects.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
-    /// As it goes into bundles.
+    /// The kind for bundles.
     pub(super) kind: Arc<Kind>,
-    /// Where it was written; a built-in one: nowhere.
+    /// Its place in the model; `None` for a built-in kind.
     pub(super) mark: Option<Mark>,
-    /// Where it is built in.
+    /// Its entry in the table of built-in kinds.
     pub(super) builtin: Option<&'static Builtin>,
-    /// Whether it was made of a service's actions.
+    /// Whether it was made from a service's actions.
     pub(super) of_actions: bool,
 }
 
-/// What a name stands for.
+/// The result of a look-up by name.
 pub(super) enum Found<'a> {
     /// A kind.
     Good(&'a Known),
     /// A kind whose faults were reported.
     Broken,
-    /// Nothing; that was reported.
+    /// No kind; the unknown name is already reported.
     Unknown,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Found<'a> {
 pub(super) struct Kinds(BTreeMap<String, Option<Known>>);
 
 impl Kinds {
-    /// The built-in kinds, and the user's after checking them.
+    /// The built-in kinds, and the user's kinds after a check.
     pub(super) fn read(entries: &Named<KindEntry>, files: &mut Files, report: &mut Report<'_>) -> Self {
         let mut kinds = BTreeMap::new();
         for builtin in builtin::ALL {
@@ -88,7 +88,7 @@ impl Kinds {
         Self(kinds)
     }
 
-    /// The kind of a name.
+    /// The kind with a name.
     pub(super) fn find(&self, name: &Marked<String>, report: &mut Report<'_>) -> Found<'_> {
         match self.0.get(&name.value) {
             Some(Some(known)) => Found::Good(known),
@@ -112,7 +112,7 @@ impl Known {
         &self.kind.pre_remove
     }
 
-    /// A state of this kind, or an error with a suggestion.
+    /// A state of this kind; an unknown name is an error with a suggestion.
     pub(super) fn state(&self, name: &Marked<String>, report: &mut Report<'_>) -> Option<StateName> {
         let found = self.kind.states.iter().find(|s| s.as_str() == name.value);
         if found.is_none() {
@@ -123,7 +123,7 @@ impl Known {
     }
 }
 
-/// What makes kinds with such names by itself.
+/// The generator of kinds whose names start like this.
 fn maker(name: &str) -> Option<&'static str> {
     match name.split_once('.')?.0 {
         "actions" => Some("a service with `actions`"),
@@ -134,7 +134,7 @@ fn maker(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Makes a kind of what was written; none when that has faults, which were reported.
+/// Makes a kind from its entry; `None` if it has faults, which are already reported.
 pub(super) fn build(
     name: KindName,
     mark: Mark,
@@ -211,7 +211,7 @@ pub(super) fn plain_transition(from: &str, to: &str) -> Transition {
     }
 }
 
-/// What a content says about the time and the attempts of the transitions of its kind.
+/// The time limits and attempts that a content sets for the transitions of its kind.
 pub(super) struct Timing<'a> {
     pub(super) timeout: Option<&'a Duration>,
     pub(super) grace: Option<&'a Duration>,
@@ -220,7 +220,7 @@ pub(super) struct Timing<'a> {
 }
 
 impl Timing<'_> {
-    /// Changes the transitions of a kind; false when nothing is said.
+    /// Changes the transitions of a kind; returns false if the content sets no limits.
     pub(super) fn apply(&self, kind: &mut Kind, report: &mut Report<'_>) -> bool {
         let Self { timeout, grace, retries, retry_delay } = *self;
         if timeout.is_none() && grace.is_none() && retries.is_none() && retry_delay.is_none() {
@@ -237,7 +237,7 @@ impl Timing<'_> {
     }
 }
 
-/// The check of a built-in kind, repeated after this time while it is settled.
+/// The check of a built-in kind, repeated after this time while it is idle.
 pub(super) fn plain_check(interval_ms: Option<u64>) -> Check {
     Check { run: None, timeout_ms: CHECK_TIMEOUT_MS, interval_ms }
 }
@@ -247,7 +247,7 @@ pub(super) fn builtin_state(name: &str) -> StateName {
     StateName::new(name).expect("the table of built-in kinds holds well-formed names")
 }
 
-/// What a transition takes from its kind.
+/// The values that a transition inherits from its kind.
 struct Defaults {
     timeout: u64,
     grace: u64,
@@ -257,7 +257,7 @@ struct Defaults {
     does_nothing: bool,
 }
 
-/// The states of a kind that is being made.
+/// The states of an unfinished kind.
 struct Names<'a> {
     kind: &'a KindName,
     states: Vec<StateName>,
@@ -432,15 +432,15 @@ fn transition(
     })
 }
 
-/// The moves that reverts make: each stands in where the declared moves lead nowhere back. From here on it is a
-/// move like any other; the daemon gives it what the move there has saved.
+/// The transitions made from reverts: for each revert whose way back no declared transitions provide. They are ordinary
+/// transitions; the daemon passes the data that the forward transition recorded.
 fn ways_back(declared: &[Transition]) -> Vec<Transition> {
     let stands_in = |t: &&Transition| t.revert.is_some() && !leads(declared, &t.to, &t.from);
     let way_back = |t: &Transition| Transition {
         from: t.to.clone(),
         to: t.from.clone(),
         run: t.revert.clone(),
-        // Half taken back it is neither here nor there: a check has to look.
+        // After a partial revert the state is unknown: a check must find it.
         failure: None,
         revert: None,
         ..t.clone()
@@ -448,7 +448,7 @@ fn ways_back(declared: &[Transition]) -> Vec<Transition> {
     declared.iter().filter(stands_in).map(way_back).collect()
 }
 
-/// Whether moves lead from one state to another.
+/// Whether transitions lead from a state to another.
 fn leads(transitions: &[Transition], from: &StateName, to: &StateName) -> bool {
     let mut seen = BTreeSet::from([from]);
     let mut open = vec![from];
@@ -472,7 +472,7 @@ pub(super) fn milliseconds(written: Option<&Duration>, default: u64, report: &mu
     default
 }
 
-/// Checks a time in the content of a built-in kind, which the daemon's back end reads again.
+/// Checks a time in the content of a built-in kind; the daemon's back end reads it again.
 pub(super) fn check_duration(written: Option<&Duration>, report: &mut Report<'_>) {
     let Some(Duration(Marked { mark, value })) = written else { return };
     match parse_duration(value) {
@@ -486,7 +486,7 @@ pub(super) fn check_duration(written: Option<&Duration>, report: &mut Report<'_>
     }
 }
 
-/// `500ms`, `30s`, `2m`, `1h`.
+/// Parses `500ms`, `30s`, `2m`, `1h`.
 pub(crate) fn parse_duration(text: &str) -> Option<u64> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -497,7 +497,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<u64> {
         "h" => 60 * 60 * 1000,
         _ => return None,
     };
-    // More digits than a number holds is too long a time, not a slip in the form.
+    // A number with too many digits is too long a time, not a syntax error.
     if number.is_empty() { None } else { Some(number.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(factor)) }
 }
 

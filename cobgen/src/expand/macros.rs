@@ -2,44 +2,44 @@
 //!
 //! | macro | gives |
 //! | --- | --- |
-//! | `host.service.X`, `ip.service.X`, `ip.TYPE.service.X` | the names or addresses of the nodes with X, with commas between them; with `[n]` the one of them, from 0 |
-//! | `num.service.X` | how many these are |
-//! | `instance.self.service.X` | which of them this node is, from 1 |
+//! | `host.service.X`, `ip.service.X`, `ip.TYPE.service.X` | names or addresses of the nodes with X, with commas; with `[n]` only the nth, from 0 |
+//! | `num.service.X` | the number of these nodes |
+//! | `instance.self.service.X` | the position of this node in that list, from 1 |
 //! | `host.self`, `ip.self`, also with `.service.X` | this node's |
-//! | `join(M, ', ')`, `join(map(M, 'tcp://$:80'), ',')` | the list with something else between, each in its place of `$` |
+//! | `join(M, ', ')`, `join(map(M, 'tcp://$:80'), ',')` | the list with another separator, each in the place of `$` |
 //!
-//! What is between two signs of percentage and begins with none of these words is no macro, and stays as it
-//! stands. So does a macro about a service that the cluster lacks, as with Coopr.
+//! A text between two percent signs that starts with no word of this table is no macro and stays unchanged. A macro
+//! about a service that the cluster lacks stays unchanged too, as with Coopr.
 
 use super::Report;
 use crate::diagnostic::Diagnostic;
 use crate::model::{Key, Map, Node, Value};
 
-/// A node as macros see it.
+/// A node from the view of macros.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) name: String,
-    /// None: the model does not say where it is.
+    /// `None`: the model has no address for it.
     pub(super) ip: Option<String>,
 }
 
-/// What macros are about.
+/// The surroundings that macros refer to.
 pub(super) trait Around {
-    /// The nodes with a service, in order; none: the cluster has no such service.
+    /// The nodes with a service, in order; `None`: the cluster lacks the service.
     fn with(&self, service: &str) -> Option<Vec<Member>>;
-    /// The node whose configuration this is.
+    /// The node that the configuration belongs to.
     fn me(&self) -> Member;
 }
 
-/// Where a macro may begin.
+/// The words that a macro starts with.
 const WORDS: [&str; 7] = ["host.", "ip.", "num.", "instance.", "cluster.owner", "join(", "map("];
 
-/// Whether a text may hold macros.
+/// Whether a text may contain macros.
 pub(super) fn is_macro(text: &str) -> bool {
     pieces(text).iter().any(|piece| matches!(piece, Piece::Macro(_)))
 }
 
-/// Replaces the macros in all texts of a value; faults are reported, and leave the text as it was.
+/// Replaces the macros in all texts of a value; a text with a fault is reported and stays unchanged.
 pub(super) fn in_node(node: &Node, around: &dyn Around, report: &mut Report<'_>) -> Node {
     let value = match &node.value {
         Value::Text(text) => match replaced(text, around) {
@@ -70,7 +70,7 @@ pub(super) fn in_node(node: &Node, around: &dyn Around, report: &mut Report<'_>)
     Node { mark: node.mark, value }
 }
 
-/// The faults in the macros of a text, as far as they show without a cluster.
+/// The faults in the macros of a text that can be found without a cluster.
 pub(crate) fn faults(text: &str) -> Vec<String> {
     let macros = pieces(text).into_iter().filter_map(|piece| match piece {
         Piece::Macro(inner) => Some(inner),
@@ -79,7 +79,7 @@ pub(crate) fn faults(text: &str) -> Vec<String> {
     macros.filter_map(|inner| parse(inner).err()).collect()
 }
 
-/// The first macro of hosts or addresses with a number after it that was surely meant to be inside.
+/// The first macro of hosts or addresses followed by an index that was surely meant to be inside.
 fn numbered_outside(text: &str) -> Option<(&str, &str)> {
     let pieces = pieces(text);
     pieces.windows(2).find_map(|pair| match pair {
@@ -111,11 +111,11 @@ fn replaced(text: &str, around: &dyn Around) -> Result<String, String> {
 #[derive(Debug, PartialEq, Eq)]
 enum Piece<'a> {
     Text(&'a str),
-    /// What is between the signs.
+    /// The text between the signs.
     Macro(&'a str),
 }
 
-/// Divides a text; of two signs in a row none begins a macro.
+/// Splits a text; two signs in a row do not start a macro.
 fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let (mut begun, mut at) = (0, 0);
@@ -152,7 +152,7 @@ struct Macro {
     separator: Option<String>,
 }
 
-/// What a macro asks for.
+/// The value that a macro asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum Of {
     Hosts {
@@ -165,13 +165,13 @@ enum Of {
     },
     Number(String),
     Instance(String),
-    /// This node's name or address; with a service only where the node has it.
+    /// This node's name or address; with a service only if the node has it.
     MyHost(Option<String>),
     MyIp(Option<String>),
 }
 
 impl Macro {
-    /// None: it stays as it stands.
+    /// The value; `None`: the macro stays unchanged.
     fn value(&self, text: &str, around: &dyn Around) -> Result<Option<String>, String> {
         let ip = |member: &Member| {
             let unknown = || format!("`%{text}%` asks for the address of {}, which has none in the model", member.name);
@@ -213,7 +213,7 @@ impl Macro {
         Ok(Some(formatted.join(self.separator.as_deref().unwrap_or(","))))
     }
 
-    /// `$` stands for the value, `$$` for itself.
+    /// Replaces `$` by the value and `$$` by `$`.
     fn formatted(&self, part: &str) -> String {
         match &self.format {
             None => part.to_owned(),
@@ -232,7 +232,7 @@ fn picked<'a>(nodes: &'a [Member], index: Option<usize>, text: &str) -> Result<&
     nodes.get(index..=index).ok_or_else(outside)
 }
 
-/// Reads what is between the signs.
+/// Parses the text between the signs.
 fn parse(text: &str) -> Result<Macro, String> {
     let mut rest = Rest { text, at: 0 };
     let joined = rest.takes("join(");
@@ -341,7 +341,7 @@ fn is_word(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Three nodes with zookeeper, of which this is the second; one with the namenode; no database.
+    /// Three nodes with zookeeper, this node the second; a single node with the namenode; no database.
     struct Hadoop;
 
     impl Around for Hadoop {
@@ -383,7 +383,7 @@ mod tests {
             ),
             ("%join(ip.service.zookeeper-server, ' ')%", "10.0.0.2 10.0.0.3 10.0.0.4"),
             ("%map(host.service.namenode,\"$$1 $\")%", "$1 h1.local"),
-            // What the cluster lacks stays, and so does what is no macro.
+            // Macros of missing services and texts that are no macros stay unchanged.
             ("jdbc:mysql://%host.service.mysql%:3306", "jdbc:mysql://%host.service.mysql%:3306"),
             ("%host.self.service.namenode%", "%host.self.service.namenode%"),
             ("%instance.self.service.namenode%", "%instance.self.service.namenode%"),

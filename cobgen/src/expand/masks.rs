@@ -1,8 +1,8 @@
-//! A unit that is masked while it is down (`mask: true`) is masked before its package is there: a package whose scripts start
-//! what they bring would begin a service that the model does not want yet, or wants with another configuration.
+//! Masks units before their packages are installed. A unit with `mask: true` is masked while it is down: otherwise a
+//! package whose scripts start its services could start a service too early or with a wrong configuration.
 //!
-//! So every package of the host that such a service depends on, over however many others, is installed only while the service
-//! is down, which is to say masked. The mask goes when the service is started.
+//! So every package of the host that the service depends on, directly or indirectly, is installed only while the
+//! service is down, which means masked. The start of the service removes the mask.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -56,7 +56,7 @@ fn is_masked(object: &Object) -> bool {
         && object.content["unit"].is_string()
 }
 
-/// The transition in which a package is installed; none: it is no package, or nobody installs it.
+/// The transition that installs a package; `None`: it is no package, or COB does not install it.
 fn install(object: &Object) -> Option<When> {
     let installs =
         |known: &&Known| known.kind.backend == "package" && !object.observe && object.content["root"].is_null();

@@ -1,10 +1,10 @@
-//! From the sections of a model to change objects with explicit dependencies.
+//! Expands the sections of a model into change objects with explicit dependencies.
 //!
-//! `hosts`, `kinds` and `clusters` first; `objects` makes every change object, by hand or of a
-//! service, and renders its templates; `targets` finds what a dependency's words name; `words`
-//! turns the short words into transition and lock dependencies, `gates` thins out those between
-//! two large services, `budgets` adds what gives out tokens, and `arrows` gathers what came out. Every step reports all that it finds wrong and
-//! goes on with the rest; only a model without errors gives a [`Draft`].
+//! `hosts`, `kinds` and `clusters` come first. `objects` makes every change object, listed by hand or of a service, and
+//! renders its templates; `targets` resolves the names in dependency words; `words` turns the short words into
+//! transition and lock dependencies; `gates` thins out dependencies between two large services; `budgets` adds the
+//! change objects that grant tokens; `arrows` collects the dependencies. Every step reports all its faults and
+//! continues; only a model without errors gives a [`Draft`].
 
 mod actions;
 mod arrows;
@@ -57,16 +57,16 @@ use crate::guard::{self, Guarded};
 use crate::model::{Mark, Marked, Model, OnFailureEntry, Sections, Sources, did_you_mean_or_list};
 use crate::solve::{Given, Layouts};
 
-/// What came of a model.
+/// The result of an expansion.
 #[derive(Debug)]
 pub struct Expansion {
-    /// The change objects; none when the model has an error.
+    /// The change objects; `None` if the model has an error.
     pub draft: Option<Draft>,
-    /// Everything that was found, in the order of the files.
+    /// All findings, in the order of the files.
     pub diagnostics: Vec<Diagnostic>,
-    /// The files, for showing the lines.
+    /// The model's files, to show lines.
     pub sources: Sources,
-    /// The other files of the model, by their names beside it; the draft has the contents.
+    /// The other files of the model, by relative name; the draft has the contents.
     pub beside: BTreeMap<String, BlobHash>,
     /// The layouts of clusters with templates.
     pub layouts: Layouts,
@@ -76,16 +76,16 @@ pub(crate) use ground::Ground;
 pub(crate) use kinds::parse_duration;
 pub use trust::Keys;
 
-/// What is known beside the model.
+/// Knowledge from outside the model.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
-    /// The change objects of the generation before: what is placed on the `first` node stays where it is.
+    /// The change objects of the previous generation: objects placed on the `first` node stay on their node.
     pub previous: &'a BTreeSet<CobId>,
-    /// The keys of hosts that have enrolled; none: it is not known who has.
+    /// The keys of enrolled hosts; `None`: enrolments are unknown.
     pub enrolled: Option<&'a Enrolments>,
-    /// The keys that the generation before named for its hosts, as far as they counted.
+    /// The valid keys that the previous generation named for its hosts.
     pub before: &'a Keys,
-    /// The layouts of clusters as they are.
+    /// The present layouts of clusters.
     pub given: &'a Given,
 }
 
@@ -96,14 +96,13 @@ pub fn builtin_kinds() -> impl Iterator<Item = &'static str> {
 
 /// Loads a model and expands it.
 ///
-/// `previous` are the change objects of the generation before: what is placed on the `first` node
-/// stays where it is.
+/// `previous` are the change objects of the previous generation: objects placed on the `first` node stay on their node.
 #[must_use]
 pub fn load(path: &Path, previous: &BTreeSet<CobId>) -> Expansion {
     expand(Model::load(path), previous)
 }
 
-/// As [`load`], with all that is known.
+/// Like [`load`], with all outside knowledge.
 #[must_use]
 pub fn load_knowing(path: &Path, known: &Known<'_>) -> Expansion {
     expand_knowing(Model::load(path), known)
@@ -128,7 +127,7 @@ fn expand_knowing(model: Model, known: &Known<'_>) -> Expansion {
     Expansion { draft, diagnostics: diagnostics.into_sorted(), sources, beside: files.names, layouts }
 }
 
-/// All of the draft but the contents of its files, which are in `files`.
+/// The whole draft except the contents of its files, which are in `files`.
 fn draft(
     sections: &Sections,
     known: &Known<'_>,
@@ -174,7 +173,7 @@ fn draft(
     Some(Draft { security: security?, revoked, policy, operators, hosts, kinds, cobs, blobs, secrets, sealed })
 }
 
-/// How hosts behave in a switch.
+/// The behaviour of hosts in a switch.
 fn switch_policy(sections: &Sections, report: &mut Report<'_>) -> SwitchPolicy {
     let Some(entry) = &sections.switch else { return SwitchPolicy::default() };
     let on_failure = match entry.on_failure {
@@ -192,23 +191,23 @@ fn switch_policy(sections: &Sections, report: &mut Report<'_>) -> SwitchPolicy {
     SwitchPolicy { on_failure, guard_ms }
 }
 
-/// How links are protected: by identities, unless the model says otherwise.
+/// The protection of links: identities, unless the model sets another value.
 fn security(sections: &Sections, report: &Report<'_>) -> Option<Security> {
     match sections.security.as_ref().map(|security| security.value) {
         Some(crate::model::Security::LoopbackOnly) => Some(Security::LoopbackOnly),
         Some(crate::model::Security::Identities) => Some(Security::Identities),
-        // A word that means nothing was reported already, and reads as absent.
+        // An invalid value is already reported, and reads as absent.
         None if report.out.iter().any(|d| d.place.is_some() && d.message.starts_with("`security`")) => None,
         None => Some(Security::Identities),
     }
 }
 
-/// Says that a template that stands there is at work, until what comes back is dropped.
+/// Marks the template at a place as running until the returned value is dropped.
 fn guarded(mark: Mark, report: &Report<'_>) -> Option<Guarded> {
     guard::begin(|| report.place(mark))
 }
 
-/// Where faults go, with the files that they are in.
+/// Collects faults and knows the files for their places.
 pub(crate) struct Report<'a> {
     sources: &'a Sources,
     out: &'a mut Diagnostics,
@@ -238,7 +237,7 @@ impl Report<'_> {
         self.out.errors()
     }
 
-    /// The same files, with another place for faults.
+    /// A report with the same files that collects faults elsewhere.
     pub(crate) fn beside<'b>(&'b self, out: &'b mut Diagnostics) -> Report<'b> {
         Report { sources: self.sources, out }
     }
@@ -247,7 +246,7 @@ impl Report<'_> {
         (self.sources, self.out)
     }
 
-    /// A name that nothing has.
+    /// Reports an unknown name.
     pub(crate) fn unknown<'n>(
         &mut self,
         what: &str,
@@ -257,7 +256,7 @@ impl Report<'_> {
         self.missing("unknown-name", format!("unknown {what} `{}`", name.value), name, known);
     }
 
-    /// The same in words of the caller's.
+    /// The same, with the caller's message.
     pub(crate) fn missing<'n>(
         &mut self,
         code: &'static str,
@@ -265,12 +264,12 @@ impl Report<'_> {
         name: &Marked<String>,
         known: impl IntoIterator<Item = &'n str> + Clone,
     ) {
-        // Looking for the nearest of many names takes time; beyond what is shown it is wasted.
+        // The search for the nearest of many names takes time; beyond the shown errors it is wasted.
         let help = if self.out.has_room(Severity::Error) { did_you_mean_or_list(&name.value, known) } else { None };
         self.push(name.mark, Diagnostic::error(code, message).maybe_help(help));
     }
 
-    /// A checked name, or an error that says what is wrong with it.
+    /// The checked name; a bad name is an error with the reason.
     fn name<T>(&mut self, name: &Marked<String>, check: impl Fn(&str) -> Result<T, IdError>) -> Option<T> {
         match check(&name.value) {
             Ok(good) => Some(good),
@@ -286,7 +285,7 @@ impl Report<'_> {
         match cob_types::HostName::new(&name.value) {
             Ok(_) => true,
             Err(error) => {
-                // The rules for all parts of an id are the same; only the word for the name differs.
+                // All parts of an id have the same rules; only the word for the name differs.
                 let text = error.to_string();
                 let text = text.strip_prefix("host").map_or(text.clone(), |rest| format!("{what}{rest}"));
                 self.push(name.mark, Diagnostic::error("bad-name", text));
@@ -296,8 +295,8 @@ impl Report<'_> {
     }
 }
 
-/// Goes through all of them, many at the same time. Where there is something to report, the part that it is in is gone
-/// through again in its turn: so faults are told in the order of `all`, and help is looked for only where it is shown.
+/// Processes all items, in parallel parts. A part with findings is processed again in order: so faults are reported in
+/// the order of `all`, and suggestions are computed only if they are shown.
 fn in_parts<T: Sync, F: Default + Send>(
     all: &[T],
     report: &mut Report<'_>,

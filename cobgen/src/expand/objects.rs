@@ -1,8 +1,7 @@
-//! Making change objects: each written by hand, and for each service one on each of its nodes.
+//! Makes change objects: each that is listed by hand, and for each service its change objects on each of its nodes.
 //!
-//! Conditions and loops are evaluated and templates rendered here, so that afterwards every object
-//! stands for itself. An object with faults is kept by its name: others may depend on it, and they
-//! are not at fault.
+//! Conditions and loops are evaluated and templates rendered here, so that afterwards every object is complete by
+//! itself. An object with faults keeps its name: objects that depend on it are not at fault.
 
 mod turns;
 
@@ -31,46 +30,46 @@ use crate::diagnostic::Diagnostic;
 use crate::draft::{Arrow, At, DraftCob};
 use crate::model::{ActionsEntry, CobEntry, Mark, Marked, Mode, Node, OnRemove, ServiceEntry, Value};
 
-/// The most change objects of one model.
+/// The most change objects of a model.
 const MAX_COBS: usize = 1_000_000;
 
 /// A change object before its dependencies are known.
 #[derive(Debug)]
 pub(super) struct Object {
-    /// Where it was written.
+    /// Its place in the model.
     pub(super) mark: Mark,
     pub(super) home: Home,
-    /// None: it has faults, which were reported.
+    /// `None`: it has faults, which are already reported.
     pub(super) kind: Option<Known>,
     pub(super) preferred: Option<StateName>,
     pub(super) content: serde_json::Value,
     pub(super) files: Payload,
     /// Explicit dependencies: transition or state, and the needs.
     pub(super) explicit: Vec<Explicit>,
-    /// What it says of others in short words; where no template makes a difference it is the same on all nodes.
+    /// Its short dependency words; without templates shared by all nodes.
     pub(super) asks: Arc<[Asks]>,
-    /// The budget that it takes tokens of, by name.
+    /// The name of the budget that it takes tokens from.
     pub(super) budget: Option<Marked<String>>,
-    /// It is a budget of so many tokens.
+    /// It is a budget with this number of tokens.
     pub(super) at_most: Option<u32>,
-    /// It leaves the model as it is.
+    /// It departs without a change.
     pub(super) keep: bool,
-    /// It is checked and never moved.
+    /// It is checked and never changed.
     pub(super) observe: bool,
 }
 
-/// Where an object is from.
+/// The origin of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Home {
     ByHand,
     Service { cluster: usize, service: Arc<str> },
 }
 
-/// A dependency written out.
+/// An explicit dependency.
 #[derive(Debug)]
 pub(super) struct Explicit {
     pub(super) mark: Mark,
-    /// `from` and `to`, or the promised state alone.
+    /// `from` and `to`, or the granted state alone.
     pub(super) from: Option<Marked<String>>,
     pub(super) to: Marked<String>,
     pub(super) needs: Marked<Vec<Marked<String>>>,
@@ -84,9 +83,9 @@ pub(super) struct Instance {
     pub(super) cobs: BTreeMap<String, Spread>,
     /// By node.
     pub(super) on_node: BTreeMap<HostName, Vec<CobId>>,
-    /// Names that templates failed to give: what is missing may be one of these.
+    /// Templates failed to render some names, so a missing name may be among these.
     pub(super) incomplete: bool,
-    /// Some of its hosts do not exist, so that it may have no change objects.
+    /// Some of its hosts do not exist, so it may have no change objects.
     pub(super) unplaced: bool,
 }
 
@@ -134,7 +133,7 @@ impl Objects {
         self.all.get(id).map(|object| &**object)
     }
 
-    /// The kinds and change objects as they leave this module.
+    /// Converts the objects into the kinds and change objects of a draft.
     pub(super) fn into_draft(
         self,
         arrows: &mut ByCob<Vec<Arrow>>,
@@ -171,7 +170,7 @@ impl Objects {
     }
 }
 
-/// Warns where a model seems to want something removed that stays as it was before.
+/// Warns if `preferred: absent` seems to ask for the removal of an object that existed before and will stay.
 fn warn_of_unmanaged(known: &Known, state: Option<&StateName>, mark: Mark, report: &mut Report<'_>) {
     let kind = known.kind.name.as_str();
     if known.builtin.is_some() && state.is_some_and(|state| is_unmanaged(kind, state.as_str())) {
@@ -183,8 +182,8 @@ fn warn_of_unmanaged(known: &Known, state: Option<&StateName>, mark: Mark, repor
     }
 }
 
-/// Whether a change object is only observed: it says so, or its host does and it is something of the host's. Gates
-/// that exist for COB alone are there as always, or nothing behind them would ever be.
+/// Whether a change object is only observed: by its own mode, or by its host's if it is an object of the host. Gates
+/// that exist only for COB are never observed, or no change object behind a gate would ever start.
 fn is_observed(entry: &CobEntry, host: Option<&Host>, known: &Known) -> bool {
     let of_the_host = || !["noop", "wait"].contains(&known.kind.backend.as_str());
     match &entry.mode {
@@ -224,12 +223,12 @@ struct Maker<'a> {
     previous: &'a BTreeSet<CobId>,
     files: &'a mut Files,
     objects: Objects,
-    /// Configurations of clusters that differ from node to node.
+    /// Configurations of clusters that differ between nodes.
     configs: BTreeMap<(usize, HostName), Node>,
     plain: Plain,
-    /// In the order in which they were made.
+    /// In the order of creation.
     made: Vec<(CobId, Box<Object>)>,
-    /// There were more than a model may have.
+    /// The model has too many change objects.
     too_many: bool,
 }
 
@@ -256,13 +255,13 @@ impl Maker<'_> {
     }
 
     fn service(&mut self, name: &Marked<String>, entry: &ServiceEntry, report: &mut Report<'_>) {
-        // One too many was told of; more of them are not even made.
+        // The first object above the limit is reported; no further object is made.
         if self.too_many || !report.segment("service", name) {
             return;
         }
         let shared: Arc<str> = Arc::from(name.value.as_str());
         for kind in entry.cobs.iter().filter_map(|(_, cob)| cob.kind.as_ref()) {
-            // Also of what is made nowhere.
+            // This also checks entries that no node uses.
             self.kinds.find(kind, report);
         }
         let world = self.world;
@@ -299,7 +298,7 @@ impl Maker<'_> {
                 );
             }
         }
-        // With templates around, a service may be there for clusters that are still to come.
+        // If templates exist, the service may be meant for future clusters.
         if placements.is_empty() && world.sections.templates.0.is_empty() {
             let fault = Diagnostic::warning("unplaced", format!("the service `{}` is in no cluster", name.value));
             report.push(
@@ -309,7 +308,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A service with actions: one change object a node.
+    /// A service with actions: a change object per node.
     fn with_actions(
         &mut self,
         service: &Marked<String>,
@@ -371,7 +370,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The part of a cluster's configuration that a service is configured with.
+    /// The part of a cluster's configuration for a service.
     fn configuration(&self, config: &Node, entry: &ServiceEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Node {
         let Some(keys) = &entry.config else { return config.clone() };
         let Some(map) = config.map() else { return config.clone() };
@@ -389,7 +388,7 @@ impl Maker<'_> {
         Node { mark: config.mark, value: Value::Map(part) }
     }
 
-    /// A cluster's configuration for one of its nodes.
+    /// A cluster's configuration for a single node.
     fn config(&mut self, cluster: usize, node: &HostName, report: &mut Report<'_>) -> Node {
         match self.config_of(cluster, node, report) {
             Some(made) => {
@@ -400,7 +399,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The same with templates and macros replaced, where it has some.
+    /// The same with templates and macros replaced; `None` if it has no templates and macros.
     fn config_of(&self, cluster: usize, node: &HostName, report: &mut Report<'_>) -> Option<Node> {
         let found = self.world.clusters.0.get(cluster)?;
         let config = found.varying.as_ref()?;
@@ -416,7 +415,8 @@ impl Maker<'_> {
         Some(self.world.templates.node(&replaced, &scope, report))
     }
 
-    /// A service's change object on one node: none, one, or one for each turn of its loops.
+    /// Makes a service's change objects on a node: a change object for each turn of the loops, without loops at most
+    /// one.
     fn on_node(
         &mut self,
         cluster: usize,
@@ -453,7 +453,7 @@ impl Maker<'_> {
         }
     }
 
-    /// `cluster` in templates, where its configuration differs from node to node.
+    /// `cluster` in templates, if its configuration differs between nodes.
     fn value_with(&self, cluster: usize, config: Option<&Node>) -> Option<Jinja> {
         Some(self.world.clusters.0.get(cluster)?.value_with(config?))
     }
@@ -540,7 +540,7 @@ impl Maker<'_> {
         object
     }
 
-    /// The kind, with what the content makes of it and of the object.
+    /// The kind, adjusted by the content and the object.
     fn kind(
         &mut self,
         name: &Marked<String>,
@@ -579,7 +579,7 @@ impl Maker<'_> {
     }
 }
 
-/// By id, each once. Sorting them all at the end is far faster than finding the place of each of very many.
+/// Sorted by id, without duplicates. A single sort at the end is far faster than many sorted insertions.
 fn unique(mut made: Vec<(CobId, Box<Object>)>, report: &mut Report<'_>) -> ByCob<Box<Object>> {
     made.sort_by(|(a, _), (b, _)| a.cmp(b));
     for same in made.chunk_by(|(a, _), (b, _)| a == b) {

@@ -1,7 +1,7 @@
-//! What on a host is one change object's alone: two that set the same would undo each other's moves, and each find that
-//! all is as it wants it.
+//! Objects of a host that only a single change object may set: two owners would undo each other's transitions.
 //!
-//! Of paths of two file trees `file_tree` says it. A name in `/etc/hosts` may have several addresses, so entries are shared.
+//! `file_tree` reports common paths of two file trees. A name in `/etc/hosts` may have several addresses, so entries
+//! are shared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,23 +15,23 @@ use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
 use crate::draft::Arrow;
 
-/// What mounts are called here.
+/// The sort of mounts in messages.
 const MOUNT: &str = "mount on";
-/// What units are called here.
+/// The sort of units in messages.
 const UNIT: &str = "unit";
-/// What packages are called here.
+/// The sort of packages in messages.
 const PACKAGE: &str = "package";
 
-/// The architectures of hosts of today. A package of one of these is the one that is meant without an architecture.
+/// The architectures of today's hosts. A package name with any of these means the same as the bare name.
 const OWN: [&str; 10] =
     ["all", "any", "native", "amd64", "arm64", "ppc64el", "riscv64", "s390x", "loong64", "mips64el"];
-/// What is done about two owners.
+/// Advice about two owners.
 const HELP: &str = "each would undo what the other does: leave one of them away, or observe it (`mode: observe`)";
 
-/// Which change object sets a thing of a host, or of a folder that is to become one.
+/// The change object that sets an object of a host, or of a folder that is to become a host.
 type Owners<'a> = BTreeMap<(&'a str, &'a str, Thing), (&'a CobId, &'a Object)>;
 
-/// Reports what two change objects of a host would set. Who is observed sets nothing.
+/// Reports objects that two change objects of a host would set. Observed change objects do not count.
 pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
     let mut owners: Owners<'_> = BTreeMap::new();
     for (id, object) in objects.iter().filter(|(_, object)| !object.observe) {
@@ -52,7 +52,7 @@ pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) 
     report_paths(objects, report);
 }
 
-/// Reports packages that one change object may remove for its own, and another one installs.
+/// Reports packages that a change object may remove for its own package and another change object installs.
 fn report_removed(objects: &ByCob<Box<Object>>, owners: &Owners<'_>, report: &mut Report<'_>) {
     for (id, object) in objects.iter().filter(|(_, object)| !object.observe) {
         for name in object.content["may_remove"].as_array().into_iter().flatten().filter_map(|name| name.as_str()) {
@@ -79,7 +79,7 @@ fn report_paths(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
                 owners.insert(key, (id, object, access));
                 continue;
             };
-            // Two of one thing are reported as such.
+            // Two owners of the same object are already reported.
             let is_one = thing(id, object).is_some_and(|one| Some(one) == thing(first, other));
             let is_told = is_one || (is_tree(object) && is_tree(other));
             if *first != id && !access.goes_with(*held) && !is_told {
@@ -88,7 +88,7 @@ fn report_paths(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
         }
     }
     for (id, object) in set() {
-        // What is mounted in a folder that is whole is none of its entries.
+        // A mount point in a whole folder is not an entry of the folder.
         let mounted = thing(id, object).filter(|thing| thing.sort == MOUNT);
         let mounted = mounted.map(|thing| format!("{}{}", root(object), thing.name));
         for path in footprint(id, object).into_iter().map(|footprint| footprint.path).chain(mounted) {
@@ -106,8 +106,8 @@ fn report_paths(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
     report_links(set().map(|(id, object)| (id, &**object)), &owners, report);
 }
 
-/// Reports links in folders like `multi-user.target.wants` that one change object writes, and another one makes or takes
-/// away for the unit that it is to enable or disable.
+/// Reports links in folders like `multi-user.target.wants` that a change object writes and another change object
+/// creates or removes when it enables or disables the unit.
 fn report_links<'o>(
     services: impl Iterator<Item = (&'o CobId, &'o Object)>,
     owners: &BTreeMap<(&str, String), (&CobId, &Object, Access)>,
@@ -122,7 +122,7 @@ fn report_links<'o>(
         for ((_, path), (other, first, access)) in below {
             let (folder, link) = path[begin.len()..].split_once('/').unwrap_or((&path[begin.len()..], ""));
             let Some((target, "wants" | "requires" | "upholds")) = folder.rsplit_once('.') else { continue };
-            // Which targets a unit of a package is wanted by is not known.
+            // The targets that want a packaged unit are unknown.
             let wanted_by = object.content["unit_file"].as_str().unwrap_or("multi-user.target");
             let is_whole = link.is_empty() && *access == Access::Whole && wanted_by.contains(target);
             if *other != id && (link == name || is_whole) {
@@ -145,17 +145,17 @@ fn is_tree(object: &Object) -> bool {
     object.kind.as_ref().is_some_and(|known| known.kind.backend == "file-tree")
 }
 
-/// The folder that is to become a host, or nothing for the host itself.
+/// The folder that is to become a host; empty for the host itself.
 pub(super) fn root(object: &Object) -> &str {
     object.content["root"].as_str().unwrap_or("/").trim_end_matches('/')
 }
 
-/// The architecture that a package is named with.
+/// The architecture in a package name.
 fn architecture(object: &Object) -> Option<&str> {
     object.content["name"].as_str()?.split_once(':').map(|(_, architecture)| architecture)
 }
 
-/// Warns of mounts in a folder of another mount that do not wait for it: whichever comes later hides the other one.
+/// Warns of mounts below another mount that do not wait for it: the later mount hides the earlier.
 pub(super) fn report_nested(objects: &ByCob<Box<Object>>, arrows: &ByCob<Vec<Arrow>>, report: &mut Report<'_>) {
     let mut mounts: BTreeMap<(&str, String), (&CobId, &Object)> = BTreeMap::new();
     for (id, object) in objects {
@@ -177,8 +177,8 @@ pub(super) fn report_nested(objects: &ByCob<Box<Object>>, arrows: &ByCob<Vec<Arr
     }
 }
 
-/// Warns of a socket and its service that are both to be up, each with its unit file: the socket is not started before the
-/// file of its service is there, nor while its service runs.
+/// Warns if a socket and its service shall both be up, each with its unit file: the socket can't start before its
+/// service's file exists, nor while its service runs.
 pub(super) fn report_sockets(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
     let units: BTreeMap<(&str, String), (&CobId, &Object)> = objects
         .iter()
@@ -210,7 +210,7 @@ fn is_down(object: &Object) -> bool {
     object.preferred.as_ref().is_some_and(|preferred| *preferred == "down")
 }
 
-/// Whether one depends on the other, however many stand between.
+/// Whether the first depends on the second, directly or indirectly.
 fn leads(arrows: &ByCob<Vec<Arrow>>, from: &CobId, to: &CobId) -> bool {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(at) = open.pop() {
@@ -224,14 +224,14 @@ fn leads(arrows: &ByCob<Vec<Arrow>>, from: &CobId, to: &CobId) -> bool {
     false
 }
 
-/// What a change object sets.
+/// The object that a change object sets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Thing {
     sort: &'static str,
     name: String,
 }
 
-/// None: what it sets may be set by several, or is not known.
+/// `None`: several change objects may set the object, or it is unknown.
 fn thing(id: &CobId, object: &Object) -> Option<Thing> {
     let word = |key: &str| object.content[key].as_str();
     let (sort, name) = match object.kind.as_ref()?.kind.backend.as_str() {
@@ -248,13 +248,13 @@ fn thing(id: &CobId, object: &Object) -> Option<Thing> {
     Some(Thing { sort, name })
 }
 
-/// Without the architecture of most hosts, which need not be named.
+/// The name without the architecture of most hosts, which is optional.
 fn package(name: &str) -> String {
     let bare = name.split_once(':').filter(|(_, architecture)| OWN.contains(architecture)).map(|(bare, _)| bare);
     bare.unwrap_or(name).to_owned()
 }
 
-/// With its ending: without one it is a service.
+/// The name with its ending; the default is `.service`.
 pub(super) fn unit(name: &str) -> String {
     match name.rsplit_once('.') {
         Some((_, ending)) if UNIT_TYPES.contains(&ending) => name.to_owned(),
@@ -262,7 +262,7 @@ pub(super) fn unit(name: &str) -> String {
     }
 }
 
-/// The kernel's words for a parameter: whichever of dot and slash comes first parts it.
+/// The kernel's form of a parameter: the first dot or slash is the separator.
 fn parameter(key: &str) -> String {
     let swapped = |c| match c {
         '.' => '/',
@@ -275,7 +275,7 @@ fn parameter(key: &str) -> String {
     }
 }
 
-/// The file that a change object's command stands in where none is named.
+/// The default file for a change object's command.
 pub(super) fn table_of(id: &CobId) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' };
     format!("cob-{}", id.as_str().chars().map(plain).collect::<String>())

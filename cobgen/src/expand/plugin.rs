@@ -1,8 +1,8 @@
 //! The built-in kind `plugin`: an executable that speaks the plug-in protocol, as a kind of its own.
 //!
-//! The states of a plug-in have to be known when a generation is made, and running somebody's program for that would
-//! make the generation depend on the machine. So they are written down, with a default, and the daemon compares them
-//! with what the plug-in says of itself at each check.
+//! The states of a plug-in must be known when a generation is made, and running a foreign program for that would make
+//! the generation depend on the machine. So the model lists the states, with a default, and the daemon compares them at
+//! each check with the states that the plug-in reports.
 
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ use super::kinds::build;
 use crate::diagnostic::Diagnostic;
 use crate::model::{self, CheckEntry, Duration, KindEntry, Mark, Marked, Maybe, Node, Run, TransitionEntry};
 
-/// The moves of a plug-in that names no states.
+/// The transitions of a plug-in without listed states.
 const MOVES: [(&str, &str); 4] = [("down", "up"), ("outdated", "up"), ("up", "down"), ("outdated", "down")];
 
 /// The content of `plugin`.
@@ -75,7 +75,7 @@ struct MoveEntry {
 
 static PLUGIN: LazyLock<Json> = LazyLock::new(|| model::schema_of::<PluginContent>("content of plugin"));
 
-/// Checks the content of `plugin`; its kind.
+/// Checks the content of `plugin` and makes its kind.
 pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
     let plugin: PluginContent = read(content, &PLUGIN, "plugin", report)?;
     let run = plugin.run.clone()?;
@@ -141,12 +141,12 @@ fn with_command(entry: &Marked<MoveEntry>, run: &Run) -> Marked<TransitionEntry>
     Marked { mark: *mark, value }
 }
 
-/// Where a revert is asked for.
+/// The place that asks for a revert.
 fn revert_mark(entry: &Marked<MoveEntry>) -> Option<Mark> {
     entry.value.revert.as_ref().filter(|revert| revert.value).map(|revert| revert.mark)
 }
 
-/// Whether the move back is the revert's: such moves stand behind those that were written.
+/// Whether a transition reverts this entry: the transitions of reverts follow the listed transitions.
 fn is_taken_back(made: &[Transition], entry: &MoveEntry) -> bool {
     let is =
         |name: &Option<Marked<String>>, state: &StateName| name.as_ref().is_some_and(|n| *state == *n.value.as_str());

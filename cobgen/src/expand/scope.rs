@@ -1,10 +1,9 @@
-//! What the names in a change object's templates stand for.
+//! The values of names in a change object's templates.
 //!
-//! `host` {name, ip, labels, vars, facts}, `cluster` {name, config}, `node` {name, index, services},
-//! `facts` (what is known of each host, by name), `peers` (the other hosts with the service), `on('app')` (the hosts with a service), `secret('pw')` (the
-//! mark that stands for a secret), and variables,
-//! of which the nearest wins: all < label < service < cluster < host < the host's own `vars` < the
-//! variables of a loop. Values are made only when a template asks for them.
+//! `host` {name, ip, labels, vars, facts}, `cluster` {name, config}, `node` {name, index, services}, `facts` (the known
+//! facts of each host, by name), `peers` (the other hosts with the service), `on('app')` (the hosts with a service),
+//! `secret('pw')` (the mark of a secret), and variables, where the nearest wins: all < label < service < cluster < host
+//! < the host's own `vars` < the variables of a loop. A value is computed only when a template asks for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::model::{Marked, Named, Node, Sections, did_you_mean_or_list};
 /// Names that variables can't have.
 const RESERVED: [&str; 7] = ["host", "cluster", "node", "peers", "on", "secret", "facts"];
 
-/// All that is known before the first change object is made.
+/// The data that is known before the first change object is made.
 #[derive(Debug)]
 pub(super) struct World<'a> {
     pub(super) sections: &'a Sections,
@@ -33,15 +32,15 @@ pub(super) struct World<'a> {
     pub(super) hosts: Hosts,
     pub(super) clusters: Clusters,
     pub(super) secrets: Secrets,
-    /// What services need of each other.
+    /// The dependencies between services.
     pub(super) needs: Services,
     variables: Variables,
-    /// What is known of hosts, by name.
+    /// The known facts of hosts, by host name.
     facts: Jinja,
     directory: Arc<Directory>,
 }
 
-/// Variables by where they hold.
+/// Variables by scope.
 #[derive(Debug, Default)]
 struct Variables {
     all: BTreeMap<String, Jinja>,
@@ -51,24 +50,24 @@ struct Variables {
     host: BTreeMap<String, BTreeMap<String, Jinja>>,
 }
 
-/// What `on('app')` looks up; shared with the functions given to templates.
+/// The data for `on('app')`; shared with the functions of templates.
 #[derive(Debug, Default)]
 struct Directory {
     hosts: BTreeMap<HostName, Jinja>,
     clusters: Vec<(String, BTreeMap<String, Vec<HostName>>)>,
 }
 
-/// Where a change object stands.
+/// The surroundings of a change object.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub(super) world: &'a World<'a>,
     pub(super) host: Option<&'a Host>,
-    /// Its cluster and service, when it is of one.
+    /// Its cluster and service, if it belongs to a service.
     pub(super) service: Option<(usize, &'a str)>,
     pub(super) loops: &'a [(String, Jinja)],
-    /// How to call it in messages.
+    /// Its name in messages.
     pub(super) of: &'a str,
-    /// What `cluster` stands for, where that differs from node to node.
+    /// The value of `cluster`, if it differs between nodes.
     pub(super) cluster_value: Option<&'a Jinja>,
 }
 
@@ -159,7 +158,7 @@ impl<'a> Scope<'a> {
         self.service.and_then(|(cluster, _)| self.world.clusters.0.get(cluster))
     }
 
-    /// The groups of variables that hold here, the nearest first.
+    /// The groups of variables in scope, nearest first.
     fn groups(&self) -> impl Iterator<Item = &'a BTreeMap<String, Jinja>> {
         let Variables { all, label, service, cluster, host } = &self.world.variables;
         let own = self.host.map(|h| &h.vars);
@@ -175,7 +174,7 @@ impl<'a> Scope<'a> {
         let (cluster, (_, service)) = (self.cluster()?, self.service?);
         let host = &self.host?.name;
         let index = match service {
-            // A configuration is the cluster's, not a service's.
+            // A configuration belongs to the cluster, not to a service.
             "" => cluster.position(host),
             service => cluster.services.get(service)?.position(host),
         };
@@ -263,7 +262,7 @@ impl Names for Scope<'_> {
     }
 }
 
-/// A host named in an id.
+/// The host in an id.
 pub(super) fn host_of<'a>(
     world: &'a World<'_>,
     id: &CobId,

@@ -1,8 +1,8 @@
-//! Secrets in a model: named in templates by `secret('pw')`, present only as marks.
+//! Secrets in a model: a template names a secret by `secret('pw')` and gets only a mark.
 //!
-//! No value is looked for here. A template gets a mark whose id is made of the secret's name, and the
-//! value takes its place on the host, so nothing that a template does can bring a value to light. What
-//! a template makes of a mark is looked at: a mark that was altered would stand for nothing.
+//! The generator does not look up values here. A template gets a mark with an id made from the secret's name, and the
+//! host replaces the mark by the value, so no template can reveal a value. The output of a template is checked for
+//! altered marks, which no host could replace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -26,18 +26,18 @@ use crate::model::{Mark, Marked, Named, Node, SecretEntry, Value, did_you_mean_o
 pub(super) struct Secrets {
     by_name: BTreeMap<String, Entry>,
     names: BTreeMap<SecretId, String>,
-    /// The ids that the template at hand has asked for; shared with the functions given to templates.
+    /// The ids that the current template has requested; shared with the functions of templates.
     asked: Arc<Mutex<BTreeSet<SecretId>>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     mark: Mark,
-    /// None: it has faults, which were reported.
+    /// `None`: it has faults, which are already reported.
     source: Option<SecretSource>,
 }
 
-/// The id of a secret whose value nobody has looked for.
+/// The id of a secret before its value is read.
 fn id_of(name: &str) -> SecretId {
     SecretId(canonical::fingerprint(&[b"the name of a secret", name.as_bytes()]).0)
 }
@@ -71,12 +71,12 @@ impl Secrets {
         })
     }
 
-    /// A template is about to be rendered.
+    /// Starts the rendering of a template.
     pub(super) fn begin(&self) {
         self.asked().clear();
     }
 
-    /// Whether every secret that the template has asked for is in what it gave, and whole.
+    /// Checks that every secret that the template requested is in its output, unaltered.
     pub(super) fn look_at(&self, texts: &[String]) -> Result<(), Fault> {
         let asked = std::mem::take(&mut *self.asked());
         let fault = |message: String| {
@@ -107,7 +107,7 @@ impl Secrets {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether secrets stand in a content only where they stay secret.
+    /// Checks that secrets are only in parts of a content that stay secret.
     pub(super) fn check_places(&self, content: &Node, known: &Known, report: &mut Report<'_>) {
         let kind = known.kind.name.as_str();
         let (builtin, backend) = (known.builtin.map(|b| b.name), known.kind.backend.as_str());
@@ -158,7 +158,7 @@ impl Secrets {
         }
     }
 
-    /// The same for the files of a tree: their texts stay secret, what else is said of them does not.
+    /// The same for the files of a tree: their texts stay secret, their other attributes do not.
     fn look_at_files(&self, files: &Node, never: Option<&str>, wrong: &mut Vec<(Mark, String, String)>) {
         for (path, file) in files.map().into_iter().flat_map(|map| &map.entries) {
             self.look_at_key(&path.text, path.mark, wrong);
@@ -172,7 +172,7 @@ impl Secrets {
         }
     }
 
-    /// Gathers what is wrong with the marks of a value; `never`: why none may stand there.
+    /// Collects faults of the marks in a value; `never`: the reason why no mark is allowed there.
     fn look(&self, node: &Node, never: Option<&str>, wrong: &mut Vec<(Mark, String, String)>) {
         match &node.value {
             Value::Text(text) => {
@@ -210,7 +210,7 @@ impl Secrets {
         }
     }
 
-    /// The secrets that change objects name.
+    /// The secrets that change objects use.
     pub(super) fn into_draft(
         self,
         cobs: &BTreeMap<CobId, At<DraftCob>>,
@@ -271,7 +271,7 @@ fn marks_of(value: &serde_json::Value, found: &mut BTreeSet<SecretId>) {
     }
 }
 
-/// Where a secret's value is to be found.
+/// The source of a secret's value.
 fn source(name: &Marked<String>, entry: &SecretEntry, report: &mut Report<'_>) -> Option<SecretSource> {
     let folder = report.folder(name.mark);
     let mut sources = Vec::new();
@@ -303,7 +303,7 @@ fn source(name: &Marked<String>, entry: &SecretEntry, report: &mut Report<'_>) -
                 {age: \"-----BEGIN AGE ENCRYPTED FILE-----…\"}";
     let fault = Diagnostic::error("bad-secret", fault).help(help);
     if entry.age.is_some() {
-        // Without its place: the line that would be shown may hold the secret itself.
+        // Without a place: the line shown there may contain the secret itself.
         report.parts().1.push(fault);
     } else {
         report.push(name.mark, fault);

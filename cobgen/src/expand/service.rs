@@ -1,9 +1,9 @@
-//! The built-in kind `service`: what it asks of `content`, and the kinds that its contents make.
+//! The built-in kind `service`: its `content`, and the kinds that contents make.
 //!
-//! A service is a unit of systemd (`unit`), or commands (`start` and others). Both have the states and the
-//! moves of the table in [`builtin`](super::builtin); a unit has the state `stale` besides: what differs can
-//! be put right while it runs. Where the content says `on_change: reload`, an outdated one is not stopped and
-//! started, but reloaded: then there is a move outdated -> up, and nobody has to be off for it.
+//! A service is a unit of systemd (`unit`), or commands (`start` and others). Both have the states and transitions of
+//! the table in [`builtin`](super::builtin); a unit also has the state `stale`, for differences that can be repaired
+//! while it runs. With `on_change: reload` an outdated service is reloaded instead of stopped and started: then there
+//! is a transition outdated -> up, and no dependent has to be off for it.
 
 use std::sync::LazyLock;
 
@@ -19,23 +19,23 @@ use super::kinds::{Timing, builtin_state, check_duration, plain_transition};
 use crate::diagnostic::Diagnostic;
 use crate::model::{self, Duration, Label, Marked, Named, Node, Run};
 
-/// The state of a unit that runs as it should, but is not, say, enabled.
+/// The state of a unit that runs as wanted but differs otherwise, for example is not enabled.
 const STALE: &str = "stale";
-/// What units end with.
+/// The endings of unit names.
 pub(super) const UNIT_TYPES: [&str; 8] = ["service", "socket", "timer", "mount", "automount", "path", "target", "swap"];
-/// The longest name that systemd takes.
+/// The longest name that systemd accepts.
 const MAX_UNIT_NAME: usize = 255;
 /// The most bytes of a unit file or drop-in.
 const MAX_UNIT_FILE: usize = 1 << 20;
-/// The unit of the daemon, as it is installed. One of another name it knows itself.
+/// The installed unit of the daemon. A daemon whose unit has another name detects that itself.
 const OWN_UNIT: &str = "cobd.service";
-/// The units of the system bus, over which the daemon speaks with systemd.
+/// The units of the system bus, through which the daemon talks to systemd.
 const BUS_UNITS: [&str; 3] = ["dbus.service", "dbus.socket", "dbus-broker.service"];
 
-/// Keys that are made into a kind and that daemons do not see.
+/// Keys that become part of a kind and are not sent to daemons.
 const OF_THE_KIND: &[&str] = &["timeout", "grace", "retries", "retry_delay"];
 
-/// What to write instead of the keys of other tools.
+/// The right keys for keys of other tools.
 fn instead() -> Json {
     let named: [(&[&str], &str); 12] = [
         (&["name", "service"], "`unit: NAME.service` names a unit of systemd"),
@@ -137,13 +137,13 @@ enum OnChange {
 
 static SCHEMA: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ServiceContent>("content of service"));
 
-/// Checks the content; none when it has faults, which were reported.
+/// Checks the content; `None` if it has faults, which are already reported.
 pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
     let service: ServiceContent = read(content, &SCHEMA, "service", report)?;
     let before = report.errors();
     match &service.unit {
         Some(unit) => of_unit(&service, unit, report),
-        // What the others mean rests on it.
+        // The meaning of the other keys depends on it.
         None if content.has("unit") => {}
         None => of_commands(&service, content, report),
     }
@@ -180,7 +180,7 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
     (report.errors() == before).then_some(settled)
 }
 
-/// The kind that such a content makes; none: the one of the table.
+/// The kind for this sort of content; `None`: the kind of the table.
 fn kind(unit: bool, reloads: bool) -> Option<Kind> {
     let name = match (unit, reloads) {
         (false, false) => return None,
@@ -201,12 +201,12 @@ fn kind(unit: bool, reloads: bool) -> Option<Kind> {
     Some(kind)
 }
 
-/// Whether a move out of `outdated` leaves the service running, so that those who require it may stay on.
+/// Whether a transition out of `outdated` leaves the service running, so that dependents may stay on.
 pub(super) fn keeps_running(kind: &Kind, t: &Transition) -> bool {
     kind.backend == "service" && t.from == StateName::OUTDATED && t.to == kind.preferred
 }
 
-/// Whether a move changes nothing of what runs, so that it needs nobody.
+/// Whether a transition does not affect the running service, so that it needs no others.
 pub(super) fn only_adjusts(kind: &Kind, t: &Transition) -> bool {
     kind.backend == "service" && t.from == STALE
 }
@@ -329,7 +329,7 @@ fn of_unit(service: &ServiceContent, unit: &Marked<String>, report: &mut Report<
     }
 }
 
-/// Looks at the texts of unit file and drop-ins, and takes along the files that are named instead.
+/// Checks the texts of unit file and drop-ins, and adds the named files to the payload.
 fn carry_texts(service: &ServiceContent, payload: &mut Payload, files: &mut Files, report: &mut Report<'_>) {
     let drop_ins = service.drop_ins.iter().flat_map(Named::iter).map(|(_, node)| node);
     for node in service.unit_file.iter().chain(drop_ins) {
@@ -351,7 +351,7 @@ fn carry_texts(service: &ServiceContent, payload: &mut Payload, files: &mut File
     }
 }
 
-/// Whether systemd would take this name.
+/// Checks whether systemd would accept this name.
 fn unit_name(name: &str) -> Result<(), &'static str> {
     let (stem, ending) = name.rsplit_once('.').unwrap_or((name, "service"));
     if !UNIT_TYPES.contains(&ending) {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use cob_types::{CobId, HostName};
 
-/// Change objects and the nodes that they are on, in the order of the service's nodes.
+/// Change objects with their nodes, in the order of the service's nodes.
 #[derive(Debug, Default)]
 pub(super) struct Spread {
     all: Vec<(HostName, CobId)>,
-    /// The places in `all` by node.
+    /// The indexes in `all` by node.
     at: BTreeMap<HostName, Vec<usize>>,
 }
 
@@ -26,33 +26,33 @@ impl Spread {
         self.all.is_empty()
     }
 
-    /// Those on one node.
+    /// The change objects on a node.
     pub(super) fn on(&self, node: &str) -> impl Iterator<Item = &CobId> {
         self.at.get(node).into_iter().flatten().map(|place| &self.all[*place].1)
     }
 
-    /// Those on the first node.
+    /// The change objects on the first node.
     pub(super) fn on_first(&self) -> impl Iterator<Item = &CobId> {
         self.all.first().into_iter().flat_map(|(node, _)| self.on(node.as_str()))
     }
 
-    /// Those on one node that is chosen for who is on `host`: the same node, else one of all, so that askers are spread
-    /// over them. A choice stays as long as its node does, whichever others come and go (rendezvous hashing: D. Thaler,
-    /// C. Ravishankar, "Using name-based mappings to increase hit rates", 1998).
+    /// The change objects on the node that serves `host`: the same node if possible, else a chosen node, so that load
+    /// is spread. A choice stays as long as its node exists, when other nodes come and go (rendezvous hashing: D.
+    /// Thaler, C. Ravishankar, "Using name-based mappings to increase hit rates", 1998).
     pub(super) fn on_chosen(&self, host: &str) -> impl Iterator<Item = &CobId> + use<'_> {
         let heaviest = || self.at.iter().max_by_key(|(node, _)| weight(host, node.as_str())).map(|(_, places)| places);
         let places = self.at.get(host).or_else(heaviest);
         places.into_iter().flatten().map(|place| &self.all[*place].1)
     }
 
-    /// Those on these nodes, in their order here.
+    /// The change objects on these nodes, in the order of this list.
     pub(super) fn on_some<'n>(&self, nodes: impl Iterator<Item = &'n HostName>) -> impl Iterator<Item = &CobId> {
         let mut places: Vec<usize> = nodes.filter_map(|node| self.at.get(node)).flatten().copied().collect();
         places.sort_unstable();
         places.into_iter().map(|place| &self.all[place].1)
     }
 
-    /// Those on other nodes.
+    /// The change objects on other nodes.
     pub(super) fn elsewhere(&self, node: &str) -> impl Iterator<Item = &CobId> {
         self.all.iter().filter(move |(other, _)| *other != node).map(|(_, cob)| cob)
     }
@@ -62,7 +62,7 @@ impl Spread {
     }
 }
 
-/// A number that two names always have together, whatever else there is: FNV-1a with its bits mixed once more.
+/// A number that depends only on the two names: FNV-1a with its bits mixed once more.
 fn weight(one: &str, other: &str) -> u64 {
     let bytes = one.bytes().chain([0]).chain(other.bytes());
     let hash =

@@ -1,4 +1,4 @@
-//! Built-in kinds of what the kernel of a host does: what `kernel-module` and `mount` ask of `content`.
+//! Built-in kinds of the host's kernel: the `content` of `kernel-module` and `mount`.
 
 use std::sync::LazyLock;
 

@@ -1,9 +1,9 @@
-//! What the words of a dependency name: from `db/server` to the change objects meant.
+//! Resolves the names in dependency words: from `db/server` to its change objects.
 //!
-//! A name without `/` is a change object of the same service, else a service; for one written by hand,
-//! one of the same host, else a service. `A/B` is the change object B of service A, or an id
-//! `HOST/NAME`. A service means those of its change objects that are `ready`. The service is the own
-//! cluster's, else the only cluster's that has it.
+//! A name without `/` is a change object of the same service, else a service; for a change object listed by hand, a
+//! change object of the same host, else a service. `A/B` is the change object B of service A, or an id `HOST/NAME`. A
+//! service stands for its `ready` change objects. The service of the own cluster counts, else of the only cluster that
+//! has it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use crate::catalog::Stage;
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::model::{Mark, Marked, On, ServiceEntry, Target, did_you_mean, did_you_mean_or_list};
 
-/// The most dependencies of one model: five for each of as many change objects as it may have.
+/// The most dependencies of a model: five for each of the most change objects.
 const MAX_LINKS: usize = 5_000_000;
 
-/// One word's dependency between two change objects.
+/// A dependency of a word between two change objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) word: Word,
     /// The dependent.
     pub(super) from: CobId,
-    /// The depended-on.
+    /// The change object that it depends on.
     pub(super) to: CobId,
-    /// As the user wrote it.
+    /// In the user's words.
     pub(super) words: Arc<str>,
     pub(super) mark: Mark,
 }
 
-/// The same between each of some and each of others, where these are more than anybody writes out.
+/// The same dependency between each of `from` and each of `to`, where single links would be too many.
 #[derive(Debug)]
 pub(super) struct Many {
     pub(super) word: Word,
@@ -48,7 +48,7 @@ pub(super) struct Many {
     pub(super) mark: Mark,
 }
 
-/// Everything that the short words name.
+/// All dependencies of the short words.
 pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_>) -> (Vec<Link>, Vec<Many>) {
     let mut finder = Finder { world, objects, links: Vec::new(), many: Vec::new(), ready: BTreeMap::new() };
     let asking: Vec<(&CobId, &Object)> = objects.all.iter().map(|(id, object)| (id, &**object)).collect();
@@ -66,7 +66,7 @@ pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_
         finder.links.extend(part.links);
         groups.extend(part.groups);
     }
-    // Which of a service's change objects are ready follows from the links inside it.
+    // The ready change objects of a service follow from the links inside it.
     finder.find_ready(report);
     let single = finder.all_to_all(groups, report);
     let of_groups = in_parts(&single, report, |(id, object, asks, group), links: &mut Vec<Link>, report| {
@@ -92,7 +92,7 @@ fn too_many() -> Diagnostic {
     Diagnostic::error("too-large", what).help(help)
 }
 
-/// What change objects ask for in their own words.
+/// The dependencies of change objects' own words.
 #[derive(Default)]
 struct Direct<'a> {
     links: Vec<Link>,
@@ -102,12 +102,12 @@ struct Direct<'a> {
 /// A change object, its dependency, and the group that the dependency names.
 type AsksGroup<'a> = (&'a CobId, &'a Object, &'a Asks, Group);
 
-/// Change objects of one service that a dependency names together.
+/// Change objects of a service that a dependency names together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
     cluster: usize,
     service: String,
-    /// The name of one change object on each node; none: the ready change objects.
+    /// The name of a change object on each node; `None`: the ready change objects.
     cob: Option<String>,
 }
 
@@ -124,7 +124,7 @@ fn link(links: &mut Vec<Link>, from: &CobId, asks: &Asks, found: Vec<CobId>, rep
     }
 }
 
-/// Who asks, and from where.
+/// The dependent change object and its place.
 struct Asker<'a> {
     id: &'a CobId,
     host: &'a str,
@@ -144,9 +144,9 @@ impl<'a> Asker<'a> {
 
 enum Lookup {
     Cobs(Vec<CobId>),
-    /// Some of these, or all.
+    /// Some or all members of a group.
     Group(Group),
-    /// It was reported, or is a `wants` of what does not exist.
+    /// The name is already reported, or is a `wants` of a missing object.
     Nothing,
 }
 
@@ -256,7 +256,7 @@ impl Finder<'_> {
         }
     }
 
-    /// A name that the service has, but on no node of this cluster.
+    /// Reports a name that the service has, but on no node of this cluster.
     fn not_here(&self, word: Word, name: &Marked<String>, what: &str, report: &mut Report<'_>) -> Lookup {
         if word != Word::Wants {
             let fault = Diagnostic::error("nowhere", format!("{what} is on no node, so nothing can depend on it"));
@@ -265,7 +265,7 @@ impl Finder<'_> {
         Lookup::Nothing
     }
 
-    /// Which cluster's service is meant: the own one's, else the only one's that has it.
+    /// The cluster whose service is meant: the own cluster, else the only cluster that has the service.
     fn cluster(
         &self,
         asker: &Asker<'_>,
@@ -307,7 +307,7 @@ impl Finder<'_> {
         }
     }
 
-    /// The candidates that `on` chooses.
+    /// The candidates that `on` selects.
     #[expect(clippy::too_many_arguments, reason = "the question, where it comes from and what there is to choose from")]
     fn pick(
         &self,
@@ -333,7 +333,7 @@ impl Finder<'_> {
             On::Host(name) => candidates.on(name).collect(),
             On::Label(label) => candidates.on_some(self.world.hosts.labelled(label)).collect(),
         };
-        // With one node only, there are no peers, and nothing to wait for.
+        // On a single node there are no peers to wait for.
         if chosen.is_empty() && !instance.incomplete && !instance.unplaced && word != Word::Wants && *on != On::Peers {
             let where_ = match on {
                 On::SameNode => format!("on {me}"),
@@ -374,11 +374,11 @@ impl Finder<'_> {
             return Lookup::Nothing;
         }
         let text = name.value.as_str();
-        // What `wants` names need not exist; only a likely slip of the pen is worth a word.
+        // The target of `wants` may be missing; only a likely typing mistake is reported.
         let severity = if word == Word::Wants { Severity::Warning } else { Severity::Error };
         let known = match report.out.has_room(severity) {
             true => self.known_to(asker, own, text),
-            // Looking for the nearest of many names takes time; beyond what is shown it is wasted.
+            // The search for the nearest of many names takes time; beyond the shown errors it is wasted.
             false => Vec::new(),
         };
         let names = known.iter().map(String::as_str);
@@ -396,7 +396,7 @@ impl Finder<'_> {
         Lookup::Nothing
     }
 
-    /// The names that could have been meant by one that nothing has.
+    /// The known names that an unknown name could mean.
     fn known_to(&self, asker: &Asker<'_>, own: Option<&Instance>, text: &str) -> Vec<String> {
         let mut known: Vec<String> = self.world.sections.services.names().map(str::to_owned).collect();
         known.extend(own.iter().flat_map(|i| i.cobs.keys().cloned()));
@@ -425,12 +425,12 @@ impl Finder<'_> {
         self.world.sections.services.iter().find(|(n, _)| n.value == name).map(|(_, s)| s)
     }
 
-    /// Whether the service has a change object of this name as written.
+    /// Whether the service has an entry of this name.
     fn is_own_cob(&self, service: &str, cob: &str) -> bool {
         self.service_entry(service).is_some_and(|s| s.cobs.names().any(|n| n == cob))
     }
 
-    /// Whether templates gave the service a change object of this name.
+    /// Whether templates made a change object of this name for the service.
     fn is_made(&self, service: &str, cob: &str) -> bool {
         let with = self.world.clusters.with(service);
         with.into_iter()
@@ -453,15 +453,14 @@ impl Finder<'_> {
         names
     }
 
-    /// Fills in which change objects of each service are ready: those named, else those on which
-    /// none of its others depends.
+    /// Finds the ready change objects of each service: the listed names, else all without dependents in the service.
     fn find_ready(&mut self, report: &mut Report<'_>) {
         let home = |id: &CobId| self.objects.get(id).map(|o| &o.home);
         let within = |link: &&Link| match (home(&link.from), home(&link.to)) {
             (Some(from @ Home::Service { .. }), Some(to)) => from == to && link.word != Word::Excludes,
             _ => false,
         };
-        // Looked up, never walked.
+        // For look-ups only: the order is not used.
         let depended: HashSet<&CobId> = self.links.par_iter().filter(within).map(|link| &link.to).collect();
         let mut ready = BTreeMap::new();
         for ((cluster, service), instance) in &self.objects.instances {
@@ -496,7 +495,7 @@ impl Finder<'_> {
         self.ready = ready;
     }
 
-    /// Keeps dependencies of all of a service on all of a group as one entry where the pairs are many; returns the others.
+    /// Stores dependencies of a whole service on a whole group as an entry if the pairs are many; returns the others.
     fn all_to_all<'a>(&mut self, groups: Vec<AsksGroup<'a>>, report: &mut Report<'_>) -> Vec<AsksGroup<'a>> {
         let mut by_words: BTreeMap<_, Vec<AsksGroup<'a>>> = BTreeMap::new();
         let mut rest = Vec::new();
@@ -526,7 +525,7 @@ impl Finder<'_> {
         rest
     }
 
-    /// The change objects of a group, and the service that they are of.
+    /// The change objects of a group, with the instance of their service.
     fn candidates(&self, group: &Group) -> Option<(&Instance, &Spread)> {
         let key = (group.cluster, group.service.clone());
         let instance = self.objects.instances.get(&key)?;
@@ -537,7 +536,7 @@ impl Finder<'_> {
         Some((instance, all))
     }
 
-    /// Those of a group that `on` chooses.
+    /// The change objects of a group that `on` selects.
     fn chosen_of(
         &self,
         asker: &Asker<'_>,
@@ -560,8 +559,8 @@ impl Finder<'_> {
         }
     }
 
-    /// The words of a service as a whole: they hold for its ready change objects, and for those that
-    /// the gates among them require.
+    /// The words of a whole service: they apply to its ready change objects and to the change objects that its ready
+    /// gates require.
     fn of_service(&mut self, name: &str, entry: &ServiceEntry, report: &mut Report<'_>) {
         let words = [(Word::Requires, &entry.requires), (Word::After, &entry.after), (Word::Wants, &entry.wants)];
         let words =
@@ -594,7 +593,7 @@ impl Finder<'_> {
         }
     }
 
-    /// What a service with dependencies needs of others in its cluster, on all nodes.
+    /// The dependencies of a service on other services of its cluster, on all nodes.
     fn dependencies(&mut self, name: &str, cluster: usize, bearers: &Bearers, report: &mut Report<'_>) {
         let Some((first, object)) = bearers.all.first().and_then(|id| Some((id, self.objects.get(id)?))) else {
             return;
@@ -618,7 +617,7 @@ impl Finder<'_> {
         }
     }
 
-    /// The names in what was made nowhere: it is no less wrong for that.
+    /// Checks the names in entries that no node uses, since they may be wrong too.
     fn unmade(&self, name: &str, entry: &ServiceEntry, report: &mut Report<'_>) {
         let mut targets: Vec<&Target> = Vec::new();
         for (cob, entry) in entry.cobs.iter().filter(|(cob, _)| !self.is_made(name, &cob.value)) {
@@ -656,13 +655,13 @@ impl Finder<'_> {
     }
 }
 
-/// Whether what a word names is the same for all change objects of a service, and a gate can bear the word.
+/// Whether the word's target is the same for all change objects of a service, and the word works through a gate.
 fn is_to_all(asks: &Asks) -> bool {
     let all = asks.target.on.as_ref().is_none_or(|on| on.value == On::All);
     all && matches!(asks.word, Word::Requires | Word::After | Word::Wants | Word::Install)
 }
 
-/// Whether so many to so many others are more than is written out.
+/// Whether the pairs are too many for single links.
 fn is_many(from: usize, to: usize) -> bool {
     from > 1 && to > 1 && from.saturating_mul(to) > MAX_DIRECT
 }

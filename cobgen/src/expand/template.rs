@@ -1,9 +1,8 @@
 //! Templates and expressions in a model: minijinja, strict, with bounded work.
 //!
-//! A text is a template when it holds `{{`, `{%` or a comment `{# … #}`. A text that is one `{{ expression }}` and nothing
-//! else, no line end either, gives the expression's value with its type, so `"{{ host.vars.port }}"` stays a number. An
-//! unknown name is an error with a suggestion, never an empty text; only in `when` an attribute that
-//! is not there counts as false.
+//! A text is a template if it contains `{{`, `{%` or a comment `{# … #}`. A text that is exactly `{{ expression }}`,
+//! even without a line end, gives the expression's value with its type, so `"{{ host.vars.port }}"` stays a number. An
+//! unknown name is an error with a suggestion, never an empty text; only in `when` a missing attribute counts as false.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,20 +18,20 @@ use super::{as_text, chains};
 use crate::diagnostic::Diagnostic;
 use crate::model::{Key, Map, Mark, Node, Value, Written, did_you_mean_or_list};
 
-/// The work that one template may do, in minijinja's instructions.
+/// The work limit of a template, in minijinja's instructions.
 const FUEL: u64 = 1_000_000;
-/// The deepest value that an expression may give.
+/// The greatest depth of an expression's value.
 const MAX_DEPTH: usize = 32;
 
-/// What the names in a template stand for.
+/// The names that a template can use.
 pub(super) trait Names {
     /// The value of a name.
     fn get(&self, name: &str) -> Option<Jinja>;
     /// All names, for suggestions.
     fn known(&self) -> Vec<String>;
-    /// Whose names these are: `n1/db/server`, `host n1`.
+    /// The owner of these names: `n1/db/server`, `host n1`.
     fn of(&self) -> String;
-    /// The secrets that templates may name, where they may.
+    /// The secrets that templates may name, if any.
     fn secrets(&self) -> Option<&Secrets> {
         None
     }
@@ -42,11 +41,11 @@ pub(super) trait Names {
 #[derive(Debug)]
 pub(super) struct Templates {
     strict: Environment<'static>,
-    /// For conditions: what is not there is false.
+    /// For conditions: a missing attribute is false.
     lenient: Environment<'static>,
 }
 
-/// Why a text gave nothing.
+/// The reason why a text has no result.
 pub(super) struct Fault {
     pub(super) message: String,
     /// The line within the text, from 1.
@@ -61,7 +60,7 @@ impl Default for Templates {
             environment.set_undefined_behavior(undefined);
             environment.set_fuel(Some(FUEL));
             environment.set_debug(true);
-            // A text is the same with a template in it as without.
+            // Keep line ends, so that a text with and without a template is treated alike.
             let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
             environment.set_syntax(syntax.expect("the usual delimiters"));
             environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
@@ -74,14 +73,14 @@ impl Default for Templates {
     }
 }
 
-/// Whether a text is a template. A `{#` that nothing closes is the shell's `${#name}`.
+/// Whether a text is a template. A `{#` without an end is the shell's `${#name}`.
 pub(super) fn is_template(text: &str) -> bool {
     let comment = || text.split_once("{#").is_some_and(|(_, rest)| rest.contains("#}"));
     text.contains("{{") || text.contains("{%") || comment()
 }
 
 impl Templates {
-    /// Renders every text of a value; where that fails, reports it and leaves an invalid value.
+    /// Renders every text of a value; reports a failure and leaves an invalid value there.
     pub(super) fn node(&self, node: &Node, names: &dyn Names, report: &mut Report<'_>) -> Node {
         let value = match &node.value {
             Value::Text(text) if is_template(text) => {
@@ -124,7 +123,7 @@ impl Templates {
         value.map(|v| v.is_true()).map_err(|fault| invalid(&fault, mark, names, report)).ok()
     }
 
-    /// The items of a loop: a list as it stands, or an expression that gives one.
+    /// The items of a loop: a literal list, or an expression with a list as its value.
     pub(super) fn items(&self, node: &Node, names: &dyn Names, report: &mut Report<'_>) -> Option<Vec<Jinja>> {
         if let Value::List(items) = &node.value {
             return Some(items.iter().map(|n| to_jinja(&self.node(n, names, report))).collect());
@@ -135,7 +134,7 @@ impl Templates {
         let value = watched(names, || evaluate(&self.strict, expression, names), |v| vec![v.to_string()]);
         match value.map(|v| (v.kind(), v)) {
             Ok((ValueKind::Seq | ValueKind::Iterable, list)) => Some(list.try_iter().ok()?.collect()),
-            // Of a mapping the keys, as everywhere in templates.
+            // A loop over a mapping takes its keys, as always in templates.
             Ok((ValueKind::Map, map)) => Some(map.try_iter().ok()?.collect()),
             Ok((kind, _)) => {
                 let message = format!("`{text}` gives no list but: {kind}");
@@ -150,7 +149,7 @@ impl Templates {
         }
     }
 
-    /// The names that an expression uses without making them.
+    /// The undefined names that an expression uses.
     pub(super) fn names_used(&self, expression: &str) -> Vec<String> {
         let expression = single_expression(expression).unwrap_or(expression);
         if bounded::too_deep_by_itself(expression).is_some() {
@@ -167,7 +166,7 @@ impl Templates {
         used
     }
 
-    /// The names that a text uses as a template without making them; none: it is not a template that can be read.
+    /// The undefined names that a text uses as a template; `None`: it can't be parsed as a template.
     pub(super) fn names_in(&self, text: &str) -> Option<Vec<String>> {
         if bounded::too_deep(text).is_some() {
             return None;
@@ -181,7 +180,7 @@ impl Templates {
     }
 
     fn value(&self, text: &str, names: &dyn Names) -> Result<Value, Fault> {
-        // Line ends around it make it a text like any other: what a block holds ends as written.
+        // With line ends around it, it is an ordinary text: the line ends of a block stay as written.
         match single_expression(text).filter(|_| !text.starts_with('\n') && !text.ends_with('\n')) {
             Some(expression) => {
                 let evaluated = || {
@@ -220,7 +219,7 @@ impl Templates {
     }
 }
 
-/// Reports keys that templates made alike, and keeps the first of them.
+/// Reports equal keys made by templates, and keeps the first.
 fn each_once(entries: &mut Vec<(Key, Node)>, names: &dyn Names, report: &mut Report<'_>) {
     let mut seen: BTreeMap<String, Mark> = BTreeMap::new();
     entries.retain(|(key, _)| {
@@ -236,7 +235,7 @@ fn each_once(entries: &mut Vec<(Key, Node)>, names: &dyn Names, report: &mut Rep
     });
 }
 
-/// Refuses what the engine would read by recursion beyond its stack.
+/// Refuses a text whose recursion would exceed the engine's stack.
 fn not_too_deep(text: &str, deep: Option<usize>) -> Result<(), Fault> {
     let Some(at) = deep else { return Ok(()) };
     let line = text.get(..at).map(|before| before.matches('\n').count() + 1);
@@ -244,7 +243,7 @@ fn not_too_deep(text: &str, deep: Option<usize>) -> Result<(), Fault> {
     Err(Fault { message: "this template nests too deep".to_owned(), line, help: Some(help) })
 }
 
-/// Does something with a template and looks whether secrets came out of it as they went in.
+/// Runs a template and checks that secrets are unaltered in its output.
 fn watched<T>(
     names: &dyn Names,
     run: impl FnOnce() -> Result<T, Fault>,
@@ -257,7 +256,7 @@ fn watched<T>(
     Ok(outcome)
 }
 
-/// All texts of a value, those of keys too.
+/// All texts of a value, including keys.
 fn texts_of(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::Text(text) => texts.push(text.clone()),
@@ -270,7 +269,7 @@ fn texts_of(value: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// The expression of a text that is `{{ expression }}` and nothing else.
+/// The expression of a text that is exactly `{{ expression }}`.
 fn single_expression(text: &str) -> Option<&str> {
     let inner = text.trim().strip_prefix("{{")?;
     // Braces inside belong to mappings and texts.
@@ -283,12 +282,12 @@ fn single_expression(text: &str) -> Option<&str> {
     Some(inner.trim())
 }
 
-/// A template as the engine is to read it.
+/// A template, rewritten for the engine.
 fn as_template(text: &str) -> String {
     concat::in_template(&chains::in_template(text)).into_owned()
 }
 
-/// An expression by itself as the engine is to read it.
+/// A single expression, rewritten for the engine.
 fn as_expression(text: &str) -> String {
     concat::in_expression(&chains::in_expression(text)).into_owned()
 }
@@ -305,14 +304,14 @@ fn evaluate(environment: &Environment<'static>, text: &str, names: &dyn Names) -
     Ok(value)
 }
 
-/// The values of the names that are used. A name without a value is a fault, except where the text says what holds then.
+/// The values of the used names. A name without a value is a fault, unless the text handles a missing value.
 fn context(
     environment: &Environment<'static>,
     used: impl IntoIterator<Item = String>,
     names: &dyn Names,
     text: &str,
 ) -> Result<BTreeMap<String, Jinja>, Fault> {
-    // The engine does not tell of names of which a slice is taken; those that the text makes have no value here.
+    // The engine does not report names that are sliced; names that the text itself defines need no value here.
     let sliced = chains::sliced(text).into_iter().filter(|name| !is_made(text, name)).map(str::to_owned);
     let used: BTreeSet<String> = used.into_iter().chain(sliced).collect();
     let mut context = BTreeMap::new();
@@ -332,7 +331,7 @@ fn context(
     Ok(context)
 }
 
-/// Whether a text itself gives a name a value: in a loop, a `set`, a `with`, a macro.
+/// Whether a text itself defines a name: in a loop, a `set`, a `with`, a macro.
 fn is_made(text: &str, name: &str) -> bool {
     let words: Vec<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty()).collect();
     let made = |at: usize| match (at.checked_sub(2).map(|two| words[two]), at.checked_sub(1).map(|one| words[one])) {
@@ -344,8 +343,8 @@ fn is_made(text: &str, name: &str) -> bool {
     words.iter().enumerate().any(|(at, word)| *word == name && made(at))
 }
 
-/// Whether a text asks somewhere for the case that a name has no value: `name.more | default(…)`, `name is defined`. The
-/// engine still refuses every other use of such a name while it has no value.
+/// Whether a text somewhere handles the case that a name has no value: `name.more | default(…)`, `name is defined`. The
+/// engine still refuses every other use of the undefined name.
 fn may_be_undefined(text: &str, name: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name).any(|(at, _)| {
@@ -360,7 +359,7 @@ fn may_be_undefined(text: &str, name: &str) -> bool {
     })
 }
 
-/// An engine's error in our words.
+/// Converts the engine's error to the model's terms.
 fn fault(error: &Error, text: &str) -> Fault {
     let part = error.range().and_then(|r| text.get(r)).map(|p| format!(" in `{}`", p.trim())).unwrap_or_default();
     let detail = error.detail().map(|d| format!(": {d}")).unwrap_or_default();
@@ -393,7 +392,7 @@ fn invalid(fault: &Fault, mark: Mark, names: &dyn Names, report: &mut Report<'_>
     Value::Invalid
 }
 
-/// A model's value for templates.
+/// Converts a model's value for templates.
 pub(super) fn to_jinja(node: &Node) -> Jinja {
     match &node.value {
         Value::Null | Value::Invalid => Jinja::from(()),
@@ -408,12 +407,12 @@ pub(super) fn to_jinja(node: &Node) -> Jinja {
     }
 }
 
-/// An expression's value for the model; what has no form there is named.
+/// Converts an expression's value for the model; an error names the unsupported value.
 fn from_jinja(value: &Jinja) -> Result<Value, String> {
     Room { bytes: MAX_RENDERED, items: MAX_ITEMS }.value(value, MAX_DEPTH)
 }
 
-/// What a value may still hold.
+/// The remaining capacity of a value.
 struct Room {
     bytes: usize,
     items: usize,

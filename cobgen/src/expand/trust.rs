@@ -1,7 +1,7 @@
-//! Who is who in a model: keys of hosts, revoked keys, operators.
+//! Identities in a model: keys of hosts, revoked keys, operators.
 //!
-//! A host's keys stand in the model, or it has enrolled them in the depot; what the model says wins.
-//! One key is one identity: it belongs to one host or one operator.
+//! A host's keys are in the model, or the host has enrolled in the depot; the model has priority. A key is a single
+//! identity: it belongs to a single host or operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use super::{Known, Report};
 use crate::diagnostic::Diagnostic;
 use crate::model::{KeySet, Mark, Marked, OperatorEntry, RoleEntry, Sections};
 
-/// Keys of hosts, by the hosts' names.
+/// Keys of hosts by host name.
 pub type Keys = BTreeMap<cob_types::HostName, Vec<PublicKey>>;
 
-/// The most keys of one host or operator: the old and the new one.
+/// The most keys of a host or operator: the old and the new key.
 const MAX_KEYS: usize = 2;
 
-/// What a model says of identities.
+/// The identities of a model.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     pub(super) keys: Keys,
@@ -30,7 +30,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Reads it. Without `known.enrolled` it is not known who has enrolled: the check warns of hosts without a key.
+    /// Reads the identities. Without `known.enrolled` enrolments are unknown: the check warns of hosts without a key.
     pub(super) fn read(
         sections: &Sections,
         security: Option<Security>,
@@ -69,7 +69,7 @@ impl Trust {
 
 struct Reader<'a, 'r> {
     revoked: BTreeMap<PublicKey, Mark>,
-    /// Whose each key is, and where it says so; without a place: by enrolment.
+    /// The owner of each key, with the place in the model; without a place the key was enrolled.
     owners: BTreeMap<PublicKey, (String, Option<Mark>)>,
     report: &'a mut Report<'r>,
 }
@@ -95,7 +95,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The keys of one host or operator, without those that can't be used.
+    /// The usable keys of a host or operator.
     fn keys(&mut self, set: &KeySet, owner: &str) -> Vec<PublicKey> {
         if let Some(third) = set.0.get(MAX_KEYS) {
             let fault = Diagnostic::error("too-many-keys", format!("{owner} has {} keys", set.0.len()))
@@ -117,7 +117,7 @@ impl Reader<'_, '_> {
         found
     }
 
-    /// Notes whose a key is; one that is somebody's already is a fault.
+    /// Records the owner of a key; a key with another owner is a fault.
     fn claim(&mut self, key: PublicKey, owner: &str, mark: Mark) -> bool {
         let Some((other, first)) = self.owners.get(&key) else {
             self.owners.insert(key, (owner.to_owned(), Some(mark)));
@@ -149,7 +149,7 @@ impl Reader<'_, '_> {
             );
             self.report.push(name.mark, fault);
         }
-        // A missing or wrong role was reported with the structure.
+        // A missing or wrong role is already reported with the structure.
         let role = match entry.role? {
             RoleEntry::Look => Role::Look,
             RoleEntry::Operate => Role::Operate,
@@ -161,7 +161,7 @@ impl Reader<'_, '_> {
     fn token(&mut self, text: &Marked<String>) -> Option<BlobHash> {
         let hash = from_hex(&text.value);
         if hash.is_none() {
-            // Not shown: it may be the token itself.
+            // The text is not shown: it may be the token itself.
             let fault = Diagnostic::error("bad-token", "`token_sha256` is not 64 hexadecimal digits")
                 .help("write the SHA-256 of the token, never the token: `printf %s TOKEN | sha256sum`");
             self.report.push(text.mark, fault);
@@ -169,7 +169,7 @@ impl Reader<'_, '_> {
         hash
     }
 
-    /// Keys that hosts without one in the model have enrolled; names the hosts that have none at all.
+    /// Adds enrolled keys of hosts without a key in the model; reports hosts without any key.
     fn enrolled(&mut self, hosts: &Hosts, enrolled: Option<&Enrolments>, keys: &mut Keys) {
         let mut without: Vec<(&cob_types::HostName, Mark)> = Vec::new();
         for host in hosts.0.values() {
@@ -194,14 +194,13 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The keys that hosts had before they enrolled again, without those that the model names: they are revoked as if the
-    /// model said so.
+    /// The old keys of hosts that enrolled again, except keys in the model: they are revoked as if the model said so.
     fn replaced_by_enrolment(&self, enrolled: Option<&Enrolments>) -> BTreeSet<PublicKey> {
         let replaced = enrolled.into_iter().flat_map(|all| &all.revoked);
         replaced.filter(|key| !self.owners.contains_key(*key)).copied().collect()
     }
 
-    /// Warns of hosts that have enrolled with another key than the model names: the model's one counts.
+    /// Warns of hosts that enrolled with another key than the model names: the model's key counts.
     fn hidden(&mut self, sections: &Sections, enrolled: Option<&Enrolments>, keys: &Keys) {
         for (host, named) in keys {
             let newest = enrolled.and_then(|all| all.keys.get(host)?.last());
@@ -220,7 +219,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Warns of hosts all of whose keys are others than before: there is no generation in which both count.
+    /// Warns of hosts whose keys have all changed: no generation accepts both the old and the new key.
     fn replaced(
         &mut self,
         sections: &Sections,
@@ -266,7 +265,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Where the model names the keys of a host.
+/// The place in the model that names the keys of a host.
 fn key_mark(sections: &Sections, host: &cob_types::HostName) -> Option<Mark> {
     let (_, entry) = sections.hosts.iter().find(|(name, _)| name.value == host.as_str())?;
     Some(entry.key.as_ref()?.0.first()?.mark)

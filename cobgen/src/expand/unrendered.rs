@@ -1,14 +1,14 @@
-//! Warnings about texts that look like templates and stand where templates are not rendered.
+//! Warnings about texts that look like templates in places where templates are not rendered.
 //!
-//! Values of variables and the commands of kinds reach hosts as they are written. `{{ host.ip }}` in one of them was
-//! probably meant as a template; braces that are not a template, such as `docker ps --format '{{.Names}}'`, are fine.
+//! Values of variables and the commands of kinds reach hosts unchanged. There, `{{ host.ip }}` was probably meant as a
+//! template; braces that are no template, for example `docker ps --format '{{.Names}}'`, are fine.
 
 use super::Report;
 use super::template::{Templates, is_template};
 use crate::diagnostic::Diagnostic;
 use crate::model::{Mark, Named, Node, Run, RunForm, Sections, Value};
 
-/// Reports every such text of a model.
+/// Reports all these texts of a model.
 pub(super) fn warn(sections: &Sections, templates: &Templates, report: &mut Report<'_>) {
     let mut walk = Walk { templates, report };
     let variables = &sections.variables;

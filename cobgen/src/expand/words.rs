@@ -1,10 +1,9 @@
-//! From the words of a dependency to transition and lock dependencies.
+//! Turns dependency words into transition and lock dependencies.
 //!
-//! A kind has an on state (preferred) and an off state (pre-remove). `requires: [X]` on A means: every
-//! transition of A into its on state needs X on; every transition of X that leaves its on state, or
-//! `outdated`, needs A off; a promise that A stays on needs X's. `after` is the first of these alone.
-//! `excludes: [X]`: A is switched on only while X is off, and X only while A is off, each with the
-//! promise of it.
+//! A kind has an on state (preferred) and an off state (pre-remove). `requires: [X]` on A means: every transition of A
+//! into its on state needs X on; every transition of X out of its on state, or out of `outdated`, needs A off; a grant
+//! that A stays on needs X on. `after` is only the first of these rules. `excludes: [X]`: A goes on only while X is
+//! off, and X only while A is off, each with the grant of it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use crate::diagnostic::{Diagnostic, Severity};
 use crate::draft::{Said, When};
 use crate::model::{Mark, Marked, did_you_mean, did_you_mean_or_list};
 
-/// The dependencies that were written out.
+/// Adds the explicit dependencies.
 pub(super) fn explicit(objects: &Objects, arrows: &mut Arrows, report: &mut Report<'_>) {
     for (id, object) in &objects.all {
         let Some(known) = &object.kind else { continue };
@@ -54,14 +53,14 @@ pub(super) fn explicit(objects: &Objects, arrows: &mut Arrows, report: &mut Repo
     }
 }
 
-/// The dependencies that the short words stand for.
+/// Adds the dependencies of the short words.
 pub(super) fn short(links: &[Link], objects: &Objects, arrows: &mut Arrows, report: &mut Report<'_>) {
-    // A word says the same of all change objects of the same two kinds: on thousands of nodes it is said once.
+    // A word means the same for all change objects of the same two kinds: on thousands of nodes it is expanded once.
     let mut known: HashMap<Saying<'_>, Vec<(Side, Number)>> = HashMap::new();
     let kind = |id| objects.get(id).and_then(|object| object.kind.as_ref());
     let of_kinds = |link| -> Option<(&Link, &Known, &Known)> { Some((link, kind(&link.from)?, kind(&link.to)?)) };
     let links: Vec<_> = links.par_iter().filter_map(of_kinds).collect();
-    // On thousands of nodes it is told once, too.
+    // On thousands of nodes it is also reported once.
     let mut told: BTreeSet<Mark> = BTreeSet::new();
     for (link, a, x) in links {
         let excludes = link.word == Word::Excludes;
@@ -91,20 +90,20 @@ pub(super) fn short(links: &[Link], objects: &Objects, arrows: &mut Arrows, repo
     }
 }
 
-/// Where and in which words what is said, and the kinds of both sides: each kind is there once.
+/// The place, word and text of a statement, and the kinds of both sides: each kind exists once in memory.
 type Saying<'a> = (Mark, Word, &'a str, *const Kind, *const Kind);
 
-/// Whose moves and promises a dependency guards.
+/// The side whose transitions and grants a dependency guards.
 #[derive(Debug, Clone, Copy)]
 enum Side {
-    /// Those of who wrote the word.
+    /// The change object that wrote the word.
     Asker,
-    /// Those of who is named.
+    /// The change object that the word names.
     Asked,
 }
 
-/// What a word comes to between change objects of the kinds `a` and `x`: whose move or promise needs which states of
-/// the other.
+/// The meaning of a word between change objects of the kinds `a` and `x`: the guarded side, its transition or grant,
+/// and the states that it needs of the other side.
 fn stands_for(word: Word, a: &Known, x: &Known) -> Vec<(Side, When, Vec<StateName>)> {
     use Side::{Asked, Asker};
     let mut all = Vec::new();
@@ -120,7 +119,7 @@ fn stands_for(word: Word, a: &Known, x: &Known) -> Vec<(Side, When, Vec<StateNam
             let first = if a.of_actions { Some(a.off()) } else { None };
             let installing = moves(a, |t| first.map_or(t.to == *a.on(), |first| t.from == *first));
             all.extend(installing.map(|move_| (Asker, move_, x.installed())));
-            // A server of another sort is off at times without leaving: that is nobody's business.
+            // Other servers are sometimes off without departing, which does not concern installations.
             if x.of_actions || x.builtin.is_some_and(|b| b.gate) {
                 all.extend(into(x, x.off()).map(|move_| (Asked, move_, vec![a.off().clone()])));
             }
@@ -138,7 +137,7 @@ fn stands_for(word: Word, a: &Known, x: &Known) -> Vec<(Side, When, Vec<StateNam
     all
 }
 
-/// What each change object rests on by `restarts_on` and `reloads_on`.
+/// The change objects that each change object relies on by `restarts_on` and `reloads_on`.
 pub(super) fn restarts_on(links: &[Link]) -> ByCob<Vec<CobId>> {
     let mut found: ByCob<BTreeSet<CobId>> = ByCob::new();
     for link in links {
@@ -152,7 +151,7 @@ pub(super) fn restarts_on(links: &[Link]) -> ByCob<Vec<CobId>> {
     found.into_iter().map(|(id, on)| (id, on.into_iter().collect())).collect()
 }
 
-/// Some of the transitions. What is put right while it runs concerns nobody else.
+/// Selected transitions. A repair while the service runs concerns no other change object.
 fn moves(known: &Known, these: impl Fn(&Transition) -> bool) -> impl Iterator<Item = When> {
     let moves = known.kind.transitions.iter().filter(|t| !service::only_adjusts(&known.kind, t));
     let moves = moves.filter(move |t| these(t));
@@ -164,8 +163,7 @@ fn into<'a>(known: &'a Known, state: &'a StateName) -> impl Iterator<Item = When
     moves(known, move |t| t.to == *state)
 }
 
-/// The transitions for which it needs what it requires: into its on state; of a service with actions those that
-/// initialize and start it.
+/// The transitions that need the requirements: into the on state; for a service with actions, initialization and start.
 fn coming_up(known: &Known) -> impl Iterator<Item = When> + '_ {
     moves(known, |t| match known.of_actions {
         true => t.to == actions::INITIALIZED || t.to == actions::STARTED,
@@ -173,14 +171,14 @@ fn coming_up(known: &Known) -> impl Iterator<Item = When> + '_ {
     })
 }
 
-/// The transitions that stop or restart: out of the on state, and out of `outdated`, but for those that reload.
+/// The transitions that stop or restart: out of the on state, and out of `outdated`, except reloads.
 fn leaving(known: &Known) -> impl Iterator<Item = When> + '_ {
     moves(known, |t| {
         (t.from == *known.on() || t.from == StateName::OUTDATED) && !service::keeps_running(&known.kind, t)
     })
 }
 
-/// What a written dependency guards; its transition must exist.
+/// The event that an explicit dependency guards; its transition must exist.
 fn when(known: &Known, written: &Explicit, report: &mut Report<'_>) -> Option<When> {
     let to = known.state(&written.to, report);
     let Some(from) = &written.from else { return Some(When::Lock { state: to? }) };
@@ -195,7 +193,7 @@ fn when(known: &Known, written: &Explicit, report: &mut Report<'_>) -> Option<Wh
     Some(When::Transition { from, to })
 }
 
-/// `HOST/NAME@state|state`.
+/// Parses `HOST/NAME@state|state`.
 fn need(
     id: &CobId,
     written: &Marked<String>,
@@ -243,7 +241,7 @@ fn unknown_cob(cob: &CobId, mark: Mark, objects: &Objects, report: &mut Report<'
             .or_else(|| did_you_mean_or_list(cob.as_str(), same_host))
             .or_else(|| did_you_mean_or_list(cob.as_str(), known))
     };
-    // Looking for the nearest of many names takes time; beyond what is shown it is wasted.
+    // The search for the nearest of many names takes time; beyond the shown errors it is wasted.
     let help = if report.out.has_room(Severity::Error) { help() } else { None };
     report.push(mark, Diagnostic::error("unknown-name", format!("unknown change object `{cob}`")).maybe_help(help));
 }

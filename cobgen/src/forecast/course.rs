@@ -1,4 +1,4 @@
-//! From two generations to a plan.
+//! Makes a plan from two generations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,41 +20,41 @@ use super::unused::{Unused, unused};
 use super::{groups, legs, reasons};
 use crate::generation::{Difference, NoOrder, diff};
 
-/// All runs together take no more events than this, the first aside.
+/// The most events of all random runs together; the first run is not counted.
 const EVENTS: u64 = 400_000;
 
-/// What is asked besides the two generations.
+/// The inputs besides the two generations.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
-    /// How long things take.
+    /// The durations of transitions and checks.
     pub durations: Durations,
-    /// Change objects that are elsewhere than the active generation wants them.
+    /// Change objects that are not in the state that the active generation wants.
     pub states: BTreeMap<CobId, StateName>,
-    /// Generations that hosts have withdrawn: they go by none of these.
+    /// Generations that hosts have rolled back; the switch never goes over these.
     pub withdrawn: BTreeSet<GenerationNumber>,
-    /// How often the switch is run with durations by chance, at most.
+    /// The most runs with random durations.
     pub runs: u64,
-    /// Chance comes from this.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
-/// A plan, with what differs between the generations.
+/// A plan, with the difference of the generations.
 #[derive(Debug, Clone)]
 pub struct Forecasted {
     /// The plan.
     pub plan: SwitchPlan,
-    /// What differs.
+    /// The difference of the generations.
     pub difference: Difference,
-    /// What was said besides and fits nothing.
+    /// Inputs that match no object.
     pub unused: Unused,
-    /// Change objects that had a part in the simulation.
+    /// The number of simulated change objects.
     pub simulated: usize,
     /// Events of the simulation.
     pub events: u64,
 }
 
 impl Forecasted {
-    /// The plan as other programs read it (`docs/plan.md`), with what differs as `changes`.
+    /// The plan as JSON for other programs (`docs/plan.md`), with the difference as `changes`.
     ///
     /// # Errors
     /// When it can't be written as JSON, which no plan is known for.
@@ -68,7 +68,7 @@ impl Forecasted {
 /// Forecasts the switch between two generations.
 ///
 /// # Errors
-/// When a depot can't be read, or those that leave can't leave in any order.
+/// When a depot can't be read, or the departing change objects can't depart in any order.
 pub fn forecast(sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrder> {
     let steps = sides.steps(&asked.withdrawn);
     let unused = unused(&sides, &asked.durations, &asked.states);
@@ -76,7 +76,7 @@ pub fn forecast(sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrder> {
     Ok(Forecasted { unused, ..planned? })
 }
 
-/// A way over generations in between, leg by leg.
+/// Plans a switch over intermediate generations, leg by leg.
 fn by_steps(whole: &Sides<'_>, steps: Vec<GenerationNumber>, asked: Asked) -> Result<Forecasted, NoOrder> {
     let ends = [whole.from.manifest.generation, whole.to.manifest.generation];
     let way: Vec<GenerationNumber> = [&ends[..1], &steps, &ends[1..]].concat();
@@ -87,7 +87,7 @@ fn by_steps(whole: &Sides<'_>, steps: Vec<GenerationNumber>, asked: Asked) -> Re
         let planned = leg(whole.leg(pair[0], pair[1]).map_err(NoOrder::Depot)?, asked)?;
         (simulated, events) = (simulated + planned.simulated, events + planned.events);
         legs.push(planned.plan);
-        // From then on all is where the step wants it.
+        // The next leg starts with all change objects in the states that the step wants.
         states = BTreeMap::new();
     }
     let moved = reasons::moved(whole, &whole.looked_at());
@@ -99,7 +99,7 @@ fn by_steps(whole: &Sides<'_>, steps: Vec<GenerationNumber>, asked: Asked) -> Re
     Ok(Forecasted { plan, difference, unused: Unused::default(), simulated, events })
 }
 
-/// A switch from the one directly to the other.
+/// Plans a direct switch.
 fn leg(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrder> {
     let Asked { mut durations, states, withdrawn: _, runs, seed } = asked;
     let order = Arc::new(sides.order()?);
@@ -108,7 +108,7 @@ fn leg(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrder> {
     let mut parts = part(&sides, &concerned, &order, &states);
     let mut first = run(&parts, sides.both(), &durations, None);
     if !first.converged {
-        // Perhaps somebody was asked who seemed not concerned; then all are.
+        // A change object outside the scope was perhaps requested; so simulate all.
         let all = everything(&mut sides)?;
         if all.cobs.len() > concerned.cobs.len() {
             concerned = all;
@@ -151,11 +151,11 @@ fn part(
 ) -> Vec<Switch> {
     let (mut from, mut to) = (parts(&sides.from, &scope.cobs), parts(&sides.to, &scope.cobs));
     let empty = |host: &HostName| Arc::new(Bundle::empty(host.clone()));
-    // Who waits for what leaves elsewhere takes part, also with nothing of its own.
+    // A host that only waits for departures elsewhere takes part too.
     for host in order.waits.keys().filter(|host| sides.to.manifest.hosts.contains_key(*host)) {
         to.entry(host.clone()).or_insert_with(|| empty(host));
     }
-    // A host that has nothing yet takes part in what its active generation asks of it: nothing.
+    // A new host takes part with an empty part in the active generation.
     for host in to.keys().filter(|host| sides.from.manifest.hosts.contains_key(*host)) {
         from.entry(host.clone()).or_insert_with(|| empty(host));
     }
@@ -188,13 +188,13 @@ impl Pace for Paced<'_> {
     }
 
     fn message(&mut self) -> Span {
-        // One for all: on a link nothing overtakes.
+        // The same for all messages: on a link no message overtakes another.
         Span(self.message.median.saturating_mul(1000))
     }
 }
 
-/// How long a transition takes. What waits by itself says it in its content, what does nothing takes no time: others of
-/// its kind say nothing of it.
+/// The duration of a transition. The content of a waiting change object has its duration, and a transition without an
+/// action takes no time: here, records of others of the kind do not count.
 fn looked(sides: Both<'_>, durations: &Durations, cob: &CobId, from: &StateName, to: &StateName) -> Looked {
     let known = sides.find(cob);
     let kind = known.map(|known| &known.cob.kind);
@@ -225,7 +225,7 @@ fn run(parts: &[Switch], sides: Both<'_>, durations: &Durations, random: Option<
     split::run(parts, random, |random| Paced { sides, durations, random, message })
 }
 
-/// Runs with durations by chance.
+/// Runs the switch with random durations.
 fn spread(
     forecast: &mut Forecast,
     parts: &[Switch],
@@ -315,7 +315,7 @@ fn told(sides: &Sides<'_>, order: &SwitchOrder, course: &Course, durations: &Dur
     }
 }
 
-/// What one waits for at the end of a run that does not come to rest: the reason, and what it is about.
+/// The reason why a change object waits at the end of a run that did not converge, with its subject.
 fn words(wait: &Wait) -> String {
     let told = serde_json::to_value(wait).unwrap_or_default();
     let text = |name: &str| told.get(name).and_then(Value::as_str);

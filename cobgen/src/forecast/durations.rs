@@ -1,8 +1,8 @@
-//! How long transitions take: recorded, with their spread, or said by a person.
+//! The durations of transitions: recorded, with their spread, or given by a person.
 //!
-//! A file of lines `WHO FROM>TO: TIME`, the more exact line wins: a change object `HOST/NAME`, its name on any host
-//! `*/NAME`, its kind, `*` alone. `WHO check` is a check, `message` what it takes to tell another host. A time is
-//! `90s`, a number of seconds, or what was recorded: `{"min": …, "median": …, "p90": …, "runs": N}`.
+//! A file of lines `WHO FROM>TO: TIME`. The most specific line wins: a change object `HOST/NAME`, its name on any host
+//! `*/NAME`, its kind, `*` alone. `WHO check` is a check, `message` the time to inform another host. A time is `90s`, a
+//! number of seconds, or a record: `{"min": …, "median": …, "p90": …, "runs": N}`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,38 +17,38 @@ use crate::input;
 
 /// The largest file of durations, in bytes.
 const MAX_FILE: u64 = 64 << 20;
-/// A move of which nothing is known.
+/// The default duration of a transition.
 const UNKNOWN: Spread = Spread::always(1_000_000);
-/// A check of which nothing is known: about what a shell needs.
+/// The default duration of a check: about the time that a shell needs.
 const CHECK: Spread = Spread::always(20_000);
-/// What it takes to write a promise and tell another host, where nothing is said.
+/// The default time to write a grant and send it to another host.
 const MESSAGE: Spread = Spread::always(1000);
 
-/// Some times in microseconds, summed up.
+/// A summary of several times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
     /// The shortest.
     pub min: u64,
-    /// The middle one.
+    /// The middle of the times.
     pub median: u64,
-    /// Nine of ten are no longer.
+    /// Nine of ten times are no longer.
     pub p90: u64,
 }
 
 impl Spread {
-    /// The same time always.
+    /// A constant time.
     #[must_use]
     pub const fn always(us: u64) -> Self {
         Self { min: us, median: us, p90: us }
     }
 
-    /// Whether it is the same time always.
+    /// Whether the time is constant.
     #[must_use]
     pub const fn is_fixed(&self) -> bool {
         self.min == self.p90
     }
 
-    /// One of these times, by chance: straight lines through the three that are known, and on.
+    /// Draws a random time: linear interpolation through the three known points, and extrapolation beyond.
     fn draw(&self, random: &mut Random) -> u64 {
         let at = random.below(1000);
         let (low, high) = (self.median - self.min, self.p90 - self.median);
@@ -59,14 +59,14 @@ impl Spread {
     }
 }
 
-/// What a time is of.
+/// The subject of a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Move {
     /// `FROM>TO`.
     Hop(String, String),
     /// A check.
     Check,
-    /// Any move.
+    /// Any transition.
     Any,
 }
 
@@ -79,49 +79,49 @@ impl Move {
     }
 }
 
-/// What is known of durations.
+/// The known durations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durations {
     /// By `HOST/NAME`, `*/NAME`, kind, or `*`.
     of: BTreeMap<String, BTreeMap<Move, Spread>>,
-    /// What the others of a kind take, where nobody has said it of the kind.
+    /// Durations of other change objects of a kind, if the input has no line for the kind.
     gathered: BTreeMap<KindName, BTreeMap<Move, Spread>>,
     message: Option<Spread>,
 }
 
-/// A time that was looked up.
+/// The result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Looked {
     pub(super) spread: Spread,
-    /// Somebody has said or recorded it.
+    /// The time is recorded or given.
     pub(super) known: bool,
-    /// It is that of others of its kind.
+    /// The time is from other change objects of the kind.
     pub(super) of_others: bool,
 }
 
 impl Looked {
-    /// Known by itself.
+    /// A time from the change object itself.
     pub(super) fn known(spread: Spread) -> Self {
         Self { spread, known: true, of_others: false }
     }
 }
 
-/// Reads a file of durations, or with `-` the standard input; the error says what is wrong with it.
+/// Reads a file of durations, or with `-` the standard input.
 ///
 /// # Errors
-/// In words.
+/// The fault in words.
 pub fn read(path: &Path) -> Result<Durations, String> {
     let text = input::read_given(path, MAX_FILE).map_err(|e| format!("can't read {}: {e}", path.display()))?;
     Durations::of_text(&text).map_err(|what| format!("{}: {what}", path.display()))
 }
 
 impl Durations {
-    /// As in a file.
+    /// Parses the text of a file of durations.
     ///
     /// # Errors
-    /// In words.
+    /// The fault in words.
     pub fn of_text(text: &str) -> Result<Self, String> {
-        // What programs print may have far more lines than the YAML of a person.
+        // Printed output may have far more lines than handwritten YAML, and JSON parses faster.
         let printed = text.trim_start().starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
         let lines: BTreeMap<String, Value> = match printed {
             Some(lines) => lines,
@@ -152,8 +152,7 @@ impl Durations {
         Ok(all)
     }
 
-    /// Adds what is known of single change objects to what is known of their kinds, where nobody has said it: the
-    /// median of each.
+    /// Adds durations for kinds without their own line: the medians over their known change objects.
     pub(super) fn gather_kinds<'a>(&mut self, kind_of: impl Fn(&str) -> Option<&'a KindName>) {
         let mut gathered: BTreeMap<(&KindName, &Move), Vec<Spread>> = BTreeMap::new();
         for (who, times) in &self.of {
@@ -171,7 +170,7 @@ impl Durations {
             .map(|((kind, of), all)| {
                 let min = all.iter().map(|s| s.min).min().unwrap_or_default();
                 let median = middle(all.iter().map(|s| s.median).collect());
-                // What is known of one run alone has no spread: that is between them.
+                // A single recorded run has no spread; the spread is between change objects.
                 let mut longest: Vec<u64> = all.iter().map(|s| s.p90).collect();
                 longest.sort_unstable();
                 let p90 = longest[(longest.len() * 9).div_ceil(10) - 1].max(median);
@@ -185,13 +184,13 @@ impl Durations {
         }
     }
 
-    /// Whose times they are, and of which move; none: of a check, or of any.
+    /// The subject and transition of each line; `None` for a check, or for any transition.
     pub(super) fn lines(&self) -> impl Iterator<Item = (&str, Option<(&str, &str)>)> {
         let all = self.of.iter().flat_map(|(who, times)| times.keys().map(move |of| (who, of)));
         all.map(|(who, of)| (who.as_str(), of.hop()))
     }
 
-    /// How long a move takes.
+    /// The duration of a transition.
     pub(super) fn hop(&self, cob: &CobId, kind: Option<&KindName>, from: &str, to: &str) -> Looked {
         let hop = Move::Hop(from.to_owned(), to.to_owned());
         let any = || Some(Looked::known(*self.of.get("*")?.get(&Move::Any)?));
@@ -199,12 +198,12 @@ impl Durations {
         self.find(cob, kind, &hop).or_else(any).unwrap_or(unknown)
     }
 
-    /// How long a check takes.
+    /// The duration of a check.
     pub(super) fn check(&self, cob: &CobId, kind: Option<&KindName>) -> Spread {
         self.find(cob, kind, &Move::Check).map_or(CHECK, |looked| looked.spread)
     }
 
-    /// How long a message takes.
+    /// The duration of a message.
     pub(super) fn message(&self) -> Spread {
         self.message.unwrap_or(MESSAGE)
     }
@@ -253,7 +252,7 @@ fn spread(key: &str, value: &Value) -> Result<Spread, String> {
     time(key, value).map(Spread::always)
 }
 
-/// `90s`, `350us`, or a number of seconds; in microseconds.
+/// Parses `90s`, `350us`, or a number of seconds, to microseconds.
 fn time(key: &str, value: &Value) -> Result<u64, String> {
     let of_text = |text: &str| {
         let micros = text.strip_suffix("us").and_then(|number| number.parse::<u64>().ok());
@@ -265,7 +264,7 @@ fn time(key: &str, value: &Value) -> Result<u64, String> {
             "`{key}`: {value} is no time of a year at most; write a number with its unit: 350us, 500ms, 30s, 2m, 1h"
         )
     };
-    // A year is long enough for every sum of such times.
+    // Sums of times up to a year cannot overflow.
     const LONGEST: u64 = 365 * 24 * 3600 * 1_000_000;
     value.as_str().and_then(of_text).or_else(seconds).filter(|us| *us <= LONGEST).ok_or_else(wrong)
 }
@@ -299,7 +298,7 @@ mod tests {
         let text = format!("{{{}}}", (0..60_000).map(line).collect::<Vec<_>>().join(","));
         let durations = Durations::of_text(&text).expect("read");
         assert_eq!(median(&durations, "n1/c59999", "down>up"), 59_999);
-        // What begins like that and is YAML.
+        // YAML that starts like JSON.
         let durations = Durations::of_text("{n1/db down>up: 2s}").expect("read");
         assert_eq!(median(&durations, "n1/db", "down>up"), 2_000_000);
     }

@@ -1,13 +1,13 @@
-//! A way over several generations as one plan: the plans of its legs, one behind the other.
+//! A switch over several generations as a single plan: the plans of its legs in sequence.
 //!
-//! Hosts go on from a generation in between as soon as it is active on them, whatever its change objects are at. What they
-//! do of it before depends on who is faster, so it is planned as if all of it were done: more is not to be expected.
+//! A host continues from an intermediate generation once that is active there, even with unfinished transitions. How
+//! much of a leg it completes depends on timing, so the plan assumes all of it: an upper bound.
 
 use cob_types::GenerationNumber;
 
 use super::plan::{Forecast, PointOfNoReturn, SwitchPlan, Why};
 
-/// One plan of the plans of these legs, of which each begins when the one before it has ended.
+/// Joins the plans of these legs into a plan in which each leg starts when the leg before it has ended.
 pub(super) fn joined(legs: Vec<SwitchPlan>, steps: Vec<GenerationNumber>) -> SwitchPlan {
     let mut legs = legs.into_iter();
     let mut whole = legs.next().expect("a way has a leg");
@@ -18,7 +18,7 @@ pub(super) fn joined(legs: Vec<SwitchPlan>, steps: Vec<GenerationNumber>) -> Swi
     SwitchPlan { steps, ..whole }
 }
 
-/// Says of what is in a leg which one that is.
+/// Writes the leg's generation into its parts.
 fn name(leg: &mut SwitchPlan) {
     let to = Some(leg.to);
     leg.groups.iter_mut().for_each(|group| group.to = to);
@@ -29,7 +29,7 @@ fn append(whole: &mut SwitchPlan, mut leg: SwitchPlan) {
     name(&mut leg);
     let (transitions, begin) = (whole.transitions.len(), whole.forecast.end_us);
     let (stages, groups) = (whole.stages.len(), whole.groups.len());
-    // Nothing of it begins before the leg before it has ended.
+    // No transition of the leg starts before the end of the leg before it.
     let last = whole.critical_path.last().copied();
     let ended = last.map_or(0, |last| whole.transitions[last].end_us);
     for step in &mut leg.transitions {
@@ -92,7 +92,7 @@ fn append(whole: &mut SwitchPlan, mut leg: SwitchPlan) {
     };
 }
 
-/// Why, with the numbers that transitions have in the whole.
+/// The reason, with transition numbers of the whole plan.
 fn of_whole(why: Why, transitions: usize) -> Why {
     match why {
         Why::NeededBy { mut moves } => {

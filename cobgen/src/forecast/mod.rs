@@ -1,10 +1,10 @@
-//! What a switch from one generation to another comes to, before any host is touched.
+//! The forecast of a switch between two generations, before any host is changed.
 //!
-//! [`forecast`] looks at what differs (`sides`), finds the change objects that are concerned (`scope`), lets the engine
-//! itself switch them on virtual time ([`cob_engine::sim::forecast`]) with the durations that were recorded
-//! ([`durations`]), and reads off the course what people ask: what comes before what and has how much time to spare
-//! (`order`), why each moves, what is interrupted, what can't be taken back (`reasons`), which hosts go together
-//! (`groups`). Where hosts go by generations in between, each leg is looked at so (`legs`). The result is data ([`plan`]), shown by [`show`]; [`progress`] holds it against what really happened.
+//! [`forecast`] compares the generations (`sides`), finds the concerned change objects (`scope`), and lets the engine
+//! switch these on virtual time ([`cob_engine::sim::forecast`]) with the recorded durations ([`durations`]). The course
+//! gives the order and slack of transitions (`order`), their reasons, interruptions and irreversible steps (`reasons`),
+//! and the hosts that activate together (`groups`). Legs over intermediate generations are planned separately (`legs`).
+//! The result is data ([`plan`]), shown by [`show`]; [`progress`] compares it with a real switch.
 
 mod course;
 pub mod durations;

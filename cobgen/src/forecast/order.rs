@@ -1,4 +1,4 @@
-//! What of a course must come before what, and how much time each transition has to spare.
+//! The partial order of a course, and the slack of each transition.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,12 +8,12 @@ use cob_types::{CobId, HostName, StateName, SwitchOrder};
 use super::plan::Planned;
 use super::sides::{Known, Sides};
 
-/// The most pairs of one that leaves and one that begins after the activation for which each is told.
+/// The most pairs of an action before and a first action after an activation; beyond it only the cause is recorded.
 const PAIRS: usize = 400;
-/// The most promises under a promise that are followed.
+/// The greatest depth of grants under a grant that is followed.
 const DEEPEST: usize = 64;
 
-/// An action of the course, and what it waited for.
+/// An action of the course with its predecessors.
 pub(super) struct Act<'c> {
     pub(super) step: &'c Step,
     pub(super) from: &'c StateName,
@@ -53,18 +53,18 @@ fn cause(course: &Course, number: &[Option<usize>], mut at: Option<usize>) -> Op
     }
 }
 
-/// Which actions there have been so far.
+/// The actions so far.
 struct Link<'s, 'a> {
     sides: &'s Sides<'a>,
     order: &'s SwitchOrder,
-    /// The last action of each. Looked up, never iterated.
+    /// The last action of each change object. For look-ups only, never iterated.
     of: HashMap<CobId, usize>,
-    /// Actions that needed it where it has been since its last action. Looked up, never iterated.
+    /// The actions that needed its state since its last action. For look-ups only, never iterated.
     users: HashMap<CobId, Vec<usize>>,
 }
 
 impl Link<'_, '_> {
-    /// Those that come before an action; it counts for the next ones.
+    /// The predecessors of an action; records the action for later calls.
     fn before(&mut self, acts: &[Act<'_>], at: usize) -> BTreeSet<usize> {
         let Act { step, from, to, .. } = &acts[at];
         let mut before: BTreeSet<usize> = self.of.get(&step.cob).copied().into_iter().collect();
@@ -90,7 +90,7 @@ impl Link<'_, '_> {
             if let Some(last) = self.of.get(&id) {
                 before.extend(Some(*last).filter(ended));
             } else if let Some(known) = side.find(&id) {
-                // It stands where it stood; what its promise rests on may have moved.
+                // It did not change its state, but change objects that its grant relies on may have.
                 let locks = known.cob.locks.iter().filter(|lock| lock.state == known.cob.preferred);
                 open.extend(locks.flat_map(|lock| &lock.needs).map(|need| need.cob.clone()));
             }
@@ -103,7 +103,7 @@ impl Link<'_, '_> {
     }
 }
 
-/// What a host does after its activation comes after what it waited for.
+/// A host's actions after its activation come after the departures that it waited for.
 fn activations(course: &Course, number: &[Option<usize>], acts: &mut [Act<'_>], order: &SwitchOrder) {
     let mut last: BTreeMap<&CobId, usize> = BTreeMap::new();
     let mut leaving: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -149,7 +149,7 @@ fn waited<'o>(
     order.waits.get(host).into_iter().flatten().filter_map(|id| last.get(id).copied())
 }
 
-/// Sets stages and slack; gives the critical path.
+/// Sets stages and slack; returns the stages and the critical path.
 pub(super) fn measure(transitions: &mut [Planned], end_us: u64) -> (Vec<Vec<usize>>, Vec<usize>) {
     let mut stages: Vec<Vec<usize>> = Vec::new();
     for at in 0..transitions.len() {

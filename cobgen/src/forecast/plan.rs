@@ -1,7 +1,7 @@
-//! A plan as data: what `cobgen plan --from N --to M --json` prints, and `cobctl` reads.
+//! A plan as data: the output of `cobgen plan --from N --to M --json`, which `cobctl` reads.
 //!
-//! Times are whole microseconds since `go`. Transitions are numbered by their beginnings, so one comes only after
-//! those with lower numbers.
+//! Times are whole microseconds since `go`. Transitions are numbered by their start, so a transition comes only after
+//! transitions with lower numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,238 +12,238 @@ use serde::{Deserialize, Serialize};
 use super::durations::Spread;
 use crate::input;
 
-/// The largest plan that is read, in bytes.
+/// The largest plan file, in bytes.
 const MAX_FILE: u64 = 1 << 30;
 
-/// The form of plans written here.
+/// The format version of new plans.
 pub const FORMAT: u32 = 1;
 
-/// What a switch comes to.
+/// The forecast of a switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchPlan {
     /// [`FORMAT`].
     pub format: u32,
-    /// The generation that is active.
+    /// The active generation.
     pub from: GenerationNumber,
-    /// The generation that is switched to.
+    /// The target generation of the switch.
     pub to: GenerationNumber,
-    /// Generations that are activated on the way, as there is no order of a switch between the two: each of these is gone
-    /// on from as soon as a host has it, and planned as if all came to rest in it first.
+    /// Intermediate generations, if there is no switch order between the two. A host continues from each as soon as it
+    /// is active there; the plan assumes that all change objects become idle in it first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<GenerationNumber>,
-    /// Change objects that another host has from then on, under the same name.
+    /// Change objects that move to another host under the same name.
     pub moved: Vec<Moved>,
-    /// Hosts that activate the generation together or one after the other; those for which nothing differs are not
-    /// among them.
+    /// Hosts that activate the generation, together or in sequence; unchanged hosts are not included.
     pub groups: Vec<Group>,
-    /// Hosts for which nothing differs.
+    /// The number of unchanged hosts.
     pub untouched_hosts: u64,
-    /// Every transition, by its beginning.
+    /// Every transition, ordered by start.
     pub transitions: Vec<Planned>,
-    /// Numbers of transitions: each stage comes after a transition of the stage before it. For people; nothing waits
-    /// for a stage.
+    /// Numbers of transitions: each stage comes after a transition of the stage before it. For people; no transition
+    /// waits for a stage.
     pub stages: Vec<Vec<usize>>,
-    /// Change objects that leave the state in which they serve, and come back or go elsewhere for good.
+    /// Change objects that leave the state in which they serve, and come back or change their preferred state.
     pub interrupted: Vec<Interrupted>,
-    /// What can't be taken back.
+    /// Irreversible transitions.
     pub irreversible: Vec<Irreversible>,
-    /// Where that begins; absent: everything can be taken back.
+    /// The point of no return; absent: all transitions are reversible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point_of_no_return: Option<PointOfNoReturn>,
-    /// Numbers of the transitions of which each began because the one before it ended, up to the last end.
+    /// Numbers of transitions on the critical path: each started because the previous transition ended, up to the last
+    /// end.
     pub critical_path: Vec<usize>,
-    /// When it ends.
+    /// The predicted end.
     pub forecast: Forecast,
 }
 
 /// A change object that changes its host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
-    /// As it is called before.
+    /// Its id before.
     pub from: CobId,
-    /// As it is called afterwards.
+    /// Its id afterwards.
     pub to: CobId,
 }
 
-/// Hosts that wait for each other, or one alone.
+/// Hosts that wait for each other, or a single host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// On a way in steps: the generation that is activated.
+    /// With intermediate generations: the generation that is activated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<GenerationNumber>,
-    /// Its hosts; several: each waits for something that leaves on another one of them.
+    /// Its hosts; if several, each waits for a departure on another host of the group.
     pub hosts: Vec<HostName>,
-    /// Numbers of the groups that have something which this one waits for.
+    /// Numbers of the groups with departures that this group waits for.
     pub after: Vec<usize>,
-    /// What leaves and is waited for, its own and that of others. Empty: it activates at once.
+    /// The departing change objects that it waits for, its own and others. Empty: it activates at once.
     pub waits_for: BTreeSet<CobId>,
-    /// When the last of its hosts activates.
+    /// The time when the last of its hosts activates.
     pub activated_us: u64,
 }
 
-/// One transition.
+/// A transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
     /// Its number.
     pub id: usize,
-    /// Whose.
+    /// Its change object.
     pub cob: CobId,
-    /// The state left.
+    /// The state before.
     pub from: StateName,
-    /// The state entered.
+    /// The state after.
     pub to: StateName,
-    /// When it begins.
+    /// The start time.
     pub begin_us: u64,
-    /// When it ends.
+    /// The end time.
     pub end_us: u64,
     /// Transitions that must have ended before.
     pub after: Vec<usize>,
-    /// The one on whose end it waited last; absent: on `go`.
+    /// The transition whose end it waited for last; absent: it started on `go`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<usize>,
-    /// From the end of the cause to its beginning: checks, messages, rests.
+    /// The time from the end of the cause to its start: checks, messages, pauses.
     pub lag_us: u64,
-    /// So much longer it may take before the whole ends later.
+    /// The extra time that does not delay the end of the switch.
     pub slack_us: u64,
-    /// The stage that it is in, from 1.
+    /// Its stage, from 1.
     pub stage: usize,
-    /// On a way in steps: on the way to this generation.
+    /// With intermediate generations: the target generation of its leg.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<GenerationNumber>,
-    /// Why it is made.
+    /// The reason for the transition.
     pub why: Why,
-    /// It can't be taken back.
+    /// It is irreversible.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub irreversible: bool,
-    /// How long it takes.
+    /// Its duration.
     pub duration: Spread,
-    /// Whether that was recorded or said; else a second is taken.
+    /// Whether the duration was recorded or given; else a second is assumed.
     pub known: bool,
 }
 
-/// Why a transition is made.
+/// The reason for a transition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "because")]
 pub enum Why {
-    /// It is new.
+    /// The change object is new.
     New,
-    /// The generation lacks it.
+    /// The generation lacks the change object.
     Leaves,
     /// Its content, its files or its kind's definition differ.
     Content,
-    /// It is something else, of another kind: what it was leaves, and it comes anew.
+    /// The change object has another kind: the old departs, and the new starts.
     Kind,
-    /// It rests on others (`restarts_on`) of which the content differs.
+    /// The content of change objects that it relies on (`restarts_on`) differs.
     RestsOn {
-        /// Those.
+        /// These change objects.
         on: Vec<CobId>,
     },
-    /// It prefers another state.
+    /// Its preferred state differs.
     Preferred,
-    /// Others make moves that need it elsewhere.
+    /// Other transitions need it in another state.
     NeededBy {
-        /// Those moves.
+        /// These transitions.
         moves: Vec<NeededBy>,
     },
-    /// It was not where the active generation wants it.
+    /// It was not in the state that the active generation wants.
     Astray,
 }
 
-/// A move that needs a change object in some state.
+/// A transition that needs a change object in some state.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NeededBy {
     /// The number of the transition.
     pub transition: usize,
-    /// Whose.
+    /// The change object of that transition.
     pub cob: CobId,
-    /// In which states it is needed.
+    /// The states that it needs.
     pub states: Vec<StateName>,
 }
 
-/// A change object that does not serve for a while, or no more.
+/// A change object that does not serve for a while, or no longer serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interrupted {
-    /// Which one.
+    /// The change object.
     pub cob: CobId,
-    /// When it leaves the state in which it serves.
+    /// The time when it leaves the state in which it serves.
     pub begin_us: u64,
-    /// When it is back; absent: it does not come back, or goes elsewhere for good.
+    /// The time when it serves again; absent: it does not come back, or changes its preferred state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_us: Option<u64>,
-    /// One transition brings the new content about; it rests in no other state meanwhile.
+    /// A single transition applies the new content, without another state in between.
     pub in_place: bool,
-    /// Where it stays, if it prefers another state from now on.
+    /// Its new preferred state, if that differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<StateName>,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
-/// A transition that can't be taken back.
+/// An irreversible transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irreversible {
     /// Its number.
     pub transition: usize,
-    /// Its author has marked it; else no transition of its kind leads back.
+    /// The kind's author has marked it; else no transition of its kind leads back.
     pub marked: bool,
-    /// The latest moment at which it may begin without the whole ending later.
+    /// The latest start time that does not delay the end of the switch.
     pub latest_us: u64,
 }
 
-/// From where on not everything can be taken back.
+/// The point from which on the switch is not fully reversible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PointOfNoReturn {
     /// The transition that crosses it.
     pub transition: usize,
-    /// When that begins.
+    /// The start time of that transition.
     pub at_us: u64,
-    /// The latest moment to which the order lets it be moved without the whole ending later.
+    /// The latest time to which the order allows moving it without a delay of the whole.
     pub latest_us: u64,
-    /// Transitions that need not wait for anything irreversible: so many may be made before.
+    /// Transitions that need not wait for an irreversible transition: all these may be made before.
     pub before: usize,
-    /// Transitions that come after something irreversible in any order, and those that are irreversible.
+    /// Irreversible transitions, and transitions that come after these in any order.
     pub behind: usize,
 }
 
-/// When the switch ends.
+/// The predicted end of the switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// With every duration at its median: when the transitions of the plan end.
+    /// The end with every duration at its median, as in the plan's transitions.
     pub end_us: u64,
-    /// What is expected: half of the runs ended by then. As `end_us` where there were none.
+    /// The expected end: half of the runs ended by then. Equal to `end_us` without runs.
     ///
-    /// Who waits for several waits for the slowest of them, which is seldom one that takes its median: with every
+    /// A transition that waits for several others waits for the slowest, which seldom takes only its median: with every
     /// duration at its median the end comes too early (the merge event bias; MacCrimmon and Ryavec, "An analytical
     /// study of the PERT assumptions", Operations Research 12(1), 1964).
     pub p50_us: u64,
     /// Nine of ten runs ended by then.
     pub p90_us: u64,
-    /// How many runs were made with durations by chance; none where no duration has a spread.
+    /// The number of runs with random durations; 0 if no duration has a spread.
     pub runs: u64,
-    /// What chance came from.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// Transitions whose durations are recorded or said.
+    /// The number of transitions with recorded or given durations.
     pub known: u64,
-    /// All hosts come to rest.
+    /// All hosts converge.
     pub converges: bool,
-    /// Who waits for what in the end, where they do not.
+    /// If they do not: the change objects that still wait in the end, with the reasons.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stuck: BTreeMap<CobId, Vec<String>>,
 }
 
 impl SwitchPlan {
-    /// Reads a file with what was printed.
+    /// Reads a plan from a file.
     ///
     /// # Errors
-    /// In words.
+    /// The fault in words.
     pub fn read(path: &Path) -> Result<Self, String> {
         Self::of_json(&input::read_text(path, MAX_FILE).map_err(|e| e.to_string())?)
     }
 
-    /// Reads what was printed.
+    /// Parses a printed plan.
     ///
     /// # Errors
-    /// In words.
+    /// The fault in words.
     pub fn of_json(text: &str) -> Result<Self, String> {
         let plan: Self = serde_json::from_str(text).map_err(|e| cob_types::words::form(&e))?;
         if plan.format > FORMAT {

@@ -1,4 +1,4 @@
-//! A plan beside what really happens: which transitions are made, which run, and when the rest ends.
+//! Compares a plan with the events of a real switch: finished and running transitions, and the expected end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,101 +7,101 @@ use cob_types::{CobId, GenerationNumber, HostName, StateName};
 
 use super::plan::{Planned, SwitchPlan};
 
-/// How far a transition is.
+/// The progress of a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Made {
-    /// It has not begun.
+    /// It has not started.
     Not,
-    /// It runs, since then.
+    /// It runs since this time.
     Runs(u64),
-    /// It was begun then, and has not ended well: it was given up, or its host has gone elsewhere.
+    /// It started at this time and did not succeed: its attempts are used up, or its host left the switch.
     Failed(u64),
-    /// It has begun and ended then.
+    /// It started and ended at these times.
     Ended(u64, u64),
 }
 
-/// Why a host begins nothing.
+/// The reason why a host starts no transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Still {
-    /// It was told to pause.
+    /// It was paused.
     Paused,
     /// The switch was cancelled there.
     Cancelled,
 }
 
-/// What histories say of a switch. Times are in nanoseconds, by the clocks of the hosts.
+/// The progress of a switch, from histories. Times are in nanoseconds, by the clocks of the hosts.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    /// When `go` was first said.
+    /// The time of the first `go`.
     began: Option<u64>,
-    /// The hosts that it was said to, and how many steps before the goal the last one of each leads; 0: to the goal.
+    /// The hosts that received `go`, with the number of steps from the goal of their last `go` to the end.
     told: BTreeMap<HostName, usize>,
-    /// Those that went elsewhere afterwards, back or on: what they do then is another story.
+    /// Hosts that switched elsewhere afterwards, back or forward: their later events do not count.
     left: BTreeSet<HostName>,
-    /// Those that have come to rest in the generation that it leads to, on a way in steps.
+    /// With intermediate generations: hosts that became idle in the final generation.
     settled: BTreeSet<HostName>,
-    /// Some host was told in the generation of which the plan begins, or on the way from it.
+    /// Some host received `go` in the start generation of the plan, or on the way from it.
     is_from_there: bool,
-    /// Generations in which hosts were told to go, other than that of which the plan begins.
+    /// Generations other than the plan's start in which hosts received `go`.
     elsewhere: BTreeSet<GenerationNumber>,
     /// By transition.
     made: Vec<Made>,
-    /// Transitions of each to a state that are still to come.
+    /// The pending transitions of each change object to a state.
     coming: BTreeMap<(CobId, StateName), VecDeque<usize>>,
     running: BTreeMap<CobId, Option<usize>>,
-    /// Those of them whose attempt has ended badly, and that are to be tried again.
+    /// Running change objects whose attempt failed and will be repeated.
     between: BTreeSet<CobId>,
-    /// The hosts that were told to pause. It outlasts switches.
+    /// The paused hosts. A pause outlasts switches.
     paused: BTreeSet<HostName>,
-    /// Those on which the switch was cancelled, and that have not been told to go on or elsewhere.
+    /// Hosts on which the switch was cancelled, and that have received no `resume` and no other switch.
     cancelled: BTreeSet<HostName>,
-    /// Moves that the plan does not have.
+    /// Transitions that are not in the plan.
     unplanned: u64,
     failed: u64,
     last_end: u64,
 }
 
-/// A transition as it was planned and as it comes out.
+/// A transition, with its planned or real times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
-    /// How far it is.
+    /// Its progress.
     pub made: Made,
-    /// When it begins, since `go`, in microseconds: really, or by the plan for the rest.
+    /// Its start in microseconds since `go`: the real time, or the plan's estimate.
     pub begin_us: u64,
-    /// When it ends.
+    /// Its end.
     pub end_us: u64,
 }
 
-/// The plan as it stands.
+/// The state of the plan at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// By transition.
     pub transitions: Vec<Expected>,
-    /// When all ends, since `go`, in microseconds.
+    /// The end of all transitions, in microseconds since `go`.
     pub end_us: u64,
-    /// How many have ended.
+    /// The number of finished transitions.
     pub ended: usize,
-    /// How many run.
+    /// The number of running transitions.
     pub running: usize,
-    /// Moves that the plan does not have.
+    /// Transitions that are not in the plan.
     pub unplanned: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Hosts that went elsewhere afterwards.
+    /// The number of hosts that switched elsewhere afterwards.
     pub left: usize,
-    /// Transitions that are not to be expected before hosts resume that stand still: theirs, and those behind them.
+    /// The number of transitions that wait until stopped hosts resume: their own, and later transitions.
     pub held: usize,
-    /// These hosts, where they hold any.
+    /// The stopped hosts that hold transitions.
     pub still: BTreeMap<HostName, Still>,
-    /// Transitions that will not be made by themselves: those that have failed, those that come after them, and those of
-    /// hosts that went elsewhere. When the rest has ended, nothing more is to be expected.
+    /// The number of transitions that will not be made by themselves: failed transitions, later transitions, and
+    /// transitions of hosts that switched elsewhere. After the others have ended, no further end is expected.
     pub stuck: usize,
-    /// Generations that hosts came from, and the plan did not reckon with.
+    /// The start generations of hosts that the plan does not expect.
     pub elsewhere: BTreeSet<GenerationNumber>,
 }
 
 impl Progress {
-    /// Nothing has happened yet.
+    /// No event yet.
     #[must_use]
     pub fn new(plan: &SwitchPlan) -> Self {
         let mut progress = Self {
@@ -125,7 +125,7 @@ impl Progress {
         progress
     }
 
-    /// Forgets the switch, for the next one.
+    /// Resets the state for the next switch.
     pub fn begin(&mut self, plan: &SwitchPlan) {
         self.began = None;
         self.told.clear();
@@ -143,10 +143,10 @@ impl Progress {
         }
     }
 
-    /// Takes the next entry of the merged history.
+    /// Processes the next entry of the merged history.
     pub fn take(&mut self, plan: &SwitchPlan, entry: &HistoryEntry) {
         self.stand(entry);
-        // A switch that was made before that came to be of which the plan begins is not the one that was planned.
+        // A switch before the plan's start generation became active is not the planned switch.
         if !self.is_from_there && entry.generation == plan.from && self.left.contains(&entry.host) {
             self.begin(plan);
         }
@@ -154,7 +154,7 @@ impl Progress {
         match (entry.event.as_str(), &entry.cob, &entry.from, &entry.to) {
             ("go", None, ..) if let Some(steps) = leads() => {
                 if self.told.get(&entry.host).is_some_and(|before| *before <= steps) {
-                    // The same switch once more: what was before is another story.
+                    // The same switch again: earlier events do not count.
                     self.begin(plan);
                 }
                 self.told.insert(entry.host.clone(), steps);
@@ -177,11 +177,11 @@ impl Progress {
                 self.settled.insert(entry.host.clone());
             }
             ("start", Some(_), ..) if self.left.contains(&entry.host) => {}
-            // A host that has not been told may begin what one that has asks of it.
+            // A host without `go` may start transitions that another host requests.
             ("start", Some(cob), Some(from), Some(to)) if self.began.is_some() => {
                 let next = self.next(plan, (cob, from, to), entry.generation);
                 match next {
-                    // A further attempt belongs to the first one.
+                    // A further attempt belongs to the first attempt.
                     Some(at) if self.made[at] == Made::Not => self.made[at] = Made::Runs(entry.ts_ns),
                     Some(at) => {
                         if let Made::Failed(since) = self.made[at] {
@@ -214,7 +214,7 @@ impl Progress {
                 (Some(at), Some(false) | None) => {
                     self.between.insert(cob.clone());
                     match at {
-                        // What ends because it was told to has not failed, and begins anew.
+                        // A cancelled action has not failed; it starts again later.
                         Some(at) if self.cancelled.contains(&entry.host) => self.made[at] = Made::Not,
                         Some(_) | None => self.failed += 1,
                     }
@@ -230,7 +230,7 @@ impl Progress {
         }
     }
 
-    /// Whether its host goes on or stands still from here on.
+    /// Updates whether the host continues or stands still from here on.
     fn stand(&mut self, entry: &HistoryEntry) {
         let host = &entry.host;
         match entry.event.as_str() {
@@ -255,16 +255,16 @@ impl Progress {
         self.paused.contains(host) || self.cancelled.contains(host)
     }
 
-    /// How far one is; of a host that stands still nothing runs that would only be tried again.
+    /// The progress of a transition; on a stopped host a transition between attempts does not run.
     fn made(&self, plan: &SwitchPlan, at: usize) -> Made {
         let cob = &plan.transitions[at].cob;
         let runs = matches!(self.made[at], Made::Runs(_));
         if runs && self.between.contains(cob) && self.stands_still(cob.host_str()) { Made::Not } else { self.made[at] }
     }
 
-    /// The transition that a move is: the one that is tried again, or the next that is still to come, of a leg that a
-    /// host in this generation is at. The state that it sets out from hangs on when the host has heard `go`: who is
-    /// asked to leave before does so as it is, and else from `outdated`. So one to the same end is meant, too.
+    /// The transition of an event: the repeated transition, or the next pending transition in a leg that a host in this
+    /// generation is at. The start state depends on when the host received `go`: a change object that must depart first
+    /// starts from its present state, others from `outdated`. So a transition with the same end state matches, too.
     fn next(
         &mut self,
         plan: &SwitchPlan,
@@ -287,26 +287,26 @@ impl Progress {
         again.or_else(|| coming.remove(coming.iter().position(|at| !is_past(at))?))
     }
 
-    /// The merged history is in the order of causes: what has nothing to do with the switch and ended before it began
-    /// may stand behind the first `go`.
+    /// The merged history is in causal order: an unrelated event that ended before the switch may follow the first
+    /// `go`.
     fn is_of_before(&self, entry: &HistoryEntry) -> bool {
         !self.told.contains_key(&entry.host) && self.began.is_some_and(|began| entry.ts_ns < began)
     }
 
-    /// All hosts that were told went elsewhere afterwards.
+    /// Whether all hosts with `go` switched elsewhere afterwards.
     #[must_use]
     pub fn is_left(&self) -> bool {
         !self.told.is_empty() && self.told.keys().eq(&self.left)
     }
 
-    /// When the switch began, if it has.
+    /// The start of the switch, if it has started.
     #[must_use]
     pub fn began(&self) -> Option<u64> {
         self.began
     }
 
-    /// What is to be expected at a moment: what has ended or runs, as it was; of the rest none begins before what it
-    /// comes after, nor in the past.
+    /// The expectation at a moment: finished and running transitions as observed; each pending transition starts after
+    /// its predecessors and not in the past.
     #[must_use]
     pub fn stands(&self, plan: &SwitchPlan, now_ns: u64) -> Standing {
         let began = self.began.unwrap_or(now_ns);
@@ -320,9 +320,9 @@ impl Progress {
             let made = self.made(plan, step.id);
             let expected = match made {
                 Made::Ended(from, to) => (since(from), since(to)),
-                // When, nobody knows: what was planned stands there, and is not reckoned with.
+                // The time is unknown: the planned time is shown and not counted.
                 _ if stuck.contains(&step.id) => (step.begin_us, step.end_us),
-                // One that is overdue ends any moment.
+                // An overdue transition can end at any moment.
                 Made::Runs(from) => (since(from), since(from).saturating_add(lasts).max(now)),
                 Made::Not | Made::Failed(_) => {
                     let ended = |at: &usize| transitions[*at].end_us;
@@ -358,7 +358,7 @@ impl Progress {
         }
     }
 
-    /// The hosts that stand still before they have made all of theirs.
+    /// The stopped hosts with unfinished transitions.
     fn holding(&self, plan: &SwitchPlan) -> BTreeMap<HostName, Still> {
         let of = |all: &BTreeSet<HostName>, why: Still| {
             let waits = |step: &&Planned| match self.made(plan, step.id) {
@@ -370,17 +370,17 @@ impl Progress {
             let all = all.iter().filter(|host| hosts.contains(host.as_str()));
             all.map(|host| (host.clone(), why)).collect::<Vec<_>>()
         };
-        // Who was told both was cancelled.
+        // A host that is both paused and cancelled counts as cancelled.
         [of(&self.paused, Still::Paused), of(&self.cancelled, Still::Cancelled)].into_iter().flatten().collect()
     }
 
-    /// Transitions that will not be made by themselves, with or without those that wait for hosts to resume.
+    /// Transitions that will not be made by themselves, with or without transitions that wait for hosts to resume.
     fn stuck(&self, plan: &SwitchPlan, with_held: bool) -> BTreeSet<usize> {
         let mut stuck = BTreeSet::new();
         for step in &plan.transitions {
             let host = step.cob.host();
-            // Who has gone on from a generation in between does not come back for what it has not begun of it, nor need it
-            // then do all that would lie ahead if it had.
+            // A host that went on from an intermediate generation does not come back for its skipped transitions, and
+            // need not make all later transitions that a full leg would have required.
             let goes_on = |leg| self.told.get(&host).is_some_and(|now| left_over(plan, leg) > Some(*now));
             let passed = step.step.is_some_and(goes_on) || self.settled.contains(&host);
             let gone = || self.left.contains(&host) || passed || with_held && self.stands_still(host.as_str());
@@ -389,7 +389,7 @@ impl Progress {
             let never = match self.made(plan, step.id) {
                 Made::Failed(_) => true,
                 Made::Not => gone() || behind(),
-                // It was asked to end.
+                // It was told to end.
                 Made::Runs(_) => with_held && self.cancelled.contains(&host),
                 Made::Ended(..) => false,
             };
@@ -401,7 +401,7 @@ impl Progress {
     }
 }
 
-/// How many steps of the way are left behind a generation; none: it does not lead over it.
+/// The number of steps from a generation to the end; `None`: the way does not include it.
 fn left_over(plan: &SwitchPlan, generation: GenerationNumber) -> Option<usize> {
     plan.steps.iter().chain([&plan.to]).rev().position(|step| *step == generation)
 }
@@ -414,7 +414,7 @@ fn fail(made: &mut [Made], at: Option<usize>) {
     }
 }
 
-/// By how much what is left takes longer than with every duration at its median: of the whole the plan knows it.
+/// The expected extra time of the rest compared with all durations at their medians, in proportion to the whole plan's.
 fn beyond_medians(plan: &SwitchPlan, left_us: u64) -> i64 {
     let f = &plan.forecast;
     let whole = i128::from(f.p50_us) - i128::from(f.end_us);

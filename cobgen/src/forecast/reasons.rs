@@ -1,4 +1,4 @@
-//! Why each transition is made, which services it interrupts, and what can't be taken back.
+//! The reason of each transition, the interrupted services, and the irreversible transitions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -10,12 +10,12 @@ use super::plan::{Interrupted, Irreversible, Moved, NeededBy, Planned, PointOfNo
 use super::scope::route;
 use super::sides::Sides;
 
-/// The most moves that are named as the reason of one.
+/// The most transitions that are named as the reason of a transition.
 const NAMED: usize = 8;
-/// So many sets are tried to find out what a change object rests on.
+/// The most sets that are tried to find out which change objects another relies on.
 const MOST_SETS: usize = 20_000;
 
-/// Why each change object moves at all, for those that do.
+/// The reason for the transitions of each change object that makes any.
 pub(super) fn whys(acts: &[Act<'_>], sides: &Sides<'_>, order: &SwitchOrder) -> BTreeMap<CobId, Why> {
     let mut needed: HashMap<&CobId, Vec<NeededBy>> = HashMap::new();
     let moving: BTreeSet<&CobId> = acts.iter().map(|act| &act.step.cob).collect();
@@ -55,8 +55,8 @@ pub(super) fn whys(acts: &[Act<'_>], sides: &Sides<'_>, order: &SwitchOrder) -> 
     moving.into_iter().map(|id| (id.clone(), why(id))).collect()
 }
 
-/// Of what it rests on by the model (`restarts_on`), that of which the content differs. It may require others that differ
-/// too, and that is no reason: what it rests on is known by the hash over it.
+/// The change objects with different content among the objects that it relies on (`restarts_on`). It may require others
+/// that differ too, which is no reason: the relied-on objects are identified by the hash over their fingerprints.
 fn rests_on(id: &CobId, sides: &Sides<'_>) -> Vec<CobId> {
     let (Some(old), Some(new)) = (sides.from.find(id), sides.to.find(id)) else { return Vec::new() };
     let all: Vec<(&CobId, &Fingerprint)> = new.cob.expects.iter().collect();
@@ -65,7 +65,7 @@ fn rests_on(id: &CobId, sides: &Sides<'_>) -> Vec<CobId> {
     named.into_iter().filter(differs).map(|(other, _)| other.clone()).collect()
 }
 
-/// Of these, in the order of their ids, the ones over which this hash was made; none: they are too many to find out.
+/// The members, in the order of their ids, whose hash is `print`; `None`: too many sets to try.
 fn hashed_in<'c>(
     all: &[(&'c CobId, &'c Fingerprint)],
     print: Fingerprint,
@@ -77,7 +77,7 @@ fn hashed_in<'c>(
     if is_it(all) {
         return Some(all.to_vec());
     }
-    // Sets of one, then of two, and so on, each in the order of ids, as long as that is no work.
+    // Sets of size 1, then 2, and so on, each in the order of ids, within the bound.
     let mut sets: VecDeque<(Vec<(&CobId, &Fingerprint)>, usize)> = VecDeque::from([(Vec::new(), 0)]);
     let mut tried = 0;
     while let Some((some, next)) = sets.pop_front() {
@@ -97,8 +97,8 @@ fn hashed_in<'c>(
     None
 }
 
-/// Those that leave the state in which they serve: to be back in it, or, where they prefer another one from now on, for
-/// good.
+/// Change objects that leave the state in which they serve: until they are back in it, or forever if their preferred
+/// state changes.
 pub(super) fn interrupted(transitions: &[Planned], sides: &Sides<'_>) -> Vec<Interrupted> {
     let mut away: BTreeMap<&CobId, usize> = BTreeMap::new();
     let mut found: Vec<Interrupted> = Vec::new();
@@ -128,17 +128,17 @@ pub(super) fn interrupted(transitions: &[Planned], sides: &Sides<'_>) -> Vec<Int
     found
 }
 
-/// Whether a transition can be taken back: none, or whether its author says so.
+/// Whether a transition is irreversible: `None` if it is reversible, else whether its author marked it.
 pub(super) fn irreversible(act: &Act<'_>, sides: &Sides<'_>, order: &SwitchOrder) -> Option<bool> {
     let side = if act.step.generation == order.to { &sides.to } else { &sides.from };
     let kind = side.find(&act.step.cob)?.kind;
     let marked = kind.transitions.iter().any(|t| t.from == *act.from && t.to == *act.to && t.irreversible);
-    // Out of `outdated` the way back is that of the other content, from wherever it is then.
+    // The way back to `outdated` is that of the other content, from its state at that time.
     let no_way = *act.from != StateName::OUTDATED && route(kind, act.to, act.from).is_empty();
     (marked || no_way).then_some(marked)
 }
 
-/// Where the first irreversible one is, and what need not come behind it.
+/// The first irreversible transition, and the number of transitions that need not come after it.
 pub(super) fn point_of_no_return(transitions: &[Planned], marks: &[(usize, bool)]) -> Option<PointOfNoReturn> {
     let first = &transitions[marks.iter().map(|(at, _)| *at).min()?];
     let mut behind = vec![false; transitions.len()];
@@ -172,7 +172,7 @@ pub(super) fn told_irreversible(transitions: &[Planned], marks: &[(usize, bool)]
     marks.iter().map(tell).collect()
 }
 
-/// The same name and kind, gone on one host and new on another: each at most once.
+/// Moved change objects: the same name and kind, removed on a host and new on another; each at most once.
 pub(super) fn moved(sides: &Sides<'_>, seeds: &BTreeSet<CobId>) -> Vec<Moved> {
     let mut gone: BTreeMap<(&str, &str), Vec<&CobId>> = BTreeMap::new();
     let mut new: BTreeMap<(&str, &str), Vec<&CobId>> = BTreeMap::new();

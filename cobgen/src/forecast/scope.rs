@@ -1,9 +1,9 @@
-//! Which change objects a switch concerns: those that differ, and those that are asked for something by one that is
-//! concerned.
+//! The scope of a switch: the change objects that differ, and the change objects that a member of the scope requests.
 //!
-//! Followed goal by goal: a state that somebody may be in, a state that it may have to go to, the hops between them,
-//! and what each hop and each promise needs. Who is asked for the state that it is in keeps to it, and needs only what
-//! that promise rests on. So the work grows with what changes, not with the cluster.
+//! The search goes from goal to goal: the possible states of a change object, the states that it may have to reach, the
+//! transitions between these states, and the needs of each transition and grant. A change object that is requested in
+//! its present state keeps it, and needs only the grants that its own grant relies on. So the work grows with the
+//! changes, not with the cluster.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use rayon::prelude::*;
 
 use super::sides::{Known, Side, Sides, home_after, home_before};
 
-/// What is concerned.
+/// The scope of a switch.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
-    /// All of them; those that differ among them.
+    /// All members, including the changed members.
     pub(super) cobs: BTreeSet<CobId>,
-    /// Those that differ.
+    /// The changed members.
     pub(super) seeds: BTreeSet<CobId>,
 }
 
 /// A state by its number in [`States`].
 type At = u16;
 
-/// Names of states; there are a handful.
+/// Names of states; there are only a few.
 #[derive(Debug, Default)]
 struct States(Vec<StateName>);
 
@@ -44,10 +44,10 @@ impl States {
     }
 }
 
-/// Where a change object may be, and where it may have to go.
+/// the possible states of a change object, and the states that it may have to reach.
 #[derive(Debug, Default)]
 struct Reach {
-    /// Where it rests before the switch and after it; none: it has not been asked for.
+    /// Its preferred or exit states before and after the switch; `None`: it has not been requested.
     homes: Option<(At, At)>,
     places: Vec<At>,
     targets: Vec<At>,
@@ -56,7 +56,7 @@ struct Reach {
     queued: bool,
 }
 
-/// Puts it in, if it is not there.
+/// Adds a state if it is not in the list; returns whether it is new.
 fn note(list: &mut Vec<At>, state: At) -> bool {
     let new = !list.contains(&state);
     if new {
@@ -65,18 +65,18 @@ fn note(list: &mut Vec<At>, state: At) -> bool {
     new
 }
 
-/// What has been found so far.
+/// The results so far.
 #[derive(Default)]
 struct Walk {
     states: States,
     number: HashMap<CobId, usize>,
     reach: Vec<Reach>,
     open: Vec<CobId>,
-    /// Named, and on hosts that were not looked at.
+    /// Needs for change objects on hosts that are not loaded.
     unseen: BTreeMap<HostName, Vec<Need>>,
 }
 
-/// Finds them; looks at further hosts where they are concerned.
+/// Finds the scope; loads further hosts in scope.
 pub(super) fn scope(sides: &mut Sides<'_>, order: &SwitchOrder) -> Result<Scope, DepotError> {
     let seeds = seeds(sides);
     let mut walk = Walk::default();
@@ -99,7 +99,7 @@ pub(super) fn scope(sides: &mut Sides<'_>, order: &SwitchOrder) -> Result<Scope,
     Ok(Scope { cobs: walk.number.into_keys().collect(), seeds })
 }
 
-/// Everything, with all hosts looked at.
+/// All change objects, with all hosts loaded.
 pub(super) fn everything(sides: &mut Sides<'_>) -> Result<Scope, DepotError> {
     let all = sides.not_looked_at().clone();
     sides.look_at(&all)?;
@@ -108,8 +108,8 @@ pub(super) fn everything(sides: &mut Sides<'_>) -> Result<Scope, DepotError> {
     Ok(Scope { cobs, seeds: seeds(sides) })
 }
 
-/// Those that differ in what they are or in how they are to be treated. Ranks and the fingerprints that they expect of
-/// others follow from others.
+/// The change objects whose definition or treatment differs. Ranks and expected fingerprints are ignored: they follow
+/// from other change objects.
 fn seeds(sides: &Sides<'_>) -> BTreeSet<CobId> {
     let mut seeds = BTreeSet::new();
     for (host, old) in &sides.from.bundles {
@@ -171,7 +171,7 @@ impl Walk {
         }
     }
 
-    /// All hops that it may have to make, and all promises that it may have to give.
+    /// Follows all transitions that it may have to make and all grants that it may have to give.
     fn follow(&mut self, sides: &Sides<'_>, id: &CobId) {
         let Some(at) = self.number.get(id).copied() else { return };
         let both = sides.in_both(id);
@@ -206,7 +206,7 @@ impl Walk {
         }
     }
 
-    /// Somebody may ask for this.
+    /// Records a possible request.
     fn ask(&mut self, sides: &Sides<'_>, need: &Need) {
         let id = &need.cob;
         let known = self.number.get(id).copied().and_then(|at| Some((at, self.reach[at].homes?)));
@@ -239,7 +239,7 @@ impl Walk {
     }
 }
 
-/// The hops of the shortest way: the states that are entered, and what the hops need.
+/// The transitions of the shortest route: returns the entered states, and collects the needs.
 fn hops<'k>(known: Known<'k>, from: &StateName, to: &StateName, needs: &mut Vec<&'k Need>) -> Vec<&'k StateName> {
     let mut places = Vec::new();
     for (left, entered) in route(known.kind, from, to) {
@@ -260,7 +260,7 @@ fn promises<'k>(both: [Option<Known<'k>>; 2], state: &StateName, needs: &mut Vec
     }
 }
 
-/// The shortest way through a kind's matrix, ties broken by the order in which it lists its transitions.
+/// The shortest route through a kind's transitions; of equal routes the first by the kind's order of transitions.
 pub(super) fn route<'k>(kind: &'k Kind, from: &StateName, to: &StateName) -> Vec<(&'k StateName, &'k StateName)> {
     let mut came: BTreeMap<&StateName, &StateName> = BTreeMap::new();
     let mut edge: Vec<&StateName> = kind.states.iter().filter(|state| *state == from).collect();
@@ -287,23 +287,23 @@ pub(super) fn route<'k>(kind: &'k Kind, from: &StateName, to: &StateName) -> Vec
     way
 }
 
-/// The parts of the concerned, without what a forecast has no use for.
+/// The parts of the concerned hosts, without data that a forecast does not use.
 pub(super) fn parts(side: &Side, cobs: &BTreeSet<CobId>) -> BTreeMap<HostName, Arc<Bundle>> {
     let cobs: Vec<&CobId> = cobs.iter().collect();
-    // In their order those of one host stand together: the host comes first in a name, and `/` in no host's.
+    // In id order the change objects of a host are adjacent: an id starts with the host, whose name has no `/`.
     let hosts: Vec<&[&CobId]> = cobs.chunk_by(|a, b| a.host_str() == b.host_str()).collect();
     let parts: Vec<Option<Arc<Bundle>>> = hosts.into_par_iter().map(|cobs| part(side, cobs)).collect();
     parts.into_iter().flatten().map(|part| (part.host.clone(), part)).collect()
 }
 
-/// The part of one host; none where it has none of these.
+/// The part of a host; `None` if it lacks these change objects.
 fn part(side: &Side, cobs: &[&CobId]) -> Option<Arc<Bundle>> {
     let bundle = side.bundles.get(cobs.first()?.host_str())?;
     let known: Vec<(&CobId, Known<'_>)> = cobs.iter().filter_map(|id| Some((*id, side.find(id)?))).collect();
     if known.is_empty() {
         return None;
     }
-    // Nobody looks for drift in a forecast.
+    // A forecast has no periodic checks for drift.
     if known.len() == bundle.cobs.len() && bundle.kinds.values().all(|kind| kind.check.interval_ms.is_none()) {
         return Some(bundle.clone());
     }

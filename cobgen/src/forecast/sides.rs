@@ -1,6 +1,6 @@
-//! The two generations of a switch, as far as they are looked at.
+//! The two generations of a switch, loaded as far as needed.
 //!
-//! A host whose bundle has the same hash in both is not decoded unless somebody asks for one of its change objects.
+//! A host whose bundle has the same hash in both is decoded only when a change object on it is requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,39 +13,39 @@ use cob_types::{Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind
 use crate::generation::{self, Compared, NoOrder};
 use crate::provenance::Provenance;
 
-/// One of the two.
+/// A generation of the two.
 #[derive(Debug)]
 pub(super) struct Side {
-    /// What all hosts share.
+    /// The part that all hosts share.
     pub(super) manifest: Manifest,
-    /// Those that were looked at.
+    /// The loaded bundles.
     pub(super) bundles: BTreeMap<HostName, Arc<Bundle>>,
 }
 
-/// From where the bundles of a generation come.
+/// The source of a generation's bundles.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'a> {
-    /// A depot has it.
+    /// A generation in a depot.
     Depot(&'a Depot, GenerationNumber),
-    /// It was just made, or there is none.
+    /// A generation in memory: just made, or empty.
     Made(&'a Generation),
 }
 
-/// Both.
+/// Both generations.
 #[derive(Debug)]
 pub struct Sides<'a> {
     sources: [Source<'a>; 2],
-    /// The one that is active.
+    /// The active generation.
     pub(super) from: Side,
-    /// The one that is switched to.
+    /// The target generation.
     pub(super) to: Side,
-    /// Hosts whose parts are the same in both.
+    /// Hosts with equal bundles in both, not loaded.
     alike: BTreeSet<HostName>,
-    /// The names of the secrets of one that was just made.
+    /// The names of the secrets of a generation in memory.
     names: BTreeMap<SecretId, String>,
 }
 
-/// What was looked at of the two, without where it comes from.
+/// The loaded parts of the two, without their sources.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Both<'s> {
     from: &'s Side,
@@ -53,7 +53,7 @@ pub(super) struct Both<'s> {
 }
 
 impl<'s> Both<'s> {
-    /// As [`Sides::find`].
+    /// Like [`Sides::find`].
     pub(super) fn find(self, id: &CobId) -> Option<Known<'s>> {
         self.to.find(id).or_else(|| self.from.find(id))
     }
@@ -73,7 +73,7 @@ impl Side {
         Some(Known { cob, kind: bundle.kinds.get(&cob.kind)? })
     }
 
-    /// What was looked at, to be compared.
+    /// The loaded part, for a comparison.
     pub(super) fn looked_at(&self) -> Compared<'_> {
         let bundles = self.bundles.iter().map(|(host, bundle)| (host, bundle.as_ref())).collect();
         Compared { manifest: &self.manifest, bundles }
@@ -88,7 +88,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// As who computes the order sees it.
+    /// The view for the computation of the switch order.
     fn side<'s>(&'s self, side: &'s Side) -> generation::Side<'s> {
         match self {
             Source::Depot(depot, _) => generation::Side::partly_read(depot, &side.manifest, side.bundles.clone()),
@@ -108,7 +108,7 @@ impl<'a> Source<'a> {
 }
 
 impl<'a> Sides<'a> {
-    /// Looks at all hosts whose parts differ.
+    /// Loads all hosts whose bundles differ.
     ///
     /// # Errors
     /// When the depot can't be read.
@@ -133,13 +133,13 @@ impl<'a> Sides<'a> {
         Ok(Self { sources: [from, to], from: before, to: after, alike, names: BTreeMap::new() })
     }
 
-    /// With the names of the secrets of the one that was just made.
+    /// Sets the names of the secrets of the generation in memory.
     #[must_use]
     pub fn naming(self, names: BTreeMap<SecretId, String>) -> Self {
         Self { names, ..self }
     }
 
-    /// The names of the secrets of either, as far as they are known.
+    /// The names of the secrets of both, as far as they are known.
     pub(super) fn names(&self) -> Result<[BTreeMap<SecretId, String>; 2], DepotError> {
         let of = |source: &Source<'_>| match source {
             Source::Depot(depot, number) => Provenance::secrets_of(depot, *number),
@@ -148,7 +148,7 @@ impl<'a> Sides<'a> {
         Ok([of(&self.sources[0])?, of(&self.sources[1])?])
     }
 
-    /// The generations by which hosts go from the one to the other, if not directly; none of these.
+    /// The intermediate generations of the switch, if it is not direct; generations in `without` are avoided.
     pub(super) fn steps(&self, without: &BTreeSet<GenerationNumber>) -> Vec<GenerationNumber> {
         let [Source::Depot(depot, active), _] = self.sources else { return Vec::new() };
         let manifest = |g| depot.read_manifest(g).ok().filter(|_| !without.contains(&g)).map(Arc::new);
@@ -156,7 +156,7 @@ impl<'a> Sides<'a> {
         std::iter::successors(next(&active), next).collect()
     }
 
-    /// The same from one of its steps to the next; of the whole where they stand at the ends.
+    /// The two generations of a leg; the original sources at the ends.
     pub(super) fn leg(&self, from: GenerationNumber, to: GenerationNumber) -> Result<Sides<'a>, DepotError> {
         let [old, new] = self.sources;
         let source = |number: GenerationNumber| match old {
@@ -166,10 +166,10 @@ impl<'a> Sides<'a> {
         Ok(Sides::open(source(from), source(to))?.naming(self.names.clone()))
     }
 
-    /// The order of the switch: as one of the two says it, else by the same rules.
+    /// The order of the switch: from either manifest, else computed by the same rules.
     ///
     /// # Errors
-    /// When the depot can't be read, or there is none.
+    /// When the depot can't be read, or there is no order.
     pub(super) fn order(&self) -> Result<SwitchOrder, NoOrder> {
         let (old, new) = (&self.from.manifest, &self.to.manifest);
         let (from, to) = (old.generation, new.generation);
@@ -181,7 +181,7 @@ impl<'a> Sides<'a> {
         generation::switch_order(&before, &after, to < from)
     }
 
-    /// Looks at these hosts too.
+    /// Loads these hosts too.
     pub(super) fn look_at(&mut self, hosts: &BTreeSet<HostName>) -> Result<(), DepotError> {
         let wanted: BTreeSet<HostName> = hosts.intersection(&self.alike).cloned().collect();
         if wanted.is_empty() {
@@ -195,49 +195,49 @@ impl<'a> Sides<'a> {
         Ok(())
     }
 
-    /// Lets go of everything, beside what is done next: there are millions of small parts.
+    /// Drops all data in the background, because there are millions of small parts.
     pub(super) fn let_go(self) {
         let Self { from, to, .. } = self;
         rayon::spawn(move || drop((from, to)));
     }
 
-    /// All that was looked at, in either.
+    /// All loaded change objects of both generations.
     pub(super) fn looked_at(&self) -> BTreeSet<CobId> {
         let bundles = self.from.bundles.values().chain(self.to.bundles.values());
         bundles.flat_map(|bundle| bundle.cobs.keys()).cloned().collect()
     }
 
-    /// Hosts that were not looked at.
+    /// Hosts that are not loaded.
     pub(super) fn not_looked_at(&self) -> &BTreeSet<HostName> {
         &self.alike
     }
 
-    /// Whether a change object may be on a host that was not looked at.
+    /// Whether a change object may be on a host that is not loaded.
     pub(super) fn is_unseen(&self, id: &CobId) -> bool {
         self.alike.contains(id.host_str())
     }
 
-    /// As it is in the active generation, and in the one that is switched to.
+    /// Its versions in the active and in the target generation.
     pub(super) fn in_both(&self, id: &CobId) -> [Option<Known<'_>>; 2] {
         [self.from.find(id), self.to.find(id)]
     }
 
-    /// As it is in the generation that is switched to, or where that lacks it in the active one.
+    /// Its version in the target generation, else in the active generation.
     pub(super) fn find(&self, id: &CobId) -> Option<Known<'_>> {
         self.both().find(id)
     }
 
-    /// Without the depot, for many threads.
+    /// The data without the depot, for many threads.
     pub(super) fn both(&self) -> Both<'_> {
         Both { from: &self.from, to: &self.to }
     }
 
-    /// Where it rests before the switch.
+    /// Its state before the switch: preferred or exit state.
     pub(super) fn home_before(&self, id: &CobId) -> Option<&StateName> {
         home_before(&self.in_both(id))
     }
 
-    /// Where it rests after the switch.
+    /// Its state after the switch: preferred or exit state.
     pub(super) fn home_after(&self, id: &CobId) -> Option<&StateName> {
         home_after(&self.in_both(id))
     }
@@ -247,7 +247,7 @@ fn shared(bundles: BTreeMap<HostName, Bundle>) -> BTreeMap<HostName, Arc<Bundle>
     bundles.into_iter().map(|(host, bundle)| (host, Arc::new(bundle))).collect()
 }
 
-/// Where one rests before the switch.
+/// The state of a change object before the switch.
 pub(super) fn home_before<'a>([old, new]: &[Option<Known<'a>>; 2]) -> Option<&'a StateName> {
     match (old, new) {
         (Some(known), _) => Some(&known.cob.preferred),
@@ -256,7 +256,7 @@ pub(super) fn home_before<'a>([old, new]: &[Option<Known<'a>>; 2]) -> Option<&'a
     }
 }
 
-/// Where one rests after the switch.
+/// The state of a change object after the switch.
 pub(super) fn home_after<'a>([old, new]: &[Option<Known<'a>>; 2]) -> Option<&'a StateName> {
     match (old, new) {
         (_, Some(known)) => Some(&known.cob.preferred),

@@ -1,4 +1,4 @@
-//! A switch cut into parts of which no host ever speaks to one of another part, run side by side.
+//! Splits a switch into parts whose hosts never communicate with each other, and runs these in parallel.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use cob_engine::sim::forecast::{Course, Pace, Switch, course};
 use cob_types::{Bundle, CobId, HostName};
 use rayon::prelude::*;
 
-/// Hosts that are joined, by number: each names one of its group, the first one itself.
+/// A union-find structure over host numbers: each entry names a member of its group, the first member itself.
 struct Groups(Vec<usize>);
 
 impl Groups {
@@ -26,7 +26,7 @@ impl Groups {
     }
 }
 
-/// The parts, in the order of their first hosts.
+/// The parts, ordered by their first hosts.
 pub(super) fn split(switch: &Switch) -> Vec<Switch> {
     let hosts: BTreeSet<&HostName> = switch.from.keys().chain(switch.to.keys()).collect();
     let number: HashMap<&str, usize> = hosts.iter().enumerate().map(|(at, host)| (host.as_str(), at)).collect();
@@ -79,7 +79,7 @@ pub(super) fn split(switch: &Switch) -> Vec<Switch> {
     parts.into_values().collect()
 }
 
-/// Runs all parts to their ends. Each has a pace of its own, made with chance of its own.
+/// Runs all parts to their ends. Each part has its own pace and its own random numbers.
 pub(super) fn run<P: Pace>(
     parts: &[Switch],
     mut random: Option<Random>,
@@ -91,7 +91,7 @@ pub(super) fn run<P: Pace>(
     merged(courses)
 }
 
-/// One course of all.
+/// Merges the courses of all parts.
 fn merged(mut courses: Vec<Course>) -> Course {
     if courses.len() == 1
         && let Some(only) = courses.pop()

@@ -1,4 +1,4 @@
-//! Plans of small systems, calculated by hand, and of random ones, held against the engine.
+//! Plans of small systems, compared with manual calculations, and of random systems, compared with the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn planned(from: &Generation, to: &Generation, durations: &str) -> Forecasted {
     forecast(sides, Asked { durations, runs: 20, seed: 7, ..Asked::default() }).expect("an order")
 }
 
-/// The shop: a load balancer requires an application, that a server, that a configuration.
+/// The shop: a load balancer requires an application, which requires a server, which requires a configuration.
 fn shop() -> Sketch {
     let mut sketch = Sketch::new();
     for cob in ["n1/config", "n1/db", "n2/app", "n3/lb", "n3/logs"] {
@@ -91,7 +91,7 @@ fn who_waits_for_many_waits_for_the_slowest_of_them() {
     let plan = planned(&nothing(), &generation(&sketch, 1), times).plan;
     let f = &plan.forecast;
     assert_eq!((f.end_us, f.runs), (3_000_000, 20), "with every duration at its median");
-    // Of nine the slowest is, one time in two, beyond the 0.926-quantile (2 to the -1/9).
+    // The slowest of nine is beyond the 0.926-quantile (2 to the -1/9) in half of all cases.
     assert!((3_900_000..=4_150_000).contains(&f.p50_us), "{f:?}");
     let mut progress = Progress::new(&plan);
     assert_eq!(progress.stands(&plan, 0).end_us, f.p50_us);
@@ -183,7 +183,7 @@ fn what_a_host_passes_over_on_its_way_in_steps_is_not_waited_for() {
             progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, generation, detail, ..go });
         }
     }
-    // The first one moves before it goes on, all others when they have.
+    // The first change object acts before its host continues, all others after all hosts continued.
     for at in 0..7 {
         let generation = GenerationNumber(if at == 0 { 5 } else { 7 });
         for (event, ms) in [("start", 0), ("end", 100)] {
@@ -195,7 +195,7 @@ fn what_a_host_passes_over_on_its_way_in_steps_is_not_waited_for() {
         let stands = progress.stands(&plan, 9_000_000_000);
         (stands.ended, stands.stuck, stands.unplanned, stands.elsewhere.len())
     };
-    // Of the second leg, the first move may still come.
+    // The first transition of the second leg may still come.
     assert_eq!(made(&progress), (7, 6, 0, 0));
     let settled = told(&plan, 0, "settled", 800, None);
     let settled = cob_types::history::HistoryEntry { cob: None, generation: GenerationNumber(7), ..settled };
@@ -293,7 +293,7 @@ fn the_point_of_no_return_is_as_late_as_the_order_lets_it_be() {
 
 #[test]
 fn hosts_that_wait_for_each_other_go_together() {
-    // Each leaves only while the other one's neighbour is up: both hosts wait for both.
+    // Each departs only while the neighbour of the other is up: both hosts wait for both.
     let mut before = Sketch::new();
     for cob in ["n1/m", "n2/m", "n1/k", "n2/k", "n3/z"] {
         before.cob(cob, "up");
@@ -360,7 +360,7 @@ fn bundles(generation: &Generation) -> BTreeMap<HostName, Arc<Bundle>> {
     generation.bundles.iter().map(|(host, bundle)| (host.clone(), Arc::new(bundle.clone()))).collect()
 }
 
-/// The whole cluster in the simulator that judges: which change objects really act, how often, and when it ends.
+/// Runs the whole cluster in the simulator: returns the change objects that act, with their counts, and the end.
 fn really(from: &Generation, to: &Generation) -> (BTreeMap<CobId, usize>, u64) {
     let states = from.bundles.values().flat_map(|b| b.cobs.values()).map(|c| (c.id.clone(), c.preferred.clone()));
     let mut all = bundles(from);
@@ -389,7 +389,7 @@ fn really(from: &Generation, to: &Generation) -> (BTreeMap<CobId, usize>, u64) {
     (times, (outcome.end.0 - begun.0) / 1000)
 }
 
-/// A random cluster, and one in which some of it differs, is new, or is gone.
+/// A random cluster, and a second version with changed, new and removed parts.
 fn pair(seed: u64) -> (Generation, Generation) {
     let mut random = cob_engine::sim::Random::new(seed);
     let (hosts, cobs) = (random.between(2, 4), random.between(3, 14));
@@ -445,7 +445,7 @@ fn what_is_forecast_is_what_the_whole_cluster_does() {
             *forecast.entry(step.cob.clone()).or_default() += 1;
         }
         assert_eq!(forecast, really, "seed {seed}: who acts, and how often");
-        // Messages take a microsecond each on either side, and are not drawn in the same order.
+        // Messages take a microsecond each on either side, and their random order differs.
         let apart = plan.forecast.end_us.abs_diff(end);
         assert!(apart < 2000, "seed {seed}: {} us forecast, {end} us in simulation", plan.forecast.end_us);
         let interrupted: BTreeSet<&CobId> = plan.interrupted.iter().map(|gap| &gap.cob).collect();
@@ -456,7 +456,7 @@ fn what_is_forecast_is_what_the_whole_cluster_does() {
     }
 }
 
-/// From `go` to the end without a gap that is not told, and what is on it can't be any longer.
+/// The path covers the time from `go` to the end without unexplained gaps, and its steps have no slack.
 fn critical_path_is_whole(plan: &SwitchPlan, seed: u64) {
     let mut at = 0;
     for step in plan.critical_path.iter().map(|at| &plan.transitions[*at]) {
@@ -576,12 +576,12 @@ fn what_was_given_up_and_what_waits_for_it_is_not_forecast() {
         assert_eq!((stands.ended, stands.running, stands.stuck, stands.end_us), (1, 0, 6, 500_000));
         assert_eq!(stands.transitions[1].made, Made::Failed(10_500_000_000));
     }
-    // The cause was mended, and it is tried again.
+    // The cause was fixed, and the transition is tried again.
     let mut retried = progress.clone();
     retried.take(&plan, &told(&plan, 1, "start", 60_000, None));
     let stands = retried.stands(&plan, 70_000 * 1_000_000);
     assert_eq!((stands.running, stands.stuck), (1, 0));
-    // Or the host goes back: what it does then is another story, also the move that had failed.
+    // Or the host rolls back: its later events do not count, even for the failed transition.
     let back = told(&plan, 1, "return", 1000, None);
     progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, ..back });
     progress.take(&plan, &told(&plan, 1, "start", 1100, None));
@@ -611,13 +611,13 @@ fn the_rest_is_forecast_anew_as_it_goes() {
     let (before, after) = changed();
     let plan = planned(&before, &after, SHOP).plan;
     let mut progress = Progress::new(&plan);
-    // What the plan expects beyond every duration at its median, and of that what is still to come.
+    // The plan's surplus over all durations at their medians, and the remaining part of it.
     let beyond = plan.forecast.p50_us as i64 - 5_150_000;
     let expected = |medians: u64, left: i64| medians.saturating_add_signed(beyond * left / 5_150_000);
     assert!(beyond != 0);
     assert_eq!(progress.stands(&plan, 0).end_us, plan.forecast.p50_us, "nothing has happened: the plan");
     goes(&plan, &mut progress, &["n1", "n2", "n3"]);
-    // The load balancer took 400 ms longer than planned, then failed once on its way; the application runs.
+    // The load balancer took 400 ms longer than planned and failed once; the application runs.
     progress.take(&plan, &told(&plan, 0, "start", 0, None));
     progress.take(&plan, &told(&plan, 0, "end", 200, Some(false)));
     progress.take(&plan, &told(&plan, 0, "start", 300, None));
@@ -627,14 +627,14 @@ fn the_rest_is_forecast_anew_as_it_goes() {
     assert_eq!((stands.ended, stands.running, stands.failed, stands.unplanned), (1, 1, 1, 0));
     assert_eq!(stands.end_us, expected(5_550_000, 4_550_000));
     assert_eq!(stands.transitions[0].made, Made::Ended(10_000_000_000, 10_500_000_000));
-    // The application is overdue: all that comes after it waits.
+    // The application is overdue: all later transitions wait.
     let late = progress.stands(&plan, 13_000 * 1_000_000);
     assert_eq!(late.end_us, expected(7_050_000, 4_050_000));
     progress.take(&plan, &told(&plan, 3, "start", 3000, None));
     progress.take(&plan, &told(&plan, 3, "end", 3100, Some(true)));
     progress.take(&plan, &told(&plan, 3, "start", 3200, None));
     assert_eq!(progress.stands(&plan, 13_000 * 1_000_000).unplanned, 1);
-    // On the way back moves are made that the plan has, too.
+    // A rollback makes transitions that are also in the plan.
     let back = told(&plan, 4, "return", 3300, None);
     progress.take(&plan, &cob_types::history::HistoryEntry { cob: None, ..back });
     progress.take(&plan, &told(&plan, 4, "start", 3400, None));

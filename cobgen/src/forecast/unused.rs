@@ -1,4 +1,4 @@
-//! What of what was said besides the two generations fits nothing in them.
+//! Finds inputs that match no object of the two generations.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use cob_types::{CobId, Kind, StateName};
 use super::durations::Durations;
 use super::sides::Sides;
 
-/// Lines that count for nothing. What may be on hosts that were not looked at is not among them.
+/// Lines without effect. Lines that may match hosts that are not loaded are not included.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unused {
-    /// Of durations, as `WHO FROM>TO`.
+    /// Lines of durations, as `WHO FROM>TO`.
     pub durations: Vec<String>,
-    /// Of states, as `COB STATE`.
+    /// Lines of states, as `COB STATE`.
     pub states: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn unused(sides: &Sides<'_>, durations: &Durations, states: &BTreeMap
     }
 }
 
-/// Whether there may be somebody of this name, or of this kind, who has these states.
+/// Whether a change object of this name or kind with these states may exist.
 fn fits(sides: &Sides<'_>, who: &str, states: &[&str]) -> bool {
     let has = |kind: &Kind| states.iter().all(|s| *s == StateName::OUTDATED || kind.states.iter().any(|k| k == s));
     let whole = sides.not_looked_at().is_empty();

@@ -1,32 +1,31 @@
-//! What is known of all promises together: which hops can't meet a contradiction.
+//! Data about all grants together: which transitions cannot meet a contradiction.
 //!
-//! Lock dependencies lead from goals to goals. Where these arrows run in no circle, one walk gives
-//! every goal a level and an interval of finishing numbers; a goal can only be reached from another
-//! whose level is higher and whose interval encloses its own. The same is true of levels over all
-//! needs, of which promises are a part. That rules out nearly all pairs without a walk; what it can't
-//! rule out is walked.
+//! Lock dependencies lead from goals to goals. If these arrows run in no circle, a single walk gives every goal a level
+//! and an interval of finishing numbers. A goal can be reached only from a goal with a higher level whose interval
+//! encloses its own. The same is true for levels over all needs, which include the needs of grants. That excludes
+//! nearly all pairs without a walk; only the remaining pairs are walked.
 
 use super::super::circles::Arrows;
 use super::super::demand::Demand;
 use super::super::system::{Guard, Moment, System};
 
-/// Levels and intervals of goals, and what promises ask of each change object.
+/// Levels and intervals of goals, and the states that grants need of each change object.
 pub(super) struct Promises {
     marks: Option<Marks>,
 }
 
 struct Marks {
-    /// By promises alone, and by all needs.
+    /// The level by grants alone, and the level by all needs.
     level: Vec<(u32, u32)>,
-    /// Needs run in circles: the second of the levels says nothing.
+    /// Needs run in circles, so the second level has no meaning.
     circular: bool,
-    /// The least finishing number below a goal, and its own.
+    /// The least finishing number below a goal, and the goal's own number.
     interval: Vec<(u32, u32)>,
-    /// The states of each change object that all promises accept; none: no promise names it.
+    /// The states of each change object that all grants accept; `None`: no grant names it.
     common: Vec<Option<Vec<usize>>>,
-    /// Goals that some promise names.
+    /// Goals that some grant names.
     named: Vec<bool>,
-    /// Goals whose promises, or those below, name a change object of which no state serves all.
+    /// Goals whose grants, or the grants below, name a change object without a state that satisfies all.
     doubtful: Vec<bool>,
 }
 
@@ -73,11 +72,11 @@ impl Promises {
         Self { marks: Some(Marks { level, circular, interval, common, named, doubtful }) }
     }
 
-    /// Whether the closure of a hop's needs is sure to hold no contradiction.
+    /// Whether the closure of a transition's needs certainly has no contradiction.
     pub(super) fn harmless(&self, system: &System<'_>, mover: usize, hop: &Guard<'_>) -> bool {
         let Some(marks) = &self.marks else { return false };
-        // Only those whose promises rest on others: what many depend on needs all of them off, which
-        // mostly rests on nothing.
+        // Only goals whose grants rely on other grants: a change object with many dependents needs all dependents off,
+        // and an off state mostly relies on no grant.
         let begin = hop.wants.iter().flat_map(|want| system.wanted(want)).filter(|goal| marks.level[*goal].0 > 0);
         let begin: Vec<usize> = begin.collect();
         if begin.iter().any(|goal| marks.doubtful[*goal]) || marks.may_reach(system, &begin, mover) {
@@ -93,7 +92,7 @@ impl Promises {
 }
 
 impl Marks {
-    /// Whether a promise below the goals may name the change object.
+    /// Whether a grant below the goals may name the change object.
     fn may_reach(&self, system: &System<'_>, begin: &[usize], cob: usize) -> bool {
         let states = 0..system.kind_of(cob).states();
         let mut goals = states.map(|state| system.goal_of(cob, state)).filter(|goal| self.named[*goal]);
@@ -118,8 +117,7 @@ fn levels(arrows: &Arrows, below_first: &[usize]) -> Vec<u32> {
     levels
 }
 
-/// All nodes, each after those that its arrows lead to, depth first; none where arrows run in
-/// circles.
+/// All nodes in depth-first order, each after the heads of its arrows; `None` if the arrows run in circles.
 fn below_first(arrows: &Arrows) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {

@@ -1,4 +1,4 @@
-//! `cobgen init --secure`: a model of hosts with identities, and the keys and the depot that it needs.
+//! `cobgen init --secure`: writes a model of hosts with identities, with its keys and its depot.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,21 +14,21 @@ use cob_types::HostName;
 use super::{Answer, Terminal};
 use crate::serve::TRUST;
 
-/// Where daemons listen when nothing else is said.
+/// The default port of daemons.
 const PORT: u16 = 7077;
 
-/// A host and where it listens.
+/// A host and the address on which it listens.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
     name: HostName,
     address: SocketAddr,
 }
 
-/// What was made.
+/// The results of `make`.
 pub(super) struct Made {
     /// The text of the model.
     pub(super) model: String,
-    /// What was written beside it.
+    /// The other files written.
     pub(super) files: Vec<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn host(text: &str) -> Result<Host, String> {
     Ok(Host { name, address })
 }
 
-/// Makes the keys and the depot; a key that is there is kept.
+/// Makes the keys and the depot; an existing key is kept.
 pub(super) fn make(dir: &Path, hosts: &[Host]) -> io::Result<Made> {
     let names: BTreeSet<_> = hosts.iter().map(|h| &h.name).collect();
     if names.len() != hosts.len() {
@@ -77,7 +77,7 @@ fn model(hosts: &[Host], operator: &str) -> String {
         .replace("@ALL@", &names.join(", "))
 }
 
-/// Says how it goes on.
+/// Prints the next steps.
 pub(super) fn tell(dir: &Path, hosts: &[Host], terminal: &mut Terminal<'_>) -> io::Result<Answer> {
     let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
     let (dir, names) = (dir.display(), names.join(" "));

@@ -1,4 +1,4 @@
-//! A file that says how long actions take.
+//! Reads a file with the durations of actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,21 +14,21 @@ use crate::solve::{Given, View};
 
 /// The largest file of durations, in bytes.
 const MAX_FILE: u64 = 64 << 20;
-/// So many names are shown in a warning.
+/// The most names in a warning.
 const SHOWN: usize = 5;
 
-/// Durations, and whose they are.
+/// Durations, with the names that they apply to.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) durations: Durations,
-    /// The services and nodes that lines name, each with such a line.
+    /// The services and nodes that lines name, each with a line that names it.
     services: BTreeMap<String, String>,
     nodes: BTreeMap<String, String>,
 }
 
 impl Read {
-    /// Warns of what is named and not there: a time of it counts for nothing. Of nodes only where `all` clusters are
-    /// looked at.
+    /// Warns of names that do not exist: their durations have no effect. Warns of nodes only if `all` clusters are
+    /// examined.
     pub(super) fn unused(&self, file: &Path, view: &View, given: &Given, all: bool) -> Vec<Diagnostic> {
         let now = view.clusters.iter().flat_map(|cluster| &cluster.nodes);
         let nodes: BTreeSet<&str> = now.chain(given.existing.values().flatten()).map(|n| n.name.as_str()).collect();
@@ -53,7 +53,7 @@ impl Read {
     }
 }
 
-/// Reads a file of lines `ACTION [SERVICE [NODE]]: TIME`; the error says what is wrong with it.
+/// Reads a file of lines `ACTION [SERVICE [NODE]]: TIME`; an error names the fault.
 pub(super) fn read(path: &Path) -> Result<Read, String> {
     let text = input::read_given(path, MAX_FILE).map_err(|e| format!("can't read {}: {e}", path.display()))?;
     of_text(&text).map_err(|what| format!("{}: {what}", path.display()))
@@ -92,7 +92,7 @@ fn of_text(text: &str) -> Result<Read, String> {
     Ok(Read { durations, services, nodes })
 }
 
-/// `90s`, or a number of seconds.
+/// Parses `90s`, or a number of seconds.
 fn time(key: &str, value: &Value) -> Result<u64, String> {
     let seconds = || value.as_u64()?.checked_mul(1000);
     value

@@ -88,10 +88,10 @@ pub(super) fn in_words(cluster: &str, plan: &Plan, durations: Option<&Durations>
     out
 }
 
-/// What waits for other services, once for all nodes.
+/// The order between services, once for all nodes.
 fn order(plan: &Plan, out: &mut String) {
     let mut waits: BTreeMap<What<'_>, BTreeSet<What<'_>>> = BTreeMap::new();
-    // Many wait for one gate, which waits for many.
+    // Many steps wait for a gate, which waits for many steps.
     let mut gates: BTreeMap<usize, BTreeSet<What<'_>>> = BTreeMap::new();
     for (at, step) in plan.steps.iter().enumerate().filter(|(_, step)| step.job.is_none()) {
         gates.insert(at, step.after.iter().filter_map(|at| plan.steps[*at].job.as_ref()).map(what).collect());

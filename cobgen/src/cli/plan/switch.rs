@@ -1,4 +1,4 @@
-//! `cobgen plan --from N --to M`: what a switch between two generations does.
+//! `cobgen plan --from N --to M`: the effects of a switch between two generations.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +23,7 @@ use crate::publish::{latest, nothing};
 
 /// The largest file of states, in bytes.
 const MAX_STATES: u64 = 256 << 20;
-/// So many lines that fit nothing are shown.
+/// The most lines without a match in a warning.
 const SHOWN: usize = 3;
 
 /// The options that only a plan of a switch has.
@@ -116,7 +116,7 @@ pub(super) fn run(args: &super::Args, from: GenerationName, terminal: &mut Termi
     }
 }
 
-/// Names the first of the lines of a file that fit nothing.
+/// Warns of lines of a file that match no object; names the first of these lines.
 fn warn(of: &str, lines: &[String], terminal: &mut Terminal<'_>) -> io::Result<()> {
     if lines.is_empty() {
         return Ok(());
@@ -238,7 +238,7 @@ mod tests {
         let plan = crate::forecast::SwitchPlan::of_json(&text).expect("a plan");
         assert_eq!((status, plan.from.0, plan.to.0), (0, 1, 2));
         assert!(std::fs::read_to_string(path("plan.svg")).expect("drawn").starts_with("<svg"));
-        // What is said of things that there are not is named, and the rest counts.
+        // Lines about unknown objects are reported; the other lines count.
         std::fs::write(path("moves.yaml"), "n1/a down>up: 4s\nn1/nope down>up: 1s\nn1/a up>sideways: 1s\n\"*\": 1s\n")
             .expect("written");
         std::fs::write(path("states.json"), r#"{"n1/a": "asleep", "n9/b": "up"}"#).expect("written");
@@ -256,7 +256,7 @@ mod tests {
         assert!(status == 2 && text.contains('7'), "{text}");
     }
 
-    /// `n1/between` is there from the second generation to the sixth.
+    /// `n1/between` exists from the second generation to the sixth.
     #[test]
     fn a_way_over_many_generations_is_planned_by_the_steps_that_hosts_take() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Where a service's change objects are made, and how many: places, conditions and loops.
+//! The nodes and the number of a service's change objects: places, conditions and loops.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -17,7 +17,7 @@ use crate::model::{CobEntry, HostPick, Marked, Named, Node, Placed};
 
 /// A turn of an entry's loops.
 pub(super) struct Turn {
-    /// The name of what it makes.
+    /// The name of its change object.
     pub(super) name: String,
     pub(super) id: CobId,
     /// The loops' variables.
@@ -25,7 +25,7 @@ pub(super) struct Turn {
 }
 
 impl Maker<'_> {
-    /// The nodes of its service that a change object is on; `beside` are all entries of the service.
+    /// The nodes of its service that have a change object; `beside` are all entries of the service.
     pub(super) fn nodes<'p>(
         &self,
         (cluster, service): (usize, &str),
@@ -44,7 +44,7 @@ impl Maker<'_> {
                     true => self.would_be(cluster, service, cob, entry, host, report),
                 };
                 let there = all.iter().find(|h| was_there(h)).or_else(|| {
-                    // What gives its name may have another value now.
+                    // The expressions in the name may have other values now.
                     let names = beside.iter().map(|(other, _)| other.value.as_str());
                     let before = is_template(&cob.value).then(|| Before::of(&cob.value, names)).flatten()?;
                     all.iter().find(|host| self.names_before(host, service).any(|name| before.made(name)))
@@ -75,8 +75,8 @@ impl Maker<'_> {
         from.map_while(move |id| id.as_str().strip_prefix(&*prefix))
     }
 
-    /// Whether one of the change objects that an entry makes on a host was there before. Nothing is told: what is
-    /// wrong with one that is made is told when it is.
+    /// Whether a change object that an entry makes on a host existed before. Reports no faults: they are reported when
+    /// the change object is made.
     fn would_be(
         &self,
         cluster: usize,
@@ -97,8 +97,8 @@ impl Maker<'_> {
         turns.iter().any(|turn| self.previous.contains(&turn.id))
     }
 
-    /// The turns of an entry's loops that make a change object on a node; and whether these are all: of a turn with
-    /// faults, which are reported, nobody knows what it would have made, nor of those after it.
+    /// The turns of an entry's loops that make a change object on a node, and whether the list is complete: the names
+    /// of a faulty turn, which is reported, and of the turns after it are unknown.
     pub(super) fn turns_on(
         &self,
         (cluster, service): (usize, &str),
@@ -156,15 +156,15 @@ impl Maker<'_> {
     }
 }
 
-/// Which names an entry can have made before: those that have the literal parts of its name, and not as much of another
-/// entry's.
+/// The names that an entry can have made before: names that fit the literal parts of its name, and fit no other entry's
+/// literal parts as well.
 struct Before<'a> {
     own: Vec<&'a str>,
     others: Vec<Vec<&'a str>>,
 }
 
 impl<'a> Before<'a> {
-    /// None: nothing of the name is literal, so that any would do.
+    /// `None`: the name has no literal part, so every name would fit.
     fn of(own: &'a str, all: impl Iterator<Item = &'a str>) -> Option<Self> {
         let length = |parts: &[&str]| parts.iter().map(|p| p.len()).sum::<usize>();
         let others = all.filter(|name| *name != own).map(literal_parts);
@@ -202,13 +202,13 @@ fn fits(parts: &[&str], name: &str) -> bool {
     between.iter().try_fold(inner, |rest, part| rest.find(part).map(|at| &rest[at + part.len()..])).is_some()
 }
 
-/// The values of the loop variables for each turn; without loops one turn without any.
+/// The values of the loop variables for each turn; without loops a single turn without variables.
 fn turns(entry: &CobEntry, scope: &Scope<'_>, report: &mut Report<'_>) -> Option<Vec<Vec<(String, Jinja)>>> {
     let mut turns: Vec<Vec<(String, Jinja)>> = vec![Vec::new()];
     for (name, items) in entry.each.iter() {
         let mut longer = Vec::new();
         for turn in turns {
-            // An inner loop sees the variables of the outer ones.
+            // An inner loop sees the variables of the outer loops.
             for item in scope.world.templates.items(items, &Scope { loops: &turn, ..*scope }, report)? {
                 let mut next = turn.clone();
                 next.push((name.value.clone(), item));

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::super::plan::{Planned, SwitchPlan};
 use super::words::time;
 
-/// One box a transition, one frame a host; the critical path is drawn thick.
+/// A box per transition, a frame per host; the critical path is drawn thick.
 #[must_use]
 pub fn to_dot(plan: &SwitchPlan) -> String {
     let mut out =

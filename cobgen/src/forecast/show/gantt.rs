@@ -1,4 +1,4 @@
-//! The transitions over time as an SVG picture: rows by host, a bar each, the critical path marked.
+//! The transitions over time as an SVG picture: rows by host, a bar per transition, the critical path marked.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use cob_types::words::count;
 use super::super::plan::{Planned, SwitchPlan};
 use super::words::time;
 
-/// The most rows that are drawn; of a larger plan the hosts of the critical path come first.
+/// The most rows drawn; in a larger plan the hosts of the critical path come first.
 const ROWS: usize = 1500;
 const LEFT: u64 = 190;
 const WIDTH: u64 = 1000;
@@ -71,7 +71,7 @@ pub fn to_svg(plan: &SwitchPlan) -> String {
     out
 }
 
-/// Bars that do not lie over each other share a row.
+/// Bars that do not overlap share a row.
 fn lanes<'p>(steps: &[&'p Planned]) -> Vec<Vec<&'p Planned>> {
     let mut lanes: Vec<Vec<&Planned>> = Vec::new();
     for step in steps {
@@ -100,7 +100,7 @@ fn axis(out: &mut String, end: u64, height: u64) {
     }
 }
 
-/// A round span of which at most ten fit into the whole.
+/// A round time span that fits at most ten times into the whole.
 fn tick(end: u64) -> u64 {
     let mut unit = 1;
     loop {
@@ -139,7 +139,7 @@ fn bar(out: &mut String, plan: &SwitchPlan, step: &Planned, end: u64, y: u64) {
         y + 2,
         ROW - 4
     );
-    // About six dots a letter.
+    // A letter is about six dots wide.
     let letters = usize::try_from(wide / 6).unwrap_or(0);
     if letters >= 6 {
         let label = escaped(&short(&format!("{} {}", step.cob.name(), step.to), letters));
@@ -157,7 +157,7 @@ fn short(text: &str, letters: usize) -> String {
     format!("{kept}…")
 }
 
-/// Nothing in a name can be more than text.
+/// Escapes a name so that it can only be text.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -14,7 +14,7 @@ const SHOWN: usize = 60;
 const NAMES: usize = 6;
 const WIDTH: usize = 100;
 
-/// All that a plan says.
+/// The whole plan in words.
 #[must_use]
 pub fn in_words(plan: &SwitchPlan, difference: &Difference) -> String {
     let mut out = String::new();
@@ -62,7 +62,7 @@ fn section(out: &mut String, heading: &str, lines: impl Iterator<Item = String>)
     }
 }
 
-/// A line that is too long goes on below, further in.
+/// Wraps a long line with further indentation.
 fn wrapped(out: &mut String, line: &str) {
     let indent = line.len() - line.trim_start().len();
     let mut width = 0;
@@ -129,7 +129,7 @@ fn hosts(plan: &SwitchPlan) -> Vec<String> {
     lines
 }
 
-/// Who activates what after whom: all of it, or of a step of the way.
+/// The order of activations: of the whole plan, or of a step.
 fn activations(plan: &SwitchPlan, step: Option<GenerationNumber>, lines: &mut Vec<String>) {
     let indent = if step.is_some() { "    " } else { "  " };
     let of_step = || plan.groups.iter().filter(|group| group.to == step);
@@ -208,7 +208,7 @@ fn stuck(plan: &SwitchPlan) -> Vec<String> {
     plan.forecast.stuck.iter().map(|(id, waits)| format!("  {id}: {}", waits.join("; "))).collect()
 }
 
-/// The mark of a duration that nobody knows.
+/// The mark of an unknown duration.
 fn assumed(step: &Planned) -> &'static str {
     if step.known { "" } else { "*" }
 }
@@ -246,7 +246,7 @@ fn names<'n>(all: impl Iterator<Item = &'n str>) -> String {
     format!("{} and {} more", all[..NAMES].join(", "), all.len() - NAMES)
 }
 
-/// Microseconds as people read them.
+/// Microseconds in a readable form.
 #[must_use]
 pub fn time(us: u64) -> String {
     let ms = us / 1000;
