@@ -1,9 +1,8 @@
-//! A form of everything that decides what an engine will do, for the exhaustive explorer.
+//! A canonical form of all data that decides the engine's behaviour, for the exhaustive explorer.
 //!
-//! Two states of a cluster that go on alike have the same form. To that end numbers are renamed, for
-//! each pair in their order (only "higher" and "the same" is ever asked of them), small names are
-//! replaced by places in a list that all share, and times are left out but for whether something is
-//! due: the explorer lets time pass only when nothing else can happen.
+//! Two states of a cluster with the same future have the same form. For this, numbers are renamed in their order within
+//! each pair (the engine only compares them), interned names are replaced by indices in a shared list, and times are
+//! reduced to whether a deadline is due: the explorer lets time pass only when no other step is possible.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,12 +18,12 @@ use crate::record::{Durable, DurableCob, HeldLock};
 use crate::spec::{NeedSpec, Spec, StateIx};
 use crate::time::Time;
 
-/// The list that small names are replaced by. Looked up, never iterated.
+/// The list whose indices replace interned names. Looked up, never iterated.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     cob_places: HashMap<CobId, u64>,
     state_places: HashMap<StateName, u64>,
-    /// In the order of their places.
+    /// In the order of their indices.
     all: Vec<CobId>,
 }
 
@@ -50,7 +49,7 @@ impl Places {
     }
 }
 
-/// A dependent and the change object that it depends on, by place.
+/// A dependent and the change object that it depends on, by index.
 type Pair = (u64, u64);
 
 #[derive(Debug, Clone, Copy)]
@@ -60,20 +59,20 @@ enum Token {
     Number(Pair, Number),
     /// A revision of a number of a pair.
     Revision(Pair, Number, u64),
-    /// A probe that is on its way.
+    /// A probe under way.
     Probe(u64, Number),
-    /// The highest probe of an initiator that somebody has seen: of interest are those on their way.
+    /// The highest probe of an initiator that a change object has seen: only probes under way matter.
     Seen(u64, Number),
-    /// The probe that its initiator waits for, and whether it has come home.
+    /// The probe that its initiator waits for, and whether it has returned.
     Awaited(u64, Number, bool),
 }
 
-/// A form as it is put together.
+/// A form under construction.
 #[derive(Debug)]
 pub struct Form<'a> {
     places: &'a Places,
     tokens: Vec<Token>,
-    /// Where parts begin whose order means nothing.
+    /// The ranges of parts whose order does not matter.
     unordered: Vec<(usize, usize)>,
 }
 
@@ -89,22 +88,22 @@ impl<'a> Form<'a> {
         self.tokens.push(Token::Word(word));
     }
 
-    /// Adds the place of a state.
+    /// Adds the index of a state.
     pub fn state(&mut self, state: &StateName) {
         self.word(self.places.state(state));
     }
 
-    /// Adds the place of a state, if there is one.
+    /// Adds the index of a state, if there is a state.
     pub fn some_state(&mut self, state: Option<&StateName>) {
         self.word(state.map_or(u64::MAX, |s| self.places.state(s)));
     }
 
-    /// Adds the place of a change object.
+    /// Adds the index of a change object.
     pub fn cob(&mut self, cob: &CobId) {
         self.word(self.places.cob(cob));
     }
 
-    /// Adds a content, if there is one.
+    /// Adds a content, if there is a content.
     pub fn fingerprint(&mut self, content: Option<Fingerprint>) {
         let Fingerprint(bytes) = content.unwrap_or(Fingerprint([0; 16]));
         let word = bytes.iter().fold(u64::from(content.is_some()), |word, byte| {
@@ -113,7 +112,7 @@ impl<'a> Form<'a> {
         self.word(word);
     }
 
-    /// Adds up to 64 marks.
+    /// Adds up to 64 flags.
     pub fn flags(&mut self, flags: &[bool]) {
         self.word(flags.iter().fold(0, |word, flag| word << 1 | u64::from(*flag)));
     }
@@ -122,7 +121,7 @@ impl<'a> Form<'a> {
         self.word(host.as_str().bytes().fold(0, |h, b| h << 8 | u64::from(b)));
     }
 
-    /// Adds change objects whose order means nothing.
+    /// Adds change objects whose order does not matter.
     fn cobs<'b>(&mut self, cobs: impl Iterator<Item = &'b CobId>) {
         let mut all: Vec<u64> = cobs.map(|c| self.places.cob(c)).collect();
         all.sort_unstable();
@@ -130,7 +129,7 @@ impl<'a> Form<'a> {
         all.into_iter().for_each(|place| self.word(place));
     }
 
-    /// Adds batches that are on their way; in any order, if their order means nothing.
+    /// Adds batches under way; sorted, if their order does not matter.
     pub fn batches<'b>(&mut self, batches: impl Iterator<Item = &'b Batch>, in_order: bool) {
         for batch in batches {
             let begin = self.tokens.len();
@@ -143,7 +142,7 @@ impl<'a> Form<'a> {
         self.word(u64::MAX);
     }
 
-    /// The form in words: equal for states that go on alike.
+    /// The form in words: equal for states with the same future.
     #[must_use]
     pub fn finish(&self) -> Vec<u64> {
         let renamed = Renamed::of(&self.tokens);
@@ -235,7 +234,7 @@ impl<'a> Form<'a> {
                 self.word(u64::from(a.incarnation.start));
                 a.granted.iter().for_each(|g| self.grant(g));
             }
-            // Between daemons alone: no engine sends them.
+            // Only between daemons: no engine sends them.
             Item::Going(going) => self.word(12 | going.generation.0 << 8),
             Item::Withdrawn(withdrawn) => self.word(13 | withdrawn.generation.0 << 8),
             Item::Through(generation) => self.word(14 | generation.0 << 8),
@@ -254,11 +253,11 @@ impl<'a> Form<'a> {
     }
 }
 
-/// All numbers that occur, in their order.
+/// All occurring numbers, in their order.
 struct Renamed {
     numbers: Vec<(Pair, Number)>,
     revisions: Vec<(Pair, Number, u64)>,
-    /// Probes on their way.
+    /// Probes under way.
     probes: Vec<(u64, Number)>,
 }
 
@@ -288,7 +287,7 @@ impl Renamed {
             Token::Number(pair, number) => {
                 let first = self.numbers.partition_point(|n| n.0 < pair);
                 let at = self.numbers.partition_point(|n| *n < (pair, number));
-                // Of the start only its order is asked, but hellos ask it across pairs.
+                // Only the order of the start matters, but hellos compare it across pairs.
                 words.push((pair.0 << 16 | pair.1) << 32 | u64::from(number.start) << 16 | (at - first) as u64);
             }
             Token::Revision(pair, number, rev) => {
@@ -308,7 +307,7 @@ impl Renamed {
         }
     }
 
-    /// How many probes of this initiator are on their way, up to and with this number.
+    /// The number of probes of this initiator under way, up to and including this number.
     fn probes_up_to(&self, initiator: u64, number: Number) -> u64 {
         let first = self.probes.partition_point(|p| p.0 < initiator);
         (self.probes.partition_point(|p| *p <= (initiator, number)) - first) as u64
@@ -316,14 +315,14 @@ impl Renamed {
 }
 
 impl Engine {
-    /// Adds everything that decides what this engine will do.
+    /// Adds all data that decides the behaviour of this engine.
     pub fn canonical(&self, form: &mut Form<'_>, now: Time) {
         form.word(u64::from(self.life.start));
         form.word(self.generation().0);
         self.canonical_switch(form);
         self.canonical_left(form, now);
         let places = form.places;
-        // What is said in one turn is said in this order.
+        // Messages of a tick are sent in this order.
         let mut mentioned: Vec<_> = places.all.iter().map(|cob| (self.names.find_cob(cob), places.cob(cob))).collect();
         mentioned.sort_unstable();
         mentioned.into_iter().for_each(|(_, place)| form.word(place));
@@ -340,7 +339,7 @@ impl Engine {
             form.host(host);
             form.word(peer.life.map_or(0, |l| u64::from(l.start)));
             form.flags(&[peer.is_acked(), peer.is_greeted()]);
-            // Of these lists only those count who have something to do with that host.
+            // Only change objects with a lock or request between them and that host matter in these lists.
             let away = |cob: CobRef| self.names.host_name(self.names.host_of(cob)) == host;
             let asks = |o: &&Object| o.locks.iter().any(|l| away(l.asked));
             let is_asked = |o: &&Object| o.requests.iter().any(|r| away(r.asker));
@@ -383,7 +382,7 @@ impl Engine {
         let restarts = o.stopped.as_ref().map(|stopped| stopped.restart);
         form.flags(&[restarts.is_some(), restarts == Some(true)]);
         form.word(u64::from(o.troubles.failures));
-        // Where its attempts were to lead: found there, it has not given up.
+        // The target of its failed attempts: if a check finds that state, it has not failed.
         let failed_to = o.last.as_ref().filter(|_| o.failed).map(|last| last.to);
         form.word(failed_to.map_or(u64::MAX, |s| u64::from(s.0)));
         form.fingerprint(o.applied);
@@ -448,7 +447,7 @@ impl Engine {
         form.fingerprint(l.fingerprint);
     }
 
-    /// A content that is not that of the active generation, or not yet.
+    /// A content that is not the active generation's, or not yet.
     fn canonical_spec(&self, form: &mut Form<'_>, spec: &Spec) {
         form.fingerprint(Some(spec.fingerprint));
         form.state(self.names.state_name(spec.kind.id(spec.preferred)));
@@ -472,7 +471,7 @@ impl Engine {
         }
     }
 
-    /// The switch that this host is in, and what others want to know of it.
+    /// The switch of this host, and the questions of other hosts about it.
     fn canonical_switch(&self, form: &mut Form<'_>) {
         form.word(self.turn);
         form.word(self.highest.0);
@@ -508,7 +507,7 @@ impl Engine {
         }
     }
 
-    /// What this host does not have any more, or not yet.
+    /// The departed and missing change objects of this host.
     fn canonical_left(&self, form: &mut Form<'_>, now: Time) {
         for states in [&self.gone, &self.kept_from] {
             let mut states: Vec<_> = states.iter().map(|(cob, state)| (self.names.cob_id(*cob), *state)).collect();
@@ -588,7 +587,7 @@ impl Engine {
 }
 
 impl Durable {
-    /// Adds what a return at this moment would find.
+    /// Adds the data that a restart at this moment would find.
     pub(crate) fn canonical(&self, form: &mut Form<'_>, now: Time) {
         form.word(self.active.0);
         form.word(self.going_to.map_or(u64::MAX, |g| g.0));

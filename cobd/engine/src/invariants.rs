@@ -1,5 +1,4 @@
-//! What must hold of one engine after every event. Checked by the simulator and the explorer; a
-//! violation is a bug of ours.
+//! The invariants of an engine after every event. The simulator and the explorer check them; a violation is a bug.
 
 use cob_types::{CobId, HostName};
 
@@ -7,10 +6,10 @@ use crate::engine::Engine;
 use crate::object::{Activity, Object};
 use crate::record::Durable;
 
-/// The first thing found wrong with an engine, in words.
+/// Checks the invariants of an engine.
 ///
 /// # Errors
-/// That thing.
+/// The first violation, in words.
 pub fn check(engine: &Engine) -> Result<(), String> {
     let mut unsettled = 0;
     for object in engine.objects() {
@@ -75,7 +74,7 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
     Ok(())
 }
 
-/// Who is passed over by switches, and in what people are told, must have nothing to do with them.
+/// A change object that switches and reports skip must not be concerned by them.
 fn check_rest(engine: &Engine, o: &Object) -> Result<(), String> {
     let listed = engine.restless().any(|other| other.me == o.me);
     match (o.is_at_rest(), listed) {
@@ -86,19 +85,19 @@ fn check_rest(engine: &Engine, o: &Object) -> Result<(), String> {
     }
 }
 
-/// No request of an honest host is refused: of any but the one that lies.
+/// No request of an honest host is refused: of any host but the liar.
 ///
 /// # Errors
-/// The last one that was.
+/// The last refusal.
 pub fn refuses_nobody(engine: &Engine, liar: Option<&HostName>) -> Result<(), String> {
     let refused = engine.unjustified().find(|(host, _)| Some(*host) != liar);
     refused.map_or(Ok(()), |(host, refused)| Err(format!("it refuses a request of {host}: {refused:?}")))
 }
 
-/// Compares what the records add up to with the living engine.
+/// Compares the sum of the records with the running engine.
 ///
 /// # Errors
-/// The first difference that matters for a return.
+/// The first difference that matters for a restart.
 pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
     let living = engine.durable();
     if living.active != recorded.active || living.going_to != recorded.going_to {

@@ -1,17 +1,17 @@
-//! Which requests of other hosts count: those that a dependency of a signed generation justifies.
+//! Which requests of other hosts count: requests that a dependency of a signed generation justifies.
 //!
-//! A request names the generation that is active on the host of its asker. It counts if the askers in this host's bundle of that
-//! generation name the asker, the asked change object and the set of states. Requests from hosts that are ahead or behind are
-//! judged by the generation that they name, so old and new dependencies both count during a switch, and a rollback needs no rule
-//! of its own.
+//! A request names the active generation of its asker's host. It counts if the askers in this host's bundle of that
+//! generation name the asker, the asked change object and the set of states. Requests from hosts that are ahead or
+//! behind are judged by the generation that they name, so old and new dependencies both count during a switch, and a
+//! rollback needs no rule of its own.
 //!
 //! ```text
-//!   request --> stands here already under this number --------------------> counts
+//!   request --> known here already under this number ---------------------> counts
 //!          |--> generation active here, pending here, or learned ---------> counts or is refused, by its askers
-//!          '--> generation not known here: kept, the daemon is asked for it -> judged when Event::Askers comes
+//!          '--> generation not known here: stored, the daemon looks for it -> judged when Event::Askers comes
 //! ```
 //!
-//! All that is kept has a bound: requests and their bytes for each host, generations in all, one refusal for each host.
+//! All stored data has a bound: requests and their bytes for each host, generations in total, a refusal for each host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,62 +27,62 @@ use crate::names::{CobRef, HostRef, StateId};
 use crate::object::{Mail, Msg};
 use crate::time::{Span, Time};
 
-/// Generations whose askers are kept beside those of the active and the pending one.
+/// The most generations with stored askers beside the active and the pending generation.
 const OTHERS: usize = 8;
-/// Requests of one host that are kept until their generation is known.
+/// The most requests of a host that are stored until their generation is known.
 const WAITING: usize = 4096;
-/// The most bytes that these take, about.
+/// The approximate maximum of their bytes.
 const WAITING_BYTES: usize = 1 << 20;
-/// A generation that was not to be had is not looked for again before.
+/// The time before an unavailable generation is looked for again.
 const LOOK_AGAIN: Span = Span::secs(30);
-/// Generations that were not to be had, of which that is remembered.
+/// The most unavailable generations that are remembered.
 const MISSING: usize = 64;
-/// Refusals that one host is told of in a second.
+/// The most refusals per second that a host receives.
 const TOLD: u32 = 32;
 
-/// What is known of the askers of a generation.
+/// The knowledge of a generation's askers.
 #[derive(Debug, Clone)]
 enum Table {
     Named(Arc<Askers>),
-    /// The generation that was active before this one, made by a version without askers.
+    /// The previously active generation, made by a version without askers.
     Anything,
-    /// Another one made by such a version: judged by the active and the pending generation.
+    /// Another generation made by such a version: the active and the pending generation judge.
     Unsaid,
 }
 
-/// What requests of other hosts are judged by, and what came of it.
+/// The data that judge requests of other hosts, and the results.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Justification {
-    /// Of generations that are neither active nor pending here; the one that was learned last is the last.
+    /// Generations that are neither active nor pending here; the last learned is last.
     others: Vec<(GenerationNumber, Table)>,
     waiting: BTreeMap<HostRef, Waiting>,
     missing: Vec<(GenerationNumber, Time)>,
     refused: BTreeMap<HostRef, Unjustified>,
 }
 
-/// Requests of one host whose generation is not known here, by the asked and the asking change object.
+/// Requests of a host whose generation is not known here, by the asked and the asking change object.
 #[derive(Debug, Clone, Default)]
 struct Waiting {
     requests: BTreeMap<(CobId, CobId), Request>,
     bytes: usize,
 }
 
-/// Requests of one host that were refused because no dependency justifies them.
+/// Requests of a host that were refused because no dependency justifies them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unjustified {
-    /// How many in this life of the daemon.
+    /// Their number in this incarnation of the daemon.
     pub count: u64,
-    /// When the last one came.
+    /// When the last came.
     pub at: Time,
-    /// Who asked last.
+    /// The asker of the last.
     pub asker: CobId,
-    /// For which change object of this host.
+    /// The asked change object of this host.
     pub asked: CobId,
-    /// For which states.
+    /// The requested states.
     pub states: Vec<StateName>,
-    /// The generation that the request named, if it did.
+    /// The generation that the request named, if any.
     pub generation: Option<GenerationNumber>,
-    /// The second in which the host was told last, and how often.
+    /// The second of the last refusal messages to the host, and their number.
     told: (Time, u32),
 }
 
@@ -91,7 +91,7 @@ enum Verdict {
     Refused,
     /// The askers of its generation are not known here.
     Unknown,
-    /// There is nothing yet to judge it by, and it will come again.
+    /// There is no generation yet to judge it by, and it will be repeated.
     Early,
 }
 
@@ -101,7 +101,7 @@ impl Waiting {
         256 + request.asker.as_str().len() + request.asked.as_str().len() + states
     }
 
-    /// Keeps a request, unless a newer one of the same pair is kept or there is no room; whether it was kept.
+    /// Stores a request, unless the pair has a newer request or there is no room. Returns whether it was stored.
     fn keep(&mut self, request: &Request) -> bool {
         let pair = (request.asked.clone(), request.asker.clone());
         let weight = Self::weight(request);
@@ -120,12 +120,12 @@ impl Waiting {
 }
 
 impl Justification {
-    /// Another life of the host has begun, or none counts: what it asked for before is not judged any more.
+    /// Another incarnation of the host has begun, or no incarnation counts: drops its earlier requests.
     pub(crate) fn forget_waiting(&mut self, host: HostRef) {
         self.waiting.remove(&host);
     }
 
-    /// A request that is kept was given back.
+    /// A stored request was released.
     pub(crate) fn given_back(&mut self, host: HostRef, about: &About) {
         let Some(waiting) = self.waiting.get_mut(&host) else { return };
         let pair = (about.asked.clone(), about.asker.clone());
@@ -153,7 +153,7 @@ fn table_of(bundle: &AnyBundle, otherwise: Table) -> Table {
 }
 
 impl Engine {
-    /// The generation whose askers requests wait for; the daemon looks for them and gives [`Event::Askers`].
+    /// The generation whose askers requests wait for; the daemon looks for them and sends [`Event::Askers`].
     ///
     /// [`Event::Askers`]: crate::Event::Askers
     #[must_use]
@@ -166,22 +166,22 @@ impl Engine {
         self.justification.refused.iter().map(|(host, refused)| (self.names.host_name(*host), refused))
     }
 
-    /// Whether requests of other hosts are judged: the active generation says who may ask.
+    /// Whether requests of other hosts are judged: the active generation names the askers.
     #[must_use]
     pub fn judges_requests(&self) -> bool {
         self.active.as_ref().is_some_and(|active| active.bundle.askers().is_some())
     }
 
-    /// All hosts are known to be honest, as in a forecast: no request is judged.
+    /// All hosts are trusted, as in a forecast: no request is judged.
     pub fn trust_askers(&mut self) {
         self.trusts_askers = true;
     }
 
-    /// Whether a request of another host counts. One whose generation is not known here is kept until it is.
+    /// Whether a request of another host counts. A request of an unknown generation is stored until it is known.
     pub(crate) fn is_justified(&mut self, host: HostRef, request: &Request, now: Time) -> bool {
         let to_say = self.is_between(host, &request.asker, &request.asked);
         if !to_say || self.trusts_askers || self.faults.believes_any_asker() || self.stands(request) {
-            // What is not for the host to say is sorted out where names are made small.
+            // The interning of names rejects requests that the host may not send.
             return true;
         }
         match self.judge(request, now) {
@@ -199,7 +199,7 @@ impl Engine {
         }
     }
 
-    /// The asker is a change object of the host, the asked one of this host.
+    /// The asker is a change object of the host, and the asked change object is local.
     pub(crate) fn is_between(&self, host: HostRef, asker: &CobId, asked: &CobId) -> bool {
         let is_of = |cob: &CobId, host| cob.host_str() == self.names.host_name(host).as_str();
         is_of(asker, host) && is_of(asked, self.here)
@@ -214,7 +214,7 @@ impl Engine {
         };
         let of_own = || self.own_tables().into_iter().flatten();
         let counts = match request.generation {
-            // A daemon of an earlier version does not say by which generation it asks.
+            // A daemon of an earlier version does not name its generation.
             None => {
                 if self.active.is_none() && self.going.is_none() {
                     return Verdict::Early;
@@ -236,7 +236,7 @@ impl Engine {
         if counts { Verdict::Counts } else { Verdict::Refused }
     }
 
-    /// Those of the active and the pending generation.
+    /// The tables of the active and the pending generation.
     fn own_tables(&self) -> [Option<(GenerationNumber, Table)>; 2] {
         let active = self.active.as_ref().map(|active| (self.generation, table_of(&active.bundle, Table::Anything)));
         let going = self.going.as_ref();
@@ -251,8 +251,8 @@ impl Engine {
         self.justification.missing.iter().any(|(missing, until)| *missing == generation && now < *until)
     }
 
-    /// The request is one that is here already, said again: perhaps of a generation before, for an action that still runs.
-    /// After a return its asker may name only the state that it holds.
+    /// The request repeats a known request: perhaps of an earlier generation, for an action that still runs. After a
+    /// restart its asker may name only the state that it holds.
     fn stands(&self, request: &Request) -> bool {
         let pair = (self.names.find_cob(&request.asked), self.names.find_cob(&request.asker));
         let (Some(asked), Some(asker)) = pair else { return false };
@@ -273,7 +273,7 @@ impl Engine {
         }
     }
 
-    /// Whether a dependency that is known here names the pair: what it gives back is worth remembering.
+    /// Whether a known dependency names the pair: then its releases are worth storing.
     pub(crate) fn may_ask(&self, about: &About) -> bool {
         let names = |table: &Table| match table {
             Table::Named(askers) => askers.name(&about.asker, &about.asked),
@@ -313,7 +313,7 @@ impl Engine {
         }
     }
 
-    /// A request under a new number is the release of the one before, also where it is refused itself.
+    /// A request under a new number is the release of the previous number, even if it is refused itself.
     fn give_back_older(&mut self, asked: &CobId, asker: &CobId, newer: Number) {
         let pair = (self.names.find_cob(asked), self.names.find_cob(asker));
         let (Some(to), Some(from)) = pair else { return };
@@ -339,7 +339,7 @@ impl Engine {
         here.or_else(left).or_else(early)
     }
 
-    /// The daemon has found the askers of a generation, or can't have them.
+    /// The daemon has found the askers of a generation, or cannot get them.
     pub(crate) fn on_askers(&mut self, generation: GenerationNumber, askers: KnownAskers, now: Time) {
         self.justification.missing.retain(|(missing, until)| *missing != generation && now < *until);
         match askers {
@@ -355,7 +355,7 @@ impl Engine {
         self.judge_waiting(now);
     }
 
-    /// Judges what was kept, as far as there is something to judge it by now.
+    /// Judges the stored requests, if their generation is known now.
     pub(crate) fn judge_waiting(&mut self, now: Time) {
         if self.justification.waiting.is_empty() {
             return;
@@ -368,17 +368,17 @@ impl Engine {
         }
     }
 
-    /// The active generation gives way to another one: hosts that are behind may still ask by it.
+    /// Another generation becomes active: hosts that are behind may still ask by the old.
     pub(crate) fn keep_active_askers(&mut self) {
         let Some(active) = &self.active else { return };
         let table = table_of(&active.bundle, Table::Anything);
-        // Of two generations of a version without askers the older one counts no more.
+        // Of two generations of a version without askers the older no longer counts.
         let is_open = |table: &Table| matches!(table, Table::Anything);
         self.justification.others.retain(|(_, table)| !is_open(table));
         self.justification.learn(self.generation, table);
     }
 
-    /// A switch is left before its end: hosts that have gone on may ask by its generation on their way back.
+    /// A switch is abandoned before its end: hosts that have gone further may ask by its generation in their rollback.
     pub(crate) fn keep_pending_askers(&mut self, generation: GenerationNumber, bundle: &AnyBundle) {
         self.justification.learn(generation, table_of(bundle, Table::Unsaid));
     }

@@ -1,4 +1,4 @@
-//! What people are shown of the engine: plain values made of its state.
+//! The reports of the engine for people: plain values derived from its state.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::object::{Activity, CHECKS_UNTIL_FAILED, Object, Request};
 use crate::spec::StateIx;
 use crate::time::Time;
 
-/// What [`Engine::status_of_restless`] tells.
+/// The result of [`Engine::status_of_restless`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restless {
-    /// Those that are told of, by id.
+    /// The listed change objects, by id.
     pub cobs: Vec<CobStatus>,
-    /// So many more do nothing but wait for others.
+    /// The number of further change objects that only wait for others.
     pub waiting: usize,
-    /// So many are where they should be, whatever promises they have given or hold.
+    /// The number of change objects in their desired states, with or without grants.
     pub at_rest: usize,
 }
 
@@ -29,22 +29,22 @@ pub struct Restless {
 pub enum Stops {
     /// It can.
     Yes,
-    /// It has one state alone, or it is only installed.
+    /// It has a single state, or it is only installed.
     HasNothingToStop,
     /// It is checked and never moved.
     IsObserved,
-    /// It leaves with the switch under way.
+    /// It departs with the pending switch.
     Leaves,
 }
 
 impl Engine {
-    /// Whether this check is under way, or to begin.
+    /// Whether this check is under way, or about to start.
     #[must_use]
     pub fn awaits_check(&self, cob: &CobId, check: Number) -> bool {
         self.check_of(cob) == Some(check)
     }
 
-    /// The check of this change object that is under way, or to begin.
+    /// The check of this change object that is under way, or about to start.
     #[must_use]
     pub fn check_of(&self, cob: &CobId) -> Option<Number> {
         match self.object(self.names.find_cob(cob)?)?.activity {
@@ -59,7 +59,7 @@ impl Engine {
         self.status_of_all(self.objects(), now).collect()
     }
 
-    /// What is told of one is large: what is sorted are references.
+    /// Sorts references, because a status is large.
     fn status_of_all<'a>(
         &self,
         objects: impl Iterator<Item = &'a Object>,
@@ -70,14 +70,13 @@ impl Engine {
         all.into_iter().map(move |o| self.object_status(o, now))
     }
 
-    /// Those of which there is something to tell. Of those that do nothing but wait for others no more than so many: in a
-    /// chain they are nearly all, and only whoever they wait for gets on. As many of those whose first check has not ended:
-    /// after a start that is everything.
+    /// The change objects with something to report. At most `most_waiting` of the change objects that only wait for
+    /// others or for their first check: in a chain nearly all wait, and after a start all are checked.
     #[must_use]
     pub fn status_of_restless(&self, now: Time, most_waiting: usize) -> Restless {
         let mut told = Restless { cobs: Vec::new(), waiting: 0, at_rest: 0 };
         let mut waiters = 0;
-        // A budget that somebody waits for tells who has its tokens.
+        // A budget with waiting members reports its holders.
         let is_drained = |id: &CobId| {
             self.names.find_cob(id).and_then(|cob| self.object(cob)).is_some_and(|budget| budget.view.drained)
         };
@@ -95,38 +94,38 @@ impl Engine {
         told
     }
 
-    /// Whether it is to go elsewhere, and no transition leads on from where it is.
+    /// Whether it has to leave its state, and no transition leads to the target.
     #[must_use]
     pub fn is_in_dead_end(&self, cob: &CobId) -> bool {
         self.names.find_cob(cob).and_then(|cob| self.object(cob)).is_some_and(is_in_dead_end)
     }
 
-    /// Whether it is known where a change object is.
+    /// Whether the state of a change object is known.
     #[must_use]
     pub fn is_known(&self, cob: &CobId) -> bool {
         self.names.find_cob(cob).and_then(|cob| self.object(cob)).is_some_and(|o| o.state.is_some())
     }
 
-    /// All that have given up since then.
+    /// All change objects that have failed since then.
     pub fn given_up(&self, since: Time) -> impl Iterator<Item = CobId> {
         let failed = move |o: &&Object| o.failed && o.since >= since;
         self.restless().filter(failed).map(|o| self.names.cob_id(o.me).clone())
     }
 
-    /// All that have come to a [dead end](Self::is_in_dead_end) since then.
+    /// All change objects that have come to [no exit state](Self::is_in_dead_end) since then.
     pub fn dead_ends(&self, since: Time) -> impl Iterator<Item = CobId> {
         let come = move |o: &&Object| o.since >= since && is_in_dead_end(o);
         self.restless().filter(come).map(|o| self.names.cob_id(o.me).clone())
     }
 
-    /// One change object.
+    /// The status of a change object.
     #[must_use]
     pub fn status_of(&self, cob: &CobId, now: Time) -> Option<CobStatus> {
         let object = self.object(self.names.find_cob(cob)?)?;
         Some(self.object_status(object, now))
     }
 
-    /// What keeps this host from activating the generation that it goes to, by id.
+    /// The departures that keep this host from activating its next generation, by id.
     #[must_use]
     pub fn switch_waits(&self) -> Vec<SwitchWait> {
         let Some(going) = &self.going else { return Vec::new() };
@@ -140,7 +139,7 @@ impl Engine {
         all
     }
 
-    /// Promises that are broken: those of this host that are not given back, and those that it held and does not have anew.
+    /// Invalidated grants: unreleased grants of this host, and lost grants to this host without a replacement.
     #[must_use]
     pub fn lapses(&self) -> Vec<Lapse> {
         let lapse = |of: CobRef, held_by: CobRef, since: Time, cause| {
@@ -157,7 +156,7 @@ impl Engine {
             all.extend(o.requests.iter().filter_map(|r| own(o.me, r)));
             all.extend(o.locks.iter().filter_map(|l| Some(lapse(l.asked, o.me, l.lapsed()?, LapseCause::Told))));
         }
-        // Between two of one host both sides know of it: why it is so says the giver.
+        // Within a host both sides know of it: the grantor's entry has the cause.
         let key = |l: &Lapse| (l.of.clone(), l.held_by.clone(), l.cause == LapseCause::Told);
         all.sort_by_key(key);
         all.dedup_by(|b, a| (&a.of, &a.held_by) == (&b.of, &b.held_by));
@@ -171,7 +170,7 @@ impl Engine {
         self.restless().filter_map(stopped).collect()
     }
 
-    /// Whether an order can stop this change object; none: it is not here.
+    /// Whether an order can stop this change object; `None`: it is not here.
     #[must_use]
     pub fn stops(&self, cob: &CobId) -> Option<Stops> {
         let object = self.object(self.names.find_cob(cob)?)?;
@@ -318,7 +317,8 @@ impl Engine {
         waits
     }
 
-    /// Where one that is observed would go, if not for itself then for the first whom it does not serve where it is.
+    /// The state that an observed change object would go to: its own target, or the state wanted by the first unserved
+    /// request.
     fn never_goes_to(&self, o: &Object) -> Option<StateName> {
         let id = o.state_id()?;
         let own = o.view.target.filter(|target| o.state != Some(*target)).map(|target| o.spec.kind.id(target));
@@ -356,13 +356,12 @@ impl Engine {
     }
 }
 
-/// It is to go elsewhere, and no transition leads on from where it is.
+/// Whether it has to leave its state, and no transition leads to the target.
 fn is_in_dead_end(o: &Object) -> bool {
     o.view.no_route && o.state.is_some() && !o.acting() && !o.spec.observe && !o.finished && !o.declared
 }
 
-/// It is where it should be. Who holds a promise of it, or asks for one, is of no use to those who wait for the host to come
-/// to rest.
+/// Whether it has converged and has no trouble. Its holders and askers do not interest people that wait for the host.
 fn is_nothing_to_tell(cob: &CobStatus) -> bool {
     let home = cob.phase == Phase::Settled && cob.state.as_ref() == Some(&cob.preferred);
     home && !cob.failed

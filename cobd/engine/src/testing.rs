@@ -1,14 +1,13 @@
-//! One engine on a bench: the other hosts are played by hand, messages are written as text, and the
-//! whole list of effects comes back as text.
+//! An engine on a test bench: the test plays the other hosts, writes messages as text, and gets all effects as text.
 //!
 //! ```text
 //! h/b: 0 1, is 1, prefers 0, hop 0 1 <- d/d@1 e/e@0|1, lock 1 <- d/d@1, retries 2, budget d/b
 //! h/b: open, prefers open, at most 1
 //! ```
-//! States in the order of their priority; both hops of each two; 0 is the pre-remove state. A message:
-//! `request a/a of h/b@1|2 #1.7 rev 2 rank 5 from c/c by 2`, `grant d/d@1 to h/b #1.4 rev 0`,
-//! `release a/a of h/b #1.7` (as `released`, `recall`, `query`, `lapsed`), `hello a/a of h/b #1.7`,
-//! `hello-ack 1 d/d@1 to h/b #1.4`, `probe of a/a to h/b #1.9 via a/a`, `ask-final 1 -> 2 turn 0: h/b` (as `final`).
+//! States in the order of their priority; transitions between each two, both ways; 0 is the pre-remove state. A
+//! message: `request a/a of h/b@1|2 #1.7 rev 2 rank 5 from c/c by 2`, `grant d/d@1 to h/b #1.4 rev 0`, `release a/a of
+//! h/b #1.7` (as `released`, `recall`, `query`, `lapsed`), `hello a/a of h/b #1.7`, `hello-ack 1 d/d@1 to h/b #1.4`,
+//! `probe of a/a to h/b #1.9 via a/a`, `ask-final 1 -> 2 turn 0: h/b` (as `final`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -31,10 +30,10 @@ use crate::record::{Body, Durable, HeldLock, Note};
 use crate::recover::Return;
 use crate::time::{Span, Time};
 
-/// The fingerprint of everything, unless a test says otherwise.
+/// The fingerprint of all contents, unless a test sets another.
 pub(crate) const CONTENT: Fingerprint = Fingerprint([7; 16]);
 
-/// The engine of host `h`, and what is known of it.
+/// The engine of host `h`, and the bench's knowledge of it.
 pub(crate) struct Bench {
     pub(crate) engine: Engine,
     pub(crate) now: Time,
@@ -47,7 +46,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// An engine whose change objects have been checked, and which has met everybody.
+    /// An engine whose change objects have been checked, and which has exchanged hellos with all hosts.
     pub(crate) fn new(cobs: &[&str]) -> Self {
         Self::of(bundle(cobs), cobs)
     }
@@ -93,17 +92,17 @@ impl Bench {
         self.event(Event::Received(Batch { from: name(host), incarnation: life, lamport: 0, under_way: None, items }))
     }
 
-    /// The other host's daemon has restarted: what it says from now on is of its next life.
+    /// The other host's daemon has restarted: its later messages are of its next incarnation.
     pub(crate) fn restarted(&mut self, host: &str) {
         self.lives.get_mut(host).expect("it was met").start += 1;
     }
 
-    /// A daemon with another state folder speaks for the other host.
+    /// A daemon with another state folder sends for the other host.
     pub(crate) fn replaced(&mut self, host: &str, id: u64) {
         self.lives.get_mut(host).expect("it was met").id = id;
     }
 
-    /// The other host is set up anew: its daemon begins with an empty state folder.
+    /// The other host is reinstalled: its daemon begins with an empty state folder.
     pub(crate) fn reinstalled(&mut self, host: &str, id: u64) {
         *self.lives.get_mut(host).expect("it was met") = Incarnation { id, start: 1 };
     }
@@ -114,7 +113,7 @@ impl Bench {
         self.event(said)
     }
 
-    /// The state folders of the hosts to which a message of another host leads to grants.
+    /// The state folders in the grants that answer a message of another host.
     pub(crate) fn grants_folders(&mut self, text: &str) -> Vec<Option<u64>> {
         let said = self.said(text);
         let effects = self.engine.handle(said, self.now);
@@ -132,7 +131,7 @@ impl Bench {
         Event::Received(Batch { from, incarnation, lamport: 0, under_way: None, items: vec![item] })
     }
 
-    /// A message of the other host's life before arrives.
+    /// A message of the other host's previous incarnation arrives.
     pub(crate) fn hears_late(&mut self, text: &str) -> Vec<String> {
         let item = read(text, self.engine.life());
         let from = speaker(&item, text);
@@ -141,14 +140,14 @@ impl Bench {
         self.event(Event::Received(Batch { from, incarnation, lamport: 0, under_way: None, items: vec![item] }))
     }
 
-    /// Messages of one host arrive together.
+    /// Messages of a host arrive together.
     pub(crate) fn hears_together(&mut self, from: &str, texts: &[&str]) -> Vec<String> {
         let items = texts.iter().map(|t| read(t, self.engine.life())).collect();
         let incarnation = self.lives[&name(from)];
         self.event(Event::Received(Batch { from: name(from), incarnation, lamport: 0, under_way: None, items }))
     }
 
-    /// The check that runs finds this state.
+    /// The running check finds this state.
     pub(crate) fn found(&mut self, cob: &str, state: &str) -> Vec<String> {
         let (cob, state) = (id(cob), label(state));
         let job = self.jobs[&cob];
@@ -156,14 +155,14 @@ impl Bench {
         self.event(Event::CheckEnded { cob, job, found })
     }
 
-    /// The check that runs can't tell.
+    /// The running check cannot determine the state.
     pub(crate) fn not_told(&mut self, cob: &str) -> Vec<String> {
         let cob = id(cob);
         let job = self.jobs[&cob];
         self.event(Event::CheckEnded { cob, job, found: CheckOutcome::Failed("no idea".to_owned()) })
     }
 
-    /// The action that runs has ended.
+    /// The running action has ended.
     pub(crate) fn ended(&mut self, cob: &str, ok: bool) -> Vec<String> {
         let cob = id(cob);
         let job = self.jobs[&cob];
@@ -175,13 +174,13 @@ impl Bench {
         self.event(Event::ActionEnded { cob, job, outcome, span: (0, 0) })
     }
 
-    /// So much time passes in one go.
+    /// This span of time passes in a single step.
     pub(crate) fn after(&mut self, span: Span) -> Vec<String> {
         self.now = self.now + span;
         self.event(Event::Tick)
     }
 
-    /// The daemon dies and returns with what was written, and its first checks find what is on record.
+    /// The daemon dies and restarts from its records, and its first checks find the recorded states.
     pub(crate) fn returns(&mut self) -> Vec<String> {
         let (checks, mut said): (Vec<_>, Vec<_>) = self.comes_back().into_iter().partition(|t| t.starts_with("check "));
         for check in checks {
@@ -194,7 +193,7 @@ impl Bench {
         said
     }
 
-    /// The daemon dies and returns with what was written; nothing has been checked yet.
+    /// The daemon dies and restarts from its records; no check has ended yet.
     pub(crate) fn comes_back(&mut self) -> Vec<String> {
         let mut life = self.engine.life();
         life.start += 1;
@@ -214,7 +213,7 @@ impl Bench {
         self.told(effects)
     }
 
-    /// Anything else.
+    /// Any other event.
     pub(crate) fn event(&mut self, event: Event) -> Vec<String> {
         if let Event::Go { bundle, order, .. } | Event::Back { bundle, order, .. } = &event {
             (self.going, self.order) = (Some(bundle.clone()), order.clone());
@@ -226,7 +225,7 @@ impl Bench {
         self.told(effects)
     }
 
-    /// Carries out what the engine wants done, and tells it.
+    /// Performs the effects of the engine, and returns them as text.
     pub(crate) fn told(&mut self, effects: Effects) -> Vec<String> {
         invariants::check(&self.engine).expect("the invariants hold");
         for record in &effects.persist {
@@ -241,12 +240,12 @@ impl Bench {
     }
 }
 
-/// An order in which nobody waits for anybody.
+/// An order without waits.
 pub(crate) fn free(to: u64) -> Arc<SwitchOrder> {
     Arc::new(SwitchOrder::free(GenerationNumber(to.saturating_sub(1)), GenerationNumber(to)))
 }
 
-/// Every effect, a line each, in the order in which they are carried out.
+/// Every effect, a line each, in the order of execution.
 pub(crate) fn tell(effects: &Effects) -> Vec<String> {
     let persist = effects.persist.iter().map(|r| tell_record(&r.body));
     let send = effects.send.iter().map(|(host, item)| format!("{host}: {}", tell_item(item)));
@@ -453,7 +452,7 @@ fn read_grant(words: &[&str]) -> Grant {
     Grant { asker, asked, number: read_number(words[3]), state, values: Values::new(), rev, folder }
 }
 
-/// Whose daemon says this: for a hello `of A to H` there is none, so the first name that is not ours.
+/// The host that sends this: a hello `of A to H` does not say, so the first foreign name decides.
 fn speaker(item: &Item, text: &str) -> HostName {
     match item {
         Item::Probe(p) => p.path.last().expect("a path").host(),

@@ -1,4 +1,4 @@
-//! What may happen in a run of the simulated cluster, and how one has ended.
+//! The configuration of a run of the simulated cluster, and its outcome.
 
 use std::collections::BTreeMap;
 
@@ -8,33 +8,33 @@ use cob_types::{CobId, StateName};
 use crate::engine::Faults;
 use crate::time::{Span, Time};
 
-/// The span in which messages are counted that nothing comes of.
+/// The span in which messages without progress are counted.
 pub const TALK: Span = Span::secs(10);
 
-/// What may happen in a run.
+/// The configuration of a run.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Everything random follows from it.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Batches that get lost, of a thousand.
     pub loss: u32,
     /// Batches that arrive twice, of a thousand.
     pub double: u32,
-    /// How long a batch is under way, in microseconds, from and to.
+    /// The delay of a batch, in microseconds, from and to.
     pub delay_us: (u64, u64),
-    /// Batches of one sender never overtake each other.
+    /// Batches of a sender never overtake each other.
     pub fifo: bool,
-    /// How long an action takes, in microseconds, from and to.
+    /// The duration of an action, in microseconds, from and to.
     pub action_us: (u64, u64),
-    /// How long a check takes, in microseconds, from and to.
+    /// The duration of a check, in microseconds, from and to.
     pub check_us: (u64, u64),
     /// Actions that fail, of a thousand, as long as failures are left.
     pub fail: u32,
-    /// So many actions fail at the most.
+    /// The most failed actions.
     pub failures: u32,
-    /// So many daemons are killed, at random moments of the first [`Config::trouble_us`].
+    /// The number of killed daemons, at random moments of the first [`Config::trouble_us`].
     pub crashes: u32,
-    /// Of a thousand crashes, so many are hosts that lose power: every action on them dies as well.
+    /// Of a thousand crashes, the number of power losses: every action on the host dies as well.
     pub power: u32,
     /// The span in which crashes are spread, in microseconds.
     pub trouble_us: u64,
@@ -42,19 +42,19 @@ pub struct Config {
     pub codec: bool,
     /// Engines are checked after every event, and records compared with them. Costs a scan.
     pub check: bool,
-    /// The run ends after this virtual time.
+    /// The virtual time at which the run ends.
     pub limit: Span,
-    /// The run ends after so many events.
+    /// The number of events at which the run ends.
     pub max_events: u64,
-    /// At most so many transitions at a time on each host: an operator's limit.
+    /// An operator's limit on parallel transitions on each host.
     pub limit_actions: Option<u32>,
-    /// So many messages may be said in [`TALK`] without anything coming of them; none: as many as they like.
+    /// The most messages in [`TALK`] without progress; `None`: no limit.
     pub talk: Option<u64>,
     /// Planted faults.
     pub faults: Faults,
     /// A restart does not raise the incarnation: a planted fault.
     pub same_incarnation: bool,
-    /// Keep a trace of what happens.
+    /// Write a trace.
     pub trace: bool,
 }
 
@@ -86,7 +86,7 @@ impl Default for Config {
     }
 }
 
-/// Where change objects are in the beginning.
+/// The initial states of change objects.
 #[derive(Debug, Clone)]
 pub enum Initial {
     /// Each in its pre-remove state.
@@ -95,18 +95,18 @@ pub enum Initial {
     Given(BTreeMap<CobId, StateName>),
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Every host has converged.
     pub converged: bool,
-    /// Breaches of safety or of an engine's invariants, in words. Always empty unless we have a bug.
+    /// Breaches of safety or of an engine's invariants, in words. Always empty, except for bugs.
     pub violations: Vec<String>,
-    /// Named trouble at the end.
+    /// Reported trouble at the end.
     pub troubles: Vec<(CobId, Trouble)>,
-    /// Those that have given up at the end, with the attempts that they made.
+    /// The change objects that have failed at the end, with their attempts.
     pub failed: Vec<(CobId, u32)>,
-    /// What everybody waits for at the end.
+    /// All waits at the end.
     pub waits: Vec<(CobId, Wait)>,
     /// Virtual time at the end.
     pub end: Time,
@@ -116,15 +116,15 @@ pub struct Outcome {
     pub batches: u64,
     /// Messages sent between hosts.
     pub messages: u64,
-    /// Of these: probes.
+    /// Probes among the messages.
     pub probes: u64,
     /// Bytes of all batches, if they passed through their wire form.
     pub bytes: u64,
     /// Actions started, in order.
     pub actions: Vec<(Time, CobId, StateName, StateName)>,
-    /// Times that a change object went over to rank order.
+    /// The number of changes to rank order.
     pub ordered: u64,
-    /// Times that a budget gave a token beyond its number.
+    /// The number of tokens granted beyond a budget's number.
     pub overdrawn: u64,
     /// Daemons killed.
     pub crashes: u64,

@@ -1,12 +1,13 @@
-//! What a switch will come to: engines on virtual time, with the durations that actions and checks are given.
+//! The forecast of a switch: engines on virtual time, with given durations of actions and checks.
 //!
-//! Nothing goes wrong here: no message is lost, no daemon dies, no action fails. All change objects begin where the
-//! first generation wants them; at time zero every host hears `go`, and the run ends when all have converged. Every
-//! action is kept with the step on whose end it waited last: that step ended, its daemon told others, and in the turn
-//! in which one of them heard of it the action began. Looking back from the last end along these is the critical path.
+//! No failures happen here: no message is lost, no daemon dies, no action fails. All change objects begin in the
+//! desired states of the first generation; at time zero every host gets the order to switch, and the run ends when all
+//! have converged. Every action is stored with the step whose end it waited for last: that step ended, its daemon sent
+//! messages, and the tick that received a message started the action. The path back from the last end along these steps
+//! is the critical path.
 //!
-//! Much leaner than [`World`](super::World): nothing is judged, compared or recorded, so that a switch of ten thousand
-//! hosts can be looked at.
+//! It is much leaner than [`World`](super::World), without checks, comparisons or records: it can forecast ten thousand
+//! hosts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,50 +25,50 @@ use crate::event::{ActionOutcome, CheckOutcome, Event, Order};
 use crate::sim::queue::Queue;
 use crate::time::{Span, Time};
 
-/// When `go` is said.
+/// When the switch is ordered.
 const START: Time = Time(1_000_000_000);
-/// A run in which nothing but timers has happened for so long will not come to rest.
+/// After this time with only timer events, a run will not become idle.
 const QUIET: Span = Span::secs(3600);
-/// So many events a change object are more than any switch takes that comes to rest.
+/// More events per change object than any converging switch takes.
 const EVENTS_A_COB: u64 = 400;
 
-/// How long things take.
+/// Durations.
 pub trait Pace {
-    /// An action.
+    /// Of an action.
     fn action(&mut self, cob: &CobId, from: &StateName, to: &StateName) -> Span;
-    /// A check.
+    /// Of a check.
     fn check(&mut self, cob: &CobId) -> Span;
-    /// A message from one host to another, and the write before it.
+    /// Of a message between two hosts, and the write before it.
     fn message(&mut self) -> Span;
 }
 
-/// A switch that is to be forecast.
+/// A switch to forecast.
 #[derive(Debug, Clone)]
 pub struct Switch {
     /// Its order; also says from which generation to which.
     pub order: Arc<SwitchOrder>,
-    /// The parts of the active generation. Empty where none is active.
+    /// The bundles of the active generation. Empty if none is active.
     pub from: BTreeMap<HostName, Arc<Bundle>>,
-    /// The parts of the generation that is switched to. A host that is not here loses all that it has.
+    /// The bundles of the target generation. A host without a bundle loses all its change objects.
     pub to: BTreeMap<HostName, Arc<Bundle>>,
-    /// Change objects that are elsewhere than where the active generation wants them, or, where none has had them,
-    /// than in their pre-remove states.
+    /// Change objects that are not in their preferred states of the active generation, or, if new, not in their
+    /// pre-remove states.
     pub states: BTreeMap<CobId, StateName>,
 }
 
-/// What a step is.
+/// The content of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// Its state is looked for.
+    /// A check of the state.
     Check {
-        /// As its host calls it; none before the check has ended.
+        /// As its host names it; `None` before the check has ended.
         found: Option<StateName>,
     },
-    /// It is moved.
+    /// A transition.
     Action {
-        /// The state left.
+        /// The state before the transition.
         from: StateName,
-        /// The state entered.
+        /// The state after the transition.
         to: StateName,
     },
 }
@@ -75,57 +76,57 @@ pub enum What {
 /// A check or an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Which of the two.
+    /// A check or an action.
     pub what: What,
-    /// Whose.
+    /// The change object.
     pub cob: CobId,
-    /// The generation by which its host lives at the beginning.
+    /// The active generation of its host at the beginning.
     pub generation: GenerationNumber,
-    /// Since `go`.
+    /// Since the order.
     pub begin: Span,
-    /// Since `go`.
+    /// Since the order.
     pub end: Span,
-    /// The step on whose end it waited last; none: on `go`.
+    /// The step whose end it waited for last; `None`: it waited only for the order.
     pub cause: Option<usize>,
-    /// It began because a deadline had come, not because of a message or an end.
+    /// It began because of a deadline, not because of a message or an end.
     pub rested: bool,
 }
 
-/// A host that has begun to live by the generation.
+/// A host that has activated the generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activation {
-    /// Which one.
+    /// The host.
     pub host: HostName,
-    /// Since `go`.
+    /// Since the order.
     pub at: Span,
-    /// The step on whose end it waited last; none: on `go`.
+    /// The step whose end it waited for last; `None`: it waited only for the order.
     pub cause: Option<usize>,
 }
 
 /// The course of a switch.
 #[derive(Debug, Clone, Default)]
 pub struct Course {
-    /// All checks and actions from `go` on, by their beginnings.
+    /// All checks and actions after the order, by their beginnings.
     pub steps: Vec<Step>,
     /// By their times.
     pub activations: Vec<Activation>,
-    /// When the last step ended, since `go`.
+    /// When the last step ended, since the order.
     pub end: Span,
-    /// Every host has come to rest in the generation.
+    /// Every host has converged in the generation.
     pub converged: bool,
     /// Events handled.
     pub events: u64,
     /// Messages between hosts.
     pub messages: u64,
-    /// Who waits for what at the end of a run that has not converged.
+    /// The waits at the end of a run that has not converged.
     pub waits: Vec<(CobId, Wait)>,
-    /// What is named there.
+    /// The trouble reported there.
     pub troubles: Vec<(CobId, Trouble)>,
-    /// Hosts that were spoken to and have no part in the switch as given.
+    /// Receivers of messages that are not part of the given switch.
     pub strangers: BTreeSet<HostName>,
 }
 
-/// The step that something goes back to.
+/// The step that caused an event.
 type Cause = Option<usize>;
 
 enum Happens {
@@ -135,10 +136,10 @@ enum Happens {
     Tick { host: usize },
 }
 
-/// Where a change object really is.
+/// The real state of a change object.
 struct Place {
     state: StateName,
-    /// The content that it was brought there with; none: nobody has.
+    /// The content that its state was made with; `None`: not made by COB.
     content: Option<Fingerprint>,
 }
 
@@ -147,8 +148,8 @@ struct Host {
     engine: Engine,
     before: Option<Arc<Bundle>>,
     after: Arc<Bundle>,
-    /// Something of it is not where it should be before the switch: it has given up, or waits. Nothing of that is tried
-    /// again before `go`.
+    /// Before the switch, a change object of the host is not in its desired state: it has failed, or waits. It is not
+    /// tried again before the order.
     displaced: bool,
     tick: Time,
     converged: bool,
@@ -159,7 +160,7 @@ struct Host {
 struct Running<'a, P> {
     pace: &'a mut P,
     now: Time,
-    /// `go` has been said.
+    /// The switch was ordered.
     gone: bool,
     hosts: Vec<Host>,
     /// Looked up, never iterated.
@@ -201,14 +202,14 @@ fn in_bundle<'b>(bundle: &'b Bundle, id: &CobId) -> Option<(&'b Cob, &'b Kind)> 
     Some((cob, bundle.kinds.get(&cob.kind)?))
 }
 
-/// Whether some of these are elsewhere than where they should be.
+/// Whether some of these are not in their preferred states.
 fn displaced(bundle: &Bundle, states: &BTreeMap<CobId, StateName>) -> bool {
     !states.is_empty()
         && bundle.cobs.iter().any(|(id, cob)| states.get(id).is_some_and(|state| *state != cob.preferred))
 }
 
 impl<P: Pace> Running<'_, P> {
-    /// Every host, with what it has, where it should be.
+    /// Every host with its change objects in their initial states.
     fn settle_in(&mut self, switch: &Switch) {
         let names: BTreeSet<&HostName> = switch.from.keys().chain(switch.to.keys()).collect();
         for (id, name) in names.into_iter().enumerate() {
@@ -288,7 +289,7 @@ impl<P: Pace> Running<'_, P> {
         }
     }
 
-    /// The next thing happens. False: there is none.
+    /// Performs the next event. Returns false if there is none.
     fn step(&mut self) -> bool {
         let Some((at, what)) = self.queue.pop() else { return false };
         self.now = self.now.max(at);
@@ -322,7 +323,7 @@ impl<P: Pace> Running<'_, P> {
         self.event(host, Event::CheckEnded { cob, job, found }, step, false);
     }
 
-    /// The state as its own host calls it: `outdated` where it was made with other content than the active one.
+    /// The state as its own host names it: `outdated` if it was made with other content than the active content.
     fn judged(&self, host: usize, id: &CobId) -> Option<StateName> {
         let Place { state, content } = self.places.get(id)?;
         let host = &self.hosts[host];
@@ -335,10 +336,10 @@ impl<P: Pace> Running<'_, P> {
             let was =
                 before.and_then(|before| in_bundle(before, id)).filter(|(was, _)| Some(was.fingerprint) == *content);
             if was.is_some_and(|(_, was)| !kind.continues(was)) {
-                // It has left as what it was.
+                // It has departed as its old kind.
                 return Some(kind.pre_remove.clone());
             }
-            // What it rests on is looked at where it is found to be where it should be.
+            // Changed dependencies are noticed only in its preferred state.
             let rests_anew = was.is_some_and(|(was, old)| {
                 old == kind && was.content == cob.content && was.files == cob.files && *state != cob.preferred
             });
@@ -353,7 +354,7 @@ impl<P: Pace> Running<'_, P> {
             return;
         };
         let Host { before, after, .. } = &self.hosts[host];
-        // An action that runs when its host activates ends by the generation that it began under.
+        // An action that runs during the activation ends by the generation in which it began.
         let bundle = if began == self.to { Some(after) } else { before.as_ref() };
         let content = bundle.and_then(|b| b.cobs.get(&cob)).map(|cob| cob.fingerprint);
         self.places.insert(cob.clone(), Place { state: to, content });
@@ -362,7 +363,7 @@ impl<P: Pace> Running<'_, P> {
         self.event(host, Event::ActionEnded { cob, job, outcome, span: (0, 0) }, Some(step), false);
     }
 
-    /// One turn of a daemon.
+    /// A tick of a daemon.
     fn event(&mut self, host: usize, event: Event, cause: Cause, rested: bool) {
         let Effects { send, run_first, run, activated, .. } = self.hosts[host].engine.handle(event, self.now);
         if activated && self.gone {
@@ -410,7 +411,7 @@ impl<P: Pace> Running<'_, P> {
         let Host { name, engine, .. } = &self.hosts[host];
         let (from, incarnation, lamport) = (name.clone(), engine.life(), engine.lamport());
         for (to, items) in batches {
-            // Until `go` all is quiet, and takes no time. One pace for all keeps the order of each link.
+            // Before the order messages take no time. The same pace for all keeps the order of each link.
             let at = if self.gone { self.now + self.pace.message() } else { self.now };
             let batch = Batch { from: from.clone(), incarnation, lamport, items, under_way: None };
             self.push(at, Happens::Received { to, batch, cause });
@@ -479,7 +480,7 @@ mod tests {
     use super::*;
     use crate::testing::bundle_of;
 
-    /// Every action takes its own time, a check one millisecond, a message ten microseconds.
+    /// Every action has its own duration, a check takes one millisecond, a message ten microseconds.
     struct Given(BTreeMap<(&'static str, &'static str), u64>);
 
     impl Pace for Given {
@@ -560,7 +561,7 @@ mod tests {
 
     #[test]
     fn a_host_waits_for_what_leaves_on_another_one() {
-        // b/m leaves only while a/k is up, and a/k differs: a waits until it is final.
+        // b/m departs only while a/k is up, and a/k differs: a waits until b/m has departed.
         let (m, k) = ("b/m: 0 1, is 1, prefers 1, hop 1 0 <- a/k@1", "a/k: 0 1, is 1, prefers 1");
         let mut switch = switch(&[&[k, "a/z: 0 1, is 1, prefers 1"], &[m]], &[&[k, "a/y: 0 1, is 0, prefers 1"]]);
         let mut order = SwitchOrder::free(GenerationNumber(1), GenerationNumber(2));

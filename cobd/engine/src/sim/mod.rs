@@ -1,10 +1,9 @@
-//! A cluster in one process, on virtual time: many engines, a network that delays, loses, doubles
-//! and overtakes, hosts that crash and return, actions that fail.
+//! A cluster in a single process, on virtual time: many engines, a network that delays, loses, doubles and reorders
+//! batches, hosts that crash and restart, actions that fail.
 //!
-//! Everything random comes from one seed, so a run replays exactly. After every event each touched
-//! engine is checked ([`crate::invariants`]), and the *world itself* is watched: what is really the
-//! state of every change object and what really runs, independent of what engines believe. The
-//! safety invariant is stated on the world.
+//! All random choices come from a seed, so a run replays exactly. After every event each touched engine is checked
+//! ([`crate::invariants`]), and so is the *world itself*: the real state of every change object and the running
+//! actions, independent of the engines' beliefs. The safety invariant is stated on the world.
 
 mod config;
 pub mod explore;

@@ -1,4 +1,4 @@
-//! What is to happen in simulated time: the earliest first, and of the same time what was put in first.
+//! The queue of simulated events: by time, then by insertion.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use crate::time::Time;
 
 pub(super) struct Queue<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
-    /// How many were put in.
+    /// The number of insertions.
     order: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The simulator's own random numbers: the same on every machine, for ever.
+//! The simulator's own random numbers: the same on every machine, forever.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`; zero for none.
+    /// A number below `n`; zero if `n` is zero.
     pub fn below(&mut self, n: u64) -> u64 {
         if n == 0 { 0 } else { ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64 }
     }
@@ -30,15 +30,15 @@ impl Random {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// True so many times in a thousand.
+    /// True with a probability of `n` in a thousand.
     pub fn permille(&mut self, n: u32) -> bool {
         self.below(1000) < u64::from(n)
     }
 
-    /// One of a slice.
+    /// A random element of a slice.
     ///
     /// # Panics
-    /// When there is none.
+    /// If the slice is empty.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }

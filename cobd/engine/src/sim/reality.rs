@@ -1,8 +1,8 @@
-//! What is really there: the state of every change object, what really runs, and what relies on what.
+//! The real state of every change object, the running actions, and their reliance on each other.
 //!
-//! Kept apart from what engines believe. The safety invariant is stated here: an action starts from
-//! the real state, nothing relies on what it changes, and everything that it relies on is as it must
-//! be and is not moving.
+//! It is separate from the beliefs of the engines, and states the safety invariant: an action starts from the real
+//! state, no action relies on the state that it changes, and all states that it relies on are as required and not in
+//! transition.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::event::CheckOutcome;
 use crate::record::{Body, Note, Record};
 use crate::sim::switching::Bundles;
 
-/// All change objects, wherever they are.
+/// The change objects of all hosts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reality {
     pub(super) things: Vec<Thing>,
@@ -24,7 +24,7 @@ pub(super) struct Reality {
     ix: Arc<HashMap<CobId, usize>>,
 }
 
-/// One change object as it really is.
+/// A change object as it really is.
 #[derive(Debug, Clone)]
 pub(super) struct Thing {
     pub(super) id: CobId,
@@ -34,21 +34,21 @@ pub(super) struct Thing {
     content: Option<Fingerprint>,
     /// The action that really runs.
     pub(super) running: Option<Running>,
-    /// So many running actions rely on its state.
+    /// The number of running actions that rely on its state.
     relied_on: u32,
-    /// From the moment in which it left by our doing until it is back.
+    /// Set from a transition that takes it out of service until it is back.
     disturbed: Option<Disturbed>,
-    /// The budget that has given it a token beyond its number, and does not have it back.
+    /// The budget that has granted it an unreleased token beyond its number.
     beyond: Option<CobId>,
-    /// It leaves as it is, or has left so: for whoever leaves beside it, and who moves for one of these, it is as good
-    /// as in this state.
+    /// It departs or has departed in its present state: for departing change objects, and moves on their behalf, this
+    /// state is as good as real.
     kept_from: Option<StateName>,
-    /// Who was promised that state by it while it was as good as there, and has not given the promise back. It holds also
-    /// when it is not to leave any more, until it moves.
+    /// Holders of a grant of that state while it was as good as there. The grant remains valid when it no longer
+    /// departs, until it moves.
     promised_as_left: BTreeMap<CobId, StateName>,
 }
 
-/// A member of a budget that is away.
+/// A disturbed member of a budget.
 #[derive(Debug, Clone)]
 struct Disturbed {
     budget: CobId,
@@ -62,12 +62,12 @@ pub(super) struct Running {
     pub(super) job: Number,
     to: StateName,
     content: Option<Fingerprint>,
-    /// Who relies, and on whom: first the one that acts, then those that it relies on.
+    /// Which change object relies on which: first the acting change object, then the change objects that it relies on.
     ways: Vec<(usize, usize)>,
 }
 
 impl Running {
-    /// All that must stay as it is while it runs.
+    /// All states that must not change while it runs.
     fn relies_on(&self) -> BTreeSet<usize> {
         self.ways.iter().map(|(_, on)| *on).collect()
     }
@@ -81,12 +81,12 @@ pub(super) struct Begin<'a> {
     pub(super) to: &'a StateName,
     /// Follow lock dependencies too: a long way in a large cluster.
     pub(super) deep: bool,
-    /// Hosts that were set up anew and of which this one has not heard: promises of theirs are broken by the world.
+    /// Reinstalled hosts that this host does not know of: their grants are invalid.
     pub(super) void: &'a [usize],
 }
 
 impl Reality {
-    /// Puts a change object there, if it is not yet.
+    /// Adds a change object, if it is not there yet.
     pub(super) fn add(&mut self, id: &CobId, host: usize, state: StateName, content: Fingerprint) {
         if self.ix.contains_key(id) {
             return;
@@ -107,9 +107,9 @@ impl Reality {
         });
     }
 
-    /// Of one host, which is at one generation and heads for another (or for the same): who is missing where it goes
-    /// leaves; who is missing where it is has left; of these, some are kept. On the way back one that has left comes again
-    /// when its host is there, and not when that is ordered.
+    /// Updates the kept change objects of a host for its active generation and its target: departing if the target
+    /// lacks them, departed if the active generation does. In a rollback a departed change object comes again when its
+    /// host has switched, not when the rollback is ordered.
     pub(super) fn note_kept(&mut self, bundles: &Bundles, at: [GenerationNumber; 2]) {
         for bundle in bundles.values() {
             for (id, cob) in bundle.cobs.iter().filter(|(_, cob)| cob.leaves_as_it_is()) {
@@ -121,7 +121,7 @@ impl Reality {
         }
     }
 
-    /// What is on record changes who relies on what.
+    /// Updates the reliance from a record.
     pub(super) fn note(&mut self, record: &Record) {
         if let Body::Granted { cob, to, grant } = &record.body {
             self.granted(cob, to, &grant.state);
@@ -132,7 +132,7 @@ impl Reality {
         }
     }
 
-    /// Adds all that decides what may happen.
+    /// Adds all data that decides the future.
     pub(super) fn canonical(&self, form: &mut Form<'_>) {
         for thing in &self.things {
             form.state(&thing.state);
@@ -157,7 +157,7 @@ impl Reality {
         }
     }
 
-    /// A promise is made: of where it really is, or of what it is as good as.
+    /// Notes a grant: of the real state, or of the state that is as good.
     fn granted(&mut self, asked: &CobId, by: &CobId, state: &StateName) {
         let Some(thing) = self.find(asked) else { return };
         let thing = &mut self.things[thing];
@@ -173,7 +173,7 @@ impl Reality {
         self.ix.get(id).copied()
     }
 
-    /// What a check finds: while an action runs, the state that it leaves, as many checks do. No engine looks then.
+    /// The result of a check: during an action the state before it, as many checks find. No engine checks then.
     pub(super) fn look(&self, id: &CobId, active: Option<&Bundle>) -> CheckOutcome {
         match self.find(id) {
             Some(thing) => {
@@ -184,8 +184,7 @@ impl Reality {
         }
     }
 
-    /// Its state as its own host calls it: `outdated` where it was made with other content than the
-    /// active one.
+    /// Its state as its own host names it: `outdated` if it was made with other content than the active content.
     fn judged(&self, thing: usize, active: Option<&Bundle>) -> StateName {
         let Thing { id, state, content, .. } = &self.things[thing];
         let outdated = || {
@@ -197,11 +196,11 @@ impl Reality {
         outdated().unwrap_or_else(|| state.clone())
     }
 
-    /// An action starts. `active` is the bundle that a host lives by.
+    /// Starts an action. `active` is the active bundle of a host.
     ///
     /// # Errors
-    /// Every breach of safety, in words. The action runs all the same, unless one of it runs already or
-    /// it starts from elsewhere.
+    /// Every breach of safety, in words. The action runs all the same, unless another action of the change object runs
+    /// or it starts from another state.
     pub(super) fn begin<'b>(
         &mut self,
         begin: &Begin<'_>,
@@ -233,8 +232,8 @@ impl Reality {
         if breaches.is_empty() { Ok(()) } else { Err(breaches) }
     }
 
-    /// Everything that must stay as it is while this action runs, by the bundles alone: its needs, and
-    /// what those rest on through lock dependencies.
+    /// The change objects that must not change while this action runs, by the bundles alone: its needs, and their needs
+    /// through lock dependencies.
     fn relies_on<'b>(
         &self,
         begin: &Begin<'_>,
@@ -276,8 +275,7 @@ impl Reality {
         ways
     }
 
-    /// A host is off, and others were told so: what its change objects promised, and what these promises rested on, is
-    /// relied on for nothing.
+    /// A host is off, and others were informed: no action relies on its grants and on the locks under them any more.
     pub(super) fn forget_promises_of(&mut self, lost: usize) {
         for actor in 0..self.things.len() {
             let Some(running) = &self.things[actor].running else { continue };
@@ -297,7 +295,7 @@ impl Reality {
         }
     }
 
-    /// A member of a budget leaves the state in which it serves: at most so many are away at a time.
+    /// A member of a budget leaves the state in which it serves: checks the limit of the budget.
     fn disturb<'b>(&mut self, begin: &Begin<'_>, active: impl Fn(usize) -> Option<&'b Bundle>) -> Option<String> {
         let Thing { id, host, .. } = &self.things[begin.thing];
         let cob = active(*host)?.cobs.get(id)?;
@@ -313,14 +311,14 @@ impl Reality {
         (away.len() > at_most).then(|| format!("{} are away, and {budget} lets {at_most}", away.join(", ")))
     }
 
-    /// A budget has given a token beyond its number.
+    /// A budget has granted a token beyond its number.
     fn overdrawn(&mut self, budget: &CobId, by: &CobId) {
         if let Some(thing) = self.find(by) {
             self.things[thing].beyond = Some(budget.clone());
         }
     }
 
-    /// A promise is back: perhaps a token.
+    /// A grant is released: perhaps a token.
     fn returned(&mut self, asked: &CobId, by: &CobId) {
         if let Some(thing) = self.find(asked) {
             self.things[thing].promised_as_left.remove(by);
@@ -330,7 +328,7 @@ impl Reality {
         }
     }
 
-    /// What a host that was set up anew has of a change object: the state given, made by nobody. What ran is no more.
+    /// The state of a change object on a reinstalled host: as given, without content. Its action is gone.
     pub(super) fn wipe(&mut self, thing: usize, state: Option<StateName>) {
         self.end(thing, false);
         let thing = &mut self.things[thing];
@@ -339,7 +337,7 @@ impl Reality {
         thing.promised_as_left.clear();
     }
 
-    /// The action that runs comes to its end: into the state that it enters, or not.
+    /// The running action ends: in the state after its transition, or not.
     pub(super) fn end(&mut self, thing: usize, arrives: bool) {
         let Some(running) = self.things[thing].running.take() else { return };
         for other in running.relies_on() {

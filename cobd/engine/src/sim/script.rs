@@ -1,6 +1,6 @@
-//! A cluster by script: who is held up, who fails, who dies, told instead of drawn.
+//! A cluster by script: which links are blocked, which actions fail, which daemons die, instead of random choices.
 //!
-//! For stories with a known course. Everything that a script does not touch goes on as configured.
+//! For scenarios with a known course. The rest goes on as configured.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ use crate::event::Event;
 use crate::sim::world::{What, World};
 use crate::time::{Span, Time};
 
-/// What a script wants otherwise than drawn.
+/// The deviations of a script from random choices.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Script {
-    /// Links that are held up, and what is kept back on them.
+    /// Blocked links, and the batches kept back on them.
     held: BTreeMap<(usize, usize), Vec<Batch>>,
-    /// How many of the next actions fail, by thing.
+    /// The number of the next actions that fail, by thing.
     failing: BTreeMap<usize, u32>,
-    /// How long actions last, by thing.
+    /// The duration of actions, by thing.
     lasting: BTreeMap<usize, Span>,
-    /// Hosts that return only when told.
+    /// Hosts that restart only by script.
     down: BTreeSet<usize>,
-    /// Of these: those that have lost power.
+    /// Hosts among these that have lost power.
     without_power: BTreeSet<usize>,
     /// A host whose daemon lies.
     liar: Option<HostName>,
@@ -54,7 +54,7 @@ impl Script {
         self.without_power.contains(&host)
     }
 
-    /// Gives the batch back, unless its link is held up.
+    /// Returns the batch, unless its link is blocked.
     pub(super) fn keep_back(&mut self, from: usize, to: usize, batch: Batch) -> Option<Batch> {
         match self.held.get_mut(&(from, to)) {
             Some(kept) => {
@@ -67,7 +67,7 @@ impl Script {
 }
 
 impl World {
-    /// The daemon of a host is replaced by one that lies: it says these items to another host, in its last life.
+    /// Replaces the daemon of a host by a liar: it sends these items to another host, in its last incarnation.
     pub fn lie(&mut self, from: &HostName, to: &HostName, items: Vec<Item>) {
         let (Some(from), Some(to)) = (self.host_ix.get(from).copied(), self.host_ix.get(to).copied()) else { return };
         let (name, incarnation) = (self.hosts[from].name.clone(), self.hosts[from].life);
@@ -75,14 +75,14 @@ impl World {
         self.event(to, Event::Received(Batch { from: name, incarnation, lamport: 0, items, under_way: None }));
     }
 
-    /// The next thing happens. False: there is none.
+    /// Performs the next event. Returns false if there is none.
     pub fn step(&mut self) -> bool {
         let Some((at, what)) = self.queue.pop() else { return false };
         self.happen_at(at, what);
         true
     }
 
-    /// Everything that happens until this much time has passed.
+    /// Performs all events until this span of time has passed.
     pub fn run_for(&mut self, span: Span) {
         let end = self.now + span;
         while self.next_at().is_some_and(|at| at <= end) && self.outcome.violations.is_empty() {
@@ -92,13 +92,13 @@ impl World {
         self.conclude();
     }
 
-    /// When the next thing happens.
+    /// The time of the next event.
     #[must_use]
     pub fn next_at(&self) -> Option<Time> {
         self.queue.peek().map(|(at, _)| at)
     }
 
-    /// The next `times` actions of a change object fail, without having done anything.
+    /// The next `times` actions of a change object fail without an effect.
     pub fn fail(&mut self, cob: &CobId, times: u32) {
         if let Some(thing) = self.reality.find(cob) {
             self.script.failing.insert(thing, times);
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// Takes the power from a host: its daemon dies, and every action on it.
+    /// Cuts the power of a host: its daemon and all its actions die.
     pub fn power_off(&mut self, host: &HostName) {
         if let Some(ix) = self.host_ix.get(host) {
             self.script.without_power.insert(*ix);
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// Sets a host up anew, with an empty state folder. One that was killed stays down until [`World::revive`].
+    /// Reinstalls a host, with an empty state folder. A killed daemon stays down until [`World::revive`].
     pub fn reinstall(&mut self, host: &HostName) {
         if let Some(host) = self.host_ix.get(host).copied() {
             self.reality.forget_promises_of(host);
@@ -147,14 +147,14 @@ impl World {
         }
     }
 
-    /// Keeps back what one host says to another, from now on.
+    /// Keeps back the messages from a host to another, from now on.
     pub fn hold(&mut self, from: &HostName, to: &HostName) {
         if let Some(link) = self.link(from, to) {
             self.script.held.entry(link).or_default();
         }
     }
 
-    /// Delivers what was kept back, in its order, and holds the link up no longer.
+    /// Delivers the kept-back batches, in their order, and unblocks the link.
     pub fn deliver(&mut self, from: &HostName, to: &HostName) {
         for batch in self.let_go(from, to) {
             if let Some(to) = self.host_ix.get(to).copied() {
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// Loses what was kept back, and holds the link up no longer.
+    /// Loses the kept-back batches, and unblocks the link.
     pub fn lose(&mut self, from: &HostName, to: &HostName) {
         self.let_go(from, to);
     }

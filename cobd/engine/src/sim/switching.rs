@@ -1,4 +1,4 @@
-//! What is told to hosts of a switch, in the simulated world and where every run is explored.
+//! The orders of a switch to hosts, in the simulator and the explorer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use cob_types::{Bundle, GenerationNumber, SwitchOrder};
 use crate::bundle::AnyBundle;
 use crate::event::Event;
 
-/// What a host was given: its bundle in each generation.
+/// A host's bundle in each generation.
 pub(super) type Bundles = BTreeMap<GenerationNumber, Arc<Bundle>>;
 
-/// The orders of all switches, by where they lead from and to.
+/// The orders of all switches, by generation before and after.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Orders(BTreeMap<(GenerationNumber, GenerationNumber), Arc<SwitchOrder>>);
 
@@ -20,22 +20,22 @@ impl Orders {
         self.0.insert((order.from, order.to), Arc::new(order.clone()));
     }
 
-    /// The order of a switch; where there is none, nobody waits for another host.
+    /// The order of a switch; the default has no waits between hosts.
     pub(super) fn between(&self, from: GenerationNumber, to: GenerationNumber) -> Arc<SwitchOrder> {
         self.0.get(&(from, to)).cloned().unwrap_or_else(|| Arc::new(SwitchOrder::free(from, to)))
     }
 }
 
-/// A switch, as a host is told of it.
+/// A switch as ordered on a host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word {
     pub(super) to: GenerationNumber,
-    /// It is the way back.
+    /// It is a rollback.
     pub(super) back: bool,
 }
 
 impl Word {
-    /// What it is to the engine of a host with this bundle, to which the order leads.
+    /// The event for the engine of a host with this bundle.
     pub(super) fn event(self, bundle: impl Into<AnyBundle>, order: Arc<SwitchOrder>, in_process: Vec<String>) -> Event {
         let generation = self.to;
         if self.back {

@@ -5,7 +5,7 @@ use cob_types::{CobId, Item, Number, StateName};
 
 use crate::record::Note;
 
-/// One message in a line.
+/// A message in a line.
 pub(super) fn describe(item: &Item) -> String {
     let n = |Number { start, counter }| format!("#{start}.{counter}");
     match item {
@@ -34,7 +34,7 @@ fn finals(finals: &Finals) -> String {
     format!("{} -> {}, turn {}: {}", finals.from, finals.to, finals.turn, cobs.join(" ")).trim_end().to_owned()
 }
 
-/// What of the notes belongs into a trace.
+/// The notes that belong into a trace.
 pub(super) fn describe_note(cob: &CobId, note: &Note) -> Option<String> {
     match note {
         Note::Ordered => Some(format!("{cob} goes by rank")),
@@ -49,7 +49,7 @@ pub(super) fn describe_note(cob: &CobId, note: &Note) -> Option<String> {
             Some(format!("flap: {cob} has left {state} {times} times{because_of}"))
         }
         Note::Lapsed { from } => Some(format!("{cob} breaks its promise to {from}")),
-        // The message that says so is in the trace.
+        // The message with the same content is in the trace.
         Note::Broken { .. } => None,
         Note::Requested { .. } | Note::Released { .. } | Note::Holds { .. } | Note::Recalled { .. } => None,
     }

@@ -1,4 +1,4 @@
-//! The simulated cluster: hosts, network, the real state of things, and the event queue.
+//! The simulated cluster: hosts, network, the real states, and the event queue.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -30,19 +30,19 @@ mod churn;
 
 pub(super) struct Host {
     pub(super) name: HostName,
-    /// Its part of every generation to which `go` was said.
+    /// Its bundle of every generation that was ordered.
     bundles: Bundles,
-    /// The same as the engine gets them.
+    /// The same in the form for the engine.
     packed: BTreeMap<GenerationNumber, Arc<Packed>>,
-    /// What was said to it and is not on its record: it is said again when it returns.
+    /// Orders that are not on its record: repeated when it restarts.
     words: VecDeque<Word>,
-    /// Where it was told to go last.
+    /// The target of its last order.
     heading: GenerationNumber,
-    /// It was told to go back.
+    /// It was ordered to roll back.
     turned: bool,
-    /// The generation that it lived by, and the one that it was told to go to, when last it was looked who is kept.
+    /// Its active generation and target when `note_kept` last ran.
     kept_in: (GenerationNumber, GenerationNumber),
-    /// None: the daemon is down.
+    /// `None`: the daemon is down.
     pub(super) engine: Option<Engine>,
     pub(super) life: Incarnation,
     durable: Durable,
@@ -53,21 +53,21 @@ pub(super) struct Host {
     tick: Time,
     /// It has lost power since its daemon was last up.
     rebooted: bool,
-    /// It was set up anew, with an empty state folder.
+    /// It was reinstalled, with an empty state folder.
     reinstalled: bool,
     /// The generation whose askers its daemon is looking for.
     looks_for: Option<GenerationNumber>,
-    /// The next turn is cut short by a crash, after so many of its parts.
+    /// A crash cuts the next tick short, after this number of its parts.
     cut: Option<u8>,
 }
 
 impl Host {
-    /// The generation that it lives by: while its daemon is down, the one on its disk.
+    /// Its active generation: while its daemon is down, the generation on its disk.
     fn active(&self) -> GenerationNumber {
         self.engine.as_ref().map_or(self.durable.active, Engine::generation)
     }
 
-    /// The bundle that it lives by.
+    /// Its active bundle.
     fn active_bundle(&self) -> Option<&Bundle> {
         self.bundles.get(&self.active()).map(|b| &**b)
     }
@@ -97,16 +97,16 @@ pub struct World {
     /// Latest arrival on each link, for first-in-first-out delivery.
     last_arrival: HashMap<(usize, usize), Time>,
     in_process: Vec<String>,
-    /// Of every switch that was ordered.
+    /// The orders of every ordered switch.
     orders: Orders,
-    /// Whether what a promise rests on is looked at as well. Not on the way back: there a promise may have been given
-    /// before its granter had the lock dependency that it has in the older generation.
+    /// Whether the locks under a grant are checked as well. Not in a rollback: there a grant may be older than the lock
+    /// dependency of the older generation.
     deep: bool,
     failures_left: u32,
     crashes_pending: u32,
-    /// Messages said since something came of one, and since when they are counted.
+    /// Messages since the last progress, and since when they are counted.
     talk: (u64, Time),
-    /// What a script wants otherwise.
+    /// The deviations of a script.
     pub(super) script: Script,
     pub(super) outcome: Outcome,
     trace: String,
@@ -127,8 +127,7 @@ impl Scene for World {
 }
 
 impl World {
-    /// A cluster in which no host has a generation yet. Back ends named in `in_process` do their
-    /// work inside the daemon.
+    /// A cluster in which no host has a generation yet. Back ends named in `in_process` work inside the daemon.
     #[must_use]
     pub fn new(
         bundles: &BTreeMap<HostName, Arc<Bundle>>,
@@ -204,20 +203,20 @@ impl World {
                 Initial::PreRemove => None,
                 Initial::Given(states) => states.get(id).cloned(),
             };
-            // Nobody brings an observed one there.
+            // No daemon starts an observed change object.
             let begins = || if cob.observe { cob.preferred.clone() } else { kind.pre_remove.clone() };
             let state = state.unwrap_or_else(begins);
             self.reality.add(id, host, state, cob.fingerprint);
         }
     }
 
-    /// Says `go` on every host for this generation, in an order in which nobody waits for another host.
+    /// Orders this generation on every host, with a switch order without waits.
     pub fn go(&mut self, generation: GenerationNumber, bundles: &BTreeMap<HostName, Arc<Bundle>>) {
         self.switch(&SwitchOrder::free(GenerationNumber(0), generation), bundles, false);
     }
 
-    /// Orders a switch on every host, or the way back. A host that is down hears of it when it returns, after all that
-    /// was said before.
+    /// Orders a switch or rollback on every host. A host that is down gets it after its restart, after all earlier
+    /// orders.
     pub fn switch(&mut self, order: &SwitchOrder, bundles: &BTreeMap<HostName, Arc<Bundle>>, back: bool) {
         self.orders.add(order);
         self.deep &= !back;
@@ -232,7 +231,7 @@ impl World {
         }
     }
 
-    /// Says what a host has not been told yet, as long as it is up.
+    /// Gives a host the pending orders, as long as it is up.
     fn say_words(&mut self, host: usize) {
         while let (Some(word), true) = (self.hosts[host].words.front().copied(), self.hosts[host].engine.is_some()) {
             let h = &mut self.hosts[host];
@@ -240,14 +239,14 @@ impl World {
             (h.heading, h.turned) = (word.to, word.back);
             self.note_kept(host);
             self.event(host, word.event(bundle, order, self.in_process.clone()));
-            // One that has died of it may not have written it down.
+            // A host that crashed during the order may not have recorded it.
             if self.hosts[host].engine.is_some() {
                 self.hosts[host].words.pop_front();
             }
         }
     }
 
-    /// Again, as soon as it is elsewhere.
+    /// Updates the kept change objects after a change of generation.
     fn note_kept(&mut self, host: usize) {
         let h = &mut self.hosts[host];
         let at = (h.active(), h.heading);
@@ -256,7 +255,7 @@ impl World {
         }
     }
 
-    /// Changes the real state of a change object behind the engines' backs, and tells its daemon to look.
+    /// Changes the real state of a change object behind the engines' backs, and tells its daemon to check.
     pub fn drift(&mut self, cob: &CobId, state: &StateName) {
         let Some(thing) = self.reality.find(cob) else { return };
         self.line(|_| format!("drift {cob} {state}"));
@@ -266,7 +265,7 @@ impl World {
         self.event(host, Event::CheckWanted(cob.clone()));
     }
 
-    /// Gives an operator's word to one host.
+    /// Gives an operator's order to a host.
     pub fn order(&mut self, host: &HostName, order: Order) {
         if let Order::Fence(lost) = &order
             && let Some(lost) = self.host_ix.get(lost).copied()
@@ -291,20 +290,20 @@ impl World {
         self.now
     }
 
-    /// What happened, a line each, if a trace was asked for.
+    /// The trace, a line per event, if requested.
     #[must_use]
     pub fn trace(&self) -> &str {
         &self.trace
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     #[must_use]
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
     }
 
-    /// Runs from a first generation until all have converged and every planned crash has happened, or
-    /// the limits are reached, or something is violated.
+    /// Runs from a first generation until all have converged and every planned crash has happened, or until a limit or
+    /// a violation.
     pub fn run(&mut self) -> Outcome {
         self.plan_crashes();
         let end = self.now + self.config.limit;
@@ -331,7 +330,7 @@ impl World {
         }
     }
 
-    /// Every host that has a generation, or is to have one, has converged, and no crash is to come.
+    /// Every host with a generation or an order has converged, and no crash is to come.
     #[must_use]
     pub fn has_come_to_rest(&self) -> bool {
         self.crashes_pending == 0
@@ -342,7 +341,7 @@ impl World {
             && self.reality.things.iter().all(|t| t.running.is_none())
     }
 
-    /// Runs until nothing is under way any more but timers that lie further off than `quiet`.
+    /// Runs until the queue holds only timers beyond `quiet`.
     pub fn run_until_quiet(&mut self, quiet: Span) -> Outcome {
         while let Some((at, what)) = self.queue.peek() {
             let only_timer = matches!(what, What::Tick { .. });
@@ -396,7 +395,7 @@ impl World {
     pub(super) fn happen(&mut self, what: What) {
         match what {
             What::Deliver { to, batch } => {
-                // Links end with their host: nothing that a machine has said arrives when another one is in its place.
+                // Links end with their host: a message of a replaced machine does not arrive.
                 let sender = self.host_ix.get(&batch.from).map(|from| self.hosts[*from].life.id);
                 if sender.is_none_or(|id| id == batch.incarnation.id) {
                     self.event(to, Event::Received(batch));
@@ -422,7 +421,7 @@ impl World {
                         self.crash(host);
                     } else {
                         self.hosts[host].cut = Some(cut);
-                        // A daemon with nothing to do is killed all the same.
+                        // An idle daemon is killed all the same.
                         self.crashes_pending += 1;
                         self.push(self.now + Span::millis(50), What::Crash { host, cut: 0 });
                     }
@@ -446,7 +445,7 @@ impl World {
         let by_chance = self.failures_left > 0 && self.random.permille(self.config.fail);
         let fails = told_to_fail || by_chance;
         self.failures_left -= u32::from(by_chance);
-        // A failed one may have got through all the same, or half-way: a check will tell.
+        // A failed action may have succeeded anyway, or partly: a check will tell.
         let arrives = !fails || (by_chance && self.random.permille(500));
         self.reality.end(thing, arrives);
         let outcome = if fails {
@@ -460,7 +459,7 @@ impl World {
         self.event(host, Event::ActionEnded { cob, job, outcome, span: (0, 0) });
     }
 
-    /// One turn of a daemon: the event, then what it causes, perhaps cut short by a crash.
+    /// A tick of a daemon: the event, then its effects, perhaps cut short by a crash.
     pub(super) fn event(&mut self, host: usize, event: Event) {
         let now = self.now;
         let Some(engine) = self.hosts[host].engine.as_mut() else { return };
@@ -476,7 +475,7 @@ impl World {
         }
     }
 
-    /// `was`: the generation that the host had before the turn.
+    /// `was`: the host's generation before the tick.
     fn perform(&mut self, host: usize, was: GenerationNumber, effects: Effects) {
         let cut = if effects.is_empty() { None } else { self.hosts[host].cut.take() };
         if cut == Some(1) {
@@ -552,8 +551,8 @@ impl World {
         }
     }
 
-    /// A budget has a token back from a member that has failed, by the records of that member. A daemon that was killed
-    /// may have lost the record of what ended the failure.
+    /// A budget has a token back from a failed member, by the records of that member. A killed daemon may have lost the
+    /// record of the end of the failure.
     fn token_of_a_failed_member(&self, record: &Record) -> Option<String> {
         let Body::Returned { cob: budget, from: member, number } = &record.body else { return None };
         let host = &self.hosts[self.reality.things[self.reality.find(member)?].host];
@@ -667,7 +666,7 @@ impl World {
         }
     }
 
-    /// `was`: the generation by which it goes, if that is not the active one any more.
+    /// `was`: the generation of the job, if that is not the active one any more.
     fn start(&mut self, host: usize, was: Option<GenerationNumber>, run: Run) {
         match run {
             Run::Check { cob, job } => {
@@ -685,7 +684,7 @@ impl World {
         self.line(|_| format!("start {cob} {from} -> {to}"));
         self.outcome.actions.push((self.now, cob, from.clone(), to.clone()));
         let here = self.reality.things[thing].host;
-        // Of a host that was set up anew it may still count on what the one before has promised, until it hears of that.
+        // Until it receives a reinstalled host's hello, this host may still rely on grants of its predecessor.
         let unheard = |host: usize| {
             let Host { name, life, reinstalled, .. } = &self.hosts[host];
             let knows = |engine: &Engine| engine.life_of(name) == Some(*life);
@@ -693,7 +692,7 @@ impl World {
         };
         let void: Vec<usize> = (0..self.hosts.len()).filter(|host| unheard(*host)).collect();
         let begin = Begin { thing, job, from: &from, to: &to, deep: self.deep, void: &void };
-        // What a turn starts before it activates a generation goes by the one before.
+        // Jobs started before the activation in a tick belong to the previous generation.
         let active = |host: usize| match was.filter(|_| host == here) {
             Some(was) => self.hosts[host].bundles.get(&was).map(|bundle| &**bundle),
             None => self.hosts[host].active_bundle(),
@@ -709,7 +708,7 @@ impl World {
         self.push(at, What::ActionDone { thing, job });
     }
 
-    /// No more run at a time on a host than its limit lets.
+    /// Checks the host's limit on running actions.
     fn count_running(&mut self, thing: usize) {
         let Some(limit) = self.config.limit_actions else { return };
         let host = self.reality.things[thing].host;
@@ -726,7 +725,7 @@ impl World {
         h.engine = None;
         h.cut = None;
         h.tick = Time::NEVER;
-        // What was written but not synced may be there or not: the front part of it.
+        // A prefix of the unsynced records survives.
         let kept = self.random.below(h.unsynced.len() as u64 + 1) as usize;
         for record in h.unsynced.drain(..).take(kept) {
             h.durable.apply(&record);
@@ -739,7 +738,7 @@ impl World {
         }
     }
 
-    /// Actions inside the daemon die with it, and all of them with the host; half-way.
+    /// Actions inside the daemon die with it, and all actions with the host; half-way.
     fn abort_actions(&mut self, host: usize) {
         for ix in 0..self.reality.things.len() {
             let Thing { id, host: at, running, .. } = &self.reality.things[ix];
@@ -781,7 +780,7 @@ impl World {
         h.engine = Some(engine);
         self.line(|w| format!("return {}", w.hosts[host].name));
         self.perform(host, active.unwrap_or_default(), effects);
-        // Whoever started a switch says `go` again to one who had not answered.
+        // The source of an order repeats it to a host that had not answered.
         self.say_words(host);
         for (cob, job) in running {
             if self.reality.runs(&cob, job) {
@@ -801,7 +800,7 @@ impl World {
     }
 }
 
-/// What a daemon finds when it looks for the askers of a generation.
+/// The result of a daemon's search for the askers of a generation.
 pub(super) fn known_askers(bundle: Option<AnyBundle>) -> KnownAskers {
     match bundle.map(|bundle| bundle.askers().cloned()) {
         Some(Some(askers)) => KnownAskers::Named(askers),

@@ -1,4 +1,4 @@
-//! A small cluster as it is explored: engines, what is on their disks, what is really there, what is under way.
+//! A small cluster for exploration: engines, their disks, the real states, the messages under way.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,25 +21,25 @@ use crate::sim::trace::describe as describe_item;
 use crate::sim::world::{known_askers, plant, recover};
 use crate::time::{Span, Time};
 
-/// Longer than any interval at which something is repeated.
+/// Longer than any interval of repeats.
 const A_WHILE: Span = Span::secs(61);
-/// Long after whatever has no time.
+/// Long after all default times.
 const BEGIN: Time = Time(1_000_000_000_000);
 
 pub(super) const FIRST: GenerationNumber = GenerationNumber(1);
 pub(super) const SECOND: GenerationNumber = GenerationNumber(2);
 
-/// What stays as it is, whatever happens.
+/// The constants of an exploration.
 pub(super) struct Setting<'a> {
     pub(super) plan: &'a Plan,
-    /// Of each host.
+    /// By host.
     pub(super) bundles: Vec<Bundles>,
-    /// Of a switch: its order, and that of the way back.
+    /// The order of the switch, and of its rollback.
     pub(super) orders: Orders,
     pub(super) judge: Option<&'a dyn Judge>,
 }
 
-/// One state of the cluster.
+/// A state of the cluster.
 #[derive(Clone)]
 pub(super) struct Cluster {
     pub(super) now: Time,
@@ -53,7 +53,7 @@ pub(super) struct Cluster {
     pub(super) failures: u8,
     /// A switch was ordered.
     switching: bool,
-    /// Its way back was ordered.
+    /// Its rollback was ordered.
     pub(super) turned: bool,
 }
 
@@ -65,21 +65,21 @@ pub(super) struct Daemon {
     synced: Durable,
     /// Written, but not all of it known to be on the disk.
     written: Durable,
-    /// Of actions that ended, until their end is on record.
+    /// Results of actions that ended, until their end is on record.
     results: BTreeMap<Number, ActionOutcome>,
-    /// What it has yet to be told.
+    /// Orders that it has yet to get.
     words: VecDeque<Word>,
-    /// Where it was told to go last.
+    /// The target of its last order.
     heading: GenerationNumber,
-    /// It was told to go back.
+    /// It was ordered to roll back.
     turned: bool,
 }
 
-/// What can happen.
+/// A possible step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) what: What,
-    /// The daemon that it concerns dies in its turn: after writing (1), or after sending as well (2).
+    /// The daemon dies in its tick: after writing (1), or also after sending (2).
     pub(super) cut: u8,
 }
 
@@ -102,22 +102,22 @@ pub(super) enum What {
         thing: usize,
         fails: bool,
     },
-    /// With all that was written, or only with what is known to be on the disk.
+    /// With all written records, or only with the records known to be on the disk.
     Restart {
         host: usize,
         all: bool,
     },
-    /// The next word of a switch comes to a host.
+    /// The next order of a switch reaches a host.
     Tell {
         host: usize,
     },
-    /// The way back is ordered, everywhere.
+    /// The rollback is ordered, everywhere.
     TurnBack,
     Wait,
 }
 
 impl Setting<'_> {
-    /// The first generation, with the first checks made.
+    /// The first generation, after the first checks.
     pub(super) fn begin(&self, initial: &BTreeMap<CobId, StateName>) -> Result<Cluster, String> {
         let mut cluster = Cluster {
             now: BEGIN,
@@ -158,14 +158,14 @@ impl Setting<'_> {
         for host in 0..self.bundles.len() {
             self.tell(&mut cluster, host, Word { to: FIRST, back: false }, 0)?;
         }
-        // The first checks are no story of their own.
+        // The first checks are not explored separately.
         while !cluster.checks.is_empty() {
             self.take(&mut cluster, Step { what: What::Check { at: 0 }, cut: 0 })?;
         }
         Ok(cluster)
     }
 
-    /// The first generation as it is when nothing happens any more, come to in one way; and a switch, ordered then.
+    /// The first generation when it is idle, reached by a single run; then a switch is ordered.
     pub(super) fn begin_switch(&self, initial: &BTreeMap<CobId, StateName>) -> Result<Cluster, String> {
         let mut cluster = self.begin(initial)?;
         let mut steps = 0;
@@ -184,7 +184,7 @@ impl Setting<'_> {
         Ok(cluster)
     }
 
-    /// Everything that can happen in a state.
+    /// All possible steps in a state.
     pub(super) fn steps(&self, cluster: &Cluster) -> Vec<Step> {
         let mut all = Vec::new();
         for (&(from, to), link) in &cluster.links {
@@ -225,7 +225,7 @@ impl Setting<'_> {
         steps
     }
 
-    /// Takes a step. False: it is no step of its own.
+    /// Takes a step. Returns false if it is not a separate step.
     pub(super) fn take(&self, cluster: &mut Cluster, step: Step) -> Result<bool, String> {
         match step.what {
             What::Deliver { from, to, at } => match cluster.unlink(from, to, at) {
@@ -302,13 +302,13 @@ impl Setting<'_> {
         self.turn(cluster, host, Event::ActionEnded { cob, job, outcome, span: (0, 0) }, cut)
     }
 
-    /// One turn of a daemon, perhaps cut short.
+    /// A tick of a daemon, perhaps cut short.
     fn turn(&self, cluster: &mut Cluster, host: usize, event: Event, cut: u8) -> Result<bool, String> {
         let was = cluster.daemons[host].engine.generation();
         let now = cluster.now;
         let engine = &mut cluster.daemons[host].engine;
         let mut effects = engine.handle(event, now);
-        // To look for askers takes no time that others could notice.
+        // The search for askers takes no time that others could notice.
         while let Some(generation) = engine.wanted_askers() {
             let askers = known_askers(self.bundles[host].get(&generation).cloned().map(AnyBundle::from));
             effects.extend(engine.handle(Event::Askers { generation, askers }, now));
@@ -316,7 +316,7 @@ impl Setting<'_> {
         self.perform(cluster, host, was, effects, cut)
     }
 
-    /// `was`: the generation that the host had before the turn.
+    /// `was`: the host's generation before the tick.
     fn perform(
         &self,
         cluster: &mut Cluster,
@@ -351,7 +351,7 @@ impl Setting<'_> {
         if cut != 0 {
             return self.restart(cluster, host).map(|()| true);
         }
-        // What a turn starts before it activates a generation goes by the one before.
+        // Jobs started before the activation in a tick belong to the previous generation.
         for run in run_first {
             self.start(cluster, host, was, run)?;
         }
@@ -393,7 +393,7 @@ impl Setting<'_> {
         Ok(())
     }
 
-    /// The daemon dies and returns at once.
+    /// The daemon dies and restarts at once.
     fn restart(&self, cluster: &mut Cluster, host: usize) -> Result<(), String> {
         cluster.restarts -= 1;
         cluster.checks.retain(|c| c.0 != host);
@@ -431,7 +431,7 @@ impl Setting<'_> {
 }
 
 impl Cluster {
-    /// Nothing can happen but that time passes, or that somebody is told something.
+    /// Only time can pass, or an order can arrive.
     pub(super) fn is_quiet(&self) -> bool {
         self.links.is_empty() && self.checks.is_empty() && self.reality.things.iter().all(|t| t.running.is_none())
     }
@@ -440,7 +440,7 @@ impl Cluster {
         self.daemons.iter().all(|d| d.engine.is_converged())
     }
 
-    /// Somebody has yet to be told something, and will be.
+    /// An order has yet to arrive, and will.
     pub(super) fn is_untold(&self) -> bool {
         self.daemons.iter().any(|d| !d.words.is_empty())
     }
@@ -473,7 +473,7 @@ impl Cluster {
         }
     }
 
-    /// Adds everything that decides what can come.
+    /// Adds all data that decides the future.
     pub(super) fn canonical(&self, form: &mut Form<'_>, any_order: bool) {
         for daemon in &self.daemons {
             daemon.engine.canonical(form, self.now);
@@ -485,7 +485,7 @@ impl Cluster {
                 form.word(daemon.results.len() as u64);
             }
         }
-        // One that nobody waits for any more, as its change object has left and come again, may be under way too.
+        // A check may also be under way that no engine awaits any more: its change object has departed and come again.
         let counts = |c: &(usize, CobId, Number)| self.daemons[c.0].engine.awaits_check(&c.1, c.2);
         let mut checks: Vec<_> = self.checks.iter().map(|c| (c.0, &c.1, counts(c))).collect();
         checks.sort_unstable();

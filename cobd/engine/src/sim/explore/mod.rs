@@ -1,16 +1,16 @@
-//! Every run of a small system: each order of deliveries and of ends of checks and actions, with so
-//! many lost batches and killed daemons at every place where they can be. Of a switch from one generation to the next
-//! also each order in which hosts are told of it, and the way back, ordered at any moment.
+//! Every run of a small system: each order of deliveries and of ends of checks and actions, with a number of lost
+//! batches and killed daemons at every possible place. For a switch between two generations also each order in which
+//! the hosts get its order, and the rollback, ordered at any moment.
 //!
-//! A depth-first search over clones of the engines. States that go on alike are visited once
-//! ([`crate::canonical`]). Time passes only when nothing else can happen (but that a host is told of a switch), and
-//! then a minute at once, so that everything that is repeated at growing intervals is repeated. In every state the
-//! engines' invariants and the safety of the real world are checked; and as the states are finitely many and
-//! time passes only when nothing else can happen, *every* run comes to rest exactly if no run comes to
-//! a state again in which somebody has not: this is looked for too.
+//! A depth-first search over clones of the engines. It visits states with the same future once ([`crate::canonical`]).
+//! Time passes only when no other step is possible (except that a host gets an order), and then a minute at once, so
+//! that all repeats at growing intervals happen. In every state the engines' invariants and the safety of the real
+//! world are checked. As the states are finitely many and time passes only when no other step is possible, *every* run
+//! becomes idle exactly if no run reaches a state again in which a change object is not idle: the search checks this
+//! too.
 //!
-//! Own code rather than a model checker's: the states are the engines themselves, which no other
-//! model has to be kept in step with, and merging them needs their canonical form anyway.
+//! Own code rather than a model checker's: the states are the engines themselves, so there is no second model to
+//! maintain, and merging states needs their canonical form anyway.
 
 mod cluster;
 
@@ -27,26 +27,26 @@ use crate::sim::explore::cluster::{Cluster, FIRST, SECOND, Setting, Step, What};
 use crate::sim::scene::Scene;
 use crate::sim::switching::{Bundles, Orders};
 
-/// What is explored.
+/// The plan of an exploration.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Batches of one host to another may overtake each other.
+    /// Batches between two hosts may overtake each other.
     pub any_order: bool,
-    /// So many batches get lost.
+    /// The number of lost batches.
     pub losses: u8,
-    /// So many daemons are killed, and return.
+    /// The number of killed daemons, which restart.
     pub restarts: u8,
-    /// So many actions fail.
+    /// The number of failed actions.
     pub failures: u8,
-    /// The way back is ordered at any moment of a switch, or never.
+    /// The rollback is ordered at any moment of a switch, or never.
     pub back: bool,
-    /// Every run must come to rest with everybody where they prefer to be.
+    /// Every run must converge: all change objects reach their preferred states.
     pub must_converge: bool,
-    /// No more states than these.
+    /// The most states.
     pub max_states: usize,
     /// Planted faults.
     pub faults: Faults,
-    /// Whether two states of one form do go on alike is looked at, each time that such are met.
+    /// Check, whenever two states have the same form, that they have the same future.
     pub doubt: bool,
 }
 
@@ -66,59 +66,59 @@ impl Default for Plan {
     }
 }
 
-/// A switch to be explored.
+/// A switch to explore.
 #[derive(Clone, Copy)]
 pub struct Switch<'a> {
     /// The second generation. Both generations have a bundle, perhaps an empty one, for every host of either.
     pub second: &'a BTreeMap<HostName, Arc<Bundle>>,
-    /// The order of the switch from the first one, numbered 1, to the second one, numbered 2.
+    /// The order of the switch from generation 1 to generation 2.
     pub order: &'a SwitchOrder,
-    /// The order of the way back.
+    /// The order of the rollback.
     pub way_back: Option<&'a SwitchOrder>,
-    /// What may happen in it.
+    /// The judge of its steps.
     pub judge: &'a dyn Judge,
 }
 
-/// Says what may happen in a switch, by what is really there: nothing that makes the order, or follows it.
+/// Judges the steps of a switch by the real states, independently of the code that makes or follows the order.
 pub trait Judge {
-    /// A host has gone on from the first generation to the second.
+    /// A host has switched from the first generation to the second.
     ///
     /// # Errors
     /// Why it may not, in words.
     fn goes_on(&self, host: &HostName, scene: &dyn Scene) -> Result<(), String>;
 
-    /// A change object is moved on the way forth.
+    /// A change object moves in the forward switch.
     ///
     /// # Errors
-    /// Why it may not be, in words.
+    /// Why it may not, in words.
     fn moves(&self, cob: &CobId) -> Result<(), String>;
 
-    /// All hosts rest in the second generation, or after the way back in the first.
+    /// All hosts are idle in the second generation, or after the rollback in the first.
     ///
     /// # Errors
-    /// What is not as it should be, in words.
+    /// The deviation from the desired states, in words.
     fn rests(&self, back: bool, scene: &dyn Scene) -> Result<(), String>;
 }
 
-/// What was found.
+/// The result of an exploration.
 #[derive(Debug, Clone, Default)]
 pub struct Explored {
-    /// States that do not go on alike.
+    /// States with different futures.
     pub states: usize,
-    /// Steps from one to another.
+    /// Steps between states.
     pub steps: usize,
     /// The longest run.
     pub longest: usize,
     /// There were more states than allowed.
     pub cut: bool,
-    /// What is wrong, and the run that shows it.
+    /// An error, and the run that shows it.
     pub wrong: Option<Wrong>,
 }
 
-/// A run that shows something wrong.
+/// A run that shows an error.
 #[derive(Debug, Clone)]
 pub struct Wrong {
-    /// What.
+    /// The error.
     pub what: String,
     /// The run, a step a line.
     pub run: Vec<String>,
@@ -136,7 +136,7 @@ pub fn explore(
     search(&setting, setting.begin(initial))
 }
 
-/// Explores every run of a switch from a first generation, at rest, to a second one.
+/// Explores every run of a switch from an idle first generation to a second generation.
 #[must_use]
 pub fn explore_switch(
     first: &BTreeMap<HostName, Arc<Bundle>>,
@@ -170,23 +170,23 @@ fn search(setting: &Setting<'_>, first: Result<Cluster, String>) -> Explored {
     search.found
 }
 
-/// The search, and what it has seen.
+/// The search, and the states that it has seen.
 struct Search<'a> {
     setting: &'a Setting<'a>,
     places: Places,
-    /// By hash of the canonical form: whether the run under way has come through it.
+    /// By hash of the canonical form: whether the current run has passed through it.
     visited: HashMap<u128, bool>,
-    /// In doubt: what each form goes on to.
+    /// With `doubt`: the forms that follow each form.
     next: HashMap<u128, BTreeSet<u128>>,
     found: Explored,
 }
 
-/// A state on the run under way, and what is left to try in it.
+/// A state on the current run, and the untried steps from it.
 struct Frame {
     cluster: Cluster,
     hash: u128,
     left: Vec<Step>,
-    /// How it was come to; none: it is the first.
+    /// The step that led to it; `None`: it is the first.
     by: Option<Step>,
 }
 
@@ -220,7 +220,7 @@ impl Search<'_> {
         }
     }
 
-    /// A state that was come to: a frame to go on from, unless it was visited before.
+    /// Visits a state: returns a frame to continue from, unless it was visited before.
     fn visit(&mut self, cluster: Cluster, by: Option<Step>, run: &[Frame]) -> Option<Frame> {
         let plan = self.setting.plan;
         let hash = self.hash(&cluster);
@@ -239,7 +239,7 @@ impl Search<'_> {
                 entry.insert(true);
             }
             Entry::Occupied(entry) => {
-                // Who is told nothing yet will be: others may wait for that as long as they like.
+                // A host will get its order eventually: others may wait for that indefinitely.
                 if *entry.get() && plan.must_converge && !rests && !cluster.is_untold() {
                     self.wrong("it comes to the same state again and never to rest".to_owned(), run, by);
                 }
@@ -265,7 +265,7 @@ impl Search<'_> {
         Some(Frame { cluster, hash, left, by })
     }
 
-    /// A step that leads from here to where no step led from the state that it is merged with.
+    /// A step from here to a form that does not follow the state that it is merged with.
     fn goes_on_otherwise(&mut self, hash: u128, cluster: &Cluster, steps: &[Step]) -> Option<Step> {
         let after = |step: &Step| {
             let mut next = cluster.clone();

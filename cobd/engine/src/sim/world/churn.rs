@@ -1,4 +1,4 @@
-//! Hosts that are set up anew, and hosts that talk with nothing coming of it.
+//! Reinstalled hosts, and hosts that exchange messages without progress.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::time::{Span, Time};
 use super::{TALK, What, World};
 
 impl World {
-    /// A host is set up anew: its daemon begins with an empty state folder, and its change objects are where they are on a
-    /// new machine. It hears again of the generation that it was told last.
+    /// Reinstalls a host: its daemon begins with an empty state folder, and its change objects have the states of a new
+    /// machine. It gets its last order again.
     pub(in crate::sim) fn wipe(&mut self, host: usize) {
         self.line(|w| format!("{} is set up anew", w.hosts[host].name));
         self.talk = (0, self.now);
-        // What rests on its promises by way of others is not known to be wrong at once.
+        // Grants that rely on its grants indirectly are not known to be wrong at once.
         self.deep = false;
         let id = self.random.bits();
         let h = &mut self.hosts[host];
@@ -44,7 +44,7 @@ impl World {
         }
     }
 
-    /// Hosts do not go on talking when nothing comes of it.
+    /// Checks that hosts do not exchange messages without progress.
     pub(super) fn count_talk(&mut self) {
         let Some(most) = self.config.talk else { return };
         if self.now > self.talk.1 + TALK {
