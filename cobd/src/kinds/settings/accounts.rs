@@ -1,4 +1,4 @@
-//! The files of accounts, and the programs that change them.
+//! The files of accounts, and the programs that change accounts.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::kinds::native::{Host, bytes_of, run_bounded};
 
-/// The turn of all that changes accounts.
+/// The name of the file lock for all changes of accounts.
 pub(super) const TURN: &str = "accounts";
 
 /// A line of `/etc/passwd`.
@@ -27,7 +27,7 @@ pub(super) struct Group {
     pub(super) members: Vec<String>,
 }
 
-/// Names as `useradd` takes them by default.
+/// Accepts the names that `useradd` accepts by default.
 pub(super) fn check_name(what: &str, name: &str) -> Result<(), String> {
     let first = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
@@ -38,7 +38,7 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<(), String> {
     }
 }
 
-/// An account, if it is there.
+/// The account, if it exists.
 pub(super) fn account(host: &Host, name: &str) -> Result<Option<Account>, String> {
     let text = host.read("/etc/passwd")?;
     let line =
@@ -52,7 +52,7 @@ pub(super) fn account(host: &Host, name: &str) -> Result<Option<Account>, String
     }
 }
 
-/// Whether an account that is there is there wholly: a killed program may have written one file of two.
+/// Whether an existing account is complete: a killed program may have written only one of two files.
 pub(super) fn has_shadow(host: &Host, name: &str) -> Result<bool, String> {
     let Some(text) = host.read_if_there("/etc/shadow")? else { return Ok(true) };
     Ok(text.lines().any(|line| line.split(':').next() == Some(name)))
@@ -69,13 +69,13 @@ pub(super) fn groups(host: &Host) -> Result<Vec<Group>, String> {
     Ok(text.lines().filter_map(read).collect())
 }
 
-/// Runs one of the programs, on the host's own files or those below its folder.
+/// Runs an account program, on the host's own files or on the files below its root folder.
 pub(super) fn run(host: &Host, program: &str, arguments: &[String]) -> Result<(), String> {
     let mut command = Command::new(program);
     if let Some(root) = host.root() {
         command.arg("--prefix").arg(root);
     }
-    // What somebody has written of an account need not be text.
+    // The fields of an account need not be UTF-8.
     let arguments = arguments.iter().map(|argument| OsString::from_vec(bytes_of(argument).into_owned()));
     run_bounded(command.args(arguments).env("LC_ALL", "C.UTF-8"), b"")?.ok().map(|_| ())
 }

@@ -1,27 +1,27 @@
-//! What others have set in folders of configuration files (`sysctl.d` and its like).
+//! Settings by others in folders of configuration files (`sysctl.d` and similar).
 //!
-//! Of files with one name the first folder's counts; they are read in the order of their names.
+//! Among files of the same name, the file in the first folder counts. The files are read in the order of their names.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use crate::kinds::native::Host;
 
-/// Where such folders are, the one that counts most first.
+/// The parents of these folders, in the order of precedence.
 const PLACES: [&str; 5] = ["/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"];
 
-/// The lines of all files in the folders of this name, but for blanks and comments.
+/// The lines of all files in the folders of this name, without blank lines and comments.
 ///
 /// # Errors
-/// In words, with the file that can't be read.
+/// The file that can't be read, as text.
 pub(super) fn lines(host: &Host, folder: &str) -> Result<Vec<String>, String> {
     Ok(files(host, folder)?.into_iter().flat_map(|(_, lines)| lines).collect())
 }
 
-/// The files themselves, in the order in which they are read, each with these lines.
+/// The files in the order in which they are read, each with its lines.
 ///
 /// # Errors
-/// In words, with the file that can't be read.
+/// The file that can't be read, as text.
 pub(super) fn files(host: &Host, folder: &str) -> Result<Vec<(String, Vec<String>)>, String> {
     let mut files = BTreeMap::new();
     for place in PLACES {
@@ -36,7 +36,7 @@ pub(super) fn files(host: &Host, folder: &str) -> Result<Vec<(String, Vec<String
     files.into_values().map(|file| Ok((file.clone(), of(&host.read(&file)?).collect()))).collect()
 }
 
-/// The lines of a file, but for blanks and comments.
+/// The lines of a file, without blank lines and comments.
 pub(super) fn of(text: &str) -> impl Iterator<Item = String> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', ';'])).map(str::to_owned)
 }

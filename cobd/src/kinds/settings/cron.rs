@@ -1,4 +1,4 @@
-//! The kind back end `cron`: one command at certain times, as a file of its own below `/etc/cron.d`.
+//! The kind back end `cron`: a command at certain times, in a separate file below `/etc/cron.d`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -15,14 +15,14 @@ use super::{Setting, Wish, accounts, conf};
 use crate::kinds::content;
 use crate::kinds::native::{Host, run_bounded};
 
-/// Where tables are that cron reads by itself.
+/// The folder of tables that cron reads by itself.
 const FOLDER: &str = "/etc/cron.d";
 
 /// The back end `cron`.
 #[derive(Debug)]
 pub(in crate::kinds) struct Cron;
 
-/// Its content.
+/// The content of a `cron`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
@@ -38,7 +38,7 @@ struct Content {
     root: Option<PathBuf>,
 }
 
-/// cron skips files with any other character in their names.
+/// Whether cron reads a file of this name; it skips names with other characters.
 fn is_read(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
 }
@@ -64,8 +64,8 @@ impl Setting for Cron {
 
     fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Wish>, String> {
         let content: Content = content::read(content)?;
-        // Whether it is one that cron takes is looked at elsewhere: what was written by an earlier cobd, which took any
-        // five words, must be read for its way back.
+        // `sound` checks whether cron accepts the schedule. Here, a schedule that an earlier version accepted (any five
+        // words) must be readable for its removal.
         if content.schedule.contains('\n') {
             return Err(format!("content: {:?} is no schedule: it has more than one line", content.schedule));
         }
@@ -78,9 +78,9 @@ impl Setting for Cron {
         if !is_word(&content.user) {
             return Err(format!("content: {:?} is no user", content.user));
         }
-        // Behind a schedule of one word it would make the line one of a variable.
+        // After a schedule of one word, such a user would turn the line into a variable.
         let no_user = content.user.starts_with('=').then(|| format!("content: {:?} is no user", content.user));
-        // What takes more than one line was never written.
+        // A command of more lines was never written.
         if content.command.trim().is_empty() || content.command.contains(['\n', '\0']) {
             return Err("content: the command is empty, or has more than one line".to_owned());
         }
@@ -101,7 +101,7 @@ impl Setting for Cron {
             text.push_str(&line);
             text.push('\n');
         }
-        // cron knows no other blanks than these between fields.
+        // cron accepts only spaces and tabs between fields.
         let schedule = content.schedule.split_whitespace().collect::<Vec<_>>().join(" ");
         text.push_str(&format!("{schedule} {} {}\n", content.user, content.command.trim()));
         let host = Host::below(content.root.as_deref())?;
@@ -109,11 +109,11 @@ impl Setting for Cron {
     }
 }
 
-/// Variables of a table.
+/// The variables of a table.
 type Variables = BTreeMap<String, String>;
 
 impl Table {
-    /// Whether some table of the host has the effect of ours.
+    /// Whether another table of the host has the same effect.
     fn is_run_for_others(&self) -> Result<bool, String> {
         let folder = fs::read_dir(self.host.path(FOLDER)).into_iter().flatten().flatten();
         let names = folder.filter_map(|entry| entry.file_name().into_string().ok());
@@ -136,7 +136,7 @@ impl Table {
         Ok(false)
     }
 
-    /// Whether the host knows who is to run it. One that is only becoming a host may have no accounts yet.
+    /// Whether the host has the user. A root folder that becomes a host may have no accounts yet.
     fn has_user(&self) -> Result<bool, String> {
         if accounts::account(&self.host, &self.user)?.is_some() {
             return Ok(true);
@@ -144,13 +144,13 @@ impl Table {
         if self.host.root().is_some() {
             return Ok(self.host.read_if_there("/etc/passwd")?.is_none());
         }
-        // Accounts may be kept elsewhere, too. Where nobody can be asked, it is known from the file alone.
+        // Other sources may have accounts, too. Without `getent`, only the file counts.
         let asked = run_bounded(Command::new("getent").args(["passwd", "--", &self.user]), b"");
         Ok(asked.is_ok_and(|ran| ran.code == Some(0)))
     }
 }
 
-/// The lines of a table that run something, with the variables that hold for them.
+/// The jobs of a table, each with its variables.
 fn jobs(text: &str) -> Vec<(Variables, String)> {
     let (mut variables, mut jobs) = (Variables::new(), Vec::new());
     for line in conf::of(text) {
@@ -164,13 +164,13 @@ fn jobs(text: &str) -> Vec<(Variables, String)> {
     jobs
 }
 
-/// What cron skips a file for, be it Debian's or cronie: others may have written it.
+/// Why cron skips a file, in Debian's cron or cronie. A user may have written the file.
 fn faults(meta: &Metadata) -> Option<String> {
     let mode = meta.mode() & 0o7777;
     if !meta.is_file() {
         return Some("it is no regular file".to_owned());
     }
-    // As root it is root's.
+    // If the daemon runs as root, the owner must be root.
     if meta.uid() != rustix::process::geteuid().as_raw() {
         return Some(format!("its owner is {}", meta.uid()));
     }
@@ -254,7 +254,7 @@ impl Wish for Table {
         match before {
             None | Some(Value::Null) => self.host.remove(&self.file),
             Some(Value::String(text)) => self.host.write(&self.file, text, 0o644),
-            // As somebody had it, though cron skipped it.
+            // The file as it was, although cron skipped it.
             Some(before) if before["link"].is_string() => {
                 self.host.remove(&self.file)?;
                 symlink(before["link"].as_str().unwrap_or_default(), &path).map_err(failed)
@@ -313,12 +313,12 @@ mod tests {
         assert_eq!(found(), wish.wanted(), "who may read it is nothing to cron");
     }
 
-    /// The reader's own judgement, where it is installed: Debian's cron has `crontab -n`, cronie `crontab -T`.
+    /// The check by an installed cron: Debian's cron has `crontab -n`, cronie has `crontab -T`.
     #[test]
     fn cron_itself_reads_what_is_written() {
         let validate = |text: &str| -> Option<bool> {
             let file = tempfile::NamedTempFile::new().expect("a file");
-            // A table of a user has no user in its lines.
+            // The lines of a user's table have no user.
             fs::write(file.path(), text.replace(" root ", " ")).expect("written");
             let tries = ["-n", "-T"].map(|flag| Command::new("crontab").arg(flag).arg(file.path()).output());
             let said = tries.into_iter().flatten().map(|ran| (ran.status.success(), ran.stderr));
@@ -340,7 +340,7 @@ mod tests {
                 None => eprintln!("skipped: it takes crontab"),
             }
         }
-        // What an earlier program has written is still read, and named.
+        // A content that an earlier version wrote is still readable, and its fault is named.
         for (env, command, word) in [
             (r#"{"A":"'\" "}"#, "true".to_owned(), "quotes of both sorts"),
             (r#"{"A B":"x"}"#, "true".to_owned(), "can't be set"),

@@ -1,14 +1,14 @@
-//! Whatever a content says, cron reads back the same, or the content is refused.
+//! Property test: cron reads the same table that a content describes, or the content is rejected.
 //!
-//! Judged by a reader of its own, written from crontab(5) and from what cron's `load_env` and `load_entry` do: it skips a file
-//! as a whole for one line that it can't read.
+//! The test has its own reader, written from crontab(5) and from cron's `load_env` and `load_entry`: cron skips a whole
+//! file for a single line that it can't read.
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::{Cron, Setting};
 
-/// What cron makes of a table.
+/// The table that cron reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Table {
     variables: Vec<(String, String)>,
@@ -20,17 +20,17 @@ fn is_blank(c: char) -> bool {
     c == ' ' || c == '\t'
 }
 
-/// None: cron skips the file.
+/// Returns `None` if cron skips the file.
 fn read(text: &str) -> Option<Table> {
     let mut table = Table::default();
-    // The last line must have an end.
+    // The last line must have a line end.
     for line in text.strip_suffix('\n')?.split('\n') {
         let line = line.trim_start_matches(is_blank);
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         match variable(line) {
-            // What is longer is cut.
+            // cron would truncate a longer line.
             Some(_) if line.len() > 999 => return None,
             Some(variable) => table.variables.push(variable),
             None => table.jobs.push(job(line)?),
@@ -39,12 +39,12 @@ fn read(text: &str) -> Option<Table> {
     Some(table)
 }
 
-/// As C's `isspace`.
+/// Like C's `isspace`.
 fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\x0b' | '\x0c')
 }
 
-/// A name and a value, each perhaps in quotes, with a `=` between; nothing behind a value in quotes.
+/// A name and a value, each optionally in quotes, with a `=` between. No text may follow a quoted value.
 fn variable(line: &str) -> Option<(String, String)> {
     let quoted = |text: &str| text.chars().next().filter(|c| matches!(c, '"' | '\''));
     let (name, rest) = match quoted(line) {
@@ -54,7 +54,7 @@ fn variable(line: &str) -> Option<(String, String)> {
     let value = rest.trim_start_matches(is_space).strip_prefix('=')?.trim_start_matches(is_space);
     let value = match quoted(value) {
         Some(quote) => value[1..].split_once(quote).filter(|(_, rest)| rest.trim_start_matches(is_space).is_empty())?.0,
-        // Nothing at all is no value.
+        // An empty text is no value.
         None => Some(value.trim_end_matches(is_space)).filter(|value| !value.is_empty())?,
     };
     Some((name.to_owned(), value.to_owned()))
@@ -83,7 +83,7 @@ fn job(line: &str) -> Option<(String, String, String)> {
     Some((schedule, user.to_owned(), Some(rest).filter(is_command)?.to_owned()))
 }
 
-/// A number, a range or `*`, the latter two perhaps in steps.
+/// A number, a range or `*`; a range or `*` may have steps.
 fn is_read(part: &str, (lowest, highest): (u32, u32)) -> bool {
     const NAMES: [&str; 19] = [
         "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "sun", "mon", "tue", "wed",
@@ -159,7 +159,7 @@ proptest! {
     }
 }
 
-/// The property says nothing if most contents are refused, or if its reader takes everything.
+/// The property says little if most contents are rejected, or if its reader accepts all tables.
 #[test]
 fn the_reader_takes_what_cron_takes_and_skips_what_it_skips() {
     let job = "* * * * * root true\n";

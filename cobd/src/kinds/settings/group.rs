@@ -14,7 +14,7 @@ use crate::kinds::native::Host;
 #[derive(Debug)]
 pub(in crate::kinds) struct GroupKind;
 
-/// Its content.
+/// The content of a `group`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {

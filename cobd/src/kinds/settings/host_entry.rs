@@ -1,8 +1,8 @@
 //! The kind back end `host-entry`: names of an address in `/etc/hosts`.
 //!
-//! One line of its own, marked with the change object's id. It stands before the first line of others that answers for
-//! one of its names with the same sort of address, because the first one counts; other lines are left as they are, so
-//! what others change meanwhile stays. Lines of other change objects stand beside it: the model wants them all.
+//! The entry is a separate line, marked with the change object's id. It precedes the first line of others that maps one
+//! of its names to an address of the same sort, because the first line counts. Other lines stay as they are, also
+//! concurrent changes. Lines of other change objects stay beside it: the model wants all of these lines.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ use crate::kinds::content;
 use crate::kinds::native::{Host, insert_line, lines};
 
 const FILE: &str = "/etc/hosts";
-/// The name of the turn under which it is changed.
+/// The name of the file lock for its changes.
 const TURN: &str = "hosts";
-/// What stands before the id of a line's change object.
+/// The text before the id of a line's change object.
 const MARK: &str = "# cob ";
 
 /// The back end `host-entry`.
 #[derive(Debug)]
 pub(in crate::kinds) struct HostEntry;
 
-/// Its content.
+/// The content of a `host-entry`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
@@ -72,7 +72,7 @@ impl Entry {
         line.trim_end().ends_with(&self.mark) && !line.trim_start().starts_with('#')
     }
 
-    /// Whether a line gives one of the names an address of the same sort, and is of no other change object.
+    /// Whether a line maps one of the names to an address of the same sort, and belongs to no other change object.
     fn speaks_of(&self, line: &str) -> bool {
         let mut said = line.split('#').next().unwrap_or_default().split_whitespace();
         let is_rival = said.next().and_then(|word| word.parse().ok()).is_some_and(|it| is_same_sort(self.address, it));
@@ -80,7 +80,7 @@ impl Entry {
         is_rival && said.any(is_name) && !self.is_of_another(line)
     }
 
-    /// What is answered when this name is asked for with the same sort of address, whoever has written it.
+    /// The answer to a query for this name and the same sort of address, from any line.
     fn answer(&self, text: &str, name: &str) -> Option<IpAddr> {
         text.lines().find_map(|line| {
             let mut said = line.split('#').next().unwrap_or_default().split_whitespace();
@@ -89,7 +89,7 @@ impl Entry {
         })
     }
 
-    /// Whether another change object of this host has written a line.
+    /// Whether a line belongs to another change object of this host.
     fn is_of_another(&self, line: &str) -> bool {
         let cob = |text: &str| CobId::new(text.trim_end().rsplit_once(MARK)?.1).ok();
         let (its, own) = (cob(line), cob(&self.mark));
@@ -101,8 +101,8 @@ impl Entry {
     }
 }
 
-/// Whether both answer one question. Names are asked for with the version of the address, and what is of this very
-/// machine, or of version 4 in the other one's words, answers for both.
+/// Whether both addresses answer the same query. Queries have an address family, and an IPv6 loopback or IPv4-mapped
+/// address answers both families.
 fn is_same_sort(one: IpAddr, other: IpAddr) -> bool {
     let is_of_4 = |address: IpAddr| match address {
         IpAddr::V4(_) => true,
@@ -162,13 +162,13 @@ impl Wish for Entry {
     }
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
-        // Lines of this very change object that were there when it came: it had left, and they were to stay.
+        // Original lines of this change object: it departed earlier, and the lines stayed.
         let kept: Vec<&str> = match before {
             Some(Value::String(line)) => vec![line],
             Some(found) => found["lines"].as_array().into_iter().flatten().filter_map(Value::as_str).collect(),
             None => Vec::new(),
         };
-        // A file without our line is left alone.
+        // A file without our line stays as it is.
         let restored = |text: &str| {
             let place = lines(text).iter().position(|line| self.is_ours(line));
             let mut others = self.without_ours(text);
@@ -209,7 +209,7 @@ mod tests {
             wish.restore(None).expect("restored");
             assert_eq!(fs::read(&file).expect("read"), theirs);
         }
-        // What was to stay when it left is there when it leaves again.
+        // A line that stayed after a departure is there after the next departure, too.
         let kept = "127.0.0.1 localhost\n10.0.0.9 other\n10.0.0.7 db # cob n1/db\n";
         fs::write(&file, kept).expect("written");
         let before = wish.look(None).expect("seen");

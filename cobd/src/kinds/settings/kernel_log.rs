@@ -1,4 +1,4 @@
-//! What the kernel says of a failure in its own log: `mount` knows of many only that there is one.
+//! The kernel's own log messages about a failure: `mount` often reports only that there was a failure.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -6,18 +6,18 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use rustix::fs::OFlags;
 
-/// No record is longer.
+/// The longest record.
 const MAX_RECORD: usize = 8 << 10;
-/// So many records are looked through.
+/// The most records that are searched.
 const MOST: usize = 1000;
-/// So many are shown.
+/// The most records that are shown.
 const SHOWN: usize = 3;
 
-/// The log of the kernel, from some moment on.
+/// The kernel's log from a moment on.
 pub(super) struct KernelLog(Option<File>);
 
 impl KernelLog {
-    /// From now on. Where it can't be read, as in many containers, it says nothing.
+    /// Starts now. If the log can't be read, as in many containers, it has no messages.
     pub(super) fn from_now() -> Self {
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
         let open = || -> io::Result<File> {
@@ -28,7 +28,7 @@ impl KernelLog {
         Self(open().ok())
     }
 
-    /// What it has said since of one of these, in words to append; nothing if it has not.
+    /// The later messages about one of these subjects, as text to append; empty without messages.
     pub(super) fn about(self, subjects: &[&str]) -> String {
         let Some(mut file) = self.0 else { return String::new() };
         let mut said = Vec::new();
@@ -47,7 +47,7 @@ impl KernelLog {
     }
 }
 
-/// The text of a record, `PRIORITY,NUMBER,TIME,FLAGS;TEXT`, that is about one of these.
+/// The text of a record, `PRIORITY,NUMBER,TIME,FLAGS;TEXT`, if it is about one of these subjects.
 fn text_of(record: &str, subjects: &[&str]) -> Option<String> {
     let text = record.split_once(';')?.1.lines().next()?.trim();
     subjects.iter().any(|subject| !subject.is_empty() && text.contains(subject)).then(|| text.to_owned())

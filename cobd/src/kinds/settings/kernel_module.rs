@@ -1,7 +1,7 @@
-//! The kind back end `kernel-module`: a module of the kernel, loaded now and at every start, or kept out.
+//! The kind back end `kernel-module`: a module of the kernel, loaded now and at every boot, or blocked.
 //!
-//! What is built into the kernel counts as loaded. Files alone are looked at in a folder that is to become a host: it
-//! has no kernel yet.
+//! A built-in module counts as loaded. In a root folder that becomes a host only the files count, because it has no
+//! running kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::kinds::native::{Host, run_bounded};
 #[derive(Debug)]
 pub(in crate::kinds) struct KernelModule;
 
-/// Its content.
+/// The content of a `kernel-module`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
@@ -33,7 +33,7 @@ struct Content {
     root: Option<PathBuf>,
 }
 
-/// A number, a truth value or a text.
+/// A number, a boolean or a text.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Plain {
@@ -42,19 +42,19 @@ enum Plain {
     Text(String),
 }
 
-/// One module, as it is wanted.
+/// The desired module.
 #[derive(Debug)]
 struct Module {
     host: Host,
-    /// As it was written; for the kernel `-` and `_` are the same.
+    /// The name in the content; the kernel treats `-` and `_` as equal.
     name: String,
     options: String,
     blacklist: bool,
     persist: bool,
-    /// The programs that load and unload; others in tests.
+    /// The programs that load and unload; tests replace them.
     modprobe: PathBuf,
     rmmod: PathBuf,
-    /// There is a kernel to ask.
+    /// There is a running kernel.
     live: bool,
 }
 
@@ -111,22 +111,22 @@ impl Plain {
 }
 
 impl Module {
-    /// As the kernel calls it.
+    /// The name that the kernel uses.
     fn kernel_name(&self) -> String {
         self.name.replace('-', "_")
     }
 
-    /// What makes systemd and others load it at every start.
+    /// The file that makes systemd and other init systems load the module at every boot.
     fn load_file(&self) -> String {
         format!("/etc/modules-load.d/cob-{}.conf", self.kernel_name())
     }
 
-    /// What modprobe reads.
+    /// The file that modprobe reads.
     fn options_file(&self) -> String {
         format!("/etc/modprobe.d/cob-{}.conf", self.kernel_name())
     }
 
-    /// The two files as they are to be; none: not there.
+    /// The desired text of both files. `None`: no file.
     fn files(&self) -> [(String, Option<String>); 2] {
         let text = |line: String| Some(format!("# Written by cobd.\n{line}\n"));
         let load = if self.blacklist { None } else { text(self.name.clone()) };
@@ -158,7 +158,7 @@ impl Module {
         name.replace('-', "_") == self.kernel_name()
     }
 
-    /// Whether files of whomever have it loaded at the start, or nothing has to.
+    /// Whether any file loads it at boot, or no file is needed.
     fn is_loaded_at_start(&self) -> Result<bool, String> {
         let mut named = conf::lines(&self.host, "modules-load.d")?;
         named.extend(conf::of(&self.host.read("/etc/modules")?));
@@ -166,7 +166,7 @@ impl Module {
         Ok(is_named || (self.live && self.is_built_in()?))
     }
 
-    /// Whether files of whomever give modprobe what ours would: the options, or that it is kept out.
+    /// Whether other files tell modprobe the same as ours: the options, or the blacklist entry.
     fn has_its_words(&self) -> Result<bool, String> {
         let verb = if self.blacklist { "blacklist" } else { "options" };
         let mut said = BTreeSet::new();
@@ -186,7 +186,7 @@ impl Module {
         ran.ok().map(|_| ()).map_err(|why| format!("{} can't be loaded: {why}", self.name))
     }
 
-    /// This one alone: what came along with it may be used by others by now.
+    /// Unloads only this module: modules that were loaded with it may be in use.
     fn unload(&self) -> Result<(), String> {
         let Some(line) = self.loaded()? else {
             return match self.is_built_in()? {
@@ -196,7 +196,7 @@ impl Module {
         };
         let ran = run_bounded(Command::new(&self.rmmod).args(["--", &self.kernel_name()]), b"")?;
         ran.ok().map(|_| ()).map_err(|why| {
-            // `NAME SIZE USES USERS ...`
+            // Format: `NAME SIZE USES USERS ...`
             let users = line.split(' ').nth(3).map(|users| users.trim_end_matches(',')).filter(|users| *users != "-");
             let users = users.map(|users| format!("; it is used by {users}")).unwrap_or_default();
             format!("{} can't be unloaded: {why}{users}", self.name)
@@ -265,7 +265,7 @@ impl Wish for Module {
 
     fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
         if self.persist {
-            // Before it is loaded, which takes its options from there.
+            // Written before the load, because modprobe reads the options there.
             for (file, text) in self.files() {
                 self.put(&file, text.as_deref())?;
             }
@@ -301,7 +301,7 @@ mod tests {
 
     use super::*;
 
-    /// A host with a kernel of its own, and programs that change its list.
+    /// A host with a simulated kernel, and programs that change its list of modules.
     fn host() -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |file: &str, text: &str, mode: u32| {
@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Brings it about, and takes it back; the host must be as before.
+    /// Applies and restores; the host must be as before.
     fn there_and_back(root: &Path, module: &Module) {
         let list = || fs::read_to_string(root.join("proc/modules")).expect("read");
         let (noted, listed) = (module.before().expect("seen"), list());

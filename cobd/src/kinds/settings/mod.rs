@@ -1,18 +1,18 @@
-//! Built-in kinds that set something of the host, and put back what was there before.
+//! Built-in kinds that set a property of the host, and restore its original state.
 //!
-//! What is the same for all is here: the first move notes, durably and before anything is changed, what it finds;
-//! the way back restores that and deletes the note. The note is what tells the states apart:
+//! The common part is here: the first transition notes the original state, durably and before any change; the removal
+//! restores the original state and deletes the note. The note distinguishes the states:
 //!
 //! | state | note | found |
 //! | --- | --- | --- |
-//! | `absent` | none: nothing here is ours | whatever it is |
-//! | `present` | there | what is wanted |
-//! | `outdated` | there | something else, or the note is about something else, or it is set in vain |
+//! | `absent` | no note: the property is not ours | any value |
+//! | `present` | a note | the desired value |
+//! | `outdated` | a note | another value, or the note is about another property, or the setting has no effect |
 //!
-//! One that is observed is `present` without a note, too, where what is found is what is wanted.
+//! In observe mode a change object is also `present` without a note if the desired value is found.
 //!
-//! A kind is a [`Setting`]: it looks, applies and restores. Moves may be made twice and killed at any point, because
-//! the note is written first and deleted last, and looking decides what is left to do.
+//! A kind is a [`Setting`]: it looks, applies and restores. Transitions may be repeated, and killed at any point,
+//! because the note is written first and deleted last, and a look decides which work is left.
 
 mod accounts;
 mod conf;
@@ -58,98 +58,98 @@ pub(super) use mount::Mount;
 pub(super) use sysctl::Sysctl;
 pub(super) use user::User;
 
-/// The states of every such kind.
+/// The states of all these kinds.
 const STATES: [&str; 3] = ["absent", "present", "outdated"];
 /// The format of the note.
 const FORMAT: u32 = 1;
 
-/// Something of the host that can be set.
+/// A property of the host that can be set.
 trait Setting: fmt::Debug + Send + Sync {
     /// The name of its back end.
     fn name(&self) -> &'static str;
 
-    /// Reads a content: what is set, and to what.
+    /// Reads a content: the property and its value.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The fault of the content, as text.
     fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Wish>, String>;
 }
 
-/// What one content asks for.
+/// The specification (`Wish`) in a content.
 trait Wish {
-    /// The host that it is set on, or the folder that is to become one.
+    /// The host, or the root folder that becomes a host.
     fn host(&self) -> &Host;
 
-    /// What is set there, by a name that no other thing of the kind has.
+    /// The name of the property, unique within the kind.
     fn target(&self) -> String;
 
-    /// What others of its kinds work on as well, so that one works after the other; none: what it works on all the time is
-    /// its own.
+    /// The name of a file lock for a whole transition, if its kinds share files. `None`: all its files are its own, or
+    /// it takes a lock later.
     fn turn(&self) -> Option<&'static str> {
         None
     }
 
-    /// The file that it changes and that others change as well, and the name of the turn under which it does.
+    /// The file that it edits together with other programs, and the name of the file lock for the edit.
     fn shared(&self) -> Option<(&'static str, &'static str)> {
         None
     }
 
-    /// Its own folder, where turns are taken, and how long they are waited for, by those that take one only when they have
-    /// come to it.
+    /// Sets the own folder, beside which file locks are, and the longest wait for a lock. Needed by kinds that take a
+    /// lock in the middle of a transition.
     fn take_turns_at(&mut self, _own: &Path, _longest: Duration) {}
 
-    /// How it is now, as far as it is asked for; none: not there. `before` is what was noted: what was made here may be
-    /// half-done, what was there is as its owners have it.
+    /// The present state, limited to the properties in the content. `None`: absent. `before` is the noted original
+    /// state: a property made here may be half-done, an existing property is as its owners left it.
     fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String>;
 
-    /// How it is now in the same words, where its effect alone counts: what others have written otherwise, and does the
-    /// same, is as wanted.
+    /// The present state by its effect, in the format of [`Self::look`]: a setting that others wrote in another way is
+    /// as desired if it has the same effect.
     fn seen(&self) -> Result<Option<Value>, String> {
         self.look(None)
     }
 
-    /// What the way back has to know, before anything is changed.
+    /// The original state, before any change.
     fn before(&self) -> Result<Option<Value>, String> {
         self.look(None)
     }
 
-    /// How it is to be, in the same words.
+    /// The desired state, in the same format.
     fn wanted(&self) -> Value;
 
-    /// Whether the content makes sense, as far as that shows without the host. What it was set to by an earlier program,
-    /// which may have taken more, is given back all the same.
+    /// Whether the content is valid, as far as this can be checked without the host. A content that an earlier version
+    /// accepted can be restored nevertheless.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The fault of the content, as text.
     fn sound(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// Whether the host can do anything with it once it is set.
+    /// Whether the setting can have an effect on this host.
     ///
     /// # Errors
-    /// Why it would be set in vain, in words.
+    /// The reason why it would have no effect, as text.
     fn of_use(&self) -> Result<(), String> {
         self.sound()
     }
 
-    /// Makes it so.
+    /// Brings the property into the desired state.
     fn apply(&self, before: Option<&Value>) -> Result<(), String>;
 
-    /// Makes it as it was.
+    /// Restores the original state.
     fn restore(&self, before: Option<&Value>) -> Result<(), String>;
 }
 
-/// What a content says that says nothing.
+/// serde default: `true`.
 fn yes() -> bool {
     true
 }
 
-/// What was there before, and what it is about.
+/// The note of the original state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     format: u32,
-    /// The content under which it was written: another one may be about another thing.
+    /// The content at that time: a later content may be about another property.
     content: String,
     before: Option<Value>,
 }
@@ -223,7 +223,7 @@ impl<S: Setting> Native for S {
 
 fn moved(setting: &impl Setting, call: &Call, hop: &Hop) -> Result<(), String> {
     let wish = wish(setting, &call.content, call)?;
-    // A mount from a server that is away hangs: it must not delay moves that have nothing to do with it.
+    // A hanging mount from an unreachable server must not delay unrelated transitions.
     let _turn = wish.turn().map(|what| Turn::wait(&call.own, what, longest(call))).transpose()?;
     match hop.to.as_str() {
         "present" => {
@@ -235,26 +235,26 @@ fn moved(setting: &impl Setting, call: &Call, hop: &Hop) -> Result<(), String> {
     }
 }
 
-/// Takes away what a change of a shared file that was killed has left beside it.
+/// Removes leftovers of a killed edit beside a shared file.
 fn clear_killed(wish: &dyn Wish, own: &Path) -> Result<(), String> {
     let Some((file, turn)) = wish.shared().filter(|(file, _)| wish.host().is_half_edited(file)) else { return Ok(()) };
-    // Whoever has the turn is at it.
+    // The holder of the lock is editing.
     Turn::take(own, turn).map_or(Ok(()), |_turn| wish.host().clear_edit(file))
 }
 
-/// What a content asks for, ready to be worked on.
+/// The specification in a content, with its own folder for file locks.
 fn wish(setting: &impl Setting, content: &str, call: &Call) -> Result<Box<dyn Wish>, String> {
     let mut wish = setting.read(content, &call.cob)?;
     wish.take_turns_at(&call.own, longest(call));
     Ok(wish)
 }
 
-/// How long others are waited for.
+/// The longest wait for others.
 fn longest(call: &Call) -> Duration {
     call.timeout() / 2
 }
 
-/// What is observed is present when it is as wanted, whoever has made it so.
+/// The state in observe mode: present if it is as desired, no matter which program set it.
 fn seen(wish: &dyn Wish) -> Result<Found, String> {
     let (found, wanted) = (wish.seen()?, wish.wanted());
     Ok(match found {
@@ -266,12 +266,12 @@ fn seen(wish: &dyn Wish) -> Result<Found, String> {
     })
 }
 
-/// Whether both are about the same, however it is to be.
+/// Whether both are about the same property.
 fn is_one_thing(one: &dyn Wish, other: &dyn Wish) -> bool {
     (one.host(), one.target()) == (other.host(), other.target())
 }
 
-/// What a wish is about, for people.
+/// The name of the property for people.
 fn named(wish: &dyn Wish) -> String {
     match wish.host().root() {
         Some(root) => format!("{} below {}", wish.target(), root.display()),
@@ -291,7 +291,7 @@ fn present(setting: &impl Setting, wish: &dyn Wish, call: &Call) -> Result<(), S
     let before = match note.filter(|_| is_about_this) {
         None => Some(wish.before()?),
         Some(note) if note.content == call.content => None,
-        // The same thing, and perhaps more of it than before.
+        // The same property, perhaps with additional parts.
         Some(note) => Some(with_what_is_missing(note.before, wish.before()?)),
     };
     if let Some(before) = before {
@@ -308,7 +308,7 @@ fn present(setting: &impl Setting, wish: &dyn Wish, call: &Call) -> Result<(), S
     Err(format!("it was set, and is not as wanted: {}", difference(&wanted, found.as_ref())))
 }
 
-/// In what the host differs from what is wanted: of both, what is not the same.
+/// The difference from the desired state: the parts of both that differ.
 fn difference(wanted: &Value, found: Option<&Value>) -> String {
     match (wanted, found) {
         (Value::Object(wanted), Some(Value::Object(found))) => {
@@ -323,7 +323,7 @@ fn difference(wanted: &Value, found: Option<&Value>) -> String {
     }
 }
 
-/// What was noted, and of what is found now only what was not.
+/// The noted parts, and from the found state only the parts that were not noted.
 fn with_what_is_missing(noted: Option<Value>, found: Option<Value>) -> Option<Value> {
     match (noted, found) {
         (Some(Value::Object(mut noted)), Some(Value::Object(found))) => {
@@ -339,7 +339,7 @@ fn with_what_is_missing(noted: Option<Value>, found: Option<Value>) -> Option<Va
 fn undo(setting: &impl Setting, wish: &dyn Wish, call: &Call) -> Result<(), String> {
     let Some(note) = Note::read(&call.own)? else { return Ok(()) };
     let noted = self::wish(setting, &note.content, call)?;
-    // A content that changes nothing but the way back needs no move, and leaves the note as it was.
+    // A content that changes only the removal needs no transition, and leaves the note as it was.
     let wish = if is_one_thing(noted.as_ref(), wish) { wish } else { noted.as_ref() };
     wish.restore(note.before.as_ref())?;
     Note::delete(&call.own)

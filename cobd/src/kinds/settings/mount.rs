@@ -1,7 +1,7 @@
-//! The kind back end `mount`: a file system that is mounted now, and by a line of `/etc/fstab` at every start.
+//! The kind back end `mount`: a file system that is mounted now, and at every boot by a line in `/etc/fstab`.
 //!
-//! The line is written last: as long as it is not there, with these very options, a move is not over. In a folder that
-//! is to become a host nothing is mounted; the line alone is looked at.
+//! The line is written last: without a line with exactly these options, a transition is not complete. In a root folder
+//! that becomes a host no file system is mounted, and only the line counts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,20 +22,20 @@ use crate::kinds::content;
 use crate::kinds::native::{Host, Ran, Turn, insert_line, lines, run_bounded};
 
 const FSTAB: &str = "/etc/fstab";
-/// The name of the turn under which it is changed.
+/// The name of the file lock for changes of the table.
 const TURN: &str = "fstab";
-/// What stands before our line, which has no room for a word of its own.
+/// The text in the line before ours, because an `fstab` line itself has no room for a mark.
 const MARK: &str = "# cob";
-/// There where systemd has started the machine. It makes units of the lines of the table when it is told to.
+/// Exists if systemd has booted the machine. It reads the table only at a daemon-reload.
 const SYSTEMD: &str = "/run/systemd/system";
-/// Stands in the own folder from before the table is changed until systemd has read it.
+/// A mark in the own folder, from before a change of the table until systemd has read it.
 const UNREAD: &str = "fstab-unread";
 
 /// The back end `mount`.
 #[derive(Debug)]
 pub(in crate::kinds) struct Mount;
 
-/// Its content.
+/// The content of a `mount`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
@@ -51,19 +51,19 @@ struct Content {
     root: Option<PathBuf>,
 }
 
-/// One mount, as it is wanted.
+/// The desired mount.
 #[derive(Debug)]
 struct Place {
     host: Host,
     cob: String,
     path: String,
     source: String,
-    /// As `mount -t` takes it: `none` for a bind mount.
+    /// The type for `mount -t`; `none` for a bind mount.
     kind: String,
     options: Vec<String>,
     pass: u8,
-    /// Where those who change the table take turns, and how long these are waited for. To mount may take as long as it
-    /// likes.
+    /// The own folder, beside which the lock of the table is, and the longest wait for it. The lock is not held while
+    /// mounting, which may take any time.
     turns: Option<(PathBuf, Duration)>,
 }
 
@@ -145,7 +145,7 @@ impl Place {
         !line.trim_start().starts_with('#') && on.is_some_and(|on| on.trim_end_matches('/') == self.path)
     }
 
-    /// Whether a line about this path has the effect of ours, however it is written.
+    /// Whether a line about this path has the same effect as ours.
     fn does_the_same(&self, line: &str) -> bool {
         let (theirs, ours) = (line.split_whitespace().collect::<Vec<_>>(), self.line());
         let ours: Vec<&str> = ours.split_whitespace().collect();
@@ -160,21 +160,20 @@ impl Place {
         is_source && theirs.get(2) == ours.get(2) && options(&theirs) == options(&ours) && turn(&theirs) == turn(&ours)
     }
 
-    /// The lines of the table that are about this path.
+    /// The lines of the table about this path.
     fn lines(&self) -> Result<Vec<String>, String> {
         let text = self.host.read(FSTAB)?;
         Ok(text.lines().filter(|line| self.is_about(line)).map(str::to_owned).collect())
     }
 
-    /// Puts these lines in the place of those about this path, ours with its mark; `open`: the last line of the table had
-    /// no end.
+    /// Replaces the lines about this path, and marks ours. `open`: the last line of the table had no line end.
     fn set_lines(&self, ours: bool, new: &[String], open: bool) -> Result<(), String> {
         let turns = self.turns.as_ref();
         let _turn = turns.map(|(own, longest)| Turn::wait(own, TURN, *longest)).transpose()?;
         let unread = turns.map(|(own, _)| own.join(UNREAD)).filter(|_| self.has_systemd());
         let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
         let change = |text: &str| Some(self.with_lines(text, ours, new, open)).filter(|changed| changed != text);
-        // Also when an earlier attempt was killed in between.
+        // Also true if an earlier attempt was killed in between.
         let was_unread = unread.as_ref().is_some_and(|path| path.exists());
         if let Some(path) = unread.as_ref().filter(|_| !was_unread) {
             fs::write(path, "").map_err(|error| failed(path, error))?;
@@ -192,7 +191,7 @@ impl Place {
         self.is_live() && self.host.path(SYSTEMD).is_dir()
     }
 
-    /// The table with these lines in the place of those about this path.
+    /// The table with its lines about this path replaced.
     fn with_lines(&self, text: &str, ours: bool, new: &[String], open: bool) -> String {
         let mut out: Vec<String> = Vec::new();
         let mut at = None;
@@ -207,7 +206,7 @@ impl Place {
             }
         }
         let at = at.unwrap_or(out.len());
-        // A last line without an end stays the last one, unless what is mounted there has to be mounted first.
+        // A last line without a line end stays the last line, unless its mount must come first.
         if at == out.len()
             && let Some(last) = out.last_mut().filter(|last| !last.ends_with('\n') && self.is_above(last))
         {
@@ -226,20 +225,20 @@ impl Place {
         changed
     }
 
-    /// Whether a line of the table mounts a folder that this path is in.
+    /// Whether a line of the table mounts a parent folder of this path.
     fn is_above(&self, line: &str) -> bool {
         let on = line.split_whitespace().nth(1).map(mounted::unescaped);
         on.is_some_and(|on| Path::new(&self.path).starts_with(on))
     }
 
-    /// The options that the table has for this path.
+    /// The options in the table for this path.
     fn options_in_table(&self) -> Result<Option<Vec<String>>, String> {
         let lines = self.lines()?;
         let options = lines.first().and_then(|line| line.split_whitespace().nth(3));
         Ok(options.map(|options| options.split(',').map(str::to_owned).collect()))
     }
 
-    /// What is mounted there, in the words of what is wanted where it is the same.
+    /// The mount on this path, with the desired values where they are equivalent.
     fn live(&self) -> Result<Option<Value>, String> {
         let Some(found) = mounted::at(&self.host, &self.path)?.seen else { return Ok(None) };
         if self.is_awaited(&found) {
@@ -247,14 +246,14 @@ impl Place {
         }
         let same_source = self.is_same_source(&found);
         let is_kind = self.kind == "auto" || self.kind == found.kind || (self.kind == "nfs" && found.kind == "nfs4");
-        // A bind mount has the type of the file system that it shows a part of.
+        // A bind mount has the type of the underlying file system.
         let same_kind = if self.is_bind() { same_source } else { is_kind };
         let source = if same_source { &self.source } else { &found.source };
         let kind = if same_kind { &self.kind } else { &found.kind };
         Ok(Some(json!({ "source": source, "type": kind, "flags": found.flags() })))
     }
 
-    /// Whether systemd stands in its place until somebody comes: as wanted, and others are not to be the first.
+    /// Whether systemd mounts it at the first access (automount): then it counts as mounted.
     fn is_awaited(&self, found: &Mounted) -> bool {
         found.kind == "autofs" && self.has("x-systemd.automount")
     }
@@ -270,7 +269,7 @@ impl Place {
             || mounted::backing_file(&found.source).is_some_and(|file| self.is_source(&file))
     }
 
-    /// Whether the source is this file, by whatever way.
+    /// Whether the source is this file, perhaps by another path.
     fn is_source(&self, file: &Path) -> bool {
         let source = self.host.path(&self.source);
         file == source || mounted::is_same_place(file, &source)
@@ -280,7 +279,7 @@ impl Place {
         mounted::FLAGS.iter().map(|(flag, _)| *flag).filter(|flag| self.is_wanted(flag)).collect()
     }
 
-    /// Whether a flag is to be: of all options that speak of it the last one counts.
+    /// Whether a flag is desired: the last option about it counts.
     fn is_wanted(&self, flag: &str) -> bool {
         self.options.iter().rev().find_map(|option| mounted::sets(option, flag)).unwrap_or(false)
     }
@@ -296,7 +295,7 @@ impl Place {
         if ran.code == Some(0) { Ok(()) } else { Err(reason(&ran)) }
     }
 
-    /// Mounts, and says with a failure what the kernel says of it.
+    /// Mounts; a failure includes the kernel's messages.
     fn run_mount(&self, arguments: &[&str]) -> Result<(), String> {
         let log = KernelLog::from_now();
         let name = self.source.rsplit('/').next().unwrap_or_default();
@@ -305,7 +304,7 @@ impl Place {
 
     fn mount(&self) -> Result<(), String> {
         let folder = self.host.path(&self.path);
-        // A file is mounted on a file.
+        // The mount point of a file is a file.
         if self.is_bind() && self.host.path(&self.source).is_file() {
             let made = folder.parent().map_or(Ok(()), fs::create_dir_all);
             let made = made.and_then(|()| fs::OpenOptions::new().append(true).create(true).open(&folder).map(|_| ()));
@@ -321,7 +320,7 @@ impl Place {
         })
     }
 
-    /// With all that the kernel knows said, so that what goes away goes.
+    /// Remounts with all flags that the kernel knows, set or cleared, so that old flags disappear.
     fn remount(&self, flags: &[&str], options: &[String]) -> Result<(), String> {
         let mut all = vec!["remount".to_owned()];
         if self.is_bind() {
@@ -342,10 +341,10 @@ impl Place {
         })
     }
 
-    /// The same with all options that are wanted, and a look at what came of those that are new.
+    /// Remounts with all desired options, and checks that the new options have an effect.
     fn remount_all(&self, before: Option<&Value>) -> Result<(), String> {
         let seen = || Ok::<_, String>(mounted::at(&self.host, &self.path)?.seen);
-        // The mount of an administrator before the change object came.
+        // An administrator's mount before the change object came.
         let found = before.filter(|found| !found["mounted"].is_null());
         let before = seen()?;
         let in_table = self.options_in_table()?;
@@ -354,7 +353,7 @@ impl Place {
         let mut options = self.options.clone();
         options.extend(changed.defaults());
         self.remount(&self.wanted_flags(), &options)?;
-        // Of a mount that somebody else has made it is not known which options were asked for.
+        // The original options of another user's mount are unknown.
         if is_adopted && self.kind != "tmpfs" {
             return Ok(());
         }
@@ -362,8 +361,8 @@ impl Place {
         changed.finish(&self.host.path(&self.path), before.as_ref(), seen()?.as_ref(), theirs.as_ref())
     }
 
-    /// The options of a mount that was there before, as the kernel showed them. Of some file systems it does not show those
-    /// that have their default values: these stay as they are, but for those of a `tmpfs`.
+    /// Restores the options of an existing mount as the kernel showed them. Some file systems do not show default
+    /// values; these options stay as they are, except for a `tmpfs`.
     fn give_back_options(&self, before: &Value, other_flags: bool) -> Result<(), String> {
         let texts = |value: &Value| -> Vec<String> {
             value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -371,7 +370,7 @@ impl Place {
         let (flags, options) = (texts(&before["mounted"]["flags"]), texts(&before["options"]));
         let seen = mounted::at(&self.host, &self.path)?.seen;
         let now = seen.map(|now| remount::shown(&now, &self.host.path(&self.path))).transpose()?.unwrap_or_default();
-        // A daemon of the version before has kept flags alone.
+        // The previous version of the daemon noted only the flags.
         let is_known = before["options"].is_array();
         let options = if is_known { remount::way_back(&self.kind, &options, &now) } else { Vec::new() };
         if other_flags || !options.is_empty() {
@@ -389,20 +388,20 @@ impl Place {
         })
     }
 
-    /// The first folder on the way that is not there.
+    /// The first missing folder on the path.
     fn missing_folder(&self) -> Option<String> {
         let ends = self.path.match_indices('/').skip(1).map(|(at, _)| at).chain([self.path.len()]);
         let folders = ends.map(|end| &self.path[..end]);
         folders.into_iter().find(|folder| !self.host.path(folder).exists()).map(str::to_owned)
     }
 
-    /// Takes empty folders away that were made for the mount.
+    /// Removes empty folders that were created for the mount.
     fn remove_folders(&self, first: &str) -> Result<(), String> {
         let mut folder = self.path.as_str();
         while folder.starts_with(first) {
             let path = self.host.path(folder);
             let removed = if path.is_file() {
-                // Made to mount a file on.
+                // Created to mount a file on it.
                 let is_empty = fs::metadata(&path).is_ok_and(|meta| meta.len() == 0);
                 if is_empty { fs::remove_file(&path) } else { Ok(()) }
             } else {
@@ -411,7 +410,7 @@ impl Place {
             match removed {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // What others have put there is theirs.
+                // Entries of others stay.
                 Err(error) if is_of_others(error.kind()) => return Ok(()),
                 Err(error) => return Err(format!("{}: {error}", path.display())),
             }
@@ -421,14 +420,14 @@ impl Place {
     }
 }
 
-/// What the kernel says comes first: of a long text the end is cut off. It is printed, too, so that it is with the output.
+/// The kernel's message comes first, because the end of a long text is cut off. It is also printed to the output.
 fn in_words(refused: Option<String>, what: &str, why: &str) -> String {
     let Some(refused) = refused else { return format!("{what}: {why}") };
     let _ = writeln!(io::stderr(), "{refused}");
     format!("{refused}; {what}: {why}")
 }
 
-/// Why a program has failed: the last line that says so, without hints about where else to look.
+/// Why a program failed: its last error line, without hints about other sources.
 fn reason(ran: &Ran) -> String {
     let is_hint =
         |line: &&str| ["dmesg(1)", "(hint)", "systemctl daemon-reload"].iter().any(|hint| line.contains(hint));
@@ -436,7 +435,7 @@ fn reason(ran: &Ran) -> String {
     said.map_or_else(|| ran.complaint(), str::to_owned)
 }
 
-/// A folder that can't be removed for that has something of others in it, or on it.
+/// Whether a folder can't be removed because of others' entries in it or a mount on it.
 fn is_of_others(error: io::ErrorKind) -> bool {
     matches!(error, io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::ResourceBusy)
 }
@@ -491,7 +490,7 @@ impl Wish for Place {
 
     fn before(&self) -> Result<Option<Value>, String> {
         let mut found = self.look(None)?.unwrap_or_default();
-        // With the ends that they have, but for that of the line.
+        // With the original line ends, except for the newline itself.
         let text = self.host.read(FSTAB)?;
         let about: Vec<&str> = lines(&text).into_iter().filter(|line| self.is_about(line)).collect();
         found["fstab"] = json!(about.iter().map(|line| line.strip_suffix('\n').unwrap_or(line)).collect::<Vec<_>>());
@@ -532,9 +531,9 @@ impl Wish for Place {
                         self.kind
                     ));
                 }
-                // It is mounted with its options when somebody comes.
+                // It gets its options at the first access.
                 Some(_) if mounted::at(&self.host, &self.path)?.seen.is_some_and(|seen| self.is_awaited(&seen)) => {}
-                // Of most options nothing is told; the line says whether these have been applied.
+                // The kernel does not show most options; the line shows whether they were applied.
                 Some(found) if found != self.live_wanted() || self.lines()? != [self.line()] => {
                     self.remount_all(before)?;
                 }
@@ -549,7 +548,7 @@ impl Wish for Place {
         if self.is_live() {
             let (was, is) = (&before["mounted"], self.live()?);
             match is {
-                // Also one above the other, as earlier attempts may have left them.
+                // Also mounts stacked by earlier attempts.
                 Some(_) if was.is_null() => {
                     while self.live()?.is_some_and(|is| is["source"] == self.source && is["type"] == self.kind) {
                         self.unmount()?;
@@ -597,7 +596,7 @@ mod tests {
             (r#""user","defaults""#, json!(["noexec", "nosuid", "nodev"])),
             (r#""owner""#, json!(["nosuid", "nodev"])),
             (r#""group","noexec""#, json!(["noexec", "nosuid", "nodev"])),
-            // The last word counts.
+            // The last option counts.
             (r#""users","exec""#, json!(["nosuid", "nodev"])),
             (r#""exec","users""#, json!(["noexec", "nosuid", "nodev"])),
             (r#""owner","dev","suid""#, json!([])),

@@ -1,4 +1,4 @@
-//! What is mounted, as the kernel tells it.
+//! The mounts that the kernel lists.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::kinds::native::Host;
 
-/// Flags that the kernel tells in the words in which they are asked for, and what takes each away.
+/// Flags that the kernel lists by their option names, each with its opposite option.
 pub(super) const FLAGS: [(&str, &str); 6] = [
     ("ro", "rw"),
     ("noexec", "exec"),
     ("nosuid", "suid"),
     ("nodev", "dev"),
     ("noatime", "relatime"),
-    // `relatime` has said it.
+    // `relatime` already follows from `noatime`.
     ("nodiratime", "diratime"),
 ];
 
@@ -23,11 +23,11 @@ pub(super) struct Mounted {
     pub(super) source: String,
     pub(super) kind: String,
     options: Vec<String>,
-    /// Those that hold wherever the file system is mounted.
+    /// The options of the file system, which hold at every mount point.
     of_file_system: Vec<String>,
 }
 
-/// What options imply that let others than root mount and unmount.
+/// The flags that are implied by options that let users mount and unmount.
 const IMPLIED: [(&str, &[&str]); 4] = [
     ("user", &["noexec", "nosuid", "nodev"]),
     ("users", &["noexec", "nosuid", "nodev"]),
@@ -45,50 +45,50 @@ impl Mounted {
         self.options.iter().any(|o| o == option)
     }
 
-    /// All that the kernel shows of the file system itself, but for its flags.
+    /// The listed options of the file system itself, without its flags.
     pub(super) fn of_file_system(&self) -> impl Iterator<Item = &str> {
         self.of_file_system.iter().map(String::as_str).filter(|option| !["rw", "ro"].contains(option))
     }
 
-    /// The value of an option that the kernel shows.
+    /// The value of a listed option.
     pub(super) fn value(&self, key: &str) -> Option<&str> {
         self.of_file_system.iter().chain(&self.options).find_map(|option| option.strip_prefix(key)?.strip_prefix('='))
     }
 }
 
-/// Whether an option sets a flag or takes it away; none: it leaves it.
+/// Whether an option sets (`true`) or clears (`false`) a flag. `None`: neither.
 pub(super) fn sets(option: &str, flag: &str) -> Option<bool> {
     let implied = IMPLIED.iter().find(|(name, _)| *name == option).map_or(&[][..], |(_, flags)| flags);
     if option == flag || implied.contains(&flag) {
         return Some(true);
     }
-    // `relatime` is what there is without `noatime`, not what takes it away.
+    // `relatime` is the default without `noatime`, and does not clear it.
     let is_opposite = option != "relatime" && FLAGS.contains(&(flag, option));
     is_opposite.then_some(false)
 }
 
-/// What is mounted on a path.
+/// The mounts on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct On {
-    /// What whoever goes there sees, the topmost one.
+    /// The visible mount, which is the topmost.
     pub(super) seen: Option<Mounted>,
-    /// How many are there besides that nobody sees any more.
+    /// Number of hidden mounts.
     pub(super) hidden: usize,
-    /// What hides them is mounted here, and was so later: on the path itself, or on a folder above.
+    /// The mount point of the later mount that hides others: the path itself, or a parent folder.
     pub(super) cover: String,
 }
 
-/// What is mounted on this path.
+/// The mounts on this path.
 ///
 /// # Errors
-/// When the kernel's list can't be read.
+/// If the kernel's list can't be read.
 pub(super) fn at(host: &Host, path: &str) -> Result<On, String> {
     let (all, path) = (host.read("/proc/self/mountinfo")?, resolved(host, path));
     let lines: Vec<Line> = all.lines().filter_map(read).collect();
     let here = || lines.iter().filter(|line| line.on == path);
     let way = way_to(&lines, &path);
     let Some((last, above)) = way.split_last() else {
-        // A list without a root tells nothing of what hides what.
+        // Without a root in the list, hidden mounts are unknown.
         let seen = here().next_back().map(|line| line.mounted.clone());
         return Ok(On { seen, hidden: 0, cover: String::new() });
     };
@@ -99,7 +99,7 @@ pub(super) fn at(host: &Host, path: &str) -> Result<On, String> {
     Ok(On { seen, hidden, cover: cover.unwrap_or_default() })
 }
 
-/// The mounts that a path leads through, from the root on.
+/// The mounts on the way to a path, from the root on.
 fn way_to<'a>(lines: &'a [Line], path: &str) -> Vec<&'a Line> {
     let is_below = |line: &Line, other: &Line| line.below == other.id && line.id != other.id;
     let root = lines.iter().find(|line| line.on == "/" && !lines.iter().any(|other| is_below(line, other)));
@@ -114,7 +114,7 @@ fn way_to<'a>(lines: &'a [Line], path: &str) -> Vec<&'a Line> {
     way
 }
 
-/// A path as the kernel tells it: without links, as far as it is there.
+/// The path in the kernel's list: links are resolved as far as the path exists.
 fn resolved(host: &Host, path: &str) -> String {
     let (whole, root) = (host.path(path), host.path("/"));
     let real = whole.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
@@ -129,7 +129,7 @@ fn resolved(host: &Host, path: &str) -> String {
 /// A line of the kernel's list.
 struct Line {
     id: u64,
-    /// The mount that it is in.
+    /// The id of its parent mount.
     below: u64,
     on: String,
     mounted: Mounted,
@@ -142,7 +142,7 @@ fn read(line: &str) -> Option<Line> {
     let mut back = back.split(' ');
     let (kind, source) = (back.next()?.to_owned(), unescaped(back.next()?));
     let of_file_system = back.next().unwrap_or_default();
-    // Read-only are both: this mount, and the whole file system.
+    // Both the mount and the whole file system may be read-only.
     let options = front.get(5)?.split(',').chain(of_file_system.split(',').filter(|option| *option == "ro"));
     let options = options.map(str::to_owned).collect();
     let of_file_system = of_file_system.split(',').map(str::to_owned).collect();
@@ -151,7 +151,7 @@ fn read(line: &str) -> Option<Line> {
     Some(Line { id: number(0)?, below: number(1)?, on: unescaped(front.get(4)?), mounted })
 }
 
-/// As the kernel and `/etc/fstab` write names: blanks and backslashes as octal numbers.
+/// Escapes a name like the kernel and `/etc/fstab`: blanks and backslashes become octal numbers.
 pub(super) fn escaped(text: &str) -> String {
     let escape = |c: char| match c {
         ' ' => "\\040".to_owned(),
@@ -164,7 +164,7 @@ pub(super) fn escaped(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-/// The other way round.
+/// Reverses [`escaped`].
 pub(super) fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -184,7 +184,7 @@ pub(super) fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The number of a block device, by whatever name; none: it is none.
+/// The device number of a block device, by any of its names. `None`: no block device.
 pub(super) fn device(source: &str) -> Option<u64> {
     const BY: [(&str, &str); 4] =
         [("UUID=", "by-uuid"), ("LABEL=", "by-label"), ("PARTUUID=", "by-partuuid"), ("PARTLABEL=", "by-partlabel")];
@@ -200,7 +200,7 @@ pub(super) fn backing_file(source: &str) -> Option<PathBuf> {
     Some(PathBuf::from(file.trim_end()))
 }
 
-/// Whether both are the same folder or file: what a bind mount makes of two paths.
+/// Whether both paths are the same folder or file, as with a bind mount.
 pub(super) fn is_same_place(one: &Path, other: &Path) -> bool {
     let of = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     of(one).is_some_and(|place| of(other) == Some(place))
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(seen("/srv"), None);
         let found = seen("/").expect("mounted");
         assert_eq!((found.value("errors"), found.value("error")), (Some("remount-ro"), None));
-        // The kernel knows no links, whether they lead to what is mounted or to a folder above.
+        // The kernel lists no links, neither to a mount nor to a parent folder.
         fs::create_dir_all(root.path().join("srv/my data")).expect("made");
         std::os::unix::fs::symlink("srv", root.path().join("link")).expect("made");
         std::os::unix::fs::symlink("srv/my data", root.path().join("data")).expect("made");

@@ -1,4 +1,4 @@
-//! Mounts in odd places, each in a namespace of its own.
+//! Mounts in unusual places, each test in its own namespace.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,7 +23,7 @@ async fn below_a_link_there_is_one_mount_and_it_goes() {
     let context = bench.context(&setting("mount"), &content);
     moved(&mut bench, &context, "absent", "present").await;
     assert!(is_mounted(&real.join("x")));
-    // As one that knew no links has left them.
+    // Left by a version that did not resolve links.
     run(&format!("mount -t tmpfs t {}", real.join("x").display()));
     moved(&mut bench, &context, "present", "absent").await;
     assert!(!is_mounted(&real.join("x")) && !real.join("x").exists());
@@ -50,7 +50,7 @@ async fn what_hides_it_is_noticed_and_it_is_mounted_where_it_is_seen() {
     assert!(found.state.is_ok_and(|s| s == *"outdated") && found.difference.contains(&told), "{}", found.difference);
     moved(&mut bench, &context, "outdated", "present").await;
     assert!(data.is_dir());
-    // The first one can't be reached before the other one has gone.
+    // The first mount is unreachable until the second is gone.
     let why = reason(bench.transition(&context, "present", "absent").await);
     assert!(why.contains("is hidden by what was mounted on"), "{why}");
     run(&format!("umount {}", nest.display()));
@@ -130,7 +130,7 @@ async fn options_that_a_remount_ignores_are_brought_into_effect_or_named() {
     assert_eq!(is(), "700 1\n2097152");
     moved(&mut bench, &unlimited, "outdated", "present").await;
     assert!(is().starts_with("750 0\n") && !is().ends_with("\n2097152"), "{}", is());
-    // What the kernel refuses is no success, and the table stays as it was.
+    // A rejection by the kernel is a failure, and the table stays as it was.
     let why = reason(bench.transition(&bad, "outdated", "present").await);
     assert!(why.contains("can't be mounted anew") && !why.contains("dmesg(1)"), "{why}");
     assert!(why.contains("the kernel does not take the option `size=much`"), "{why}");
@@ -164,7 +164,7 @@ async fn who_was_there_before_gets_options_and_root_folder_back() {
     let context = bench.context(&setting("mount"), &mount(&path, "tmpfs", keys));
     moved(&mut bench, &context, "outdated", "present").await;
     assert!(is().starts_with("755 5 2") && is().contains("size=4096k"), "{}", is());
-    // Where nothing is said of owner and mode any more, they are as they were found.
+    // Without options for owner and mode, they get their original values.
     let less = bench.context(&setting("mount"), &mount(&path, "tmpfs", r#""type":"tmpfs","options":["size=4m"]"#));
     moved(&mut bench, &less, "outdated", "present").await;
     assert!(is().starts_with("2751 1 2"), "{}", is());
@@ -202,7 +202,7 @@ async fn systemd_reads_the_table_again_after_each_change() {
     let context = bench.context(&setting("mount"), &mount(&path, "scratch", r#""type":"tmpfs""#));
     moved(&mut bench, &context, "absent", "present").await;
     assert_eq!(read(log.clone()), "daemon-reload 1\n");
-    // As long as systemd has not read it, the move is not over.
+    // The transition is incomplete until systemd has read the table.
     fs::write(&refuses, "").expect("written");
     let other = bench.context(&setting("mount"), &mount(&path, "scratch", r#""type":"tmpfs","options":["ro"]"#));
     let why = reason(bench.transition(&other, "outdated", "present").await);
@@ -230,7 +230,7 @@ async fn a_table_keeps_its_ends_of_lines_and_its_reader_takes_ours() {
         let context = bench.context(&setting("mount"), &content(host.path(), keys));
         let file = host.path().join("etc/fstab");
         moved(&mut bench, &context, "absent", "present").await;
-        // Whether the devices are there is no matter here.
+        // The devices need not exist here.
         let verify = format!("findmnt --verify --tab-file {} 2>&1 || true", file.display());
         let said = run(&verify);
         assert!(said.contains("0 parse errors") || said.contains("Success"), "{said}\n{}", read(file.clone()));
@@ -239,7 +239,7 @@ async fn a_table_keeps_its_ends_of_lines_and_its_reader_takes_ours() {
         moved(&mut bench, &context, "present", "absent").await;
         assert_eq!(read(file), table);
     }
-    // What has to be mounted first stays first.
+    // The mount of the parent folder stays first.
     let host = host(&[("etc/fstab", "/dev/sdb /srv xfs defaults 0 0")]);
     let keys = r#""path":"/srv/x","source":"/dev/sdc","type":"ext4""#;
     let context = bench.context(&setting("mount"), &content(host.path(), keys));

@@ -1,4 +1,4 @@
-//! What is observed counts by its effect, whoever has written it and however.
+//! Observe mode compares effects, no matter who wrote a setting and how.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use cob_types::Cob;
 use super::tests::{content, host, setting};
 use crate::kinds::testing::Bench;
 
-/// A kind, a content's keys, what others have written, and whether that has the effect.
+/// A kind, a content's keys, files of others, and whether they have the effect.
 type Written<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], bool);
 
 const PARAMETER: &str = r#""key":"net.ipv4.ip_forward","value":1"#;

@@ -1,18 +1,18 @@
-//! Values of parameters, as the kernel shows them: not always in the words in which they were written.
+//! Comparison of parameter values with the kernel's output, which may have another format.
 
-/// Whether the kernel shows a value as this other text, or has taken it in and kept further numbers that it did not name.
+/// Whether the kernel shows a value as this text, or has accepted it and kept further numbers that the value left out.
 pub(super) fn is_same(wanted: &str, shown: &str) -> bool {
     wanted == shown || are_same_numbers(wanted, shown) || are_same_ranges(wanted, shown) || is_same_mask(wanted, shown)
 }
 
-/// Numbers in whatever base. Of several the kernel lets the first ones be set alone.
+/// Numbers in any base. The kernel accepts the first numbers of a list alone.
 fn are_same_numbers(wanted: &str, shown: &str) -> bool {
     let all = |text: &str| text.split_whitespace().map(number).collect::<Option<Vec<_>>>();
     let (Some(wanted), Some(shown)) = (all(wanted), all(shown)) else { return false };
     !wanted.is_empty() && shown.starts_with(&wanted)
 }
 
-/// As the kernel reads numbers: `0x` before one with base 16, `0` before one with base 8.
+/// A number as the kernel reads it: `0x` is the prefix of base 16, `0` is the prefix of base 8.
 fn number(text: &str) -> Option<i128> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),
@@ -29,7 +29,7 @@ fn number(text: &str) -> Option<i128> {
     read.ok().map(|number| sign * number)
 }
 
-/// Lists of numbers and ranges, as of ports and processors: `8080,8081` is `8080-8081`.
+/// Lists of numbers and ranges, for example of ports or processors: `8080,8081` equals `8080-8081`.
 fn are_same_ranges(wanted: &str, shown: &str) -> bool {
     let (Some(wanted), Some(shown)) = (ranges(wanted), ranges(shown)) else { return false };
     wanted == shown
@@ -53,7 +53,7 @@ fn ranges(text: &str) -> Option<Vec<(u64, u64)>> {
     Some(merged)
 }
 
-/// Masks of bits, shown in groups of eight digits of base 16: `f` is `00000000,0000000f`.
+/// Bit masks, shown in groups of eight hexadecimal digits: `f` equals `00000000,0000000f`.
 fn is_same_mask(wanted: &str, shown: &str) -> bool {
     let is_mask = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit() || c == ',');
     let is_grouped = shown.split(',').all(|group| group.len() == 8);

@@ -1,7 +1,7 @@
-//! Which option of a mount the kernel does not take, and why: `mount` says of most no more than that one is bad.
+//! Finds the mount option that the kernel rejects, with its reason: `mount` mostly reports only that an option is bad.
 //!
-//! The kernel is asked by `fsopen(2)`, `fspick(2)` and `fsconfig(2)`: it takes options one by one, and says in words what
-//! is wrong with one.
+//! The test uses `fsopen(2)`, `fspick(2)` and `fsconfig(2)`: the kernel takes the options separately, and explains each
+//! rejection.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -14,7 +14,7 @@ use rustix::mount::{
 
 use super::mounted;
 
-/// Options that `mount` keeps for itself, or turns into flags: no file system sees them.
+/// Options that `mount` handles itself or turns into flags; no file system gets them.
 const OF_MOUNT: [&str; 28] = [
     "defaults",
     "auto",
@@ -45,15 +45,15 @@ const OF_MOUNT: [&str; 28] = [
     "iversion",
     "noiversion",
 ];
-/// No message of the kernel is longer.
+/// The longest message of the kernel.
 const MAX_MESSAGE: usize = 4 << 10;
-/// So many messages are read.
+/// The most messages that are read.
 const MOST: usize = 20;
 
-/// The first option that a new mount of this type can't have, and what the kernel says of it; none: it takes them all, or
-/// can't be asked.
+/// The first option that a new mount of this type can't have, with the kernel's reason. `None`: all options are
+/// accepted, or the kernel can't be asked.
 pub(super) fn option(kind: &str, options: &[String]) -> Option<String> {
-    // Types with a helper have options that the helper alone knows.
+    // Types with a mount helper have options that only the helper knows.
     if Path::new("/sbin").join(format!("mount.{kind}")).exists() {
         return None;
     }
@@ -61,8 +61,8 @@ pub(super) fn option(kind: &str, options: &[String]) -> Option<String> {
     set_all(&context, options)
 }
 
-/// What the kernel says against other options of a `tmpfs` that is mounted there. A size that is too small is known to it
-/// when it is to hold only. What it does take holds from here on.
+/// The kernel's reason against other options of a mounted `tmpfs`. A size that is too small fails only when it is
+/// applied, so accepted options take effect.
 pub(super) fn option_of_mounted(path: &Path, options: &[String], read_only: bool) -> Option<String> {
     let context = fspick(CWD, path, FsPickFlags::FSPICK_CLOEXEC).ok()?;
     if let Some(refused) = set_all(&context, options) {
@@ -81,7 +81,7 @@ fn set_all(context: &OwnedFd, options: &[String]) -> Option<String> {
             Some((key, value)) => fsconfig_set_string(context.as_fd(), key, value),
             None => fsconfig_set_flag(context.as_fd(), option.as_str()),
         };
-        // What it is not asked for the right way says nothing of the option.
+        // Other errors say no more than that the call was wrong for this option.
         let refused = matches!(set, Err(Errno::INVAL | Errno::RANGE | Errno::OPNOTSUPP));
         let why = said(context).map_or_else(String::new, |why| format!(": {why}"));
         refused.then(|| format!("the kernel does not take the option `{option}`{why}"))
@@ -94,7 +94,7 @@ fn is_of_file_system(option: &str) -> bool {
     !is_flag && !is_note && !OF_MOUNT.contains(&option)
 }
 
-/// The messages that have come, without the letter in front that tells errors from warnings.
+/// The pending messages, without the leading letter for error or warning.
 fn said(context: &OwnedFd) -> Option<String> {
     let mut all: Vec<String> = Vec::new();
     let mut message = vec![0; MAX_MESSAGE];

@@ -1,4 +1,4 @@
-//! Options that a remount does not bring into effect by itself: the kernel takes them, and changes nothing.
+//! Options that a remount accepts without an effect.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::mounted::Mounted;
 
-/// What the root folder of a new `tmpfs` is like.
+/// The default root folder of a new `tmpfs`.
 const TMPFS_ROOT: [(&str, &str); 3] = [("mode", "1777"), ("uid", "0"), ("gid", "0")];
-/// A size is rounded up to whole pages, which are no larger anywhere.
+/// A size is rounded up to whole pages; this is the largest page size.
 const PAGE: u64 = 64 << 10;
 
-/// Owner and mode of the root folder of a mount.
+/// Owner and mode of a mount's root folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Root {
     uid: u32,
@@ -22,7 +22,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// The value of the option of a mount that says it.
+    /// The value of the mount option with this name.
     fn option(&self, key: &str) -> String {
         match key {
             "uid" => self.uid.to_string(),
@@ -35,34 +35,34 @@ impl Root {
 /// Reads owner and mode of the root folder of the mount at this path.
 ///
 /// # Errors
-/// When the folder can't be read.
+/// If the folder can't be read.
 pub(super) fn root(path: &Path) -> Result<Root, String> {
     let meta = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(Root { uid: meta.uid(), gid: meta.gid(), mode: meta.mode() & 0o7777 })
 }
 
-/// Gives the root folder of a mount this owner and mode.
+/// Sets owner and mode of a mount's root folder.
 ///
 /// # Errors
-/// When it can't be changed.
+/// If it can't be changed.
 pub(super) fn set_root(path: &Path, wanted: &Root) -> Result<(), String> {
     let is = root(path)?;
     let failed = |error: std::io::Error| format!("{}: owner and mode can't be set: {error}", path.display());
     if (is.uid, is.gid) != (wanted.uid, wanted.gid) {
         chown(path, Some(wanted.uid), Some(wanted.gid)).map_err(failed)?;
     }
-    // A change of the owner takes bits away.
+    // A change of the owner clears mode bits.
     if root(path)?.mode != wanted.mode {
         fs::set_permissions(path, fs::Permissions::from_mode(wanted.mode)).map_err(failed)?;
     }
     Ok(())
 }
 
-/// The options of a file system that a remount can give back: those with values. Of a `tmpfs` also those that are not shown
-/// where they have their default values.
+/// The options of a file system that a remount can restore: options with values. For a `tmpfs`, also options with
+/// default values, which the kernel does not show.
 ///
 /// # Errors
-/// When it can't be looked at.
+/// If the file system can't be read.
 pub(super) fn shown(mounted: &Mounted, path: &Path) -> Result<Vec<String>, String> {
     let mut options: Vec<String> =
         mounted.of_file_system().filter(|option| option.contains('=')).map(str::to_owned).collect();
@@ -76,20 +76,20 @@ pub(super) fn shown(mounted: &Mounted, path: &Path) -> Result<Vec<String>, Strin
     Ok(options)
 }
 
-/// The options that lead from those that the kernel shows now to those that it showed before.
+/// The options that lead from the shown options back to the earlier options.
 pub(super) fn way_back(kind: &str, before: &[String], now: &[String]) -> Vec<String> {
     let is_of_root =
         |option: &str| kind == "tmpfs" && TMPFS_ROOT.iter().any(|(key, _)| option.split('=').next() == Some(*key));
     before.iter().filter(|option| !now.contains(option) && !is_of_root(option)).cloned().collect()
 }
 
-/// What is changed from one list of options to another one.
+/// The difference between two lists of options.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Changed {
     kind: String,
-    /// Options with values that are new.
+    /// New options with values.
     new: Vec<(String, String)>,
-    /// Options that had values, and are not named any more.
+    /// Removed options that had values.
     gone: Vec<String>,
 }
 
@@ -109,17 +109,17 @@ impl Changed {
         }
     }
 
-    /// Options that say aloud what holds again when others are not named any more.
+    /// Explicit default values for removed options.
     pub(super) fn defaults(&self) -> Vec<String> {
         let is_unlimited = self.kind == "tmpfs" && self.gone.iter().any(|key| key == "size");
         is_unlimited.then(|| "size=50%".to_owned()).into_iter().collect()
     }
 
-    /// Does what the remount has not done, and looks at what came of the rest. `before` and `now` are what the kernel
-    /// showed before and shows after it; `theirs` is the root folder as somebody else had mounted it.
+    /// Applies the options that the remount ignored, and checks the others. `before` and `now` are the mount before and
+    /// after; `theirs` is the root folder of another user's original mount.
     ///
     /// # Errors
-    /// Which option is not in effect, in words.
+    /// The option without effect, as text.
     pub(super) fn finish(
         &self,
         path: &Path,
@@ -136,7 +136,7 @@ impl Changed {
             let is_in_effect = match (self.kind.as_str(), key.as_str(), bytes(value)) {
                 ("tmpfs", "size", Some(wanted)) => (wanted..wanted.saturating_add(PAGE)).contains(&size(path)?),
                 ("tmpfs", "size", None) => true,
-                // What is shown as before was not taken; what is not shown is not known.
+                // An option with its old value was ignored; an option that is not shown is unknown.
                 _ => is.is_none() || is.as_deref() == Some(value) || is != was,
             };
             if !is_in_effect {
@@ -155,7 +155,7 @@ impl Changed {
         self.kind == "tmpfs" && TMPFS_ROOT.iter().any(|(known, _)| *known == key)
     }
 
-    /// The kernel looks at owner and mode of the root folder of a `tmpfs` at the first mount alone.
+    /// The kernel reads owner and mode of a `tmpfs` root folder only at the first mount.
     fn change_root(&self, path: &Path, theirs: Option<&Root>) -> Result<(), String> {
         let wanted = |key: &str| -> Option<String> {
             let new = self.new.iter().find(|(named, _)| named == key).map(|(_, value)| value.clone());
@@ -180,7 +180,7 @@ impl Changed {
     }
 }
 
-/// As the kernel reads sizes: a number, and a letter for the power of 1024; none: it is relative to the memory.
+/// A size as the kernel reads it: a number with a letter for the power of 1024. `None`: relative to the memory.
 fn bytes(text: &str) -> Option<u64> {
     let shift = match text.chars().last()?.to_ascii_lowercase() {
         'k' => 10,
@@ -194,7 +194,7 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// The size of the file system; 0: it has no limit.
+/// The size of the file system; 0: unlimited.
 fn size(path: &Path) -> Result<u64, String> {
     let found = rustix::fs::statvfs(path).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(found.f_blocks * found.f_frsize)

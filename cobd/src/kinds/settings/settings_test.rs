@@ -31,7 +31,7 @@ pub(super) fn setting(backend: &str) -> Kind {
     kind
 }
 
-/// A content with the host's folder in it.
+/// A content with the host's folder.
 pub(super) fn content(host: &Path, keys: &str) -> String {
     format!(r#"{{"root":"{}",{keys}}}"#, host.display())
 }
@@ -64,7 +64,7 @@ async fn a_parameter_is_set_for_later_and_put_back() {
         found.difference
     );
     moved(&mut bench, &context, "outdated", "present").await;
-    // Another parameter in the same change object: the first one is put back.
+    // Another parameter in the same change object: the first parameter is restored.
     let other = bench.context(&setting("sysctl"), &content(host.path(), r#""key":"kernel.pid_max","value":"10""#));
     assert_eq!(bench.state(&other).await, "outdated");
     moved(&mut bench, &other, "outdated", "present").await;
@@ -105,7 +105,7 @@ async fn a_host_entry_goes_before_others_that_have_its_names() {
     let other = bench.context(&setting("host-entry"), &content(host.path(), r#""address":"::1","names":["db"]"#));
     assert_eq!(bench.state(&other).await, "outdated");
     moved(&mut bench, &other, "outdated", "present").await;
-    // What others write stays, and what they put before ours is noticed.
+    // Lines of others stay, and a line that others insert before ours is noticed.
     fs::write(&file, format!("10.1.1.1 DB\n{}10.2.2.2 new\n", read(file.clone()))).expect("written");
     assert_eq!(bench.state(&other).await, "outdated");
     moved(&mut bench, &other, "outdated", "present").await;
@@ -113,7 +113,7 @@ async fn a_host_entry_goes_before_others_that_have_its_names() {
     assert_eq!(read(file), format!("10.1.1.1 DB\n{before}10.2.2.2 new\n"));
 }
 
-/// The change object of this name instead of the bench's own.
+/// A context for the change object with this id.
 fn named(mut context: Context, id: &str) -> Context {
     std::sync::Arc::make_mut(&mut context.cob).id = cob_id(id);
     context
@@ -133,7 +133,7 @@ async fn entries_of_one_name_stand_beside_each_other() {
     for entry in &entries {
         moved(&mut bench, entry, "absent", "present").await;
     }
-    // What asks for the one sort of address is not answered with the other one.
+    // A query for an address family gets no answer of the other family.
     assert_eq!(
         read(file.clone()),
         "127.0.0.1 localhost\n10.0.0.1 db # cob n1/db4\n10.0.0.2 db # cob n1/db/other\n10.0.0.9 db\n\
@@ -142,7 +142,7 @@ async fn entries_of_one_name_stand_beside_each_other() {
     for entry in &entries {
         assert_eq!(bench.state(entry).await, "present");
     }
-    // Of its own sort somebody else's line is first; that one answers for both.
+    // A line of others with the same family comes first; the last of these lines answers both families.
     let stands = read(file.clone());
     for (line, states) in [
         ("10.0.0.8 db", ["outdated", "present", "outdated"]),
@@ -170,7 +170,7 @@ async fn a_file_that_is_too_long_is_not_cut() {
     let mut bench = Bench::new();
     let context =
         bench.context(&setting("host-entry"), &content(host.path(), r#""address":"10.0.0.1","names":["db"]"#));
-    // Too long by itself, and with the line.
+    // Too long by itself, and too long with our line.
     for length in [(16 << 20) + 1, 16 << 20] {
         file.set_len(length).expect("longer");
         let why = reason(bench.transition(&context, "absent", "present").await);
@@ -225,7 +225,7 @@ async fn what_cron_would_skip_is_not_shown_as_present() {
         assert!(why.contains(word) && !file.exists(), "{why}");
         assert_eq!(bench.state(&context).await, "absent");
     }
-    // The account goes when the file is there.
+    // The account is removed after the file was written.
     let context = bench.context(&setting("cron"), &keys("@daily", "old"));
     moved(&mut bench, &context, "absent", "present").await;
     fs::write(host.path().join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n").expect("written");
@@ -235,7 +235,7 @@ async fn what_cron_would_skip_is_not_shown_as_present() {
     assert!(!file.exists());
 }
 
-/// As a daemon of the version before may have written it.
+/// A previous version of the daemon may have written it.
 #[tokio::test]
 async fn a_schedule_that_was_taken_before_is_shown_and_goes() {
     let host = host(&[]);
@@ -279,7 +279,7 @@ async fn what_moves_to_another_folder_leaves_the_first_one_as_it_was() {
     assert_eq!(read(other), "# second\n");
 }
 
-/// A host with accounts; none where this is not root, or the programs are not there.
+/// A host with accounts. Returns `None` without root or the programs.
 fn accounts() -> Option<tempfile::TempDir> {
     if !rustix::process::geteuid().is_root() || !Path::new("/usr/sbin/useradd").exists() {
         eprintln!("skipped: it takes root and useradd");
@@ -295,7 +295,7 @@ fn accounts() -> Option<tempfile::TempDir> {
     ]))
 }
 
-/// Lines of a file that have this in front.
+/// The lines of a file with this prefix.
 fn lines(host: &tempfile::TempDir, file: &str, beginning: &str) -> Vec<String> {
     let text = read(host.path().join("etc").join(file));
     text.lines().filter(|line| line.starts_with(beginning)).map(str::to_owned).collect()
@@ -315,7 +315,7 @@ async fn an_account_is_made_changed_and_taken_away() {
         "{line:?}"
     );
     assert_eq!(lines(&host, "group", "dev:"), ["dev:x:601:web"]);
-    // More is asked for, and something else of what was.
+    // A content with more fields and another value.
     let more = bench.context(
         &setting("user"),
         &content(host.path(), r#""name":"web","shell":"/bin/sh","comment":"The web","groups":["dev","wheel"]"#),
@@ -380,7 +380,7 @@ async fn the_content_of_today_says_whether_a_home_goes() {
     for (first, then, stays) in [(&removing, &keeping, true), (&keeping, &removing, false)] {
         moved(&mut bench, first, "absent", "present").await;
         assert!(home.is_dir());
-        // Nothing has to be moved for it.
+        // No transition is needed.
         assert_eq!(bench.state(then).await, "present");
         moved(&mut bench, then, "present", "absent").await;
         assert_eq!(home.is_dir(), stays);
@@ -415,7 +415,7 @@ async fn a_group_of_somebody_else_stays_when_the_account_goes() {
     let why = reason(bench.transition(&nobody, "absent", "present").await);
     assert!(why.contains("there is no group nobody-has-this; let this come `after`"), "{why}");
     fs::remove_file(bench.path("cobs/n1+a+b/before.json")).expect("noted");
-    // One that only has half of its lines is made anew.
+    // An account with only half of its lines is created again.
     let context = bench.context(&setting("user"), &content(host.path(), r#""name":"half""#));
     moved(&mut bench, &context, "absent", "present").await;
     let shadow = host.path().join("etc/shadow");
@@ -446,7 +446,7 @@ async fn a_group_is_made_changed_and_taken_away() {
 #[tokio::test]
 async fn accounts_keep_the_contract() {
     let Some(host) = accounts() else { return };
-    // What the programs keep beside the files is theirs.
+    // The backup files of the programs do not count.
     let watched = ["passwd", "group"].map(|file| host.path().join("etc").join(file));
     for (backend, own, other) in [
         ("group", r#""name":"ops","gid":777"#, r#""name":"ops","gid":778"#),
@@ -519,7 +519,7 @@ fn contents_that_would_do_harm_are_refused() {
     assert!(native.accept(r#"{"root":"x","schedule":"@daily","command":"x"}"#).is_err());
 }
 
-/// Runs one test of this program again where nothing of what it mounts is seen by others; none where that can't be done.
+/// Runs a test of this program again in a separate mount namespace. `None`: this is the run in the namespace.
 pub(super) fn in_a_namespace(test: &str) -> Option<bool> {
     if std::env::var_os("COB_TEST_NAMESPACE").is_some() {
         return None;
@@ -543,14 +543,14 @@ pub(super) fn in_a_namespace(test: &str) -> Option<bool> {
     Some(true)
 }
 
-/// Runs a program that has to succeed; what it prints.
+/// Runs a program, which must succeed, and returns its output.
 pub(super) fn run(line: &str) -> String {
     let ran = std::process::Command::new("sh").args(["-c", line]).output().expect("run");
     assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8_lossy(&ran.stdout).trim().to_owned()
 }
 
-/// In a namespace of its own: `/etc` is a copy, with this table.
+/// In the own namespace, replaces `/etc` by a copy with this table.
 pub(super) fn own_fstab(folder: &Path, table: &str) {
     let copy = folder.join("etc");
     run(&format!("cp -a /etc {copy} && mount --bind {copy} /etc", copy = copy.display()));
@@ -594,14 +594,14 @@ async fn a_file_system_is_mounted_mounted_anew_and_taken_away() {
     );
     fs::write(path.join("kept"), "x").expect("written");
 
-    // Other options, without taking it away.
+    // Other options, without unmounting.
     let second =
         bench.context(&setting("mount"), &mount(&path, "scratch", r#""type":"tmpfs","options":["size=2m","nodev"]"#));
     assert_eq!(bench.state(&second).await, "outdated");
     moved(&mut bench, &second, "outdated", "present").await;
     assert!(flags(&path).contains("nodev") && !flags(&path).contains("noexec"), "{}", flags(&path));
     assert!(flags(&path).contains("size=2048k") && path.join("kept").exists(), "{}", flags(&path));
-    // What somebody else has made of it is undone.
+    // A change by a user is reverted.
     run(&format!("mount -o remount,ro,nodev {}", path.display()));
     assert_eq!(bench.state(&second).await, "outdated");
     moved(&mut bench, &second, "outdated", "present").await;
@@ -609,7 +609,7 @@ async fn a_file_system_is_mounted_mounted_anew_and_taken_away() {
     assert_eq!(bench.state(&second).await, "outdated");
     moved(&mut bench, &second, "outdated", "present").await;
 
-    // In use it stays, and says so.
+    // A mount in use stays, with an error.
     let user = fs::File::create(path.join("open")).expect("made");
     let why = reason(bench.transition(&second, "present", "absent").await);
     assert!(why.contains("can't be unmounted") && why.contains("busy") && why.contains("fuser"), "{why}");
@@ -638,12 +638,12 @@ async fn what_users_may_mount_stays_without_set_user_ids_and_devices() {
     moved(&mut bench, &first, "absent", "present").await;
     moved(&mut bench, &larger, "outdated", "present").await;
     assert!(of("noexec") && of("nosuid") && of("nodev") && of("size=2048k"), "{}", flags(&path));
-    // What somebody else has taken away comes back.
+    // Flags that a user removed come back.
     run(&format!("mount -o remount,size=2m,exec,suid,dev scratch {}", path.display()));
     assert_eq!(bench.state(&larger).await, "outdated");
     moved(&mut bench, &larger, "outdated", "present").await;
     assert!(of("noexec") && of("nosuid") && of("nodev"), "{}", flags(&path));
-    // What is named goes before what is implied.
+    // Named flags override implied flags.
     moved(&mut bench, &executable, "outdated", "present").await;
     assert!(!of("noexec") && of("nosuid") && of("nodev"), "{}", flags(&path));
     moved(&mut bench, &owned, "outdated", "present").await;
@@ -665,7 +665,7 @@ async fn mounts_of_others_are_left_alone() {
     }
     fs::write(data.join("file"), "x").expect("written");
     let mut bench = Bench::new();
-    // Mounted otherwise: nobody's mount is taken away, and none is put on top of it.
+    // With another mount on the path: it is neither unmounted nor covered.
     run(&format!("mount -t tmpfs others {}", path.display()));
     let bind = bench
         .context(&setting("mount"), &mount(&path, &data.display().to_string(), r#""type":"bind","options":["ro"]"#));
@@ -675,21 +675,21 @@ async fn mounts_of_others_are_left_alone() {
     assert!(is_mounted(&path));
     run(&format!("umount {}", path.display()));
 
-    // Bound read-only, with a blank in its name.
+    // A read-only bind mount with a blank in its name.
     moved(&mut bench, &bind, "absent", "present").await;
     assert!(path.join("file").exists() && fs::write(path.join("new"), "x").is_err());
     assert!(read("/etc/fstab".into()).contains("the\\040data"));
     moved(&mut bench, &bind, "present", "absent").await;
     assert!(!is_mounted(&path) && path.exists(), "the folder was there before");
 
-    // Mounted just so already: it stays when the change object leaves, with the flags that it had.
+    // With the same mount already: it stays after the departure, with its original flags.
     run(&format!("mount --bind '{}' {}", data.display(), path.display()));
     moved(&mut bench, &bind, "absent", "present").await;
     assert!(fs::write(path.join("new"), "x").is_err());
     moved(&mut bench, &bind, "present", "absent").await;
     assert!(is_mounted(&path) && fs::write(path.join("new"), "x").is_ok());
     assert_eq!(read("/etc/fstab".into()), "");
-    // From somewhere else: the old one goes first.
+    // From another source: the old mount is removed first.
     run(&format!("umount {}", path.display()));
     moved(&mut bench, &bind, "absent", "present").await;
     let other = bench.context(&setting("mount"), &mount(&path, "t", r#""type":"tmpfs""#));

@@ -1,7 +1,7 @@
-//! The kind back end `sysctl`: a parameter of the kernel, now and after a restart.
+//! The kind back end `sysctl`: a kernel parameter, now and after a reboot.
 //!
-//! In a folder that is to become a host there is its file alone: that has no kernel yet, and a `/proc` in it is the one of
-//! the machine that it is made on.
+//! In a root folder that becomes a host only the file counts: the folder has no running kernel, and a `/proc` in it
+//! belongs to the machine on which it is made.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -15,14 +15,14 @@ use super::{Setting, Wish, conf, parameter};
 use crate::kinds::content;
 use crate::kinds::native::Host;
 
-/// The longest parameter whose file has a name of at most 255 bytes.
+/// The longest parameter with a file name of at most 255 bytes.
 const MAX_KEY: usize = 240;
 
 /// The back end `sysctl`.
 #[derive(Debug)]
 pub(in crate::kinds) struct Sysctl;
 
-/// Its content.
+/// The content of a `sysctl`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
@@ -48,7 +48,7 @@ struct Parameter {
     key: String,
     value: String,
     persist: bool,
-    /// There is a kernel to ask.
+    /// There is a running kernel.
     live: bool,
 }
 
@@ -79,12 +79,12 @@ impl Setting for Sysctl {
     }
 }
 
-/// As the kernel shows it: words with one space between.
+/// The value as the kernel shows it: words separated by single spaces.
 fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A key of which whatever stands first, dot or slash, is between its parts, as one with dots there.
+/// The key in the format with dots. The first separator, dot or slash, decides the format.
 fn in_dots(key: &str) -> String {
     match key.find(['.', '/']).filter(|at| key[*at..].starts_with('/')) {
         Some(_) => swapped(key),
@@ -102,7 +102,7 @@ fn swapped(key: &str) -> String {
 }
 
 impl Parameter {
-    /// Names of interfaces hold dots, which are written as slashes then.
+    /// Names of interfaces may contain dots, which are written as slashes in the format with dots.
     fn live_file(&self) -> String {
         format!("/proc/sys/{}", swapped(&in_dots(&self.key)))
     }
@@ -115,12 +115,12 @@ impl Parameter {
         format!("# Written by cobd.\n{} = {}\n", self.key, self.value)
     }
 
-    /// What the kernel has now; none: it does not know the parameter.
+    /// The kernel's present value. `None`: the kernel does not know the parameter.
     fn read_live(&self) -> Result<Option<String>, String> {
         Ok(self.host.read_if_there(&self.live_file())?.map(|live| plain(&live)))
     }
 
-    /// The file that sets it at the start, and to what: the last word counts.
+    /// The file that sets it at boot, and the value. The last setting counts.
     fn set_at_start(&self) -> Result<Option<(String, String)>, String> {
         let ours = in_dots(&self.key);
         let value = |line: &String| {
@@ -131,7 +131,7 @@ impl Parameter {
         Ok(conf::files(&self.host, "sysctl.d")?.into_iter().filter_map(said).next_back())
     }
 
-    /// A file that is read after ours, and sets it to something else.
+    /// A file that is read after ours and sets another value.
     fn overridden(&self) -> Result<Option<(String, String)>, String> {
         let name = |file: &str| file.rsplit('/').next().unwrap_or_default().to_owned();
         let ours = name(&self.file());
@@ -143,17 +143,17 @@ impl Parameter {
         format!("the kernel has no parameter {}; does a module have to be loaded first?", self.key)
     }
 
-    /// The parameter, to be written as it stands: the kernel takes no other file in its place.
+    /// Opens the parameter for writing, without creating a file.
     fn open_live(&self) -> io::Result<fs::File> {
         fs::OpenOptions::new().write(true).truncate(true).open(self.host.path(&self.live_file()))
     }
 
-    /// Gives the kernel a value that it had. One that it does not take from anybody, as the 0 of `vm.dirty_bytes`, is no
-    /// reason to stay.
+    /// Restores the kernel's original value. A value that the kernel accepts from no program, such as 0 of
+    /// `vm.dirty_bytes`, must not block the departure.
     fn restore_live(&self, value: &str) -> Result<(), String> {
         let file = match self.open_live() {
             Ok(file) => file,
-            // What is gone, as the interface that it was about, has nothing to be put back.
+            // The parameter is gone, for example with its interface.
             Err(error) if is_gone(&error) => return Ok(()),
             Err(error) => return Err(self.failed(&error)),
         };
@@ -163,7 +163,7 @@ impl Parameter {
                 let (key, found) = (&self.key, self.read_live()?.unwrap_or_default());
                 let told =
                     format!("{key} can't be set back to {value}: {error}; it stays {found} until the next start\n");
-                // For people, and nobody may be reading.
+                // For users; the output may be closed.
                 let _ = io::stderr().write_all(told.as_bytes());
                 Ok(())
             }
@@ -171,7 +171,7 @@ impl Parameter {
         }
     }
 
-    /// Gives the kernel the value that is wanted.
+    /// Sets the desired value in the kernel.
     fn set(&self, parameter: impl io::Write) -> Result<(), String> {
         give(parameter, &self.value).map_err(|error| {
             if is_refusal(&error) {
@@ -195,8 +195,8 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
-/// Whether the kernel does not take the value, whoever gives it. It finds nothing of a name that is the value, as that of
-/// a congestion control.
+/// Whether the kernel rejects the value itself. `ENOENT` means that the value is an unknown name, for example of a
+/// congestion control.
 fn is_refusal(error: &io::Error) -> bool {
     [Errno::INVAL, Errno::RANGE, Errno::PERM, Errno::NOENT]
         .iter()
@@ -216,11 +216,12 @@ impl Wish for Parameter {
         let mut found = json!({});
         if self.live {
             let value = self.read_live()?;
-            // One that was set and has gone since differs, and can be left; of another one nothing is known.
+            // A parameter that has gone since differs, so that the change object can depart; otherwise the state is
+            // unknown.
             if value.is_none() && before.is_none() {
                 return Err(self.unknown());
             }
-            // In the words in which it is wanted, where it is the same.
+            // The desired text, if both texts are the same value.
             let is_same = value.as_ref().is_some_and(|value| parameter::is_same(&self.value, value));
             found["value"] = if is_same { json!(self.value) } else { json!(value) };
         }
@@ -296,7 +297,7 @@ impl Wish for Parameter {
             (true, Some(text)) => self.host.write(&self.file(), text, 0o644)?,
             (true, None) => self.host.remove(&self.file())?,
         }
-        // An earlier cobd has set it below a `root`, too: that is put back as long as it can be reached.
+        // An earlier version set it also below a `root`; the value is restored if it can be reached.
         match before["value"].as_str() {
             Some(value) if self.read_live()?.is_some_and(|found| found != value) => self.restore_live(value),
             Some(_) | None => Ok(()),
@@ -318,7 +319,7 @@ mod tests {
         folder
     }
 
-    /// A parameter of a host that has a kernel, whose files are below a folder.
+    /// A parameter of a host with a running kernel, whose files are below a folder.
     fn parameter(host: &tempfile::TempDir, key: &str, value: &str, persist: bool) -> Parameter {
         let host = Host::below(Some(host.path())).expect("absolute");
         Parameter { host, key: key.to_owned(), value: value.to_owned(), persist, live: true }
@@ -371,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_value_that_the_kernel_does_not_find_is_told_from_a_parameter_that_it_does_not_have() {
-        /// As net.ipv4.tcp_congestion_control answers to a name that no module has.
+        /// Like net.ipv4.tcp_congestion_control for an unknown name.
         struct Refuses;
         impl io::Write for Refuses {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -434,7 +435,7 @@ mod tests {
         let before = gone.before().expect("seen");
         gone.apply(before.as_ref()).expect("applied");
         fs::remove_dir_all(host.path().join("proc/sys/net")).expect("removed");
-        // Shown as something else than what is wanted, so that it can leave.
+        // It differs from the desired value, so that the change object can depart.
         assert_eq!(gone.look(before.as_ref()).expect("seen").expect("there")["value"], Value::Null);
         let why = gone.apply(before.as_ref()).expect_err("gone");
         assert!(why.contains("the kernel has no parameter net.ipv4.conf.tt0.forwarding"), "{why}");
@@ -458,10 +459,10 @@ mod tests {
         assert_eq!((wish.look(before.as_ref()).expect("seen"), proc().as_str()), (Some(wish.wanted()), "9\n"));
         wish.restore(before.as_ref()).expect("restored");
         assert!(!host.path().join("etc/sysctl.d/60-cob-kernel.pid_max.conf").exists());
-        // What an earlier program has set there is put back.
+        // A value that an earlier version set there is restored.
         wish.restore(Some(&json!({"value": "8", "file": null}))).expect("restored");
         assert_eq!(proc(), "8\n");
-        // There is nothing to do, and nothing is done.
+        // No work is needed and no work is done.
         let nothing = read(&content(r#","persist":false"#));
         assert_eq!(nothing.look(None).expect("seen"), Some(nothing.wanted()));
     }

@@ -1,7 +1,7 @@
 //! The kind back end `user`: an account.
 //!
-//! What the content does not name is left as it is, or to the host's own defaults. An account that was made here has
-//! its own group unless another one is named; both go when it leaves, and its home stays unless `remove_home` is given.
+//! Fields that the content leaves out keep their value or the host's default. A new account has its own group unless
+//! the content names another. Both are removed at the departure; the home folder stays unless `remove_home` is given.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use super::{Setting, Wish};
 use crate::kinds::content;
 use crate::kinds::native::Host;
 
-/// In the note: there was no such account.
+/// A key in the note: the account did not exist.
 const ABSENT: &str = "absent";
 
 /// The back end `user`.
 #[derive(Debug)]
 pub(in crate::kinds) struct User;
 
-/// Its content.
+/// The content of a `user`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
@@ -81,14 +81,14 @@ impl Entry {
         account(&self.host, &self.content.name)
     }
 
-    /// Whether a program was killed after it had written the first of its files.
+    /// Whether a program was killed after it had written only some of its files.
     fn is_half(&self) -> Result<bool, String> {
         let Some(found) = self.account()? else { return Ok(false) };
         let has_group = groups(&self.host)?.iter().any(|group| group.gid == found.gid);
         Ok(!has_group || !has_shadow(&self.host, &self.content.name)?)
     }
 
-    /// The options that make an account so.
+    /// The options for an account with these fields.
     fn options(&self, wanted: &Value) -> Result<Vec<String>, String> {
         let all = groups(&self.host)?;
         let there = |name: &str| {
@@ -101,7 +101,7 @@ impl Entry {
             options.extend(wanted.get(key).into_iter().flat_map(|value| [option.to_owned(), text(value)]));
         }
         if let Some(group) = wanted.get("group").and_then(Value::as_str) {
-            // By its number: below another folder, names are looked for on this host.
+            // By its number, because with `--prefix` the programs look up names on this host.
             options.extend(["--gid".to_owned(), there(group)?.gid.to_string()]);
         }
         if let Some(names) = wanted.get("groups").and_then(Value::as_array) {
@@ -112,7 +112,7 @@ impl Entry {
         Ok(options)
     }
 
-    /// What a killed removal has left in other files goes as it would have: with an account of that name.
+    /// Removes traces of a killed removal from other files, by creating and removing an account of that name.
     fn remove_traces(&self) -> Result<(), String> {
         let name = &self.content.name;
         let is_member = groups(&self.host)?.iter().any(|group| group.members.contains(name));
@@ -130,7 +130,7 @@ impl Entry {
         run(&self.host, program, &options)
     }
 
-    /// Whether an account that was made here got its own group: none was named then, whatever is by now.
+    /// Whether an account that was made here got its own group: the content named no group then, whatever it names now.
     fn came_with_its_group(&self, before: &Value, there: Option<&Account>) -> Result<bool, String> {
         let all = groups(&self.host)?;
         let is_its_own = |gid| all.iter().any(|group| group.name == self.content.name && group.gid == gid);
@@ -148,7 +148,7 @@ impl Entry {
     fn add(&self, wanted: &Value) -> Result<(), String> {
         let mut options = self.options(wanted)?;
         if wanted.get("group").is_none() {
-            // One that a killed attempt has made already is taken.
+            // A group that a killed attempt has created is used.
             let own = self.has_own_group()?;
             options.extend(if own {
                 vec!["--gid".to_owned(), self.content.name.clone()]
@@ -162,7 +162,7 @@ impl Entry {
     }
 }
 
-/// Whether there was no such account before.
+/// Whether the account did not exist originally.
 fn is_made_here(before: Option<&Value>) -> bool {
     before.is_some_and(|before| before.get(ABSENT).is_some())
 }
@@ -202,7 +202,7 @@ impl Wish for Entry {
     fn before(&self) -> Result<Option<Value>, String> {
         match self.look(None)? {
             Some(found) => Ok(Some(found)),
-            // A group of its name may be somebody else's.
+            // A group of its name may belong to a user.
             None => Ok(Some(json!({ ABSENT: true, "own_group": self.has_own_group()? }))),
         }
     }
@@ -224,7 +224,7 @@ impl Wish for Entry {
         match self.account()? {
             None => self.add(&wanted),
             Some(_) if is_made_here(before) && self.is_half()? => {
-                // By a killed attempt: taken away and made anew.
+                // Left by a killed attempt: it is removed and created again.
                 self.run("userdel", vec!["--force".to_owned()])?;
                 self.add(&wanted)
             }
@@ -248,7 +248,7 @@ impl Wish for Entry {
         } else {
             self.remove_traces()?;
         }
-        // Its own group, where the host does not take that away with it, or was killed before it had.
+        // Its own group, if `userdel` does not remove it or was killed before.
         if has_own_group && self.has_own_group()? {
             return run(&self.host, "groupdel", std::slice::from_ref(&self.content.name));
         }

@@ -1,4 +1,4 @@
-//! What was found before the first change, and what was started from here: two files in the service's folder.
+//! Two notes in the service's folder: the original state before the first change, and the last start from here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,43 +19,44 @@ const BEFORE: &str = "before";
 const STARTED: &str = "started";
 const MAX: usize = 64 << 20;
 
-/// A unit as it was found before the first change.
+/// The original state of a unit, before the first change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::kinds::service) struct Before {
     format: u32,
     pub(super) unit: String,
-    /// The alias by which the content named it: that may go with its enablement.
+    /// The alias that the content uses; disabling the unit may remove it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) called: Option<String>,
-    /// Where systemd is; the names of `files` are below its folder.
+    /// How to reach systemd; the names of `files` are below its `units` folder.
     pub(super) systemd: Systemd,
-    /// Whether it was enabled, in systemd's word.
+    /// Systemd's word for its enablement.
     pub(super) file_state: String,
-    /// It ran.
+    /// The unit ran.
     pub(super) ran: bool,
-    /// So did these, which the change object was about at other times, and which are put back but for that.
+    /// Other units that the change object managed earlier, that ran before, and whose other original state is restored.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) others_ran: BTreeSet<String>,
-    /// What was in every place that was ever written.
+    /// The original content of every place that was written.
     pub(super) files: BTreeMap<String, Found>,
-    /// The folder for its drop-ins was there.
+    /// The folder for its drop-ins existed.
     pub(super) had_folder: bool,
-    /// What was changed of links. None where a daemon began that went by `file_state` alone: that ends as it began.
+    /// The original links. `None`: an earlier program version made the note with `file_state` alone, which then
+    /// decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) links: Option<Links>,
-    /// Files and enablement are as they were; only its run is missing.
+    /// Files and enablement are restored; only its run is missing.
     pub(super) restored: bool,
 }
 
-/// With what it was started, or reloaded, from here.
+/// The last start or reload from here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Started {
     format: u32,
-    /// Of the content, and of what it rests on.
+    /// The fingerprint of the content and of the dependencies.
     pub(super) identity: String,
-    /// Of all files that make the unit.
+    /// The fingerprint of all files that make the unit.
     pub(super) configuration: String,
-    /// Which run of the unit that was.
+    /// The id of the unit's run.
     pub(super) invocation: String,
 }
 
@@ -77,10 +78,10 @@ impl Before {
         }
     }
 
-    /// None: nothing was changed yet.
+    /// Reads the note. `None`: no change was made yet.
     ///
     /// # Errors
-    /// It is there, but can't be read: then nobody knows what it was like, and nothing may be changed.
+    /// The note exists, but can't be read. Then the original state is unknown, and no change is allowed.
     pub(in crate::kinds::service) fn read(folder: &Path) -> Result<Option<Self>, String> {
         let path = folder.join(BEFORE);
         let bytes = match read_capped(&path, MAX) {
@@ -95,8 +96,8 @@ impl Before {
         Ok(Some(before))
     }
 
-    /// What is noted of a unit that an earlier content was about and that is not put back yet. `present`: the unit that the
-    /// content is about now.
+    /// The note of a unit that an earlier content described and whose original state is not restored. `present` is the
+    /// unit of the present content.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -104,7 +105,7 @@ impl Before {
         Ok(Self::read(folder)?.filter(|before| !before.restored && Some(&*before.unit) != present))
     }
 
-    /// The unit that is meant by this name, where it is noted.
+    /// The main name of the unit with this name, if it is noted.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -114,36 +115,35 @@ impl Before {
         Ok(meant.map(|before| before.unit))
     }
 
-    /// Which unit it is about.
+    /// The unit of the note.
     pub(in crate::kinds::service) fn unit(&self) -> &str {
         &self.unit
     }
 
-    /// All units that ran before the change object came to be about them.
+    /// All units that ran before the change object managed them.
     pub(super) fn that_ran(&self) -> BTreeSet<String> {
         let mut all = self.others_ran.clone();
         all.extend(self.ran.then(|| self.unit.clone()));
         all
     }
 
-    /// Somebody else sees to it that this one runs again. Gone when there is nothing else to be put back.
+    /// Another change object will restart this unit. Deletes the note if no other work is left.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The error of the file system.
     pub(super) fn hand_over(mut self, folder: &Path, unit: &str) -> Result<(), String> {
         self.ran &= self.unit != unit;
         self.others_ran.remove(unit);
         if self.restored && self.that_ran().is_empty() { Self::remove(folder) } else { self.write(folder) }
     }
 
-    /// The places that were written, and that are the content's to write: where it wants nothing there, what was found is put
-    /// back.
+    /// The written places that belong to the content: if it has no file for a place, the original file is restored.
     pub(super) fn once_ours<'a>(&'a self, content: &'a UnitContent) -> impl Iterator<Item = (&'a String, &'a Found)> {
         let own = content.name();
         self.files.iter().filter(move |(name, was)| **name != own || !self.own_place_stays(name, was, content))
     }
 
-    /// In the place of the unit file: a mask that is wanted, or none where one was found that was to be taken away.
+    /// In the place of the unit file: a mask that is wanted, or an original mask that was removed on purpose.
     fn own_place_stays(&self, name: &str, was: &Found, content: &UnitContent) -> bool {
         match find(&self.systemd.units.join(name)) {
             Ok(Found::Absent) => is_mask(was),
@@ -152,21 +152,21 @@ impl Before {
         }
     }
 
-    /// Its files say otherwise how it is enabled than when it was enabled from here.
+    /// Whether its section `[Install]` has changed since it was enabled from here.
     pub(super) fn is_enabled_otherwise(&self, state: &UnitState) -> bool {
         let with = self.links.as_ref().and_then(|links| links.enabled_with.as_ref());
         state.is_there() && with.is_some_and(|with| *with != install_section(state))
     }
 
-    /// It was enabled, in systemd's word.
+    /// Whether it was enabled.
     pub(super) fn was_enabled(&self) -> bool {
         self.file_state.starts_with("enabled")
     }
 
-    /// Notes what is in further places, and makes all of it durable.
+    /// Notes the original content of more places, durably.
     ///
     /// # Errors
-    /// What the file system says, with the place.
+    /// The error of the file system, with the place.
     pub(super) fn note<'a>(&mut self, folder: &Path, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for name in names.filter(|name| !self.files.contains_key(*name)).collect::<Vec<_>>() {
             let path = self.systemd.units.join(name);
@@ -175,16 +175,16 @@ impl Before {
         self.write(folder)
     }
 
-    /// The places of all files that are noted.
+    /// The places of all noted files.
     pub(super) fn places(&self) -> BTreeSet<String> {
         let paths = self.files.keys().map(|name| self.systemd.units.join(name));
         paths.filter_map(|path| path.to_str().map(str::to_owned)).collect()
     }
 
-    /// Notes what was changed of links by a call that was cut short, if there was one.
+    /// Notes the links that an interrupted call changed, if there was one.
     ///
     /// # Errors
-    /// What the file system says, with the place.
+    /// The error of the file system, with the place.
     pub(super) fn settle_links(&mut self, folder: &Path) -> Result<(), String> {
         let files = self.places();
         let Some(links) = &mut self.links else { return Ok(()) };
@@ -220,7 +220,7 @@ impl Started {
     }
 
     pub(super) fn remove(folder: &Path) {
-        // One that is left over names a run that is past.
+        // A leftover file names a run that is over.
         let _ = fs::remove_file(folder.join(STARTED));
     }
 }

@@ -1,4 +1,4 @@
-//! Speaking with systemd over the system bus.
+//! Communication with systemd over the system bus.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::ended::{self, ServiceState};
 
 pub(super) const NAME: &str = "org.freedesktop.systemd1";
 pub(super) const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
-/// Below it are all units.
+/// The parent path of all units.
 pub(in crate::kinds::service) const UNITS_PATH: &str = "/org/freedesktop/systemd1/unit";
 pub(super) const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
@@ -28,14 +28,14 @@ const CALL: Duration = Duration::from_secs(90);
 const WITHOUT: &str = "is this machine run by systemd, with a system bus (package dbus)? Where it is not, describe \
                        the service by commands: `start`, `stop`, `status`, `ready`";
 
-/// Where systemd is found.
+/// How to reach systemd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::kinds) struct Systemd {
-    /// The system bus; none: where it always is.
+    /// The system bus. `None`: the default address.
     pub(in crate::kinds) address: Option<String>,
-    /// Where administrators put unit files.
+    /// The administrators' folder for unit files.
     pub(in crate::kinds) units: PathBuf,
-    /// Where they stand until the machine starts again.
+    /// The folder for unit files until the next boot.
     #[serde(default = "runtime_units")]
     pub(in crate::kinds) runtime: PathBuf,
 }
@@ -48,7 +48,7 @@ fn runtime_units() -> PathBuf {
 #[derive(Debug, Clone)]
 pub(in crate::kinds::service) struct Bus(Connection);
 
-/// A unit as systemd sees it.
+/// The properties of a unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::kinds::service) struct UnitState {
     /// Its main name.
@@ -58,34 +58,34 @@ pub(in crate::kinds::service) struct UnitState {
     pub(super) active: String,
     pub(super) sub: String,
     pub(super) file_state: String,
-    /// The unit file; empty when there is none.
+    /// The unit file; empty without a file.
     pub(super) fragment: PathBuf,
     pub(super) drop_ins: Vec<PathBuf>,
-    /// What the unit file was generated from; empty when it was not.
+    /// The source of a generated unit file, otherwise empty.
     pub(super) source: PathBuf,
-    /// Files have changed since systemd has read them.
+    /// Files have changed since systemd read them.
     pub(super) needs_reload: bool,
     pub(super) can_reload: bool,
-    /// Differs for each start.
+    /// The id of the present run.
     pub(super) invocation: String,
     /// When it became active, in microseconds since 1970.
     pub(super) active_since_us: u64,
-    /// When its present run began, before it was active, in microseconds since the machine started.
+    /// When its present run began, before it was active, in microseconds since the boot.
     pub(super) began_us: u64,
-    /// What may start it again.
+    /// The units that may start it.
     pub(super) triggered_by: Vec<String>,
-    /// What it starts: of timers, sockets and paths.
+    /// The units that it starts, for timers, sockets and paths.
     pub(super) triggers: Vec<String>,
 }
 
-/// Something has changed.
+/// A signal of systemd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::kinds::service) enum Change {
-    /// A unit, by the last part of its object path, and what it is like.
+    /// A unit changed: the last part of its object path, and its present state.
     Unit(String, [String; 2]),
-    /// The files of some unit, or systemd has read them again.
+    /// Unit files changed, or systemd has read them again.
     Files,
-    /// Nothing that can be read.
+    /// An unreadable signal.
     Nothing,
 }
 
@@ -113,8 +113,10 @@ impl Default for Systemd {
 }
 
 impl Bus {
+    /// Connects to systemd.
+    ///
     /// # Errors
-    /// In words, with the way out.
+    /// The reason as text, with advice.
     pub(in crate::kinds::service) async fn connect(systemd: &Systemd) -> Result<Self, String> {
         let builder = match &systemd.address {
             Some(address) => zbus::connection::Builder::address(address.as_str()),
@@ -127,12 +129,12 @@ impl Bus {
         }
     }
 
-    /// It has not been closed yet.
+    /// Whether the connection is open.
     pub(in crate::kinds::service) fn lives(&self) -> bool {
         !self.0.is_closed()
     }
 
-    /// What there is to be told of units, from here on: their properties, and that files of units have changed.
+    /// The stream of signals from now on: changes of unit properties and of unit files.
     pub(in crate::kinds::service) async fn changes(&self) -> Result<impl Stream<Item = Change> + Unpin, String> {
         self.subscribe().await;
         let rule = signal_of("org.freedesktop.DBus.Properties", "PropertiesChanged").path_namespace(UNITS_PATH);
@@ -150,12 +152,12 @@ impl Bus {
         MessageStream::for_match_rule(rule, &self.0, 1024.try_into().ok()).await.map_err(words)
     }
 
-    /// Without it systemd says nothing; the second time it complains.
+    /// Without a subscription systemd sends no signals. A second one fails without harm.
     async fn subscribe(&self) {
         let _ = self.manager::<_, ()>("Subscribe", &()).await;
     }
 
-    /// Looks at a unit; one that is not there is `not-found`.
+    /// Reads the properties of a unit; a missing unit is `not-found`.
     pub(in crate::kinds::service) async fn look(&self, unit: &str) -> Result<UnitState, String> {
         let path: OwnedObjectPath = self.manager("LoadUnit", &unit).await?;
         let all: BTreeMap<String, OwnedVariant> =
@@ -167,7 +169,7 @@ impl Bus {
         Ok(state)
     }
 
-    /// What systemd knows of a service; nothing where the unit is of another type.
+    /// Reads the properties of a service; empty for units of another type.
     pub(super) async fn service(&self, unit: &str) -> ServiceState {
         let asked = async {
             let path: OwnedObjectPath = self.manager("LoadUnit", &unit).await?;
@@ -176,8 +178,8 @@ impl Bus {
         asked.await.map(ServiceState::of).unwrap_or_default()
     }
 
-    /// Whether a unit is a timer that elapses once and is no longer active then: it can't be up. systemd.timer(5),
-    /// `RemainAfterElapse=`.
+    /// Whether a unit is a timer that elapses only once and is inactive afterwards, so that it can't be up. See
+    /// systemd.timer(5), `RemainAfterElapse=`.
     pub(super) async fn elapses_for_good(&self, unit: &str) -> bool {
         if !unit.ends_with(".timer") {
             return false;
@@ -189,7 +191,7 @@ impl Bus {
         asked.await.is_ok_and(ended::elapses_for_good)
     }
 
-    /// Has systemd do a job (`StartUnit` and the like) and waits for its end.
+    /// Starts a job of systemd (`StartUnit` and similar) and waits for its end.
     pub(super) async fn job(&self, method: &str, unit: &str, limit: Instant) -> Result<(), String> {
         self.subscribe().await;
         let mut removed = self.stream(signal_of(MANAGER, "JobRemoved")).await?;
@@ -213,12 +215,12 @@ impl Bus {
         }
     }
 
-    /// Has systemd read all unit files again.
+    /// Makes systemd read all unit files again.
     pub(super) async fn reload(&self) -> Result<(), String> {
         self.manager("Reload", &()).await.map_err(|e| format!("daemon-reload: {e}"))
     }
 
-    /// Enables it; false: it says nothing of how.
+    /// Enables the unit. The flag is false if the unit has no section `[Install]`.
     pub(super) async fn enable(&self, unit: &str, runtime: bool) -> Result<(bool, Changes), String> {
         let body = (vec![unit], runtime, true);
         self.manager("EnableUnitFiles", &body).await.map_err(|e| format!("enabling {unit}: {e}"))
@@ -240,9 +242,9 @@ impl Bus {
         self.manager("UnmaskUnitFiles", &body).await.map_err(|e| format!("unmasking {unit}: {e}"))
     }
 
-    /// Forgets that it has failed, and how often it was started.
+    /// Resets the failed state and the start counter.
     pub(super) async fn reset_failed(&self, unit: &str) {
-        // One that is not loaded has nothing to forget.
+        // A unit that is not loaded has no such state.
         let _ = self.manager::<_, ()>("ResetFailedUnit", &unit).await;
     }
 
@@ -265,7 +267,7 @@ impl Bus {
     }
 }
 
-/// What was done to links: type, file, target.
+/// Changes of links: type, file, target.
 pub(super) type Changes = Vec<(String, String, String)>;
 
 impl UnitState {
@@ -310,17 +312,17 @@ impl UnitState {
         self.load == "masked" || self.file_state.starts_with("masked")
     }
 
-    /// It does what it is there for.
+    /// Whether the unit is active.
     pub(super) fn runs(&self) -> bool {
         ["active", "reloading", "refreshing"].contains(&self.active.as_str())
     }
 
-    /// On its way from one state to another.
+    /// Whether the unit is changing its state.
     pub(super) fn moves(&self) -> bool {
         ["activating", "deactivating", "maintenance"].contains(&self.active.as_str())
     }
 
-    /// It has ended, and systemd is about to start it once more.
+    /// Whether the unit has ended, and systemd is about to restart it.
     pub(super) fn restarts(&self) -> bool {
         self.sub.starts_with("auto-restart")
     }
@@ -342,7 +344,7 @@ fn job_in_words(result: &str) -> String {
     }
 }
 
-/// An error of the bus in words.
+/// An error of the bus as text.
 fn words(error: zbus::Error) -> String {
     if let zbus::Error::MethodError(_, Some(text), _) = error {
         return text;

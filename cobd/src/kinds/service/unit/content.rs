@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::kinds::content;
 
-/// What is wanted of a unit.
+/// The desired unit.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::kinds::service) struct UnitContent {
@@ -33,18 +33,18 @@ pub(in crate::kinds::service) struct UnitContent {
     pub(in crate::kinds::service) exports: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What is done when it is outdated.
+/// How an outdated unit gets the new content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::kinds::service) enum OnChange {
-    /// It is stopped and started.
+    /// It is restarted.
     #[default]
     Restart,
     /// It is reloaded.
     Reload,
 }
 
-/// The text of a file: itself, or in a file that travels.
+/// The text of a file: inline, or in a file of the bundle.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 enum Text {
@@ -52,13 +52,14 @@ enum Text {
     InFile { file: String },
 }
 
-/// Files below systemd's folder for administrators, by their name there: `x.service`,
-/// `x.service.d/10-y.conf`.
+/// Files below systemd's folder for administrators, by their name there: `x.service`, `x.service.d/10-y.conf`.
 pub(in crate::kinds::service) type UnitFiles = BTreeMap<String, String>;
 
 impl UnitContent {
+    /// Reads the content.
+    ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The fault of the content, as text.
     pub(in crate::kinds::service) fn read(text: &str) -> Result<Self, String> {
         let content: Self = content::read(text)?;
         let name = content.name();
@@ -76,20 +77,20 @@ impl UnitContent {
         Ok(content)
     }
 
-    /// The unit, with its ending.
+    /// The unit name, with its suffix.
     pub(in crate::kinds::service) fn name(&self) -> String {
         if self.unit.contains('.') { self.unit.clone() } else { format!("{}.service", self.unit) }
     }
 
-    /// It says itself what the unit of this name is, whatever has that name already.
+    /// Whether the content has a unit file, which replaces an alias of this name.
     pub(super) fn gives_unit(&self) -> bool {
         self.unit_file.is_some()
     }
 
-    /// The unit file and drop-ins that are given; `folder` holds the files that travel.
+    /// The unit file and the drop-ins in the content; `folder` contains the files of the bundle.
     ///
     /// # Errors
-    /// Which one can't be read.
+    /// The file that can't be read.
     pub(in crate::kinds::service) fn files(&self, folder: &Path) -> Result<UnitFiles, String> {
         let text = |text: &Text| match text {
             Text::Itself(text) => Ok(text.clone()),
@@ -109,7 +110,7 @@ impl UnitContent {
     }
 }
 
-/// Changes when the unit has to be started anew, or reloaded: with its files, and what it rests on.
+/// Differs whenever the unit must be restarted or reloaded: for other files or changed dependencies.
 pub(super) fn identity(content: &UnitContent, files: &UnitFiles, rests_on: Option<&str>) -> String {
     let name = content.name();
     let mut parts = vec![name.as_bytes()];
@@ -118,7 +119,7 @@ pub(super) fn identity(content: &UnitContent, files: &UnitFiles, rests_on: Optio
     canonical::fingerprint(&parts).to_string()
 }
 
-/// The unit that a content names; none when it is a service of commands.
+/// The unit that a content names. `None`: a service of commands.
 pub(in crate::kinds::service) fn unit_of(content: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {

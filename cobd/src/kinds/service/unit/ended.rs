@@ -1,4 +1,4 @@
-//! What systemd knows of a service besides what it knows of every unit: of which type it is, and how its processes ended.
+//! Properties of services in systemd, besides the common ones of units: the type, and the end of its processes.
 
 use std::collections::BTreeMap;
 
@@ -7,33 +7,33 @@ use zbus::OwnedVariant;
 
 use crate::run::endings;
 
-/// `siginfo` says that a process has ended by itself, by a signal, or by a signal with a core dump.
+/// Codes of `siginfo` for the end of a process: by itself, by a signal, or by a signal with a core dump.
 const EXITED: i32 = 1;
 const KILLED: i32 = 2;
 const DUMPED: i32 = 3;
-/// The commands of a service beside its main process, by their properties.
+/// The properties with a service's commands besides its main process.
 const STEPS: [&str; 6] = ["ExecCondition", "ExecStartPre", "ExecStartPost", "ExecReload", "ExecStop", "ExecStopPost"];
 
-/// A command as systemd tells of it: path, words, whether its failure is ignored, four times, process, code, status.
+/// A command in systemd's format: path, words, whether its failure is ignored, four times, process, code, status.
 type Command = (String, Vec<String>, bool, u64, u64, u64, u64, u32, i32, i32);
 
-/// A service as systemd sees it.
+/// The properties of a service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ServiceState {
-    /// `simple`, `oneshot` and so on; empty where the unit is no service.
+    /// `simple`, `oneshot` and so on; empty if the unit is no service.
     pub(super) kind: String,
-    /// It counts as running when its processes have ended well.
+    /// It counts as running after its processes have ended well.
     pub(super) remains: bool,
-    /// How its last run ended, in systemd's word.
+    /// Systemd's word for the result of its last run.
     pub(super) result: String,
-    /// How often systemd has started it again by itself since somebody has.
+    /// The number of automatic restarts by systemd since the last manual start.
     pub(super) restarts: u32,
     main: Ending,
-    /// The commands beside the main process that failed.
+    /// The failed commands besides the main process.
     failed_steps: Vec<(&'static str, Ending)>,
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ending {
     code: i32,
@@ -49,7 +49,7 @@ impl Ending {
         }
     }
 
-    /// As the journal has it: `exited`, `killed` or `dumped`, and a number.
+    /// Parses the journal's fields: `exited`, `killed` or `dumped`, and a number.
     pub(super) fn of_journal(code: &str, status: &str) -> Option<Self> {
         let code = match code {
             "exited" => EXITED,
@@ -94,12 +94,12 @@ impl ServiceState {
         }
     }
 
-    /// Its work ends, and the unit is inactive then: it can't be up.
+    /// Whether its work ends, and the unit is inactive afterwards, so that it can't be up.
     pub(super) fn ends_by_itself(&self) -> bool {
         self.kind == "oneshot" && !self.remains
     }
 
-    /// The same service, of which the run before this one is told: systemd has started it again, and knows it no more.
+    /// The same service with the result of its previous run, which systemd has forgotten after a restart.
     pub(super) fn with_run_before(self, main: Ending) -> Self {
         let result = match main.code {
             _ if !main.is_failure() => "success",
@@ -109,7 +109,7 @@ impl ServiceState {
         Self { result: result.to_owned(), main, ..self }
     }
 
-    /// How it ended, in words; empty: well, or not at all.
+    /// The end as text; empty if it ended well or has not ended.
     pub(super) fn how(&self) -> String {
         let step = self.failed_steps.first().map(|(step, ending)| format!("{step}= ended with {}", ending.words()));
         let ended = || step.clone().or_else(|| self.main.is_failure().then(|| self.main.words()));
@@ -130,7 +130,7 @@ impl ServiceState {
     }
 }
 
-/// Whether the properties of a timer say that it elapses once and is no longer active then.
+/// Whether a timer elapses only once and is inactive afterwards, according to its properties.
 pub(super) fn elapses_for_good(mut timer: BTreeMap<String, OwnedVariant>) -> bool {
     fn take<T: TryFrom<OwnedVariant>>(all: &mut BTreeMap<String, OwnedVariant>, name: &str) -> Option<T> {
         T::try_from(all.remove(name)?).ok()
@@ -138,12 +138,12 @@ pub(super) fn elapses_for_good(mut timer: BTreeMap<String, OwnedVariant>) -> boo
     let remains = take(&mut timer, "RemainAfterElapse").unwrap_or(true);
     let dates = take::<Vec<(String, String, u64)>>(&mut timer, "TimersCalendar").unwrap_or_default();
     let spans = take::<Vec<(String, u64, u64)>>(&mut timer, "TimersMonotonic").unwrap_or_default();
-    // These count from what happens once; the others from each run of the unit that the timer starts.
+    // These bases occur once; the other bases repeat with each run of the triggered unit.
     let once = |base: &str| matches!(base, "OnActiveUSec" | "OnBootUSec" | "OnStartupUSec");
     !remains && dates.is_empty() && !spans.is_empty() && spans.iter().all(|(base, ..)| once(base))
 }
 
-/// What a result of systemd means, where its word does not say it.
+/// The meaning of a result that systemd's word does not explain.
 fn meaning(result: &str) -> &'static str {
     match result {
         "timeout" => ": its time in systemd (TimeoutStartSec=, TimeoutStopSec=, RuntimeMaxSec=) was over",
@@ -185,7 +185,7 @@ mod tests {
             ..state("exit-code", (0, 0))
         };
         assert_eq!(step.how(), "ExecStartPre= ended with exit status 1, with 2 restarts by systemd");
-        // It runs again, so that systemd itself tells nothing any more of the run that has ended.
+        // Systemd restarted the service, so it no longer knows the end of the previous run.
         for (code, status, words) in [
             ("killed", "11", "signal 11 (SIGSEGV), with 1 restart by systemd"),
             ("exited", "4", "exit status 4, with 1 restart by systemd"),

@@ -1,4 +1,4 @@
-//! Unit files and drop-ins below the folder for administrators: read, written, put back.
+//! Unit files and drop-ins in the folder for administrators: read, written, restored.
 
 use std::fs;
 use std::io;
@@ -13,19 +13,19 @@ use super::content::UnitFiles;
 use crate::durable::{self, Sync};
 use crate::run::read_capped;
 
-/// The most bytes of a unit file that are looked at.
+/// The most bytes that are read of a unit file.
 const MAX: usize = 4 << 20;
-/// The most bytes of a difference that are shown.
+/// The most bytes of a shown difference.
 const SHOWN: usize = 2 << 10;
 const MODE: u32 = 0o644;
-/// How the folders of generators begin.
+/// The prefix of the generators' folders.
 const GENERATED: &str = "/run/systemd/generator";
 
-/// What was found in a place.
+/// The original content of a place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Found {
-    /// Nothing.
+    /// No file.
     Absent,
     /// A file.
     File {
@@ -33,22 +33,22 @@ pub(super) enum Found {
         mode: u32,
         /// Owner and group.
         owner: (u32, u32),
-        /// What is in it.
+        /// The content.
         bytes: Vec<u8>,
     },
     /// A symbolic link.
     Link(PathBuf),
 }
 
-/// It is how systemd writes that a unit is masked.
+/// Whether this is systemd's link for a masked unit.
 pub(super) fn is_mask(found: &Found) -> bool {
     *found == Found::Link("/dev/null".into())
 }
 
-/// What is in a place.
+/// Reads a place.
 ///
 /// # Errors
-/// What the file system says, or that it is nothing that could be put back.
+/// The error of the file system, or that the place has a type of file that can't be restored.
 pub(super) fn find(path: &Path) -> io::Result<Found> {
     let meta = match fs::symlink_metadata(path) {
         Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
@@ -66,10 +66,10 @@ pub(super) fn find(path: &Path) -> io::Result<Found> {
     Ok(Found::File { mode: meta.permissions().mode() & 0o7777, owner: (meta.uid(), meta.gid()), bytes })
 }
 
-/// Puts it back; the folder that it is in is made if need be. True when that changed something.
+/// Restores a place, and creates its folder if necessary. Returns whether the place changed.
 ///
 /// # Errors
-/// What the file system says.
+/// The error of the file system.
 pub(super) fn put_back(path: &Path, found: &Found) -> io::Result<bool> {
     if find(path).is_ok_and(|now| now == *found) {
         return Ok(false);
@@ -99,10 +99,10 @@ pub(super) fn put_back(path: &Path, found: &Found) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Writes a wanted text; true when it was not there already.
+/// Writes a desired text. Returns whether the file changed.
 ///
 /// # Errors
-/// What the file system says; the old content is untouched then.
+/// The error of the file system; the old content is unchanged then.
 pub(super) fn write_text(path: &Path, text: &str) -> io::Result<bool> {
     if is_there(path, text) {
         return Ok(false);
@@ -117,7 +117,7 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     };
     make_folder_of(path)?;
     durable::write_file(folder, name, mode, bytes, Sync::Now)?;
-    // The mask for new files of whoever runs this says nothing about what systemd has to read.
+    // The umask of this process must not restrict files that systemd reads.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
@@ -127,19 +127,19 @@ fn make_folder_of(path: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
 
-/// What is in a file of a unit; nothing where it can't be read.
+/// The content of a unit's file; empty if it can't be read.
 pub(super) fn read_unit_file(path: &Path) -> Vec<u8> {
     read_capped(path, MAX).unwrap_or_default()
 }
 
-/// A regular file with this text.
+/// Whether there is a regular file with this text.
 fn is_there(path: &Path, text: &str) -> bool {
     fs::symlink_metadata(path).is_ok_and(|m| m.is_file())
         && read_capped(path, MAX).is_ok_and(|bytes| bytes == text.as_bytes())
 }
 
-/// What differs from the wanted files, in words; empty when nothing does. `once_ours` are the places that
-/// were written earlier.
+/// The differences from the desired files as text; empty without a difference. `once_ours` are the places that were
+/// written earlier.
 pub(super) fn differences<'a>(
     units: &Path,
     wanted: &UnitFiles,
@@ -173,7 +173,7 @@ pub(super) fn differences<'a>(
     said
 }
 
-/// The lines that only one of two texts has.
+/// The lines that occur in only one of two texts.
 fn lines_apart(found: &str, wanted: &str) -> String {
     let only = |sign: char, of: &str, other: &str| -> String {
         let other: Vec<&str> = other.lines().collect();
@@ -182,10 +182,10 @@ fn lines_apart(found: &str, wanted: &str) -> String {
     only('-', found, wanted) + &only('+', wanted, found)
 }
 
-/// A fingerprint of all files that make the unit, and when the last of them changed, in microseconds since 1970.
+/// The fingerprint of all files that make the unit, and the time of the latest change, in microseconds since 1970.
 ///
-/// Generators write theirs anew at every daemon-reload. What they write them from counts in their place, where that is about
-/// this unit alone: an init script, but not a table such as `/etc/fstab`.
+/// Generators rewrite their files at every daemon-reload. Instead of a generated file, its source counts if it belongs
+/// to this unit alone: an init script, but not a table such as `/etc/fstab`.
 pub(super) fn configuration(state: &UnitState) -> (String, u64) {
     let (mut parts, mut newest): (Vec<Vec<u8>>, u64) = (Vec::new(), 0);
     for path in std::iter::once(&state.fragment).chain(&state.drop_ins).filter(|p| !p.as_os_str().is_empty()) {
@@ -202,12 +202,12 @@ pub(super) fn configuration(state: &UnitState) -> (String, u64) {
     (canonical::fingerprint(&parts).to_string(), newest)
 }
 
-/// Below one of `generator`, `generator.early` and `generator.late`.
+/// Whether a path is below `generator`, `generator.early` or `generator.late`.
 fn is_generated(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.starts_with(GENERATED))
 }
 
-/// Never, when it can't be told.
+/// The change time; zero if it can't be read.
 fn changed_us(path: &Path) -> u64 {
     let Ok(meta) = fs::metadata(path) else { return 0 };
     let micros = u64::try_from(meta.mtime()).unwrap_or(0) * 1_000_000;
@@ -235,7 +235,7 @@ mod tests {
         let link = Found::Link("/dev/null".into());
         assert!(put_back(&path, &link).expect("linked"));
         assert_eq!(find(&path).expect("looked"), link);
-        // A text replaces the link, and not what the link leads to.
+        // The text replaces the link itself and not its target.
         assert!(write_text(&path, "new").expect("written"));
         assert!(put_back(&path, &Found::Absent).expect("removed"));
         assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 0);

@@ -1,16 +1,16 @@
-//! A unit that one change object leaves and another one is about from then on: what was noted of it goes over, so that the
-//! one that has left puts nothing back in the other's place, and the other knows what was there before both.
+//! Handover of a unit from a departed change object to another change object that now manages it. The notes move, so
+//! that the departure restores no state behind the other's back, and the other change object knows the original state.
 
 use std::path::Path;
 
 use super::before::Before;
 use super::links::Links;
 
-/// Gives what is noted of a unit in one folder over to another one, whose change object is about that unit now. Both are
-/// locked. What else is noted stays.
+/// Moves the notes of a unit to the folder of the change object that now manages the unit. The caller holds both locks.
+/// Other notes stay.
 ///
 /// # Errors
-/// What can't be read or written, in words.
+/// The file that can't be read or written, as text.
 pub(in crate::kinds::service) fn hand_over(theirs: &Path, own: &Path, unit: &str) -> Result<(), String> {
     let Some(mut from) = Before::read(theirs)? else { return Ok(()) };
     let ran = from.that_ran().contains(unit);
@@ -42,7 +42,7 @@ pub(in crate::kinds::service) fn hand_over(theirs: &Path, own: &Path, unit: &str
     from.hand_over(theirs, unit)
 }
 
-/// The same of a unit of which all but its run is put back.
+/// The note of a unit whose original state is restored, except for its run.
 fn put_back_as(mut before: Before, unit: &str) -> Before {
     if before.unit != unit {
         (before.unit, before.called) = (unit.to_owned(), None);

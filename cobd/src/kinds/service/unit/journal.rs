@@ -1,4 +1,4 @@
-//! What units print, by the journal of the machine: journalctl(1).
+//! The output of units in the machine's journal: journalctl(1).
 
 use std::io;
 use std::process::Stdio;
@@ -12,19 +12,19 @@ use super::ended::Ending;
 use crate::kinds::service::logs::{LogsAnswer, LogsQuery};
 use crate::run::{left_out, whole_line};
 
-/// So long the last words of a unit may be looked for.
+/// The time limit for reading the last lines of a unit.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// The most bytes that are kept of what `journalctl` prints: the last ones.
+/// The most bytes that are kept of the output of `journalctl`, counted from the end.
 const MAX_JOURNAL: usize = 4 << 20;
-/// The most that it may print at all: it is read to its end, which tells where it stands.
+/// The most bytes of its output: it is read to its end, where the cursor is.
 const MAX_PRINTED: u64 = 1 << 30;
-/// The messages of systemd that a process of a unit has ended (SD_MESSAGE_UNIT_PROCESS_EXIT).
+/// The id of systemd's message that a process of a unit has ended (SD_MESSAGE_UNIT_PROCESS_EXIT).
 const PROCESS_EXIT: &str = "MESSAGE_ID=98e322203f7a4ed290d09fe03c09fe15";
-/// So long the journal may be looked through.
+/// The time limit for a query.
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(20);
-/// Begins the line in which `journalctl` tells where it has stopped.
+/// The prefix of the line with the cursor at the end of `journalctl`'s output.
 const CURSOR: &str = "-- cursor: ";
-/// The most bytes that are taken of what it complains of.
+/// The most bytes of its error output.
 const MAX_COMPLAINT: u64 = 256 << 10;
 
 fn journalctl() -> Command {
@@ -33,7 +33,7 @@ fn journalctl() -> Command {
     command
 }
 
-/// Of a unit of systemd: journalctl(1).
+/// The output of a unit of systemd.
 pub(in crate::kinds::service) async fn logs(unit: &str, query: &LogsQuery) -> Result<LogsAnswer, String> {
     if query.previous {
         return Err(format!("the journal has all lives of {unit} one after the other: leave `previous` out"));
@@ -68,12 +68,12 @@ pub(in crate::kinds::service) async fn logs(unit: &str, query: &LogsQuery) -> Re
     }
 }
 
-/// Reads to the end, and keeps the last lines that have together no more than so many bytes; the note before them says how
-/// many bytes there were more. A line that is longer than all of that is cut.
+/// Reads to the end, and keeps the last whole lines that fit into `most` bytes. A note before the lines says how many
+/// bytes were left out. A longer line is cut.
 async fn last_of(mut from: impl AsyncRead + Unpin, most: usize) -> io::Result<Vec<u8>> {
     let (mut kept, mut gone) = (Vec::new(), 0);
     loop {
-        // Moved to the front not before there is twice as much, so that each byte is moved once at most.
+        // The buffer is trimmed only at twice the size, so that each byte moves at most once.
         if kept.len() >= 2 * most {
             gone += kept.drain(..kept.len() - most).len();
         }
@@ -90,7 +90,7 @@ async fn last_of(mut from: impl AsyncRead + Unpin, most: usize) -> io::Result<Ve
     Ok(kept)
 }
 
-/// Takes apart what `journalctl --show-cursor` prints: lines, and where they end. Without a line there is no cursor.
+/// Splits the output of `journalctl --show-cursor` into lines and cursor. Without a line there is no cursor.
 fn of_journal(printed: &[u8], after: &str) -> LogsAnswer {
     let mut text = String::from_utf8_lossy(printed).into_owned();
     let begin = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
@@ -101,11 +101,11 @@ fn of_journal(printed: &[u8], after: &str) -> LogsAnswer {
     LogsAnswer { source: "journal".to_owned(), text, next: cursor.unwrap_or_else(|| after.to_owned()), ended: false }
 }
 
-/// The last lines that a run of a unit has left in the journal of the machine; where it has printed nothing, what systemd says
-/// of it. With `since` those alone that are not older. Without a run, as of a start that was skipped, what was said before
-/// belongs to an earlier one: nothing is known of that without `since`.
+/// The last lines of a unit's run in the machine's journal. If the unit printed no lines, systemd's messages about it.
+/// With `since`, only lines from that time on. Without a run (the start was skipped), earlier lines belong to an
+/// earlier run, so `since` is required.
 pub(super) async fn last_words(unit: &str, invocation: &str, since: Option<SystemTime>) -> String {
-    // What was said a moment ago has to be in it.
+    // The latest lines must be included.
     printed(&["--sync"]).await;
     for of in asked(unit, invocation, since) {
         let of: Vec<&str> = of.iter().map(String::as_str).collect();
@@ -118,7 +118,7 @@ pub(super) async fn last_words(unit: &str, invocation: &str, since: Option<Syste
     String::new()
 }
 
-/// What of the journal these words are looked for in, the best first.
+/// The journal filters to try, the best filter first.
 fn asked(unit: &str, invocation: &str, since: Option<SystemTime>) -> Vec<Vec<String>> {
     let of = match invocation.bytes().all(|b| b == b'0') {
         true if since.is_none() => return Vec::new(),
@@ -130,7 +130,7 @@ fn asked(unit: &str, invocation: &str, since: Option<SystemTime>) -> Vec<Vec<Str
     of.into_iter().map(|of| since.iter().cloned().chain([of]).collect()).collect()
 }
 
-/// How the main process of a run of a unit has ended, which systemd itself forgets when it starts the unit again.
+/// The end of a run's main process, which systemd forgets when it restarts the unit.
 pub(super) async fn ending(invocation: &str) -> Option<Ending> {
     let of = format!("INVOCATION_ID={invocation}");
     let fields = "--output-fields=EXIT_CODE,EXIT_STATUS,COMMAND";
@@ -138,7 +138,7 @@ pub(super) async fn ending(invocation: &str) -> Option<Ending> {
     ending_of(&said)
 }
 
-/// Of several that have ended the last one counts that is no command beside the main process.
+/// The last process that ended counts, except for commands besides the main process.
 fn ending_of(said: &str) -> Option<Ending> {
     let mut lines = said.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let of_main = |line: &serde_json::Value| line["COMMAND"].as_str().is_none_or(|command| command == "ExecStart");
@@ -146,7 +146,7 @@ fn ending_of(said: &str) -> Option<Ending> {
     Ending::of_journal(line["EXIT_CODE"].as_str()?, line["EXIT_STATUS"].as_str()?)
 }
 
-/// What it prints; nothing where there is none, or it takes long.
+/// The output of `journalctl`; empty if it is missing or slow.
 async fn printed(arguments: &[&str]) -> String {
     let mut command = journalctl();
     match timeout(LAST_WORDS, command.args(arguments).stderr(Stdio::null()).output()).await {

@@ -1,7 +1,8 @@
-//! The links by which units are enabled, known under further names, linked from elsewhere, and masked at run time.
+//! The links that enable, alias, link and mask units.
 //!
-//! Systemd changes them for us, those of other units too (`Also=`, a name that another unit has had), and one word for
-//! the state of a unit file does not say which. So each that it changes is noted as it was found, and put back as that.
+//! systemd changes links on request, also of other units (`Also=`, or an alias taken from another unit), and the word
+//! for a unit file's state does not name them. Therefore each changed link is noted with its original target, and
+//! restored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,27 +14,27 @@ use serde::{Deserialize, Serialize};
 use super::bus::{Changes, Systemd, UnitState};
 use super::files::{Found, find, put_back, read_unit_file};
 
-/// What folders in which units are named for others end with.
+/// The suffixes of folders that contain the dependencies of units.
 const DEPENDENCIES: [&str; 3] = [".wants", ".requires", ".upholds"];
 
-/// Links, by their places: what they say.
+/// The targets of all links, by place.
 pub(super) type AllLinks = BTreeMap<String, PathBuf>;
 
-/// What was changed of links, and how they were.
+/// The original links that were changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Links {
-    /// What was in every place that systemd has changed for us.
+    /// The original content of every place that systemd changed on request.
     found: BTreeMap<String, Found>,
-    /// With which section `[Install]` it was enabled from here.
+    /// The section `[Install]` with which the unit was enabled from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) enabled_with: Option<String>,
-    /// All links, as long as what systemd was asked to change is not noted.
+    /// All links before a call of systemd whose changes are not noted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pending: Option<AllLinks>,
 }
 
 impl Links {
-    /// Notes what systemd says that it has changed. A place among `files` is noted there.
+    /// Notes the changes that systemd reported. Places in `files` are noted elsewhere.
     pub(super) fn note(&mut self, all: &AllLinks, changed: &BTreeSet<String>, files: &BTreeSet<String>) {
         for place in changed.difference(files) {
             let was = all.get(place).map_or(Found::Absent, |target| Found::Link(target.clone()));
@@ -42,8 +43,8 @@ impl Links {
         self.pending = None;
     }
 
-    /// Notes what was changed by a call that was cut short before its answer was noted: by that others may have changed
-    /// links since, so that only those of the unit itself count.
+    /// Notes the changes of a call that was interrupted before its answer was noted. Other programs may have changed
+    /// links since, so only links of the unit itself count.
     pub(super) fn settle(
         &mut self,
         systemd: &Systemd,
@@ -64,15 +65,15 @@ impl Links {
         Ok(true)
     }
 
-    /// Puts them back; true when that changed something. `there`: systemd knows the unit, so that links to it have a meaning
-    /// whatever they lead to.
+    /// Restores the links, and returns whether a link changed. `there`: systemd knows the unit, so that links to it are
+    /// valid even with a missing target.
     pub(super) fn put_back(&self, there: bool) -> Result<bool, String> {
         let mut changed = false;
         for (place, was) in &self.found {
             let path = Path::new(place);
             let is = find(path).map_err(|e| format!("{place}: {e}"))?;
             let lost = match (was, &is) {
-                // What somebody has put there since is his.
+                // A file there was put by a user later.
                 (_, Found::File { .. }) => true,
                 (Found::Link(target), _) => !there && !leads_somewhere(path, target),
                 (Found::Absent | Found::File { .. }, _) => false,
@@ -86,7 +87,7 @@ impl Links {
         Ok(changed)
     }
 
-    /// Removes those that were made.
+    /// Removes the links that were created.
     pub(super) fn remove_made(&self) -> Result<(), String> {
         for (place, _) in self.found.iter().filter(|(_, was)| **was == Found::Absent) {
             let path = Path::new(place);
@@ -99,7 +100,7 @@ impl Links {
     }
 }
 
-/// All links among the files of units that can be changed. One that is no text is nothing that systemd makes.
+/// All links in the folders of changeable unit files. systemd creates no link whose target is not UTF-8.
 pub(super) fn all_links(systemd: &Systemd) -> AllLinks {
     let mut all = AllLinks::new();
     let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -114,13 +115,13 @@ pub(super) fn all_links(systemd: &Systemd) -> AllLinks {
     all
 }
 
-/// The places that systemd says it has changed.
+/// The places that systemd reports as changed.
 pub(super) fn places(changes: &Changes) -> BTreeSet<String> {
     let of_links = changes.iter().filter(|(kind, ..)| ["symlink", "unlink"].contains(&kind.as_str()));
     of_links.map(|(_, place, _)| place.clone()).collect()
 }
 
-/// Who disables a unit that is linked from elsewhere takes away its file, too: that link is made again.
+/// To disable a unit whose file is a link also removes this link; it is created again.
 pub(super) fn keep_linked(systemd: &Systemd, all: &AllLinks, changed: &BTreeSet<String>) -> Result<(), String> {
     for (place, target) in changed.iter().filter_map(|place| all.get_key_value(place)) {
         let path = Path::new(place);
@@ -132,7 +133,7 @@ pub(super) fn keep_linked(systemd: &Systemd, all: &AllLinks, changed: &BTreeSet<
     Ok(())
 }
 
-/// What the files of a unit say of how it is enabled.
+/// The section `[Install]` of the unit's files.
 pub(super) fn install_section(state: &UnitState) -> String {
     let mut said = String::new();
     for path in std::iter::once(&state.fragment).chain(&state.drop_ins) {
@@ -158,11 +159,11 @@ fn leads_somewhere(path: &Path, target: &Path) -> bool {
     path.parent().is_some_and(|folder| folder.join(target).exists())
 }
 
-/// As systemd does where it removes the last link.
+/// systemd does the same when it removes the last link.
 fn remove_empty_folder(path: &Path) {
     if let Some(folder) = path.parent().filter(|folder| is_of_dependencies(folder)) {
         let removed: io::Result<()> = fs::remove_dir(folder);
-        // One that has something else in it stays.
+        // A folder with other entries stays.
         drop(removed);
     }
 }
@@ -212,14 +213,14 @@ mod tests {
         let taken = bench.link("etc/main.service", "b.service");
         let before = all_links(&bench.systemd);
         assert_eq!(before.len(), 2);
-        // Another unit's name is taken over, one link goes, one comes.
+        // The alias of another unit is replaced, a link is removed, and a link is created.
         fs::remove_file(&gone).expect("removed");
         fs::remove_file(&taken).expect("removed");
         bench.link("etc/main.service", "a.service");
         let made = bench.link("etc/multi-user.target.wants/a.service", "a.service");
         let mut links = Links::default();
         links.note(&before, &BTreeSet::from([gone, taken, made]), &BTreeSet::new());
-        // By somebody else.
+        // A link of a user.
         let own = bench.link("etc/own.service", "a.service");
         assert_eq!(links.put_back(false), Ok(true));
         let mut wanted = before;

@@ -1,4 +1,4 @@
-//! The state of a unit, by a look at systemd and at the files.
+//! The state of a unit, from systemd and files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,66 +16,66 @@ use crate::kinds::service::commands::last_words;
 use crate::kinds::service::folder::ServiceFolder;
 use crate::kinds::service::former::{Form, left};
 
-/// What a check goes by.
+/// The inputs of a check.
 #[derive(Debug, Clone)]
 pub(in crate::kinds::service) struct Question {
     pub(in crate::kinds::service) content: UnitContent,
     pub(in crate::kinds::service) systemd: Systemd,
-    /// Where the service is looked after.
+    /// The service's folder.
     pub(in crate::kinds::service) folder: PathBuf,
-    /// The files that travel.
+    /// The files of the bundle.
     pub(in crate::kinds::service) payload: PathBuf,
-    /// A fingerprint of the other change objects that it rests on.
+    /// The fingerprint of its dependencies.
     pub(in crate::kinds::service) rests_on: Option<String>,
-    /// It is to be down.
+    /// Its preferred state is down.
     pub(in crate::kinds::service) rests_down: bool,
-    /// It is about to leave: what was there before comes back.
+    /// It departs, so the original state is restored.
     pub(in crate::kinds::service) leaving: bool,
-    /// Timers, sockets and paths that change objects of this host are about.
+    /// The timers, sockets and paths that change objects of this host manage.
     pub(in crate::kinds::service) triggers: Arc<BTreeSet<String>>,
-    /// For so long everything that it rests on has been as it is now; none: that is not known.
+    /// Since when all its dependencies are unchanged. `None`: not known.
     pub(in crate::kinds::service) rested_for: Option<Duration>,
 }
 
-/// What a check makes of a unit.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::kinds::service) struct Judgement {
     pub(in crate::kinds::service) state: &'static str,
-    /// In what it differs from the wanted one.
+    /// The difference from the desired unit.
     pub(in crate::kinds::service) difference: String,
-    /// Its run began after everything that it rests on had come to be as it is now, whoever began it.
+    /// Its run began after the last change of its dependencies, no matter by whom it was started.
     pub(in crate::kinds::service) fresh: bool,
 }
 
-/// All that a judgement is made of.
+/// The inputs of a judgement.
 #[derive(Debug, Clone, Default)]
 struct Look {
     state: UnitState,
-    /// What differs in the files that are given; empty: nothing.
+    /// The differences in the given files; empty without a difference.
     files: String,
     started: Option<Started>,
-    /// Of all files that make the unit.
+    /// The fingerprint of all files that make the unit.
     configuration: String,
-    /// When the last of them changed.
+    /// The time of the latest change of these files.
     newest_us: u64,
     /// See [`identity`].
     identity: String,
-    /// What was there before is noted, and not put back.
+    /// A note of the original state exists.
     changed: bool,
-    /// Its files say otherwise how it is enabled than when it was enabled from here.
+    /// Its section `[Install]` has changed since it was enabled from here.
     otherwise: bool,
-    /// How it ended, and how often systemd has started it again, where it is a service, with its last words.
+    /// For a service: its end, the number of automatic restarts, and its last output.
     result: String,
     /// See [`Judgement::fresh`].
     fresh: bool,
-    /// The units that it triggers and whose files have changed since systemd has read them.
+    /// The triggered units whose files have changed since systemd read them.
     unread: Vec<String>,
 }
 
-/// A state and in what it differs from the wanted one; or why nobody knows.
+/// A state and the difference from the desired unit; or the reason why the state is unknown.
 pub(in crate::kinds::service) type Judged = Result<(&'static str, String), String>;
 
-/// Has a content name its unit as systemd does, where it has an alias: that leads nowhere as soon as it is disabled.
+/// Replaces an alias in the content by the unit's main name: the alias may disappear when the unit is disabled.
 pub(super) async fn name_as_systemd_does(bus: &Bus, folder: &Path, content: &mut UnitContent) -> Result<(), String> {
     if content.gives_unit() {
         return Ok(());
@@ -89,13 +89,13 @@ pub(super) async fn name_as_systemd_does(bus: &Bus, folder: &Path, content: &mut
     Ok(())
 }
 
-/// Looks at a unit, and changes nothing.
+/// Checks a unit without changes.
 pub(in crate::kinds::service) async fn check(bus: &Bus, mut question: Question) -> Result<Judgement, String> {
     name_as_systemd_does(bus, &question.folder, &mut question.content).await?;
     let name = question.content.name();
     let state = bus.look(&name).await?;
     if is_own(&state.id) {
-        // One that leaves has nothing to wait for: what an earlier daemon has found is put back beside it, as it runs.
+        // A departure has no work here: state that an earlier daemon noted is restored while the unit runs.
         let down = Judgement { state: "down", difference: String::new(), fresh: false };
         return if question.leaving { Ok(down) } else { Err(refusal(&state.id)) };
     }
@@ -139,16 +139,16 @@ pub(in crate::kinds::service) async fn check(bus: &Bus, mut question: Question) 
     Ok(Judgement { state, difference, fresh: fresh && state == "up" })
 }
 
-/// For how long the machine has been up.
+/// The time since the boot.
 fn up_for() -> Duration {
     let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
     let seconds = text.split_whitespace().next().and_then(|seconds| seconds.parse().ok());
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
 }
 
-/// Whether its run began after everything that it rests on had come to be as it is now.
+/// Whether its run began after the last change of its dependencies.
 fn is_fresh(question: &Question, state: &UnitState, up_for: Duration) -> bool {
-    /// The machine's time is told in hundredths of a second.
+    /// The kernel gives the uptime in hundredths of a second.
     const GRAIN: Duration = Duration::from_millis(20);
     let began = Duration::from_micros(state.began_us);
     let runs_for = up_for.checked_sub(began).filter(|_| state.began_us > 0 && state.runs());
@@ -159,7 +159,7 @@ fn is_fresh(question: &Question, state: &UnitState, up_for: Duration) -> bool {
 pub(super) async fn unread_of(bus: &Bus, state: &UnitState) -> Vec<String> {
     let mut unread = Vec::new();
     for unit in &state.triggers {
-        // One that can't be looked at is told of when it is started.
+        // The start of a unit that can't be read reports the error.
         if bus.look(unit).await.is_ok_and(|state| state.needs_reload) {
             unread.push(unit.clone());
         }
@@ -167,8 +167,8 @@ pub(super) async fn unread_of(bus: &Bus, state: &UnitState) -> Vec<String> {
     unread
 }
 
-/// A timer, a socket or a path of the model starts it while it is to be down by itself: that it runs then is as it should be.
-/// What was started from here, when it was to be up, is stopped all the same.
+/// Whether a timer, socket or path of the model runs this unit, whose own preferred state is down. Then it may run. A
+/// run that was started from here, when the preferred state was up, is stopped nevertheless.
 pub(super) fn is_run_by_a_trigger(
     state: &UnitState,
     content: &UnitContent,
@@ -181,8 +181,7 @@ pub(super) fn is_run_by_a_trigger(
         && started.is_none_or(|started| started.invocation != state.invocation)
 }
 
-/// Whether it serves a socket, which starts it again when it is needed: to stop it loses no work that it was started for, as
-/// it would of a timer.
+/// Whether a socket starts it again when it is needed. Unlike with a timer, a stop loses no work.
 pub(super) fn serves_a_socket(state: &UnitState) -> bool {
     state.active == "active" && state.triggered_by.iter().any(|unit| unit.ends_with(".socket"))
 }
@@ -204,13 +203,13 @@ fn judge(question: &Question, look: &Look) -> Judged {
         return Ok(("failed", format!("it has failed: {}", look.result)));
     }
     if state.moves() {
-        // The end of that comes as a change of the unit, and is looked at again.
+        // The end of the change causes a signal and another check.
         return Err(format!("the unit is {} ({})", state.active, state.sub));
     }
     if !state.runs() {
         let is_to_be_masked = content.mask == Some(true) && !question.leaving;
         if is_to_be_masked && !question.rests_down && !state.is_masked() {
-            // Not `outdated`: nobody needs a token of a budget to leave this.
+            // Not `outdated`: leaving this state must not need a token of a budget.
             return Ok(("failed", "it is not masked while it is down, so that others may start it".to_owned()));
         }
         if question.leaving && look.changed {
@@ -227,7 +226,7 @@ fn judge(question: &Question, look: &Look) -> Judged {
     Ok(("up", String::new()))
 }
 
-/// One that is to be down is so in all that is said about it.
+/// The state of a stopped unit: down if all parts are as desired.
 fn at_rest(content: &UnitContent, look: &Look) -> (&'static str, String) {
     let state = &look.state;
     let mut differs = look.files.clone();
@@ -268,7 +267,7 @@ fn enablement_differs(content: &UnitContent, look: &Look) -> Option<String> {
     }
 }
 
-/// Why what runs is not what is wanted.
+/// Why the running unit is not as desired.
 fn older_than_wanted(question: &Question, look: &Look) -> Option<String> {
     let state = &look.state;
     if !look.files.is_empty() {
@@ -284,7 +283,8 @@ fn older_than_wanted(question: &Question, look: &Look) -> Option<String> {
     let other_content = || Some("it runs with another content".to_owned());
     match &look.started {
         Some(started) if started.identity != look.identity && started.invocation == state.invocation => other_content(),
-        // Started by systemd or somebody else since, with these files; whether with what it rests on, too, only times tell.
+        // Started by systemd or a user since, with these files; only times show whether its dependencies have changed
+        // since.
         Some(started) if started.identity != look.identity && question.rests_on.is_some() && !look.fresh => {
             other_content()
         }
@@ -292,7 +292,7 @@ fn older_than_wanted(question: &Question, look: &Look) -> Option<String> {
             let other = started.configuration != look.configuration;
             other.then(|| "its files have changed since it was started".to_owned())
         }
-        // Somebody else has started it since; with the files as they are.
+        // Started by others since, with the present files.
         Some(_) => older_files(),
         None if question.rests_on.is_some() && !look.fresh => Some(
             "it was not started from here, so nobody knows whether it was before or after what it rests on".to_owned(),
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// It runs since the second 10, started from here as it is wanted.
+    /// Runs since second 10, started from here with the desired content.
     fn running() -> Look {
         let state = UnitState {
             load: "loaded".into(),
@@ -400,7 +400,7 @@ mod tests {
             (|l| l.state.needs_reload = true, "systemd has read"),
             (|l| l.configuration = "others".into(), "changed since it was started"),
             (|l| l.started = Some(Started::new("old", "files".into(), "1".into())), "another content"),
-            // A content of before, and files that have changed since.
+            // An earlier content, and files that have changed since.
             (
                 |l| {
                     l.started = Some(Started::new("old", "files".into(), "1".into()));
@@ -409,7 +409,7 @@ mod tests {
                 },
                 "changed since it was started",
             ),
-            // Started by somebody else, before the files have changed.
+            // Started by a user, before the files changed.
             (
                 |l| {
                     l.state.invocation = "2".into();
@@ -422,7 +422,7 @@ mod tests {
             let (state, why) = judged(&q, change);
             assert!(state == "outdated" && why.contains(words), "{state}: {why}");
         }
-        // Started by somebody else, with the files as they are now.
+        // Started by a user, with the present files.
         let fresh = |l: &mut Look| {
             l.state.invocation = "2".into();
             l.configuration = "others".into();
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn what_others_have_started_with_the_new_content_is_not_started_again() {
-        // By systemd after a loss of power, or by an administrator: another run than the one from here.
+        // By systemd after a power failure, or by an administrator: another run than the run from here.
         let by_others = |look: &mut Look| {
             look.started = Some(Started::new("old", "others".into(), "1".into()));
             look.state.invocation = "2".into();
@@ -473,7 +473,7 @@ mod tests {
             .0
         };
         assert_eq!(down("disabled", false), "failed");
-        // Its package is not there yet.
+        // Its package is not installed yet.
         assert_eq!(down("", false), "failed");
         assert_eq!(down("masked", false), "down");
         assert_eq!(down("disabled", true), "down");

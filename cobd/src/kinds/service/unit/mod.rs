@@ -1,16 +1,16 @@
-//! Units of systemd, spoken to over D-Bus.
+//! Units of systemd, over D-Bus.
 //!
 //! ```text
 //!   daemon ── check: bus + files ──> look ──> state
-//!     |  └── PropertiesChanged ──> "look at that one"
+//!     |  └── PropertiesChanged ──> a hint to check
 //!     └── runner ── mover ── bus: unmask, reload, enable, start / stop, wait for the job
-//!   SERVICE/ before   what was found before the first change, durable; gone when it is back
-//!            started  with which configuration it was started from here
+//!   SERVICE/ before   the original state before the first change, durable; deleted after its restoration
+//!            started  the configuration of the last start from here
 //! ```
 //!
-//! Rules: what was found is durable before anything is changed. A job of systemd goes on without us, so that a
-//! mover that is begun again looks at the unit first. Nothing here ever asks for a password: calls say that no
-//! one is there to answer. A check speaks with systemd and reads files, and changes neither.
+//! Rules: the original state is durable before any change. A job of systemd continues without us, so a restarted mover
+//! first looks at the unit. Calls never ask for a password: they tell systemd that no user is there to answer. A check
+//! reads from systemd and files, and changes neither.
 
 mod before;
 mod bus;

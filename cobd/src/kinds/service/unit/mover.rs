@@ -1,4 +1,4 @@
-//! What brings a unit up and down: an action like any other, which survives the daemon.
+//! Carries out the transitions of units: an action like any other, which survives the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -30,19 +30,19 @@ use crate::kinds::service::leaving::Going;
 use crate::kinds::service::mover::{Goal, Wish};
 use crate::kinds::service::ready::Attempts;
 
-/// Between two looks at a unit.
+/// The pause between two looks at a unit.
 const LOOK: Duration = Duration::from_millis(100);
-/// The time for what has to be put in order after a cancellation.
+/// The time for cleaning up after a cancellation.
 const AFTERWARDS: Duration = Duration::from_secs(5);
 
-/// Does what the wish says.
+/// Carries out a transition.
 ///
 /// # Errors
-/// Why it could not be done, in words.
+/// The reason of the failure, as text.
 pub(in crate::kinds::service) fn make_move(wish: &Wish, mut content: UnitContent) -> Result<(), String> {
     let runtime = runtime()?;
     let time = Duration::from_millis(wish.timeout_ms);
-    // The rest is for stopping again what did not become ready.
+    // The last quarter is for stopping a unit that did not become ready.
     let limit = Instant::now() + time - time / 4;
     let commands = Commands {
         place: wish.folder.clone(),
@@ -55,16 +55,16 @@ pub(in crate::kinds::service) fn make_move(wish: &Wish, mut content: UnitContent
     let moved = runtime.block_on(async {
         let bus = Bus::connect(&wish.systemd).await?;
         let folder = ServiceFolder::new(wish.folder.clone());
-        // The keeper of a service holds the lock.
+        // The supervisor of a service holds the lock.
         end_commands(&folder, Form::Unit(&content.name()), &commands, limit.into_std())?;
-        // What was being put back when the change object came again is let come to its end.
+        // Waits for a departure that still runs after the change object came back.
         let _lock = folder.take_lock_until(limit.into_std()).map_err(|e| format!("taking its lock: {e}"))?;
         let called = content.name();
         name_as_systemd_does(&bus, &wish.folder, &mut content).await?;
         let (unit, commands, begun) = (content.name(), Arc::new(commands), SystemTime::now());
         Mover { bus, unit, called, content, wish, commands, limit, begun }.go().await
     });
-    // A command that is still asked whether it is ready is ended with this process.
+    // A running `ready` command is ended with this process.
     runtime.shutdown_background();
     moved
 }
@@ -73,11 +73,11 @@ fn runtime() -> Result<Runtime, String> {
     Builder::new_current_thread().enable_all().build().map_err(|e| format!("a runtime: {e}"))
 }
 
-/// Puts back what a change object that has left has found: its files, its enablement, its run. Nothing from the moment on in
-/// which it is back.
+/// Restores the original files, enablement and run of a departed change object's unit. Stops as soon as the change
+/// object is back.
 ///
 /// # Errors
-/// Why it could not be done, in words; it may be tried again.
+/// The reason of the failure, as text; it may be tried again.
 pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Result<(), String> {
     let Some(mut before) = Before::read(folder)?.filter(|_| going.goes_on()) else { return Ok(()) };
     runtime()?.block_on(async {
@@ -92,10 +92,10 @@ pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Re
             if !going.goes_on() {
                 return Ok(());
             }
-            // What has gone with its package, or what nobody wants to run any more, is left alone.
+            // A unit that has gone with its package, or that is masked, stays as it is.
             if state.is_there() && !state.is_masked() && !state.runs() {
                 let begun = SystemTime::now();
-                // A change object that wants what it serves starts that again.
+                // The change objects of the served units start them again if they want them.
                 let limit = || Instant::now() + Duration::from_secs(60);
                 let ran = stop_served(&bus, &state, &BTreeSet::new(), limit()).await?;
                 let started = bus.job("StartUnit", &unit, limit()).await;
@@ -110,10 +110,10 @@ pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Re
     })
 }
 
-/// Stops the unit that an earlier content was about, where the present one is about none, and puts it back.
+/// Stops the unit of an earlier content if the present content has no unit, and restores its original state.
 ///
 /// # Errors
-/// Why it could not be done, in words; it may be tried again.
+/// The reason of the failure, as text; it may be tried again.
 pub(in crate::kinds::service) fn end_former(folder: &ServiceFolder, limit: std::time::Instant) -> Result<(), String> {
     let Some(before) = Before::of_former(folder.path(), None)? else { return Ok(()) };
     let why = of_former(&before);
@@ -128,13 +128,13 @@ pub(in crate::kinds::service) fn end_former(folder: &ServiceFolder, limit: std::
 struct Mover<'a> {
     bus: Bus,
     unit: String,
-    /// As the content has it, which may be an alias.
+    /// The name in the content, which may be an alias.
     called: String,
     content: UnitContent,
     wish: &'a Wish,
     /// Runs `ready`.
     commands: Arc<Commands>,
-    /// Until then it must have said how it went: a little before the runner ends it.
+    /// The time limit, a little before the runner ends the process.
     limit: Instant,
     begun: SystemTime,
 }
@@ -163,7 +163,7 @@ impl Mover<'_> {
             done = work => done,
             _ = terminate.recv() => {
                 if self.wish.goal == Goal::Start {
-                    // A start that nobody waits for must not end as if it had been wanted.
+                    // A cancelled start must not end like a wanted start.
                     let _ = self.bus.job("StopUnit", &self.unit, Instant::now() + AFTERWARDS).await;
                 }
                 Err("cancelled".to_owned())
@@ -171,22 +171,22 @@ impl Mover<'_> {
         }
     }
 
-    /// Stops the unit that an earlier content was about, and puts it back.
+    /// Stops the unit of an earlier content, and restores its original state.
     async fn end_former(&self) -> Result<(), String> {
         let Some(before) = Before::of_former(&self.wish.folder, Some(&self.unit))? else { return Ok(()) };
         let why = of_former(&before);
         put_other_back(&self.bus, &self.wish.folder, before, self.limit).await.map_err(why)
     }
 
-    /// Where another change object of this unit has just left, and something is still to be put back for it, that is from
-    /// here on to be done when this one leaves.
+    /// Takes over the notes of another change object of this unit that has just departed: the original state is
+    /// restored when this change object departs.
     async fn take_over(&self) -> Result<(), String> {
         let own = &self.wish.folder;
         let entries =
             own.parent().and_then(|services| std::fs::read_dir(services).ok()).into_iter().flatten().flatten();
         for folder in entries.map(|entry| entry.path()).filter(|folder| folder != own) {
             let service = ServiceFolder::new(folder.clone());
-            // What can't be read is told of by whoever it belongs to.
+            // The owner of an unreadable note reports the error.
             let concerns = || {
                 let theirs = Before::read(&folder).ok().flatten();
                 theirs.is_some_and(|theirs| match theirs.restored {
@@ -197,7 +197,7 @@ impl Mover<'_> {
             if !concerns() {
                 continue;
             }
-            // Whoever is about to put it back holds the lock.
+            // A departure that restores the state holds the lock.
             let _lock = loop {
                 match service.take_lock() {
                     Ok(lock) => break lock,
@@ -233,13 +233,13 @@ impl Mover<'_> {
             started.identity == identity && started.invocation == state.invocation && !state.needs_reload
         });
         if state.runs() && current && configuration(&state).0 == self.recorded_configuration() {
-            // Begun by an attempt before this one.
+            // Started by an earlier attempt.
             return self.become_ready(&identity).await;
         }
         if state.active == "failed" {
             self.bus.reset_failed(&self.unit).await;
         }
-        // A start would wait until systemd itself starts it again.
+        // `StartUnit` would wait for an automatic restart by systemd.
         let method = if state.runs() || state.restarts() { "RestartUnit" } else { "StartUnit" };
         let ran = stop_served(&self.bus, &state, &self.wish.wanted, self.limit).await?;
         let started = match self.bus.job(method, &self.unit, self.limit).await {
@@ -249,7 +249,7 @@ impl Mover<'_> {
         let again = start_again(&self.bus, &ran, self.limit).await;
         let started = started.and(again);
         if let Err(why) = started {
-            // What is not ready is not up, and must not look like it.
+            // A unit that is not ready must not look as if it were up.
             let stopped = self.bus.job("StopUnit", &self.unit, self.limit + self.grace()).await;
             let stopped = match stopped {
                 Ok(()) => self.mask_if_wanted().await,
@@ -279,7 +279,7 @@ impl Mover<'_> {
         self.become_ready(&identity(&self.content, &files, self.wish.rests_on.as_deref())).await
     }
 
-    /// Puts right what needs no stop.
+    /// Corrects differences that need no stop.
     async fn adjust(&self) -> Result<(), String> {
         let found = self.bus.look(&self.unit).await?;
         if !found.runs() {
@@ -325,13 +325,13 @@ impl Mover<'_> {
             self.apply(&state, &files).await?;
         }
         if run_by_a_trigger && serves_a_socket(&found) {
-            // Its files come first: the next word to the socket may start it at once.
+            // Its files come first: the next connection to the socket may start it at once.
             self.bus.job("StopUnit", &self.unit, self.limit).await.map_err(|why| format!("stop: {why}"))?;
         }
         self.mask_if_wanted().await
     }
 
-    /// What is down is masked, where the content says so: also a unit whose package is still to come.
+    /// Masks a stopped unit if the content says so, even before its package is installed.
     async fn mask_if_wanted(&self) -> Result<(), String> {
         let found = self.bus.look(&self.unit).await?;
         if self.content.mask != Some(true) || found.is_masked() {
@@ -341,7 +341,7 @@ impl Mover<'_> {
         self.bus.mask(&self.unit).await
     }
 
-    /// Takes a mask away that is ours, or that the content says is not wanted.
+    /// Removes a mask that is ours, or that the content does not want.
     async fn unmask(&self, found: &UnitState, files: &UnitFiles) -> Result<(), String> {
         if !found.is_masked() {
             return Ok(());
@@ -367,14 +367,14 @@ impl Mover<'_> {
         self.bus.reload().await
     }
 
-    /// What was found in the place of its mask was none.
+    /// Whether the unit had no mask originally.
     fn masked_by_us(&self) -> Result<bool, String> {
         let before = Before::read(&self.wish.folder)?.filter(|before| !before.restored);
         let was = before.and_then(|mut before| before.files.remove(&self.unit));
         Ok(was.is_some_and(|was| !is_mask(&was)))
     }
 
-    /// Brings files and enablement into the wanted form; returns what systemd makes of it.
+    /// Brings files and enablement into the desired form, and returns the new properties.
     async fn apply(&self, found: &UnitState, files: &UnitFiles) -> Result<UnitState, String> {
         let before = self.note(found, files.keys().map(String::as_str))?;
         let units = &self.wish.systemd.units;
@@ -385,7 +385,7 @@ impl Mover<'_> {
         for (name, text) in files {
             changed |= write_text(&units.join(name), text).map_err(|e| format!("{name}: {e}"))?;
         }
-        // Anew: files may have been written by an attempt that did not come to the reload.
+        // Read again: an earlier attempt may have written files without a reload.
         let mut state = self.bus.look(&self.unit).await?;
         if changed || state.needs_reload || state.load == "not-found" || !unread_of(&self.bus, &state).await.is_empty()
         {
@@ -437,7 +437,7 @@ impl Mover<'_> {
         before.write(&self.wish.folder)
     }
 
-    /// Has systemd change links, and notes how they were. What has been found is noted already.
+    /// Calls systemd to change links, and notes their original targets. The caller has written the note before.
     async fn changing_links(&self, call: impl Future<Output = Result<Changes, String>>) -> Result<(), String> {
         let (folder, systemd) = (&self.wish.folder, &self.wish.systemd);
         let mut before = Before::read(folder)?.ok_or_else(|| "what was there before is not noted".to_owned())?;
@@ -456,7 +456,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Notes what was there before, once and for all, and what is in places that are about to be written.
+    /// Notes the original state once, and the content of places that are about to be written.
     fn note<'n>(&self, found: &UnitState, names: impl Iterator<Item = &'n str>) -> Result<Before, String> {
         let before = Before::read(&self.wish.folder)?;
         let mut ran = before.as_ref().map(Before::that_ran).unwrap_or_default();
@@ -489,8 +489,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Waits until it is ready and has run for `settle` without an end, and writes down what it runs with. Whatever answers
-    /// `ready`, its own run counts: one that systemd had to start again meanwhile is not up.
+    /// Waits until it is ready and has run for `settle`, and notes this start. If systemd restarted it meanwhile, it is
+    /// not up, even if `ready` succeeds.
     async fn become_ready(&self, identity: &str) -> Result<(), String> {
         let mut attempts = Attempts::of("ready");
         let mut is_ready = self.content.ready.is_none();
@@ -531,7 +531,7 @@ impl Mover<'_> {
         self.bus.service(&self.unit).await.restarts
     }
 
-    /// Runs `ready`, without being deaf meanwhile.
+    /// Runs `ready` in another thread, so that signals are still handled.
     async fn ask(&self, command: &Command) -> Result<(), String> {
         let (commands, command, limit) = (Arc::clone(&self.commands), command.clone(), self.limit.into_std());
         beside(move || commands.run(&command, limit)).await.unwrap_or_else(|lost| Err(lost.to_string()))
@@ -570,16 +570,16 @@ impl Mover<'_> {
     }
 }
 
-/// Tells one run of a unit from the next.
+/// Identifies a run of a unit.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     invocation: String,
-    /// How often systemd has started it again by itself.
+    /// The number of automatic restarts by systemd.
     restarts: u32,
 }
 
-/// A failure, with how the unit's processes ended and its own last words: of its run, and without one of all that was said
-/// since this was begun.
+/// A failure with the end of the unit's processes and the last output: of its run or, without a run, since the
+/// transition began.
 async fn explain(bus: &Bus, unit: &str, begun: SystemTime, why: String) -> String {
     let state = bus.look(unit).await.unwrap_or_default();
     let has_run = state.invocation.bytes().any(|b| b != b'0');
@@ -587,7 +587,7 @@ async fn explain(bus: &Bus, unit: &str, begun: SystemTime, why: String) -> Strin
     told(unit, &why, &bus.service(unit).await, &said)
 }
 
-/// The same of a run after which systemd has started the unit again.
+/// Like [`explain`], for a run after which systemd has restarted the unit.
 async fn explain_run(bus: &Bus, unit: &str, invocation: &str, why: String) -> String {
     let service = bus.service(unit).await;
     let said = last_words_of(unit, invocation, None).await;
@@ -605,14 +605,14 @@ fn told(unit: &str, why: &str, service: &ServiceState, said: &str) -> String {
     format!("{unit}: {why}{how}{}", last_words(said))
 }
 
-/// Says of what went wrong which unit it was about.
+/// Adds to an error the unit of the earlier content.
 fn of_former(before: &Before) -> impl FnOnce(String) -> String + use<> {
     let unit = before.unit.clone();
     move |why| format!("putting back {unit}, which an earlier content was about: {why}")
 }
 
-/// Stops a unit that the change object is not about any more, and puts it back. Whether it ran comes when the change
-/// object has left: until then it is another one that is to run in its place.
+/// Stops a unit that the change object no longer manages, and restores its files. It is restarted only at the
+/// departure: until then another unit runs in its place.
 async fn put_other_back(bus: &Bus, folder: &Path, mut before: Before, limit: Instant) -> Result<(), String> {
     let state = bus.look(&before.unit).await?;
     if (state.runs() || state.moves()) && !is_own(&state.id) {
@@ -624,7 +624,7 @@ async fn put_other_back(bus: &Bus, folder: &Path, mut before: Before, limit: Ins
     if before.that_ran().is_empty() { Before::remove(folder) } else { Ok(()) }
 }
 
-/// Puts files, masks and enablement back. Done twice, it ends as if done once.
+/// Restores files, masks and enablement. Idempotent.
 async fn put_all_back(bus: &Bus, folder: &Path, before: &mut Before) -> Result<(), String> {
     if before.restored {
         return Ok(());
@@ -637,7 +637,7 @@ async fn put_all_back(bus: &Bus, folder: &Path, before: &mut Before) -> Result<(
         put_back(&before.systemd.units.join(name), found).map_err(|e| format!("{name}: {e}"))?;
     }
     if !before.had_folder {
-        // One that has something else in it stays.
+        // A folder with other entries stays.
         let _ = std::fs::remove_dir(before.systemd.units.join(format!("{}.d", before.unit)));
     }
     bus.reload().await?;
@@ -655,9 +655,9 @@ async fn put_all_back(bus: &Bus, folder: &Path, before: &mut Before) -> Result<(
     before.write(folder)
 }
 
-/// Disables what was not enabled, going by systemd's word for that alone.
+/// Disables a unit that was not enabled before, only by systemd's word for its enablement.
 async fn take_enablement_back(bus: &Bus, before: &Before) -> Result<(), String> {
-    // As long as the file with its section [Install] is there.
+    // While the file with its section [Install] exists.
     if before.was_enabled() || !bus.look(&before.unit).await?.file_state.starts_with("enabled") {
         return Ok(());
     }
@@ -667,7 +667,7 @@ async fn take_enablement_back(bus: &Bus, before: &Before) -> Result<(), String> 
     Ok(())
 }
 
-/// Enables what was enabled, going by systemd's word for that alone; true when that changed something.
+/// Enables a unit that was enabled before, only by systemd's word. Returns whether this was a change.
 async fn give_enablement_back(bus: &Bus, before: &Before) -> Result<bool, String> {
     if !before.was_enabled() || bus.look(&before.unit).await?.file_state.starts_with("enabled") {
         return Ok(false);

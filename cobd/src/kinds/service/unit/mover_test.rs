@@ -1,4 +1,4 @@
-//! Moves of units, with a systemd of the test's own.
+//! Transitions of units, with a simulated systemd.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,7 +33,7 @@ impl Bench {
         Some(Self { systemd, services, _folder: folder })
     }
 
-    /// Beside no folder of another test: those would be taken for services of the same host.
+    /// Separate from the folders of other tests, which would look like services of the same host.
     fn folder(&self) -> &Path {
         &self.services
     }
@@ -141,7 +141,7 @@ async fn another_unit_is_put_back_before_the_next_one_begins() {
         assert!(!drop_ins.exists());
         assert_eq!(bench.look(B).await, ("up", String::new()));
     }
-    // What ran before it all runs again when the change object has left, and nothing else.
+    // After the departure only the units run that ran before.
     bench.move_it(Goal::Stop, true, B).await;
     assert!(bench.systemd.running().is_empty());
     bench.restore().await;
@@ -316,7 +316,7 @@ async fn under_another_name_it_is_not_forgotten_that_a_unit_ran() {
     bench.systemd.start("a.service");
     bench.move_in(&old, Goal::Start, false, A).await.expect("moved");
     bench.move_in(&old, Goal::Stop, true, A).await.expect("moved");
-    // The daemon begins to start it again for the old one, and comes too late.
+    // The daemon starts the departure of the old change object too late.
     bench.move_in(&new, Goal::Start, false, A).await.expect("moved");
     assert_eq!(Before::read(&old), Ok(None));
     bench.move_in(&new, Goal::Stop, true, A).await.expect("moved");
@@ -339,7 +339,7 @@ async fn a_changed_section_enables_anew() {
     assert_eq!(links(&bench), ["a.target.wants"]);
     bench.move_it(Goal::Start, false, &content("b.target")).await;
     assert_eq!(links(&bench), ["b.target.wants"]);
-    // By a package, say.
+    // For example by a package.
     let plain = r#"{"unit":"a.service","settle":0,"enabled":true}"#;
     fs::write(bench.systemd.units().join("a.service"), "[Install]\nWantedBy=c.target\n").expect("written");
     bench.move_it(Goal::Adjust, false, plain).await;
@@ -375,7 +375,7 @@ async fn a_oneshot_that_ends_is_refused_before_it_is_started() {
     assert_eq!(bench.systemd.jobs(), 1);
 }
 
-/// It would be started again each time that it has elapsed, and its job would run as often.
+/// It would be started again after each elapse, and its job would run as often.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_timer_that_is_gone_when_it_has_elapsed_is_refused_before_it_is_started() {
     let Some(bench) = Bench::new().await else { return };
@@ -385,7 +385,7 @@ async fn a_timer_that_is_gone_when_it_has_elapsed_is_refused_before_it_is_starte
     let why = bench.try_to_move(Goal::Start, false, TIMER).await.expect_err("it can't be up");
     assert!(why.contains("is not started") && why.contains("take RemainAfterElapse=no out"), "{why}");
     assert_eq!(bench.systemd.jobs(), 0, "it was never begun");
-    // From each run of its job on: it never ends.
+    // It counts from each run of its job, so it never ends.
     bench.systemd.tell("b.timer", "TimersMonotonic", spans("OnUnitActiveUSec"));
     bench.move_it(Goal::Start, false, TIMER).await;
 }
@@ -405,7 +405,7 @@ async fn systemd_reads_the_files_of_what_a_timer_starts() {
     assert!(state == "stale" && why.contains("it triggers b.service"), "{state}: {why}");
     bench.move_it(Goal::Adjust, false, TIMER).await;
     assert_eq!(bench.look(TIMER).await, ("up", String::new()));
-    // One that is to be down itself.
+    // A unit whose preferred state is down.
     changed();
     let job = || Question { rests_down: true, ..bench.question(B) };
     assert_eq!(bench.look_as(job()).await.0, "outdated");
@@ -428,19 +428,19 @@ async fn a_job_that_its_timer_has_started_is_where_it_should_be() {
         ..bench.wish(bench.folder(), Goal::Stop)
     };
     bench.systemd.tell("b.service", "TriggeredBy", vec!["b.timer"]);
-    // Started from here when it was to be up, it is stopped.
+    // A run started from here, when the preferred state was up, is stopped.
     bench.move_it(Goal::Start, false, B).await;
     assert_eq!(bench.look_as(question(&triggers)).await.0, "up");
     bench.move_as(B, stop(&triggers)).await.expect("moved");
     assert!(bench.systemd.running().is_empty());
-    // From here on the timer starts it.
+    // From now on the timer starts it.
     bench.systemd.start("b.service");
     assert_eq!(bench.look_as(question(&triggers)).await, ("down", String::new()));
     bench.systemd.tell("b.service", "ActiveState", "activating");
     assert_eq!(bench.look_as(question(&triggers)).await, ("down", String::new()));
     bench.move_as(B, stop(&triggers)).await.expect("moved");
     assert_eq!(bench.systemd.running(), ["b.service"], "what runs is let run to its end");
-    // Of a timer that nobody manages here nothing is known, and what leaves is stopped.
+    // An unmanaged timer does not count, and a departing unit is stopped.
     bench.systemd.tell("b.service", "ActiveState", "active");
     assert_eq!(bench.look_as(question(&BTreeSet::new())).await.0, "up");
     bench.systemd.forget("b.service", "ActiveState");
@@ -460,14 +460,14 @@ async fn nothing_is_put_back_behind_a_change_object_that_is_back() {
         let folder = folder.clone();
         tokio::task::spawn_blocking(move || restore(folder.path(), &Going::of(&folder, Some(word))))
     };
-    // It comes again before the attempt begins: its files, and what it runs with, stay.
+    // It comes back before the attempt starts: its files and its run stay.
     folder.forget_departure().expect("forgotten");
     bench.move_it(Goal::Start, false, A).await;
     let jobs = bench.systemd.jobs();
     late("first").await.expect("not broken").expect("nothing to do");
     assert_eq!(bench.look(A).await, ("up", String::new()));
     assert_eq!(bench.systemd.jobs(), jobs);
-    // It has left once more since: that is another departure.
+    // It has departed again since: that is another departure.
     bench.move_it(Goal::Stop, true, A).await;
     folder.note_departure("second").expect("noted");
     late("first").await.expect("not broken").expect("nothing to do");
@@ -487,7 +487,7 @@ async fn what_was_not_put_back_goes_over_to_the_next_one_of_the_same_unit() {
     fs::create_dir(drop_in.parent().expect("a folder")).expect("made");
     fs::write(&drop_in, "theirs").expect("written");
     bench.systemd.start("a.service");
-    // To be down by itself, it leaves without a move.
+    // Its preferred state is down, so it departs without a transition.
     bench.move_in(&old, Goal::Start, false, A).await.expect("moved");
     ServiceFolder::new(old.clone()).note_departure("this").expect("noted");
     bench.move_in(&new, Goal::Start, false, A).await.expect("moved");

@@ -1,18 +1,18 @@
-//! The unit in which this very program runs: whoever stops that is nobody who could start it again.
+//! The unit in which this program runs: a program that stops its own unit can't start it again.
 
 use std::sync::LazyLock;
 
 static OWN: LazyLock<Option<String>> = LazyLock::new(|| {
-    // Without control groups nothing runs in a unit.
+    // Without control groups the program runs in no unit.
     unit_in(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default())
 });
 
-/// Whether that is this one, by its main name.
+/// Whether the unit with this main name is our own.
 pub(super) fn is_own(unit: &str) -> bool {
     OWN.as_deref() == Some(unit)
 }
 
-/// Why nothing is done to it.
+/// Why the unit is not changed.
 pub(super) fn refusal(unit: &str) -> String {
     format!(
         "{unit} is the daemon's own: whoever stops it is nobody who could start it again; give its drop-ins with a \
@@ -20,14 +20,14 @@ pub(super) fn refusal(unit: &str) -> String {
     )
 }
 
-/// The unit that a process is in, by what the kernel says of its control groups (`number:controllers:path`).
+/// The unit of a process, from its control groups (`number:controllers:path`).
 fn unit_in(groups: &str) -> Option<String> {
     let of_systemd = groups.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
         ["", "name=systemd"].contains(&controllers).then_some(path)
     });
-    // Below a service's group there may be groups of its own.
+    // A service's group may have subgroups.
     of_systemd.flat_map(|path| path.split('/')).find(|part| part.ends_with(".service")).map(str::to_owned)
 }
 

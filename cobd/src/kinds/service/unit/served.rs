@@ -1,4 +1,5 @@
-//! Stops that a move makes besides that of its own unit: of services of sockets, and of what would run on without its file.
+//! Stops of other units during a transition: services of sockets, and services that would run on without their unit
+//! file.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use super::bus::{Bus, UnitState};
 use super::files::Found;
 use super::own::is_own;
 
-/// Stops the services of a socket before the socket starts: systemd starts no socket while its service runs. Returns the
-/// services that ran, to be started again behind the socket. Units that change objects want up are left alone.
+/// Stops the services of a socket before its start, because systemd starts no socket while its service runs. Returns
+/// the stopped services, for a later restart. `wanted` units are left alone.
 pub(super) async fn stop_served(
     bus: &Bus,
     socket: &UnitState,
@@ -33,7 +34,7 @@ pub(super) async fn stop_served(
     Ok(ran)
 }
 
-/// Starts services again that were stopped for their socket, whatever has become of that.
+/// Restarts services that were stopped for their socket, even if the socket failed.
 pub(super) async fn start_again(bus: &Bus, ran: &[String], limit: Instant) -> Result<(), String> {
     for unit in ran {
         let started = bus.job("StartUnit", unit, limit).await;
@@ -42,9 +43,8 @@ pub(super) async fn start_again(bus: &Bus, ran: &[String], limit: Instant) -> Re
     Ok(())
 }
 
-/// Stops a service that is active with a file from here, and was down as far as the model is concerned: a socket has started
-/// it, or somebody else. Without its file nobody would know any more how it is stopped. What only works for a time is let come
-/// to its end.
+/// Stops an active service whose unit file comes from here and is about to be removed: a socket or a user started it.
+/// Without its file, systemd would not know how to stop it. A oneshot service that still works may end by itself.
 pub(super) async fn stop_what_goes(bus: &Bus, before: &Before) -> Result<(), String> {
     let was_absent = matches!(before.files.get(&before.unit), Some(Found::Absent));
     if before.restored || !was_absent {

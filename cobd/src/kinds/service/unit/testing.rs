@@ -1,4 +1,4 @@
-//! For tests: systemd as far as starts, stops and the links of units go, on a bus of its own.
+//! For tests: a simulated systemd with starts, stops and links of units, on a separate bus.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,12 +16,12 @@ use zbus::{Connection, MessageStream, OwnedObjectPath, Variant};
 use super::bus::{Changes, MANAGER, MANAGER_PATH, NAME, UNITS_PATH};
 use crate::run::testing::wait_for;
 
-/// The units that run, with the number of that run.
+/// The running units, with the number of the run.
 type Runs = Arc<Mutex<BTreeMap<String, u8>>>;
-/// What else is told of units, by name and property.
+/// Other properties of units, by unit and property.
 type Properties = Arc<Mutex<BTreeMap<String, BTreeMap<&'static str, Variant<'static>>>>>;
 
-/// Such a systemd, for as long as it is not dropped.
+/// A simulated systemd, until it is dropped.
 pub(in crate::kinds::service) struct FakeSystemd {
     folder: tempfile::TempDir,
     daemon: Child,
@@ -32,7 +32,7 @@ pub(in crate::kinds::service) struct FakeSystemd {
 }
 
 impl FakeSystemd {
-    /// None where there is no bus to be had.
+    /// Starts it. Returns `None` if no bus is available.
     pub(in crate::kinds::service) async fn begin() -> Option<Self> {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().display();
@@ -51,7 +51,7 @@ impl FakeSystemd {
         let address = format!("unix:path={path}/bus");
         wait_for("the bus", || std::os::unix::net::UnixStream::connect(folder.path().join("bus")).is_ok());
         let bus = zbus::connection::Builder::address(address.as_str()).build().await.expect("a connection");
-        // A call that comes before somebody listens is never answered.
+        // A call before the first listener would never be answered.
         let calls = MessageStream::from(bus.clone());
         bus.request_name(NAME).await.expect("nobody has it");
         let (runs, properties) = (Runs::default(), Properties::default());
@@ -65,39 +65,39 @@ impl FakeSystemd {
         format!("unix:path={}/bus", self.folder.path().display())
     }
 
-    /// Where its administrators put unit files.
+    /// The administrators' folder for unit files.
     pub(super) fn units(&self) -> PathBuf {
         self.folder.path().join("units")
     }
 
-    /// Where they stand until the machine starts again.
+    /// The folder for unit files until the next boot.
     pub(super) fn runtime(&self) -> PathBuf {
         self.folder.path().join("runtime")
     }
 
-    /// The units that run.
+    /// The running units.
     pub(in crate::kinds::service) fn running(&self) -> Vec<String> {
         self.runs.lock().expect("not poisoned").keys().cloned().collect()
     }
 
-    /// Has something told of a unit. One of which [`CRASHES`] is told runs anew at every look.
+    /// Sets a property of a unit. A unit with [`CRASHES`] has a new run at every look.
     pub(super) fn tell(&self, unit: &str, property: &'static str, value: impl Into<Variant<'static>>) {
         let mut all = self.properties.lock().expect("not poisoned");
         all.entry(unit.to_owned()).or_default().insert(property, value.into());
     }
 
-    /// Takes that back.
+    /// Removes a property of a unit.
     pub(super) fn forget(&self, unit: &str, property: &str) {
         let mut all = self.properties.lock().expect("not poisoned");
         all.entry(unit.to_owned()).or_default().remove(property);
     }
 
-    /// How many jobs there were.
+    /// The number of jobs.
     pub(super) fn jobs(&self) -> u8 {
         self.jobs.load(Ordering::SeqCst)
     }
 
-    /// Somebody else starts a unit.
+    /// Starts a unit as a user would.
     pub(super) fn start(&self, unit: &str) {
         self.runs.lock().expect("not poisoned").insert(unit.to_owned(), 0);
     }
@@ -111,10 +111,10 @@ impl Drop for FakeSystemd {
     }
 }
 
-/// No property of systemd: the unit ends at once, and is started again.
+/// No property of systemd: the unit ends at once and is restarted.
 pub(super) const CRASHES: &str = "crashes";
 
-/// Every unit is loaded, and wanted by the same target; jobs are done as soon as they are asked for.
+/// Every unit is loaded and wanted by the same target; jobs end at once.
 async fn serve(mut calls: MessageStream, runs: Runs, told: Properties, begun: Arc<AtomicU8>, base: PathBuf) {
     let bus = Connection::from(&calls);
     let (mut names, mut jobs) = (Vec::<String>::new(), 0_u8);
@@ -194,20 +194,20 @@ fn folder_of(base: &Path, runtime: bool) -> PathBuf {
     base.join(if runtime { "runtime" } else { "units" })
 }
 
-/// A link of another name leads to the unit itself.
+/// A link with another name leads to the unit itself.
 fn main_name(base: &Path, unit: String) -> String {
     let target = fs::read_link(base.join("units").join(&unit)).ok().filter(|target| target != Path::new("/dev/null"));
     target.and_then(|target| target.file_name()?.to_str().map(str::to_owned)).unwrap_or(unit)
 }
 
-/// The place of the link that its section `[Install]` asks for.
+/// The place of the link for its section `[Install]`.
 fn wanted(folder: &Path, unit: &str) -> PathBuf {
     let text = fs::read_to_string(folder.join(unit)).unwrap_or_default();
     let target = text.lines().find_map(|line| line.strip_prefix("WantedBy=")).unwrap_or("multi-user.target");
     folder.join(format!("{target}.wants")).join(unit)
 }
 
-/// The links by which it is enabled.
+/// The links that enable it.
 fn wants(folder: &Path, unit: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path().join(unit));
     entries.filter(|place| place.is_symlink()).collect()
@@ -220,7 +220,7 @@ fn enable(folder: &Path, unit: &str) -> Changes {
     Changes::from_iter(made.then(|| ("symlink".to_owned(), place.display().to_string(), String::new())))
 }
 
-/// Its links go: also that to its file, and those of other names.
+/// Removes its links, also the link to its file and its aliases.
 fn unlink(folder: &Path, unit: &str) -> Changes {
     let links = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let named = |path: &PathBuf| {
