@@ -156,7 +156,7 @@ impl Engine {
     /// Records departures, and activates the generation of the pending switch when all waits are over. Returns whether
     /// there was a change.
     pub(crate) fn try_activate(&mut self, now: Time) -> bool {
-        // A cancelled switch stands still.
+        // A cancelled switch does not continue.
         if self.going.is_none() || self.held.is_some() {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Numbers of other hosts that can't be.
+//! Implausible counters of other hosts.
 
 use cob_types::message::{Finals, Going};
 use cob_types::switch::SwitchPolicy;
@@ -31,11 +31,11 @@ fn a_lamport_number_of_the_end_of_all_numbers_is_not_taken_over() {
         b.event(Event::Order(Order::Pause));
     }
     assert!(b.engine.lamport() < before + 10, "each order is a record, and there is little to say");
-    // A cluster that has gone on since 1970 without a pause, a thousand records a second.
+    // A cluster that has run since 1970 without a pause, with a thousand records a second.
     let honest = NOW.0 / 1_000_000;
     b.event(Event::Received(batch(honest, Vec::new())));
     assert_eq!(b.engine.lamport(), honest);
-    // One whose clock stands at its beginning follows a cluster that has not.
+    // A host whose clock stands at its beginning follows a cluster with a right clock.
     b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
     b.event(Event::Received(batch(1 << 40, Vec::new())));
     assert_eq!(b.engine.lamport(), 1 << 40);
@@ -87,14 +87,14 @@ fn a_journal_with_numbers_that_can_not_be_is_taken_up_with_others() {
     assert!(!honest.keep_possible(Time(0)));
 }
 
-/// What comes of a word that the daemon keeps for itself, as a withdrawal, stands after it in the history of all hosts.
+/// The results of a message that the daemon handles itself, like a rollback, follow it in the history of all hosts.
 #[test]
 fn records_made_after_a_word_that_is_not_for_the_engine_have_higher_numbers() {
     let mut b = Bench::new(&["h/x: 0 1, is 1, prefers 1"]);
     let before = b.engine.lamport();
     b.engine.heard(before + 500);
     assert_eq!(b.engine.lamport(), before + 501);
-    // One that lags behind takes nothing back.
+    // A lower number has no effect on the clock.
     b.engine.heard(3);
     assert_eq!(b.engine.lamport(), before + 502);
 }

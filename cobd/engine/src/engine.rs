@@ -325,7 +325,7 @@ impl Engine {
         self.paused
     }
 
-    /// The generation of the cancelled switch, as long as the host stands still for it.
+    /// The generation of the cancelled switch, as long as it pauses the host.
     #[must_use]
     pub fn held(&self) -> Option<GenerationNumber> {
         self.held

@@ -137,11 +137,11 @@ pub enum Order {
     /// A change object that departs with the pending switch counts as departed, here or on another host: no change
     /// object waits for it any longer.
     DeclareFinal(CobId),
-    /// The switch to this generation is cancelled: the host stands still, as if paused, until it resumes or switches to
-    /// another generation. The daemon asks the running actions to end.
+    /// The switch to this generation is cancelled: the host is paused until it resumes or switches to another
+    /// generation. The daemon asks the running actions to end.
     Cancel(GenerationNumber),
-    /// The cancelled switch has a new target, reached by a step that this host has made or is making already: the host
-    /// no longer stands still for the cancel.
+    /// The cancelled switch has a new target, reached by a step that this host has made or is making already: the
+    /// cancel no longer pauses the host.
     Unhold,
     /// The most parallel transitions on this host; `None`: no limit.
     Limit(Option<u32>),

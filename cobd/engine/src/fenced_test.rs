@@ -1,4 +1,4 @@
-//! A fence: what the lost host holds is free, and nothing waits for it to leave or so as to leave.
+//! A fence: the locks of the lost host are released, and no departure waits for it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use cob_types::{CobId, GenerationNumber, HostName, SwitchOrder};
 use crate::event::{Event, Order};
 use crate::testing::{Bench, bundle};
 
-/// Leaves only while d/d is up.
+/// Departs only while d/d is up.
 const M: &str = "h/m: 0 1, is 1, prefers 1, hop 1 0 <- d/d@1";
 const STAYS: &str = "h/s: 0 1, is 0, prefers 1, hop 0 1 <- d/d@1";
 
@@ -52,14 +52,14 @@ fn what_leaves_and_needs_a_change_object_of_the_lost_host_leaves_without() {
     assert!(acts(&b.event(go(&[], &[])), "h/m"));
 }
 
-/// What it had promised rested on locks of others, which free them as well.
+/// Its grants relied on locks of others, which release them as well.
 #[test]
 fn what_the_lost_host_has_promised_counts_no_more() {
     let mut b = Bench::new(&["h/s: 0 1, is 0, prefers 1, hop 0 1 <- d/d@1 e/e@1"]);
     assert_eq!(b.hears("grant d/d@1 to h/s #1.2"), ["note: h/s holds d/d@1"]);
     b.event(fence());
     assert!(!acts(&b.hears("grant e/e@1 to h/s #1.3"), "h/s"), "nobody keeps d/d in 1");
-    // What leaves does without.
+    // A departing change object does without.
     let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, hop 1 0 <- d/d@1 e/e@1"]);
     b.event(go(&[], &[]));
     b.hears("grant d/d@1 to h/m #1.2");
@@ -78,7 +78,7 @@ fn no_switch_waits_for_departures_of_the_lost_host() {
     assert_eq!(waits, ["e/z"]);
     b.event(Event::Order(Order::Fence(HostName::new("e").expect("a name"))));
     assert_eq!(b.engine.generation(), GenerationNumber(2));
-    // It stands over a return, and holds for the next switch too.
+    // It holds over a restart, and for the next switch too.
     let mut b = Bench::new(&[STAYS]);
     b.event(go(&["h/s: 0 1, is 0, prefers 0"], &["d/x", "e/z"]));
     b.event(fence());
@@ -105,7 +105,7 @@ fn a_later_life_of_the_lost_host_is_asked_again() {
     b.event(go(&[], &[]));
     b.restarted("d");
     b.meet("d");
-    // What runs is looked at when it has ended.
+    // The result of a running action is checked.
     let told = b.ended("h/m", true);
     assert!(told.contains(&"check h/m".to_owned()), "{told:?}");
     let mut b = Bench::new(&[M]);

@@ -1,4 +1,4 @@
-//! What is final, who is told, and when a host activates: one engine, the other hosts by hand.
+//! Departures, their announcement, and the activation of a host: a single engine; the test plays the other hosts.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn stands(bench: &Bench) -> (u64, Option<u64>) {
     (bench.engine.generation().0, bench.engine.going_to().map(|g| g.0))
 }
 
-/// What the host waits for, and how often it has asked.
+/// The departures that the host waits for, and how often it has asked.
 fn waits(bench: &Bench) -> Vec<String> {
     bench.engine.switch_waits().iter().map(|w| format!("{} {}", w.cob, w.asked)).collect()
 }
@@ -120,7 +120,7 @@ fn what_is_final_is_told_once_it_is_and_grants_only_the_state_in_which_it_left()
     let told = b.ended("h/y", true);
     assert_eq!(told.last().map(String::as_str), Some("a: final 1 -> 2 turn 0: h/y"), "{told:?}");
     assert!(told.contains(&"write: h/y is final".to_owned()), "{told:?}");
-    // One that leaves elsewhere comes too late for anything but this.
+    // A change object that departs elsewhere gets only this state from it.
     let told = b.hears("request a/c of h/y@1 #1.7 rank 0 phase 0");
     assert!(!told.iter().any(|t| t.starts_with("act")), "{told:?}");
     let told = b.hears("request a/d of h/y@0 #1.8 rank 0 phase 0");
@@ -161,7 +161,7 @@ fn who_has_gone_on_has_nothing_left_of_the_generation_before() {
     b.ended("h/y", true);
     assert_eq!(stands(&b), (2, None));
     assert_eq!(b.hears_together("a", &["ask-final 1 -> 2 turn 0: h/y"]), ["a: final 1 -> 2 turn 0: h/y"]);
-    // The other way round it has not set out: what the newer generation has is in its place.
+    // In the other direction it has not started: it has the newer generation's change object.
     assert_eq!(b.hears_together("a", &["ask-final 2 -> 1 turn 0: h/x"]), [""; 0]);
 }
 
@@ -177,7 +177,7 @@ fn what_was_told_of_a_switch_that_was_left_does_not_count_in_the_next_try() {
     assert_eq!(told, ["write: Go(GenerationNumber(2))", "write: turn 2", "a: ask-final 1 -> 2 turn 2: a/a a/b"]);
     assert_eq!(b.hears("final 1 -> 2 turn 0: a/a a/b"), [""; 0], "said in the first try");
     assert_eq!(stands(&b), (1, Some(2)));
-    // One that knows of more withdrawals than we do: what was told before is void.
+    // A host that knows of more abandoned switches: earlier facts are invalid.
     b.hears("final 1 -> 2 turn 2: a/a");
     assert_eq!(waits(&b), ["a/b 1"]);
     let told = b.hears_together("a", &["final 1 -> 2 turn 5:"]);
@@ -224,7 +224,7 @@ fn what_is_taken_back_leaves_and_comes_anew_and_its_promises_stand() {
     let mut b = Bench::new(&[X, Y]);
     let told = b.event(go(&[X, Y], order(&["again h/y"])));
     assert!(told.contains(&"act h/y 1 -> 0, attempt 1".to_owned()), "{told:?}");
-    // Whoever leaves beside it counts on its being off.
+    // A change object that departs beside it relies on its pre-remove state.
     b.hears("request a/a of h/y@0 #1.7 rank 0 phase 0");
     let told = b.ended("h/y", true);
     assert!(told.contains(&"write: h/y@0 granted to a/a #1.7".to_owned()), "{told:?}");

@@ -1,4 +1,4 @@
-//! Numbers of hosts that were restarted, reinstalled or fenced: what is kept under them, and when it is forgotten.
+//! Numbers of hosts that were restarted, reinstalled or fenced: the data under them, and when it is forgotten.
 
 use cob_types::{GenerationNumber, HostName};
 
@@ -9,7 +9,7 @@ use crate::time::Span;
 const B: &str = "h/b: 0 1, is 1, prefers 1";
 const TWO: &str = "h/c: 0 1, prefers 1, hop 0 1 <- d/d@1 e/e@1";
 
-/// What a request of a/a for h/b@1 leads to, when nothing stands in its way.
+/// The effects of a request of a/a for h/b@1, if it is granted.
 fn granted(number: &str) -> [String; 2] {
     [format!("write: h/b@1 granted to a/a {number}"), format!("a: grant h/b@1 to a/a {number} rev 0")]
 }
@@ -53,7 +53,7 @@ fn a_fenced_host_that_comes_back_reinstalled_begins_anew() {
     }
     b.hears_together("a", &["hello"]);
     assert_eq!(b.hears("request a/a of h/b@1 #1.3"), granted("#1.3"));
-    // Its daemon knows nothing of what the one before has promised.
+    // Its daemon does not know the grants of its predecessor.
     let said = b.hears_together("d", &["hello"]);
     assert!(said.iter().any(|line| line.starts_with("d: request h/c of d/d@1")), "{said:?}");
 }
@@ -72,7 +72,7 @@ fn a_host_that_was_reinstalled_while_this_daemon_was_down_begins_anew() {
     assert_eq!(b.hears("request a/a of h/b@1 #1.3"), granted("#1.3"));
 }
 
-/// The promise is on record with the state folder of the host that had asked.
+/// The grant is on record with the state folder of the asking host.
 #[test]
 fn what_a_host_had_asked_before_it_was_set_up_anew_is_over_also_after_a_return() {
     let mut b = Bench::new(&[B]);
@@ -124,7 +124,7 @@ fn a_request_for_one_that_has_not_come_yet_is_forgotten_with_the_host_that_asked
     assert!(said.contains(&"a: grant h/new@1 to a/a #1.3 rev 0".to_owned()), "{said:?}");
 }
 
-/// Both lives of this host ask under the number 1.3, and the granter has not heard of the second one yet.
+/// Both incarnations of this host ask under the number 1.3, and the grantor does not know the second yet.
 #[test]
 fn a_grant_for_the_state_folder_before_does_not_count() {
     let mut b = Bench::new(&[B, TWO]);
@@ -172,7 +172,7 @@ fn probes_of_a_reinstalled_host_are_passed_on_from_its_first_number() {
     assert_eq!(b.hears("probe of a/a to h/c #1.3 via a/a").len(), 2, "to d and to e");
 }
 
-/// A granter that answers each request by its release makes no storm, whatever its reason.
+/// A grantor that answers each request by its release causes no storm, for any reason.
 #[test]
 fn a_lock_that_is_lost_again_and_again_is_asked_for_less_and_less() {
     let mut b = Bench::new(&[TWO]);

@@ -9,7 +9,7 @@ use crate::testing::{Bench, bundle, bundle_among, free, read};
 
 const B: &str = "h/b: 0 1 2, prefers 0";
 const C: &str = "h/c: 0 1, prefers 0";
-/// Needs h/b on its way and for its lock, and nothing else here.
+/// Needs h/b in its transition and for its lock, and no other change object here.
 const ASKER: &str = "a/a: 0 1, prefers 1, hop 0 1 <- h/b@1|2, lock 1 <- h/b@2";
 const OTHER: &str = "a/o: 0 1, prefers 1, hop 0 1 <- h/b@0";
 
@@ -37,11 +37,11 @@ fn askers(generation: u64, of: Option<&Bundle>) -> Event {
     Event::Askers { generation: GenerationNumber(generation), askers }
 }
 
-/// How a request is answered: it moves something or is granted; it is refused; nothing is said.
+/// The answer to a request: it starts an action or is granted; it is refused; or there is none.
 fn answer(told: &[String]) -> &'static str {
     let has = |part: &str| told.iter().any(|line| line.contains(part));
     match (has("act ") || has(": grant "), has("refused ")) {
-        // It may be the release of an older one all the same.
+        // It may also be the release of an older request.
         (_, true) => "refused",
         (true, false) => "counts",
         (false, false) => "nothing",
@@ -64,7 +64,7 @@ fn what_no_dependency_justifies_moves_nothing_and_is_counted_and_told() {
     assert_eq!(refused(&b), [("d".to_owned(), 1, "d/thing h/c [1]".to_owned())]);
     assert_eq!(b.engine.names.weight(), names, "it is not even remembered");
     assert!(b.engine.is_converged() && b.engine.wanted_askers().is_none());
-    // As it is without the rule: anybody controls anything.
+    // Without the rule any change object may ask any other.
     let mut b = Bench::new(&[B, C]);
     b.meet("d");
     assert_eq!(answer(&b.hears(request)), "counts");
@@ -83,12 +83,12 @@ fn asker_asked_and_states_have_to_be_those_of_a_dependency() {
         ("request a/a of h/c@1 #1.7 by 1", "refused"),
         ("request a/new of h/b@2 #1.7 by 1", "refused"),
         ("request a/a of h/nothing@1 #1.7 by 1", "refused"),
-        // Of another host, or for one: nobody's to say, and nothing to answer.
+        // The change object is another host's: there is no answer.
         ("request d/d of a/a@1 #1.7 by 1", "nothing"),
-        // Of a version that does not say by which generation it asks.
+        // The sender's version does not name the generation of a request.
         ("request a/a of h/b@2 #1.7", "counts"),
         ("request a/a of h/b@0 #1.7", "refused"),
-        // No host is in it.
+        // No host is in that generation.
         ("request a/a of h/b@2 #1.7 by 0", "refused"),
     ] {
         let mut b = among(&[ASKER, OTHER]);
@@ -108,13 +108,13 @@ fn the_token_of_a_budget_is_a_dependency_too() {
 fn each_request_is_judged_by_the_generation_that_it_names() {
     let second = bundle_among(&[B, C], &[OTHER, "d/d: 0 1, prefers 1, hop 0 1 <- h/c@1"]);
     let mut b = among(&[ASKER]);
-    // What comes with the pending generation counts as soon as this host goes there.
+    // Dependencies of the pending generation count as soon as this host starts its switch.
     assert_eq!(answer(&b.hears("request d/d of h/c@1 #1.1 by 2")), "nothing", "it is not known yet");
     assert_eq!(b.engine.wanted_askers(), Some(GenerationNumber(2)));
     let told = b.event(go(2, second));
     assert_eq!((b.engine.generation(), b.engine.wanted_askers()), (GenerationNumber(2), None));
     assert_eq!(answer(&told), "counts", "what was kept is judged: {told:?}");
-    // Hosts that are behind still ask by the first one, and get what that one says.
+    // Hosts that are behind still ask by the first generation, and are judged by it.
     assert_eq!(answer(&b.hears("request a/a of h/b@2 #1.7 by 1")), "counts");
     b.ended("h/b", true);
     assert_eq!(answer(&b.hears("request a/a of h/b@2 #1.8 by 2")), "refused");
@@ -181,7 +181,7 @@ fn what_stands_is_said_again_whatever_has_become_of_its_dependency() {
     for same in ["request a/a of h/b@1|2 #1.7 rev 3 by 3", "request a/a of h/b@1 #1.7 by 3"] {
         assert_eq!(answer(&b.hears(same)), "counts", "{same}");
     }
-    // Another state under the same number, or the same one under another.
+    // Another state under the same number, or the same state under another number.
     assert_eq!(answer(&b.hears("request a/a of h/b@2 #1.7 rev 9 by 3")), "refused");
     let told = b.hears("request a/a of h/b@1|2 #1.8 by 3");
     assert!(
@@ -199,10 +199,10 @@ fn a_generation_of_a_version_without_askers_lets_anybody_ask_while_it_counts() {
     let with_askers = |others: &[&str]| bundle_among(&[B, C], others);
     b.event(go(2, with_askers(&[ASKER])));
     assert!(b.engine.judges_requests());
-    // Hosts may still be in it, and nobody knows what it let them ask for.
+    // Hosts may still be in it, and its askers are unknown.
     assert_eq!(answer(&b.hears("request d/x of h/c@1 #1.1 by 1")), "counts");
     assert_eq!(answer(&b.hears("request d/x of h/b@1 #1.2 by 2")), "refused");
-    // From the next one on it counts no more: what this host's own generations name is all that is known.
+    // From the next generation on it does not count: only the askers of this host's own generations are known.
     b.event(go(3, with_askers(&[ASKER])));
     b.hears("request d/x of h/c@0 #1.5 by 1");
     assert_eq!(b.engine.wanted_askers(), Some(GenerationNumber(1)));
@@ -247,7 +247,7 @@ fn what_is_kept_and_what_is_told_has_bounds() {
     assert!(refused(&b)[0].1 >= kept as u64);
     assert_eq!(told.len(), TOLD as usize, "it hears why some of them were refused, not all");
     assert_eq!(b.engine.justification.waiting.len(), 0);
-    // However many generations it names, few of them are kept.
+    // It may name many generations, but few are stored.
     for n in 10..40 {
         b.hears(&format!("request d/d of h/c@1 #3.{n} by {n}"));
         b.event(askers(n, Some(&bundle_among(&[B, C], &[]))));
@@ -266,14 +266,14 @@ fn what_it_never_asked_for_it_can_give_back_and_that_is_not_remembered() {
         assert_eq!(b.hears(&format!("release d/{n} of h/c #1.7")), [format!("d: released d/{n} of h/c #1.7")]);
     }
     assert_eq!(b.engine.names.weight(), names);
-    // Of one that may ask it is: its request may come late.
+    // A release of a permitted asker is stored: its request may come late.
     b.hears("release a/a of h/b #1.7");
     assert_eq!(b.hears("request a/a of h/b@2 #1.7 by 1"), ["a: released a/a of h/b #1.7"]);
 }
 
 #[test]
 fn a_change_object_asks_for_nothing_any_more_that_its_generation_does_not_name() {
-    // K1: it goes on asking for what has asked it, as long as a dependency names that.
+    // K1: it keeps its request to its own asker, as long as a dependency names that change object.
     let kept = "h/x: 0 1 2, is 0, prefers 2, hop 0 2 <- d/d@1, lock 0 <- d/e@1";
     let mut b = Bench::new(&[kept]);
     b.hears("request d/d of h/x@0 #1.7");

@@ -1,4 +1,4 @@
-//! Promises to hosts that are out of reach, when the guard of a switch brings this one back.
+//! Grants to hosts that are out of reach, when the connectivity guard rolls this host back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn link_up(b: &mut Bench, host: &str) -> Vec<String> {
     b.event(Event::LinkUp(HostName::new(host).expect("a host")))
 }
 
-/// Generation 2 has brought a change object that was promised to another host; this one goes back from it.
+/// Generation 2 has added a change object with a grant to another host; this host rolls back.
 fn on_the_way_back() -> Bench {
     let mut b = Bench::new(&[X]);
     b.event(switch(false, &[X, NET]));
@@ -60,7 +60,7 @@ fn what_is_asked_back_from_hosts_out_of_reach_is_waited_for_no_longer() {
     assert_eq!((b.engine.generation().0, b.engine.going_to()), (1, None));
 }
 
-/// Also when the change object has left, and after a restart.
+/// Also when the change object has departed, and after a restart.
 #[test]
 fn the_holder_is_told_until_it_has_given_the_promise_back() {
     let mut b = on_the_way_back();
@@ -72,7 +72,7 @@ fn the_holder_is_told_until_it_has_given_the_promise_back() {
     assert!(said(&mut b) && link_up(&mut b, "a").contains(&LAPSED.to_owned()));
     b.meet("a");
     assert_eq!(b.hears("request a/a of h/net@1 #1.7"), [LAPSED], "it is not promised again under this number");
-    // A new number is the release: it waits for one that is not there.
+    // A new number is the release: it waits for a change object that is not there.
     assert_eq!(b.hears("request a/a of h/net@1 #1.9"), ["write: h/net back from a/a #1.7"]);
     assert!(!(0..100).any(|_| b.after(Span::secs(1)).contains(&LAPSED.to_owned())));
 }
@@ -118,7 +118,7 @@ fn what_stays_promises_it_again_under_a_new_number_alone() {
     );
 }
 
-/// What people are shown of broken promises.
+/// The reported invalidated grants.
 fn lapses(b: &Bench) -> Vec<String> {
     b.engine.lapses().iter().map(|l| format!("{} to {}: {:?}", l.of, l.held_by, l.cause)).collect()
 }

@@ -1,5 +1,5 @@
-//! What is still open with those that have left, and what those need who leave on a way back: one engine, the other
-//! hosts by hand.
+//! The open business of departed change objects, and the needs of departures in a rollback: a single engine; the test
+//! plays the other hosts.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::testing::{Bench, bundle, free};
 use crate::time::Span;
 
 const X: &str = "h/x: 0 1, is 1, prefers 1";
-/// It leaves only while another one is up.
+/// It departs only while another change object is up.
 const Y: &str = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- a/a@1";
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
@@ -28,13 +28,13 @@ fn back(cobs: &[&str]) -> Event {
     Event::Back { generation: GenerationNumber(1), bundle: bundle.into(), in_process: Vec::new(), order: free(1) }
 }
 
-/// The number of the first request that is said.
+/// The number of the first request.
 fn number(told: &[String]) -> String {
     let request = told.iter().find(|t| t.contains(": request ")).unwrap_or_else(|| panic!("{told:?}"));
     request.split(' ').find(|w| w.starts_with('#')).expect("a number").to_owned()
 }
 
-/// Y has left with generation 2, and has given back what it held under this number.
+/// Y has departed with generation 2, and has released its lock with this number.
 fn left() -> (Bench, String) {
     let mut b = Bench::new(&[X, Y]);
     let n = number(&b.event(go(2, &[X])));
@@ -73,7 +73,7 @@ fn one_that_is_back_repeats_itself_what_it_gave_back_before() {
     assert!(!(0..100).any(|_| b.after(Span::secs(1)).contains(&release)));
 }
 
-/// Its holder may be gone, and nobody else says that the promise is back.
+/// Its holder may be gone, and then only this query ends the grant.
 #[test]
 fn one_that_leaves_as_it_is_asks_whether_a_promise_is_still_meant() {
     let mut b = Bench::new(&[X, "h/y: 0 1, is 1, prefers 1, kept"]);
@@ -86,7 +86,7 @@ fn one_that_leaves_as_it_is_asks_whether_a_promise_is_still_meant() {
     assert_eq!((b.engine.generation().0, b.engine.going_to()), (2, None));
 }
 
-/// The other host may never have come to the generation that is left.
+/// The other host may never have reached the abandoned generation.
 #[test]
 fn who_leaves_on_the_way_back_asks_for_any_content() {
     let mut b = Bench::new(&[X]);

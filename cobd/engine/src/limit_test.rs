@@ -1,4 +1,4 @@
-//! An operator's limit and a cancelled switch, on one engine.
+//! An operator's limit and a cancelled switch, on a single engine.
 
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ fn a_limit_lets_the_first_by_rank_go_and_tells_the_others_what_they_wait_for() {
     let waits = b.engine.status(b.now).into_iter().map(|c| c.waits_for).collect::<Vec<_>>();
     let limited = vec![Wait::Limit { at_most: 1 }];
     assert_eq!(waits, [limited.clone(), limited, vec![]]);
-    // Both that wait have the rank of their goals; of one rank the name decides.
+    // Both waiting change objects have the rank of their goals; for equal ranks the lower `CobRef` decides.
     assert_eq!(acts(&b.ended("h/c", true)), ["h/a 1 -> 0"]);
-    // It holds over a return, and what runs counts.
+    // It holds over a restart, and running actions count.
     let told = b.returns();
     assert_eq!((acts(&told), b.engine.limit()), (vec![], Some(1)));
 }
@@ -80,7 +80,7 @@ fn a_cancelled_switch_stands_where_it_is_until_it_resumes() {
     order(&mut b, Order::Cancel(GenerationNumber(2)));
     assert!(b.engine.is_paused() && !b.engine.is_paused_by_word());
     let told = cancelled(&mut b, "h/y");
-    // An action that was ended on purpose is no failed attempt, though what it has left has to be looked at.
+    // An action that was ended on purpose is no failed attempt, but its result must be checked.
     assert!(told.contains(&"write: h/y ended badly, is unknown".to_owned()), "{told:?}");
     assert_eq!(acts(&b.found("h/y", "1")), [""; 0]);
     let told = order(&mut b, Order::Resume);
@@ -113,7 +113,7 @@ fn what_is_not_held_any_more_goes_on_and_a_pause_stays_one() {
     assert_eq!(b.engine.generation(), GenerationNumber(2), "a pause keeps nothing from being activated");
 }
 
-/// What was cancelled must not be begun again by the order that replaces it, forward or back.
+/// The order that replaces a cancelled switch, forward or back, must not start its actions again.
 #[test]
 fn what_was_cancelled_does_not_begin_again_on_the_way_to_another_generation() {
     const WAS: &str = "h/x: 0 1 2, is 1, prefers 1";

@@ -1,4 +1,4 @@
-//! Hellos: which numbers of other lives count, and what a return says and believes.
+//! Hellos: which numbers of other incarnations count, and the messages of a restarted daemon.
 
 use cob_types::HostName;
 use cob_types::status::Unheard;
@@ -10,7 +10,7 @@ use crate::time::Span;
 #[test]
 fn the_first_words_to_a_host_begin_with_a_hello() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
-    // Nobody knows z's life yet: its words count for nothing, and it is greeted.
+    // z's incarnation is unknown: its messages do not count, and it gets a hello.
     assert_eq!(b.hears("request z/z of h/b@1 #1.7"), ["z: hello"]);
     assert_eq!(b.meet("z"), ["z: hello-ack 1"]);
     assert_eq!(
@@ -113,7 +113,7 @@ fn a_return_names_what_an_action_and_a_promise_rest_on() {
     let (d, e) = (number("d/d"), number("e/e"));
     b.hears(&format!("grant d/d@1 to h/b #{d}"));
     b.hears(&format!("grant e/e@1 to h/c #{e}"));
-    // c acts under e's promise, b's promise to a rests on d's; w only asks f, which needs no word.
+    // c acts under e's grant, b's grant to a relies on d's; w only asks f, which needs no entry in the hello.
     let said = b.returns();
     assert_eq!(
         said,
@@ -193,7 +193,7 @@ fn another_daemon_that_returns_hears_of_every_promise_that_is_older_than_this_li
     b.hears("grant d/d@1 to h/b #1.2");
     b.returns();
     b.hears_together("d", &["hello", "hello-ack 2 d/d@1 to h/b #1.2"]);
-    // d's daemon returns in its turn: it would forget what our hello does not name.
+    // d's daemon restarts in its turn: it would forget the numbers that our hello does not name.
     b.restarted("d");
     assert_eq!(b.hears_together("d", &["hello"])[0], "d: hello h/b of d/d #1.2");
 }
@@ -210,7 +210,7 @@ fn a_second_fence_changes_nothing() {
         assert_eq!(b.hears("request a/a of h/b@1 #1.8"), [""; 0], "words of the fenced life");
         assert_eq!(b.hears_together("a", &["hello"]), [""; 0]);
         assert!(b.engine.is_fenced(&a));
-        // Said once more, and even so.
+        // A repeated fence changes nothing.
         b.event(Event::Order(Order::Fence(a.clone())));
     }
     b.returns();

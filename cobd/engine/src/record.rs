@@ -273,7 +273,7 @@ pub enum OrderRecord {
     Only(Vec<HostName>),
     /// A token limit of a budget; `None`: the number of the model.
     LimitBudget(CobId, Option<u32>),
-    /// The cancelled switch has a new target: the host no longer stands still for it.
+    /// The cancelled switch has a new target: it no longer pauses the host.
     Unhold,
     /// A conflict about files is decided, for a file or for all; the decision, in words.
     Resolve { cob: CobId, path: Option<String>, choice: String },
@@ -390,7 +390,7 @@ pub struct Durable {
     /// Change objects declared departed by an operator.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub declared: BTreeSet<CobId>,
-    /// The switch to this generation was cancelled, and the host stands still.
+    /// The switch to this generation was cancelled, which pauses the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<GenerationNumber>,
     /// The most parallel transitions.

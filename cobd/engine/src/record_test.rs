@@ -1,5 +1,5 @@
-//! The names and numbers under which records are written: they are the format. Who renames a variant,
-//! or puts one in front of others, makes the journals of all hosts unreadable.
+//! The names and numbers under which records are written: they are the format. A renamed variant, or a new variant
+//! before others, makes the journals of all hosts unreadable.
 
 use cob_types::codec;
 use cob_types::status::Stopped;
@@ -20,7 +20,7 @@ fn state() -> StateName {
     StateName::new("up").expect("a state")
 }
 
-/// One of each.
+/// A body of each variant.
 fn one_of_each() -> Vec<Body> {
     let number = Number { start: 1, counter: 2 };
     let cob = || id("n1/a");
@@ -157,7 +157,7 @@ fn steps() -> Vec<SwitchRecord> {
     ]
 }
 
-/// Its place in the source. Who adds a variant adds it here, and one of it above.
+/// Its position in the source. A new variant is added here, and an example of it above.
 fn place(body: &Body) -> usize {
     match body {
         Body::Snapshot(_) => 0,
@@ -226,7 +226,7 @@ fn place(body: &Body) -> usize {
     }
 }
 
-/// Bytes as text: what can be read as it is, the rest in hexadecimal.
+/// Bytes as text: printable characters as they are, the rest in hexadecimal.
 fn readable(bytes: &[u8]) -> String {
     bytes.iter().map(|b| if b.is_ascii_graphic() { char::from(*b).to_string() } else { format!("<{b:02x}>") }).collect()
 }

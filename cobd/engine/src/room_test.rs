@@ -1,4 +1,4 @@
-//! Floods of well-formed words.
+//! Floods of well-formed messages.
 
 use super::*;
 use crate::testing::Bench;
@@ -18,7 +18,7 @@ fn ever_new_names_are_left_out_from_some_number_on() {
     assert!((NAMES..NAMES + 1000).contains(&grown), "{grown}");
     let left_out = b.engine.left_out();
     assert!(left_out > 9000, "{left_out}");
-    // What it has named before it may say, and so may everybody else.
+    // It may use names that it has mentioned before, and other hosts may send new names.
     let said = b.hears("request d/x of h/c@0 #1.20000 rank 3");
     assert!(said.iter().any(|line| line.contains("grant h/c@0 to d/x")), "{said:?}");
     let said = b.hears("request a/new of h/c@0 #1.1 rank 3");
@@ -55,7 +55,7 @@ fn ever_new_askers_are_left_out_until_others_have_gone() {
     assert!(!b.hears("request d/1 of h/c@0 #1.5000 rank 3").is_empty(), "one that has a place");
     assert_eq!((b.hears("request d/new of h/c@0 #1.5001 rank 3"), b.engine.left_out()), (Vec::new(), 1));
     assert!(!b.hears("request a/new of h/c@0 #1.1 rank 3").is_empty(), "one of another host");
-    // A new life of the host without them makes room, though not at once.
+    // A new incarnation of the host without them makes room, though not at once.
     let fence = crate::event::Order::Fence(cob_types::HostName::new("d").expect("a name"));
     b.event(crate::event::Event::Order(fence));
     b.after(COUNT);

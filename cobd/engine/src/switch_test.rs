@@ -1,4 +1,4 @@
-//! Switches as stories: what is on record, and what follows from it.
+//! Switches as scenarios: the records, and their consequences.
 
 use cob_types::BlobHash;
 use cob_types::generation::{ManifestHost, Security};
@@ -66,18 +66,18 @@ fn who_is_asked_by_a_host_under_way_is_in_the_switch_again() {
     switch.apply(&SwitchRecord::Reopened { by: HostName::new("n2").expect("a name") }, NOW);
     assert_eq!((switch.under_way(), switch.on_failure(NOW)), (Some(this), Failing::Withdraw));
     assert_eq!(switch.next(seen(8, None, true)), Some(Act::Settle), "once more");
-    // Who has withdrawn it asks for nothing in it, and nothing that is asked in it concerns who has.
+    // After its rollback the host sends no requests in the switch, and requests in it do not reopen it.
     switch.apply(&withdrawn(0, false), NOW);
     assert_eq!(switch.under_way(), None);
     switch.apply(&SwitchRecord::Settled, NOW);
     assert!(!switch.has_settled_in(this));
-    // What fails late on the way back stops, as it does before.
+    // A late failure in a rollback stops it, like an early failure.
     switch.apply(&begun(8, 7, Some(8), terms(ROLLBACK, 0)), NOW);
     switch.apply(&SwitchRecord::Settled, NOW);
     assert!(switch.has_settled_in(under_way(7, Some(8), 0)));
     switch.apply(&SwitchRecord::Reopened { by: HostName::new("n2").expect("a name") }, NOW);
     assert_eq!(switch.on_failure(NOW), Failing::Stop);
-    // For people it stays.
+    // It stays stopped, for people.
     switch.apply(&SwitchRecord::Stopped { why: "w".to_owned() }, NOW);
     assert!(!switch.has_settled_in(under_way(7, Some(8), 0)));
 }
@@ -87,7 +87,7 @@ fn a_host_knows_what_it_is_on_its_way_back_from() {
     let leaves = |switch: &Switching, round| switch.is_on_its_way_back_from(number(8), round);
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 1))]);
     assert!(!leaves(&switch, 1));
-    // From the withdrawal on, also before it has set out.
+    // From the rollback decision on, also before the rollback starts.
     switch.apply(&withdrawn(1, false), NOW);
     assert!(leaves(&switch, 0) && leaves(&switch, 1) && !leaves(&switch, 2));
     switch.apply(&begun(8, 7, Some(8), terms(ROLLBACK, 1)), NOW);
@@ -112,7 +112,7 @@ fn a_withdrawal_leads_back_once_and_what_fails_on_the_way_stops() {
     switch.apply(&SwitchRecord::Stopped { why: "n1/y gave up".to_owned() }, NOW);
     assert_eq!(switch.next(seen(7, None, false)), None);
     assert_eq!((switch.on_failure(NOW), switch.follows(number(8), 0, true)), (Failing::Hold, false));
-    // Somebody has mended it.
+    // An operator has repaired it.
     assert_eq!(switch.next(seen(7, None, true)), Some(Act::Settle));
     assert_eq!(switch.returned().map(|(left, w)| (left, w.why.as_str())), Some((number(8), "n1/x gave up")));
 }
@@ -127,7 +127,7 @@ fn a_return_that_can_not_be_begun_is_marked_until_it_is_ordered_again() {
     assert_eq!(switch.current.as_ref().map(|c| (c.stage, c.why.as_str())), Some((Stage::Stopped, "7 is not at hand")));
     switch.apply(&withdrawn(0, true), NOW);
     assert_eq!(switch.next(seen(8, None, true)), Some(BACK));
-    // Where it had only failed, without a way back, somebody else's withdrawal leads back.
+    // After a mere failure without a rollback target, another host's rollback leads back.
     let stopped = SwitchRecord::Stopped { why: "n1/x gave up; no way back".to_owned() };
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0)), stopped]);
     assert!(switch.follows(number(8), 0, false));
@@ -154,14 +154,14 @@ fn nobody_is_told_of_what_was_cancelled_until_that_is_taken_back() {
     switch.apply(&SwitchRecord::Settled, NOW);
     assert!(!switch.is_told() && switch.leads_over(number(8)) && !switch.leads_over(number(6)));
     assert!(switch.follows(number(8), 0, false), "others may still fail");
-    // A later round that another host tells of changes nothing of it.
+    // A later attempt announced by another host does not change this.
     switch.apply(&SwitchRecord::Reterm(terms(ROLLBACK, 1)), NOW);
     assert!(!switch.is_told());
     switch.apply(&SwitchRecord::Quiet(false), NOW);
     assert!(switch.is_told());
     switch.apply(&SwitchRecord::Reterm(Terms { alone: true, ..terms(ROLLBACK, 1) }), NOW);
     assert!(!switch.is_told(), "a canary");
-    // The next switch begins anew.
+    // The next switch starts anew.
     switch.apply(&SwitchRecord::Quiet(true), NOW);
     switch.apply(&begun(8, 9, None, terms(HOLD, 0)), NOW);
     assert!(switch.is_told());
@@ -237,7 +237,7 @@ fn under_a_guard_it_settles_when_that_is_satisfied() {
     assert_eq!(switch.next(seen(8, None, true)), None);
     switch.apply(&SwitchRecord::Confirmed, NOW);
     assert_eq!(switch.next(seen(8, None, true)), Some(Act::Settle));
-    // A return has none.
+    // A rollback has no guard.
     switch.apply(&withdrawn(0, false), NOW);
     switch.apply(&begun(8, 7, Some(8), Terms { policy, round: 0, alone: false }), NOW);
     assert_eq!(switch.next(seen(7, None, true)), Some(Act::Settle));
@@ -255,7 +255,7 @@ fn what_cant_be_taken_back_is_known_after_the_return() {
     assert_eq!(switch.current.map(|c| c.made.len()), Some(0));
 }
 
-/// The return may do for it what no other return may.
+/// This rollback may do more for it than any other rollback.
 #[test]
 fn that_a_guard_has_fired_is_known_on_the_return_and_over_restarts() {
     let fired = Guard::new(8000).fired();
@@ -282,7 +282,7 @@ fn manifest(generation: u64, hosts: &[&str]) -> Manifest {
     manifest
 }
 
-/// Whom `me` leaves behind that sets out, with the generations.
+/// The hosts that `me` removes at the start of a switch, with their generations.
 fn parts(switch: &mut Switching, me: &str, from: &[&Manifest], to: &Manifest) -> Vec<(String, u64, bool)> {
     if let Some(record) = switch.parts_with(&host(me), from, to, |_, of| !of.through) {
         switch.apply(&record, NOW);
@@ -302,12 +302,12 @@ fn who_is_not_in_the_next_generation_is_remembered_until_it_is_through() {
     assert!(!switch.takes_part(&host("n2")) && switch.takes_part(&host("n3")));
     assert_eq!(switch.parted.get(&host("n2")), Some(&Parted { generation: number(7), through: true }));
     assert_eq!(switch.parted.get(&host("n4")), None);
-    // The next switch is none of those that were left behind before; the one that was away is awaited still.
+    // The next switch does not involve the earlier removed hosts; the host that was away is still awaited.
     let nine = manifest(9, &["n1"]);
     switch.apply(&begun(8, 9, None, terms(ROLLBACK, 0)), NOW);
     assert_eq!(parts(&mut switch, "n1", &[&eight], &nine), [of("n3", 7), of("n4", 8)]);
     assert!(!switch.takes_part(&host("n3")) && switch.takes_part(&host("n4")));
-    // Whoever is back in the model is none of them.
+    // A host that is back in the model is not removed any more.
     assert_eq!(parts(&mut switch, "n1", &[&nine], &manifest(10, &["n1", "n3"])), [of("n4", 8)]);
 }
 
@@ -328,7 +328,7 @@ fn who_leaves_itself_leaves_all_behind_and_itself() {
     let of = |name: &str, generation| (name.to_owned(), generation, false);
     let mut switch = after(&[begun(7, 8, None, terms(ROLLBACK, 0))]);
     assert_eq!(parts(&mut switch, "n3", &[&seven], &eight), [of("n1", 7), of("n3", 7)]);
-    // A generation that it is not in says nothing of whom it has to do with.
+    // A generation without this host does not name its peers.
     assert_eq!(parts(&mut switch, "n3", &[&eight], &manifest(9, &["n1", "n5"])), [of("n1", 7), of("n3", 7)]);
     assert_eq!(parts(&mut switch, "n3", &[&eight], &nine), []);
 }

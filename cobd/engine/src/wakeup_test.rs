@@ -1,6 +1,6 @@
-//! Time: a clock that jumps to each [`crate::Engine::next_wakeup`] tells the same as one that ticks every
-//! millisecond and has every change object looked at. A deadline that is handled but never announced
-//! would show here, and so would a decision that does something twice.
+//! Time: a clock that jumps to each [`crate::Engine::next_wakeup`] causes the same effects as a clock that ticks every
+//! millisecond and wakes every change object. A deadline that is handled but never scheduled would show here, and so
+//! would a decision with a repeated effect.
 
 use proptest::prelude::*;
 
@@ -14,10 +14,10 @@ const COBS: [&str; 3] = [
     "h/w: 1 0, is 1, prefers 0, hop 1 0 <- h/b@1 f/f@1",
 ];
 
-/// Not heard: the action of h/c, if one runs, fails.
+/// Not a message: the running action of h/c, if any, fails.
 const FAILS: &str = "h/c fails";
 
-/// What may be heard; numbers are those that these change objects give out at first.
+/// The possible messages; the numbers are the first numbers of these change objects.
 const HEARD: [&str; 13] = [
     FAILS,
     "request a/a of h/b@1 #1.7 rank 3",
@@ -34,7 +34,7 @@ const HEARD: [&str; 13] = [
     "lapsed h/c of e/e #1.5",
 ];
 
-/// The first tick that is not before: retries are jittered.
+/// The first full millisecond at or after the time: retries are jittered.
 fn to_the_tick(at: Time) -> Time {
     Time(at.0.div_ceil(1_000_000) * 1_000_000)
 }
@@ -49,7 +49,7 @@ fn happens(bench: &mut Bench, what: &str) -> Vec<String> {
     }
 }
 
-/// Everything that is told from now on, with its time.
+/// All further effects, with their times.
 fn told(bench: &mut Bench, until: Time, ticking: bool) -> Vec<(Time, Vec<String>)> {
     let mut all = Vec::new();
     loop {
@@ -67,7 +67,7 @@ fn told(bench: &mut Bench, until: Time, ticking: bool) -> Vec<(Time, Vec<String>
     all
 }
 
-/// What has happened before: nothing, an action of h/c that fails, or a chase after its locks.
+/// The past: empty, an action of h/c that fails, or a chase after its locks.
 fn before(which: u8) -> Vec<String> {
     match which {
         0 => Vec::new(),

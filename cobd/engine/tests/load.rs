@@ -1,9 +1,9 @@
-//! The largest state that a member may make a host keep: no message of it, and no event that comes of one, takes the loop more
-//! than a fraction of the time that it may be busy.
+//! The largest state that a member host may cause on another host: no message of the member, and no event caused by it,
+//! takes the loop more than a fraction of its time budget.
 //!
-//! Measured in processor time of the thread, so that other work of the machine does not count. Both tests do the same; the
-//! second one has as many dependencies as a large host has change objects, and takes a program that is compiled with
-//! optimization: `cargo test --release -p cob-engine --test load -- --ignored --nocapture` prints what each step takes.
+//! Measured in processor time of the thread, so that other work of the machine does not count. Both tests do the same;
+//! the second has as many dependencies as a large host has change objects, and needs optimization: `cargo test
+//! --release -p cob-engine --test load -- --ignored --nocapture` prints the time of each step.
 
 #![expect(clippy::print_stdout, reason = "figures are what it is for")]
 
@@ -21,27 +21,27 @@ use cob_types::{
     Number, Rank, SmallMap, StateName, SwitchOrder, Transition, canonical, codec,
 };
 
-/// As many items as the daemon hands over at once.
+/// The number of items that the daemon hands over at once.
 const ITEMS: u64 = 256;
-/// As many pairs as one batch has room for in a list.
+/// The number of pairs that fit into a list in a batch.
 const LISTED: u64 = 20_000;
-/// As many items as the daemon puts into one batch.
+/// The number of items that the daemon puts into a batch.
 const AT_ONCE: usize = 4096;
-/// What the loop may be busy with one event, in milliseconds.
+/// The time that the loop may spend on an event, in milliseconds.
 const MAY: u64 = 100;
-/// For programs that are compiled without optimization, on slow machines.
+/// The factor for programs compiled without optimization, on slow machines.
 const SLOW: u64 = 20;
 
-/// How much there is.
+/// The size of the load.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     /// Change objects of the host `h0`.
     own: u64,
-    /// Pairs of a change object of the member `h1` and one of `h0` that it may ask.
+    /// Pairs of a change object of the member `h1` and a change object of `h0` that it may ask.
     pairs: u64,
-    /// Each of ours needs one of the member's, too.
+    /// Each of ours needs a change object of the member, too.
     needs: bool,
-    /// Each of ours needs the first one of ours.
+    /// Each of ours needs the first of ours.
     hub: bool,
 }
 
@@ -93,7 +93,7 @@ fn about(size: Size, n: u64, counter: u64) -> About {
     About { asker: asker(n / size.own), asked: asked(n % size.own), number: Number { start: 1, counter } }
 }
 
-/// What the host `h0` has; each `n % own` of its change objects may be asked by `n / own` of the member's, to be up or down.
+/// The bundle of the host `h0`; change object `n % own` may be asked by `n / own` of the member's, to be up or down.
 fn bundle(size: Size) -> Bundle {
     let host = HostName::new("h0").expect("a name");
     let kind = on_off();
@@ -134,19 +134,19 @@ fn bundle(size: Size) -> Bundle {
     Bundle { cobs, ..bundle }
 }
 
-/// A host of which very much is asked, and promised to the member `h1`.
+/// A host with very many requests from, and grants to, the member `h1`.
 struct Loaded {
     size: Size,
     engine: Engine,
     now: Time,
     incarnation: Incarnation,
-    /// The numbers under which change objects of ours have asked.
+    /// The numbers of our change objects' requests.
     asks: BTreeMap<CobId, Number>,
-    /// What is on record.
+    /// The records.
     durable: Durable,
-    /// What a step may take, in milliseconds.
+    /// The limit of a step, in milliseconds.
     may: u64,
-    /// The longest step: what it took in nanoseconds, and its name.
+    /// The longest step: its duration in nanoseconds, and its name.
     longest: (u64, String),
 }
 
@@ -200,7 +200,7 @@ impl Loaded {
         self.handle(Event::Received(self.batch(items)))
     }
 
-    /// All that the member may ask for, in parts, and what it is asked for, it gives; most must be granted.
+    /// The member sends all permitted requests, in parts, and grants all of ours; most requests must be granted.
     fn is_asked_for_all(&mut self, counter: u64) {
         let Size { own, pairs, needs, .. } = self.size;
         let parts = |all: u64| (0..all).step_by(ITEMS as usize).map(move |first| first..(first + ITEMS).min(all));
@@ -214,7 +214,7 @@ impl Loaded {
         for part in parts(own).filter(|_| needs) {
             count(self.says(part.map(|n| Item::Grant(self.grant(n))).collect()));
         }
-        // Some wait for what others have asked of it.
+        // Some requests wait for other requests to the same change object.
         assert!(granted > pairs / 2, "what a dependency justifies is granted: {granted} of {pairs}");
     }
 
@@ -223,7 +223,7 @@ impl Loaded {
         Grant { asker, asked, number, rev: 0, state: state("up"), values: Values::new(), folder: None }
     }
 
-    /// What a change object of ours has asked for.
+    /// The request of a local change object.
     fn own(&self, n: u64) -> About {
         About {
             asker: asked(n),
@@ -261,7 +261,7 @@ impl Loaded {
         })
     }
 
-    /// Something that the member has this host do takes no longer than it may.
+    /// Measures a step that the member causes.
     fn step(&mut self, what: &str, event: Event) {
         self.now.0 += 1000;
         let before = spent();
@@ -294,7 +294,7 @@ impl Loaded {
         self.step(what, Event::Received(self.batch(items)));
     }
 
-    /// Words about pairs that it may ask: the first, the last, and some here and there.
+    /// Messages about permitted pairs: the first, the last, and some here and there.
     fn says_of_some(&mut self, what: &str, item: impl Fn(&Self, u64) -> Item) {
         let (all, step) = (self.size.pairs, (self.size.pairs / ITEMS).max(1));
         let places: [Vec<u64>; 3] = [
@@ -314,7 +314,7 @@ impl Loaded {
         self.says_in_time(what, vec![Item::Hello(Hello { kept })]);
     }
 
-    /// The daemon of this host returns; it has to ask whether what it holds stands.
+    /// The daemon of this host restarts; it has to ask whether its locks are still valid.
     fn returns(&mut self) {
         let (generation, order) = (GenerationNumber(1), SwitchOrder::free(GenerationNumber(0), GenerationNumber(1)));
         let back = Return {
@@ -342,7 +342,7 @@ impl Loaded {
         self.says_in_time(what, vec![Item::HelloAck(HelloAck { incarnation, granted })]);
     }
 
-    /// All that a member can say.
+    /// All possible messages of a member.
     fn play(&mut self) {
         let member = HostName::new("h1").expect("a name");
         let finals = |size: Size| Finals {
@@ -402,8 +402,8 @@ fn no_message_of_a_member_stops_the_loop() {
     }
 }
 
-/// The largest states that a signed generation allows: so many pairs of one member and this host, so many that depend on one
-/// change object.
+/// The largest states that a signed generation allows: by pairs of a member and this host, and by dependents of a
+/// single change object.
 #[test]
 #[ignore = "for a program that is compiled with optimization: it measures the largest state"]
 fn no_message_of_a_member_stops_the_loop_at_the_largest_state() {

@@ -1,4 +1,4 @@
-//! What an outdated one sees before it stops.
+//! The locks that an outdated change object has to hold before it stops.
 
 use crate::testing::Bench;
 
@@ -34,7 +34,7 @@ fn nobody_is_sent_away_and_no_token_is_taken_meanwhile() {
         b.hears("grant d/b@open to h/a #1.3"),
         ["note: h/a holds d/b@open", "note: h/a asks c/c@0", "c: request h/a of c/c@0 #1.4 rev 0 rank 11 from h/a"]
     );
-    // What was seen may go again: nobody waits for the outdated one in a circle.
+    // A lock held ahead may be recalled: no change object waits for the outdated one in a cycle.
     assert_eq!(
         b.hears("recall h/a of m/m #1.2"),
         ["note: h/a asks m/m@1", "m: request h/a of m/m@1 #1.5 rev 0 rank 11 from h/a"]

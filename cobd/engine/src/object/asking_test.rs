@@ -1,11 +1,11 @@
-//! The dependent side: recalls, late grants, one message for a release and a new request, and the
-//! requests that are kept though they are not needed now.
+//! The dependent side: recalls, late grants, a single message as release and new request, and the requests that are
+//! kept though they are not needed now.
 
 use crate::testing::Bench;
 use crate::time::Span;
 
 const ONE: &str = "h/c: 0 1, prefers 1, hop 0 1 <- d/d@1";
-/// Two locks, so that one can be held without a start.
+/// Two locks, so that a single grant does not start the action.
 const TWO: &str = "h/c: 0 1, prefers 1, hop 0 1 <- d/d@1 e/e@1";
 
 #[test]
@@ -24,12 +24,12 @@ fn a_hop_starts_with_its_last_lock_and_gives_back_after_it() {
 #[test]
 fn a_recall_of_what_is_not_held_yet_is_obeyed_at_once() {
     let mut b = Bench::new(&[TWO]);
-    // Counterexample 14: no release besides, the higher number is one.
+    // Counterexample 14: the higher number is the release; no other is sent.
     assert_eq!(
         b.hears("recall h/c of d/d #1.2"),
         ["note: h/c asks d/d@1", "d: request h/c of d/d@1 #1.4 rev 0 rank 11 from h/c"]
     );
-    // The grant that the recall had overtaken is given back, and means nothing.
+    // The grant that the recall had overtaken is released, and has no effect.
     assert_eq!(b.hears("grant d/d@1 to h/c #1.2"), ["d: release h/c of d/d #1.2"]);
 }
 
@@ -60,9 +60,9 @@ fn a_recall_goes_on_to_what_rests_on_the_lock() {
     b.hears("request a/a of h/c@1 #1.7 rank 5");
     b.hears("grant d/d@1 to h/c #1.2");
     assert_eq!(b.hears("recall h/c of d/d #1.2"), ["note: h/c wants it back from a/a", "a: recall a/a of h/c #1.7"]);
-    // A recalled lock is good for nothing new.
+    // A recalled lock cannot support a new grant.
     assert_eq!(b.hears("request a/x of h/c@1 #1.8 rank 6"), [""; 0]);
-    // What rests on it is back: now it goes back itself, and is asked for again.
+    // The dependent grant is released: now it releases its own lock, and asks for it again.
     assert_eq!(
         b.hears("request a/a of h/c@1 #1.9 rank 5"),
         ["write: h/c back from a/a #1.7", "note: h/c asks d/d@1", "d: request h/c of d/d@1 #1.3 rev 0 rank 5 from a/a"]
@@ -80,14 +80,14 @@ fn a_grant_or_recall_of_another_number_is_given_back() {
 fn a_query_is_answered_with_the_request_or_with_a_release() {
     let mut b = Bench::new(&[ONE]);
     assert_eq!(b.hears("query h/c of d/d #1.2"), ["d: request h/c of d/d@1 #1.2 rev 0 rank 11 from h/c"]);
-    // The newer request is under way and says it all.
+    // The newer request is under way and is the answer.
     assert_eq!(b.hears("query h/c of d/d #1.1"), [""; 0]);
     assert_eq!(b.hears("query h/c of d/other #1.1"), ["d: release h/c of d/other #1.1"]);
 }
 
 #[test]
 fn a_wider_set_is_told_and_told_again_until_it_is_known() {
-    // Counterexample 8: the lock of the hop is kept for the state that it enters.
+    // Counterexample 8: the lock of the transition is kept for the state after it.
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@0, lock 1 <- d/d@0|2"]);
     b.hears("request a/a of h/c@1 #1.7 rank 5");
     b.hears("grant d/d@0 to h/c #1.2");
@@ -101,7 +101,7 @@ fn a_wider_set_is_told_and_told_again_until_it_is_known() {
         ]
     );
     assert_eq!(b.after(Span::secs(2)), ["d: request h/c of d/d@0|2 #1.2 rev 1 rank 5 from a/a"]);
-    // A grant that answers the revision before it does not count.
+    // A grant that answers the previous revision does not count.
     assert_eq!(b.hears("grant d/d@0 to h/c #1.2 rev 0"), [""; 0]);
     assert_eq!(b.after(Span::secs(3)), ["d: request h/c of d/d@0|2 #1.2 rev 1 rank 5 from a/a"]);
     assert_eq!(b.hears("grant d/d@0 to h/c #1.2 rev 1"), [""; 0]);
@@ -110,10 +110,10 @@ fn a_wider_set_is_told_and_told_again_until_it_is_known() {
 
 #[test]
 fn k1_who_is_asked_back_by_whom_it_asks_goes_on_asking() {
-    // a asks c@1, whose promise rests on d; d's own way needs c in another state, with a lower rank.
+    // a asks for c@1, whose grant relies on d; d's own way needs c in another state, with a lower rank.
     let mut b = Bench::new(&["h/c: 2 1 0, is 1, prefers 1, lock 1 <- d/d@0|3"]);
     b.hears("request a/a of h/c@1 #1.7 rank 5");
-    // c leaves 1 to serve d, and keeps asking d all the same: no release is said.
+    // c leaves 1 to serve d, and keeps its request to d: it sends no release.
     assert_eq!(
         b.hears("request d/d of h/c@2|0 #1.8 rank 3"),
         ["write: h/c begins 1 -> 2", "act h/c 1 -> 2, attempt 1"]
@@ -126,12 +126,12 @@ fn k1_who_is_asked_back_by_whom_it_asks_goes_on_asking() {
 
 #[test]
 fn k2_what_the_target_will_rest_on_is_kept_on_the_way_to_it() {
-    // a asks c@0, whose promise rests on d@1; d's way to 1 needs c@1 first.
+    // a asks for c@0, whose grant relies on d@1; d's way to 1 needs c@1 first.
     let mut b = Bench::new(&["h/c: 1 0, prefers 0, lock 0 <- d/d@1"]);
     b.hears("request a/a of h/c@0 #1.7 rank 5");
     b.hears("request d/d of h/c@1 #1.8 rank 3 from a/a");
     b.ended("h/c", true);
-    // d has arrived in 1, needs c@1 no more and promises 1; c goes back to serve a.
+    // d has arrived in 1, needs c@1 no more and grants 1; c goes back to serve a.
     assert_eq!(
         b.hears_together("d", &["release d/d of h/c #1.8", "grant d/d@1 to h/c #1.2"]),
         [
@@ -142,7 +142,7 @@ fn k2_what_the_target_will_rest_on_is_kept_on_the_way_to_it() {
             "act h/c 1 -> 0, attempt 1"
         ]
     );
-    // On its way it has not let go of d.
+    // It has kept its lock on d on the way.
     assert_eq!(
         b.ended("h/c", true),
         [
@@ -175,7 +175,7 @@ fn an_own_wish_is_kept_while_those_who_act_on_it_are_served() {
 
 const B: &str = "h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1";
 
-/// It holds its lock for somebody with this rank, and then for somebody else alone; tells what is said by then.
+/// It holds its lock for a request with the first rank, and then only for a second request; returns its messages then.
 fn holds_for_others(first: &str, second: &str) -> (Bench, String, Vec<String>) {
     let mut b = Bench::new(&[B]);
     let told = b.hears(&format!("request a/a of h/b@1 #1.7 {first}"));
@@ -187,7 +187,7 @@ fn holds_for_others(first: &str, second: &str) -> (Bench, String, Vec<String>) {
     (b, number, told)
 }
 
-/// One that leaves would serve it for ever otherwise.
+/// Otherwise a departing grantor would serve it forever.
 #[test]
 fn that_a_lock_is_for_nobody_who_leaves_any_more_is_told_at_once() {
     let (_, n, told) = holds_for_others("phase 0", "rank 5");

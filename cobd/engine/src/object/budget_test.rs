@@ -1,4 +1,4 @@
-//! Budgets: who takes a token and when, who gives how many, and what happens where nobody can be back.
+//! Budgets: which members take a token and when, how many there are, and the case that no holder can come back.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::time::Span;
 #[test]
 fn one_that_leaves_takes_a_token_and_keeps_it_until_it_is_back() {
     let mut b = Bench::new(&["h/m: 0 1, is 1, prefers 1, hop 1 0 <- e/e@1, budget d/b"]);
-    // Nothing is asked of e, and nobody is sent away, before the token is there.
+    // It asks nothing of e, and recalls no grant, before it has the token.
     assert_eq!(
         b.hears("request a/a of h/m@0 #1.7"),
         ["note: h/m asks d/b@open", "d: request h/m of d/b@open #1.2 rev 0 rank 10 from a/a"]
@@ -111,7 +111,7 @@ fn a_member_that_fails_where_it_still_serves_keeps_its_token() {
             "d: request h/m of d/b@open #1.2 rev 1 rank 11 from h/m failed"
         ]
     );
-    // A check that finds it where it is gives nothing back; nor does a restart of the daemon.
+    // A check that finds its present state releases nothing; nor does a restart of the daemon.
     assert_eq!(b.found("h/m", "outdated"), [""; 0]);
     assert_eq!(
         b.returns(),
@@ -176,15 +176,15 @@ fn an_operator_lets_a_budget_give_fewer_and_tokens_that_are_out_stay_out() {
     b.hears("request a/y of h/b@open #1.8 rank 6");
     b.hears("request a/z of h/b@open #1.9 rank 7");
     assert_eq!(b.event(limit(Some(1))), ["write: Ordered(LimitBudget(h/b, Some(1)))"]);
-    // The first that comes back is one too many, the second goes to who waits.
+    // The first released token exceeds the limit; the second goes to the waiting member.
     let given = |told: Vec<String>| told.into_iter().filter(|t| t.contains(": grant")).collect::<Vec<_>>();
     assert_eq!(given(b.hears("release a/x of h/b #1.7")), [""; 0]);
     assert_eq!(given(b.hears("release a/y of h/b #1.8")), ["a: grant h/b@open to a/z #1.9 rev 0"]);
     b.hears("request a/x of h/b@open #1.10 rank 5");
-    // Without the limit, and with one beyond it, it has what the model gives it.
+    // Without the limit, and with a limit beyond the model's number, the model's number counts.
     assert_eq!(given(b.event(limit(Some(7)))), ["a: grant h/b@open to a/x #1.10 rev 0"]);
     assert_eq!(given(b.hears("request a/y of h/b@open #1.11 rank 6")), [""; 0]);
-    // It holds over a return.
+    // It holds over a restart.
     b.returns();
     assert_eq!(b.engine.limited_budgets().into_values().collect::<Vec<_>>(), [7]);
     b.event(limit(None));
@@ -200,11 +200,11 @@ fn a_budget_whose_holder_has_failed_gives_no_more_whatever_it_has_left() {
     assert_eq!(given(b.hears("request a/y of h/b@open #1.8 rank 6")), [""; 0]);
     let status = |b: &Bench| b.engine.status_of(&CobId::new("h/b").expect("an id"), b.now).expect("there");
     assert!(status(&b).held_by[0].stops);
-    // It is on record: a restarted daemon gives no more either.
+    // It is on record: a restarted daemon grants no more either.
     b.returns();
     b.meet("a");
     assert_eq!(given(b.hears("request a/z of h/b@open #1.9 rank 7")), [""; 0]);
-    // An operator says how many are given all the same.
+    // An operator sets how many are granted all the same.
     let raise = |at_most| Event::Order(Order::RaiseBudget(CobId::new("h/b").expect("an id"), at_most));
     assert_eq!(given(b.event(raise(Some(2)))), ["a: grant h/b@open to a/z #1.9 rev 0"]);
     b.event(raise(None));
@@ -224,14 +224,14 @@ fn an_operator_raises_a_budget_until_the_next_generation() {
     b.hears("request a/y of h/b@open #1.8 rank 6");
     b.hears("request a/z of h/b@open #1.9 rank 7");
     assert_eq!(given(b.event(raise(Some(2)))), ["a: grant h/b@open to a/y #1.8 rev 0"]);
-    // It holds over a restart of the daemon, and a limit goes before it.
+    // It holds over a restart of the daemon, and a limit has precedence.
     b.returns();
     assert_eq!(b.engine.raised_budgets().into_values().collect::<Vec<_>>(), [2]);
     b.event(Event::Order(Order::LimitBudget(CobId::new("h/b").expect("an id"), Some(1))));
     assert_eq!(given(b.hears("release a/x of h/b #1.7")), [""; 0]);
     b.event(Event::Order(Order::LimitBudget(CobId::new("h/b").expect("an id"), None)));
     assert_eq!(b.engine.status_of(&CobId::new("h/b").expect("an id"), b.now).expect("there").held_by.len(), 2);
-    // The next generation gives what its model gives.
+    // The next generation uses the number of its model.
     let bundle = Arc::new(bundle(&["h/b: open, is open, prefers open, at most 1"]));
     let generation = GenerationNumber(2);
     b.event(Event::Go { generation, bundle: bundle.into(), in_process: Vec::new(), order: free(2) });
@@ -245,7 +245,7 @@ fn where_no_holder_can_be_back_the_one_who_waits_gets_a_token_beyond() {
     for (cob, number) in [("x", 7), ("y", 8), ("z", 9)] {
         b.hears(&format!("request a/{cob} of h/b@open #1.{number} rank 5"));
     }
-    // One holder after the other, the next as soon as one is known to wait for z.
+    // It probes each holder in turn, the next as soon as the previous is known to wait for z.
     assert_eq!(b.after(Span::millis(200)), ["a: probe of h/b to a/y #1.2 via h/b wide"]);
     assert_eq!(b.hears("probe of h/b to h/b #1.2 via h/b a/y a/z"), [""; 0]);
     assert_eq!(b.after(Span::millis(0)), ["a: probe of h/b to a/x #1.3 via h/b wide"]);
@@ -263,7 +263,7 @@ fn a_holder_that_comes_back_leaves_the_number_as_it_is() {
     }
     b.after(Span::millis(200));
     b.hears("probe of h/b to h/b #1.2 via h/b a/y a/z");
-    // What was known of y was known of another time.
+    // The result for y belongs to an earlier time.
     b.hears("release a/x of h/b #1.7");
     assert_eq!(b.hears("probe of h/b to h/b #1.2 via h/b a/y a/z"), [""; 0]);
     assert_eq!(b.after(Span::millis(200)), ["a: probe of h/b to a/w #1.4 via h/b wide"]);

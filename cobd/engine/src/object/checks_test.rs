@@ -1,4 +1,4 @@
-//! What checks say of what was known: that it can't be told, or that failed attempts have led where they were to.
+//! Checks that cannot determine the state, and failed attempts that have reached their target all the same.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn status(b: &Bench) -> CobStatus {
     b.engine.status_of(&id("h/x"), b.now).expect("it is there")
 }
 
-/// A check of one that is at rest can't tell, and is repeated.
+/// A check of an idle change object cannot determine the state, and is repeated.
 fn cant_tell(b: &mut Bench, times: usize) {
     b.event(Event::CheckWanted(id("h/x")));
     for _ in 0..times {
@@ -37,7 +37,7 @@ fn what_can_not_be_told_again_and_again_is_not_well_until_it_is_told() {
     b.not_told("h/x");
     assert!(!b.engine.is_converged() && status(&b).failed);
     assert_eq!(status(&b).state.expect("known").as_str(), "1", "what was known is known still");
-    // A return looks at once, and takes nothing for well before.
+    // A restart checks at once, and does not clear the failure before.
     assert_eq!(b.comes_back().iter().filter(|t| *t == "check h/x").count(), 1);
     assert!(!b.engine.is_converged() && status(&b).failed);
     assert_eq!(b.found("h/x", "1"), ["write: h/x found 1"]);
@@ -46,7 +46,7 @@ fn what_can_not_be_told_again_and_again_is_not_well_until_it_is_told() {
     assert!(b.engine.is_converged() && !status(&b).failed, "that it was told is known, too");
 }
 
-/// What was up may have died while the daemon was away: nobody may count on it before it was looked at.
+/// A process may have died while the daemon was away: its state counts only after a check.
 #[test]
 fn a_state_on_record_counts_for_nothing_before_the_first_check_of_a_life() {
     let mut b = Bench::new(&[X]);
@@ -56,7 +56,7 @@ fn a_state_on_record_counts_for_nothing_before_the_first_check_of_a_life() {
     b.meet("a");
     assert_eq!(b.hears("request a/b of h/x@1 #1.8"), [""; 0], "nothing is promised");
     assert_eq!(b.hears("request a/a of h/x@1 #1.7"), ["a: grant h/x@1 to a/a #1.7 rev 0"], "what was promised stands");
-    // Another return in between loses nothing.
+    // A further restart in between loses no data.
     b.comes_back();
     b.meet("a");
     assert_eq!(b.not_told("h/x"), ["write: h/x can't be told"]);
@@ -66,7 +66,7 @@ fn a_state_on_record_counts_for_nothing_before_the_first_check_of_a_life() {
     assert!(found.contains(&"a: lapsed a/a of h/x #1.7".to_owned()), "{found:?}");
 }
 
-/// Nothing that has begun with the old content counts for the new one; where it only waits, the daemon ends it.
+/// An action with the old content does not count for the new content; a waiting action is ended by the daemon.
 #[test]
 fn an_action_whose_content_changes_is_named_and_made_again_when_it_has_ended() {
     let x = "h/x: 0 1, is 0, prefers 1";
@@ -96,7 +96,7 @@ fn a_state_on_record_that_the_first_check_finds_counts_as_before() {
     assert_eq!(status(&b).since_ns, since);
 }
 
-/// A check finds this one home, and the next one off again, after so long.
+/// A check finds it in its preferred state, and the next, after this span, in another.
 fn home_for(b: &mut Bench, span: Span) -> Vec<String> {
     b.found("h/x", "1");
     assert!(b.engine.is_converged());
@@ -149,7 +149,7 @@ fn what_has_given_up_and_is_there_all_the_same_has_not_given_up() {
     };
     gives_up_and_returns(&mut b, false);
     assert!(!status(&b).failed && b.engine.is_converged(), "where its attempts led is known after a return, too");
-    // The version before did not write it: who has given up stays so until somebody says otherwise.
+    // The previous version did not write it: a failure remains until a new order.
     let mut b = Bench::new(&["h/x: 0 1, is 1, prefers 1, retries 0"]);
     gives_up_and_returns(&mut b, true);
     assert!(status(&b).failed);
@@ -180,7 +180,7 @@ fn why_it_has_given_up_is_known_after_a_return() {
         "no".to_owned(),
     );
     assert_eq!((why(before.action), why(after.action)), (Some(step.clone()), Some(step)));
-    // Tried again it is told until the next end, and then no more.
+    // After a retry it is reported until the next end, and then no more.
     b.event(Event::Order(Order::Retry(id("h/x"))));
     b.returns();
     b.ended("h/x", true);

@@ -1,4 +1,4 @@
-//! Drift under a promise (`lapsed`), failed actions, and what waits for a check.
+//! Drift under a grant (`lapsed`), failed actions, and waits for a check.
 
 use cob_types::CobId;
 
@@ -19,7 +19,7 @@ fn a_broken_promise_is_told_and_nothing_moves_until_it_is_back() {
         b.found("h/b", "0"),
         ["write: h/b found 0, drifted", "note: h/b breaks its promise to a/a", "a: lapsed a/a of h/b #1.7"]
     );
-    // Said again until it is answered; it prefers 1, but does not go there before.
+    // Repeated until it is answered; it prefers 1, but does not go there before.
     assert_eq!(b.after(Span::secs(2)), ["a: lapsed a/a of h/b #1.7", "a: probe of h/b to a/a #1.3 via h/b"]);
     assert_eq!(
         b.hears("release a/a of h/b #1.7"),
@@ -72,7 +72,7 @@ fn a_failed_action_is_tried_again_with_its_locks_and_then_given_up() {
     b.hears("grant d/d@1 to h/c #1.2");
     assert_eq!(b.ended("h/c", false), ["write: h/c ended badly, is 0"]);
     assert_eq!(b.after(Span::secs(2)), ["write: h/c begins 0 -> 1, on d/d@1 #1.2", "act h/c 0 -> 1, attempt 2"]);
-    // Given up: it needs nothing any more, but promises the state that it is in.
+    // Failed: it needs no locks any more, but grants its present state.
     assert_eq!(
         b.ended("h/c", false),
         ["write: h/c ended badly, is 0, gave up", "note: h/c gives d/d back", "d: release h/c of d/d #1.2"]
@@ -81,7 +81,7 @@ fn a_failed_action_is_tried_again_with_its_locks_and_then_given_up() {
         b.hears("request a/a of h/c@0 #1.9"),
         ["write: h/c@0 granted to a/a #1.9", "a: grant h/c@0 to a/a #1.9 rev 0"]
     );
-    // An operator's word makes it want again; first the promise must come back.
+    // An operator's retry makes it leave its state again; first the grant must be released.
     b.hears("release a/a of h/c #1.9");
     assert_eq!(
         b.event(Event::Order(Order::Retry(id("h/c")))),

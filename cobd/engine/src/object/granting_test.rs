@@ -1,4 +1,4 @@
-//! The depended-on side: grants, recalls, what is answered to repeats and to late words.
+//! The grantor's side: grants, recalls, answers to repeats and to late messages.
 
 use crate::testing::Bench;
 use crate::time::Span;
@@ -25,7 +25,7 @@ fn a_state_that_it_is_not_in_is_gone_to_first() {
 #[test]
 fn a_promise_that_rests_on_a_lock_waits_for_it_and_names_it() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1, lock 1 <- d/d@1"]);
-    // The lock is asked for with the rank and the origin of the one that it is for.
+    // The lock is asked for with the rank and the origin of the request that it serves.
     assert_eq!(
         b.hears("request a/a of h/b@1 #1.7 rank 5 from c/c"),
         ["note: h/b asks d/d@1", "d: request h/b of d/d@1 #1.2 rev 0 rank 5 from c/c"]
@@ -52,7 +52,7 @@ fn a_repeat_is_answered_with_the_revision_that_is_known() {
     b.hears("request a/a of h/b@1 #1.7");
     assert_eq!(b.hears("request a/a of h/b@1 #1.7"), ["a: grant h/b@1 to a/a #1.7 rev 0"]);
     assert_eq!(b.hears("request a/a of h/b@1|2 #1.7 rev 1"), ["a: grant h/b@1 to a/a #1.7 rev 1"]);
-    // An older revision that was overtaken changes nothing.
+    // An older revision that was overtaken has no effect.
     assert_eq!(b.hears("request a/a of h/b@1 #1.7"), ["a: grant h/b@1 to a/a #1.7 rev 1"]);
 }
 
@@ -61,7 +61,7 @@ fn a_promise_is_asked_back_when_another_state_is_wanted() {
     let mut b = Bench::new(&["h/b: 0 1, is 1, prefers 1"]);
     b.hears("request a/a of h/b@1 #1.7");
     assert_eq!(b.hears("request a/x of h/b@0 #1.8"), ["note: h/b wants it back from a/a", "a: recall a/a of h/b #1.7"]);
-    // It comes back as the same wish under a new number: one message stands for both.
+    // The same request under a new number is also the release.
     assert_eq!(
         b.hears("request a/a of h/b@1 #1.9"),
         ["write: h/b back from a/a #1.7", "write: h/b begins 1 -> 0", "act h/b 1 -> 0, attempt 1"]
@@ -79,7 +79,7 @@ fn an_older_number_means_nothing() {
     assert_eq!(b.hears("request a/a of h/b@0 #1.8"), ["a: released a/a of h/b #1.8"]);
     assert_eq!(b.hears("release a/a of h/b #1.8"), ["a: released a/a of h/b #1.8"]);
     assert_eq!(b.hears("release a/a of h/b #1.9"), ["write: h/b back from a/a #1.9", "a: released a/a of h/b #1.9"]);
-    // What was given back is not wished for again by a repeat that comes late.
+    // A late repeat does not renew a released request.
     assert_eq!(b.hears("request a/a of h/b@1 #1.9"), ["a: released a/a of h/b #1.9"]);
 }
 
@@ -93,13 +93,13 @@ fn what_no_route_leads_to_is_refused_and_again_when_asked_again() {
 
 #[test]
 fn a_lock_under_a_promise_is_never_narrowed_past_its_held_state() {
-    // Counterexample 4: b@0 rests on d, held in 1; b's way to 1 needs d@0.
+    // Counterexample 4: b@0 relies on d, held in 1; b's way to 1 needs d@0.
     let mut b = Bench::new(&["h/b: 1 0, prefers 0, hop 0 1 <- d/d@0, lock 0 <- d/d@0|1"]);
     b.hears("request a/a of h/b@0 #1.7");
     b.hears("grant d/d@1 to h/b #1.2");
-    // The promise is asked back; the lock stays as it is.
+    // The grant is recalled; the lock stays as it is.
     assert_eq!(b.hears("request a/x of h/b@1 #1.8"), ["note: h/b wants it back from a/a", "a: recall a/a of h/b #1.7"]);
-    // Only when it is back is d asked for 0, under a new number.
+    // Only after the release does b ask d for 0, under a new number.
     assert_eq!(
         b.hears("release a/a of h/b #1.7"),
         [
@@ -129,7 +129,7 @@ fn a_promise_that_keeps_it_away_is_asked_about() {
         ["write: h/b ended well, is 0", "write: h/b@0 granted to a/a #1.7", "a: grant h/b@0 to a/a #1.7 rev 0"]
     );
     b.after(Span::secs(5));
-    // The release may have got lost with an asker that has left its model since.
+    // The release may be lost, with an asker that has left its model since.
     assert_eq!(b.after(Span::secs(10)), ["a: query a/a of h/b #1.7"]);
     let told = b.hears("release a/a of h/b #1.7");
     assert!(told.contains(&"act h/b 0 -> 1, attempt 1".to_owned()), "{told:?}");

@@ -1,4 +1,4 @@
-//! Change objects that are observed: they promise what they are, and nothing moves them.
+//! Observed change objects: they grant their present state, and COB never moves them.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn it_promises_what_it_is_and_says_where_it_would_go() {
         ["write: h/x@0 granted to a/a #1.7", "a: grant h/x@0 to a/a #1.7 rev 0"]
     );
     assert_eq!(b.hears("request a/b of h/x@1 #1.8"), [""; 0], "who needs another state waits for people");
-    // The other one's request comes first in the order of its states, so that it would stay for its sake.
+    // The other request comes first in the order of its states, so its target would be its present state.
     let told = status(&b, "h/x");
     assert!(matches!(&told.waits_for[..], [Wait::Observed { to }] if to.as_str() == "1"), "{told:?}");
     assert_eq!(acts(&b.after(Span::secs(5))), 0);
@@ -67,7 +67,7 @@ fn it_asks_for_what_its_promise_rests_on() {
     assert!(told.contains(&"a: grant h/x@1 to a/a #1.7 rev 0".to_owned()), "{told:?}");
 }
 
-/// Seed 28682: who held what it promised was part of a circle through what the promise rests on, and nobody saw it.
+/// Seed 28682: the holder of its grant was part of a cycle through a lock under that grant, and no probe found it.
 #[test]
 fn it_waits_for_its_promises_where_what_they_rest_on_is_wanted_back() {
     let mut b = Bench::new(&["h/x: 0 1, is 1, prefers 1, observed, lock 1 <- e/e@1"]);

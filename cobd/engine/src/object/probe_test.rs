@@ -1,5 +1,4 @@
-//! Probes: who sends them, who passes them on, what one that comes home does; and rests for what asks
-//! again and again.
+//! Probes: which change objects send and forward them, and the effect of a return; rate limits for repeated requests.
 
 use std::sync::Arc;
 
@@ -21,8 +20,8 @@ fn who_waits_sends_a_probe_at_growing_intervals() {
 #[test]
 fn one_in_conflict_probes_along_all_that_it_waits_for() {
     let mut b = Bench::new(&["h/c: 1 0, prefers 0, hop 0 1 <- d/d@1 e/e@1"]);
-    // Asked for 0 and granted; then asked for 1, which stands first: a wide probe, along the locks
-    // that it lacks and the promise that it wants back.
+    // Asked for 0 and granted; then asked for 1, which has priority: a wide probe, along the locks that it lacks and
+    // the grant that it recalls.
     b.hears("request a/a of h/c@0 #1.7 rank 3");
     b.hears("request a/x of h/c@1 #1.8 rank 5");
     assert_eq!(
@@ -43,7 +42,7 @@ fn a_probe_is_passed_on_once_by_who_waits() {
     assert_eq!(b.hears("probe of a/a to h/c #1.9 via a/a"), [""; 0]);
     assert_eq!(b.hears("probe of a/a to h/c #1.8 via a/a"), [""; 0]);
     b.hears("grant d/d@1 to h/c #1.2");
-    // In action: whoever waits for it waits for no circle.
+    // During an action: a wait for it is no deadlock.
     assert_eq!(b.hears("probe of a/a to h/c #1.10 via a/a"), [""; 0]);
 }
 
@@ -54,7 +53,7 @@ fn who_has_nothing_to_do_with_it_hides_no_probe_of_others() {
     b.meet("e");
     assert_eq!(b.hears("probe of a/a to h/c #4294967295.18446744073709551615 via e/x"), [""; 0]);
     assert_eq!(b.hears("probe of a/a to h/c #1.9 via a/a"), ["d: probe of a/a to d/d #1.9 via a/a h/c wide"]);
-    // Those that it waits for have to do with it as well.
+    // The change objects that it waits for are related as well.
     assert_eq!(b.hears("probe of a/b to h/c #1.9 via a/b d/d"), ["d: probe of a/b to d/d #1.9 via a/b d/d h/c wide"]);
 }
 
@@ -64,7 +63,7 @@ fn a_probe_that_comes_home_to_a_conflict_sets_rank_order() {
     b.hears("request a/x of h/c@1 #1.8 rank 5");
     b.hears("request a/a of h/c@0 #1.7 rank 3");
     b.after(Span::millis(200));
-    // By rank a comes before x: 0 is the target, nothing is needed for it, and it is promised.
+    // By rank a comes before x: 0 is the target, needs no lock, and is granted.
     assert_eq!(
         b.hears("probe of h/c to h/c #1.3 via h/c d/d"),
         [
@@ -90,7 +89,7 @@ fn three_returns_in_a_row_name_the_circle() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
     let mut said = Vec::new();
     for number in 3..6 {
-        // Repeated requests are said besides.
+        // Repeated requests are sent besides.
         let probes = b.after(Span::millis(200 << (number - 3)));
         let probe = format!("d: probe of h/c to d/d #1.{number} via h/c");
         assert!(probes.contains(&probe), "{probes:?}");
@@ -103,9 +102,9 @@ fn three_returns_in_a_row_name_the_circle() {
 fn the_ninth_wish_in_a_row_rests() {
     let mut b = Bench::new(&["h/c: 0 1, prefers 1, hop 0 1 <- d/d@1"]);
     let mut said = Vec::new();
-    // The first wish was there from the beginning.
+    // The first request was there from the beginning.
     for number in 1..=8 {
-        // Asked for the state that it is in: its own wish goes; then it is back.
+        // Asked for its present state: its own desire to leave ends; then it is back.
         b.hears(&format!("request a/a of h/c@0 #1.{number}"));
         said = b.hears(&format!("release a/a of h/c #1.{number}"));
     }
@@ -154,12 +153,12 @@ fn many_who_wait_probe_in_turn_and_who_is_in_a_circle_at_once() {
     let first: Vec<String> = b.after(Span::millis(200)).iter().filter_map(initiator).collect();
     assert_eq!(first.len(), 4096 / 200, "they would take 200 steps each");
     let late = (0..200).map(|i| format!("h/c{i:03}")).find(|id| !first.contains(id)).expect("not all had a turn");
-    // A probe of another one comes by twice: it leads in a circle through this one.
+    // Another probe passes twice: it leads in a cycle through this change object.
     b.hears(&format!("probe of a/a to {late} #1.9 via a/a"));
     let own = b.hears(&format!("probe of a/a to {late} #1.9 via a/a"));
     let own = [own, b.after(Span::millis(0))].concat();
     assert_eq!(own.iter().filter_map(initiator).collect::<Vec<_>>(), std::slice::from_ref(&late));
-    // Those who had none come to it, though the others are there again.
+    // The remaining change objects get a turn, though the others try again.
     let mut seen: std::collections::BTreeSet<String> = first.into_iter().chain([late]).collect();
     let mut rounds = 0;
     while seen.len() < 200 {
@@ -180,13 +179,14 @@ fn those_in_conflict_probe_in_turn_and_are_not_kept_waiting_by_the_others() {
         b.hears(&format!("request a/x{i:03} of h/x{i:03}@1 #1.8 rank 5"));
     }
     let probes = b.after(Span::millis(200));
-    // A wide one takes two steps from its initiator: to what it lacks, and to whom it wants a promise back from.
+    // A wide probe takes two steps from its initiator: to the lock that it lacks, and to the holder of a recalled
+    // grant.
     let wide = probes.iter().filter(|l| l.starts_with("d: probe of h/x") && l.ends_with(" wide")).count();
     let narrow = probes.iter().filter(|l| l.starts_with("d: probe of h/c")).count();
     assert_eq!((narrow, wide), (4096 / 200, 4096 / 200));
 }
 
-/// Whoever waits for what comes with the next generation waits for those that leave before it.
+/// A wait for a change object of the next generation is a wait for the departures before that generation.
 #[test]
 fn a_probe_leads_on_to_those_for_whom_the_host_waits() {
     const X: &str = "h/x: 0 1, is 1, prefers 1";
@@ -203,11 +203,11 @@ fn a_probe_leads_on_to_those_for_whom_the_host_waits() {
     });
     assert_eq!(b.hears(&probe("x", 10)), ["d: probe of a/a to d/d #1.10 via a/a h/x h/y wide"]);
     assert_eq!(b.hears(&probe("x", 10)), [""; 0], "once");
-    // What it has already is not waited for.
+    // A request for its present content does not wait for the next generation.
     b.hears("request a/b of h/x@0 #1.7");
     let of_another = "probe of a/b to h/x #1.9 via a/b";
     assert_eq!(b.hears(of_another), [""; 0]);
-    // What is new there.
+    // A new change object of the next generation.
     assert_eq!(b.hears(&probe("new", 11)), [""; 0], "it has not asked");
     b.hears("request a/a of h/new@1 #1.12 in 2");
     assert_eq!(b.hears(&probe("new", 13)), ["d: probe of a/a to d/d #1.13 via a/a h/new h/y wide"]);

@@ -1,4 +1,4 @@
-//! What rests on something counts as outdated once that is not what it was brought up with.
+//! A change object becomes outdated when its dependencies differ from the dependencies at its start.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::testing::{Bench, bundle, free};
 
 const X: &str = "h/x: 0 1 outdated, is 1, prefers 1";
 
-/// A generation in which `h/x` rests on this, if on anything. What it rests on is part of its content.
+/// A generation in which `h/x` has these dependencies, if any. The dependencies are part of its content.
 fn go(generation: u64, cob: &str, rests_on: Option<u8>) -> Event {
     let mut bundle = bundle(&[cob]);
     for cob in bundle.cobs.values_mut().map(Arc::make_mut) {
@@ -22,7 +22,7 @@ fn go(generation: u64, cob: &str, rests_on: Option<u8>) -> Event {
     Event::Go { generation, bundle: Arc::new(bundle).into(), in_process: Vec::new(), order: free(generation.0) }
 }
 
-/// What is begun when the check in a next generation finds it on.
+/// The actions that begin when the check in a next generation finds it on.
 fn begun(b: &mut Bench, go: Event) -> Vec<String> {
     b.event(go);
     let told = b.found("h/x", "1");

@@ -1,4 +1,4 @@
-//! What an operator stops, starts and restarts.
+//! An operator's stop, start and restart of change objects.
 
 use cob_types::CobId;
 use cob_types::status::{Stopped, Wait};
@@ -86,7 +86,7 @@ fn one_that_is_stopped_runs_for_nobody_and_says_so() {
     b.hears("release a/a of h/web #1.7");
     b.ended("h/web", true);
     assert_eq!(b.hears("request a/a of h/web@1 #1.8"), ["a: refused a/a of h/web #1.8: stopped by order of alice"]);
-    // Whoever wants it off is served, and so is one that leaves.
+    // Requests for the stopped state are served, and so are departures.
     assert_eq!(
         b.hears("request a/x of h/web@0 #1.9").last().map(String::as_str),
         Some("a: grant h/web@0 to a/x #1.9 rev 0")

@@ -445,7 +445,7 @@ impl World {
         let by_chance = self.failures_left > 0 && self.random.permille(self.config.fail);
         let fails = told_to_fail || by_chance;
         self.failures_left -= u32::from(by_chance);
-        // A failed action may have succeeded anyway, or partly: a check will tell.
+        // A failed action may have succeeded anyway, or partly: a check finds out.
         let arrives = !fails || (by_chance && self.random.permille(500));
         self.reality.end(thing, arrives);
         let outcome = if fails {
