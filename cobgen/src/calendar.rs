@@ -1,10 +1,10 @@
-//! Times as people read them.
+//! Times in a readable form.
 
-/// `2026-11-21 03:24:07 UTC`, of seconds since 1970-01-01 UTC.
+/// `2026-11-21 03:24:07 UTC`, from seconds since 1970-01-01 UTC.
 pub(crate) fn utc(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 0000-03-01 of the Gregorian calendar, which repeats every 400 years; years begin in
-    // March, so that the leap day is their last.
+    // Days since 0000-03-01 of the Gregorian calendar, which repeats every 400 years; years start in March, so that the
+    // leap day is the last day.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -16,7 +16,7 @@ pub(crate) fn utc(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// The same as RFC 3339 writes it.
+/// The same in the form of RFC 3339.
 pub(crate) fn rfc3339(seconds: u64) -> String {
     let text = utc(i64::try_from(seconds).unwrap_or(i64::MAX / 2));
     text.replacen(' ', "T", 1).replace(" UTC", "Z")

@@ -1,9 +1,8 @@
-//! What is wrong with a model: where, why, and what to do about it.
+//! Diagnostics about a model: the place, the fault and the advice.
 //!
-//! Everything that reads a model gives a list of these instead of stopping at the first fault:
-//! [`model`](crate::model), [`expand`](crate::expand) and the checks after them. [`Diagnostics`]
-//! gathers them in bounded memory and in the order of the files; [`render`] prints them for people
-//! and [`to_json`] for machines.
+//! Every reader of a model returns a list of diagnostics instead of stopping at the first fault:
+//! [`model`](crate::model), [`expand`](crate::expand) and the later checks. [`Diagnostics`] collects the diagnostics in
+//! bounded memory and in the order of the files; [`render`] prints text for people and [`to_json`] data for machines.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,22 +13,22 @@ use serde_json::json;
 use crate::draft::Place;
 use crate::model::Sources;
 
-/// The most diagnostics that are kept; more help nobody, and a hostile model can make millions.
+/// The most diagnostics kept; more are no help, and a hostile model can cause millions.
 const MAX_KEPT: usize = 1000;
 /// The longest piece of a source line that is shown, in characters.
 const MAX_SHOWN: usize = 160;
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The model is refused.
     Error,
-    /// Worth a look; nothing is refused.
+    /// Worth a look, but not refused.
     Warning,
 }
 
 impl Severity {
-    /// As printed: `error`, `warning`.
+    /// The printed form: `error`, `warning`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -39,20 +38,20 @@ impl Severity {
     }
 }
 
-/// One thing that is wrong.
+/// A diagnostic about a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Error or warning.
     pub severity: Severity,
     /// A short stable name of the fault, for machines: `unknown-key`.
     pub code: &'static str,
-    /// What is wrong, in one sentence.
+    /// The fault, in a sentence.
     pub message: String,
-    /// Where it was written.
+    /// The place of the fault.
     pub place: Option<Place>,
-    /// What else there is to know, each with its own place where it has one.
+    /// Further information, each with its own place if it has a place.
     pub notes: Vec<(Option<Place>, String)>,
-    /// What to do.
+    /// Advice for the user.
     pub help: Option<String>,
 }
 
@@ -67,28 +66,28 @@ impl Diagnostic {
         Self { severity: Severity::Warning, ..Self::error(code, message) }
     }
 
-    /// Says where.
+    /// Sets the place.
     #[must_use]
     pub fn at(mut self, place: Place) -> Self {
         self.place = Some(place);
         self
     }
 
-    /// Adds what else there is to know.
+    /// Adds further information.
     #[must_use]
     pub fn note(mut self, place: Option<Place>, text: impl Into<String>) -> Self {
         self.notes.push((place, text.into()));
         self
     }
 
-    /// Says what to do.
+    /// Sets the advice.
     #[must_use]
     pub fn help(mut self, text: impl Into<String>) -> Self {
         self.help = Some(text.into());
         self
     }
 
-    /// Says what to do, where there is something to say.
+    /// Sets the advice, if there is any.
     #[must_use]
     pub fn maybe_help(mut self, text: Option<String>) -> Self {
         self.help = text.or(self.help);
@@ -96,9 +95,9 @@ impl Diagnostic {
     }
 }
 
-/// Diagnostics as they are found: bounded, and each fault once.
+/// A bounded collection of diagnostics that keeps each fault once.
 ///
-/// The same fault of one line is found again for every host that the line is for; it is kept once.
+/// A fault in a line is found again for every host that the line applies to; it is kept once.
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
@@ -109,7 +108,7 @@ pub struct Diagnostics {
     dropped: Dropped,
 }
 
-/// How many are only counted.
+/// The diagnostics beyond the limit, which are only counted.
 #[derive(Debug, Default)]
 struct Dropped {
     errors: usize,
@@ -117,7 +116,7 @@ struct Dropped {
 }
 
 impl Diagnostics {
-    /// Adds one. When there are too many, an error takes the place of a warning.
+    /// Adds a diagnostic. Beyond the limit, an error replaces a warning.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         let severity = diagnostic.severity;
         if severity == Severity::Error {
@@ -146,7 +145,7 @@ impl Diagnostics {
         self.list.push(diagnostic);
     }
 
-    /// Whether there is an error among them.
+    /// Whether there is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.errors > 0
@@ -158,18 +157,18 @@ impl Diagnostics {
         self.errors
     }
 
-    /// Whether a further one would be shown, and not only counted.
+    /// Whether a further diagnostic would be shown, not only counted.
     #[must_use]
     pub fn has_room(&self, severity: Severity) -> bool {
         self.list.len() < MAX_KEPT || severity == Severity::Error && self.warnings > 0
     }
 
-    /// Those kept so far.
+    /// The diagnostics kept so far.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.list.iter()
     }
 
-    /// All of them, in the order of the files.
+    /// All diagnostics, in the order of the files.
     #[must_use]
     pub fn into_sorted(mut self) -> Vec<Diagnostic> {
         self.list.sort_by(|a, b| a.place.cmp(&b.place));
@@ -192,7 +191,7 @@ impl Extend<Diagnostic> for Diagnostics {
     }
 }
 
-/// How many errors and warnings there are, in words; none: empty.
+/// The numbers of errors and warnings, in words; empty without diagnostics.
 #[must_use]
 pub fn summary(diagnostics: &[Diagnostic]) -> String {
     let number = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
@@ -261,20 +260,20 @@ pub fn to_json(diagnostics: &[Diagnostic]) -> serde_json::Value {
         .collect()
 }
 
-/// A place as editors and people read it.
+/// A place in the form that editors and people read.
 #[must_use]
 pub fn shown(place: &Place) -> String {
     format!("{}:{}:{}", place.file.display(), place.line, place.column)
 }
 
-/// The line of a place with a caret below the column; of a long line only the part around it.
+/// The line of a place with a caret below the column; for a long line only the part around the column.
 fn excerpt(out: &mut String, place: &Place, sources: &Sources, paint: &Paint) {
     let Some(line) = sources.line(place) else { return };
     let column = place.column.saturating_sub(1) as usize;
     let start =
         if column > MAX_SHOWN / 2 && line.chars().nth(MAX_SHOWN).is_some() { column - MAX_SHOWN / 2 } else { 0 };
-    // Control characters would move the terminal's cursor; a tab is shown as one blank, so that the
-    // caret, which counts characters, stands below the right one.
+    // Control characters would move the terminal's cursor. A tab is shown as a single blank, so that the caret, which
+    // counts characters, stands below the right character.
     let visible = |c: char| {
         if c == '\t' {
             ' '
@@ -299,7 +298,7 @@ fn excerpt(out: &mut String, place: &Place, sources: &Sources, paint: &Paint) {
     let _ = writeln!(out, "{gutter} {} {}{}", paint.blue("|"), " ".repeat(caret), paint.red("^"));
 }
 
-/// Colours, when they are wanted.
+/// Prints colours if set.
 pub(crate) struct Paint(pub(crate) bool);
 
 impl Paint {

@@ -1,7 +1,7 @@
-//! A model after expansion: every change object with explicit dependencies, and where each came from.
+//! A model after expansion: every change object with explicit dependencies, and the source of each.
 //!
-//! Made by `expand`, read by `generation` (which makes bundles of it) and, for positions only, by
-//! `check` (which reads the finished generation and must not trust what made it).
+//! `expand` makes the draft, `generation` makes bundles from it, and `check` reads only its positions: it checks the
+//! finished generation and must not trust the draft.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use cob_types::{BlobHash, CobId, HostName, Kind, KindName, Need, StateName};
 /// A place in the user's files.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The file, as the user named it (relative to where the command was given).
+    /// The file, by the user's name for it (relative to the working directory of the command).
     pub file: Arc<PathBuf>,
     /// Line, from 1.
     pub line: u32,
@@ -30,60 +30,60 @@ pub struct Place {
 pub struct At<T> {
     /// The value.
     pub value: T,
-    /// Where it was written.
+    /// Its place in the model.
     pub place: Place,
 }
 
 /// A whole expanded model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
-    /// How links are protected.
+    /// The protection of links.
     pub security: Security,
-    /// Keys that are no longer to be believed.
+    /// Revoked keys.
     pub revoked: BTreeSet<PublicKey>,
-    /// How hosts behave in a switch to it.
+    /// The behaviour of hosts in a switch to it.
     pub policy: SwitchPolicy,
-    /// Who may give orders from afar.
+    /// The operators with the right to give orders remotely.
     pub operators: BTreeMap<String, Operator>,
     /// All hosts.
     pub hosts: BTreeMap<HostName, At<DraftHost>>,
-    /// All kinds that some change object is of; built-in ones too.
+    /// All kinds in use, including built-in kinds.
     pub kinds: BTreeMap<KindName, At<Kind>>,
     /// All change objects.
     pub cobs: BTreeMap<CobId, At<DraftCob>>,
-    /// Contents of the files that kinds and change objects carry.
+    /// Contents of the payload files of kinds and change objects.
     pub blobs: BTreeMap<BlobHash, Vec<u8>>,
-    /// The secrets that contents name, by the id in their marks: an id made of the name alone as long as
-    /// nobody has looked for the value.
+    /// The secrets that contents name, by the id in their marks: before the values are read, an id is made from the
+    /// name alone.
     pub secrets: BTreeMap<SecretId, At<DraftSecret>>,
-    /// For each host the values of the secrets that its contents name, encrypted for it; nothing as long
-    /// as nobody has looked for the values.
+    /// For each host the values of the secrets that its contents name, encrypted for it; empty before the values are
+    /// read.
     pub sealed: BTreeMap<HostName, BTreeMap<SecretId, Vec<u8>>>,
 }
 
-/// A secret that is used.
+/// A secret in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DraftSecret {
     /// Its name.
     pub name: String,
-    /// Where its value is to be found.
+    /// The source of its value.
     pub source: SecretSource,
 }
 
-/// Where a secret's value is to be found.
+/// The source of a secret's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretSource {
-    /// In a file.
+    /// A file.
     File(PathBuf),
-    /// In a variable of the environment.
+    /// An environment variable.
     Env(String),
-    /// Here, in an armoured age file.
+    /// The text itself, an armoured age file.
     Age(String),
-    /// In what a command prints.
+    /// The output of a command.
     Command {
         /// The program and its arguments.
         words: Vec<String>,
-        /// Where it is executed.
+        /// Its working folder.
         folder: PathBuf,
     },
 }
@@ -93,7 +93,7 @@ pub enum SecretSource {
 pub struct DraftHost {
     /// `tcp://IP:PORT`.
     pub address: Option<String>,
-    /// The keys by which it proves that it is this host; empty under `loopback-only`.
+    /// The keys that prove its identity; empty under `loopback-only`.
     pub keys: Vec<PublicKey>,
 }
 
@@ -102,75 +102,75 @@ pub struct DraftHost {
 pub struct DraftCob {
     /// Its kind.
     pub kind: KindName,
-    /// Where it goes when nobody asks for anything else.
+    /// Its state without requests for other states.
     pub preferred: StateName,
-    /// What the kind asks for.
+    /// The content for its kind.
     pub content: serde_json::Value,
     /// Files of its own.
     pub files: BTreeMap<String, PayloadFile>,
-    /// What it names in `restarts_on` (resolved).
+    /// The resolved names in `restarts_on`.
     pub restarts_on: Vec<CobId>,
-    /// The budget that it takes a token of before it is disturbed, and where it is named.
+    /// The budget that it takes a token of before it is disturbed, with the place of the statement.
     pub budget: Option<At<Need>>,
-    /// It is a budget: so many tokens.
+    /// It is a budget with this number of tokens.
     pub at_most: Option<u32>,
-    /// It leaves the model as it is.
+    /// It departs without a change.
     pub keep: bool,
-    /// It is checked and never moved.
+    /// It is checked and never changed.
     pub observe: bool,
     /// Every dependency, in the order written.
     pub arrows: Vec<Arrow>,
 }
 
-/// One dependency of the change object that holds it.
+/// A dependency of the change object that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrow {
-    /// On whom.
+    /// The change object that it depends on.
     pub on: CobId,
-    /// All else: what one word says is the same on every node.
+    /// The rest, which a word has in common on all nodes.
     pub said: Arc<Said>,
 }
 
-/// What a word says of the change objects on both of its sides, whichever these are.
+/// The meaning of a word for any change objects on its two sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
-    /// Of which move or promise.
+    /// The transition or grant that it guards.
     pub when: When,
-    /// The states that serve, never empty.
+    /// The states that satisfy the need, never empty.
     pub states: Vec<StateName>,
-    /// The words that it came from, as the user wrote them: `requires: [db/server]`, or the explicit form.
+    /// The user's words: `requires: [db/server]`, or the explicit form.
     pub words: Arc<str>,
-    /// Where they stand.
+    /// The place of these words.
     pub place: Place,
 }
 
 impl Arrow {
-    /// Of which move or promise, and on whom: what tells two arrows of one change object apart.
+    /// The guarded transition or grant, and the change object depended on: the key of an arrow.
     #[must_use]
     pub fn guards(&self) -> (&When, &CobId) {
         (&self.said.when, &self.on)
     }
 
-    /// What it asks for.
+    /// Its need.
     #[must_use]
     pub fn need(&self) -> Need {
         Need { cob: self.on.clone(), states: self.said.states.clone() }
     }
 }
 
-/// What a dependency guards.
+/// The event that a dependency guards.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
     /// `(A, from, to) <- need`.
     Transition {
-        /// The state left.
+        /// The state before.
         from: StateName,
-        /// The state entered.
+        /// The state after.
         to: StateName,
     },
     /// `(C, state) <- need`.
     Lock {
-        /// The state promised.
+        /// The granted state.
         state: StateName,
     },
 }

@@ -1,9 +1,9 @@
-//! Ends the program when a template takes all memory, or does not come to an end.
+//! Ends the program when a template takes too much memory or time.
 //!
-//! The engine bounds the instructions of a template, and filters have bounds of their own, but a text that doubles itself
-//! sixty times is a few hundred instructions. So a program that reads models of others has a thread that looks at the
-//! memory of the process while templates are rendered. Nothing has been written by then: templates come first.
-//! `docs/decisions/0039-a-template-may-take-so-much.md` says why it is done so.
+//! The engine bounds the instructions of a template, and filters have bounds of their own, but a text that doubles
+//! itself sixty times takes only a few hundred instructions. So a program that reads foreign models has a thread that
+//! watches the memory of the process while templates are rendered. No output is written at that time: templates come
+//! first. `docs/decisions/0039-a-template-may-take-so-much.md` has the reasons.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,16 +19,16 @@ use crate::diagnostic::{Diagnostic, render, to_json};
 use crate::draft::Place;
 use crate::model::Sources;
 
-/// The most memory that the process may take more while a template is rendered, in bytes.
+/// The most additional memory of the process while a template is rendered, in bytes.
 const MAX_MEMORY: u64 = 512 << 20;
-/// The longest that a template may take.
+/// The time limit of a template.
 const MAX_TIME: Duration = Duration::from_secs(20);
-/// Between two looks.
+/// The interval between two checks.
 const LOOK: Duration = Duration::from_millis(5);
 
 static GUARD: OnceLock<Guard> = OnceLock::new();
 
-/// The templates that are being rendered.
+/// The templates that are rendered at the moment.
 #[derive(Default)]
 struct Guard {
     now: Mutex<Now>,
@@ -38,9 +38,9 @@ struct Guard {
 #[derive(Default)]
 struct Now {
     next: u64,
-    /// Where each stands, by number.
+    /// The place of each template, by number.
     places: BTreeMap<u64, Place>,
-    /// Whether the thread waits for one to begin.
+    /// Whether the thread waits for a template.
     idle: bool,
 }
 
@@ -49,7 +49,7 @@ impl Guard {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that are being rendered; waits for one.
+    /// Waits until templates are rendered, and returns their places.
     fn wait(&self) -> BTreeMap<u64, Place> {
         let mut now = self.now();
         while now.places.is_empty() {
@@ -61,16 +61,16 @@ impl Guard {
     }
 }
 
-/// Begins to look after the templates of this process. `as_json`: faults are told as `cobgen check --json` does. What
-/// is told ends the process: `end` gets its exit status then, once.
+/// Starts to watch the templates of this process. `as_json`: faults are printed as `cobgen check --json` does. A fault
+/// ends the process: `end` then gets its exit status, once.
 pub fn start(as_json: bool, end: Sender<u8>) {
     if GUARD.set(Guard::default()).is_ok() {
-        // Without the thread the other bounds hold all the same.
+        // Without the thread the other bounds still apply.
         let _ = std::thread::Builder::new().name("guard".to_owned()).spawn(move || look_after(as_json, &end));
     }
 }
 
-/// A template that is being rendered, until this is dropped.
+/// A template under rendering, until this value is dropped.
 pub(crate) struct Guarded(&'static Guard, u64);
 
 impl Drop for Guarded {
@@ -79,7 +79,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Says that a template begins; nothing where nobody looks after them.
+/// Registers a template; `None` if no thread watches.
 pub(crate) fn begin(place: impl FnOnce() -> Place) -> Option<Guarded> {
     let guard = GUARD.get()?;
     let place = place();
@@ -106,7 +106,7 @@ fn look_after(as_json: bool, end: &Sender<u8>) {
             looks.count += 1;
             if let Some(fault) = looks.fault(memory) {
                 tell(&fault.at(place), as_json);
-                // Whoever does not listen any more has ended already.
+                // If the receiver is gone, the program has already ended.
                 let _ = end.send(crate::cli::Answer::Bad.status());
                 return;
             }
@@ -115,11 +115,11 @@ fn look_after(as_json: bool, end: &Sender<u8>) {
     }
 }
 
-/// What was seen of a template that is being rendered.
+/// The observations of a template under rendering.
 struct Looks {
-    /// The memory of the process at the first look, in bytes.
+    /// The memory of the process at the first check, in bytes.
     before: u64,
-    /// They count the time: a process that was stopped for a while has not worked in it.
+    /// The number of checks, which measures the time: a stopped process is not counted as working.
     count: u32,
 }
 
@@ -139,7 +139,7 @@ impl Looks {
     }
 }
 
-/// The memory of the process, in bytes; none where it can't be known.
+/// The memory of the process, in bytes; `None` if it is unknown.
 fn memory() -> Option<u64> {
     let all = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = all.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -147,7 +147,7 @@ fn memory() -> Option<u64> {
     Some(kib.saturating_mul(1 << 10))
 }
 
-/// Past the locks that the program holds on its outputs.
+/// Prints past the locks that the program holds on its outputs.
 fn tell(fault: &Diagnostic, as_json: bool) {
     let fault = std::slice::from_ref(fault);
     let (output, text) = if as_json {
@@ -157,7 +157,7 @@ fn tell(fault: &Diagnostic, as_json: bool) {
         (std::io::stderr().as_fd().try_clone_to_owned(), render(fault, &Sources::default(), false))
     };
     if let Ok(output) = output {
-        // Who does not read it sees the exit status.
+        // The exit status tells the same without this output.
         let _ = File::from(output).write_all(text.as_bytes());
     }
 }

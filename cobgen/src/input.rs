@@ -1,18 +1,18 @@
-//! Files that a command is told to read, whatever they turn out to be.
+//! Reads files named by the user, which may be of any sort.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
-/// The bytes of a regular file of no more than `most` bytes. Devices and pipes, which may never end, are refused.
+/// The bytes of a regular file of at most `most` bytes. Devices and pipes, which may never end, are refused.
 ///
 /// # Errors
-/// As the system says it; when it is another sort of file, or longer.
+/// The system's error; or when it is another sort of file, or longer.
 pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
     }
-    // The length that the system tells may grow meanwhile.
+    // The file may grow after its length was checked.
     bounded(File::open(path)?, most)
 }
 
@@ -25,7 +25,7 @@ fn bounded(from: impl io::Read, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same, a text.
+/// The same for a text.
 ///
 /// # Errors
 /// As [`read`]; and when it is not UTF-8.
@@ -33,7 +33,7 @@ pub(crate) fn read_text(path: &Path, most: u64) -> io::Result<String> {
     text(read(path, most)?)
 }
 
-/// The text of a file that a person names; `-` is the standard input.
+/// The text of a file that the user names; `-` is the standard input.
 ///
 /// # Errors
 /// As [`read_text`].

@@ -1,7 +1,7 @@
-//! Which generations the hosts of a cluster know already, asked before a new one gets its number.
+//! Asks the hosts of a cluster for their known generations before a new generation gets its number.
 //!
-//! A depot that was restored from an older copy does not know the numbers that were given out since. The hosts do, so those
-//! that can be reached are asked, within a bounded time. A host that does not answer says nothing: publishing needs no host.
+//! A depot that was restored from an older copy lacks the numbers given out since. The hosts know these numbers, so all
+//! reachable hosts are asked, within a bounded time. Publishing needs no answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,31 +27,31 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-/// How long all hosts together are waited for.
+/// The time limit for all hosts together.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// So many are asked at the same time.
+/// The most hosts asked at the same time.
 const AT_ONCE: usize = 256;
-/// The header by which a daemon of another host refuses to answer.
+/// The header that names the intended host; a daemon of another host refuses to answer.
 const MEANT_FOR: &str = "cob-host";
 
-/// How hosts are asked.
+/// How to ask the hosts.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
-    /// The publisher's key: hosts that trust it answer. None: only hosts without keys do.
+    /// The publisher's key: hosts that trust it answer. `None`: only hosts without keys answer.
     pub key: Option<&'a SecretKey>,
-    /// How long all of them together are waited for.
+    /// The time limit for all hosts together.
     pub patience: Duration,
 }
 
-/// What hosts have answered.
+/// The answers of hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownByHosts(BTreeMap<HostName, Vec<GenerationId>>);
 
-/// Where a host is asked, and what it must prove.
+/// The address of a host, and the keys that it must prove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     address: SocketAddr,
-    /// None: in clear, on this machine.
+    /// `None`: without encryption, on this machine.
     keys: Option<Vec<PublicKey>>,
 }
 
@@ -62,13 +62,13 @@ impl KnownByHosts {
         self.0.extend(answers(places, asking));
     }
 
-    /// The newest generation that a host knows; zero: none is known of.
+    /// The newest generation that a host knows; zero: no generation is known.
     #[must_use]
     pub fn newest(&self) -> GenerationNumber {
         self.0.values().flatten().map(|id| id.generation).max().unwrap_or_default()
     }
 
-    /// The hosts that know a newer generation than this one, and which.
+    /// The hosts that know a generation newer than `latest`, each with its newest generation.
     #[must_use]
     pub fn ahead_of(&self, latest: GenerationNumber) -> BTreeMap<HostName, GenerationNumber> {
         let newest = |known: &[GenerationId]| known.iter().map(|id| id.generation).max();
@@ -78,7 +78,7 @@ impl KnownByHosts {
         self.0.iter().filter_map(ahead).collect()
     }
 
-    /// The hosts that know another content than this one under its number.
+    /// The hosts that know another content under this generation's number.
     #[must_use]
     pub fn with_another(&self, own: GenerationId) -> BTreeSet<HostName> {
         let another = |id: &GenerationId| id.generation == own.generation && id.manifest != own.manifest;
@@ -87,7 +87,7 @@ impl KnownByHosts {
     }
 }
 
-/// Where the hosts of a manifest can be asked.
+/// The addresses of the hosts of a manifest.
 fn places(manifest: &Manifest) -> Vec<(HostName, Place)> {
     let mut places = Vec::new();
     for (host, entry) in &manifest.hosts {
@@ -106,7 +106,7 @@ fn places(manifest: &Manifest) -> Vec<(HostName, Place)> {
 }
 
 fn answers(places: Vec<(HostName, Place)>, asking: Asking<'_>) -> BTreeMap<HostName, Vec<GenerationId>> {
-    // A key of no use, or a system without threads: nobody is asked, as where nobody answers.
+    // With an unusable key, or on a system without threads, no host is asked, as if no host answered.
     let identity = asking.key.and_then(|key| Identity::new(key).ok()).map(Arc::new);
     let all = async {
         let (mut asked, at_once) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
@@ -125,12 +125,12 @@ fn answers(places: Vec<(HostName, Place)>, asking: Asking<'_>) -> BTreeMap<HostN
         }
         all
     };
-    // In a thread of its own: whoever asks may be within a runtime, as the demo is.
+    // In a separate thread: the caller may be within a runtime, as in the demo.
     let ask = || Some(tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?.block_on(all));
     std::thread::scope(|scope| scope.spawn(ask).join()).ok().flatten().unwrap_or_default()
 }
 
-/// What one host knows.
+/// The generations that a host knows.
 async fn answer(host: &HostName, place: &Place, identity: Option<&Identity>) -> io::Result<Vec<GenerationId>> {
     let stream = TcpStream::connect(place.address).await?;
     let known: KnownGenerations = match &place.keys {
@@ -152,7 +152,7 @@ where
 {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // It carries the answer, and ends with it.
+    // This task drives the connection and ends with it.
     let carried = tokio::spawn(connection);
     let request = Request::get(KnownGenerations::PATH)
         .header(HOST, address.to_string())
@@ -204,7 +204,7 @@ mod tests {
         manifest
     }
 
-    /// A daemon that answers once as this host; without a host it takes connections and says nothing.
+    /// A daemon that answers once as this host; without a host it accepts connections and never answers.
     fn daemon(name: Option<&'static str>, known: Vec<GenerationId>) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = listener.local_addr().expect("an address");
@@ -213,7 +213,7 @@ mod tests {
             let mut request = [0; 4096];
             let _ = stream.read(&mut request);
             let Some(name) = name else {
-                // Until the one who asks has gone.
+                // Wait until the client has gone.
                 let _ = stream.read(&mut request);
                 return;
             };

@@ -1,11 +1,10 @@
 //! From a data model to generations of change objects.
 //!
-//! One run, anywhere: [`model`] (load, with positions) -> [`expand`] (services to change objects,
-//! short dependency words to the two forms) -> [`draft`] (what came out, with where it came from) ->
-//! [`generation`] (fingerprints, ranks, bundles, differences) -> [`check`] (independent of what made
-//! it) -> [`depot`] (bare git, one commit a generation). [`make`] goes this way up to the check,
-//! [`publish()`] to its end. The same input gives the same bytes. [`serve`] gives generations out to hosts
-//! that share no folder with the depot, and lets new hosts in.
+//! One run, on any machine: [`model`] (load, with positions) -> [`expand`] (services to change objects, short
+//! dependency words to the two forms) -> [`draft`] (the result, with the source of each part) -> [`generation`]
+//! (fingerprints, ranks, bundles, differences) -> [`check`] (independent of the steps before) -> [`depot`] (bare git, a
+//! commit per generation). [`make`] does the steps up to the check, [`publish()`] all steps. The same input gives the
+//! same bytes. [`serve`] serves generations to hosts that share no folder with the depot, and enrols new hosts.
 
 mod calendar;
 mod catalog;

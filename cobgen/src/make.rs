@@ -1,8 +1,7 @@
-//! The way from a model to a checked generation, for all commands.
+//! The steps from a model to a checked generation, for all commands.
 //!
-//! Whatever a command does with a model, it goes this way, so that all of them find the same wrong
-//! with it: load and expand, assemble, check. Faults of one stage keep the next one from running,
-//! because what that one would say follows from them.
+//! Every command uses these steps for a model, so that all commands find the same faults: load and expand, assemble,
+//! check. Faults of a stage prevent the next stage, because its faults would only follow from these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,65 +22,65 @@ use crate::secrets::{self, Vault};
 use crate::solve::{self, Barred, Given, LayoutNode, Layouts};
 use crate::switches::DIRECTLY;
 
-/// The generation that a new one comes after.
+/// The state of the generation that a new generation comes after.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct After {
-    /// Its number; zero: none.
+    /// Its number; zero: there is no generation.
     pub number: GenerationNumber,
-    /// The new one gets a number above this one, too: hosts know it.
+    /// The new generation gets a number above this number, too: hosts know it.
     pub above: GenerationNumber,
-    /// Its change objects: what is placed on the `first` node stays where it is.
+    /// Its change objects: objects placed on the `first` node stay on their node.
     pub cobs: BTreeSet<CobId>,
-    /// The keys of hosts that have enrolled in the depot; none: there is no depot to ask.
+    /// The keys of enrolled hosts; `None`: there is no depot.
     pub enrolled: Option<Enrolments>,
-    /// The keys that its manifest names for hosts, without those that it revokes.
+    /// The keys that its manifest names for hosts, without revoked keys.
     pub keys: Keys,
-    /// The generations to which the new one may name ways back, the newest first.
+    /// The possible rollback targets of the new generation, newest first.
     pub back: Vec<Earlier>,
-    /// Hosts can go directly from the empty generation to the new one, and back.
+    /// Hosts can switch directly from the empty generation to the new generation, and roll back.
     pub begins: bool,
-    /// The new one mends a hole: neither it nor a later one names a way back to an earlier one.
+    /// The new generation fixes a security hole: neither it nor a later generation allows a rollback to an earlier
+    /// generation.
     pub mends: bool,
-    /// The sealed secrets of its bundles: what did not change is taken over.
+    /// The sealed secrets of its bundles: unchanged secrets are reused.
     pub sealed: BTreeMap<HostName, BTreeMap<SecretId, Vec<u8>>>,
-    /// The layouts of its clusters with templates: what is there stays where it is.
+    /// The layouts of its clusters with templates: existing nodes keep their services.
     pub layouts: Layouts,
-    /// Layouts that are not to be found again: they have failed.
+    /// Failed layouts, which the solver must not find again.
     pub excluded: Vec<Layouts>,
-    /// Services that are not to be on named nodes again, by cluster: the outcomes of switches say that they gave up there.
+    /// Services that must not be on named nodes again, by cluster: in earlier switches they failed there.
     pub barred: BTreeMap<String, Barred>,
-    /// The layouts in which they were there.
+    /// The layouts in which these services were there.
     pub failed: Vec<Layouts>,
-    /// Its number and content; none: it is in no depot.
+    /// Its number and content; `None`: it is in no depot.
     pub id: Option<GenerationId>,
 }
 
-/// A generation to which a new one may name a way back.
+/// A possible rollback target of a new generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Earlier {
     way: WayBack,
     manifest: Manifest,
 }
 
-/// What came of a model.
+/// The result for a model.
 #[derive(Debug)]
 pub struct Made {
-    /// The generation; none when the model could not be expanded or assembled. It is there also when
-    /// the check refused it, so that it can be looked at.
+    /// The generation; `None` if the model could not be expanded or assembled. It exists even if the check refused it,
+    /// so that it can be shown.
     pub assembled: Option<Assembled>,
-    /// All that was found: what loading says in the order of the files, then what the check says.
+    /// All findings: from loading in the order of the files, then from the check.
     pub diagnostics: Vec<Diagnostic>,
-    /// The files, for showing the lines.
+    /// The model's files, to show lines.
     pub sources: Sources,
-    /// The files beside the model that travel with it, by name; the bundles have the contents of
-    /// those in use.
+    /// The payload files beside the model, by name; the bundles have the contents of the files in use.
     pub beside: BTreeMap<String, Vec<u8>>,
     /// The layouts of clusters with templates.
     pub layouts: Layouts,
 }
 
 impl After {
-    /// What a generation leaves to the next one.
+    /// The state that a generation leaves to the next.
     #[must_use]
     pub fn of(generation: &Generation) -> Self {
         let cobs = generation.bundles.values().flat_map(|bundle| bundle.cobs.keys().cloned()).collect();
@@ -96,7 +95,7 @@ impl After {
         Self { number: manifest.generation, cobs, keys, sealed, ..Self::default() }
     }
 
-    /// What the latest generation of a depot leaves, with what is known beside it.
+    /// The state that the latest generation of a depot leaves, with further data of the depot.
     ///
     /// # Errors
     /// When the depot can't be read.
@@ -110,11 +109,11 @@ impl After {
         Ok(Self { enrolled, back, begins, layouts, id, ..Self::of(before) })
     }
 
-    /// These generations have failed: what was there before the first of them is what is there, and the layouts that
-    /// they changed are not to be found again.
+    /// Replaces failed generations: the state before the first of these counts as the present state, and the layouts
+    /// that they changed are excluded.
     ///
     /// # Errors
-    /// When the depot can't be read, or has no such generation; the last of these that changed no layout.
+    /// When the depot can't be read, or lacks a generation; [`NotInstead::NoLayout`] if a generation changed no layout.
     pub fn instead_of(&mut self, depot: &Depot, failed: &[GenerationNumber]) -> Result<(), NotInstead> {
         let Some(first) = failed.iter().min() else { return Ok(()) };
         self.layouts = layouts_of(depot, depot.read_manifest(*first)?.parent)?;
@@ -149,13 +148,13 @@ impl After {
     }
 }
 
-/// The change objects that gave up in a switch.
+/// The change objects that failed in a switch.
 fn gave_up(outcome: &SwitchOutcome) -> impl Iterator<Item = &CobId> {
     let all = outcome.hosts.values().flat_map(|host| host.cobs.iter());
     all.filter(|(_, cob)| cob.failed).map(|(id, _)| id)
 }
 
-/// The services of a layout that have change objects among these, by their nodes.
+/// The services of a layout that own any of these change objects, by node.
 fn barred(nodes: &[LayoutNode], gave_up: &[&CobId]) -> Barred {
     let mut found = Barred::new();
     for node in nodes {
@@ -171,15 +170,16 @@ fn barred(nodes: &[LayoutNode], gave_up: &[&CobId]) -> Barred {
     found
 }
 
-/// Whether nothing was there before all of these, and hosts can go directly from there to the next one.
+/// Whether the generation before all of these is the empty generation, and hosts can switch directly from there.
 #[must_use]
 pub fn reach_nothing(earlier: &[Earlier]) -> bool {
     let is_first = |manifest: &Manifest| manifest.parent == GenerationNumber(0) && !manifest.mends;
     earlier.len() < DIRECTLY && earlier.last().is_none_or(|earlier| is_first(&earlier.manifest))
 }
 
-/// Those from which hosts can go directly to a generation that is made after this one, so that one that fails is left
-/// for what its hosts had, whatever has failed before it. Behind one that mends a hole there is none.
+/// The generations from which hosts can switch directly to a generation made after `latest`, so that a failed switch
+/// rolls back to the state that its hosts had, even after other failures. The list ends with a generation that fixes a
+/// security hole.
 ///
 /// # Errors
 /// When the depot can't be read.
@@ -196,7 +196,7 @@ pub fn earlier(depot: &Depot, latest: GenerationNumber) -> Result<Vec<Earlier>, 
                 }
                 generation = parent;
             }
-            // One that is not kept any more is nowhere to be returned to.
+            // A pruned generation cannot be a rollback target.
             Err(_) if generation != latest => break,
             Err(error) => return Err(error),
         }
@@ -204,9 +204,9 @@ pub fn earlier(depot: &Depot, latest: GenerationNumber) -> Result<Vec<Earlier>, 
     Ok(all)
 }
 
-/// The ways back of a generation, the newest first: to these earlier ones, up to the first in which a key would be good
-/// again that it revokes, or one behind that; `begins`: also to the empty generation before all of them. A key that it
-/// believes itself was revoked by mistake, if ever.
+/// The rollback targets of a generation, newest first: these earlier generations, up to the first that trusts a key
+/// which the new generation or a listed target revokes. A revocation of a key that the new generation trusts is ignored
+/// as a mistake. `begins`: also the empty generation before all.
 #[must_use]
 pub fn ways_back(newest: &Manifest, earlier: &[Earlier], begins: bool) -> Vec<WayBack> {
     let mut revoked = newest.revoked.clone();
@@ -218,25 +218,25 @@ pub fn ways_back(newest: &Manifest, earlier: &[Earlier], begins: bool) -> Vec<Wa
         ways.push(*way);
         revoked.extend(manifest.revoked.iter().filter(|key| !newest.believes(key)));
     }
-    // In the empty generation no key is good again.
+    // The empty generation trusts no key.
     if begins && ways.len() == earlier.len() {
         ways.push(newest.way_to_nothing());
     }
     ways
 }
 
-/// Why the layouts of a generation can't be excluded.
+/// The reason why the layouts of a generation can't be excluded.
 #[derive(Debug, thiserror::Error)]
 pub enum NotInstead {
     /// The depot can't be read.
     #[error(transparent)]
     Depot(#[from] DepotError),
-    /// It has the layouts that there were before.
+    /// It has the same layouts as the generation before it.
     #[error("generation {0} has no layout of its own that could be excluded: its clusters are laid out as before it")]
     NoLayout(GenerationNumber),
 }
 
-/// The layouts that a generation remembers; none, when its number is zero.
+/// The layouts that a generation stores; empty for number zero.
 ///
 /// # Errors
 /// When the depot can't be read.
@@ -245,26 +245,26 @@ pub(crate) fn layouts_of(depot: &Depot, generation: GenerationNumber) -> Result<
         return Ok(Layouts::new());
     }
     let remembered = depot.read_model(generation)?.remove(solve::REMEMBERED);
-    // What another version has written, or nobody, is no reason to refuse a model.
+    // Missing or unreadable layouts of another version are no reason to refuse a model.
     Ok(remembered.and_then(|bytes| solve::of_bytes(&bytes).ok()).unwrap_or_default())
 }
 
 impl Made {
-    /// Whether the model has errors; it is refused then.
+    /// Whether the model has errors, and so is refused.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.assembled.is_none() || self.diagnostics.iter().any(|d| d.severity == Severity::Error)
     }
 }
 
-/// Makes and checks the generation that a model asks for. Nobody looks for the values of its secrets, so
-/// it can be checked and shown, but not published.
+/// Makes and checks the generation of a model. The values of its secrets are not read, so it can be checked and shown,
+/// but not published.
 #[must_use]
 pub fn make(model: &Path, after: &After) -> Made {
     make_with(model, after, None)
 }
 
-/// Makes and checks the generation that a model asks for, with the secrets that the vault finds.
+/// Makes and checks the generation of a model, with the secrets that the vault finds.
 #[must_use]
 pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
     let given = after.given();
@@ -305,9 +305,9 @@ pub fn make_with(model: &Path, after: &After, vault: Option<&Vault>) -> Made {
     Made { assembled, diagnostics, sources, beside, layouts }
 }
 
-/// Says so where a new generation names none, although it might.
+/// Sets the rollback targets; warns if a new generation has no target only because keys would be valid again.
 fn give_ways_back(manifest: &mut Manifest, after: &After) -> Option<Diagnostic> {
-    // A depot that gives numbers above those of hosts does not know what these have.
+    // A depot that gives numbers above its hosts' numbers does not know the generations of these hosts.
     let begins = after.begins && after.above <= after.number && !after.mends;
     manifest.back = ways_back(manifest, &after.back, begins);
     manifest.mends = after.mends;

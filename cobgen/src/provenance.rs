@@ -1,8 +1,7 @@
-//! Where everything in a generation comes from: files, lines, and the user's own words.
+//! The provenance of each part of a generation: files, lines, and the user's own words.
 //!
-//! Made by `generation` beside the bundles, read by `check` and `cobgen show` for nothing but the
-//! places that they print. It never reaches a daemon; in the depot it lies beside the bundles as
-//! `provenance.json`, whose form is [`Provenance::to_json`].
+//! `generation` makes it beside the bundles; `check` and `cobgen show` use it only for printed places. It never reaches
+//! a daemon. In the depot it is stored beside the bundles as `provenance.json`, in the form of [`Provenance::to_json`].
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -17,31 +16,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::draft::{Arrow, Place, Said, When};
 
-/// The form of `provenance.json` written here.
+/// The format version of new `provenance.json` files.
 pub const FORMAT: u32 = 2;
 
 /// Places of hosts, kinds and change objects, and the words behind every dependency.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Provenance {
-    /// Where each host is written.
+    /// The place of each host.
     pub hosts: BTreeMap<HostName, Place>,
-    /// Where each kind is written.
+    /// The place of each kind.
     pub kinds: BTreeMap<KindName, Place>,
-    /// Where each change object and each of its dependencies is written.
+    /// The places of each change object and its dependencies.
     pub cobs: BTreeMap<CobId, Origin>,
-    /// The names of the secrets whose marks stand in contents.
+    /// The names of the secrets with marks in contents.
     pub secrets: BTreeMap<SecretId, String>,
 }
 
-/// Where a change object and its dependencies come from.
+/// The places of a change object and its dependencies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Where the change object is written.
+    /// The place of the change object.
     pub place: Place,
-    /// What it names in `restarts_on` and `reloads_on`.
+    /// The change objects that it names in `restarts_on` and `reloads_on`.
     pub restarts_on: Vec<CobId>,
-    /// Its dependencies as they were written, by what they guard and whom they name. More than one with the same
-    /// of both where several words were merged into one need, which holds the states that they share.
+    /// Its written dependencies, sorted by guard and target. Several with the same guard and target were merged into a
+    /// single need, which has their common states.
     pub arrows: Vec<Arrow>,
 }
 
@@ -52,10 +51,10 @@ impl Origin {
     }
 }
 
-/// Why a `provenance.json` was refused.
+/// The reason why a `provenance.json` was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ProvenanceError {
-    /// Not JSON, or not of this form.
+    /// No JSON, or not in this form.
     #[error("the record of where things come from is not understood: {0}")]
     Malformed(#[from] serde_json::Error),
     /// Written by a program of another version.
@@ -64,29 +63,29 @@ pub enum ProvenanceError {
         /// The format found.
         found: u32,
     },
-    /// It refers to what it does not have.
+    /// It refers to a missing entry.
     #[error("the record of where things come from refers to {what} {number} of {of}; it is damaged")]
     NoEntry {
-        /// An entry of which table.
+        /// The name of the table.
         what: &'static str,
         /// The number found.
         number: usize,
         /// The length of the table.
         of: usize,
     },
-    /// A name in it is none.
+    /// A name in it is invalid.
     #[error("the record of where things come from is damaged: {0}")]
     Name(#[from] IdError),
 }
 
-/// A place as messages show it: `FILE:LINE:COLUMN`.
+/// A place in the form of messages: `FILE:LINE:COLUMN`.
 #[must_use]
 pub fn at(place: &Place) -> String {
     format!("{}:{}:{}", place.file.display(), place.line, place.column)
 }
 
 impl Provenance {
-    /// The names of the secrets of a depot's generation, where they are known.
+    /// The known names of the secrets of a depot's generation.
     ///
     /// # Errors
     /// When the depot can't be read.
@@ -95,13 +94,13 @@ impl Provenance {
         Ok(written.and_then(|bytes| Self::from_json(&bytes).ok()).map(|p| p.secrets).unwrap_or_default())
     }
 
-    /// Where a change object is written.
+    /// The place of a change object.
     #[must_use]
     pub fn cob(&self, cob: &CobId) -> Option<&Place> {
         self.cobs.get(cob).map(|origin| &origin.place)
     }
 
-    /// The words behind one need; empty when nothing is known.
+    /// The words behind a need; empty if unknown.
     #[must_use]
     pub fn sources(&self, cob: &CobId, when: &When, on: &CobId) -> &[Arrow] {
         let Some(origin) = self.cobs.get(cob) else { return &[] };
@@ -141,7 +140,7 @@ impl Provenance {
     /// Reads `provenance.json`.
     ///
     /// # Errors
-    /// [`ProvenanceError`] for anything that [`Provenance::to_json`] doesn't write.
+    /// [`ProvenanceError`] for all input that [`Provenance::to_json`] doesn't write.
     pub fn from_json(bytes: &[u8]) -> Result<Self, ProvenanceError> {
         let FormatOnly { format } = serde_json::from_slice(bytes)?;
         if format != FORMAT {
@@ -170,7 +169,7 @@ struct FormatOnly {
     format: u32,
 }
 
-/// What many change objects have in common is written once: those that a service has on a hundred nodes share one
+/// Common data of many change objects is written once: the change objects of a service on a hundred nodes share an
 /// origin.
 #[derive(Serialize, Deserialize)]
 struct Raw<'a> {
@@ -193,18 +192,18 @@ struct Raw<'a> {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct RawOrigin<'a> {
     at: Position,
-    /// Names: those of the same host without it, from the first `/` on.
+    /// Names; a name on the same host is written without the host, from the first `/` on.
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     restarts_on: Vec<Cow<'a, str>>,
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     arrows: Vec<RawArrow<'a>>,
 }
 
-/// The guard by number, the name of who is depended on, the sources by number.
+/// The guard by number, the name of the change object that it depends on, the sources by number.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct RawArrow<'a>(usize, #[serde(borrow)] Cow<'a, str>, Vec<usize>);
 
-/// What a dependency guards: `[from, to]` or `[state]`.
+/// The event that a dependency guards: `[from, to]` or `[state]`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 enum RawGuard {
@@ -212,11 +211,11 @@ enum RawGuard {
     Lock([StateName; 1]),
 }
 
-/// Where, in which words, which states.
+/// The place, the words, the states.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct RawSource<'a>(Position, #[serde(borrow)] Cow<'a, str>, Vec<StateName>);
 
-/// Each value once, in the order of its first use.
+/// A list of distinct values, in the order of their first use.
 struct Table<T> {
     list: Vec<T>,
     numbers: BTreeMap<T, usize>,
@@ -245,7 +244,7 @@ struct Tables<'a> {
     guards: Table<RawGuard>,
     sources: Table<RawSource<'a>>,
     origins: Table<RawOrigin<'a>>,
-    /// What was said of many stands in one place: it is looked through once. Looked up, never walked.
+    /// The numbers of shared statements, so that each is processed once. For look-ups only, never iterated.
     known: HashMap<*const Said, (usize, usize)>,
 }
 

@@ -1,7 +1,7 @@
-//! From a model to the depot's next generation.
+//! Publishes a model as the depot's next generation.
 //!
-//! What the model asks for is made after the depot's latest generation, checked, and published whole
-//! or not at all. Where another publisher was faster, it is made again after that one's generation.
+//! The generation is made after the depot's latest generation, checked, and published as a whole or not at all. If
+//! another publisher was faster, it is made again after the other generation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,60 +27,60 @@ use crate::switches::give_orders;
 /// How often a generation is made again because another publisher was faster.
 const MAX_OVERTAKEN: usize = 16;
 
-/// What came of publishing.
+/// The result of publishing.
 #[derive(Debug)]
 pub struct Published {
-    /// The generation that asks for what the model asks for.
+    /// The generation that matches the model.
     pub generation: GenerationNumber,
-    /// Whether it was made by this; else the depot's latest one asks for the same already.
+    /// Whether this call made it; else the depot's latest generation already matches the model.
     pub new: bool,
     /// The number of its hosts.
     pub hosts: usize,
     /// The number of its change objects.
     pub cobs: u64,
-    /// What differs from the generation before it; nothing when no new one was made.
+    /// The difference from the generation before it; empty if no new generation was made.
     pub difference: Difference,
     /// Warnings.
     pub diagnostics: Vec<Diagnostic>,
-    /// The model's files, for showing the lines of the warnings.
+    /// The model's files, to show the lines of the warnings.
     pub sources: Sources,
-    /// How its links are protected.
+    /// The protection of its links.
     pub security: Security,
-    /// Whose signatures it has.
+    /// The keys that signed it.
     pub signers: Vec<PublicKey>,
-    /// Keys that the generation before did not name for their hosts: whoever signs lets them in.
+    /// Keys that the generation before did not name for their hosts: a signature lets these hosts in.
     pub new_keys: Vec<(HostName, PublicKey)>,
     /// The depot's newest generation before.
     pub before: GenerationNumber,
     /// Hosts that knew a newer generation than the depot had.
     pub ahead: BTreeMap<HostName, GenerationNumber>,
-    /// Hosts that know another content than the depot has under the number of its newest generation before.
+    /// Hosts that know another content under the number of the depot's newest generation before.
     pub with_another: BTreeSet<HostName>,
-    /// Keys that are revoked since this generation, with the host that had each.
+    /// Keys that are revoked since this generation, each with its host.
     pub revoked_keys: Vec<(PublicKey, Option<HostName>)>,
 }
 
-/// How a generation is published.
+/// The options of publishing.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
-    /// What to say of it in the log; may be empty.
+    /// The log message; may be empty.
     pub message: &'a str,
-    /// Who signs it.
+    /// The key that signs it.
     pub signer: Option<&'a SecretKey>,
-    /// Whether hosts may return from it, and from later ones, to those before it.
+    /// Whether hosts may roll back from it, and from later generations, to earlier generations.
     pub way_back: bool,
-    /// Where the values of its secrets are found.
+    /// The vault with the values of its secrets.
     pub vault: &'a Vault,
-    /// Generations that have failed, whose layouts are not to be found again.
+    /// Failed generations, whose layouts are excluded.
     pub instead_of: &'a [GenerationNumber],
-    /// The new one gets a number above this one.
+    /// The new generation gets a number above this number.
     pub above: GenerationNumber,
-    /// How hosts are asked which generations they know; none: they are not.
+    /// How to ask hosts for their known generations; `None`: no host is asked.
     pub asking: Option<Asking<'a>>,
 }
 
 impl<'a> Options<'a> {
-    /// Without a signature, with ways back, and without asking any host.
+    /// Without a signature, with rollback targets, and without asking hosts.
     #[must_use]
     pub fn plain(vault: &'a Vault) -> Self {
         let (above, asking) = (GenerationNumber(0), None);
@@ -88,29 +88,29 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Why nothing was published.
+/// The reason why no generation was published.
 #[derive(Debug)]
 pub enum Refused {
     /// The model is wrong.
     Model {
-        /// All that is wrong with it, and warnings.
+        /// All faults and warnings.
         diagnostics: Vec<Diagnostic>,
-        /// Its files, for showing the lines.
+        /// Its files, to show lines.
         sources: Sources,
     },
     /// The depot can't be read or written.
     Depot(PublishError),
 }
 
-/// Makes the depot's next generation of a model, and the depot if there is none.
+/// Publishes a model as the depot's next generation; creates a missing depot.
 ///
 /// # Errors
-/// [`Refused`]; nothing has changed then, and nobody saw anything of it.
+/// [`Refused`]; the depot is unchanged then.
 pub fn publish(model: &Path, depot: &Path, message: &str) -> Result<Published, Refused> {
     publish_with(model, depot, &Options { message, ..Options::plain(&Vault::new(None, None)) })
 }
 
-/// As [`publish`], with a signature or without a way back.
+/// Like [`publish`], with options.
 ///
 /// # Errors
 /// As there.
@@ -124,7 +124,7 @@ pub fn publish_with(model: &Path, depot: &Path, options: &Options<'_>) -> Result
     }
 }
 
-/// The generation that there is before the first one: no hosts, nothing on them.
+/// The generation before the first: it has no hosts.
 #[must_use]
 pub fn nothing() -> Generation {
     let manifest = Manifest::empty(GenerationNumber(0), GenerationNumber(0), Security::LoopbackOnly);
@@ -140,14 +140,14 @@ pub fn latest(depot: &Depot) -> Result<Generation, DepotError> {
 }
 
 fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published, Refused> {
-    // A wrong model leaves no empty depot behind, so the depot is made after the model was looked at.
+    // The depot is created after the model was checked, so that a wrong model leaves no empty depot behind.
     let found = Depot::open(path).and_then(|depot| {
         let before = latest(&depot)?;
         Ok((After::latest(&depot, &before)?, before, Some(depot)))
     });
     let (mut after, before, earlier) = match found {
         Ok(found) => found,
-        // In a depot that is still to be made nobody has enrolled.
+        // A depot that does not exist yet has no enrolled hosts.
         Err(DepotError::Missing { .. }) => new_depot(),
         Err(_) if is_empty_folder(path) => new_depot(),
         Err(error) => return Err(Refused::depot(error)),
@@ -174,7 +174,7 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
             known.ask(manifest, asking);
         }
         let mut above = known.newest().max(options.above);
-        // One that is to be published though the depot has it already leaves a number out.
+        // A generation that must be published again, although the depot has it, skips a number.
         let is_another = after.id.is_some_and(|own| !known.with_another(own).is_empty());
         if is_another || options.above >= after.number.max(GenerationNumber(1)) {
             above = above.max(GenerationNumber(after.number.0.saturating_add(1)));
@@ -188,7 +188,7 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
     if let Some(assembled) = &made.assembled
         && learn(&assembled.generation.manifest, &mut after)
     {
-        // A host that is new in the model, or in a new depot, knows a number that was not known of.
+        // A host that is new in the model, or in a new depot, knows a higher number.
         made = make_with(model, &after, Some(options.vault));
     }
     let mut refused = made.is_refused();
@@ -247,7 +247,7 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
         new_keys: if new { new_keys(&before.manifest, &generation.manifest) } else { Vec::new() },
         revoked_keys: if new { revoked_keys(&before.manifest, &generation.manifest) } else { Vec::new() },
     };
-    // Millions of small parts: nobody waits until all are let go.
+    // Dropping millions of small parts takes long, so another thread does it.
     rayon::spawn(move || drop((before, assembled)));
     Ok(published)
 }
@@ -268,7 +268,7 @@ fn new_depot() -> (After, Generation, Option<Depot>) {
     (After { enrolled: Some(Enrolments::default()), begins: true, ..After::default() }, nothing(), None)
 }
 
-/// Seconds since 1970. A clock before that says 0: the log's order comes from the numbers.
+/// Seconds since 1970, or 0 if the clock is earlier: the order of the log comes from the numbers.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)

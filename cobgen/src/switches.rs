@@ -1,4 +1,4 @@
-//! The orders of switches that a new generation carries: to it from those before it, and back to them.
+//! The switch orders that a new generation carries: from earlier generations to it, and back.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use cob_types::{CobId, Generation, GenerationNumber, Manifest, SwitchOrder, code
 use crate::diagnostic::Diagnostic;
 use crate::generation::{NoOrder, Side, switch_order};
 
-/// From so many generations before it hosts can go to a new one directly, and back; from earlier ones in steps.
+/// The most generations back to which a direct switch is possible, in both directions; beyond, hosts go in steps.
 pub(crate) const DIRECTLY: usize = 4;
-/// So many members of a circle are told.
+/// The most members of a circle that are reported.
 const TOLD: usize = 8;
 
-/// Gives a new generation its orders, and says what can't be ordered: an error where hosts could not get to it.
+/// Gives a new generation its switch orders, and reports missing orders: an error if hosts could not reach it.
 ///
-/// `before` is the generation after which it was made; the depot has those before that.
+/// `before` is the generation after which it was made; the depot has the earlier generations.
 ///
 /// # Errors
 /// When the depot can't be read.
@@ -56,7 +56,7 @@ pub fn give_orders(
         Ok(order) => orders.extend(order),
         Err(circle) => said.push(no_way_back(&circle, GenerationNumber(0), to)),
     }
-    // Hosts can do without: they go step by step then.
+    // These orders are optional: without an order hosts go step by step.
     generation.manifest.switches = orders;
     let fits = |generation: &Generation| codec::encode(&generation.manifest).is_ok_and(|m| m.len() <= MAX_MANIFEST);
     while !fits(generation) && generation.manifest.switches.len() > 1 {
@@ -69,7 +69,7 @@ pub fn give_orders(
     Ok(said)
 }
 
-/// The order back to the empty generation, if that way is named; an error is a circle of those that leave.
+/// The order back to the empty generation, if that is a target; an error is a circle of departing objects.
 fn order_to_nothing(generation: &Generation) -> Result<Result<Option<SwitchOrder>, Vec<CobId>>, DepotError> {
     if !generation.manifest.back.iter().any(|way| way.generation == GenerationNumber(0)) {
         return Ok(Ok(None));
@@ -82,13 +82,13 @@ fn order_to_nothing(generation: &Generation) -> Result<Result<Option<SwitchOrder
     }
 }
 
-/// The orders from generations before the last one, and back to them. Where there is none forth, hosts go step by step;
-/// where there is none back, that way is not named.
+/// The orders between this generation and the generations before the last. Without an order forward, hosts go step by
+/// step; without an order back, the generation is no rollback target.
 fn of_earlier(generation: &Generation, before: &Generation, depot: &Depot) -> Result<Vec<SwitchOrder>, DepotError> {
     let mut orders = Vec::new();
     let mut earlier = before.manifest.parent;
     for _ in 1..DIRECTLY {
-        // One that is not kept any more is nowhere active that could still be reached.
+        // A pruned generation is active on no host that could still be reached.
         let Ok(manifest) = depot.read_manifest(earlier) else { break };
         let (old, new) = (Side::near(depot, &manifest, before, &generation.manifest)?, Side::of(generation));
         let goes_back = generation.manifest.back.iter().any(|way| way.generation == earlier);

@@ -1,7 +1,7 @@
-//! Small drafts for tests, written the way a person would say them.
+//! Small drafts for tests, written in short statements.
 //!
-//! Every statement stands on a line of its own of an imagined `model.yaml`, so positions in messages
-//! can be compared. The short words expand as the model page says; nothing is taken from `expand`.
+//! Every statement has its own line in an imagined `model.yaml`, so positions in messages can be compared. The short
+//! words expand as the model page says, without code from `expand`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::generation::{Assembled, Refusal, assemble};
 
 pub(crate) mod random;
 
-/// A draft in the making.
+/// A draft under construction.
 #[derive(Debug, Clone)]
 pub(crate) struct Sketch {
     pub(crate) draft: Draft,
@@ -33,14 +33,14 @@ pub(crate) fn state(text: &str) -> StateName {
     StateName::new(text).expect("state")
 }
 
-/// `b/db@up|slow`.
+/// Parses `b/db@up|slow`.
 pub(crate) fn need(text: &str) -> Need {
     let (cob, states) = text.split_once('@').expect("COB@STATES");
     Need { cob: id(cob), states: states.split('|').map(state).collect() }
 }
 
 impl Sketch {
-    /// An empty model with the kind `simple`: down, up, and outdated, which both of them lead out of.
+    /// An empty model with the kind `simple`: down, up, and outdated, from which transitions lead to both.
     pub(crate) fn new() -> Self {
         let draft = Draft {
             security: Security::LoopbackOnly,
@@ -68,7 +68,7 @@ impl Sketch {
         Place { file: Arc::new(PathBuf::from("model.yaml")), line: self.line, column: 5 }
     }
 
-    /// A kind by its states and its hops, `from>to` or `from>to!failure`. Prefers its last state.
+    /// A kind with its states and transitions, `from>to` or `from>to!failure`. Prefers its last state.
     pub(crate) fn kind(&mut self, name: &str, states: &[&str], hops: &[&str]) -> &mut Self {
         let transitions = hops.iter().map(|hop| {
             let (hop, failure) = hop.split_once('!').map_or((*hop, None), |(hop, f)| (hop, Some(state(f))));
@@ -170,7 +170,7 @@ impl Sketch {
         let promise = Need { cob: id(on), states: vec![self.kind_of(on).preferred.clone()] };
         let held = When::Lock { state: self.kind_of(cob).preferred.clone() };
         self.arrow(cob, held, promise, &words, &place);
-        // What it requires stops and restarts only with it off.
+        // The required change object stops and restarts only while its dependent is off.
         let kind = self.kind_of(on).clone();
         let off = Need { cob: id(cob), states: vec![self.kind_of(cob).pre_remove.clone()] };
         let stops = kind.transitions.iter().filter(|t| t.from == kind.preferred || t.from == "outdated");
@@ -181,7 +181,7 @@ impl Sketch {
         self
     }
 
-    /// A budget, and who takes tokens of it.
+    /// A budget and its members.
     pub(crate) fn budget(&mut self, budget: &str, at_most: u32, members: &[&str]) -> &mut Self {
         self.kind("budget", &["open"], &[]);
         self.cob_of("budget", budget, "open").cob_mut(budget).at_most = Some(at_most);

@@ -1,10 +1,8 @@
-//! Simulated runs of a generation: the engine itself, on virtual time, with everything that can go
-//! wrong.
+//! Simulated runs of a generation: the real engine, on virtual time, with all kinds of failures.
 //!
-//! Each run begins in a random state of every change object and has a network that delays, loses,
-//! doubles and overtakes, daemons that are killed and return, and actions that fail, all from one
-//! seed. It answers what the conditions of `check` leave open: whether a generation that fails one of
-//! them to the letter comes to rest all the same.
+//! In each run all change objects start in random states; the network delays, loses, duplicates and reorders messages,
+//! daemons are killed and come back, and actions fail, all from a single seed. The runs answer an open question of
+//! `check`: whether a generation that fails a condition to the letter converges all the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,78 +13,79 @@ use cob_types::status::Trouble;
 use cob_types::{CobId, Generation, StateName};
 use serde::Serialize;
 
-/// Back ends whose work dies with the daemon.
+/// Back ends whose work ends with the daemon.
 const IN_PROCESS: [&str; 4] = ["noop", "wait", "tcp-check", "http-check"];
-/// Virtual time after which a run that has not come to rest is said not to.
+/// The virtual time after which a run without convergence counts as failed.
 const LIMIT: Span = Span::secs(1800);
 const MAX_EVENTS: u64 = 5_000_000;
-/// Deadlocks and violations that are told; the others are counted.
+/// The most deadlocks and violations that are listed; the others are counted.
 const TOLD: usize = 20;
 
-/// What came of the runs.
+/// The results of the runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Verified {
-    /// How many were made.
+    /// The number of runs.
     pub runs: u64,
-    /// How many of them converged.
+    /// The number of runs that converged.
     pub converged: u64,
-    /// In how many of them change objects gave up, because more failures were injected than their attempts allow, and all
-    /// others came to rest. An operator would say `cobctl retry` there.
+    /// The number of runs in which change objects failed, because more failures were injected than their attempts
+    /// allow, and all others became idle. An operator would use `cobctl retry` there.
     pub gave_up: u64,
-    /// Of these at most twenty.
+    /// At most twenty of these.
     pub failed: Vec<FailedRun>,
-    /// Runs that did not come to rest otherwise, at most twenty of them.
+    /// Other runs that did not converge, at most twenty.
     pub deadlocks: Vec<Deadlock>,
-    /// Breaches of safety: each is a fault of COB itself.
+    /// Violations of safety: each is a bug in COB itself.
     pub violations: Vec<String>,
 }
 
-/// A run in which change objects gave up after failures that were injected.
+/// A run in which change objects failed after injected failures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FailedRun {
-    /// `--runs 1 --seed` with this number shows it again.
+    /// `--runs 1 --seed` with this number repeats it.
     pub seed: u64,
-    /// Which.
+    /// The failed change objects.
     pub cobs: Vec<GaveUp>,
 }
 
-/// A change object that has given up.
+/// A failed change object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GaveUp {
-    /// Which.
+    /// Its id.
     pub cob: CobId,
-    /// How often it has tried.
+    /// The number of attempts.
     pub attempts: u32,
 }
 
-/// A run that did not come to rest.
+/// A run that did not converge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Deadlock {
-    /// `--runs 1 --seed` with this number shows it again.
+    /// `--runs 1 --seed` with this number repeats it.
     pub seed: u64,
-    /// What is named: stuck, chase, flap; by change object.
+    /// The problems by change object: stuck, chase, flap.
     pub troubles: Vec<Named>,
 }
 
-/// Trouble of one change object.
+/// A problem of a change object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Named {
-    /// Whose.
+    /// The change object.
     pub cob: CobId,
-    /// What.
+    /// The problem.
     #[serde(flatten)]
     pub trouble: Trouble,
 }
 
 impl Verified {
-    /// Every run converged, but where a change object gave up for injected failures, and nothing was violated.
+    /// Whether every run converged, except for change objects that failed after injected failures, without violations.
     #[must_use]
     pub fn is_well(&self) -> bool {
         self.converged + self.gave_up == self.runs && self.violations.is_empty()
     }
 }
 
-/// Makes `runs` runs, from this seed on; behind the last one there is comes the first. `progress` is called after each with how many were made.
+/// Makes `runs` runs, with consecutive seeds from this seed on, wrapping at the end. `progress` is called after each
+/// run with the number of finished runs.
 pub fn verify(generation: &Generation, runs: u64, seed: u64, mut progress: impl FnMut(u64)) -> Verified {
     let bundles: BTreeMap<_, _> = generation.bundles.iter().map(|(h, b)| (h.clone(), Arc::new(b.clone()))).collect();
     let mut all = Verified { runs, ..Verified::default() };
@@ -114,7 +113,7 @@ pub fn verify(generation: &Generation, runs: u64, seed: u64, mut progress: impl 
     all
 }
 
-/// Every change object in some state of its kind.
+/// A random state of its kind for every change object.
 fn somewhere(generation: &Generation, random: &mut Random) -> BTreeMap<CobId, StateName> {
     let mut states = BTreeMap::new();
     for bundle in generation.bundles.values() {
@@ -139,7 +138,7 @@ fn weather(seed: u64, hosts: usize) -> Config {
         crashes: u32::try_from(hosts).unwrap_or(u32::MAX).min(4),
         limit: LIMIT,
         max_events: MAX_EVENTS,
-        // The engine's own invariants are tested with the engine; here they would cost a scan an event.
+        // The engine's own tests check its invariants; here that would cost a scan per event.
         check: false,
         ..Config::default()
     }

@@ -1,4 +1,4 @@
-//! `cobgen enroll`: enrolls new hosts.
+//! `cobgen enroll`: enrols new hosts.
 
 use std::io;
 use std::net::SocketAddr;

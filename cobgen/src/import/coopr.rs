@@ -1,9 +1,8 @@
-//! Coopr's entities: providers, types of hardware and images, services, and templates of clusters, whole and
+//! Reads Coopr's entities: providers, types of hardware and images, services, and templates of clusters, full and
 //! partial.
 //!
-//! They lie in folders of the names that Coopr's server loads them from, one JSON file each. What has no
-//! counterpart in a model is not lost in silence: each file and key that was not understood is told.
-//! Configurations are taken over as they are, macros in them included: models understand these.
+//! They are JSON files in folders with the names that Coopr's server uses. Every file and key without a counterpart in
+//! a model is reported. Configurations are taken over unchanged, including macros, which models support.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -15,20 +14,20 @@ use crate::expand::macros;
 use crate::input;
 use crate::model::{Key, Mark, Node, Sources, Value, read_one};
 
-/// What came of a folder.
+/// The result for a folder.
 #[derive(Debug)]
 pub struct Imported {
     /// The sections of a model by name.
     pub sections: Json<String, JsonValue>,
-    /// What was not understood, and what could not be read.
+    /// Unsupported parts, and files that could not be read.
     pub diagnostics: Vec<Diagnostic>,
-    /// The files, for showing the lines.
+    /// The files, to show lines.
     pub sources: Sources,
-    /// How many files became entities.
+    /// The number of files that became entities.
     pub files: usize,
 }
 
-/// Coopr's folders, and the sections that their files belong to.
+/// Coopr's folders with the sections of their files.
 const FOLDERS: [(&str, &str); 6] = [
     ("providers", "providers"),
     ("hardwaretypes", "hardwaretypes"),
@@ -77,7 +76,7 @@ struct Reader {
     folder: PathBuf,
 }
 
-/// A mapping whose keys are taken one by one; what is left was not understood.
+/// A mapping whose keys are taken out; the remaining keys are unsupported.
 struct Fields<'a> {
     what: String,
     left: Vec<(&'a Key, &'a Node)>,
@@ -104,7 +103,7 @@ impl Reader {
         self.tell(Diagnostic::warning("not-understood", what), mark);
     }
 
-    /// Folders beside those that are understood.
+    /// Reports unsupported folders.
     fn unknown_folders(&mut self) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
         let mut names: Vec<String> = entries
@@ -169,18 +168,18 @@ impl Reader {
         Some((name, JsonValue::Object(value)))
     }
 
-    /// Tells of a name that no model takes. It is taken over: others may refer to it, and `check` says where.
+    /// Reports a name that models refuse. It is kept: other entities may refer to it, and `check` shows its place.
     fn check_name(&mut self, name: &str, mark: Mark) {
         if let Err(error) = HostName::new(name) {
             let what = error.to_string();
-            // The rules for all names are the same; only the word differs.
+            // All names have the same rules; only the word differs.
             let what = what.strip_prefix("host").map_or(what.clone(), |rest| format!("the name{rest}"));
             let fault = Diagnostic::warning("bad-name", format!("{what}; it was taken over as it is"));
             self.tell(fault.help("models refuse it: rename it, here and wherever it is named"), mark);
         }
     }
 
-    /// Tells of a script that is not below the model's folder. It is taken over, and models refuse it.
+    /// Reports a script that is not below the model's folder. It is kept, although models refuse it.
     fn check_script(&mut self, script: &str, mark: Mark) {
         let file = script.split_whitespace().next().unwrap_or_default();
         if file.is_empty() || !Path::new(file).components().all(|part| matches!(part, Component::Normal(_))) {
@@ -190,7 +189,7 @@ impl Reader {
         }
     }
 
-    /// Tells of the keys that nobody took; empty ones say nothing.
+    /// Reports the keys that were not taken, except keys with empty values.
     fn rest(&mut self, fields: Fields<'_>) {
         for (key, node) in fields.left {
             let empty = match &node.value {
@@ -212,7 +211,7 @@ impl Reader {
         }
     }
 
-    /// A list of names, where it is not empty.
+    /// Takes a list of names if it is not empty.
     fn names(&mut self, fields: &mut Fields<'_>, key: &str, into: &mut Json<String, JsonValue>) {
         if let Some(node) = fields.take(key).filter(|node| node.list().is_none_or(|items| !items.is_empty())) {
             into.insert(key.to_owned(), node.to_json());
@@ -224,7 +223,7 @@ impl Reader {
             value.insert("type".to_owned(), sort.to_json());
         }
         if let Some(provisioner) = fields.take("provisioner") {
-            // Coopr's own files hold many keys with nothing in them.
+            // Coopr's own files contain many keys with empty values.
             let mut settings = provisioner.to_json();
             if let Some(map) = settings.as_object_mut() {
                 map.retain(|_, v| v.as_str() != Some(""));
@@ -277,11 +276,11 @@ impl Reader {
         self.rest(provisioner);
     }
 
-    /// A command that does what Coopr's automators do.
+    /// A command with the effect of Coopr's automators.
     fn action(&mut self, node: &Node) -> Option<JsonValue> {
         let mut fields = Fields::of("an action", node);
         let sort = fields.take("type").and_then(Node::text).unwrap_or_default().to_owned();
-        // Before version 0.9.8 the fields stood beside the type.
+        // Before version 0.9.8 the fields were beside the type.
         let inner = fields.take("fields");
         let mut given = inner.map_or_else(
             || Fields { what: fields.what.clone(), left: std::mem::take(&mut fields.left) },
@@ -363,7 +362,7 @@ impl Reader {
         }
     }
 
-    /// `{"name": "x", "version": 3}`; which version it is has no meaning in a model.
+    /// Reads `{"name": "x", "version": 3}`; the version has no meaning in a model.
     fn reference(&mut self, node: &Node) -> Option<String> {
         if let Some(name) = node.text() {
             return Some(name.to_owned());
@@ -424,7 +423,7 @@ impl Reader {
         found
     }
 
-    /// Tells of macros in a configuration that models don't understand.
+    /// Reports macros in a configuration that models don't support.
     fn macros(&mut self, node: &Node) {
         match &node.value {
             Value::Text(text) => {
@@ -439,7 +438,7 @@ impl Reader {
     }
 }
 
-/// Chef's run list over the configuration, with attributes of the action on top.
+/// The command for Chef's run list with the configuration, overlaid with the attributes of the action.
 fn chef(list: &str, attributes: Option<&str>) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let run = |file: &str| format!("chef-solo --json-attributes \"{file}\" --override-runlist {}", quoted(list));

@@ -1,6 +1,6 @@
 //! Models from the entities of other systems.
 //!
-//! `coopr` reads Coopr's JSON entities, `yaml` writes the sections of a model that come of them.
+//! `coopr` reads Coopr's JSON entities, `yaml` writes the resulting sections of a model.
 
 pub mod coopr;
 mod yaml;

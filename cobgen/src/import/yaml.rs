@@ -1,4 +1,4 @@
-//! Values as YAML that people read and go on writing: blocks, and quotes only where they are needed.
+//! Writes values as YAML for people to edit: block style, with quotes only where they are needed.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ pub fn to_yaml(value: &Value) -> String {
     out
 }
 
-/// Short lists and mappings of plain values stand on one line.
+/// The width up to which a list or mapping of plain values is on a single line.
 const LINE: usize = 100;
 
 fn block(value: &Value, depth: usize, out: &mut String) {
@@ -38,7 +38,7 @@ fn block(value: &Value, depth: usize, out: &mut String) {
     }
 }
 
-/// What follows a key or a dash.
+/// Writes the part after a key or a dash.
 fn rest(value: &Value, depth: usize, out: &mut String) {
     let on_line = flow(value);
     let nested = matches!(value, Value::Object(map) if map.values().any(Value::is_object));
@@ -65,7 +65,7 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// A text as it stands where nobody can take it for something else, else in quotes.
+/// A text without quotes if it is unambiguous, else in quotes.
 fn text(words: &str) -> String {
     let first = |c: char| c.is_ascii_alphabetic() || ['/', '_'].contains(&c);
     let others = |c: char| c.is_ascii_alphanumeric() || ['_', '-', '.', '/'].contains(&c);
@@ -74,7 +74,7 @@ fn text(words: &str) -> String {
     if plain && !reserved.contains(&words.to_ascii_lowercase().as_str()) {
         words.to_owned()
     } else {
-        // What JSON writes in quotes, YAML reads as the same.
+        // YAML reads quoted JSON strings alike.
         Value::from(words).to_string()
     }
 }

@@ -1,13 +1,13 @@
-//! Secrets on their way into bundles: their values are looked for, and sealed for the hosts that need them.
+//! Reads the values of secrets and seals each value into the bundles of the hosts that use it.
 //!
-//! `source` finds a value where the model says that it is, `site` keeps the key under which values get
-//! their ids. A [`Vault`] puts both together: after [`Vault::settle`] the marks of a draft have the ids of
-//! the values, and every host has what its contents name, encrypted for it alone. Without a vault a draft
-//! can be checked and shown all the same; then nobody looks for any value.
+//! `source` reads a value from the source that the model names; `site` keeps the key that makes ids from values. A
+//! [`Vault`] combines both: after [`Vault::settle`] the marks of a draft have the ids of the values, and every host has
+//! the secrets that its contents name, encrypted only for this host. Without a vault a draft can still be checked and
+//! shown; then no value is read.
 //!
-//! Rules: a value is in memory as long as it takes to seal it, and is wiped; no message has a value or a
-//! part of one in it; what was sealed before, for the same keys, is taken over as it is, so that the bundle
-//! of a host that nothing changed for keeps its bytes.
+//! Rules: a value is in memory only until it is sealed, and is wiped; no message contains a value or a part of it;
+//! secrets that were sealed before for the same keys are reused, so that the bundle of an unchanged host keeps its
+//! bytes.
 
 mod site;
 mod source;
@@ -26,27 +26,27 @@ use crate::diagnostic::Diagnostic;
 use crate::draft::{At, Draft, DraftHost, DraftSecret};
 use crate::make::After;
 
-/// Shorter values are not recognised in what actions print.
+/// Shorter values are not recognised in the output of actions.
 const SHORTEST: usize = 4;
 
-/// What finds and seals the values of secrets.
+/// Reads and seals the values of secrets.
 #[derive(Debug)]
 pub struct Vault {
     site_key: Option<PathBuf>,
     secret_key: Option<PathBuf>,
     signing_key: Option<PathBuf>,
-    /// Other commands do not look beside the key that signs.
+    /// Other commands do not look beside the signing key.
     signing_once: bool,
     /// The user's configuration folder.
     user: Option<PathBuf>,
-    /// It answers a question: nothing is written.
+    /// The command only reads: no file is written.
     only_reads: bool,
     loaded: OnceCell<Zeroizing<[u8; 32]>>,
 }
 
 impl Vault {
-    /// `secret_key` is the publisher's key file, which opens secrets that stand encrypted in the model;
-    /// `site_key` the file of the site's key, else it is beside the publisher's.
+    /// `secret_key` is the publisher's key file, which decrypts encrypted secrets in the model; `site_key` the file of
+    /// the site's key, by default beside the publisher's key.
     #[must_use]
     pub fn new(site_key: Option<&Path>, secret_key: Option<&Path>) -> Self {
         Self {
@@ -60,28 +60,28 @@ impl Vault {
         }
     }
 
-    /// The key file that generations are signed with: the site's key may be beside it, too.
+    /// Sets the key file that signs generations: the site's key may be beside it, too.
     #[must_use]
     pub fn signing_with(self, key: Option<&Path>) -> Self {
         Self { signing_key: key.map(Path::to_owned), ..self }
     }
 
-    /// The key to sign with was named for one command: other commands do not look beside it, so a site's key is made
-    /// there only where there is no other place.
+    /// The signing key was named for a single command: other commands do not look beside it, so a site's key is made
+    /// there only if there is no other place.
     #[must_use]
     pub fn once(self) -> Self {
         Self { signing_once: true, ..self }
     }
 
-    /// For a question: no site's key is made. Where there is none, and no secret was ever sealed under one, ids are
-    /// made with one that is kept nowhere.
+    /// For a read-only command: no site's key is made. Without a key, and if no secret was ever sealed under a site's
+    /// key, ids are made with a temporary key.
     #[must_use]
     pub fn reading(self) -> Self {
         Self { only_reads: true, ..self }
     }
 
-    /// Looks for the value of every secret that the draft uses and seals it for the hosts that use it.
-    /// Gives what is wrong or worth knowing; with an error among it the draft can't be published.
+    /// Reads the value of every secret in use and seals it for the hosts that use it. Returns faults and warnings; with
+    /// an error the draft can't be published.
     pub fn settle(&self, draft: &mut Draft, after: &After) -> Vec<Diagnostic> {
         let mut found = refused(draft);
         if draft.secrets.is_empty() || !found.is_empty() {
@@ -158,7 +158,7 @@ impl Vault {
     }
 }
 
-/// Why the draft's secrets can't be kept from others.
+/// The reasons why the draft's secrets can't be encrypted.
 pub(crate) fn refused(draft: &Draft) -> Vec<Diagnostic> {
     if draft.security != Security::LoopbackOnly {
         return Vec::new();
@@ -175,12 +175,12 @@ pub(crate) fn refused(draft: &Draft) -> Vec<Diagnostic> {
     draft.secrets.values().map(refuse).collect()
 }
 
-/// The keys by which a host proves itself; each opens what is sealed for it.
+/// The keys that prove a host's identity; each opens the secrets sealed for it.
 fn keys_of(host: &DraftHost) -> &[PublicKey] {
     &host.keys
 }
 
-/// Gives all marks the ids of their values.
+/// Replaces the ids in all marks by the ids of the values.
 fn rename(draft: &mut Draft, ids: &BTreeMap<SecretId, SecretId>) {
     for cob in draft.cobs.values_mut() {
         let replaced = secret::replace(&mut cob.value.content, &mut |id| {
@@ -190,7 +190,7 @@ fn rename(draft: &mut Draft, ids: &BTreeMap<SecretId, SecretId>) {
     }
     let mut renamed: BTreeMap<SecretId, At<DraftSecret>> = BTreeMap::new();
     for (id, secret) in std::mem::take(&mut draft.secrets) {
-        // Two secrets of one value are one; the name that comes first in the alphabet stands for both.
+        // Two secrets with the same value are merged under the alphabetically first name.
         let kept = renamed.entry(ids.get(&id).copied().unwrap_or(id)).or_insert_with(|| secret.clone());
         if secret.value.name < kept.value.name {
             *kept = secret;
@@ -199,7 +199,7 @@ fn rename(draft: &mut Draft, ids: &BTreeMap<SecretId, SecretId>) {
     draft.secrets = renamed;
 }
 
-/// Seals for each host what its change objects name.
+/// Seals for each host the secrets that its change objects name.
 fn seal_all(
     draft: &mut Draft,
     site_key: &[u8; 32],
@@ -227,7 +227,7 @@ fn seal_all(
             let made = match (kept, values.get(&id)) {
                 (Some(kept), _) => Ok(kept.clone()),
                 (None, Some(value)) => seal::seal_for_bundle(site_key, keys, id, value),
-                // The mark of nothing: the check names it.
+                // The mark of an unknown secret: the check reports it.
                 (None, None) => continue,
             };
             match made {
@@ -243,7 +243,7 @@ fn seal_all(
     found
 }
 
-/// A text for people: names of secrets where their marks stood.
+/// A text for people, with names of secrets in place of their marks.
 #[must_use]
 pub fn shown(text: &str, names: &BTreeMap<SecretId, String>) -> String {
     let mut shown = |id| Some(format!("[secret {}]", name_of(id, names)));

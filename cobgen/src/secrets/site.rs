@@ -1,7 +1,7 @@
-//! The site's key: 32 random bytes in a file that only its owner reads.
+//! The site's key: 32 random bytes in a file that only its owner can read.
 //!
-//! It makes ids of values (so that nobody who reads a depot can try guesses), and the tags by which a
-//! publisher knows again what it has sealed.
+//! It makes ids of values (so that no reader of a depot can test guesses), and the tags by which a publisher recognises
+//! its sealed secrets.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -13,19 +13,19 @@ use zeroize::Zeroizing;
 /// The name of its file.
 const FILE: &str = "secrets.key";
 
-/// Where the site's key may be that nobody has named.
+/// The possible folders of the site's key if no path is given.
 #[derive(Debug, Default)]
 pub(super) struct Places<'a> {
     /// The publisher's key files.
     pub(super) publisher: Vec<&'a Path>,
-    /// A key file that is named for one command: others do not look beside it.
+    /// A key file that is named for a single command: other commands do not look beside it.
     pub(super) once: Option<&'a Path>,
     /// The user's configuration folder.
     pub(super) user: Option<&'a Path>,
 }
 
-/// Where it is, or belongs: as said, else beside one of the key files, else in the user's configuration folder. The
-/// first place that has one counts; of those that have none the first, and that of the key for one command last.
+/// The path of the key file: as given, else the first existing file in this order: beside the publisher's keys, beside
+/// the key for a single command, in the user's folder. If there is no file, the user's folder comes before `once`.
 pub(super) fn path(said: Option<&Path>, places: &Places<'_>) -> Result<PathBuf, String> {
     if let Some(path) = said {
         return Ok(path.to_owned());
@@ -46,7 +46,7 @@ pub(super) fn of_user() -> Option<PathBuf> {
     folder.map(|folder| folder.join("cob"))
 }
 
-/// Reads it; none: there is none.
+/// Reads the key; `None`: the file does not exist.
 pub(super) fn read(path: &Path) -> Result<Option<Zeroizing<[u8; 32]>>, String> {
     match load(path) {
         Err((error, _)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -55,7 +55,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Zeroizing<[u8; 32]>>, String> {
     }
 }
 
-/// Makes it, unless another process is quicker; the second value says which.
+/// Makes the key, unless another process is quicker; the second value is true if this process made it.
 pub(super) fn make_or_read(path: &Path) -> Result<(Zeroizing<[u8; 32]>, bool), String> {
     match make(path) {
         Ok(key) => Ok((key, true)),
@@ -67,7 +67,7 @@ pub(super) fn make_or_read(path: &Path) -> Result<(Zeroizing<[u8; 32]>, bool), S
     }
 }
 
-/// One that is kept nowhere.
+/// A temporary key that is not stored.
 pub(super) fn for_once() -> Result<Zeroizing<[u8; 32]>, String> {
     by_chance().map_err(|error| format!("there are no random numbers: {error}"))
 }
@@ -101,7 +101,7 @@ fn make(path: &Path) -> io::Result<Zeroizing<[u8; 32]>> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let written = file.write_all(key.as_ref()).and_then(|()| file.sync_all());
     if written.is_err() {
-        // Half a key is worse than none.
+        // Half a key is worse than no key.
         let _ = fs::remove_file(path);
     }
     written?;
@@ -129,7 +129,7 @@ mod tests {
         let for_once = |user| path(None, &places(vec![], Some(&signing), user));
         assert_eq!(for_once(Some(&user)), Ok(at("user/secrets.key")), "others would not look beside it");
         assert_eq!(for_once(None), Ok(at("b/secrets.key")));
-        // One that was made elsewhere before goes on being found.
+        // An earlier key at another place is still found.
         for place in ["user/secrets.key", "b/secrets.key", "a/secrets.key"] {
             make(&at(place)).expect("made");
             assert_eq!(found(), Ok(at(place)));

@@ -1,6 +1,6 @@
-//! Finding the value of a secret where the model says that it is.
+//! Reads the value of a secret from the source that the model names.
 //!
-//! No error says anything of the value, nor of what a command printed.
+//! No error contains any part of the value or of a command's output.
 
 use std::fs;
 use std::io::{self, Read};
@@ -15,12 +15,12 @@ use zeroize::Zeroizing;
 
 use crate::draft::SecretSource;
 
-/// The time that a command may take: somebody may have to touch a key.
+/// The time limit of a command: a user may have to touch a hardware key.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at a command that has closed its output.
+/// The interval between two checks of a command that has closed its output.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The value, or why there is none.
+/// Reads the value, or returns the reason for its absence.
 pub(super) fn read(source: &SecretSource, key: Option<&Path>) -> Result<Zeroizing<Vec<u8>>, String> {
     let value = match source {
         SecretSource::File(path) => {
@@ -55,15 +55,15 @@ pub(super) fn read(source: &SecretSource, key: Option<&Path>) -> Result<Zeroizin
     }
 }
 
-/// What a file or a command has to say, at most one byte more than a secret may have.
+/// The content of a file or the output of a command, cut shortly after the maximum length of a secret.
 fn bounded(from: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
-    // Room at once: a vector that grows leaves copies behind.
+    // Allocate the capacity at once: a growing vector leaves copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_SECRET + 3));
     from.take(MAX_SECRET as u64 + 3).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Editors and commands end a line.
+/// Removes the line end that editors and commands add.
 fn without_line_end(mut value: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
     if value.last() == Some(&b'\n') {
         value.pop();
@@ -94,7 +94,7 @@ fn output(words: &[String], folder: &Path, patience: Duration) -> Result<Zeroizi
     };
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        // Without a receiver its time was over.
+        // Without a receiver the time limit has passed.
         let _ = sender.send(bounded(stdout));
     });
     let too_slow = || format!("`{program}` did not end within {patience:?}");

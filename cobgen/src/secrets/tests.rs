@@ -1,4 +1,4 @@
-//! A vault and what comes of it, from a model to a host that opens its own.
+//! Tests of a vault, from a model to a host that opens its secrets.
 
 use std::fs;
 
@@ -115,7 +115,7 @@ fn what_did_not_change_keeps_its_bytes() {
     difference.name_secrets(&first.provenance.secrets, &changed.provenance.secrets);
     let text = difference.to_string();
     assert!(text.contains("key[0]: \"[secret api (changed)]\"\n"), "{text}");
-    // So does a plan of the switch.
+    // A plan of the switch does the same.
     let names: BTreeMap<_, _> = first.provenance.secrets.into_iter().chain(changed.provenance.secrets).collect();
     let sides = Sides::open(Source::Made(&first.generation), Source::Made(&changed.generation)).expect("in memory");
     let planned = forecast(sides.naming(names), Asked::default()).expect("an order");
@@ -251,12 +251,12 @@ fn no_site_key_is_made_for_a_question_or_beside_secrets_of_another() {
         assert!(found[0].message.contains("not here") && found[0].message.contains("--site-key"), "{found:#?}");
         assert!(!path.exists());
     }
-    // Said so, it is made.
+    // With an explicit path, the key is made.
     let named = || Vault::new(Some(&path), None);
     assert!(settle(named().reading(), &after).iter().any(|d| d.severity == Severity::Error));
     let found = settle(named(), &after);
     assert!(found.len() == 1 && found[0].code == "new-site-key", "{found:#?}");
-    // Once it is there it is found beside the key that signs, by questions too.
+    // An existing key is found beside the signing key, even by read-only commands.
     assert_eq!(settle(vault().reading(), &after), []);
 }
 
@@ -280,7 +280,7 @@ fn no_site_key_is_made_where_questions_do_not_look() {
     let found = vault().signing_with(Some(&named)).once().settle(&mut site.draft(), &After::default());
     assert!(found.len() == 1 && found[0].code == "new-site-key", "{found:#?}");
     assert!(at("user/secrets.key").exists() && !named.with_file_name("secrets.key").exists());
-    // Whoever asks about the next generation names no key to sign with.
+    // A read-only command about the next generation names no signing key.
     let after = After::of(&site.make(&After::default()).generation);
     assert_eq!(vault().reading().settle(&mut site.draft(), &after), []);
 }

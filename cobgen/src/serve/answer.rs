@@ -1,4 +1,4 @@
-//! Answers to hosts: numbers, manifests, signatures, and the bundle of the one who asks.
+//! Answers to hosts: numbers, manifests, signatures, and the bundle of the calling host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use tokio::sync::Semaphore;
 
 use super::shelf::Shelf;
 
-/// Parts of generations that are in memory at a time.
+/// The most parts of generations in memory at a time.
 const PARTS: usize = 16;
 
-/// Answers hosts that have proved who they are.
+/// Answers authenticated hosts.
 pub(super) struct Answers {
     shelf: Arc<Shelf>,
     parts: Arc<Semaphore>,
@@ -27,7 +27,7 @@ pub(super) struct Answers {
 /// An answer, whole in memory.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// What is asked for.
+/// A parsed request.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked<'a> {
     Numbers { after: Option<GenerationNumber>, wait: Duration },
@@ -39,7 +39,7 @@ impl Answers {
         Self { shelf, parts: Arc::new(Semaphore::new(PARTS)) }
     }
 
-    /// `host` is the one whose key the caller has proved to hold.
+    /// `host` is the host whose key the caller has proved.
     pub(super) async fn to(&self, host: &HostName, method: &Method, path: &str, query: Option<&str>) -> Answer {
         if method != Method::GET {
             return refuse(StatusCode::METHOD_NOT_ALLOWED, "generations are only asked for: GET");
@@ -55,10 +55,10 @@ impl Answers {
         let mut newest = self.shelf.newest();
         let newer = newest.wait_for(|n| n.unwrap_or_default() > after.unwrap_or_default());
         if after.is_some() {
-            // Without a newer one the answer is the same as before, which is an answer.
+            // Without a newer generation the answer repeats the present numbers.
             let _ = tokio::time::timeout(wait, newer).await;
         } else {
-            // Whoever does not wait wants to know what there is now: it may just have been published.
+            // A caller that does not wait wants the present state, which may have changed just now.
             self.shelf.look().await;
         }
         let known = self.shelf.known();
@@ -88,7 +88,7 @@ impl Answers {
             }
             Err(_) => unexpected(),
         };
-        // Free when the connection that carries the answer ends.
+        // Released when the connection that carries the answer ends.
         answer.extensions_mut().insert(Arc::new(place));
         answer
     }
@@ -138,7 +138,7 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     }
 }
 
-/// An answer that says no, and why.
+/// A refusal with the reason.
 pub(super) fn refuse(status: StatusCode, error: &str) -> Answer {
     json(status, &Refused { error: error.to_owned() })
 }

@@ -1,8 +1,8 @@
-//! The listening port: who may come in, and how many at a time.
+//! The listening port: admission of connections and their limits.
 //!
-//! A connection is pending until it has proved a known key, or shown that it wants to enrol. `cob_trust::pending` says
-//! which pending connections begin their handshake and which make room, so that no number of source addresses keeps an
-//! enrolled host out. Hosts that enrol have connections of their own: an enrolment takes longer than a handshake.
+//! A connection is pending until it has proved a known key, or shown that it wants to enrol. `cob_trust::pending`
+//! decides which pending connections start their handshake and which are evicted, so that no number of source addresses
+//! keeps an enrolled host out. Enrolling hosts have their own connections: an enrolment takes longer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -34,37 +34,37 @@ use super::enrol::Desk;
 use super::notes::Notes;
 use super::shelf::{Known, Shelf};
 
-/// Hosts that are being enrolled at a time; the oldest makes room for a newcomer.
+/// The most enrolments at a time; a newcomer replaces the oldest.
 const ENROLMENTS: usize = 64;
-/// How long a connection may take to send its first byte.
+/// The time limit for the first byte of a connection.
 const FIRST_BYTE: Duration = Duration::from_secs(3);
-/// How often connections that wait for a slot are looked at when nothing else happens.
+/// The interval for checks of connections that wait for a slot, without other events.
 const LOOK: Duration = Duration::from_millis(20);
-/// Connections of known hosts at a time, if there are open files enough.
+/// The most connections of known hosts at a time, if the limit of open files allows it.
 const HOSTS: usize = 4096;
-/// Connections of one key at a time.
+/// The most connections of a key at a time.
 const OF_ONE: usize = 4;
-/// Open files that are kept for other things than connections of hosts: pending connections, enrolments, the depot.
+/// Open files reserved for other purposes than connections of hosts: pending connections, enrolments, the depot.
 const OTHER_FILES: u64 = 800;
-/// How long a handshake may take, and how long an enrolment.
+/// The time limit of a handshake, and of an enrolment.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long the head of a request may take to arrive.
+/// The time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a connection of a known host may last: the longest wait, and then a large bundle.
+/// The time limit of a known host's connection: the longest wait, and then a large bundle.
 const CONNECTION: Duration = Duration::from_secs(900);
-/// The most of a request's head that is kept.
+/// The largest head of a request.
 const MAX_HEAD: usize = 16 << 10;
-/// How long to rest when a connection can't be accepted (mostly: no file descriptor is left).
+/// The pause after a failed accept (mostly: no file descriptor is left).
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// The port, bound.
+/// The bound port.
 pub(super) struct Door {
     listener: TcpListener,
     address: SocketAddr,
     inside: Arc<Inside>,
 }
 
-/// What all connections share.
+/// The state shared by all connections.
 struct Inside {
     identity: Identity,
     enrol_tls: Arc<ServerConfig>,
@@ -77,7 +77,7 @@ struct Inside {
     of_one: Mutex<BTreeMap<PublicKey, usize>>,
 }
 
-/// Why a connection was ended.
+/// The reason for closing a connection.
 #[derive(Debug, thiserror::Error)]
 enum Unwelcome {
     #[error("the TLS handshake failed: {0}")]
@@ -97,7 +97,7 @@ enum Unwelcome {
 }
 
 impl Unwelcome {
-    /// What shares a line in the log: nothing that a stranger can make up as he likes.
+    /// The key for grouping log lines: no text that a stranger can choose freely.
     fn about(&self) -> String {
         match self {
             Self::Handshake(_) | Self::Tls(_) => "handshake".to_owned(),
@@ -139,7 +139,7 @@ impl Door {
 
     /// Serves until the returned future is dropped.
     pub(super) async fn run(&self) {
-        // A seed that no stranger can know.
+        // A seed that strangers cannot know.
         let seed = RandomState::new().hash_one(self.address);
         let mut front = Front {
             inside: self.inside.clone(),
@@ -172,20 +172,20 @@ impl Door {
 struct Front {
     inside: Arc<Inside>,
     pending: Pending,
-    /// The keys that are expected.
+    /// The expected keys.
     known: Arc<Known>,
     tasks: JoinSet<Step>,
-    /// The tasks of pending connections, for closing them.
+    /// The tasks of pending connections, to close these.
     handshakes: BTreeMap<Id, AbortHandle>,
-    /// Those that have sent a first byte and wait for a slot.
+    /// Connections that have sent a first byte and wait for a slot.
     waiting: BTreeMap<Id, (TcpStream, SocketAddr)>,
 }
 
-/// A task of a pending connection has come to its end.
+/// The end of a pending connection's task.
 enum Step {
-    /// The first byte is there; or the connection ended without.
+    /// The first byte has arrived; or the connection ended before.
     Spoke(Id, Option<(TcpStream, SocketAddr)>),
-    /// The handshake is over, well or not.
+    /// The handshake is over, successful or not.
     Greeted(Id, SocketAddr, Option<Greeted>),
 }
 
@@ -243,7 +243,7 @@ impl Front {
         }
     }
 
-    /// Begins the handshakes that are due.
+    /// Starts the handshakes that are due.
     fn give_slots(&mut self) {
         while let Some(placed) = self.pending.place(Instant::now()) {
             self.close(placed.evicted);
@@ -270,7 +270,7 @@ impl Front {
     }
 }
 
-/// A connection whose handshake went well.
+/// A connection after a successful handshake.
 enum Greeted {
     /// It has proved the key of a known host.
     Host(Box<TlsStream<TcpStream>>, PublicKey),
@@ -278,7 +278,7 @@ enum Greeted {
     Enrols(Box<TlsStream<TcpStream>>, PublicKey),
 }
 
-/// The connections of hosts that the limit of open files allows; it is raised as far as it may be.
+/// The number of host connections that the limit of open files allows; raises the limit as far as possible.
 fn room() -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -286,7 +286,7 @@ fn room() -> usize {
         let wanted = most.min(HOSTS as u64 + OTHER_FILES);
         if limit.current.is_some_and(|current| current < wanted) {
             limit.current = Some(wanted);
-            // Without it there is less room, which is counted below.
+            // Without it fewer connections fit; the real limit is read below.
             let _ = setrlimit(Resource::Nofile, limit);
         }
     }
@@ -300,9 +300,9 @@ impl Inside {
         self.notes.warn(&why.about(), &format_args!("a connection from {remote} was cut: {why}"));
     }
 
-    /// The handshake.
+    /// Does the handshake.
     async fn greet(&self, stream: TcpStream) -> Result<Greeted, Unwelcome> {
-        // Small answers go at once; without it they only go later.
+        // Sends small answers at once; a failure only causes delays.
         let _ = stream.set_nodelay(true);
         let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await;
         let hello = hello.map_err(Unwelcome::Handshake)?;
@@ -315,19 +315,19 @@ impl Inside {
         Ok(Greeted::Enrols(Box::new(stream), key))
     }
 
-    /// Serves a host that enrols; the oldest of them makes room when there are too many.
+    /// Serves an enrolling host; beyond the limit the oldest enrolment is aborted.
     fn let_enrol(self: Arc<Self>, id: Id, stream: TlsStream<TcpStream>, key: PublicKey) {
         let inside = self.clone();
         let task = tokio::spawn(async move {
             let service = service_fn(|request: Request<Incoming>| async {
                 Ok::<_, std::convert::Infallible>(inside.enrol(key, request).await)
             });
-            // Who breaks off hears no answer.
+            // A client that disconnects gets no answer.
             let _ = timeout(HANDSHAKE, http().serve_connection(TokioIo::new(stream), service)).await;
             inside.enrolments.lock().unwrap_or_else(PoisonError::into_inner).retain(|(other, _)| *other != id);
         });
         let mut enrolments = self.enrolments.lock().unwrap_or_else(PoisonError::into_inner);
-        // A task that has already ended must not stay.
+        // Removes finished tasks.
         enrolments.retain(|(_, task)| !task.is_finished());
         enrolments.push_back((id, task.abort_handle()));
         if enrolments.len() > ENROLMENTS
@@ -337,7 +337,7 @@ impl Inside {
         }
     }
 
-    /// The handshake of one who says that it is a known host.
+    /// The handshake of a client that claims to be a known host.
     async fn shake_hands(
         &self,
         hello: StartHandshake<TcpStream>,
@@ -357,7 +357,7 @@ impl Inside {
         Ok((stream, key))
     }
 
-    /// Why this key is not let in; none: it is not for the key.
+    /// The reason why this key is refused; `None`: the key is not the reason.
     fn turned_away(&self, key: Option<&PublicKey>) -> Option<Unwelcome> {
         let (known, key) = (self.shelf.known(), *key?);
         if known.host_of(&key).is_some() {
@@ -396,20 +396,20 @@ impl Inside {
             *part.lock().unwrap_or_else(PoisonError::into_inner) = place;
             Ok::<_, std::convert::Infallible>(answer)
         });
-        // Who breaks off, or takes too long, asks again.
+        // A client that disconnects or is too slow asks again.
         let _ = timeout(CONNECTION, http().serve_connection(TokioIo::new(stream), service)).await;
         Ok(())
     }
 }
 
-/// One request a connection, with limits.
+/// An HTTP server for a single request per connection, with limits.
 fn http() -> http1::Builder {
     let mut http = http1::Builder::new();
     http.keep_alive(false).half_close(false).timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MAX_HEAD);
     http
 }
 
-/// A place among the connections of one key.
+/// A slot among the connections of a key.
 struct OfOne<'a> {
     all: &'a Mutex<BTreeMap<PublicKey, usize>>,
     key: PublicKey,

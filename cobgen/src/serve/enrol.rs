@@ -1,7 +1,7 @@
-//! The desk at which a new host shows its token.
+//! The service that enrols a new host by its token.
 //!
-//! The host has proved in the handshake that it holds its key; the token says which host it is to be; the
-//! signature binds the two to this server. One request at a time: what is written is written once.
+//! The host has proved in the handshake that it holds its key; the token names the host that it will be; the signature
+//! binds both to this server. Requests are handled in sequence, so that each is recorded once.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,22 +22,22 @@ use super::shelf::Shelf;
 use super::trust::{self, TrustError};
 use crate::calendar::rfc3339;
 
-/// How long a connection rests after a token that was good for nothing.
+/// The delay after an invalid token.
 const REST: Duration = Duration::from_millis(50);
 
-/// Lets new hosts in.
+/// Enrolls new hosts.
 pub(super) struct Desk {
     shelf: Arc<Shelf>,
     server: PublicKey,
-    /// Those that were named at the start; none: those of the depot's folder, as they are when a host comes.
+    /// The publishers from the start options; `None`: `trust.toml` in the depot's folder is read at each enrolment.
     trust: Option<Publishers>,
     policy: Policy,
-    /// One at a time.
+    /// Held by the single request in progress.
     busy: Mutex<()>,
     notes: Notes,
 }
 
-/// Why a host is not let in.
+/// The reason why a host is refused.
 #[derive(Debug, thiserror::Error)]
 enum Turned {
     #[error("this is no request of `cobd join`: {0}")]
@@ -84,7 +84,7 @@ impl Desk {
             Err(turned) => {
                 let about = turned.about();
                 self.notes.warn(&about, &format_args!("a host with the key {key} was not let in: {turned}"));
-                // Its own connection rests, and keeps no other host waiting.
+                // Only its own connection is delayed; other hosts do not wait.
                 tokio::time::sleep(REST).await;
                 refuse(turned.status(), &turned.to_string())
             }
@@ -93,7 +93,7 @@ impl Desk {
 
     async fn try_enrol(&self, key: PublicKey, body: &[u8], now: u64) -> Result<Enrolled, Turned> {
         let token = self.check(key, body)?;
-        // A publisher who was taken out while this runs is not the one that new hosts are told to believe.
+        // A publisher that was removed while the server runs must not be named to new hosts.
         let named = self.trust.clone().map_or_else(|| trust::read(self.shelf.path()), |trust| Ok(Some(trust)));
         let trust = named?.ok_or(Turned::NoPublisher)?;
         let known = self.shelf.known();
@@ -132,7 +132,7 @@ impl Desk {
         Ok(Enrolled { standing, host, trust: trust.keys().iter().copied().collect(), threshold: trust.threshold() })
     }
 
-    /// All that can be judged without looking at what was given out.
+    /// Checks the request as far as possible without the issued tokens.
     fn check(&self, key: PublicKey, body: &[u8]) -> Result<Token, Turned> {
         let request: EnrolRequest =
             serde_json::from_slice(body).map_err(|e| Turned::Form(cob_types::words::form(e)))?;
@@ -166,7 +166,7 @@ impl Turned {
         }
     }
 
-    /// What shares a line in the log.
+    /// The key for grouping log lines.
     fn about(&self) -> String {
         match self {
             Self::Spent(spent) => spent.to_string(),

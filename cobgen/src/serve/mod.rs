@@ -3,15 +3,15 @@
 //! ```text
 //!   TCP --> [door] TLS 1.3 --+-- key of a known host ----> [answer] --> [shelf] --> depot (read only)
 //!                            +-- `cob-enrol/1` in ALPN --> [enrol]  --> tokens.json, enrolled.json
-//!                            +-- anybody else: refused in the handshake
+//!                            +-- all others: refused in the handshake
 //! ```
 //!
-//! A host gets the manifests, their signatures and its own bundles; nothing of others. The server is not
-//! trusted with what a generation says: hosts judge the publishers' signatures. It decides only who may
-//! read, and, by tokens that a person gave out, who is let in.
+//! A host gets the manifests, their signatures and its own bundles, and no data of others. The server is not trusted
+//! about the content of a generation: hosts verify the publishers' signatures. It decides only which hosts may read,
+//! and enrols hosts that show a token from a person.
 //!
-//! Rules: every connection, queue, length and wait has a bound; nothing but `tokens.json`, `enrolled.json`
-//! and the server's own key is ever written; what a stranger does is logged at most once a minute.
+//! Rules: every connection, queue, length and wait has a bound; the server writes only `tokens.json`, `enrolled.json`
+//! and its own key; actions of a stranger are logged at most once a minute.
 
 mod answer;
 mod door;
@@ -37,26 +37,26 @@ use shelf::Shelf;
 
 /// The name of the server's key file in the depot's folder.
 pub(crate) const KEY: &str = "server.key";
-/// How often the depot is looked at for something new.
+/// The interval of checks for new generations in the depot.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a server is told.
+/// The options of a server.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The depot's folder; made if there is nothing.
+    /// The depot's folder; created if it does not exist.
     pub depot: PathBuf,
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// The file of its key; none: in the depot's folder.
+    /// The file of its key; `None`: in the depot's folder.
     pub key: Option<PathBuf>,
-    /// The publishers that new hosts are told to believe, and how many must sign; none: what `trust.toml`
-    /// in the depot's folder says when a host comes.
+    /// The publishers that new hosts shall trust, and how many must sign; `None`: `trust.toml` in the depot's folder,
+    /// read at each enrolment.
     pub trust: Option<Publishers>,
-    /// Who decides about a host that shows a good token.
+    /// The policy for a host that shows a valid token.
     pub policy: Policy,
 }
 
-/// Why a server can't come up.
+/// The reason why a server can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The depot.
@@ -74,14 +74,14 @@ pub enum ServeError {
     /// The address.
     #[error("can't listen on {address}: {source}{}", listen_remedy(source))]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// What to do where the port can't be had.
+/// Advice if the port can't be bound.
 fn listen_remedy(error: &std::io::Error) -> &'static str {
     let kind = error.kind();
     if kind == std::io::ErrorKind::AddrNotAvailable {
@@ -95,7 +95,7 @@ fn listen_remedy(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// A server that listens.
+/// A listening server.
 pub struct Server {
     door: door::Door,
     shelf: Arc<Shelf>,
@@ -105,7 +105,7 @@ pub struct Server {
 /// The key of a depot's server: read, or made at the first call.
 ///
 /// # Errors
-/// When the file is there and can't be used, or can't be made.
+/// When an existing file can't be used, or the file can't be made.
 pub fn server_key(depot: &Path, file: Option<&Path>) -> Result<SecretKey, KeyFileError> {
     SecretKey::load_or_create(&file.map_or_else(|| depot.join(KEY), Path::to_owned))
 }
@@ -130,13 +130,13 @@ impl Server {
         Ok(Self { door, shelf, key: key.public() })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.door.address()
     }
 
-    /// Its key: what hosts have as `depot_key`.
+    /// Its public key, which hosts have as `depot_key`.
     #[must_use]
     pub fn key(&self) -> cob_types::PublicKey {
         self.key

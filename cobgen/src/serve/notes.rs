@@ -1,4 +1,4 @@
-//! Log lines about strangers, held down: each sort at once, then once a minute with how many were left out.
+//! Limits log lines about strangers: the first of each sort at once, then one a minute with the number omitted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_secs(60);
-/// More sorts than this at a time share one interval: their names may come from strangers.
+/// Beyond this number, all further sorts share an interval: their names may come from strangers.
 const MOST: usize = 256;
 
-/// Remembers what was logged when.
+/// The time and the number of omitted lines of each sort.
 #[derive(Debug, Default)]
 pub(super) struct Notes(Mutex<BTreeMap<String, Said>>);
 
@@ -20,7 +20,7 @@ struct Said {
 }
 
 impl Notes {
-    /// Warns, unless this was said within the last minute.
+    /// Warns, unless the same sort was logged within the last minute.
     pub(super) fn warn(&self, about: &str, what: &dyn fmt::Display) {
         if let Some(left_out) = self.due(about, Instant::now()) {
             let more = if left_out > 0 { format!(" (and {left_out} more like it)") } else { String::new() };
@@ -28,7 +28,7 @@ impl Notes {
         }
     }
 
-    /// How many were left out since the last line; none: it is not yet time for another.
+    /// The number of omitted lines since the last line; `None`: it is too early for another line.
     fn due(&self, about: &str, now: Instant) -> Option<u64> {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if said.len() >= MOST && !said.contains_key(about) {

@@ -1,8 +1,8 @@
-//! What the server knows of the depot: the numbers of the generations, and whose keys may read.
+//! The server's view of the depot: the numbers of the generations, and the keys that may read.
 //!
-//! A key stands for the host that the newest manifest which mentions it says, or for the host that has
-//! enrolled with it; a key that was revoked stands for nobody. Manifests are immutable, so each is read
-//! once. The depot is looked at once a second, and after each enrolment.
+//! A key stands for the host in the newest manifest that mentions the key, or for the host that enrolled with it; a
+//! revoked key stands for no host. Manifests are immutable, so each is read once. The depot is checked once a second,
+//! and after each enrolment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -15,34 +15,34 @@ use cob_depot::{Depot, DepotError};
 use cob_types::{GenerationNumber, HostName, Manifest, PublicKey};
 use tokio::sync::watch;
 
-/// Keys that the manifests of so many generations name are known: hosts that are behind can catch up.
+/// The number of recent generations whose keys are known, so that hosts that are behind can catch up.
 const RECENT: usize = 16;
 
-/// Who calls more often than this has the depot looked at no more often.
+/// The shortest interval between two checks of the depot for callers.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// The depot as it was when it was last looked at.
+/// The depot at the last check.
 pub(super) struct Shelf {
     path: PathBuf,
     known: RwLock<Arc<Known>>,
     said: Mutex<BTreeMap<GenerationNumber, Arc<Said>>>,
     newest: watch::Sender<Option<GenerationNumber>>,
-    /// When it was last looked at for somebody who called.
+    /// The time of the last check for a caller.
     looked: tokio::sync::Mutex<Instant>,
 }
 
-/// Who may read what.
+/// Access rights.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     hosts: BTreeMap<PublicKey, HostName>,
     revoked: BTreeSet<PublicKey>,
-    /// Where the hosts of these generations are.
+    /// The addresses of the hosts in these generations.
     addresses: BTreeSet<IpAddr>,
-    /// All generations, the newest first.
+    /// All generations, newest first.
     pub(super) numbers: Vec<GenerationNumber>,
 }
 
-/// What one manifest says of keys.
+/// The keys in a manifest.
 #[derive(Debug)]
 struct Said {
     hosts: Vec<(PublicKey, HostName)>,
@@ -66,7 +66,7 @@ impl Known {
         self.revoked.contains(key)
     }
 
-    /// `said`: the oldest first.
+    /// `said`: oldest first.
     fn of(numbers: Vec<GenerationNumber>, said: &[Arc<Said>], enrolled: Enrolments) -> Self {
         let mut known = Self { numbers, ..Self::default() };
         for said in said {
@@ -80,7 +80,7 @@ impl Known {
                 known.revoked.insert(*key);
             }
         }
-        // Enrolments are newer than any manifest that does not know of them.
+        // Enrolments are newer than all manifests that do not mention the key.
         for key in enrolled.revoked {
             known.hosts.remove(&key);
             known.revoked.insert(key);
@@ -128,12 +128,12 @@ impl Shelf {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tells of a new generation.
+    /// Announces new generations.
     pub(super) fn newest(&self) -> watch::Receiver<Option<GenerationNumber>> {
         self.newest.subscribe()
     }
 
-    /// Looks at the depot. What can't be read leaves everything as it was.
+    /// Checks the depot. If it can't be read, the state stays as it was.
     pub(super) async fn look(self: &Arc<Self>) {
         let shelf = self.clone();
         match tokio::task::spawn_blocking(move || shelf.look_now()).await {
@@ -143,8 +143,8 @@ impl Shelf {
         }
     }
 
-    /// Looks unless that was done a moment ago: who shows a key is judged by what was published before. Of those that
-    /// come at once one looks, and the others wait for it.
+    /// Checks the depot unless that was done a moment ago, so that a key is judged by all earlier publications. Of
+    /// simultaneous callers only the first checks, and the others wait for its result.
     pub(super) async fn look_again(self: &Arc<Self>) {
         let mut looked = self.looked.lock().await;
         if looked.elapsed() >= MOMENT {
@@ -164,7 +164,7 @@ impl Shelf {
                 if !cache.contains_key(number) {
                     match depot.read_manifest(*number) {
                         Ok(manifest) => drop(cache.insert(*number, Arc::new(Said::of(&manifest)))),
-                        // One damaged generation does not lock out the hosts of the others.
+                        // A damaged generation does not lock out the hosts of the others.
                         Err(error) => tracing::error!("{error}"),
                     }
                 }

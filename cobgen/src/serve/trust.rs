@@ -1,4 +1,4 @@
-//! `trust.toml` in the depot's folder: the publishers that new hosts are told to believe.
+//! `trust.toml` in the depot's folder: the publishers that new hosts shall trust.
 //!
 //! ```toml
 //! trust = ["ed25519:…"]
@@ -29,7 +29,7 @@ struct File {
     threshold: Option<usize>,
 }
 
-/// Reads the file; none: there is none.
+/// Reads the file; `None`: it does not exist.
 ///
 /// # Errors
 /// When it can't be read or is wrong.

@@ -1,4 +1,4 @@
-//! From what a cluster asks for to what the solver is asked, with the place of every rule.
+//! Translates the request of a cluster into a question for the solver, with the place of every rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::expand::Report;
 use crate::expand::hosts::Hosts;
 use crate::model::{Mark, Marked};
 
-/// What the solver is asked, and where its rules stand.
+/// The question for the solver, and the places of its rules.
 pub(super) struct Question {
     pub(super) request: cob_solver::Request,
     /// The nodes on which services have failed.
@@ -24,21 +24,21 @@ pub(super) struct Question {
     places: Vec<Mark>,
 }
 
-/// What is known beside the model.
+/// Knowledge from outside the model.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Beside<'a> {
-    /// The cluster as it is; empty: it is new.
+    /// The present nodes of the cluster; empty: it is new.
     pub(super) existing: &'a [LayoutNode],
-    /// Layouts that are not wanted.
+    /// Unwanted layouts.
     pub(super) excluded: &'a [&'a [LayoutNode]],
-    /// Services that are not wanted on named nodes.
+    /// Unwanted services on named nodes.
     pub(super) barred: &'a Barred,
-    /// The layouts in which these have failed: not wanted where nodes are not known by their names.
+    /// The layouts in which these services failed: unwanted if nodes have no known names.
     pub(super) failed: &'a [&'a [LayoutNode]],
 }
 
 impl Question {
-    /// What is asked; or why a host that the cluster has by its number does not suit it.
+    /// Makes the question; an error is a host that matches a numbered node and does not suit the cluster.
     pub(super) fn of(
         asked: &Request<'_>,
         catalog: &Catalog,
@@ -94,13 +94,13 @@ impl Question {
         Ok(Self { request, barred, places: places.0 })
     }
 
-    /// Whether some type of hardware of the model is not among these.
+    /// Whether the list lacks some type of hardware of the model.
     pub(super) fn leaves_out(&self, types: &[String]) -> bool {
         let all: Vec<String> = self.request.hardware.iter().map(|option| option.name.clone()).collect();
         self.barred.of_rule(&all).0.iter().any(|name| !types.contains(name))
     }
 
-    /// Where a rule stands.
+    /// The place of a rule.
     pub(super) fn place(&self, rule: RuleId) -> Option<Mark> {
         self.places.get(rule.0 as usize).copied()
     }
@@ -146,7 +146,7 @@ fn quantities(rule: &Rule, places: &mut Places) -> Quantities {
     }
 }
 
-/// The types that new nodes may have. A model without any has one, without a name.
+/// The types that new nodes may have. A model without types has a single option without a name.
 fn options(names: &[String], types: &Types, provider: Option<&str>) -> Vec<TypeOption> {
     if types.is_empty() {
         return vec![TypeOption::default()];
@@ -155,7 +155,7 @@ fn options(names: &[String], types: &Types, provider: Option<&str>) -> Vec<TypeO
     names.iter().map(|name| TypeOption { name: name.clone(), cost: cost(name) }).collect()
 }
 
-/// The types that hosts of the model have by themselves. Where the model has no types, what they say is nothing.
+/// The types of the model's hosts. In a model without types they have no meaning.
 #[derive(Clone, Copy)]
 struct OwnTypes<'a> {
     hosts: &'a Hosts,
@@ -174,8 +174,8 @@ impl<'a> OwnTypes<'a> {
     }
 }
 
-/// Gives existing nodes the types that their hosts have in the model, and finds the services that can't stay on what
-/// has become of theirs, with those that go where they go.
+/// Gives existing nodes the types of their hosts in the model, and finds the services that can't stay on nodes whose
+/// type changed, with the services that move together with these.
 fn displaced(asked: &Request<'_>, existing: &mut [ExistingNode], types: OwnTypes<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for node in existing {
@@ -205,9 +205,9 @@ fn displaced(asked: &Request<'_>, existing: &mut [ExistingNode], types: OwnTypes
     found
 }
 
-/// How many nodes there are to be, or which. Hosts that new nodes are by their numbers are what they are: where all
-/// new nodes are known by that, these are asked for; where some are not, the others are there already, with nothing on
-/// them.
+/// The number of nodes, or the named nodes. A host of the model that matches a new numbered node has fixed types: if
+/// all new nodes have a matching host, the question names these hosts; if only some have, these hosts count as empty
+/// nodes.
 fn nodes(
     asked: &Request<'_>,
     existing: &mut Vec<ExistingNode>,
@@ -215,7 +215,7 @@ fn nodes(
     is_named: &dyn Fn(&String) -> bool,
     report: &Report<'_>,
 ) -> Result<Nodes, Box<Diagnostic>> {
-    // A host that does not say what it is, is what the cluster asks for.
+    // A host without stated types gets the types that the cluster asks for.
     let may = [&asked.hardwaretypes.value, &asked.imagetypes.value];
     let only = |types: &[String]| if let [one] = types { one.clone() } else { String::new() };
     let host = |name: &str| {
@@ -248,7 +248,7 @@ fn nodes(
         });
         Nodes::Inventory(there.chain(new.iter().map(|name| host(name))).collect())
     };
-    // Nodes that something is known of are told apart, where there is no choice of what they are.
+    // Nodes with known properties are distinguished if their types are fixed.
     let is_known = taken.iter().chain(&new).any(is_named) && may.iter().all(|types| types.len() < 2);
     if !types.hosts.0.keys().any(|name| numbered(name.as_str()) && is_typed(name.as_str())) {
         return Ok(if is_known { there(existing) } else { so_many });
@@ -279,7 +279,7 @@ fn nodes(
     Err(Box::new(Diagnostic::error("open-types", what).at(report.place(count.mark)).help(help)))
 }
 
-/// Whether a host that a new node is by its number can be one: it says all that it is, and that is allowed.
+/// Checks that a host that matches a new node can be a node: it states all its types, and they are allowed.
 fn suits(asked: &Request<'_>, name: &str, types: OwnTypes<'_>, report: &Report<'_>) -> Result<(), Box<Diagnostic>> {
     let template = asked.template;
     let [hardware, image] = types.of(name);
@@ -308,7 +308,7 @@ fn suits(asked: &Request<'_>, name: &str, types: OwnTypes<'_>, report: &Report<'
     Ok(())
 }
 
-/// Some names, and how many more.
+/// Some names, and the number of further names.
 fn names(all: &[&String]) -> String {
     const SHOWN: usize = 12;
     let mut names: Vec<String> = all.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();

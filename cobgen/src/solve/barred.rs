@@ -1,7 +1,7 @@
-//! Services that are not wanted on named nodes, because they have failed there.
+//! Unwanted services on named nodes, because they have failed there.
 //!
-//! To the solver nodes of the same types are alike. So each of these nodes gets a type of hardware of its own, which costs the
-//! same, and which every service may have but those that have failed on it.
+//! To the solver, nodes of the same types are alike. So each of these nodes gets its own type of hardware at the same
+//! cost, which is allowed for every service except the services that failed on the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use cob_solver::{Nodes, Request, RuleId, Ruled, TypeOption};
 use super::Barred;
 use super::layout::LayoutNode;
 
-/// The types of hardware that stand for single nodes, and what these nodes have.
+/// The types of hardware that represent single nodes, with the real types of these nodes.
 #[derive(Debug, Default)]
 pub(super) struct BarredTypes(BTreeMap<String, String>);
 
 impl BarredTypes {
-    /// Adds the types to the request. Nodes without a name are all alike to the solver, and get no type of their own. `rule`
-    /// makes the number of a rule that the model does not write.
+    /// Adds the types to the request. To the solver all nodes without a name are alike, so they get no own type. `rule`
+    /// makes the number of a rule that is not in the model.
     pub(super) fn put(request: &mut Request, barred: &Barred, mut rule: impl FnMut() -> RuleId) -> Self {
         let Nodes::Inventory(hosts) = &mut request.nodes else { return Self::default() };
         let mut found = Self::default();
@@ -55,7 +55,7 @@ impl BarredTypes {
         found
     }
 
-    /// A node with the hardware that it has.
+    /// A node with its real hardware.
     pub(super) fn as_it_is(&self, mut node: LayoutNode) -> LayoutNode {
         if let Some(real) = node.hardwaretype.as_ref().and_then(|own| self.0.get(own)) {
             node.hardwaretype = (!real.is_empty()).then(|| real.clone());
@@ -63,12 +63,12 @@ impl BarredTypes {
         node
     }
 
-    /// Whether a node has a type of its own.
+    /// Whether any node has its own type.
     pub(super) fn are_some(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Of the types of a rule those of the model, and the nodes that the rule leaves out.
+    /// Splits the types of a rule: the types of the model, and the nodes that the rule excludes.
     pub(super) fn of_rule(&self, types: &[String]) -> (Vec<String>, Vec<&str>) {
         let real = types.iter().filter(|name| !self.0.contains_key(*name) && !name.is_empty()).cloned().collect();
         let left_out = self.0.keys().filter(|own| !types.contains(own));

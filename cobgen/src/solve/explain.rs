@@ -1,4 +1,4 @@
-//! Why a cluster has no layout, in the words and with the places of the model.
+//! Explains why a cluster has no layout, with the words and places of the model.
 
 use cob_solver::{Change, Explanation, RuleKind};
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::catalog::Request;
 use crate::diagnostic::{Diagnostic, shown};
 use crate::expand::Report;
 
-/// The rules that contradict each other, as an error.
+/// The contradictory rules, as an error.
 pub(super) fn contradiction(
     asked: &Request<'_>,
     question: &Question,
@@ -32,7 +32,7 @@ pub(super) fn contradiction(
     fault.at(report.place(asked.nodes.mark())).maybe_help(helps(question, explanation))
 }
 
-/// What would make it solvable.
+/// Changes that would make it solvable.
 fn helps(question: &Question, explanation: &Explanation) -> Option<String> {
     let all = relaxations(question, explanation);
     match all.as_slice() {
@@ -47,7 +47,7 @@ fn relaxations(question: &Question, explanation: &Explanation) -> Vec<String> {
     explanation.relaxations.iter().map(|relaxation| one(&relaxation.changes)).collect()
 }
 
-/// For machines.
+/// The explanation for machines.
 pub(super) fn to_json(question: &Question, explanation: &Explanation, report: &Report<'_>) -> serde_json::Value {
     let rules: Vec<serde_json::Value> = explanation
         .core
@@ -62,7 +62,7 @@ pub(super) fn to_json(question: &Question, explanation: &Explanation, report: &R
     json!({"rules": rules, "minimal": explanation.minimal, "relaxations": relaxations(question, explanation)})
 }
 
-/// An error in one text.
+/// An error as a single text.
 pub(super) fn in_one_text(fault: &Diagnostic) -> String {
     let mut text = fault.message.clone();
     for (place, note) in &fault.notes {
@@ -77,7 +77,7 @@ pub(super) fn in_one_text(fault: &Diagnostic) -> String {
     }
 }
 
-/// The most nodes that a rule about those that are alike names.
+/// The most node names in the text of a rule about similar nodes.
 const MOST_NODES: usize = 4;
 
 fn words(kind: &RuleKind, question: &Question) -> String {

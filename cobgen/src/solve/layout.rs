@@ -1,4 +1,4 @@
-//! Layouts: which node of a cluster has what; as `cobgen solve` prints them and reads them again.
+//! Layouts: the services and types of a cluster's nodes, in the format of `cobgen solve`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,11 +14,11 @@ const MAX_FILE: u64 = 256 << 20;
 /// A node of a layout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayoutNode {
-    /// Its name, which is that of its host.
+    /// Its name, which is also the name of its host.
     pub name: String,
     /// Its services by name.
     pub services: Vec<String>,
-    /// Its type of hardware; none where the model says nothing of types.
+    /// Its type of hardware; `None` if the model has no types.
     #[serde(default)]
     pub hardwaretype: Option<String>,
     /// Its type of image.
@@ -37,30 +37,30 @@ pub enum LayoutError {
     Unreadable {
         /// The file.
         path: String,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It holds something else.
+    /// It has another format.
     #[error("{path} holds no layouts: {source}")]
     Wrong {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The fault.
         source: serde_json::Error,
     },
-    /// It names what can't be called so.
+    /// It contains an invalid name.
     #[error("{path}, cluster `{cluster}`: {what}")]
     Name {
         /// The file.
         path: String,
         /// The cluster.
         cluster: String,
-        /// What is wrong with the name.
+        /// The fault of the name.
         what: String,
     },
 }
 
-/// What `cobgen solve --json` prints, as far as it is read again.
+/// The output of `cobgen solve --json`, as far as it is read again.
 #[derive(Deserialize)]
 struct File {
     clusters: Vec<ClusterInFile>,
@@ -89,7 +89,7 @@ pub fn read(path: &Path) -> Result<Layouts, LayoutError> {
     Ok(layouts)
 }
 
-/// The first name that no node or service can have, or that two nodes have.
+/// The first name that is invalid for a node or service, or that two nodes have.
 fn wrong_name(nodes: &[LayoutNode]) -> Option<String> {
     let mut seen = BTreeSet::new();
     for node in nodes {
@@ -106,10 +106,10 @@ fn wrong_name(nodes: &[LayoutNode]) -> Option<String> {
     None
 }
 
-/// Reads layouts; clusters without nodes have none.
+/// Reads layouts; a cluster without nodes has no layout.
 ///
 /// # Errors
-/// When it is something else.
+/// When the format is wrong.
 pub fn of_bytes(bytes: &[u8]) -> Result<Layouts, serde_json::Error> {
     let file: File = serde_json::from_slice(bytes)?;
     let mut layouts = Layouts::new();
@@ -123,7 +123,7 @@ pub fn of_bytes(bytes: &[u8]) -> Result<Layouts, serde_json::Error> {
     Ok(layouts)
 }
 
-/// Layouts in the form in which they are read, every solvable cluster by name.
+/// Layouts in the format that is read, every solvable cluster by name.
 #[must_use]
 pub fn to_bytes(layouts: &Layouts) -> Vec<u8> {
     #[derive(Serialize)]
@@ -137,7 +137,7 @@ pub fn to_bytes(layouts: &Layouts) -> Vec<u8> {
     serde_json::to_vec(&BTreeMap::from([("clusters", clusters)])).expect("texts and lists can be written as JSON")
 }
 
-/// Names in the order in which people count: `c-2` before `c-10`.
+/// A sort key for natural order: `c-2` before `c-10`.
 pub(crate) fn natural(name: &str) -> (String, u64, String) {
     let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     let (front, number) = name.split_at(name.len() - digits);

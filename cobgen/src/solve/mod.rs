@@ -1,7 +1,7 @@
-//! Layouts of clusters: what the catalog lets through is asked of the solver, and its answer gets names.
+//! Layouts of clusters: the solver answers the valid requests of the catalog, and its nodes get names.
 //!
-//! Nodes of a cluster that asks for a number are called `CLUSTER-1`, `CLUSTER-2` and so on; those that are there
-//! keep their names, and new ones take the least numbers that are free. Nodes of an inventory are its hosts.
+//! Nodes of a cluster that requests a number are called `CLUSTER-1`, `CLUSTER-2` and so on; existing nodes keep their
+//! names, and new nodes get the lowest free numbers. A cluster with named hosts uses these hosts as nodes.
 
 mod ask;
 mod barred;
@@ -23,34 +23,33 @@ pub(crate) use layout::natural;
 pub use layout::{LayoutError, LayoutNode, Layouts, of_bytes, read, to_bytes};
 pub(crate) use view::{ClusterView, View};
 
-/// The name among a generation's model files under which the depot keeps the layouts of its clusters.
+/// The file name under which the depot keeps the layouts of a generation's clusters, among the model files.
 pub const REMEMBERED: &str = ".cobgen-layouts.json";
 
-/// The codes of faults in a request that is in order by itself, and can't be had of its template.
+/// The codes of faults in a valid request that its template cannot satisfy.
 const CANT_BE: [&str; 6] = ["incompatible", "missing-service", "conflict", "size", "not-mapped", "immutable"];
 
-/// What is known beside the model, for each cluster by name.
+/// Knowledge from outside the model, by cluster name.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
-    /// The clusters as they are: their nodes keep their hardware and image, and services that are not
-    /// concerned don't move.
+    /// The present clusters: their nodes keep their hardware and image, and unaffected services don't move.
     pub existing: Layouts,
-    /// Layouts that are not wanted.
+    /// Unwanted layouts.
     pub excluded: Vec<Layouts>,
-    /// Services that are not wanted on named nodes, where they have failed.
+    /// Unwanted services on named nodes, because they have failed there.
     pub barred: BTreeMap<String, Barred>,
-    /// The layouts in which they were there. They are not wanted where no node is known by its name.
+    /// The layouts in which these services failed. Unwanted if no node has a known name.
     pub failed: Vec<Layouts>,
 }
 
-/// For each node the services that are not wanted on it.
+/// For each node the unwanted services.
 pub type Barred = BTreeMap<String, BTreeSet<String>>;
 
-/// The answer for one cluster.
+/// The answer for a cluster.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) verdict: Verdict,
-    /// Why not, in full.
+    /// The full reason if it has no layout.
     pub(crate) faults: Vec<Diagnostic>,
     /// The contradiction, for machines.
     pub(crate) explanation: Option<serde_json::Value>,
@@ -59,27 +58,27 @@ pub(crate) struct Answered {
 /// Whether a cluster has a layout.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// This one.
+    /// The layout.
     Layout(Vec<LayoutNode>),
-    /// None, for certain.
+    /// There is certainly no layout.
     None,
-    /// The request could not even be asked: rejected, for what can't be together.
+    /// The request was rejected without the solver, because its parts exclude each other.
     Rejected,
-    /// The request is wrong: it names what there is not, or has no right form.
+    /// The request is wrong: it has unknown names or a wrong form.
     Wrong,
-    /// The steps did not suffice.
+    /// The step limit was reached.
     Undecided,
 }
 
 impl Answered {
-    /// Why not, in one text.
+    /// The reason as a single text, if it has no layout.
     pub(crate) fn reason(&self) -> Option<String> {
         let all: Vec<String> = self.faults.iter().map(explain::in_one_text).collect();
         (!all.is_empty()).then(|| all.join("\n"))
     }
 }
 
-/// Answers every request; nothing is reported yet.
+/// Answers every request; reports no faults yet.
 pub(crate) fn all<'a>(
     requests: &BTreeMap<String, Result<Request<'_>, Rejected>>,
     catalog: &Catalog,
@@ -138,7 +137,7 @@ fn answer(asked: &Request<'_>, catalog: &Catalog, hosts: &Hosts, beside: Beside<
     }
 }
 
-/// Nodes with their names, in the order in which people count.
+/// Nodes with their names, in natural order.
 fn named<'a>(cluster: &str, nodes: impl Iterator<Item = (NodeRef<'a>, &'a NodeLayout)>) -> Vec<LayoutNode> {
     let (mut found, mut new) = (Vec::new(), Vec::new());
     for (node, layout) in nodes {
@@ -158,7 +157,7 @@ fn named<'a>(cluster: &str, nodes: impl Iterator<Item = (NodeRef<'a>, &'a NodeLa
     found
 }
 
-/// The names that new nodes of a cluster take, in this order.
+/// The names for new nodes of a cluster, in this order.
 fn free_names(cluster: &str, taken: &BTreeSet<String>) -> impl Iterator<Item = String> {
     (1_u64..).map(move |n| format!("{cluster}-{n}")).filter(|name| !taken.contains(name))
 }

@@ -1,4 +1,4 @@
-//! All clusters of a model with their layouts, for the commands that show them: no change objects are made.
+//! All clusters of a model with their layouts, for the commands that show these: no change objects are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::diagnostic::{Diagnostic, Severity};
 use crate::expand::{Ground, Report};
 use crate::model::{Action as Written, Model, Sections, ServiceEntry, Sources};
 
-/// What there is to see of a model's clusters.
+/// The clusters of a model, for display.
 pub(crate) struct View {
     pub(crate) sources: Sources,
-    /// What is wrong with the model beside what is wrong with the clusters below.
+    /// The faults of the model, without the faults of the clusters below.
     pub(crate) diagnostics: Vec<Diagnostic>,
-    /// By name.
+    /// Sorted by name.
     pub(crate) clusters: Vec<ClusterView>,
-    /// The names of all clusters, also of those that were not asked for.
+    /// The names of all clusters, including clusters that were not requested.
     pub(crate) cluster_names: BTreeSet<String>,
     /// The names of all services.
     pub(crate) service_names: BTreeSet<String>,
@@ -27,12 +27,12 @@ pub(crate) struct View {
 /// A cluster.
 pub(crate) struct ClusterView {
     pub(crate) name: String,
-    /// None: undecided.
+    /// `None`: undecided.
     pub(crate) solvable: Option<bool>,
-    /// What it asks for is wrong by itself.
+    /// Its request is wrong by itself.
     pub(crate) wrong: bool,
     pub(crate) nodes: Vec<LayoutNode>,
-    /// Nodes that were there and are not any more.
+    /// Earlier nodes that it has no longer.
     pub(crate) leaving: Vec<String>,
     pub(crate) faults: Vec<Diagnostic>,
     pub(crate) reason: Option<String>,
@@ -43,7 +43,7 @@ pub(crate) struct ClusterView {
 }
 
 impl View {
-    /// Loads a model and lays out its clusters; with `only`, this one.
+    /// Loads a model and lays out its clusters, or only the cluster `only`.
     pub(crate) fn of(model: &Path, given: &Given, only: Option<&str>) -> Self {
         let Model { sources, sections, mut diagnostics } = Model::load(model);
         let clusters = match &sections {
@@ -146,13 +146,13 @@ fn clusters(sections: &Sections, given: &Given, only: Option<&str>, report: &mut
     views
 }
 
-/// The services that one names in its own short words.
+/// The services that the service names in its own short words.
 fn words(entry: &ServiceEntry) -> impl Iterator<Item = &str> {
     let all = entry.requires.iter().chain(&entry.after).chain(&entry.wants);
     all.map(|target| target.cob.value.split('/').next().unwrap_or_default())
 }
 
-/// What is done with a service. One that is made of change objects goes on and off.
+/// The actions of a service. A service made of change objects only starts and stops.
 fn actions(entry: &ServiceEntry) -> BTreeSet<Action> {
     let Some(written) = &entry.actions else { return [Action::Start, Action::Stop].into() };
     let written = &written.value;

@@ -1,4 +1,4 @@
-//! Random drafts: wild ones for the exactness of single steps, orderly ones for the promises.
+//! Random drafts: wild drafts for the exactness of single steps, orderly drafts for the guarantees.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -43,9 +43,9 @@ pub(crate) fn any_sketch() -> impl Strategy<Value = Sketch> {
     })
 }
 
-/// A model of `requires`, `after` and `restarts_on` whose arrows all lead to lower numbers, and where
-/// nobody who prefers on requires one who prefers off. Who requires can go from `outdated` to off
-/// without being on in between: else it and what it requires, both outdated, wait for each other.
+/// A model of `requires`, `after` and `restarts_on` whose arrows all lead to lower numbers. No change object that
+/// prefers on requires a change object that prefers off. A dependent by `requires` can go from `outdated` to off
+/// directly: else it and its requirement, both outdated, would wait for each other.
 pub(crate) fn orderly_sketch() -> impl Strategy<Value = Sketch> {
     let cobs = vec((0..4_usize, prop::bool::weighted(0.8)), 2..14);
     let words = vec((any::<[u8; 2]>(), 0..4_u8), 0..30);
@@ -82,7 +82,7 @@ pub(crate) fn shuffled_pair() -> impl Strategy<Value = (Sketch, Sketch)> {
         let mut shuffled = sketch.clone();
         let mut seed = seed | 1;
         let mut next = |below: usize| {
-            // xorshift: any permutation will do.
+            // xorshift: any permutation is fine.
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
