@@ -40,7 +40,7 @@ const MISSING: usize = 64;
 /// The most refusals per second that a host receives.
 const TOLD: u32 = 32;
 
-/// The knowledge of a generation's askers.
+/// This host's knowledge of a generation's askers.
 #[derive(Debug, Clone)]
 enum Table {
     Named(Arc<Askers>),

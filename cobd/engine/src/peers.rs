@@ -25,7 +25,7 @@ const PAST_MAX: usize = 64;
 /// The most states in a set, and the most steps of a probe, that are accepted from the wire.
 const SET_MAX: usize = cob_types::kind::MAX_STATES;
 
-/// The knowledge of another host.
+/// This host's knowledge of another host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peer {
     /// Its present incarnation; `None`: no hello yet.

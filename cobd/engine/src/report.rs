@@ -361,7 +361,7 @@ fn is_in_dead_end(o: &Object) -> bool {
     o.view.no_route && o.state.is_some() && !o.acting() && !o.spec.observe && !o.finished && !o.declared
 }
 
-/// Whether it has converged and has no trouble. Its holders and askers do not interest people that wait for the host.
+/// Whether it has converged and has no trouble. Its holders and askers do not matter to people that wait for the host.
 fn is_nothing_to_tell(cob: &CobStatus) -> bool {
     let home = cob.phase == Phase::Settled && cob.state.as_ref() == Some(&cob.preferred);
     home && !cob.failed

@@ -7,7 +7,7 @@
 //!             └───────── withdrawn <── another host, an operator ──────────┘
 //!                            │ rolls back
 //!                            └──> under way (back) ── converged ──> settled
-//!                                       └─ fails ──> stopped: for people
+//!                                       └─ fails ──> stopped: an operator must act
 //! ```
 //!
 //! Every change is a [`SwitchRecord`]; only [`Switching::apply`] interprets them. [`Switching::next`] and the other
@@ -73,7 +73,7 @@ pub enum SwitchRecord {
     Settled,
     /// The generation is rolled back on this host.
     Withdrawn(GenerationNumber, Withdrawal),
-    /// The rollback cannot be completed: for people.
+    /// The rollback cannot be completed; an operator must act.
     Stopped { why: String },
     /// A host that is still under way in the switch sent a request that makes a change object of this host move.
     Reopened { by: HostName },

@@ -77,7 +77,7 @@ fn who_is_asked_by_a_host_under_way_is_in_the_switch_again() {
     assert!(switch.has_settled_in(under_way(7, Some(8), 0)));
     switch.apply(&SwitchRecord::Reopened { by: HostName::new("n2").expect("a name") }, NOW);
     assert_eq!(switch.on_failure(NOW), Failing::Stop);
-    // It stays stopped, for people.
+    // It stays stopped until an operator acts.
     switch.apply(&SwitchRecord::Stopped { why: "w".to_owned() }, NOW);
     assert!(!switch.has_settled_in(under_way(7, Some(8), 0)));
 }

@@ -4,10 +4,10 @@
 //! h/b: 0 1, is 1, prefers 0, hop 0 1 <- d/d@1 e/e@0|1, lock 1 <- d/d@1, retries 2, budget d/b
 //! h/b: open, prefers open, at most 1
 //! ```
-//! States in the order of their priority; transitions between each two, both ways; 0 is the pre-remove state. A
-//! message: `request a/a of h/b@1|2 #1.7 rev 2 rank 5 from c/c by 2`, `grant d/d@1 to h/b #1.4 rev 0`, `release a/a of
-//! h/b #1.7` (as `released`, `recall`, `query`, `lapsed`), `hello a/a of h/b #1.7`, `hello-ack 1 d/d@1 to h/b #1.4`,
-//! `probe of a/a to h/b #1.9 via a/a`, `ask-final 1 -> 2 turn 0: h/b` (as `final`).
+//! States in the order of their priority; transitions between each two, both ways; 0 is the pre-remove state. Messages:
+//! `request a/a of h/b@1|2 #1.7 rev 2 rank 5 from c/c by 2`, `grant d/d@1 to h/b #1.4 rev 0`,
+//! `release a/a of h/b #1.7` (as `released`, `recall`, `query`, `lapsed`), `hello a/a of h/b #1.7`,
+//! `hello-ack 1 d/d@1 to h/b #1.4`, `probe of a/a to h/b #1.9 via a/a`, `ask-final 1 -> 2 turn 0: h/b` (as `final`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -2,8 +2,8 @@
 //! takes the loop more than a fraction of its time budget.
 //!
 //! Measured in processor time of the thread, so that other work of the machine does not count. Both tests do the same;
-//! the second has as many dependencies as a large host has change objects, and needs optimization: `cargo test
-//! --release -p cob-engine --test load -- --ignored --nocapture` prints the time of each step.
+//! the second has as many dependencies as a large host has change objects, and needs a program compiled with
+//! optimization: `cargo test --release -p cob-engine --test load -- --ignored --nocapture` prints the time of each step.
 
 #![expect(clippy::print_stdout, reason = "figures are what it is for")]
 

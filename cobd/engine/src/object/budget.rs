@@ -3,7 +3,7 @@
 //! A budget is a change object with a single state, which it grants to `at_most` askers at a time: this grant is a
 //! token. A member takes a token before it leaves its preferred state, or `outdated`, for any reason, and keeps it over
 //! all transitions until it is back. Until it has a token it stays in its state: it keeps serving its holders, and asks
-//! no other change object. Changes that COB does not make (a crash, a first start) take no token.
+//! no other change object. A crash takes no token, and neither does a first start.
 //!
 //! A token is on record from the first transition away to the end of the transition back, so that a member whose daemon
 //! was restarted in between names it in its hello and still has it.

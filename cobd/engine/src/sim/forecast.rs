@@ -1,10 +1,9 @@
 //! The forecast of a switch: engines on virtual time, with given durations of actions and checks.
 //!
-//! No failures happen here: no message is lost, no daemon dies, no action fails. All change objects begin in the
-//! preferred states of the first generation; at time zero every host gets the order, and the run ends when all have
-//! converged. Every action is stored with the step whose end it waited for last: that step ended, its daemon sent
-//! messages, and the tick that received a message started the action. The path back from the last end along these steps
-//! is the critical path.
+//! No message is lost, no daemon dies, no action fails. All change objects begin in the preferred states of the first
+//! generation; at time zero every host gets the order, and the run ends when all have converged. Every action is stored
+//! with the step whose end it waited for last: that step ended, its daemon sent messages, and the tick that received a
+//! message started the action. The path back from the last end is the critical path.
 //!
 //! It has no checks, comparisons or records, unlike [`World`](super::World), so that it can forecast ten thousand
 //! hosts.
