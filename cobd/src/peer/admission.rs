@@ -1,4 +1,4 @@
-//! One connection that comes in, from its first byte to its keeper: who it is, and why it is sent away.
+//! Handles an incoming connection from its first byte to its supervisor: identifies the other side, or refuses it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) const TLS: u8 = 0x16;
 /// The first byte of ZMTP.
 const ZMTP: u8 = 0xFF;
 
-/// Why a connection was sent away.
+/// The reason why a connection was refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unwelcome {
     #[error(transparent)]
@@ -74,11 +74,11 @@ pub(super) enum Unwelcome {
     Panic(#[from] JoinError),
 }
 
-/// What became of a pending connection.
+/// The result of a pending connection.
 pub(super) enum Admitted {
-    /// A host that wants a link.
+    /// A host that requests a link.
     Host(Box<Proved>),
-    /// All is done; the known key that the other side has proved, if any.
+    /// Finished; with the known key that the other side has proved, if any.
     Settled(Option<PublicKey>),
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Proved {
 }
 
 impl Unwelcome {
-    /// Under what it is counted; none: it is nobody's fault.
+    /// The counter for this reason; `None`: no side is at fault.
     fn reason(&self) -> Option<Reason> {
         Some(match self {
             Unwelcome::NotLoopback(_) | Unwelcome::UnknownKey(_) | Unwelcome::NoHostKey | Unwelcome::Stranger(_) => {
@@ -119,10 +119,10 @@ impl Unwelcome {
     }
 }
 
-/// Counts and logs why a connection was cut.
+/// Counts and logs the reason why a connection was closed.
 pub(super) fn log(shared: &Shared, remote: Option<SocketAddr>, host: Option<&HostName>, why: &Unwelcome) {
     if let Unwelcome::Former(_) | Unwelcome::Young = why {
-        // Nothing is wrong: one of the two hosts is further than the other one.
+        // No fault: one of the two hosts has a newer generation than the other.
         tracing::debug!(?remote, "connection cut: {why}");
         return;
     }
@@ -138,7 +138,7 @@ pub(super) fn log(shared: &Shared, remote: Option<SocketAddr>, host: Option<&Hos
     });
 }
 
-/// Without identities, from this machine alone.
+/// Without identities, connections may come from this machine alone.
 pub(super) fn may_come_from(remote: SocketAddr, shared: &Shared) -> Result<(), Unwelcome> {
     if !shared.gate().has_identities() {
         only_loopback("a connection from", remote)?;
@@ -146,7 +146,7 @@ pub(super) fn may_come_from(remote: SocketAddr, shared: &Shared) -> Result<(), U
     Ok(())
 }
 
-/// Sees a stranger through, until it is known who it is. `host` is set as soon as it is known who calls.
+/// Handles a stranger until it is identified. `host` is set as soon as the caller is known.
 pub(super) async fn admit(
     stream: TcpStream,
     remote: SocketAddr,
@@ -169,7 +169,7 @@ pub(super) async fn admit(
             Ok(Admitted::Settled(None))
         }
         b'A'..=b'Z' => {
-            // Without a daemon nobody is there to answer it.
+            // If the daemon is gone, the request needs no answer.
             let _ = shared.events.send(LinkEvent::Http(HttpStream::Plain(stream))).await;
             Ok(Admitted::Settled(None))
         }
@@ -177,7 +177,7 @@ pub(super) async fn admit(
     }
 }
 
-/// The TLS handshake. Afterwards it is known whose key the other side holds, and what it wants.
+/// The TLS handshake. It proves the key of the other side, and selects the protocol.
 async fn shake_hands(
     stream: TcpStream,
     remote: SocketAddr,
@@ -207,7 +207,7 @@ async fn shake_hands(
     };
     if !is_link {
         let http = HttpStream::Tls { stream: Box::new(stream), peer: remote, key };
-        // As above.
+        // As above, an error only means that the daemon is gone.
         let _ = shared.events.send(LinkEvent::Http(http)).await;
         return Ok(Admitted::Settled(key));
     }
@@ -217,7 +217,7 @@ async fn shake_hands(
     }
 }
 
-/// Whose key no host has to which there may be a link.
+/// The refusal of a key that belongs to no linked host.
 fn unknown(gate: &Gate, key: PublicKey) -> Unwelcome {
     match gate.former(&key) {
         Some(host) => Unwelcome::Former(host.clone()),
@@ -226,7 +226,7 @@ fn unknown(gate: &Gate, key: PublicKey) -> Unwelcome {
     }
 }
 
-/// Reads the hello of a host that has proved its key, and hands the connection to its keeper.
+/// Reads the hello of a host that has proved its key, and hands the connection to its supervisor.
 pub(super) async fn meet(proved: Proved, shared: &Shared, directory: &Directory) -> Result<(), Unwelcome> {
     let Proved { stream, key, .. } = proved;
     let limits = &shared.limits;

@@ -1,4 +1,4 @@
-//! What the links are started with, and why they may not start.
+//! Configuration of the links, and reasons why they can't start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,55 +11,55 @@ use cob_types::{HostName, Incarnation};
 
 use super::roster::Protection;
 
-/// What the links of one daemon are started with.
+/// The configuration of a daemon's links.
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
     /// This host.
     pub me: HostName,
-    /// Where to listen; port 0 lets the system choose.
+    /// The listening address; port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// A folder of the daemon's own for Unix sockets, inside its state folder. It is made if need be,
-    /// closed to others, and sockets left in it are removed.
+    /// The daemon's own folder for Unix sockets, inside its state folder. It is created if necessary and closed to
+    /// other users; old sockets in it are removed.
     pub socket_dir: PathBuf,
-    /// How connections are protected until the first roster says so.
+    /// The protection of connections until the first roster sets it.
     pub protection: Protection,
-    /// This life of the daemon.
+    /// The daemon's incarnation.
     pub session: Incarnation,
     /// Sizes and times.
     pub limits: Limits,
 }
 
-/// Sizes and times. The defaults are right for daemons; tests shorten the times.
+/// Sizes and times. The defaults suit daemons; tests shorten the times.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The most messages that a peer may leave unacknowledged.
     pub window_messages: usize,
-    /// The most bytes of them.
+    /// The most bytes of unacknowledged messages.
     pub window_bytes: usize,
-    /// The most messages that wait for room in the window.
+    /// The most messages that wait for space in the window.
     pub outbox_messages: usize,
-    /// The most bytes of them.
+    /// The most bytes of waiting messages.
     pub outbox_bytes: usize,
-    /// The longest frame taken from the network. `zeromq` reserves a frame's whole announced length,
-    /// so this many bytes are what each host can make us hold.
+    /// The longest frame accepted from the network. `zeromq` reserves a frame's whole announced length, so each host
+    /// can make this daemon reserve this many bytes.
     pub max_frame: usize,
-    /// How long a connection may take until both sides have said hello.
+    /// The time limit for a connection until both sides have sent their hello.
     pub setup_time: Duration,
-    /// How long a connection may be silent after it was made.
+    /// How long a new connection may stay silent.
     pub first_word: Duration,
-    /// How many connections may be in setup before they have proved who they are, and how fast.
+    /// Limits on the number and rate of connections that have not proved an identity yet.
     pub pending: PendingLimits,
-    /// Time between two signs of life while something is held or asked.
+    /// Time between two heartbeats while grants or requests connect the two hosts.
     pub heartbeat_busy: Duration,
-    /// The same while nothing is.
+    /// Time between two heartbeats otherwise.
     pub heartbeat_idle: Duration,
     /// The shortest pause before a host is dialled again.
     pub redial_min: Duration,
-    /// The longest.
+    /// The longest pause.
     pub redial_max: Duration,
-    /// The pause after a connection could not be accepted (for want of file descriptors, as a rule).
+    /// The pause after a connection could not be accepted (usually for lack of file descriptors).
     pub accept_pause: Duration,
-    /// How long a link that ends on purpose may take to say so.
+    /// The time limit for the goodbye of a link that ends on purpose.
     pub bye_time: Duration,
 }
 
@@ -84,7 +84,7 @@ impl Default for Limits {
     }
 }
 
-/// Why links can't be had.
+/// The reason why links can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// An address outside this machine.
@@ -93,17 +93,17 @@ pub enum LinkError {
          for any host; use an address in 127.0.0.0/8 or [::1], or a model with `security: identities`"
     )]
     NotLoopback {
-        /// Whose address.
+        /// The owner of the address.
         what: String,
         /// The address.
         address: SocketAddr,
     },
-    /// The port can't be had.
+    /// Listening on the port failed.
     #[error("can't listen on {address}: {source}{}", listen_remedy(source))]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The folder for sockets can't be used.
@@ -111,12 +111,12 @@ pub enum LinkError {
     SocketDir {
         /// The folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What to do where a port can't be had.
+/// The remedy if a port can't be opened.
 fn listen_remedy(error: &io::Error) -> &'static str {
     let kind = error.kind();
     if kind == io::ErrorKind::AddrNotAvailable {

@@ -1,4 +1,4 @@
-//! Dialling a peer: connects, proves who is who, shakes hands and says hello.
+//! Dials a peer: connects, verifies identities, shakes hands and exchanges hellos.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,7 +22,7 @@ use super::relay::RelayEnd;
 use super::session::{Fault, check_hello, read_hello};
 use super::wire::{Wire, WireEnd};
 
-/// Why there is no link.
+/// The reason why there is no link.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SetupError {
     #[error(transparent)]
@@ -64,12 +64,12 @@ pub(super) enum SetupError {
 pub(super) struct Dialled {
     pub(super) wire: Wire,
     pub(super) hello: Hello,
-    /// The key that the peer has proved to hold; none: in clear.
+    /// The key that the peer has proved; `None`: in clear.
     pub(super) key: Option<PublicKey>,
 }
 
 impl SetupError {
-    /// Under what it is counted, if the other side is to blame.
+    /// The counter for this error, if the other side is at fault.
     pub(super) fn reason(&self) -> Option<Reason> {
         match self {
             SetupError::WrongKey { .. } => Some(Reason::WrongKey),
@@ -93,7 +93,7 @@ impl SetupError {
     }
 }
 
-/// Connects to a peer, which must hold one of these keys, and takes its hello.
+/// Connects to a peer, which must hold one of these keys, and reads its hello.
 pub(super) async fn dial(
     shared: Arc<Shared>,
     peer: Arc<Peer>,
@@ -158,7 +158,7 @@ fn is_wrong_key(error: &io::Error) -> bool {
     matches!(refusals::tls_error(error), Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// In TLS 1.3 a dialler learns only after its handshake that the other side does not accept its key.
+/// In TLS 1.3 a dialler learns only after its handshake that the other side rejects its key.
 fn plainer(error: SetupError, shared: &Shared) -> SetupError {
     let (SetupError::Handshake(io) | SetupError::Wire(WireEnd::Relay(RelayEnd::Failed(io)))) = &error else {
         return error;
@@ -176,7 +176,7 @@ fn refuses_a_key(alert: rustls::AlertDescription) -> bool {
     [Alert::AccessDenied, Alert::BadCertificate, Alert::CertificateUnknown, Alert::CertificateRevoked].contains(&alert)
 }
 
-/// A connection to a port of this machine that nobody listens on may come from that very port.
+/// A connection to a local port without a listener may get that same port as its source, and so connect to itself.
 fn has_met_itself(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(remote)) if local == remote)
 }

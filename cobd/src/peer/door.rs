@@ -1,16 +1,16 @@
-//! The listening port: links of other hosts and HTTP, told apart by their first byte.
+//! The listening port: accepts links of other hosts and HTTP, distinguished by their first byte.
 //!
-//! In a model with identities the first byte must be `0x16`, which begins TLS; what goes on inside is
-//! agreed in the handshake (ALPN). Without them `0xFF` begins a ZMTP greeting and so a link, and an
-//! upper-case letter an HTTP request. Anything else is cut. A link's hello is read here, then the
-//! connection goes to the keeper of its host; HTTP is handed to the daemon with nothing of it read.
+//! In a model with identities the first byte must be `0x16`, which begins TLS; the handshake selects the protocol
+//! inside (ALPN). Without identities `0xFF` begins a ZMTP greeting and so a link, and an upper-case letter an HTTP
+//! request. A connection with any other byte is closed. A link's hello is read here, then the connection goes to the
+//! supervisor of its host; an HTTP connection goes to the daemon unread.
 //!
 //! ```text
 //! accept --> silent --> waits --> has a slot: handshake --> host known: hello --> keeper
 //!            `-- pending, see `cob_trust::pending` --'          `--> the daemon (HTTP)
 //! ```
 //!
-//! Nothing that a stranger does is noticed by a link that is up.
+//! A stranger can't disturb a link that is up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -30,20 +30,20 @@ use super::gate::Gate;
 use super::keeper::{Accepted, Shared};
 use super::quiet::Topic;
 
-/// How often connections that wait for a slot are looked at when nothing else happens.
+/// How often waiting connections are checked without other events.
 const LOOK: Duration = Duration::from_millis(20);
-/// The most connections of one host that may be in setup at a time: the one that counts, and one that the
-/// host has given up and we have not heard of it.
+/// The most connections of a host that may be in setup at a time: the current connection, and an earlier one that the
+/// host has given up without this side having noticed.
 const PER_HOST: usize = 2;
 
-/// Where the keepers of the hosts in the roster take connections.
+/// The supervisors of the hosts in the roster, by host.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     keepers: Mutex<BTreeMap<HostName, mpsc::Sender<Accepted>>>,
 }
 
 impl Directory {
-    /// Replaces the whole roster.
+    /// Replaces all entries.
     pub(super) fn set(&self, keepers: BTreeMap<HostName, mpsc::Sender<Accepted>>) {
         *self.keepers.lock().unwrap_or_else(PoisonError::into_inner) = keepers;
     }
@@ -53,35 +53,35 @@ impl Directory {
     }
 }
 
-/// A connection whose first byte is there.
+/// A connection whose first byte has arrived.
 struct Caller {
     stream: TcpStream,
     remote: SocketAddr,
     first: u8,
 }
 
-/// A task of the door has come to its end.
+/// A task of the listener has ended.
 enum Step {
-    /// The first byte is there; or it went without a word.
+    /// The first byte has arrived; or the connection closed without sending a byte.
     Spoke(Id, Option<Caller>),
-    /// The handshake is over, well or not.
+    /// The handshake has ended, with or without success.
     Shaken(Id, Option<Shaken>),
-    /// The setup of a link is over.
+    /// The setup of a link has ended.
     Done(Id),
 }
 
-/// What a good handshake has come to.
+/// The result of a successful handshake.
 struct Shaken {
     remote: SocketAddr,
-    /// The known key that was proved.
+    /// The known key that the other side has proved.
     key: Option<PublicKey>,
-    /// A host that wants a link.
+    /// A host that requests a link.
     host: Option<Box<Proved>>,
 }
 
-/// Accepts connections for as long as the daemon lives.
+/// Accepts connections for as long as the daemon runs.
 pub(super) async fn keep_open(listener: TcpListener, shared: Arc<Shared>, directory: Arc<Directory>) {
-    // A seed that no stranger can know.
+    // A seed that strangers can't guess.
     let seed = RandomState::new().hash_one(());
     let pending = Pending::new(shared.limits.pending.clone(), now(), seed);
     let mut door = Door {
@@ -111,14 +111,14 @@ struct Door {
     shared: Arc<Shared>,
     directory: Arc<Directory>,
     pending: Pending,
-    /// The gate whose addresses and keys are expected.
+    /// The gate whose addresses and keys have reserved slots.
     gate: Arc<Gate>,
     tasks: JoinSet<Step>,
-    /// The tasks of pending connections, for closing them.
+    /// The tasks of pending connections, to abort them.
     handshakes: BTreeMap<Id, AbortHandle>,
-    /// Those that have sent a first byte and wait for a slot.
+    /// Connections that have sent a first byte and wait for a slot.
     waiting: BTreeMap<Id, Caller>,
-    /// Setups of hosts that have proved who they are, oldest first.
+    /// Setups of hosts that have proved their identity, oldest first.
     hosts: BTreeMap<HostName, VecDeque<(Id, AbortHandle)>>,
 }
 
@@ -137,7 +137,7 @@ impl Door {
             let mut first = [0];
             let caller = match timeout(limit, stream.peek(&mut first)).await {
                 Ok(Ok(1..)) => Some(Caller { stream, remote, first: first[0] }),
-                // Scanners and health checks connect and leave again without a word.
+                // Scanners and health checks connect and disconnect without sending a byte.
                 Ok(Ok(_) | Err(_)) => None,
                 Err(_) => {
                     admission::log(&shared, Some(remote), None, &Unwelcome::Slow(limit));
@@ -202,7 +202,7 @@ impl Door {
         }
     }
 
-    /// Begins the handshakes that are due.
+    /// Starts the handshakes that have got a slot.
     fn give_slots(&mut self) {
         while let Some(placed) = self.pending.place(now()) {
             self.send_away(placed.evicted);
@@ -231,7 +231,8 @@ impl Door {
         }
     }
 
-    /// Has slots in reserve for the addresses of hosts, and for those where a key of theirs or of an operator was proved.
+    /// Reserves slots for the addresses of hosts, and for the addresses from which a host or an operator has proved a
+    /// key.
     fn expect(&mut self) {
         let gate = self.shared.gate();
         if !Arc::ptr_eq(&gate, &self.gate) {
@@ -241,7 +242,7 @@ impl Door {
         }
     }
 
-    /// Sees a host that has proved who it is to its keeper. No stranger is in its way any more.
+    /// Passes a host with a proved key to its supervisor. Strangers can't hold it up any more.
     fn introduce(&mut self, id: Id, proved: Proved) {
         let host = proved.host.clone();
         let (shared, directory) = (self.shared.clone(), self.directory.clone());
@@ -272,7 +273,7 @@ impl Door {
     }
 }
 
-/// The time, which tests may have in their hands.
+/// The time; tests may control it.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }

@@ -1,4 +1,5 @@
-//! The addresses at which a daemon listens: the one of its generation, and those before it that others may still call.
+//! The addresses at which a daemon listens: the address of its generation, and earlier addresses that peers may still
+//! call.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,12 +14,12 @@ use super::task::Owned;
 /// The open ports of a daemon.
 #[derive(Debug)]
 pub(super) struct Doors {
-    /// The newest last.
+    /// The newest address last.
     open: Vec<(SocketAddr, Owned<()>)>,
 }
 
 impl Doors {
-    /// With one that is open already.
+    /// Starts with a listener that is already open.
     pub(super) fn new(
         listener: TcpListener,
         address: SocketAddr,
@@ -29,12 +30,12 @@ impl Doors {
         Self { open: vec![(address, door)] }
     }
 
-    /// Where the daemon listens: at the address that was opened last.
+    /// The address that was opened last.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.open.last().map(|(address, _)| *address)
     }
 
-    /// Listens at an address, too. Whether that is new.
+    /// Listens at another address; returns whether it is new.
     pub(super) fn open(
         &mut self,
         address: SocketAddr,
@@ -53,7 +54,7 @@ impl Doors {
         Ok(true)
     }
 
-    /// Does not listen any more at these addresses. Which of them were open.
+    /// Stops listening at these addresses; returns the addresses that were open.
     pub(super) fn close(&mut self, which: impl Fn(&SocketAddr) -> bool) -> Vec<SocketAddr> {
         let closed = self.open.extract_if(.., |(address, _)| which(address));
         closed.map(|(address, _)| address).collect()

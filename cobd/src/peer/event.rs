@@ -1,4 +1,4 @@
-//! What the links tell the daemon.
+//! The events that the links report to the daemon.
 
 use std::net::SocketAddr;
 
@@ -7,41 +7,41 @@ use cob_types::{HostName, Incarnation, PublicKey};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// Something happened on the links.
+/// An event on the links.
 #[derive(Debug)]
 pub enum LinkEvent {
-    /// A link is up. When the incarnation is another than the last one seen of this host, nothing that
-    /// was said before counts, and all has to be said again.
+    /// A link is up. If the host has another incarnation than before, all earlier messages to it are void, and the
+    /// daemon must send its state again.
     Up {
-        /// The host at its other end.
+        /// The host at the other end.
         host: HostName,
-        /// The link's number: unique in this life, growing.
+        /// The link's number: unique in this incarnation, growing.
         link: u64,
-        /// The life that the host is in.
+        /// The host's incarnation.
         incarnation: Incarnation,
     },
-    /// A link that was up is gone. What was sent is kept, and goes on with the next link.
+    /// A link is down. Sent batches are kept, and the next link continues.
     Down {
-        /// The host at its other end.
+        /// The host at the other end.
         host: HostName,
         /// The link's number.
         link: u64,
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
-    /// A batch arrived: once, and in the order in which it was sent.
+    /// A batch arrived: each batch arrives once, and in the order in which it was sent.
     Received {
-        /// From whom.
+        /// The sender.
         host: HostName,
         /// The batch, not yet decoded.
         bytes: Bytes,
     },
-    /// Something for this host had to be dropped: say again all that is unsettled there.
+    /// A batch for this host had to be dropped: send all open requests, grants and announcements again.
     Resync {
         /// The host.
         host: HostName,
     },
-    /// A connection that speaks HTTP; nothing of it has been read.
+    /// A connection that speaks HTTP; no byte of it has been read.
     Http(HttpStream),
 }
 
@@ -54,34 +54,34 @@ pub enum HttpStream {
     Tls {
         /// The connection after its handshake.
         stream: Box<TlsStream<TcpStream>>,
-        /// From where.
+        /// The address of the other side.
         peer: SocketAddr,
-        /// The key that the other side has proved to hold, if it showed one.
+        /// The key that the other side has proved, if it showed a key.
         key: Option<PublicKey>,
     },
 }
 
-/// What has gone over the links in this life.
+/// Counters of the links in this incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Batches sent, repetitions included.
     pub sent: u64,
-    /// Bytes of them.
+    /// Bytes of the sent batches.
     pub sent_bytes: u64,
-    /// Batches received, doubles left out.
+    /// Batches received, without duplicates.
     pub received: u64,
-    /// Bytes of them.
+    /// Bytes of the received batches.
     pub received_bytes: u64,
     /// Batches sent again after a link was cut.
     pub resent: u64,
-    /// Batches that came twice and were dropped.
+    /// Duplicate batches that were dropped.
     pub doubles: u64,
-    /// Batches given up: the queue was full, or the host began another life.
+    /// Batches dropped because the queue was full, or because the host started a new incarnation.
     pub dropped: u64,
 }
 
 impl Counters {
-    /// Adds those of another link.
+    /// Adds the counters of another link.
     pub(super) fn add(&mut self, other: Counters) {
         let Counters { sent, sent_bytes, received, received_bytes, resent, doubles, dropped } = other;
         self.sent += sent;

@@ -1,7 +1,7 @@
-//! Who may come in, and how a host proves that it is meant: the roster as connections need it.
+//! Access control: the roster in the form that connections need to check identities.
 //!
-//! Made anew with each roster and never changed: a connection goes by the one that it was begun under,
-//! and is looked at once more, by the one that holds then, before it becomes a link.
+//! A gate is made anew with each roster and never changed. A connection uses the gate under which it began. Before it
+//! becomes a link, it is checked again with the current gate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,29 +13,29 @@ use rustls::{ClientConfig, ServerConfig};
 
 use super::roster::{Protection, Roster};
 
-/// Whose a key is.
+/// The owner of a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Speaker {
-    /// The host that it proves: two while a host takes on another's key, none for an operator's.
+    /// The hosts that it proves: two while a host takes over another's key, empty for an operator's key.
     pub(super) hosts: BTreeSet<HostName>,
 }
 
-/// What holds for connections.
+/// The access rules for connections.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    /// None: in clear, and from this machine only.
+    /// `None`: connections in clear, from this machine only.
     identities: Option<Option<Identity>>,
     speakers: Arc<BTreeMap<PublicKey, Speaker>>,
     revoked: BTreeSet<PublicKey>,
-    /// Where hosts are.
+    /// The addresses of the hosts.
     addresses: BTreeSet<IpAddr>,
     former: BTreeMap<PublicKey, HostName>,
-    /// Names of those, for where there are no keys.
+    /// Names of the former hosts, for models without keys.
     former_names: BTreeSet<HostName>,
     young: bool,
 }
 
-/// The key that was turned away in a handshake, if one was.
+/// The key that was refused in a handshake, if any.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TurnedAway(Arc<Mutex<Option<PublicKey>>>);
 
@@ -68,12 +68,12 @@ impl Gate {
         }
     }
 
-    /// Whether everybody must prove who they are.
+    /// Whether both sides must prove an identity.
     pub(super) fn has_identities(&self) -> bool {
         self.identities.is_some()
     }
 
-    /// The key that this host shows.
+    /// The key of this host.
     pub(super) fn own_key(&self) -> Option<PublicKey> {
         Some(self.identities.as_ref()?.as_ref()?.public())
     }
@@ -83,7 +83,7 @@ impl Gate {
         &self.addresses
     }
 
-    /// Whose this key is; none: nobody's.
+    /// The owner of this key; `None`: no known owner.
     pub(super) fn speaker(&self, key: &PublicKey) -> Option<&Speaker> {
         self.speakers.get(key)
     }
@@ -97,7 +97,7 @@ impl Gate {
         self.former.get(key)
     }
 
-    /// Whether a generation that is here has a host of this name, to which there is no link.
+    /// Whether a known generation has a host of this name to which there is no link.
     pub(super) fn is_former(&self, host: &HostName) -> bool {
         self.former_names.contains(host)
     }
@@ -107,7 +107,7 @@ impl Gate {
         self.young
     }
 
-    /// Settings for one connection that comes in; none: this host has nothing to prove itself with.
+    /// TLS settings for an incoming connection; `None`: this host has no identity.
     pub(super) fn server(&self, turned_away: &TurnedAway) -> Option<Result<Arc<ServerConfig>, TlsError>> {
         let identity = self.identities.as_ref()?.as_ref()?;
         let (speakers, turned_away) = (self.speakers.clone(), turned_away.clone());
@@ -121,7 +121,7 @@ impl Gate {
         Some(tls::server(identity, admits, true, &[tls::LINK, tls::HTTP]))
     }
 
-    /// Settings for dialling whoever holds one of these keys; none: as above.
+    /// TLS settings for dialling a holder of one of these keys; `None`: this host has no identity.
     pub(super) fn client(&self, pins: &BTreeSet<PublicKey>) -> Option<Result<Arc<ClientConfig>, TlsError>> {
         let identity = self.identities.as_ref()?.as_ref()?;
         let pins: Vec<PublicKey> = pins.iter().copied().collect();

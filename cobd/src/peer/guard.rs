@@ -1,22 +1,21 @@
-//! The frame guard: what of another host's bytes may reach `zeromq`.
+//! The frame validator: decides which bytes of another host may reach `zeromq`.
 //!
-//! The relay asks it about every piece that comes from the network, before the piece is passed on.
-//! `zeromq` reserves a frame's whole announced length when it sees the header, keeps the parts of an
-//! endless message, and takes an identity from whoever offers one; nothing of that kind gets past
-//! here.
+//! The relay checks every piece from the network with it before passing the piece on. `zeromq` reserves a frame's whole
+//! announced length when it sees the header, keeps the parts of an endless message, and accepts an identity from any
+//! peer; the validator blocks all of these.
 //!
-//! Allowed are: a greeting of 64 bytes (ZMTP 3, mechanism NULL); exactly one command, READY, of at
-//! most 512 bytes with at most 8 properties, from a DEALER and without an identity; then messages of
-//! one frame each, no longer than the cap. No input or output, no buffer but the READY.
+//! Allowed are: a greeting of 64 bytes (ZMTP 3, mechanism NULL); exactly one command, READY, of at most 512 bytes with
+//! at most 8 properties, from a DEALER and without an identity; then messages of a single frame each, no longer than
+//! the limit. It does no input or output and buffers only the READY.
 
 /// The length of a ZMTP greeting.
 const GREETING: usize = 64;
-/// The longest READY.
+/// The longest READY command.
 const MAX_READY: u64 = 512;
-/// The most properties in it.
+/// The most properties of a READY.
 const MAX_PROPERTIES: usize = 8;
 
-/// Follows one direction of one connection.
+/// Follows one direction of a connection.
 #[derive(Debug)]
 pub(super) struct Guard {
     stage: Stage,
@@ -31,14 +30,14 @@ enum Stage {
     Body { left: u64 },
 }
 
-/// Flags, and a length of one byte or of eight.
+/// The flags, and a length of one or eight bytes.
 #[derive(Debug, Default)]
 struct Header {
     bytes: [u8; 9],
     seen: usize,
 }
 
-/// Why the connection must be cut.
+/// The reason why the connection must be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("the greeting is not that of ZMTP 3 without security")]
@@ -64,13 +63,13 @@ pub(super) enum Refusal {
 }
 
 impl Guard {
-    /// A guard at the start of a connection.
+    /// A validator at the start of a connection.
     pub(super) fn new(max_frame: usize) -> Self {
         let stage = Stage::Greeting { bytes: [0; GREETING], seen: 0 };
         Self { stage, max_frame: max_frame as u64 }
     }
 
-    /// Looks at the next bytes. None of them may be passed on when one of them is refused.
+    /// Checks the next bytes. If it refuses a byte, none of the bytes may be passed on.
     pub(super) fn check(&mut self, mut bytes: &[u8]) -> Result<(), Refusal> {
         while !bytes.is_empty() {
             let taken = match &mut self.stage {
@@ -157,7 +156,7 @@ impl Header {
     }
 }
 
-/// Looks at the greeting as far as it has come, so that a stranger is sent away at its first byte.
+/// Checks the partial greeting, so that a stranger is refused at its first byte.
 fn check_greeting(seen: &[u8]) -> Result<(), Refusal> {
     let mechanism = b"NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     let expected = |at: usize, byte: u8| match at {
@@ -197,7 +196,7 @@ fn check_ready(body: &[u8]) -> Result<(), Refusal> {
     if dealer { Ok(()) } else { Err(Refusal::SocketType) }
 }
 
-/// A name, its value, and what follows.
+/// A name, its value, and the remaining bytes.
 fn split_property(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (name, rest) = split_short(bytes)?;
     let (length, rest) = rest.split_first_chunk::<4>()?;
@@ -205,7 +204,7 @@ fn split_property(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((name, value, rest))
 }
 
-/// A text behind its length of one byte, and what follows.
+/// A text after its length of one byte, and the remaining bytes.
 fn split_short(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(length))
@@ -334,7 +333,7 @@ mod tests {
         })
     }
 
-    /// What a guard says of these bytes, given in pieces of these lengths.
+    /// The validator's verdict on these bytes, given in pieces of these lengths.
     fn verdict(bytes: &[u8], splits: &[usize]) -> Result<(), Refusal> {
         let mut guard = Guard::new(CAP);
         let mut rest = bytes;
@@ -349,7 +348,7 @@ mod tests {
         Ok(())
     }
 
-    /// The same rules, told of whole frames: none when bytes of a frame are still missing.
+    /// The same rules for whole frames; `None` while bytes of a frame are missing.
     fn reference(bytes: &[u8]) -> Option<bool> {
         let mut rest = bytes.get(GREETING..)?;
         if check_greeting(&bytes[..GREETING]).is_err() {
@@ -404,7 +403,7 @@ mod tests {
             prop_assert_eq!(&verdict(&bytes, &[1]), &whole);
             match reference(&bytes) {
                 Some(allowed) => prop_assert_eq!(whole.is_ok(), allowed),
-                // A refusal may come before the frame is complete, for its greeting alone here.
+                // A refusal may come before the frame is complete; here only within the greeting.
                 None => prop_assert!(whole.is_ok() || bytes.len() < GREETING, "{:?}", whole),
             }
         }

@@ -1,5 +1,4 @@
-//! Hosts that mean harm, or are out of their minds: each is cut with one line in the log, and the
-//! links of others go on.
+//! Hostile or broken peers: each connection is closed with a single log line, and the links of others continue.
 
 use std::time::Duration;
 
@@ -22,11 +21,11 @@ impl Raw {
     }
 
     async fn write(&mut self, bytes: &[u8]) {
-        // The other side may have cut it already.
+        // The other side may have closed the connection already.
         let _ = self.0.write_all(bytes).await;
     }
 
-    /// Waits until the other side has cut the connection.
+    /// Waits until the other side has closed the connection.
     async fn until_cut(mut self) {
         within("the cut", async {
             let mut piece = [0; 4096];
@@ -58,7 +57,7 @@ fn said(hello: Hello) -> Vec<u8> {
     handshake(&zmtp(&Frame::Hello(hello)))
 }
 
-/// Two linked hosts `a` and `b`; the roster of `b` has two more that are not there.
+/// Two linked hosts `a` and `b`; the roster of `b` has two more hosts, which do not run.
 struct Stage {
     a: TestHost,
     b: TestHost,
@@ -82,12 +81,12 @@ impl Stage {
         Self { a, b, lines }
     }
 
-    /// The link of the two works on, and is the same that it was.
+    /// The link of the two hosts still works, and is the same link.
     async fn goes_on(&mut self) {
         talk(&mut self.a, &mut self.b, 10).await;
     }
 
-    /// One line was logged, with this in it.
+    /// Exactly one line was logged that contains both texts.
     #[track_caller]
     fn said_once(&self, start: &str, why: &str) {
         let lines = self.lines.with(start);
@@ -95,7 +94,7 @@ impl Stage {
     }
 }
 
-/// Sends this to a host that is linked with another.
+/// Sends these bytes to a host that has a link with another.
 async fn cut_in_setup(bytes: &[u8], why: &str) {
     cut_on(Stage::set().await, bytes, why).await;
 }
@@ -159,11 +158,11 @@ async fn who_announces_more_than_is_allowed_is_cut_before_memory_is_reserved() {
     }
     let more = 1 + cob_types::link::MAX_FRAME as u64;
     cut_in_setup(&handshake(&long_header(2, more)), "at most 1048594 are allowed").await;
-    // Other tests run beside this one; 1 GB would show.
+    // Other tests run in parallel; 1 GB would be noticed.
     assert!(resident() < before + (200 << 20));
 }
 
-/// What this process holds, in bytes.
+/// The resident memory of this process, in bytes.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").expect("statm");
     pages.split(' ').nth(1).expect("a second field").parse::<usize>().expect("a number") * 4096
@@ -205,13 +204,13 @@ async fn a_host_with_the_higher_name_must_not_dial() {
     stage.goes_on().await;
 }
 
-/// Sends this on a link that is up; the link is cut, and that counts as a broken rule.
+/// Sends these bytes on a link that is up; the link is closed, and that counts as a broken rule.
 async fn cut_when_up(bytes: &[u8], why: &str) {
     let refused = ended_when_up(bytes, why).await;
     assert_eq!(refused, Refused { broken: 1, ..Refused::default() }, "{why}");
 }
 
-/// The same; returns what was counted.
+/// Like [`cut_when_up`]; returns the counters.
 async fn ended_when_up(bytes: &[u8], why: &str) -> Refused {
     let mut stage = Stage::set().await;
     let mut raw = Raw::connect(&stage.b).await;
@@ -272,7 +271,7 @@ async fn a_flood_on_one_link_does_not_stop_another() {
     let mut raw = Raw::connect(&stage.b).await;
     raw.write(&said(hello())).await;
     stage.b.up().await;
-    // Doubles, for each of which an acknowledgement is due that is never read.
+    // Duplicates, each of which causes an acknowledgement that is never read.
     raw.write(&zmtp(&Frame::Data { number: 1, ack: 0, payload: b"flood" })).await;
     assert_eq!(stage.b.received().await, "flood");
     let doubles = zmtp(&Frame::Data { number: 1, ack: 0, payload: b"" }).repeat(1000);

@@ -1,8 +1,8 @@
-//! The keeper of one peer: sees to it that there is a link while the peer is in the roster.
+//! The supervisor of a peer: maintains a link while the peer is in the roster.
 //!
-//! One task a peer, for as long as the daemon lives, so that what is told of a peer comes in order. The
-//! host with the lower name dials, again and again; the other waits for what `door` hands over. There
-//! is one link at most: a newer connection of the same peer takes the place of the older.
+//! Each peer has one task for as long as the daemon runs, so that the events of a peer arrive in order. The host with
+//! the lower name dials repeatedly; the other host waits for connections from `door`. A peer has at most one link: a
+//! newer connection of the same peer replaces the older.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -29,7 +29,7 @@ use super::socket_dir::SocketDir;
 use super::task::Owned;
 use super::wire::Wire;
 
-/// What all keepers of a daemon share.
+/// Data shared by all supervisors of a daemon.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) me: HostName,
@@ -44,7 +44,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// What holds for connections now.
+    /// The current gate for connections.
     pub(super) fn gate(&self) -> Arc<Gate> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -54,32 +54,32 @@ impl Shared {
     }
 }
 
-/// What is wanted of a peer.
+/// The desired state of a peer's link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// It is not in the roster.
+    /// The peer is not in the roster.
     Absent,
-    /// A link to it.
+    /// There should be a link to the peer.
     Linked {
-        /// Where it listens.
+        /// The peer's listening address.
         address: SocketAddr,
-        /// The keys of which it must hold one; none: in clear, without identities.
+        /// The accepted keys, of which the peer must hold one; `None`: in clear, without identities.
         keys: Option<Arc<BTreeSet<PublicKey>>>,
     },
     /// The daemon stops: say goodbye.
     Leave,
 }
 
-/// A connection that a peer made to us, its hello read and not yet answered.
+/// A connection that a peer made to this host; its hello is read and not yet answered.
 pub(super) struct Accepted {
     pub(super) wire: Wire,
     pub(super) hello: Hello,
-    /// The key that it has proved to hold; none: in clear.
+    /// The key that the peer has proved; `None`: in clear.
     pub(super) key: Option<PublicKey>,
 }
 
 impl Wish {
-    /// Why a link whose other side has proved this key may not be; none: it may.
+    /// The reason why a link with this proved key is not allowed; `None`: it is allowed.
     fn objects_to(&self, key: Option<PublicKey>) -> Option<LinkEnd> {
         match (self, key) {
             (Wish::Linked { keys: None, .. }, None) | (Wish::Absent | Wish::Leave, _) => None,
@@ -91,7 +91,7 @@ impl Wish {
     }
 }
 
-/// Sees to one peer.
+/// The supervisor of a peer.
 pub(super) struct Keeper {
     pub(super) shared: Arc<Shared>,
     pub(super) peer: Arc<Peer>,
@@ -99,7 +99,7 @@ pub(super) struct Keeper {
     pub(super) accepted: mpsc::Receiver<Accepted>,
 }
 
-/// What ended the wait for a connection.
+/// The event that ended the wait for a connection.
 enum Next {
     Up(Box<Link>),
     Failed(SetupError),
@@ -107,7 +107,7 @@ enum Next {
 }
 
 impl Keeper {
-    /// Works until the daemon leaves.
+    /// Runs until the daemon stops.
     pub(super) async fn run(mut self) {
         let mut pause = Pause::new(&self.shared.limits);
         loop {
@@ -134,7 +134,7 @@ impl Keeper {
                 }
                 Next::Failed(error) => {
                     self.note_failure(&error);
-                    // Against a wrong address only another address can help.
+                    // If the address is wrong, only another address can help.
                     if matches!(error, SetupError::NotLoopback(_)) { Duration::MAX } else { pause.next() }
                 }
             };
@@ -177,7 +177,7 @@ impl Keeper {
     }
 
     async fn answer(&mut self, Accepted { mut wire, hello, key }: Accepted) -> Result<Link, SetupError> {
-        // The roster may have changed since the door let it in.
+        // The roster may have changed since the listener accepted the connection.
         if let Some(end) = self.wish.borrow().objects_to(key) {
             return Err(SetupError::Outdated(end));
         }
@@ -204,7 +204,7 @@ impl Keeper {
         }
     }
 
-    /// Runs a link, and whichever takes its place, until there is none.
+    /// Runs a link and its replacements until no link is left.
     async fn hold(&mut self, link: Link) {
         let mut link = Some(link);
         while let Some(held) = link.take() {
@@ -226,7 +226,8 @@ impl Keeper {
                     () = changed(&mut self.wish) => {
                         let wish = self.wish.borrow().clone();
                         match wish {
-                            // A link to where the host was serves until it ends. The next one leads to where it is.
+                            // A link to the host's previous address serves until it ends. The next link uses the new
+                            // address.
                             Wish::Linked { .. } => {
                                 if let Some(end) = wish.objects_to(key) {
                                     break (end, None);
@@ -238,7 +239,7 @@ impl Keeper {
                     }
                 }
             };
-            // Nothing of this link may be told after its end.
+            // After the end of this link, no event of it may be reported.
             task.end().await;
             self.note_down(number, &end).await;
             if let Some(newer) = newer {
@@ -250,7 +251,7 @@ impl Keeper {
         }
     }
 
-    /// Why the link of a host that has left the roster ends.
+    /// The reason for ending the link of a host that is not in the roster any more.
     fn dismissed(&self, key: Option<PublicKey>) -> LinkEnd {
         match key {
             Some(key) if self.shared.gate().is_revoked(&key) => LinkEnd::KeyGone(key),
@@ -273,7 +274,7 @@ impl Keeper {
         });
         let told = self.peer.lock().set_down(&why);
         if let Some(link) = told {
-            // Without a daemon nobody has to be told.
+            // If the daemon is gone, no one needs the event.
             let _ = self.shared.events.send(LinkEvent::Down { host: self.peer.host.clone(), link, why }).await;
         }
     }
@@ -283,7 +284,7 @@ impl Keeper {
         if let Some(reason) = reason {
             self.shared.refusals.add(reason);
         }
-        // What was refused is said, also where it could not be reached a moment ago.
+        // A refusal is logged even if the host was unreachable a moment ago.
         self.shared.quiet.say(reason.map_or(Topic::Dial, Topic::Refused), Some(&self.peer.host), |more| {
             tracing::warn!(host = %self.peer.host, "no link: {error}{more}");
         });
@@ -294,22 +295,22 @@ impl Keeper {
     }
 }
 
-/// Waits for a wish that is not this one.
+/// Waits for a desired state other than `old`.
 async fn wish_other_than(wish: &mut watch::Receiver<Wish>, old: &Wish) {
     while *wish.borrow() == *old {
         changed(wish).await;
     }
 }
 
-/// Waits for another wish. A daemon that is gone wishes for nothing.
+/// Waits for another desired state; waits forever if the daemon is gone.
 async fn changed(wish: &mut watch::Receiver<Wish>) {
     if wish.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// The pause before a host is dialled again: doubles, with a jitter, so that hosts that lost each
-/// other together do not come back in step.
+/// The pause before a host is dialled again: it doubles, with jitter, so that hosts that lost each other together do
+/// not reconnect in step.
 struct Pause {
     min: Duration,
     max: Duration,

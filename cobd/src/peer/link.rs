@@ -1,12 +1,12 @@
 //! A link that is up: moves a session's frames over a wire until either ends.
 //!
-//! Started by `keeper` after both hellos. One turn: send what the window allows and the
-//! acknowledgement that is due, then wait for a frame, for room at the daemon's, for a wish of ours or
-//! for the clock. Dropping the task cuts the link.
+//! `keeper` starts it after both hellos. Each iteration sends the batches that the window allows and any due
+//! acknowledgement, then waits for a frame, for space in the daemon's queue, for a wake-up by the session, or for the
+//! clock. Dropping the task closes the link.
 //!
-//! Rules: nothing is read while a batch waits for room at the daemon's, so a slow daemon holds back its
-//! peers and its memory stays flat; a batch counts as received when the daemon has it; a peer that
-//! says nothing for four heartbeats is gone.
+//! Rules: nothing is read while a batch waits for space in the daemon's queue, so a slow daemon slows down its peers
+//! and its memory stays constant; a batch counts as received when the daemon has it; a peer that is silent for four
+//! heartbeats is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,21 +26,20 @@ use super::relay::RelayEnd;
 use super::session::{Fault, Verdict};
 use super::wire::{Wire, WireEnd};
 
-/// A peer is gone when it has been silent for so many heartbeats.
+/// A peer is lost after this many silent heartbeats.
 const SILENT_BEATS: u32 = 4;
-/// The shortest interval that a peer may ask us to beat at.
+/// The shortest heartbeat interval that a peer may ask for.
 const SHORTEST_BEAT: Duration = Duration::from_millis(20);
-/// Frames taken before it is somebody else's turn.
+/// Frames taken before other tasks get a turn.
 const FRAMES_A_TURN: usize = 64;
-/// With more than this waiting for a peer that does not read, neither acknowledgements nor heartbeats
-/// are added to it.
+/// If more bytes than this wait for a peer that does not read, no acknowledgements or heartbeats are added.
 const MAX_BACKLOG: u64 = 64 << 10;
 
-/// One link, from the hellos to its end.
+/// A link, from the hellos to its end.
 pub(super) struct Link {
     pub(super) peer: Arc<Peer>,
     pub(super) number: u64,
-    /// The key that the other side has proved to hold; none: in clear.
+    /// The key that the other side has proved; `None`: in clear.
     pub(super) key: Option<PublicKey>,
     pub(super) incarnation: Incarnation,
     pub(super) wire: Wire,
@@ -48,7 +47,7 @@ pub(super) struct Link {
     pub(super) limits: Limits,
 }
 
-/// Why a link ended.
+/// The reason why a link ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkEnd {
     #[error(transparent)]
@@ -76,7 +75,7 @@ pub(super) enum LinkEnd {
 }
 
 impl LinkEnd {
-    /// Under what it is counted, if the other side is to blame.
+    /// The counter for this end, if the other side is at fault.
     pub(super) fn reason(&self) -> Option<Reason> {
         match self {
             LinkEnd::Fault(_) | LinkEnd::Wire(WireEnd::Relay(RelayEnd::Refused(_))) => Some(Reason::Broken),
@@ -94,7 +93,7 @@ impl LinkEnd {
         }
     }
 
-    /// Whether somebody wanted it so.
+    /// Whether the link ended on purpose.
     pub(super) fn is_planned(&self) -> bool {
         match self {
             LinkEnd::Bye | LinkEnd::Left | LinkEnd::Dismissed | LinkEnd::KeyGone(_) | LinkEnd::OtherProtection => true,
@@ -108,7 +107,7 @@ impl LinkEnd {
     }
 }
 
-/// What the daemon has to be told as soon as it has room.
+/// An event that waits for space in the daemon's queue.
 enum Waiting {
     Up,
     Batch(Bytes),
@@ -119,17 +118,17 @@ enum Waiting {
 struct Pulse {
     heard: Instant,
     spoke: Instant,
-    /// How often the other side wants signs of life.
+    /// The interval of heartbeats that the other side asks for.
     theirs: Duration,
-    /// How often we have told it that we want them.
+    /// The interval of heartbeats that we have last asked for.
     told: Option<Duration>,
-    /// Since when the present interval holds.
+    /// The start of the present interval.
     since: Instant,
     interval: Duration,
-    /// Since when the other side has been silent for too long. It gets a little more time: perhaps it was
-    /// us who were stopped, and what it said has yet to be read.
+    /// The time at which the other side's silence became too long. It gets a little more time: perhaps this process was
+    /// stopped, and the other side's frames are still unread.
     doubted: Option<Instant>,
-    /// Since when something is unacknowledged and no acknowledgement has come.
+    /// Since when batches are unacknowledged without a new acknowledgement.
     unsettled: Option<Instant>,
 }
 
@@ -138,7 +137,7 @@ impl Link {
     pub(super) async fn run(mut self) -> LinkEnd {
         let mut waiting = Some(Waiting::Up);
         let mut pulse = Pulse::new(self.limits.heartbeat_idle);
-        // The hellos may have settled all.
+        // The hellos may have acknowledged all batches.
         self.peer.settled.notify_one();
         loop {
             match self.turn(&mut waiting, &mut pulse).await {
@@ -170,7 +169,7 @@ impl Link {
             permit = self.events.reserve(), if !reads => {
                 match (waiting.take(), permit) {
                     (Some(what), Ok(permit)) => hand_on(&self.peer, self.number, self.incarnation, what, permit),
-                    // Nobody is there any more to be told: as in a shutdown.
+                    // The daemon's receiver is gone, as in a shutdown.
                     (what, _) => *waiting = what,
                 }
                 if self.events.is_closed() {
@@ -200,7 +199,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends the batches that the window allows, and the acknowledgement that went with none of them.
+    /// Sends the batches that the window allows, and an acknowledgement if no batch carried it.
     async fn send_due(&mut self, pulse: &mut Pulse) -> Result<(), LinkEnd> {
         loop {
             let next = {
@@ -228,7 +227,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes a frame that arrived; returns what the daemon has no room for.
+    /// Handles an arrived frame; returns an event for which the daemon's queue has no space.
     fn take(&self, bytes: &Bytes, pulse: &mut Pulse) -> Result<Option<Waiting>, LinkEnd> {
         match Frame::decode(bytes).map_err(Fault::from)? {
             Frame::Data { number, ack, payload } => {
@@ -267,8 +266,7 @@ impl Link {
         Ok(())
     }
 
-    /// Says that we are alive, when that is due, and looks whether the other side is. Returns when to
-    /// look again.
+    /// Sends a heartbeat if it is due, and checks that the other side is alive. Returns the time of the next check.
     async fn beat(&mut self, pulse: &mut Pulse, not_reading: bool) -> Result<Instant, LinkEnd> {
         let now = Instant::now();
         let (busy, settled) = {
@@ -276,7 +274,8 @@ impl Link {
             (state.busy, state.session.is_settled())
         };
         let ours = pulse.wanted(busy, settled, now, &self.limits);
-        // Who does not read does not learn how often the other side wants to hear of it.
+        // While this side does not read, it does not receive the other side's wanted interval, so it assumes the busy
+        // interval.
         let every = if not_reading { pulse.interval.min(self.limits.heartbeat_busy) } else { pulse.interval };
         let beat_at = pulse.spoke + every;
         if (pulse.told != Some(ours) || beat_at <= now) && self.wire.backlog() <= MAX_BACKLOG {
@@ -297,14 +296,14 @@ impl Link {
         Ok(alarms.into_iter().flatten().filter(|&at| at > now).min().unwrap_or(now + every))
     }
 
-    /// What waited for the daemon goes nowhere: it stops, and all is said again in its next life.
+    /// Drops a waiting event: the daemon stops, and its next incarnation receives everything again.
     fn discard(&self, waiting: &mut Option<Waiting>) {
         if let Some(Waiting::Batch(batch)) = waiting.take() {
             self.peer.lock().session.took(batch.len());
         }
     }
 
-    /// Says goodbye.
+    /// Sends the goodbye.
     async fn leave(&mut self) -> LinkEnd {
         let bye = async {
             self.wire.send(Frame::Bye.encode()?).await?;
@@ -318,7 +317,7 @@ impl Link {
     }
 }
 
-/// Tells the daemon, and notes in the same breath that it knows.
+/// Passes an event to the daemon and records it under the same lock.
 fn hand_on(peer: &Peer, link: u64, incarnation: Incarnation, what: Waiting, permit: Permit<'_, LinkEvent>) {
     let mut state = peer.lock();
     let host: HostName = peer.host.clone();
@@ -353,8 +352,8 @@ impl Pulse {
         }
     }
 
-    /// How often we want signs of life: fast while the daemon says so or an acknowledgement is overdue.
-    /// Both sides go by the shorter of their wishes.
+    /// The heartbeat interval that this side wants: short while the daemon says so or an acknowledgement is overdue.
+    /// Both sides use the shorter of the two wanted intervals.
     fn wanted(&mut self, busy: bool, settled: bool, now: Instant, limits: &Limits) -> Duration {
         self.unsettled = if settled { None } else { self.unsettled.or(Some(now)) };
         let overdue = self.unsettled.is_some_and(|since| now >= since + limits.heartbeat_busy);

@@ -1,4 +1,4 @@
-//! One link, with the other side played by hand over a stream in memory.
+//! A link whose other side is simulated over a stream in memory.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
@@ -8,7 +8,7 @@ use super::super::task::Owned;
 use super::super::testing::{dealer_handshake, host, life, quick, within, zmtp};
 use super::*;
 
-/// What the other side plays against.
+/// The link under test and the ends that the simulated peer uses.
 struct Stage {
     peer: Arc<Peer>,
     far: DuplexStream,
@@ -69,7 +69,7 @@ impl Stage {
         .await
     }
 
-    /// The next frame that is no sign of life.
+    /// The next frame that is not a heartbeat.
     async fn hear_more_than_beats(&mut self) -> Vec<u8> {
         loop {
             let frame = self.hear().await;
@@ -114,7 +114,7 @@ async fn both_go_by_the_shorter_interval() {
         assert_eq!(Frame::decode(&next).expect("decodes"), Frame::Beat { ack: 0, interval_ms: 60_000 });
     }
     assert!(start.elapsed() >= Duration::from_millis(100), "{:?}", start.elapsed());
-    // And goes by it in what it expects, too: the other side says nothing more.
+    // Its own timeout follows that interval, too: the other side stays silent from now on.
     let end = within("the end", &mut stage.task).await.expect("no panic");
     assert_eq!(end.to_string(), "the other side said nothing for 0.4 s");
 }
@@ -144,7 +144,7 @@ async fn who_does_not_read_can_not_make_us_hold_acknowledgements() {
         })
         .await;
     }
-    // What is queued comes before what is sent next.
+    // Queued frames come before later frames.
     stage.peer.lock().session.push(Bytes::from_static(b"marker"));
     stage.peer.wake.notify_one();
     let mut acks = 0;
@@ -159,7 +159,7 @@ async fn who_does_not_read_can_not_make_us_hold_acknowledgements() {
 async fn who_was_stopped_itself_listens_before_it_gives_up() {
     let mut stage = Stage::set(Limits { heartbeat_idle: Duration::from_millis(50), ..quick() }).await;
     for _ in 0..3 {
-        // Said in time, and not read: nothing of this thread runs.
+        // Sent in time, but not read: the tasks of this thread are blocked.
         stage.say(&Frame::Beat { ack: 0, interval_ms: 50 }).await;
         std::thread::sleep(Duration::from_millis(250));
         stage.say(&Frame::Beat { ack: 0, interval_ms: 50 }).await;

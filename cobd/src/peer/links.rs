@@ -1,7 +1,7 @@
 //! The links of a daemon to all its peers.
 //!
-//! The daemon's loop holds [`Links`], tells it who exists and what to send, and reads
-//! [`LinkEvent`]s from a channel. Nothing here waits but start and shutdown.
+//! The daemon's loop holds [`Links`], passes it rosters and batches, and reads [`LinkEvent`]s from a channel. Only
+//! start and shutdown wait.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,14 +33,14 @@ use super::socket_dir::SocketDir;
 use super::task::Owned;
 use super::transport::Transport;
 
-/// The links of one daemon, over TCP. Dropping it cuts them all.
+/// The links of a daemon, over TCP. Dropping it closes all links.
 #[derive(Debug)]
 pub struct Links {
     shared: Arc<Shared>,
-    /// Where it listened first.
+    /// The first listening address.
     first: SocketAddr,
     directory: Arc<Directory>,
-    /// Every host that has been in the roster in this life.
+    /// Every host that has been in the roster during this incarnation.
     peers: BTreeMap<HostName, Kept>,
     doors: Doors,
 }
@@ -54,11 +54,11 @@ struct Kept {
 }
 
 impl Links {
-    /// Starts to listen. Links come up once [`Transport::roster`] has said who exists.
+    /// Starts to listen. Links come up once [`Transport::roster`] has named the hosts.
     ///
     /// # Errors
-    /// [`LinkError`] when the address is not of this machine alone and there are no identities, or the
-    /// port or the folder can't be used.
+    /// [`LinkError`] if the address is not a loopback address and there are no identities, or if the port or the folder
+    /// can't be used.
     pub async fn start(config: LinkConfig, events: mpsc::Sender<LinkEvent>) -> Result<Self, LinkError> {
         let LinkConfig { me, listen, socket_dir, protection, session, limits } = config;
         if !protection.has_identities() {
@@ -83,17 +83,17 @@ impl Links {
         Ok(Self { shared, first: address, directory, peers: BTreeMap::new(), doors })
     }
 
-    /// Where this daemon listens.
+    /// The address at which this daemon listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.doors.address().unwrap_or(self.first)
     }
 
-    /// Listens at an address, too: whoever knows the new one finds this host there, and whoever knows the old one still does.
-    /// Whether that is new.
+    /// Listens at another address: peers find this host at its new address, and peers that know only the old address
+    /// still reach it. Returns whether the address is new.
     ///
     /// # Errors
-    /// When the address is not of this machine alone and there are no identities, or the system says no.
+    /// If the address is not a loopback address and there are no identities, or if the system reports an error.
     pub fn listen(&mut self, address: SocketAddr) -> Result<bool, LinkError> {
         if !self.shared.gate().has_identities() {
             only_loopback("refusing to listen:", address)?;
@@ -102,12 +102,12 @@ impl Links {
         opened.map_err(|source| LinkError::Listen { address, source })
     }
 
-    /// Listens no more at these addresses. Which of them were open.
+    /// Stops listening at these addresses; returns the addresses that were open.
     pub fn close(&mut self, which: impl Fn(&SocketAddr) -> bool) -> Vec<SocketAddr> {
         self.doors.close(which)
     }
 
-    /// When something was last heard of a host; none: there is no link to it.
+    /// The time of the last message from a host; `None`: there is no link to it.
     #[must_use]
     pub fn heard(&self, host: &HostName) -> Option<std::time::Instant> {
         self.peers.get(host)?.peer.lock().heard()
@@ -116,7 +116,7 @@ impl Links {
     fn keep(shared: &Arc<Shared>, host: &HostName, wish: Wish) -> Kept {
         let peer = Arc::new(Peer::new(host.clone(), Session::new(shared.session, &shared.limits)));
         let (wish, wished) = watch::channel(wish);
-        // One connection waits while its keeper is busy; a second one is a peer out of its mind.
+        // A connection waits while its supervisor is busy; a second waiting connection means a broken peer.
         let (accepted, accepts) = mpsc::channel(1);
         let keeper = Keeper { shared: shared.clone(), peer: peer.clone(), wish: wished, accepted: accepts };
         Kept { peer, wish, accepted, keeper: Owned::spawn(keeper.run()) }
@@ -132,7 +132,7 @@ async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
 impl Transport for Links {
     fn roster(&mut self, roster: Roster) {
         let shared = &self.shared;
-        // First of all: from now on nobody comes in whom it does not name.
+        // First of all: from now on only hosts of this roster are admitted.
         shared.set_gate(Gate::new(&roster));
         let secure = roster.protection.has_identities();
         for (host, address, entry) in roster.addresses().filter(|(host, ..)| **host != shared.me) {
@@ -208,7 +208,7 @@ impl Transport for Links {
                 }
             }
         };
-        // At the limit the unsettled are named.
+        // After the limit, the hosts with unacknowledged batches are returned.
         let _ = timeout(limit, settled).await;
         let missing = self.peers.values().filter(|kept| kept.is_present());
         let missing = missing.filter(|kept| !kept.peer.lock().session.is_settled());
@@ -220,7 +220,7 @@ impl Transport for Links {
         }
         let left = async {
             for kept in self.peers.into_values() {
-                // A keeper that came to grief has nothing more to say.
+                // A supervisor that panicked has no more results.
                 let _ = kept.keeper.await;
             }
         };

@@ -1,4 +1,4 @@
-//! Links between hosts of one process, over loopback.
+//! Links between hosts in the same process, over loopback.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names the event that it waits for")]
 
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use super::testing::{Cut, Lines, Proxy, TestHost, host, life, quick, talk, two, within};
 use super::{HttpStream, Limits, LinkConfig, LinkError, LinkEvent, Links, Protection, Transport};
 
-/// One of two hosts that send each other numbered batches.
+/// Either of two hosts that send each other numbered batches.
 struct Talker {
     host: TestHost,
     to: &'static str,
@@ -25,7 +25,7 @@ impl Talker {
         Self { host, to, said: 0, heard: 0, ups: 0 }
     }
 
-    /// Keeps a few hundred batches on their way, of lengths between 8 bytes and a few kilobytes.
+    /// Keeps a few hundred batches under way, with lengths between 8 bytes and a few kilobytes.
     fn say(&mut self, last: u64, heard_there: u64) {
         while self.said < last && self.said < heard_there + 400 {
             self.said += 1;
@@ -88,7 +88,7 @@ async fn a_host_in_another_life_gets_nothing_that_was_meant_for_its_last() {
     let (mut a, b) = two().await;
     let b_address = b.address();
     drop(b);
-    // Closed or reset, as the moment will have it.
+    // Closed or reset, depending on timing.
     let why = a.down().await;
     assert!(why.contains("the connection"), "{why}");
     a.send("b", "for its first life");
@@ -113,7 +113,7 @@ async fn a_newer_link_takes_the_place_of_the_older() {
     newer.up().await;
     assert!(b.down().await.contains("takes its place"));
     assert_eq!(b.up().await.1, life(1, 2));
-    // The older one is sent away from then on.
+    // The older daemon is refused from then on.
     let why = a.down().await;
     assert!(why.contains("the connection"), "{why}");
     newer.send("b", "from the newer");
@@ -137,7 +137,7 @@ async fn a_silent_network_is_noticed_and_left() {
     b.roster(&[("a", a.address())]);
     a.up().await;
     b.up().await;
-    // Only one side has an interest; the other must keep up with it, and both notice.
+    // Only one side asks for short intervals; the other must follow, and both notice the silence.
     a.links.busy(&host("b"), true);
     a.send("b", "before");
     assert_eq!(b.received().await, "before");
@@ -195,7 +195,7 @@ async fn a_slow_host_holds_back_itself_alone() {
     }
     let dropped = a.links.counters().dropped;
     assert!(dropped > 900, "{dropped}");
-    // Longer than four heartbeats: a slow host is not a dead one.
+    // Longer than four heartbeats: a slow host is not a lost host.
     tokio::time::sleep(quick().heartbeat_busy * 8).await;
     let mut received = 0;
     let resync = within("the resync", async {
@@ -256,7 +256,7 @@ async fn both_may_shut_down_at_once() {
         a.send("b", &number.to_string());
         b.send("a", &number.to_string());
     }
-    // Nobody reads the events any more.
+    // No task reads the events any more.
     let limit = Duration::from_secs(10);
     let (a_missing, b_missing) =
         within("both ends", async { tokio::join!(a.links.shutdown(limit), b.links.shutdown(limit)) }).await;
@@ -337,7 +337,7 @@ async fn who_leaves_the_roster_is_cut_and_may_return() {
     assert!(b.links.status().is_empty());
     a.down().await;
     b.send("a", "to nobody");
-    // Host a dials on in vain, and host b forgets what it knew.
+    // Host a dials on in vain, and host b has forgotten the session.
     a.roster(&[("a", a_address), ("b", b_address)]);
     b.roster(&[("a", a_address), ("b", b_address)]);
     a.up().await;

@@ -1,9 +1,8 @@
-//! Links without a network: daemons of one process, joined by a hub. For tests of the daemon.
+//! Links without a network: daemons of the same process, joined by a hub. For tests of the daemon.
 //!
-//! Does what [`super::Links`] does, as far as a daemon can see: the same events in the same order,
-//! batches once and in order across cuts, bounded queues that end in a resync, nothing carried from
-//! one life to another. Batches are copied bytes here too, so that nothing is shared by mistake. A
-//! test cuts and heals the connection of two hosts at will.
+//! For a daemon they behave like [`super::Links`]: the same events in the same order, batches once and in order across
+//! cuts, bounded queues that end in a resync, no batch carried from one incarnation to another. Batches are copied
+//! bytes here too, so that no data is shared by mistake. A test cuts and heals the connection of two hosts at will.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,20 +20,20 @@ use super::roster::Roster;
 use super::task::Owned;
 use super::transport::Transport;
 
-/// Joins the hosts of one process.
+/// Joins the hosts of a process.
 #[derive(Debug, Clone)]
 pub struct Hub {
     state: Arc<Mutex<HubState>>,
-    /// Wakes those who wait for something to have changed.
+    /// Wakes tasks that wait for a change.
     changed: Arc<Notify>,
 }
 
-/// The links of one daemon over a [`Hub`]. Dropping it cuts them all, like a killed daemon.
+/// The links of a daemon over a [`Hub`]. Dropping it closes all links, like a killed daemon.
 #[derive(Debug)]
 pub struct MemoryLinks {
     hub: Hub,
     me: HostName,
-    /// Which of the lives under this name.
+    /// The number of the incarnation under this name.
     life: u64,
     deliveries: BTreeMap<HostName, Owned<()>>,
 }
@@ -46,11 +45,11 @@ struct HubState {
     lives: u64,
     hosts: BTreeMap<HostName, Member>,
     cuts: BTreeSet<(HostName, HostName)>,
-    /// What goes from the one host to the other.
+    /// The queue from each host to each other host.
     lanes: BTreeMap<(HostName, HostName), Lane>,
 }
 
-/// A daemon that lives.
+/// A running daemon.
 #[derive(Debug)]
 struct Member {
     life: u64,
@@ -60,22 +59,22 @@ struct Member {
     counters: Counters,
 }
 
-/// One direction between two hosts.
+/// The direction from a host to another.
 #[derive(Debug, Default)]
 struct Lane {
-    /// The link that there is.
+    /// The present link.
     link: Option<u64>,
     /// The link that the receiving daemon knows of.
     told: Option<u64>,
-    /// Why there is none.
+    /// The reason why there is no link.
     why: String,
     queue: VecDeque<Bytes>,
     bytes: usize,
-    /// Something was dropped: the sending daemon has to say all again.
+    /// A batch was dropped: the sending daemon has to send everything again.
     owes_resync: bool,
 }
 
-/// What a daemon is to be told next.
+/// The next event for a daemon.
 enum Next {
     Down(u64),
     Up(u64),
@@ -84,7 +83,7 @@ enum Next {
 }
 
 impl Hub {
-    /// A hub without hosts; of the limits only the queue's (window and outbox together) count.
+    /// A hub without hosts; only the queue limits count (window and outbox together).
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let state = HubState {
@@ -98,7 +97,7 @@ impl Hub {
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::new(Notify::new()) }
     }
 
-    /// A daemon begins a life. One that already lives under this name is cut off.
+    /// Starts an incarnation of a daemon. An earlier incarnation under this name is cut off.
     #[must_use]
     pub fn join(&self, me: HostName, session: Incarnation, events: mpsc::Sender<LinkEvent>) -> MemoryLinks {
         let mut state = self.lock();
@@ -144,7 +143,7 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a look at the state finds something.
+    /// Waits until `look` finds a value in the state.
     async fn until<T>(&self, mut look: impl FnMut(&HubState) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
@@ -157,7 +156,7 @@ impl Hub {
         }
     }
 
-    /// Tells `me` what happens on the lane from `peer`, for as long as this life of `me` lasts.
+    /// Delivers the events of the lane from `peer` to `me`, as long as this incarnation of `me` lasts.
     async fn deliver(self, peer: HostName, me: HostName, life: u64, events: mpsc::Sender<LinkEvent>) {
         loop {
             self.until(|state| state.next(&peer, &me)).await;
@@ -180,7 +179,7 @@ impl HubState {
         self.lanes.entry((from.clone(), to.clone())).or_default()
     }
 
-    /// Puts links where two hosts live, know each other and are not cut, and takes the others away.
+    /// Adds links between running hosts that know each other and are not cut, and removes the others.
     fn settle(&mut self, why: &str) {
         let hosts: Vec<_> = self.hosts.keys().cloned().collect();
         let mut linked = BTreeSet::new();
@@ -286,7 +285,7 @@ impl HubState {
         }
     }
 
-    /// To whom a host still owes something.
+    /// The hosts for which a host still has queued batches.
     fn unsettled(&self, me: &HostName) -> Vec<HostName> {
         let lanes = self.lanes.iter().filter(|((from, _), lane)| from == me && !lane.queue.is_empty());
         let roster = self.hosts.get(me).map(|member| &member.roster);
@@ -303,7 +302,7 @@ impl Lane {
     }
 }
 
-/// The pair in its one order.
+/// The pair in a fixed order.
 fn pair(one: &HostName, other: &HostName) -> (HostName, HostName) {
     if one < other { (one.clone(), other.clone()) } else { (other.clone(), one.clone()) }
 }
@@ -358,7 +357,7 @@ impl Transport for MemoryLinks {
 
     async fn shutdown(self, limit: Duration) -> Vec<HostName> {
         let settled = self.hub.until(|state| state.unsettled(&self.me).is_empty().then_some(()));
-        // At the limit the unsettled are named.
+        // After the limit, the hosts with queued batches are returned.
         let _ = timeout(limit, settled).await;
         let mut state = self.hub.lock();
         let missing = state.unsettled(&self.me);

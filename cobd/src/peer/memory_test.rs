@@ -1,4 +1,4 @@
-//! Links in memory keep the promises of those over TCP.
+//! Links in memory keep the guarantees of links over TCP.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names the event that it waits for")]
 

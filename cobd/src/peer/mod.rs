@@ -1,7 +1,7 @@
-//! Links to other hosts: one between two daemons, carrying the engine's batches.
+//! Links to other hosts: a link between each two daemons carries the engine's batches.
 //!
-//! The daemon's loop gives batches to a [`Transport`] and reads [`LinkEvent`]s; it never waits for a
-//! peer. What is in a batch is not known here.
+//! The daemon's loop gives batches to a [`Transport`] and reads [`LinkEvent`]s; it never waits for a peer. This module
+//! does not know the content of a batch.
 //!
 //! ```text
 //! daemon --- send --> session (numbers, window, outbox)
@@ -10,17 +10,15 @@
 //!  events            wire: DEALER <-- Unix socket --> relay + guard <-- TCP --> the other host
 //! ```
 //!
-//! `session` and `guard` are free of input and output and hold all rules about numbers and bytes;
-//! `link` runs one link, `keeper` sees to it that a peer has one, `door` is the listening port.
+//! `session` and `guard` are free of input and output and hold all rules about numbers and bytes; `link` runs a link,
+//! `keeper` maintains the link of a peer, `door` is the listening port.
 //!
-//! In a model with identities the connection is TLS 1.3, in which each side proves a key that the
-//! signed manifest names: the key says which host it is. In one without, only loopback addresses are
-//! spoken to.
+//! In a model with identities the connection is TLS 1.3, in which each side proves a key that the signed manifest
+//! names: the key identifies the host. In a model without identities, the daemon uses loopback addresses only.
 //!
-//! Rules: every queue is bounded; a connection without a proved key costs little
-//! (`cob_trust::pending`); what a host sends can cut
-//! its own link and touch nothing else; a link that is cut is built again, and what was not
-//! acknowledged is sent again; a link whose key is revoked is cut at once.
+//! Rules: every queue is bounded; a connection without a proved key costs little (`cob_trust::pending`); a host's bytes
+//! can close only its own link and have no effect on other links; a closed link is built again, and unacknowledged
+//! batches are sent again; a link whose key is revoked is closed at once.
 
 mod config;
 mod event;

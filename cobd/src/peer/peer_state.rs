@@ -1,7 +1,7 @@
-//! What the parts of a daemon share about one peer.
+//! State of a peer, shared by the parts of a daemon.
 //!
-//! The daemon's loop puts batches in and reads the status; the link that is up takes them out. Nobody
-//! holds the lock across a wait.
+//! The daemon's loop adds batches and reads the status; the link that is up takes the batches. The lock is never held
+//! across a wait.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -12,30 +12,30 @@ use tokio::sync::Notify;
 
 use super::session::Session;
 
-/// One peer.
+/// A peer.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) host: HostName,
     state: Mutex<PeerState>,
-    /// Wakes the link: there is something to send, or another wish.
+    /// Wakes the link: there is a batch to send, or another desired state.
     pub(super) wake: Notify,
-    /// Wakes a shutdown: everything sent was acknowledged.
+    /// Wakes a shutdown: all sent batches are acknowledged.
     pub(super) settled: Notify,
 }
 
-/// What is known of it.
+/// The state of the peer's link.
 #[derive(Debug)]
 pub(super) struct PeerState {
     pub(super) session: Session,
-    /// The link that the daemon was told of.
+    /// The link that the daemon has been told of.
     pub(super) up: Option<u64>,
-    /// Something is held or asked there.
+    /// Grants or requests connect this host with the peer.
     pub(super) busy: bool,
-    /// The daemon stops: what arrives is not handed on any more.
+    /// The daemon stops: arriving batches are not passed on any more.
     pub(super) stopping: bool,
-    /// The link is to say goodbye.
+    /// The link shall send a goodbye.
     pub(super) leaving: bool,
-    /// When something was last heard over the link that is up.
+    /// The time of the last frame over the link that is up.
     heard: Option<Instant>,
     since_ns: u64,
     error: Option<String>,
@@ -57,8 +57,8 @@ impl Peer {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, PeerState> {
-        // A panic elsewhere leaves numbers that may be wrong by one message; the link finds out by
-        // itself and is cut, so there is no reason to stop here.
+        // After a panic in another task the numbers may be wrong by a message; the link detects that itself and is
+        // closed, so there is no reason to stop here.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,14 +76,14 @@ impl Peer {
 }
 
 impl PeerState {
-    /// Something was heard.
+    /// A frame has arrived.
     pub(super) fn hears(&mut self) {
         if self.up.is_some() {
             self.heard = Some(Instant::now());
         }
     }
 
-    /// When something was last heard; none: there is no link.
+    /// The time of the last frame; `None`: there is no link.
     pub(super) fn heard(&self) -> Option<Instant> {
         self.heard
     }
@@ -96,7 +96,7 @@ impl PeerState {
         self.error = None;
     }
 
-    /// There is no link, for this reason. Returns the link that the daemon has to be told is gone.
+    /// There is no link, for this reason. Returns the link whose end must be reported to the daemon.
     pub(super) fn set_down(&mut self, why: &str) -> Option<u64> {
         let was_up = self.up.take();
         self.heard = None;

@@ -1,5 +1,5 @@
-//! Log lines about the same trouble, held down: the first at once, later ones at intervals with how
-//! many were left out.
+//! Rate limit for log lines about the same problem: the first line comes at once, later lines at intervals with the
+//! number of suppressed lines.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::refusals::Reason;
 
-/// More troubles than this at a time share their intervals: names may come from strangers.
+/// If more problems than this exist at a time, the others share an interval: names may come from strangers.
 const MAX_KEYS: usize = 256;
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Topic {
     /// A link came up.
@@ -22,33 +22,33 @@ pub(crate) enum Topic {
     Down,
     /// A host can't be dialled.
     Dial,
-    /// A connection came to nothing in its setup.
+    /// The setup of a connection failed.
     Setup,
-    /// One was sent away, for this reason.
+    /// A connection was refused, for this reason.
     Refused(Reason),
     /// No connection can be accepted.
     Accept,
     /// A batch could not be sent.
     Send,
-    /// A batch that came in can't be understood.
+    /// A received batch can't be decoded.
     Batch,
-    /// A batch that came in names another host than the one whose link it came by.
+    /// A received batch names another host than the host of its link.
     Name,
     /// Items of a newer protocol were skipped.
     Items,
-    /// Items that came in speak for change objects of other hosts.
+    /// Received items speak for change objects of other hosts.
     ForeignItems,
-    /// Numbers that came in can't be.
+    /// Received numbers are implausible.
     Numbers,
-    /// A host says too much.
+    /// A host sends too much.
     TooMuch,
-    /// A generation that was told of can't be gone to.
+    /// This host can't switch to an announced generation.
     Told,
-    /// A withdrawal that was told of is not followed.
+    /// This host does not follow an announced rollback.
     Withdrawal,
-    /// A generation has this host listen elsewhere.
+    /// A generation gives this host another listening address.
     Moved,
-    /// This host can't prove who it is.
+    /// This host can't prove its identity.
     Identity,
 }
 
@@ -75,7 +75,7 @@ impl Topic {
     }
 }
 
-/// Remembers what was logged when.
+/// Remembers the logged lines and their times.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
     said: Mutex<BTreeMap<(Topic, Option<HostName>), Said>>,
@@ -88,8 +88,8 @@ struct Said {
 }
 
 impl Quiet {
-    /// Logs a line with `log`, unless one about the same was logged a short while ago. The argument is
-    /// what to append: how many were left out, or nothing.
+    /// Logs a line with `log`, unless a line on the same topic was logged a short while ago. The argument is the text
+    /// to append: the number of suppressed lines, or an empty text.
     pub(crate) fn say(&self, topic: Topic, host: Option<&HostName>, log: impl FnOnce(String)) {
         match self.due(topic, host, Instant::now()) {
             Some(0) => log(String::new()),
@@ -98,7 +98,7 @@ impl Quiet {
         }
     }
 
-    /// Whether a line is due, and how many were left out before it.
+    /// Returns the number of suppressed lines if a line is due.
     fn due(&self, topic: Topic, host: Option<&HostName>, now: Instant) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let mut key = (topic, host.cloned());
@@ -121,7 +121,7 @@ impl Quiet {
         }
     }
 
-    /// The trouble is over: the next line about it comes at once.
+    /// The problem is over: the next line about it comes at once.
     pub(super) fn over(&self, topic: Topic, host: &HostName) {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).remove(&(topic, Some(host.clone())));
     }

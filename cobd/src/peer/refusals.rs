@@ -1,4 +1,4 @@
-//! Counts of what was sent away, by reason.
+//! Counters of refused connections and messages, by reason.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -6,44 +6,44 @@ use std::time::{Duration, Instant};
 
 use cob_types::status::Refused;
 
-/// Why something was refused: the fields of [`Refused`].
+/// The reason for a refusal: the fields of [`Refused`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
-    /// Nobody that a generation knows.
+    /// No known generation has this caller.
     Stranger,
-    /// A key that was revoked.
+    /// The key was revoked.
     Revoked,
-    /// Another key than that of the host that was dialled.
+    /// Another key than the key of the dialled host.
     WrongKey,
     /// No TLS 1.3.
     NotTls,
-    /// In the name of another host.
+    /// A message in the name of another host.
     ForeignName,
-    /// Said before, or changed on its way.
+    /// Replayed, or altered on its way.
     Replayed,
-    /// Silent, or in the way of others.
+    /// Silent, or removed to make room for others.
     Slow,
-    /// Against the rules.
+    /// A broken rule of the protocol.
     Broken,
 }
 
-/// Counts are shown for at least so long, and at most twice as long.
+/// Counts are shown for at least this long, and at most twice as long.
 const SHOWN: Duration = Duration::from_secs(1800);
 
-/// The counts of the last half to full hour: what is over ages out of the status.
+/// The counts of the last 30 to 60 minutes: old counts age out of the status.
 #[derive(Debug)]
 pub(crate) struct Refusals(Mutex<Counts>);
 
 #[derive(Debug)]
 struct Counts {
-    /// When the present ones began.
+    /// The start of the present counts.
     since: Instant,
     now: Refused,
     before: Refused,
 }
 
 impl Counts {
-    /// Forgets what is over.
+    /// Drops old counts.
     fn age(&mut self, at: Instant) {
         let age = at.saturating_duration_since(self.since);
         if age >= SHOWN {
@@ -83,7 +83,7 @@ impl Refusals {
     }
 }
 
-/// Counts one more.
+/// Counts another refusal.
 fn add(refused: &mut Refused, reason: Reason) {
     let count = match reason {
         Reason::Stranger => &mut refused.stranger,
@@ -98,12 +98,12 @@ fn add(refused: &mut Refused, reason: Reason) {
     *count = count.saturating_add(1);
 }
 
-/// What TLS found wrong, if it was TLS that failed.
+/// The TLS error, if TLS failed.
 pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// What a failed handshake comes to; none: the connection just ended.
+/// The counter for a failed handshake; `None`: the connection just ended.
 #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds errors; each is a broken rule")]
 pub(super) fn of_handshake(error: &io::Error) -> Option<Reason> {
     Some(match tls_error(error)? {
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(strangers(SHOWN + SHOWN / 2), 3, "for half an hour at least");
         assert_eq!(strangers(2 * SHOWN + SHOWN / 2), 1, "for an hour at most");
         assert_eq!(strangers(10 * SHOWN), 0);
-        // One that comes after a long silence is alone.
+        // A refusal after a long silence is counted alone.
         add(20 * SHOWN);
         assert_eq!(strangers(20 * SHOWN), 1);
     }

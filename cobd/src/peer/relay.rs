@@ -1,8 +1,8 @@
 //! The relay: moves bytes between a connection to another host and the `zeromq` socket of its link.
 //!
-//! `zeromq` takes no stream of ours, so each link's DEALER connects to a Unix socket whose other end
-//! is here. What comes from the other host passes the guard before it is written on. When either side
-//! ends, both end, and the relay's end is the one sure sign that a link is gone.
+//! `zeromq` accepts no external stream, so each link's DEALER connects to a Unix socket whose other end is here. Bytes
+//! from the other host pass the validator before they are written. When either side ends, both end, and the relay's end
+//! is the only reliable sign that a link is gone.
 //!
 //! ```text
 //! other host <--- TCP ---> relay + guard <--- Unix socket ---> DEALER <---> link
@@ -18,17 +18,17 @@ use tokio::sync::Notify;
 
 use super::guard::{Guard, Refusal};
 
-/// What is moved at a time.
+/// The size of a piece, in bytes.
 const PIECE: usize = 16 << 10;
 
-/// How much has left for the other host: tells the link what still waits inside `zeromq`.
+/// How many bytes have left for the other host: so the link knows how many still wait inside `zeromq`.
 #[derive(Debug, Default)]
 pub(super) struct Outflow {
     bytes: AtomicU64,
     pub(super) moved: Notify,
 }
 
-/// Why a connection is at its end.
+/// The reason why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RelayEnd {
     #[error("the other side closed the connection")]
@@ -42,7 +42,7 @@ pub(super) enum RelayEnd {
 }
 
 impl Outflow {
-    /// Bytes that have left, those of the handshake included.
+    /// Bytes that have left, including the handshake.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -53,7 +53,7 @@ impl Outflow {
     }
 }
 
-/// Takes one connection from this process and relays until either side ends.
+/// Accepts one connection from this process and relays until either side ends.
 pub(super) async fn relay<S>(local: UnixListener, remote: S, mut guard: Guard, outflow: Arc<Outflow>) -> RelayEnd
 where
     S: AsyncRead + AsyncWrite + Send,
@@ -69,7 +69,7 @@ where
         loop {
             let read = match remote_read.read(&mut piece).await {
                 Ok(read) => read,
-                // Over TLS: it went without a goodbye. A link says its own.
+                // Over TLS: closed without a TLS goodbye. A link has its own goodbye.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
                 Err(error) => return Err(RelayEnd::Failed(error)),
             };
@@ -102,8 +102,8 @@ where
     }
 }
 
-/// Takes the first connection that comes from this very process: whatever the folder's mode, no other
-/// can take the place of our `zeromq`.
+/// Accepts the first connection from this same process: with any mode of the folder, no other process can replace our
+/// `zeromq`.
 async fn accept_own(listener: UnixListener) -> io::Result<UnixStream> {
     let own = i32::try_from(std::process::id()).ok();
     loop {

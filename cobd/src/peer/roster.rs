@@ -1,4 +1,4 @@
-//! Who exists, where, and how hosts prove who they are.
+//! The roster: all hosts, their addresses, and their keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -6,45 +6,45 @@ use std::net::SocketAddr;
 use cob_trust::tls::Identity;
 use cob_types::{HostName, PublicKey};
 
-/// What the links are told of the world: all of it, each time.
+/// The complete view that the links get with each change.
 #[derive(Debug, Clone, Default)]
 pub struct Roster {
-    /// Every host; this one may be among them.
+    /// Every host; may include this host.
     pub hosts: BTreeMap<HostName, RosterHost>,
-    /// Keys that may come in and are no host's: of those who may order from afar, and of publishers.
+    /// Keys that may connect and belong to no host: keys of remote operators and of publishers.
     pub operators: BTreeSet<PublicKey>,
-    /// Keys that are not believed any more. They are in none of the other fields.
+    /// Keys that are not trusted any more. No other field contains them.
     pub revoked: BTreeSet<PublicKey>,
-    /// Hosts of other generations that are here, with their keys: removed hosts whose daemons still run, or hosts that are
-    /// ahead. There are no links to them, and they are no strangers.
+    /// Hosts of other known generations with their keys: removed hosts whose daemons still run, or hosts with a newer
+    /// generation. There are no links to these hosts, but they are not strangers.
     pub former: BTreeMap<HostName, BTreeSet<PublicKey>>,
-    /// This host has no generation yet: hosts that are further may call, and nothing is known of them.
+    /// This host has no generation yet: hosts with a newer generation may call, and this host does not know them.
     pub young: bool,
-    /// How connections are protected.
+    /// The protection of connections.
     pub protection: Protection,
 }
 
-/// One host of the roster.
+/// A host of the roster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RosterHost {
-    /// Where it listens; none: there is no link to it.
+    /// The listening address; `None`: there is no link to it.
     pub address: Option<SocketAddr>,
-    /// The keys that prove that it is this host.
+    /// The keys that prove the host's identity.
     pub keys: BTreeSet<PublicKey>,
 }
 
-/// How connections are protected.
+/// The protection of connections.
 #[derive(Debug, Clone, Default)]
 pub enum Protection {
-    /// Not at all; so nothing but loopback addresses is spoken to.
+    /// No protection; so only loopback addresses are used.
     #[default]
     LoopbackOnly,
-    /// TLS 1.3, each side proving its key. Without an identity of its own the host has no links.
+    /// TLS 1.3; each side proves its key. Without its own identity the host has no links.
     Identities(Option<Identity>),
 }
 
 impl Protection {
-    /// Whether everybody has to prove who they are.
+    /// Whether both sides must prove an identity.
     #[must_use]
     pub fn has_identities(&self) -> bool {
         matches!(self, Protection::Identities(_))
@@ -52,14 +52,14 @@ impl Protection {
 }
 
 impl Roster {
-    /// Hosts without keys, each at its address.
+    /// Hosts without keys, each with its address.
     #[must_use]
     pub fn loopback_only(hosts: impl IntoIterator<Item = (HostName, SocketAddr)>) -> Self {
         let entry = |address| RosterHost { address: Some(address), keys: BTreeSet::new() };
         Self { hosts: hosts.into_iter().map(|(host, address)| (host, entry(address))).collect(), ..Self::default() }
     }
 
-    /// Where every host is that there can be a link to.
+    /// The addresses of all hosts that can have a link.
     pub(super) fn addresses(&self) -> impl Iterator<Item = (&HostName, SocketAddr, &RosterHost)> {
         self.hosts.iter().filter_map(|(host, entry)| Some((host, entry.address?, entry)))
     }

@@ -1,14 +1,14 @@
-//! A session: what one host still owes another, and how far both have come.
+//! A session: the batches that a host still has to deliver to another, and how far both have come.
 //!
-//! Numbers what is sent, keeps it until it is acknowledged, drops doubles, and outlives the links that
-//! carry it: after a cut both sides say where they left off, and the rest is sent again. A batch waits
-//! in the outbox until the window has room, and in the window until it is acknowledged. No input or
-//! output, no clock; `link` moves the frames.
+//! It numbers sent batches, keeps them until they are acknowledged, drops duplicates, and outlives the links that carry
+//! it: after a cut both sides say how far they have come, and the rest is sent again. A batch waits in the outbox until
+//! the window has space, and in the window until it is acknowledged. It does no input or output and has no clock;
+//! `link` moves the frames.
 //!
-//! Rules: both queues are bounded in messages and in bytes. When the outbox is full, all of it is
-//! dropped, further batches too, and once everything else has arrived the engine is asked to say
-//! again what is unsettled. A peer that began another life gets nothing that was meant for its last.
-//! One that has lost what it knew of us, and one of which we have lost it, start over.
+//! Rules: both queues are bounded in messages and in bytes. When the outbox is full, all of it is dropped, and further
+//! batches too; once the window is acknowledged, the engine is asked to send its open messages again. A new incarnation
+//! of a peer gets no batch meant for its predecessor. If either side has lost its state about the other, both start
+//! over.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -23,28 +23,28 @@ use cob_types::{HostName, Incarnation};
 use super::config::Limits;
 use super::event::Counters;
 
-/// Both directions between this life of this daemon and another host.
+/// Both directions between this incarnation of this daemon and another host.
 #[derive(Debug)]
 pub(super) struct Session {
     mine: Incarnation,
     limits: QueueLimits,
-    /// What we call the stream that our numbers count.
+    /// Our name for the stream that our numbers count.
     stream: u64,
-    /// The life and stream of the other host that `received` counts; none before the first contact.
+    /// The incarnation and stream of the other host that `received` counts; `None` before the first contact.
     theirs: Option<(Incarnation, u64)>,
     /// The highest number that the other host has acknowledged.
     acked: u64,
-    /// Sent and not acknowledged: the numbers from `acked + 1`.
+    /// Sent but unacknowledged batches: the numbers from `acked + 1`.
     window: Queue,
-    /// How many of the window have been sent on the present link.
+    /// How many batches of the window were sent on the present link.
     sent: usize,
-    /// Not yet sent, without a number.
+    /// Not yet sent, without numbers.
     outbox: Queue,
-    /// Something was dropped: the engine has to say again what is unsettled.
+    /// A batch was dropped: the engine has to send its open messages again.
     owes_resync: bool,
     /// The highest number received.
     received: u64,
-    /// The other host has not been told so.
+    /// The other host does not know this number yet.
     owes_ack: bool,
     counters: Counters,
 }
@@ -57,23 +57,23 @@ struct QueueLimits {
     outbox_bytes: usize,
 }
 
-/// Batches, and how many bytes they are.
+/// Batches with their total size in bytes.
 #[derive(Debug, Default)]
 struct Queue {
     batches: VecDeque<Bytes>,
     bytes: usize,
 }
 
-/// Which end of a link this is. The host with the lower name dials.
+/// The role of this end of a link. The host with the lower name dials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// Says its hello first.
+    /// Sends its hello first.
     Dialled,
-    /// Answers it.
+    /// Answers the hello.
     Accepted,
 }
 
-/// Why a link must be cut: the other host broke the rules of the link.
+/// The reason why a link must be closed: the other host broke the rules of the link.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     #[error("a frame that is not understood: {0}")]
@@ -101,12 +101,12 @@ pub(super) enum Fault {
     StartOver,
 }
 
-/// What to do with a batch that arrived.
+/// The handling of an arrived batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Hand it on, then say so with [`Session::took`].
+    /// Pass it on, then call [`Session::took`].
     Fresh,
-    /// It came before.
+    /// A duplicate.
     Double,
 }
 
@@ -134,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Takes a batch to be sent; false when it was dropped, and what waited with it.
+    /// Queues a batch to be sent; returns false if it was dropped with all waiting batches.
     pub(super) fn push(&mut self, batch: Bytes) -> bool {
         let fits = self.outbox.fits(&batch, self.limits.outbox_messages, self.limits.outbox_bytes);
         if self.owes_resync || !fits {
@@ -146,7 +146,7 @@ impl Session {
         true
     }
 
-    /// What to say first on a new link.
+    /// The hello for a new link.
     pub(super) fn hello(&self, me: &HostName, to: &HostName) -> Hello {
         Hello {
             newest: PROTOCOL,
@@ -159,8 +159,8 @@ impl Session {
         }
     }
 
-    /// Takes the other host's hello and makes ready for a new link: what it has is dropped, the rest
-    /// will be sent again. The caller has checked with [`check_hello`] who says it to whom.
+    /// Handles the other host's hello and prepares a new link: batches that it has received are dropped, the rest will
+    /// be sent again. The caller has checked the names with [`check_hello`].
     pub(super) fn greet(&mut self, hello: &Hello, end: End) -> Result<(), Fault> {
         let known = match hello.received {
             Some(received) if (received.session, received.stream) == (self.mine, self.stream) => received.number,
@@ -182,8 +182,9 @@ impl Session {
                 self.is_later(hello.session, met)?;
                 self.start_over();
                 self.owes_resync = false;
-                // What we call the stream is already said at the dialling end. A life that was never
-                // met can't know of it; one that was met before another came between must be told anew.
+                // The dialling end has already named its stream in its hello. An incarnation that was never met can't
+                // know the name, so the stream goes on. If the peer knows the name from an earlier contact, with
+                // another incarnation in between, the dialler must start over with a new name.
                 match end {
                     End::Accepted => self.stream = new_stream(),
                     End::Dialled if known == 0 => {}
@@ -204,12 +205,12 @@ impl Session {
         Ok(())
     }
 
-    /// Whether this hello would be taken as one of the life already met, or of a later one.
+    /// Checks that this hello comes from the known incarnation or from a later one.
     pub(super) fn is_current(&self, hello: &Hello) -> Result<(), Fault> {
         self.theirs.map_or(Ok(()), |(met, _)| self.is_later(hello.session, met))
     }
 
-    /// Frees what is kept for a host that has left the roster. Should it return, both start over.
+    /// Frees the state for a host that is not in the roster any more. If it returns, both start over.
     pub(super) fn forget(&mut self) {
         self.start_over();
         self.owes_resync = false;
@@ -219,7 +220,7 @@ impl Session {
         self.owes_ack = false;
     }
 
-    /// The next batch that may be sent, with its number. What was sent on an earlier link comes first.
+    /// The next batch that may be sent, with its number. Batches of an earlier link come first.
     pub(super) fn next_data(&mut self) -> Option<(u64, Bytes)> {
         let again = self.sent < self.window.batches.len();
         if !again {
@@ -244,12 +245,12 @@ impl Session {
         self.received
     }
 
-    /// Whether the other host has still to be told what was received.
+    /// Whether the other host does not know yet how far this side has received.
     pub(super) fn owes_ack(&self) -> bool {
         self.owes_ack
     }
 
-    /// Takes an acknowledgement; says whether it told anything new.
+    /// Handles an acknowledgement; returns whether it was new.
     pub(super) fn acknowledge(&mut self, ack: u64) -> Result<bool, Fault> {
         if ack > self.last() {
             return Err(self.false_ack(ack));
@@ -263,7 +264,7 @@ impl Session {
         Ok(new)
     }
 
-    /// Judges the number of a batch that arrived.
+    /// Checks the number of an arrived batch.
     pub(super) fn judge(&mut self, number: u64) -> Result<Verdict, Fault> {
         match number.cmp(&(self.received + 1)) {
             Ordering::Equal => Ok(Verdict::Fresh),
@@ -276,7 +277,7 @@ impl Session {
         }
     }
 
-    /// The batch that was judged fresh is handed on.
+    /// Records that the batch judged fresh was passed on.
     pub(super) fn took(&mut self, len: usize) {
         self.received += 1;
         self.owes_ack = true;
@@ -284,17 +285,17 @@ impl Session {
         self.counters.received_bytes += len as u64;
     }
 
-    /// Whether the engine has to be asked now to say again what is unsettled.
+    /// Whether it is time to ask the engine for its open messages.
     pub(super) fn resync_due(&self) -> bool {
         self.owes_resync && self.is_settled()
     }
 
-    /// The engine was asked.
+    /// Records that the engine was asked.
     pub(super) fn resync_said(&mut self) {
         self.owes_resync = false;
     }
 
-    /// Nothing waits, and everything sent was acknowledged.
+    /// Whether no batch waits, and all sent batches are acknowledged.
     pub(super) fn is_settled(&self) -> bool {
         self.window.batches.is_empty() && self.outbox.batches.is_empty()
     }
@@ -303,12 +304,12 @@ impl Session {
         self.counters
     }
 
-    /// The highest number given out.
+    /// The highest assigned number.
     fn last(&self) -> u64 {
         self.acked + self.window.batches.len() as u64
     }
 
-    /// Forgets everything that was to be sent; the numbers begin again.
+    /// Drops all queued batches; the numbers start again.
     fn start_over(&mut self) {
         self.counters.dropped += self.window.clear() + self.outbox.clear();
         self.acked = 0;
@@ -327,7 +328,7 @@ impl Session {
     }
 }
 
-/// Checks who says a hello to whom, in which version.
+/// Checks the version, sender and receiver of a hello.
 pub(super) fn check_hello(hello: &Hello, me: &HostName, host: &HostName) -> Result<(), Fault> {
     if hello.oldest > PROTOCOL || hello.newest < OLDEST_PROTOCOL {
         return Err(Fault::Protocol { newest: hello.newest, oldest: hello.oldest });
@@ -352,7 +353,7 @@ pub(super) fn read_hello(bytes: &[u8]) -> Result<Hello, Fault> {
 }
 
 impl Queue {
-    /// Whether this batch may come in too. One batch always may, however long.
+    /// Whether the queue has space for this batch. An empty queue accepts a batch of any size.
     fn fits(&self, batch: &Bytes, messages: usize, bytes: usize) -> bool {
         self.batches.is_empty() || (self.batches.len() < messages && self.bytes + batch.len() <= bytes)
     }
@@ -368,7 +369,7 @@ impl Queue {
         Some(batch)
     }
 
-    /// Drops all, and says how many that were.
+    /// Drops all batches and returns their number.
     fn clear(&mut self) -> u64 {
         let dropped = self.batches.len() as u64;
         *self = Self::default();
@@ -376,7 +377,7 @@ impl Queue {
     }
 }
 
-/// A name for a stream that no other of this life has: every `RandomState` differs from the last.
+/// A stream name that is unique in this incarnation: every `RandomState` differs from the last.
 fn new_stream() -> u64 {
     RandomState::new().hash_one(())
 }

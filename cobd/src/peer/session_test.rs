@@ -1,4 +1,4 @@
-//! Sessions under every order of sending, cuts, losses and new lives.
+//! Sessions under every order of sends, cuts, losses and new incarnations.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -231,18 +231,18 @@ fn hellos_for_others_and_of_other_versions_are_refused() {
     assert!(matches!(read_hello(&ack), Err(Fault::NoHello("ack"))));
 }
 
-/// What happens in a chaos run; the flag chooses the host.
+/// A step of a chaos run; the flag chooses the host.
 #[derive(Debug, Clone)]
 enum Step {
     Push(bool, u8),
-    /// A host sends all it may, and says what it has.
+    /// A host sends all that it may, with its acknowledgement.
     Send(bool),
-    /// A host takes so many of the frames that are on their way to it.
+    /// A host takes this many of the frames on their way to it.
     Take(bool, u8),
-    /// The link is cut, a new one made, and that cut again after so many steps of the hellos.
+    /// The link is cut, a new link is made, and cut again after this many steps of the hellos.
     Relink(u8),
     Restart(bool),
-    /// A stranger claimed to be the other host, and got as far as its hello.
+    /// A stranger claims to be the other host, and gets as far as its hello.
     Impostor(bool, End),
     Forget(bool),
 }
@@ -272,10 +272,10 @@ struct Side {
     inbox: VecDeque<OnTheWay>,
     /// The last payload pushed.
     pushed: u64,
-    /// The highest payload of the other side that was received since this side knew of it.
+    /// The highest payload of the other side received since this side knew of it.
     highest: u64,
     got: BTreeSet<u64>,
-    /// Every payload up to this may be missing: the sender's engine was asked to say all again.
+    /// Every payload up to this number may be missing: the sender's engine was asked to send again.
     excused: u64,
 }
 
@@ -341,7 +341,7 @@ impl World {
         }
     }
 
-    /// Batches of this side pushed so far may be lost.
+    /// Marks all batches that this side has pushed so far as possibly lost.
     fn excuse(&mut self, who: usize) {
         self.sides[who].excused = self.sides[who].pushed;
     }
@@ -385,7 +385,7 @@ impl World {
         self.sides.iter_mut().for_each(|side| side.inbox.clear());
     }
 
-    /// Makes a new link, as far as so many steps of the hellos.
+    /// Makes a new link, up to this step of the hellos.
     fn relink(&mut self, until: u8) -> Result<(), Fault> {
         self.cut();
         let [a, b] = &mut self.sides;
@@ -425,7 +425,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets everything arrive, and looks whether everything has.
+    /// Delivers all frames, and checks that no payload is missing.
     fn calm(&mut self) {
         self.relink(3).expect("no chaos leads to a fault");
         if !self.linked {
@@ -457,7 +457,7 @@ proptest! {
             world.step(step);
         }
         world.calm();
-        // And the link works on.
+        // The link still works.
         world.push(0);
         world.push(1);
         world.calm();

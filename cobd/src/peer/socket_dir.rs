@@ -1,8 +1,7 @@
 //! The private folder for the Unix sockets between `zeromq` and the relay.
 //!
-//! Each link needs a socket for the moment of its setup: it is bound under a name that nobody else
-//! knows, connected to once, and unlinked. The folder is closed to others and emptied of sockets at
-//! start.
+//! Each link needs a socket during its setup: it is bound under a secret name, connected to once, and unlinked. At
+//! start the folder is closed to other users and its old sockets are removed.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::hash::{BuildHasher, RandomState};
@@ -20,7 +19,7 @@ const MAX_PATH: usize = 107;
 #[derive(Debug)]
 pub(super) struct SocketDir {
     path: PathBuf,
-    /// Held open: names in it can be reached through `/proc/self/fd` when the path is too long.
+    /// Held open: if the path is too long, its files are reached through `/proc/self/fd`.
     open: File,
 }
 
@@ -32,8 +31,8 @@ pub(super) struct SocketName {
 }
 
 impl SocketDir {
-    /// Makes the folder if need be, closes it to others, removes the sockets of an earlier life. The
-    /// caller holds the lock of the state folder: no other daemon uses it.
+    /// Creates the folder if necessary, closes it to other users, and removes the sockets of an earlier incarnation.
+    /// The caller holds the lock of the state folder, so no other daemon uses it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if let Err(error) = DirBuilder::new().recursive(true).mode(0o700).create(path)
             && error.kind() != io::ErrorKind::AlreadyExists
@@ -61,7 +60,7 @@ impl SocketDir {
 
     /// A listening socket under a new name.
     pub(super) fn bind(&self) -> io::Result<(UnixListener, SocketName)> {
-        // Every `RandomState` differs from the last, so a name can't come twice.
+        // Every `RandomState` differs from the last, so a name can't occur twice.
         let name = format!("{:016x}", RandomState::new().hash_one(()));
         let short = PathBuf::from(format!("/proc/self/fd/{}/{name}", self.open.as_raw_fd()));
         let path = self.path.join(&name);
@@ -72,13 +71,13 @@ impl SocketDir {
     }
 }
 
-/// Whether `zeromq` and the system take this path as it is.
+/// Whether `zeromq` and the system accept this path unchanged.
 fn is_plain(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.len() <= MAX_PATH && !text.contains(char::is_control))
 }
 
 impl SocketName {
-    /// What `zeromq` is told to connect to.
+    /// The endpoint for `zeromq` to connect to.
     pub(super) fn endpoint(&self) -> &str {
         &self.endpoint
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::task::{JoinError, JoinHandle};
 
-/// A task that is aborted when this is dropped. A panic in it stays in it: whoever waits is told.
+/// A task that is aborted when this value is dropped. A panic in the task becomes an error for its waiter.
 #[derive(Debug)]
 pub(super) struct Owned<T>(JoinHandle<T>);
 
@@ -24,7 +24,7 @@ impl<T: Send + 'static> Owned<T> {
     pub(super) async fn end(mut self) {
         self.0.abort();
         if !self.0.is_finished() {
-            // That it was aborted is known.
+            // The result is a known abort.
             let _ = (&mut self.0).await;
         }
     }

@@ -23,14 +23,14 @@ use tokio::time::timeout;
 use super::task::Owned;
 use super::{Limits, LinkConfig, LinkEvent, Links, Protection, Roster, RosterHost, Transport};
 
-/// The longest that a test waits for anything.
+/// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not happen in {PATIENCE:?}"))
 }
 
-/// Both send a batch and receive the other's, so many times: the link of the two works.
+/// Both hosts send a batch and receive the other's, this many times: their link works.
 pub(super) async fn talk(one: &mut TestHost, other: &mut TestHost, rounds: u32) {
     for round in 0..rounds {
         let text = round.to_string();
@@ -61,7 +61,7 @@ pub(super) fn quick() -> Limits {
     }
 }
 
-/// A daemon's links, and what they tell.
+/// A daemon's links, and their events.
 pub(super) struct TestHost {
     pub(super) name: HostName,
     pub(super) links: Links,
@@ -74,7 +74,7 @@ impl TestHost {
         Self::start_with(name, session, quick(), 64).await
     }
 
-    /// A host that takes part in a model with identities; nobody is in its roster yet.
+    /// A host of a model with identities; its roster is still empty.
     pub(super) async fn secure(name: &str, session: Incarnation, key: u8) -> Self {
         Self::start_as(name, session, quick(), 64, shows(key)).await
     }
@@ -112,7 +112,7 @@ impl TestHost {
         self.links.roster(Roster::loopback_only(hosts.iter().map(|&(name, address)| (host(name), address))));
     }
 
-    /// A roster with identities: this host's own key, everybody's addresses and keys, and who is revoked.
+    /// A roster with identities: this host's own key, the addresses and keys of all hosts, and the revoked keys.
     pub(super) fn trust(&mut self, own: u8, hosts: &[(&str, SocketAddr, &[u8])], revoked: &[u8]) {
         let entry = |&(name, address, keys): &(&str, SocketAddr, &[u8])| {
             let keys = keys.iter().map(|n| secret(*n).public()).collect();
@@ -143,7 +143,7 @@ impl TestHost {
         }
     }
 
-    /// The next event, which must be a link going down; returns why.
+    /// The next event, which must be a link going down; returns the reason.
     pub(super) async fn down(&mut self) -> String {
         match self.next().await {
             LinkEvent::Down { why, .. } => why,
@@ -159,16 +159,16 @@ impl TestHost {
         }
     }
 
-    /// The sockets that are left in the folder.
+    /// The number of sockets left in the folder.
     pub(super) fn sockets(&self) -> usize {
         std::fs::read_dir(self.folder.path().join("sockets")).expect("lists").count()
     }
 }
 
-/// The number of the key that every roster with identities has as an operator's.
+/// The number of the operator's key in every roster with identities.
 pub(super) const OPERATOR: u8 = 200;
 
-/// A key by a number.
+/// The secret key with this number.
 pub(super) fn secret(number: u8) -> SecretKey {
     SecretKey::from_seed(&[number; 32])
 }
@@ -204,7 +204,7 @@ pub(super) async fn two() -> (TestHost, TestHost) {
     (a, b)
 }
 
-/// What a DEALER says first.
+/// The first bytes of a DEALER.
 pub(super) fn dealer_handshake() -> Vec<u8> {
     let mut bytes = vec![0; 64];
     bytes[0] = 0xFF;
@@ -221,14 +221,14 @@ pub(super) fn zmtp(frame: &Frame<'_>) -> Vec<u8> {
     [&[2][..], &(body.len() as u64).to_be_bytes(), &body].concat()
 }
 
-/// How a connection through the proxy ends.
+/// How a connection through the proxy is closed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cut {
     Reset,
     Close,
 }
 
-/// A piece of network in front of a port.
+/// A proxy in front of a port.
 pub(super) struct Proxy {
     pub(super) address: SocketAddr,
     cut: watch::Sender<Cut>,
@@ -258,7 +258,7 @@ impl Proxy {
         self.cut.send_replace(how);
     }
 
-    /// Swallows everything, without a word to anybody.
+    /// Swallows all bytes, without closing the connection.
     pub(super) fn silence(&self, silent: bool) {
         self.silent.store(silent, Ordering::Relaxed);
     }
@@ -299,7 +299,7 @@ async fn pump(
     }
 }
 
-/// Takes the log lines of this thread while it lives.
+/// Captures the log lines of this thread during its lifetime.
 pub(super) struct Lines {
     lines: Arc<Mutex<Vec<u8>>>,
     _guard: tracing::subscriber::DefaultGuard,
@@ -313,7 +313,7 @@ impl Lines {
         Self { lines, _guard: tracing::subscriber::set_default(subscriber) }
     }
 
-    /// The lines that contain a word.
+    /// The captured lines that contain a word.
     pub(super) fn with(&self, word: &str) -> Vec<String> {
         let bytes = self.lines.lock().expect("lock").clone();
         let text = String::from_utf8(bytes).expect("text");

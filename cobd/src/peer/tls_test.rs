@@ -1,4 +1,4 @@
-//! Links in a model with identities: who gets in, who does not, and what becomes of a key's links.
+//! Links in a model with identities: accepted and refused callers, and the fate of links after a key changes.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ const NOWHERE: &str = "127.0.0.1:9";
 /// The key of the hostile host `0evil`, which is in the roster.
 const EVIL: u8 = 66;
 
-/// Two linked hosts; `b` knows a third, whose key the tests have.
+/// Two linked hosts; `b` knows a third host, whose key the tests have.
 struct Stage {
     a: TestHost,
     b: TestHost,
@@ -47,7 +47,7 @@ impl Stage {
         talk(&mut self.a, &mut self.b, 5).await;
     }
 
-    /// Host `b` has refused somebody for this reason alone, and said so.
+    /// Host `b` has refused a connection for this reason only, and logged it.
     async fn refused(&mut self, why: &str, counted: Refused) {
         within(why, async {
             while self.b.links.refused().is_nothing() || self.lines.with("connection cut").is_empty() {
@@ -134,7 +134,7 @@ async fn a_key_in_no_generation_is_refused_and_named() {
     stage.refused(&why, Refused { stranger: 1, ..Refused::default() }).await;
 }
 
-/// A removed host whose daemon still runs, or one that is ahead of this one, calls again and again.
+/// A removed host whose daemon still runs, or a host with a newer generation, calls repeatedly.
 #[tokio::test]
 async fn a_host_of_another_generation_is_turned_away_and_is_no_stranger() {
     for young in [false, true] {
@@ -189,7 +189,7 @@ async fn nothing_is_said_in_clear() {
     }
 }
 
-/// A ClientHello of TLS 1.2: no list of versions, so 1.2 is what it offers.
+/// A ClientHello of TLS 1.2: it has no list of versions, so it offers 1.2.
 fn tls_1_2() -> Vec<u8> {
     let extensions: &[u8] = &[0, 13, 0, 4, 0, 2, 8, 7, 0, 10, 0, 4, 0, 2, 0, 29];
     let mut body = vec![3, 3];
@@ -210,7 +210,7 @@ async fn older_tls_is_refused() {
     stage.refused("the TLS handshake failed", Refused { not_tls: 1, ..Refused::default() }).await;
 }
 
-/// A piece of network that writes down what the dialler says.
+/// A proxy that records the dialler's bytes.
 struct Tap {
     address: SocketAddr,
     said: Arc<Mutex<Vec<u8>>>,
@@ -241,7 +241,7 @@ impl Tap {
     }
 }
 
-/// What a host with a good key says until its link is up, batch and all.
+/// All bytes of a host with a valid key until its link is up, including a batch.
 async fn recorded(stage: &mut Stage) -> Vec<u8> {
     let tap = Tap::on(stage.b.address()).await;
     let mut stream = shake(tap.address, Some(EVIL), 2, LINK).await.expect("shakes hands");
@@ -271,7 +271,7 @@ async fn what_is_slipped_into_a_link_on_its_way_cuts_it_and_is_counted() {
     let mut stream = shake(stage.b.address(), Some(EVIL), 2, LINK).await.expect("shakes hands");
     stream.write_all(&hello("0evil")).await.expect("writes");
     stage.b.up().await;
-    // A record of TLS that nobody has encrypted with this connection's keys.
+    // A TLS record that was not encrypted with this connection's keys.
     let record = [&[0x17, 3, 3, 0, 40][..], &[7; 40]].concat();
     stream.get_mut().0.write_all(&record).await.expect("writes");
     until_cut(stream).await;
@@ -289,7 +289,7 @@ async fn half_and_damaged_handshakes_leave_nothing_behind() {
         stream.write_all(&said[..end.min(said.len())]).await.expect("writes");
         drop(stream);
     }
-    // Each byte of the ClientHello in turn, bent; and mere noise behind a good beginning.
+    // Each byte of the ClientHello in turn, altered; and mere noise after a valid start.
     for at in (0..200).step_by(7) {
         let mut bent = said.clone();
         bent[at] ^= 0x55;
@@ -324,7 +324,7 @@ async fn who_announces_64_tib_is_cut_before_and_after_it_has_proved_who_it_is() 
 
     let mut stage = Stage::set().await;
     let mut stream = TcpStream::connect(stage.b.address()).await.expect("connects");
-    // A TLS record says how long it is in 16 bits; more than 2^14 and a little is not allowed.
+    // The length of a TLS record has 16 bits; little more than 2^14 is allowed.
     stream.write_all(&[&[0x16, 3, 1, 0xFF, 0xFF], &huge[..]].concat()).await.expect("writes");
     until_cut(stream).await;
     stage.refused("the TLS handshake failed", Refused { not_tls: 1, ..Refused::default() }).await;
@@ -356,7 +356,7 @@ async fn a_revoked_key_is_cut_at_once_and_stays_out() {
         }
     });
     assert!(told.await.contains(&secret(1).public().to_string()));
-    // What was said meanwhile comes with the link that the next key makes.
+    // The link that the next key makes delivers the batches sent in the meantime.
     stage.a.send("b", "with the new key");
     let hosts: &[(&str, SocketAddr, &[u8])] = &[("a", a, &[3]), ("b", b, &[2])];
     stage.b.trust(2, hosts, &[1]);
@@ -389,7 +389,7 @@ async fn a_key_rolls_over_while_batches_flow() {
     b.trust(4, both, &[]);
     a.send("b", "1");
     assert_eq!(b.received().await, "1", "the link stays as it is");
-    // The old keys go: the link comes back with the new ones, whoever hears of it first.
+    // The old keys are removed: the link comes back with the new keys, in any order of the rosters.
     b.trust(4, new, &[]);
     assert!(b.down().await.contains("revoked or replaced"));
     a.send("b", "2");
@@ -407,7 +407,7 @@ async fn a_key_rolls_over_while_batches_flow() {
 async fn a_dialler_believes_only_the_key_of_the_host_that_it_dials() {
     let mut a = TestHost::secure("a", life(1, 1), 1).await;
     let mut c = TestHost::secure("c", life(3, 1), 3).await;
-    // Whoever answers at the address of b is c, which has a good key of its own.
+    // The host at the address of b is c, which has a valid key of its own.
     let hosts: &[(&str, SocketAddr, &[u8])] = &[("a", a.address(), &[1]), ("b", c.address(), &[2])];
     a.trust(1, hosts, &[]);
     c.trust(3, &[("a", a.address(), &[1]), ("c", c.address(), &[3])], &[]);
@@ -476,7 +476,7 @@ async fn half_handshakes_do_not_keep_hosts_out() {
     b.trust(2, hosts, &[]);
     a.up().await;
     b.up().await;
-    // The half ones make room for each other; a host comes in by the slots that are in reserve for its address.
+    // The half-open handshakes make room for each other; a host gets the slots reserved for its address.
     within("half handshakes that make room", async {
         while b.links.refused().slow <= 10 {
             tokio::task::yield_now().await;

@@ -1,11 +1,10 @@
 //! A wire: whole frames to and from another host, over a pair of `zeromq` sockets.
 //!
-//! One DEALER here, one at the other end, a relay between each of them and the connection. Nothing is
-//! shared between wires, so one host can't touch another's. The only module that knows `zeromq`.
+//! Each end has a DEALER, and a relay between the DEALER and the connection. Wires share no state, so a host can't
+//! affect the wire of another. This is the only module that knows `zeromq`.
 //!
-//! What `zeromq` =0.7.0 leaves to us: it queues 100,000 messages before it holds anybody back, so
-//! [`Wire::backlog`] tells what still waits; it waits for ever on a connection that ended cleanly, so
-//! the relay's end is what counts.
+//! Limits of `zeromq` =0.7.0: it queues 100,000 messages before it slows down a sender, so [`Wire::backlog`] tells how
+//! many bytes still wait; and it waits forever on a connection that ended cleanly, so the relay's end is decisive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +19,14 @@ use super::relay::{Outflow, RelayEnd, relay};
 use super::socket_dir::SocketDir;
 use super::task::Owned;
 
-/// What a DEALER sends before its first message: the greeting, and a READY with its socket type.
+/// The bytes that a DEALER sends before its first message: the greeting, and a READY with its socket type.
 const HANDSHAKE_BYTES: u64 = 64 + 30;
-/// How long the relay's own reason is waited for when `zeromq` fails first.
+/// How long to wait for the relay's own reason if `zeromq` fails first.
 const REASON_TIME: Duration = Duration::from_millis(20);
-/// How often the runtime may look for new input before a wire counts as read to its end.
+/// How often the runtime may check for new input before a wire counts as read to its end.
 const LAST_LOOKS: usize = 3;
 
-/// A connection on which both DEALERs have shaken hands. Dropping it cuts it; after its end it is good
-/// for nothing else.
+/// A connection on which both DEALERs have shaken hands. Dropping it closes it; it can't be used after its end.
 pub(super) struct Wire {
     send: DealerSendHalf,
     recv: DealerRecvHalf,
@@ -38,7 +36,7 @@ pub(super) struct Wire {
     end: Option<WireEnd>,
 }
 
-/// Why a wire is at its end.
+/// The reason why a wire ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WireEnd {
     #[error(transparent)]
@@ -52,8 +50,8 @@ pub(super) enum WireEnd {
 }
 
 impl Wire {
-    /// Shakes hands over a stream. Returns when the other side's handshake is through. The caller
-    /// limits the time; `time` only keeps `zeromq` from trying on after that.
+    /// Shakes hands over a stream. Returns when the other side's handshake is complete. The caller limits the time;
+    /// `time` only keeps `zeromq` from further attempts after that.
     pub(super) async fn open<S>(
         stream: S,
         sockets: &SocketDir,
@@ -80,7 +78,7 @@ impl Wire {
         Ok(Self { send, recv, relay, outflow, handed_over: HANDSHAKE_BYTES, end: None })
     }
 
-    /// Hands a frame over. Never waits long: see [`Wire::backlog`].
+    /// Queues a frame to be sent. Never waits long: see [`Wire::backlog`].
     pub(super) async fn send(&mut self, frame: Vec<u8>) -> Result<(), WireEnd> {
         let header = if frame.len() > 255 { 9 } else { 2 };
         self.handed_over += header + frame.len() as u64;
@@ -90,7 +88,7 @@ impl Wire {
         }
     }
 
-    /// The next frame; safe to cancel. A wire that has ended is read empty first.
+    /// The next frame; safe to cancel. Frames that arrived before the end are returned first.
     pub(super) async fn next(&mut self) -> Result<Bytes, WireEnd> {
         if self.end.is_none() {
             tokio::select! {
@@ -116,12 +114,12 @@ impl Wire {
     pub(super) fn ready(&mut self) -> Option<Bytes> {
         match self.recv.recv().now_or_never() {
             Some(Ok(message)) => Some(only_frame(message)),
-            // The failure shows again in `next`, with its reason.
+            // `next` reports the failure again, with its reason.
             Some(Err(_)) | None => None,
         }
     }
 
-    /// The next frame, or only the end; safe to cancel.
+    /// The next frame if `reads`, else only the end; safe to cancel.
     pub(super) async fn next_if(&mut self, reads: bool) -> Result<Bytes, WireEnd> {
         if reads {
             return self.next().await;
@@ -132,17 +130,17 @@ impl Wire {
         })
     }
 
-    /// Bytes that were handed over and have not left for the other host.
+    /// Bytes that were queued but have not left for the other host.
     pub(super) fn backlog(&self) -> u64 {
         self.handed_over.saturating_sub(self.outflow.bytes())
     }
 
-    /// Tells when some of the backlog has left.
+    /// Notifies when a part of the backlog has left.
     pub(super) fn outflow(&self) -> Arc<Outflow> {
         self.outflow.clone()
     }
 
-    /// Waits until all of it has left, or nothing can leave any more.
+    /// Waits until the whole backlog has left, or the wire has ended.
     pub(super) async fn flush(&mut self) {
         while self.end.is_none() && self.backlog() > 0 {
             tokio::select! {
@@ -160,7 +158,8 @@ impl Wire {
     }
 }
 
-/// The relay knows better than `zeromq` why a connection failed, if it was the relay that ended it.
+/// The reason why a connection failed: if the relay ended it, the relay's reason is more precise than the error of
+/// `zeromq`.
 async fn reason(relay: &mut Owned<RelayEnd>, error: ZmqError) -> WireEnd {
     match tokio::time::timeout(REASON_TIME, relay).await {
         Ok(Ok(RelayEnd::Local(_))) | Err(_) => error.into(),
