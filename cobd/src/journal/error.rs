@@ -1,11 +1,11 @@
-//! What can go wrong with a journal, and the way out of it.
+//! Errors of the journal, with remedies.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::record::MAX_PAYLOAD;
 
-/// Why the journal can't be opened or can't take a record.
+/// The reason why the journal can't be opened or can't take a record.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// Another process holds the folder.
@@ -16,7 +16,7 @@ pub enum JournalError {
     InUse {
         /// The folder.
         folder: PathBuf,
-        /// ` (process N)`, as the holder wrote it down.
+        /// ` (process N)`, as the holder has recorded it.
         holder: Option<String>,
     },
     /// A record that was durable is damaged or missing.
@@ -30,9 +30,9 @@ pub enum JournalError {
     Damaged {
         /// The segment.
         file: PathBuf,
-        /// Where in it.
+        /// The offset in the segment.
         offset: u64,
-        /// What is wrong there.
+        /// The damage.
         what: String,
     },
     /// The journal is empty or lacks its newest segment, in a state folder that was in use.
@@ -46,9 +46,9 @@ pub enum JournalError {
     Lost {
         /// The segment.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the segment.
         what: String,
-        /// What shows that there was more.
+        /// The evidence that there were more records.
         because: String,
     },
     /// A record of a format that this program does not know.
@@ -60,7 +60,7 @@ pub enum JournalError {
     Newer {
         /// The segment.
         file: PathBuf,
-        /// Where in it.
+        /// The offset in the segment.
         offset: u64,
         /// The format found.
         format: u16,
@@ -68,25 +68,25 @@ pub enum JournalError {
     /// The payload is too long.
     #[error("a record of at least {len} bytes; at most {MAX_PAYLOAD} are taken")]
     TooLong {
-        /// Its length, as far as it is known.
+        /// Its length, as far as known.
         len: usize,
     },
-    /// More was appended between two commits than is held in memory.
+    /// More bytes wait for a commit than may be held in memory.
     #[error("{len} bytes wait for a commit; at most {max} are held: commit more often")]
     Uncommitted {
-        /// What would be held.
+        /// The number of waiting bytes.
         len: usize,
         /// The limit.
         max: usize,
     },
-    /// The file system refused.
+    /// The file system reported an error.
     #[error("{}: {doing}: {source}{}", .path.display(), hint(.source))]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A commit failed before.

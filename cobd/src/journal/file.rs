@@ -1,8 +1,8 @@
-//! The journal in files: one segment after the other in a folder of its own.
+//! The journal in files: a sequence of segments in its own folder.
 //!
-//! A segment is named after its first record and begins with a snapshot (the very first one with
-//! nothing). It comes into its place whole, by renaming, so the newest segment alone is enough to
-//! recover; older ones are kept for the history, as many as the caller wants.
+//! A segment is named after its first record and starts with a snapshot (the very first segment is empty). It appears
+//! whole, by renaming, so the newest segment alone is enough for recovery; older segments are kept for the history, as
+//! many as the caller wants.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -21,24 +21,24 @@ use crate::durable::{self, Sync, TEMP_SUFFIX};
 const NEWEST: &str = "newest";
 /// The ending of a segment's name.
 const SUFFIX: &str = ".journal";
-/// What comes between two commits, at most: one payload of the largest size, and more.
+/// The most bytes between two commits: a payload of the largest size, and more.
 const MAX_UNCOMMITTED: usize = MAX_PAYLOAD + (64 << 20);
-/// So much of it is held in memory; what is more is in the file already, and as little durable as the rest.
+/// The most bytes held in memory; further bytes are written to the file early, but are as little durable.
 const MAX_HELD: usize = 256 << 10;
 
-/// How much of what is older than the newest segment is kept: so many segments, and more as long as all of them together
-/// have no more bytes than that.
+/// How many segments older than the newest are kept: this many segments, and more as long as all of them together have
+/// at most this many bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// Segments in any case.
+    /// The least number of segments.
     pub segments: usize,
     /// Bytes.
     pub bytes: u64,
 }
 
 impl Keep {
-    /// What a daemon keeps. Where a host has much, each segment begins with a long snapshot, and what others say fills one
-    /// after the other: how many there are must not decide.
+    /// The setting of daemons. On a busy host each segment starts with a long snapshot, and messages of other hosts
+    /// fill segment after segment: so the size decides, not the number.
     pub const FOR_HISTORY: Self = Self { segments: 1, bytes: 64 << 20 };
 }
 
@@ -47,52 +47,51 @@ impl Keep {
 pub struct FileJournal {
     folder: PathBuf,
     keep: Keep,
-    /// The first record's number of the current segment, which is its name.
+    /// The number of the current segment's first record, which is its name.
     segment: u64,
     file: File,
-    /// The bytes of the current segment that are durable.
+    /// The durable bytes of the current segment.
     committed: u64,
-    /// Bytes behind these that are in the file, and not durable before the next commit.
+    /// The bytes after these that are in the file, but not durable before the next commit.
     written: u64,
     /// The number of the next record.
     next: u64,
-    /// What is not in the file yet.
+    /// Records that are not in the file yet.
     held: Vec<u8>,
     /// Records since the last commit.
     group: u32,
-    /// What is behind the last commit, and is cut off before anything is written: whoever opens it may find that it can't be
-    /// the torn end that it looks like.
+    /// The bytes after the last commit. They are cut off only before the first write: the caller of `open` may find
+    /// that they can't be a torn end.
     torn: Option<TornTail>,
     stopped: Option<String>,
     _lock: FolderLock,
 }
 
-/// A journal that was opened, and what it held.
+/// An open journal, and its content.
 #[derive(Debug)]
 pub struct Opened {
     /// The journal.
     pub journal: FileJournal,
-    /// The last snapshot, if there ever was one, and everything after it.
+    /// The last snapshot, if any, and all records after it.
     pub entries: Vec<Entry>,
-    /// What has to be cut off, and is with the first record that is written.
+    /// The torn end, which is cut off before the first record is written.
     pub torn: Option<TornTail>,
 }
 
-/// An unfinished commit: the last daemon ended in the middle of it, so nothing had
-/// been done yet that rested on it.
+/// An unfinished commit: the last daemon ended in the middle of it, so no action relied on it yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
     /// The segment.
     pub file: PathBuf,
-    /// Where the cut is.
+    /// The offset of the cut.
     pub offset: u64,
     /// The bytes cut off.
     pub bytes: u64,
-    /// What stood there.
+    /// The content at the cut.
     pub what: String,
 }
 
-/// A journal's folder that nobody else can use meanwhile; nothing of it was read.
+/// A journal's folder, locked for this process but not read yet.
 #[derive(Debug)]
 pub struct Held {
     folder: PathBuf,
@@ -100,13 +99,13 @@ pub struct Held {
 }
 
 impl Held {
-    /// Opens the journal, or begins it. What is older stays for the history as `keep` says. `in_use` shows that the folder was in
-    /// use: a journal without any record is none then. A first start that broke off before its first record leaves
-    /// nothing else behind.
+    /// Opens the journal, or starts it. Old segments stay for the history as `keep` says. `in_use` is evidence that the
+    /// folder was in use: then a journal without any record is an error. A first start that ended before its first
+    /// record leaves no other data behind.
     ///
     /// # Errors
-    /// [`JournalError::Damaged`] when a record that had been committed can't be read, [`JournalError::Lost`] when the
-    /// newest segment, or all that there was, is gone.
+    /// [`JournalError::Damaged`] if a committed record can't be read, [`JournalError::Lost`] if the newest segment, or
+    /// all of them, are gone.
     pub fn open(self, keep: Keep, in_use: Option<&Path>) -> Result<Opened, JournalError> {
         let Self { folder, lock } = self;
         let refuse = |file: PathBuf, what: &str| {
@@ -161,23 +160,23 @@ impl Held {
 }
 
 impl FileJournal {
-    /// Takes the folder for this process.
+    /// Locks the folder for this process.
     ///
     /// # Errors
-    /// [`JournalError::InUse`] when another process has it.
+    /// [`JournalError::InUse`] if another process has locked it.
     pub fn hold(folder: &Path) -> Result<Held, JournalError> {
         Ok(Held { folder: folder.to_owned(), lock: FolderLock::take(folder)? })
     }
 
-    /// [Takes](Self::hold) the folder and [opens](Held::open) the journal, of which nothing shows that it was in use.
+    /// [Locks](Self::hold) the folder and [opens](Held::open) the journal, without evidence that it was in use.
     ///
     /// # Errors
-    /// Those of both.
+    /// As for both functions.
     pub fn open(folder: &Path, keep: Keep) -> Result<Opened, JournalError> {
         Self::hold(folder)?.open(keep, None)
     }
 
-    /// Something knows of records after the last one.
+    /// The error if there is evidence of records after the last record.
     #[must_use]
     pub fn lost(&self, because: String) -> JournalError {
         let what = format!("it ends with record {}", self.last_seq());
@@ -195,13 +194,13 @@ impl FileJournal {
         }
     }
 
-    /// From here on nothing is taken: what is on the disk is no longer known.
+    /// Stops the journal: the content of the disk is no longer known.
     fn stop(&mut self, error: JournalError) -> JournalError {
         self.stopped = Some(error.to_string());
         error
     }
 
-    /// From here on nothing is left of an unfinished commit.
+    /// Cuts off an unfinished commit.
     fn cut_off(&mut self) -> Result<(), JournalError> {
         let Some(torn) = &self.torn else { return Ok(()) };
         self.file
@@ -214,7 +213,7 @@ impl FileJournal {
         Ok(())
     }
 
-    /// Puts what is held into the file.
+    /// Writes the held records to the file.
     fn write_held(&mut self, doing: &'static str) -> Result<(), JournalError> {
         if let Err(source) = self.file.write_all(&self.held) {
             let error = JournalError::io(self.path(), doing)(source);
@@ -225,7 +224,7 @@ impl FileJournal {
         Ok(())
     }
 
-    /// Old segments beyond what is to be kept. A failure costs room, not truth.
+    /// Deletes old segments beyond `keep`. A failure costs space, but no data.
     fn prune(&self) {
         let Ok(all) = segments(&self.folder) else { return };
         let mut bytes = 0;
@@ -274,7 +273,7 @@ impl Journal for FileJournal {
             return Err(self.stop(error));
         }
         self.committed += std::mem::take(&mut self.written);
-        // A burst's worth of memory is not kept for the usual few hundred bytes.
+        // Release the memory of a burst; the usual commit has a few hundred bytes.
         self.held.shrink_to(64 << 10);
         self.group = 0;
         Ok(())
@@ -283,7 +282,7 @@ impl Journal for FileJournal {
     fn rotate_with(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<u64, JournalError> {
         self.cut_off()?;
         self.commit()?;
-        // An empty segment has the name that the new one would get: leave a number out.
+        // The new segment would have the name of an empty current segment: skip a number.
         let seq = if self.next == self.segment { self.next + 1 } else { self.next };
         let path = self.folder.join(name(seq));
         let mut length = 0;
@@ -296,7 +295,8 @@ impl Journal for FileJournal {
                 Ok(TooLong(len)) => JournalError::TooLong { len },
                 Err(source) => JournalError::io(&path, "beginning a new segment")(source),
             };
-            // If it got its name, the next daemon would begin with it: what follows must go there.
+            // If the new segment exists, the next daemon would start with it: so no record may follow in the old
+            // segment.
             return Err(if path.exists() { self.stop(error) } else { error });
         }
         let opened = OpenOptions::new().read(true).append(true).open(&path);
@@ -311,7 +311,7 @@ impl Journal for FileJournal {
         self.next = seq + 1;
         self.committed = length;
         if let Err(error) = note_newest(&self.folder, seq) {
-            // The older name is true as well: at least so far had it come.
+            // The older name is still valid: the journal had at least that segment.
             warn!(%error, "the name of the newest journal segment could not be noted");
         }
         self.prune();
@@ -331,7 +331,7 @@ impl Journal for FileJournal {
             Ok(all) => all,
             Err(error) => return Box::new(std::iter::once(Err(error))),
         };
-        // The last segment that begins at or before `seq`, and all later ones.
+        // The last segment that starts at or before `seq`, and all later segments.
         let begin = all.iter().rposition(|first| *first <= seq).unwrap_or(0);
         let wanted = all.into_iter().skip(begin).filter(|first| *first <= self.segment);
         Box::new(
@@ -341,7 +341,7 @@ impl Journal for FileJournal {
 }
 
 impl FileJournal {
-    /// The committed records of one kept segment; a fault in it comes after its good records.
+    /// The committed records of a kept segment; an error in it comes after its good records.
     fn kept(&self, segment: u64) -> Vec<Result<Entry, JournalError>> {
         let path = self.folder.join(name(segment));
         let mut bytes = match read(&path) {
@@ -357,12 +357,12 @@ impl FileJournal {
     }
 }
 
-/// Decides whether what was read may be gone on with, and what of it has to be cut off.
+/// Decides whether the scanned segment can be used, and which end of it must be cut off.
 fn judge(path: &Path, segment: u64, scan: &Scan, length: u64) -> Result<Option<TornTail>, JournalError> {
     if let Some(error) = fault(path, scan).filter(|_| !matches!(scan.end, End::Torn(_))) {
         return Err(error);
     }
-    // All segments but the very first came into their place with a durable snapshot in front.
+    // Every segment but the very first appeared with a durable snapshot at its start.
     if segment != 1 && scan.entries.first().is_none_or(|e| e.what != What::Snapshot) {
         let what = "the snapshot that the segment begins with is damaged".to_owned();
         return Err(JournalError::Damaged { file: path.to_owned(), offset: 0, what });
@@ -378,7 +378,7 @@ fn judge(path: &Path, segment: u64, scan: &Scan, length: u64) -> Result<Option<T
     })
 }
 
-/// The scan's end as an error; a torn tail in a segment that was rotated away is one too.
+/// The error at the end of the scan; a torn end in an old segment is an error, too.
 fn fault(path: &Path, scan: &Scan) -> Option<JournalError> {
     let (file, offset) = (path.to_owned(), scan.good as u64);
     match &scan.end {
@@ -388,7 +388,7 @@ fn fault(path: &Path, scan: &Scan) -> Option<JournalError> {
     }
 }
 
-/// Refuses to go on with an older segment than the newest that there was.
+/// Refuses to continue with a segment older than the recorded newest segment.
 fn refuse_older(folder: &Path, all: &[u64]) -> Result<(), JournalError> {
     let path = folder.join(NEWEST);
     let noted = match fs::read_to_string(&path) {
@@ -406,7 +406,7 @@ fn refuse_older(folder: &Path, all: &[u64]) -> Result<(), JournalError> {
     }
 }
 
-/// Notes which segment is the newest, once it is durable.
+/// Records the name of the newest segment, once the segment is durable.
 fn note_newest(folder: &Path, segment: u64) -> Result<(), JournalError> {
     durable::write_file(folder, NEWEST, 0o600, format!("{segment}\n").as_bytes(), Sync::Now)
         .map_err(JournalError::io(folder.join(NEWEST), "noting the newest segment"))

@@ -1,4 +1,4 @@
-//! The journal in files: what survives a cut or a changed byte anywhere, and what is refused.
+//! The journal in files: records that survive a cut or an altered byte at any place, and refused states.
 
 use proptest::prelude::*;
 
@@ -10,8 +10,8 @@ fn open(folder: &Path) -> Opened {
     try_open(folder).expect("opens")
 }
 
-/// Opens it as soon as nobody holds it: a process that another test is just starting has, for the moment
-/// between fork and exec, every lock of this one.
+/// Opens the journal as soon as its lock is free: a process that another test is just starting holds every lock of this
+/// process, for the moment between fork and exec.
 fn try_open(folder: &Path) -> Result<Opened, JournalError> {
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
     loop {
@@ -30,7 +30,7 @@ fn history(journal: &FileJournal, seq: u64) -> Vec<String> {
     payloads(&journal.entries_since(seq).map(|e| e.expect("readable")).collect::<Vec<_>>())
 }
 
-/// Appends each text in a commit of its own.
+/// Appends and commits each text separately.
 fn write(journal: &mut FileJournal, texts: &[&str]) {
     for text in texts {
         journal.append(text.as_bytes()).expect("taken");
@@ -66,7 +66,7 @@ fn of_a_burst_little_is_held_and_nothing_is_told_before_the_commit() {
     let end = journal.segment_bytes();
     assert!(end > 600 << 10 && fs::metadata(journal.path()).expect("a file").len() > 500 << 10);
     assert_eq!(history(&journal, 0), ["one"]);
-    // A daemon that ends here has done nothing that rests on it: a part of it may come back, whole.
+    // A daemon that ends here has done no work that relies on it: a prefix of the records may come back.
     drop(journal);
     let Opened { mut journal, entries, torn } = open(folder.path());
     assert!(torn.is_none() && (51..61).contains(&entries.len()), "{}", entries.len());
@@ -106,14 +106,14 @@ fn a_crash_at_every_byte_leaves_a_prefix() {
         let torn = opened.torn.as_ref().map_or(0, |t| t.bytes);
         assert_eq!(opened.journal.segment_bytes() + torn, length as u64, "no more than the tail is cut");
         assert_eq!(fs::read(&path).expect("read").len(), length, "opening it changes nothing");
-        // It goes on from there.
+        // The journal continues from there.
         let seq = opened.journal.append(b"next").expect("taken");
         assert_eq!(seq, 2 + found.len() as u64);
         opened.journal.commit().expect("committed");
         drop(opened);
         assert_eq!(payloads(&open(folder.path()).entries).last().map(String::as_str), Some("next"));
     }
-    // The snapshot was durable before the segment got its name: it can't be torn.
+    // The snapshot was durable before the segment appeared, so it can't be torn.
     fs::write(&path, &bytes[..whole - 1]).expect("written");
     let error = try_open(folder.path()).map(drop).expect_err("refused").to_string();
     assert!(error.contains("snapshot") && error.contains("byte 0"), "{error}");
@@ -136,8 +136,8 @@ fn damage_in_the_middle_stops_with_the_place_and_the_way_out() {
     assert_eq!(fs::read(&path).expect("read"), bytes, "nothing was touched");
 }
 
-/// Of two segments: in the newest one damage stops the daemon or, in the last record, is cut with a
-/// warning; in the older one it is named when the history is read. Nothing else is ever given out.
+/// Two segments: damage in the newest stops the daemon or, in the last record, is cut with a warning; damage in the
+/// older is reported when the history is read. Wrong records are never returned.
 #[test]
 fn every_altered_byte_is_named_or_cut_from_the_end() {
     let folder = tempfile::tempdir().expect("folder");
@@ -211,7 +211,7 @@ fn rotation_keeps_a_bounded_history() {
     assert_eq!(history(&journal, 17), [""; 0]);
     drop(journal);
     assert_eq!(payloads(&open(folder.path()).entries), ["s4", "last"], "recovery needs the newest alone");
-    // As many more as are short.
+    // More segments are kept while they are short.
     let long = |segment: &u64| fs::metadata(folder.path().join(name(*segment))).expect("there").len();
     let kept = |bytes| {
         drop(FileJournal::open(folder.path(), Keep { segments: 1, bytes }).expect("opens"));
@@ -222,8 +222,7 @@ fn rotation_keeps_a_bounded_history() {
     assert_eq!((kept(older), kept(older - 1)), (all.clone(), all[1..].to_vec()));
 }
 
-/// Whatever fills the journal, what is older than its newest segment takes bounded room: the snapshots are as long as what
-/// other hosts have this one keep.
+/// Segments older than the newest take bounded space, even if the snapshots are as long as other hosts make them.
 #[test]
 fn long_segments_are_not_kept_beyond_their_bound() {
     let most = Keep::FOR_HISTORY.bytes;
@@ -273,7 +272,7 @@ fn an_empty_journal_can_be_rotated() {
     assert_eq!((payloads(&opened.entries), opened.journal.last_seq()), (vec!["s".to_owned()], 2));
 }
 
-/// The states that a crash during a rotation leaves behind.
+/// The states that a crash during a rotation can leave.
 #[test]
 fn a_crash_at_each_step_of_a_rotation_loses_nothing() {
     let folder = tempfile::tempdir().expect("folder");
@@ -289,11 +288,11 @@ fn a_crash_at_each_step_of_a_rotation_loses_nothing() {
         assert_eq!(payloads(&open(folder.path()).entries), ["one", "two"]);
         assert!(!temp.exists(), "left-overs are cleared away");
     }
-    // 2: renamed, the old one not yet deleted.
+    // 2: after the rename, before the old segment is deleted.
     fs::write(folder.path().join(name(3)), &snapshot).expect("written");
     let opened = FileJournal::open(folder.path(), Keep { segments: 0, bytes: 0 }).expect("opens");
     assert_eq!(payloads(&opened.entries), ["snapshot"]);
-    // 3: deleting it is made up for.
+    // 3: the next start deletes it.
     assert_eq!(segments(folder.path()).expect("list"), [3]);
 }
 
@@ -306,7 +305,7 @@ fn a_full_disk_stops_the_journal_and_loses_nothing_committed() {
     journal.append(b"two").expect("taken");
     let error = journal.commit().expect_err("no room");
     assert!(error.to_string().contains("make room"), "{error}");
-    // Even when there is room again: what stands on the disk is not known any more.
+    // Even if the disk has space again: its content is not known any more.
     journal.file = real;
     for result in [journal.commit(), journal.append(b"three").map(|_| ()), journal.rotate(b"s").map(|_| ())] {
         assert!(matches!(result, Err(JournalError::Stopped { .. })), "{result:?}");
@@ -348,7 +347,7 @@ enum Step {
     Append(Vec<u8>),
     Commit,
     Rotate(Vec<u8>),
-    /// The process dies; this much of the open commit had reached the disk.
+    /// The process dies; this part of the open commit had reached the disk.
     Crash(prop::sample::Index),
 }
 
@@ -363,7 +362,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-    /// What comes back is all that was committed, and of the open commit a prefix.
+    /// All committed records come back, and a prefix of the open commit.
     #[test]
     fn any_life_with_crashes_keeps_what_was_committed(steps in proptest::collection::vec(step(), 1..25)) {
         let folder = tempfile::tempdir().expect("folder");
@@ -418,7 +417,7 @@ fn a_newest_segment_that_is_gone_is_missed() {
     assert!(!path.exists() && error.to_string().contains("Way out"), "{error}");
     fs::write(&path, bytes).expect("put back");
     assert_eq!(payloads(&open(folder.path()).entries), ["snapshot", "three"]);
-    // The only one is missed too.
+    // If the only segment is missing, that is noticed, too.
     fs::read_dir(folder.path()).expect("read").map(|e| e.expect("an entry").path()).for_each(|path| {
         if path.extension().is_some_and(|e| e == "journal") {
             fs::remove_file(path).expect("removed");
@@ -434,7 +433,7 @@ fn a_journal_without_a_record_is_a_loss_only_where_the_host_was_in_use() {
     let used = || FileJournal::hold(&folder).expect("free").open(KEEP, Some(&trace));
     assert!(matches!(used(), Err(JournalError::Lost { what, .. }) if what == "this file is missing"));
     assert!(!folder.join("newest").exists(), "nothing is written where it is refused");
-    // A first start that broke off before its first record, or in it: what is there may be gone on with.
+    // After a first start that ended before or in its first record, the journal may start again.
     drop(open(&folder));
     assert!(matches!(used(), Err(JournalError::Lost { what, .. }) if what == "it holds no record"));
     let mut journal = open(&folder).journal;

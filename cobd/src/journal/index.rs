@@ -1,28 +1,28 @@
-//! The index: history and durations where they are found quickly, made from the journal.
+//! The index: history and durations in a form for fast queries, derived from the journal.
 //!
-//! The daemon adds what its records tell after each commit, and asks for `cobctl history`, for the
-//! reasons of `explain` and for forecasts. It lives in `sled`, which is quick but neither safe
-//! against power failures nor above suspicion after them. So it is never the truth: what can't be
-//! read is moved aside, and the daemon feeds the journal's kept records again.
+//! The daemon adds the content of its records after each commit, and queries the index for `cobctl history`, for the
+//! reasons in `explain` and for forecasts. The store is `sled`, which is fast, but not safe against power failures and
+//! not reliable after them. So the index is never the source of truth: an unreadable index is moved aside, and the
+//! daemon feeds the journal's kept records again.
 //!
 //! ```text
-//!   h SEQ N               one line of the history, JSON
-//!   c COB 0 SEQ N         points to the line, for one change object
+//!   h SEQ N               a line of the history, JSON
+//!   c COB 0 SEQ N         points to the line, for a change object
 //!   o SEQ N               points to the line, of an operator's order
 //!   s SEQ N               points to the line, of a switch
-//!   k KIND 0 FROM 0 TO    how long the move takes, all change objects of the kind
-//!   d COB 0 FROM 0 TO     how long it takes for this one
-//!   u                     the last record that is in here
-//!   n                     that number again, and how many lines there are
+//!   k KIND 0 FROM 0 TO    how long the transition takes, all change objects of the kind
+//!   d COB 0 FROM 0 TO     how long it takes for this change object
+//!   u                     the last record in the index
+//!   n                     that number again, and the number of lines
 //! ```
 //!
-//! Opening the store takes longer than all the rest of a small daemon's start, and nobody waits for history then. What is to
-//! be known of it at the start, up to which record it goes at most, stands in a file beside it.
+//! Opening the store takes longer than the rest of a small daemon's start, and the start needs no history. It only
+//! needs the last record that the index may contain, and a file beside the store holds that number.
 //!
-//! Rules: a record is added whole or not at all, and once: adding it again changes nothing. Numbers
-//! in keys are big-endian, so that order of bytes is order in time. Of the history the newest lines are
-//! kept: the store has something in memory of each, as long as the daemon lives. Orders and switches are counted by
-//! themselves: however much other hosts say, it takes none of their places.
+//! Rules: a record is added whole or not at all, and once: adding it again has no effect. Numbers in keys are
+//! big-endian, so that byte order is order in time. Only the newest lines of the history are kept, because the store
+//! needs memory for each line as long as the daemon runs. Orders and switches are counted separately: no number of
+//! messages from other hosts displaces them.
 
 use std::fs;
 use std::io;
@@ -40,56 +40,56 @@ use crate::run::read_capped;
 
 mod kept;
 
-/// An idle daemon is to stay small; more made additions no faster.
+/// Small, so that an idle daemon needs little memory; a larger cache made additions no faster.
 const CACHE_BYTES: u64 = 1 << 18;
-/// `sled` holds several of these in memory.
+/// The store holds several segments in memory.
 const SEGMENT_BYTES: usize = 64 << 10;
-/// Durations older than about this many runs no longer count: hosts and contents change.
+/// The weight of old runs fades after about this many runs: hosts and contents change.
 const MEMORY: u32 = 32;
-/// So many records are added in one batch: until its end the store frees none of the pages that it has replaced.
+/// How many records are added in a batch: before its end the store frees no replaced pages.
 const TOGETHER: usize = 64;
-/// So many lines of the history are kept: some 120 MB on disk, and 25 in memory.
+/// How many lines of the history are kept: some 120 MB on disk, and 25 MB in memory.
 const MOST_LINES: u64 = 100_000;
-/// How many of the oldest lines are forgotten in one batch.
+/// How many of the oldest lines are deleted in a batch.
 const FORGET_BATCH: usize = 1000;
-/// So many orders are kept, and so many lines of switches, beside all others.
+/// How many orders are kept, and how many lines of switches, besides all others.
 const MOST_KEPT: u64 = 10_000;
-/// So long somebody may take to let go of the store.
+/// How long another process may take to close the store.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-/// Where an unreadable index is put, beside the index: one of them, the newest.
+/// The suffix under which an unreadable index is moved aside, beside the index; only the newest is kept.
 const ASIDE_SUFFIX: &str = ".damaged";
-/// The file in its folder that says up to which record it goes at most.
+/// The file in its folder with the last record that the index may contain.
 const KNOWS: &str = "knows";
 /// The longest number, twice.
 const LONGEST_NOTE: usize = 40;
 
-/// The index of one host.
+/// The index of a host.
 #[derive(Debug)]
 pub struct Index {
     folder: PathBuf,
     tree: sled::Db,
     upto: u64,
-    /// How many lines there are; none: they were not counted yet.
+    /// The number of lines; `None`: not counted yet.
     lines: Option<u64>,
-    /// How many are kept that are neither orders nor of switches.
+    /// How many lines are kept beside orders and switches.
     most: u64,
     /// How many orders are kept, and how many lines of switches.
     most_kept: u64,
     kept: kept::Kept,
 }
 
-/// What one record tells.
+/// The content of a record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// The record's number.
     pub seq: u64,
-    /// What people read of it.
+    /// The lines for the history.
     pub history: Vec<HistoryEntry>,
-    /// The action that it ends.
+    /// The duration of the action that it ends.
     pub measured: Option<Measured>,
 }
 
-/// How long one action took.
+/// The duration of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
     /// The kind.
@@ -100,53 +100,53 @@ pub struct Measured {
     pub from: StateName,
     /// The state entered.
     pub to: StateName,
-    /// The time between.
+    /// The duration.
     pub took: Duration,
 }
 
-/// What is known about how long a move takes.
+/// Statistics on the duration of a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Durations {
-    /// How often it was measured.
+    /// The number of runs.
     pub count: u64,
-    /// The mean, in milliseconds; of many, the latest weigh most.
+    /// The mean, in milliseconds; after many runs the latest weigh most.
     pub mean_ms: f64,
     /// The standard deviation, in milliseconds.
     pub spread_ms: f64,
-    /// The last one, in milliseconds.
+    /// The last duration, in milliseconds.
     pub last_ms: f64,
 }
 
-/// Which part of the history is wanted.
+/// A query for a part of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
-    /// Entries from this record on.
+    /// Only entries from this record on.
     pub since: u64,
-    /// Of this change object alone.
+    /// Only entries of this change object.
     pub cob: Option<CobId>,
-    /// No more than this many.
+    /// The most entries.
     pub limit: usize,
-    /// If there are more, the newest instead of the oldest. They come oldest first all the same.
+    /// If there are more entries, return the newest instead of the oldest. The order is oldest first in both cases.
     pub newest: bool,
 }
 
-/// Why the index can't serve.
+/// The reason why the index can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The store failed. The daemon can go on without the index, and open it again.
+    /// The store failed. The daemon can continue without the index, and open it again.
     #[error("the index in {}: {what}", .folder.display())]
     Store {
         /// The folder.
         folder: PathBuf,
-        /// What the store said.
+        /// The store's error.
         what: String,
     },
-    /// It has what the journal does not have any more: records that were durable are lost there.
+    /// It contains records that the journal lacks: the journal has lost durable records.
     #[error("the index in {} knows record {knows}", .folder.display())]
     Ahead {
         /// The folder.
         folder: PathBuf,
-        /// The last record that it knows.
+        /// The last record in the index.
         knows: u64,
     },
     /// The folder could not be moved, made or read.
@@ -154,18 +154,18 @@ pub enum IndexError {
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Index {
-    /// The last record that an index may know of, beside a journal whose last record is `last_seq`. The store is opened only
-    /// where that is not noted, or can't be.
+    /// The last record that the index may contain, beside a journal whose last record is `last_seq`. The store is
+    /// opened only if that number is not recorded, or is not plausible.
     ///
     /// # Errors
-    /// [`IndexError::Ahead`] when it knows more than the journal: it is told of nothing that is not durable there. Others
-    /// when the folder can't be used at all.
+    /// [`IndexError::Ahead`] if it contains more than the journal: the index gets only records that are durable in the
+    /// journal. Other errors if the folder can't be used at all.
     pub fn known_beside(folder: &Path, last_seq: u64) -> Result<u64, IndexError> {
         match noted(folder) {
             Some(noted) if noted <= last_seq => Ok(noted),
@@ -175,14 +175,16 @@ impl Index {
         }
     }
 
-    /// Opens the index beside a journal whose last record is `last_seq`. What can't be read is moved aside and begun anew.
+    /// Opens the index beside a journal whose last record is `last_seq`. An unreadable index is moved aside and started
+    /// anew.
     ///
     /// # Errors
-    /// As [`Index::known_beside`].
+    /// As for [`Index::known_beside`].
     pub fn open_beside(folder: &Path, last_seq: u64) -> Result<Self, IndexError> {
         let index = Self::open(folder)?;
         if index.upto > last_seq {
-            // A version that notes nothing has fed it: the next start hears of it at once.
+            // A version without the number file has fed it: record the number, so that the next start detects this at
+            // once.
             index.note(index.upto)?;
             return Err(IndexError::Ahead { folder: index.folder, knows: index.upto });
         }
@@ -204,7 +206,7 @@ impl Index {
         })
     }
 
-    /// Opens it as soon as its last user has let go of it.
+    /// Opens the store as soon as its last user has closed it.
     fn try_open(folder: &Path) -> Result<Self, Fault> {
         let limit = Instant::now() + LOCK_PATIENCE;
         loop {
@@ -229,7 +231,7 @@ impl Index {
             .cache_capacity(CACHE_BYTES)
             .segment_size(SEGMENT_BYTES)
             .flush_every_ms(None);
-        // sled panics over some damaged files where it could return an error.
+        // sled panics on some damaged files instead of returning an error.
         let opened = catch_unwind(AssertUnwindSafe(|| -> sled::Result<(sled::Db, [Option<sled::IVec>; 2])> {
             let tree = config.open()?;
             let marks = [tree.get(b"u")?, tree.get(b"n")?];
@@ -239,7 +241,7 @@ impl Index {
             Ok(Ok((tree, [upto, counted]))) => {
                 let upto = upto.map_or(Ok([0; 8]), |v| <[u8; 8]>::try_from(v.as_ref()));
                 let upto = upto.map_err(|_| Fault::Damaged("its end mark is no number".to_owned()))?;
-                // The version before adds without counting.
+                // The previous version adds lines without counting.
                 let lines = counted.as_deref().and_then(|v| v.strip_prefix(&upto)?.try_into().ok());
                 let (upto, lines) = (u64::from_be_bytes(upto), lines.map(u64::from_be_bytes));
                 let kept = kept::Kept::default();
@@ -257,11 +259,11 @@ impl Index {
         self.upto
     }
 
-    /// Adds what records up to `upto` tell, each whole or not at all, in their order. Those that are in here already are left
-    /// out.
+    /// Adds the content of records up to `upto`, each whole or not at all, in order. Records that the index contains
+    /// already are skipped.
     ///
     /// # Errors
-    /// [`IndexError`]; those from one record on were not added then.
+    /// [`IndexError`]; the records from some record on were not added then.
     pub fn add(&mut self, upto: u64, entries: impl IntoIterator<Item = Entry>) -> Result<(), IndexError> {
         self.note(upto)?;
         let mut entries = entries.into_iter().peekable();
@@ -272,14 +274,14 @@ impl Index {
         Ok(())
     }
 
-    /// Notes that it may know of so much, before it does.
+    /// Records that the index may contain this number, before it does.
     fn note(&self, upto: u64) -> Result<(), IndexError> {
         let text = note_of(upto.max(self.upto));
         durable::write_file(&self.folder, KNOWS, 0o600, text.as_bytes(), durable::Sync::Now)
             .map_err(|source| IndexError::Io { path: self.folder.join(KNOWS), source })
     }
 
-    /// How many lines the history has.
+    /// The number of lines in the history.
     fn lines(&mut self) -> Result<u64, IndexError> {
         let lines = match self.lines {
             Some(lines) => lines,
@@ -302,11 +304,11 @@ impl Index {
         Ok(())
     }
 
-    /// Adds what some records tell, all of them or none.
+    /// Adds the content of some records, all or none.
     fn add_some(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), IndexError> {
         let mut batch = sled::Batch::default();
         let (mut upto, mut lines) = (self.upto, self.lines()?);
-        // Two measures may be about the same move: the second sees the first.
+        // Two measurements may concern the same transition: the second builds on the first.
         let mut updated = std::collections::BTreeMap::new();
         let mut kept = self.kept_lines()?;
         for Entry { seq, history, measured } in entries {
@@ -381,7 +383,7 @@ impl Index {
         Ok(entries)
     }
 
-    /// How long a move takes for one change object.
+    /// The durations of a transition of a change object.
     ///
     /// # Errors
     /// [`IndexError::Store`].
@@ -394,7 +396,7 @@ impl Index {
         self.read_durations(&key(b'd', &[cob.as_str(), from.as_str(), to.as_str()], &[]))
     }
 
-    /// How long a move takes for all change objects of a kind.
+    /// The durations of a transition of all change objects of a kind.
     ///
     /// # Errors
     /// [`IndexError::Store`].
@@ -407,7 +409,7 @@ impl Index {
         self.read_durations(&key(b'k', &[kind.as_str(), from.as_str(), to.as_str()], &[]))
     }
 
-    /// Hands everything to the system. Without it a crash costs the last additions, which are fed again.
+    /// Flushes all data to the system. Without it a crash loses the last additions, which are fed again.
     ///
     /// # Errors
     /// [`IndexError::Store`].
@@ -426,8 +428,8 @@ impl Index {
 }
 
 impl Durations {
-    /// Takes one more measure in: the usual mean and variance at first, later with the weight of
-    /// [`MEMORY`] runs, so that old ones fade.
+    /// Adds a measurement: usual mean and variance at first, later with the weight of [`MEMORY`] runs, so that old runs
+    /// fade.
     #[expect(clippy::cast_precision_loss, reason = "counts of actions are far below 2^52")]
     fn with(self, took: Duration) -> Self {
         let last_ms = took.as_secs_f64() * 1000.0;
@@ -439,21 +441,21 @@ impl Durations {
     }
 }
 
-/// Why sled did not open.
+/// The reason why sled did not open.
 enum Fault {
-    /// The files: begin anew.
+    /// The files are damaged: start anew.
     Damaged(String),
-    /// The system: beginning anew would not help.
+    /// The system refused: starting anew would not help.
     Refused(io::Error),
 }
 
-/// The store has a lock of its own. Two daemons don't meet here, the journal's lock is taken before; but
-/// a child that was begun a moment ago holds a copy until it has executed its program.
+/// Whether the store's own lock is held. The journal's lock excludes other daemons before; but a child process that was
+/// just forked holds a copy until it has executed its program.
 fn is_locked(error: &io::Error) -> bool {
     error.to_string().contains("could not acquire lock")
 }
 
-/// Some damage comes as an I/O error.
+/// Whether an I/O error means damage.
 fn is_about_content(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -464,13 +466,13 @@ fn is_about_content(error: &io::Error) -> bool {
     )
 }
 
-/// Removes what a program that was killed while it opened the store had begun to write: sled would take it for whole,
-/// and the index for damaged. Snapshots get their name without `.generating` when they are whole, and `conf` is
-/// whole before `db` is there.
+/// Removes unfinished files of a program that was killed while it opened the store: sled would consider these files
+/// whole, and the index damaged. Snapshots lose the ending `.generating` when they are whole, and `conf` is whole
+/// before `db` exists.
 fn clear_unfinished(folder: &Path) -> io::Result<()> {
     let files = match fs::read_dir(folder) {
         Ok(files) => files,
-        // Nothing is there yet, or what sled has its own word for.
+        // The folder does not exist yet, or sled will report the error.
         Err(_) => return Ok(()),
     };
     let is_begun = !folder.join("db").exists();
@@ -484,12 +486,12 @@ fn clear_unfinished(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The number twice, so that damage shows.
+/// The number twice, so that damage is detected.
 fn note_of(upto: u64) -> String {
     format!("{upto} {upto:x}\n")
 }
 
-/// What the note beside the store says; none: it is not there, or damaged.
+/// The number in the file beside the store; `None`: the file is missing or damaged.
 fn noted(folder: &Path) -> Option<u64> {
     let text = String::from_utf8(read_capped(&folder.join(KNOWS), LONGEST_NOTE).ok()?).ok()?;
     let upto = text.split(' ').next()?.parse().ok()?;
@@ -518,7 +520,7 @@ fn position(seq: u64, n: u16) -> [u8; 10] {
     bytes
 }
 
-/// `sort`, each part with a zero behind it (names hold none), and the end.
+/// A key: `sort`, each part followed by a zero byte (names contain none), and `end`.
 fn key(sort: u8, parts: &[&str], end: &[u8]) -> Vec<u8> {
     let mut key = vec![sort];
     for part in parts {

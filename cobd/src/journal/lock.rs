@@ -1,4 +1,4 @@
-//! The lock that keeps a second daemon out of a folder.
+//! The lock that excludes a second daemon from a folder.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read as _, Write as _};
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use super::error::JournalError;
 
-/// An exclusive lock on a folder, held until it is dropped or the process ends, however it ends.
+/// An exclusive lock on a folder, held until it is dropped or the process ends in any way.
 ///
-/// It is the folder itself that is locked: a file in it could be removed, and the next daemon would lock another one. The
-/// file says who holds it, and keeps out daemons of earlier versions, which lock that alone.
+/// The folder itself is locked: a file in it could be removed, and the next daemon would lock another file. The file
+/// names the holder, and excludes daemons of earlier versions, which lock only the file.
 #[derive(Debug)]
 pub struct FolderLock {
     _folder: File,
@@ -17,10 +17,10 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// Makes the folder if need be and takes it.
+    /// Creates the folder if necessary and locks it.
     ///
     /// # Errors
-    /// [`JournalError::InUse`] when another process has it.
+    /// [`JournalError::InUse`] if another process has locked it.
     pub fn take(folder: &Path) -> Result<Self, JournalError> {
         fs::create_dir_all(folder).map_err(JournalError::io(folder, "making the folder"))?;
         let path = folder.join("lock");
@@ -29,7 +29,7 @@ impl FolderLock {
             let holder = File::open(&path).ok().and_then(|file| holder(&file));
             return Err(JournalError::InUse { folder: folder.to_owned(), holder });
         }
-        // Not truncated: the content says who holds it.
+        // Not truncated: the content names the holder.
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -47,7 +47,7 @@ impl FolderLock {
     }
 }
 
-/// Whether it is ours now.
+/// Whether this process has the lock now.
 fn try_lock(file: &File, path: &Path) -> Result<bool, JournalError> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -56,7 +56,7 @@ fn try_lock(file: &File, path: &Path) -> Result<bool, JournalError> {
     }
 }
 
-/// Who has written down that it holds the lock.
+/// The recorded holder of the lock.
 fn holder(file: &File) -> Option<String> {
     let mut text = String::new();
     file.take(20).read_to_string(&mut text).ok()?;
@@ -74,7 +74,7 @@ mod tests {
         let error = FolderLock::take(folder.path()).expect_err("taken").to_string();
         let pid = std::process::id().to_string();
         assert!(error.contains(&pid) && error.contains("state_dir"), "{error}");
-        // Whatever happens to what is in it.
+        // Independent of the folder's content.
         fs::remove_file(folder.path().join("lock")).expect("removed");
         for round in 0..2 {
             let error = FolderLock::take(folder.path()).expect_err("taken").to_string();
@@ -83,7 +83,7 @@ mod tests {
         }
         drop(first);
         FolderLock::take(folder.path()).expect("free again");
-        // A daemon of an earlier version has the file alone.
+        // A daemon of an earlier version locks only the file.
         let file = File::options().write(true).open(folder.path().join("lock")).expect("opened");
         file.try_lock().expect("free");
         FolderLock::take(folder.path()).expect_err("taken");

@@ -1,7 +1,7 @@
-//! The journal's twin in memory, for simulations and tests: the same records, the same bytes.
+//! The journal in memory, for simulations and tests: the same records, the same bytes.
 //!
-//! A [`MemoryDisk`] outlives the journals that are opened on it, as a disk outlives processes. It
-//! can be made to refuse commits and to lose what was not committed.
+//! A [`MemoryDisk`] outlives the journals that are opened on it, as a disk outlives processes. A test can make it fail
+//! commits and lose uncommitted data.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,13 +11,13 @@ use super::error::JournalError;
 use super::record::{self, End, Entry, MAX_PAYLOAD, What};
 use super::{Journal, WriteSnapshot};
 
-/// What survives the process.
+/// The data that survives the process.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryDisk(Arc<Mutex<Disk>>);
 
 #[derive(Debug, Default)]
 struct Disk {
-    /// First record's number, and bytes, of each segment.
+    /// The number of the first record, and the bytes, of each segment.
     segments: Vec<(u64, Vec<u8>)>,
     full: bool,
 }
@@ -29,7 +29,7 @@ impl MemoryDisk {
     }
 
     fn get(&self) -> MutexGuard<'_, Disk> {
-        // Nothing panics while it is held; a poisoned disk would still be whole.
+        // No code panics while it holds the lock; a poisoned disk would still be whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -45,10 +45,10 @@ pub struct MemoryJournal {
 }
 
 impl MemoryJournal {
-    /// Opens what the disk holds: the last snapshot and everything after it.
+    /// Opens the content of the disk: the last snapshot and all records after it.
     ///
     /// # Errors
-    /// [`JournalError::Damaged`], which would be a fault of this module: nothing tears a memory disk.
+    /// [`JournalError::Damaged`], which would be a fault of this module: a memory disk has no torn writes.
     pub fn open(disk: MemoryDisk) -> Result<(Self, Vec<Entry>), JournalError> {
         let (first, bytes) = {
             let mut disk = disk.get();

@@ -1,8 +1,8 @@
-//! The journal: the truth of this host, one durable record after the other.
+//! The journal: this host's source of truth, a sequence of durable records.
 //!
-//! The daemon appends what the engine wants kept and commits once a turn of its loop, before
-//! anything is sent or started; after a start it feeds the engine with what [`FileJournal::open`]
-//! returns. What the payloads mean is the engine's business.
+//! The daemon appends the records of the engine and commits once per iteration of its loop, before it sends a message
+//! or starts an action; after a start it feeds the engine with the records that [`FileJournal::open`] returns. Only the
+//! engine interprets the payloads.
 //!
 //! ```text
 //!   append ... append ── commit ──> SEGMENT: record record record …      (one write, one fdatasync)
@@ -11,10 +11,10 @@
 //!   index ────────────────────────> sled: history and durations, can be rebuilt from the records
 //! ```
 //!
-//! Rules: what was committed is never lost and never changed; a torn tail is cut off, and nothing
-//! but the tail; damage anywhere else stops the daemon with a clear word, because carrying on without
-//! a record may break a promise to another host. After a failed commit the journal takes nothing
-//! more: the daemon stops, and comes back with what was committed before.
+//! Rules: a committed record is never lost and never changed; only a torn end is cut off; damage at any other place
+//! stops the daemon with a clear error, because continuing without a record may break a grant to another host. After a
+//! failed commit the journal accepts no more records: the daemon stops, and starts again with the records committed
+//! before.
 
 mod error;
 mod file;
@@ -35,41 +35,37 @@ pub use record::{Entry, MAX_PAYLOAD, What};
 /// Writes a snapshot.
 pub type WriteSnapshot<'a> = dyn FnMut(&mut dyn std::io::Write) -> std::io::Result<()> + 'a;
 
-/// What the daemon needs of a journal; [`FileJournal`] and its twin in memory give it.
+/// The journal as the daemon uses it; implemented by [`FileJournal`] and by the journal in memory.
 pub trait Journal {
-    /// Takes a record; it becomes durable with the next [`Journal::commit`].
-    ///
-    /// # Errors
-    /// [`JournalError::TooLong`] for a payload beyond [`MAX_PAYLOAD`]; [`JournalError::Stopped`] after
-    /// a failed commit.
+    /// Appends a record; it becomes durable with the next [`Journal::commit`].
     fn append(&mut self, payload: &[u8]) -> Result<u64, JournalError>;
 
-    /// Makes everything appended so far durable.
+    /// Makes all appended records durable.
     ///
     /// # Errors
-    /// [`JournalError::Io`] when the disk refuses, [`JournalError::Stopped`] ever after.
+    /// [`JournalError::Io`] if the disk reports an error, and [`JournalError::Stopped`] ever after.
     fn commit(&mut self) -> Result<(), JournalError>;
 
-    /// Commits, then begins a new segment with what `snapshot` writes: all that recovery needs from then on. It may be too
-    /// large to be held twice.
+    /// Commits, then starts a new segment with the output of `snapshot`: all data that recovery needs from then on. It
+    /// may be too large to be held in memory twice.
     ///
     /// # Errors
-    /// As [`Journal::commit`]. When only the new segment could not be written, the journal goes on in
-    /// the old one; so it does where the snapshot is [`JournalError::TooLong`], beyond [`MAX_PAYLOAD`].
+    /// As for [`Journal::commit`]. If only the new segment can't be written, the journal continues in the old segment;
+    /// the same holds for a snapshot that is [`JournalError::TooLong`], beyond [`MAX_PAYLOAD`].
     fn rotate_with(&mut self, snapshot: &mut WriteSnapshot<'_>) -> Result<u64, JournalError>;
 
-    /// The same with a snapshot that is there already.
+    /// Like [`Journal::rotate_with`], with an existing snapshot.
     #[cfg(test)]
     fn rotate(&mut self, snapshot: &[u8]) -> Result<u64, JournalError> {
         self.rotate_with(&mut |to| to.write_all(snapshot))
     }
 
-    /// The sequence number of the last record taken; zero: none yet.
+    /// The sequence number of the last appended record; zero: no record yet.
     fn last_seq(&self) -> u64;
 
-    /// The size of the current segment in bytes, with what is not yet committed.
+    /// The size of the current segment in bytes, including uncommitted records.
     fn segment_bytes(&self) -> u64;
 
-    /// Walks through what is committed and kept, from `seq` on, oldest first. Snapshots are among it.
+    /// Iterates over the committed and kept records from `seq` on, oldest first, including snapshots.
     fn entries_since(&self, seq: u64) -> Box<dyn Iterator<Item = Result<Entry, JournalError>> + '_>;
 }

@@ -1,6 +1,6 @@
-//! Reading what a journal's folder keeps, record by record, while the journal is written on.
+//! Reads the kept records of a journal's folder one by one, while the journal is written.
 //!
-//! For whoever has to catch up with what was committed: only one record is in memory at a time.
+//! For readers that catch up with committed records: only one record is in memory at a time.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -10,11 +10,11 @@ use super::error::JournalError;
 use super::file::{name, segments};
 use super::record::{self, Entry};
 
-/// Committed records in their order. It ends before what is no whole record, and with the last one that was asked for.
+/// Committed records in order. The sequence ends at an incomplete record, or after the last requested record.
 #[derive(Debug)]
 pub struct Past {
     folder: PathBuf,
-    /// The segments that are still to be read, the next one last.
+    /// The segments still to be read, the next segment last.
     left: Vec<u64>,
     reader: Option<BufReader<File>>,
     from: u64,
@@ -22,20 +22,20 @@ pub struct Past {
 }
 
 impl Past {
-    /// What is kept of the records `from` to `upto`, which must be committed.
+    /// The kept records from `from` to `upto`, which must be committed.
     ///
     /// # Errors
-    /// [`JournalError::Io`] when the folder can't be listed.
+    /// [`JournalError::Io`] if the folder can't be listed.
     pub fn read(folder: &Path, from: u64, upto: u64) -> Result<Self, JournalError> {
         let mut left = segments(folder)?;
-        // The last segment that begins at or before `from`, and all later ones.
+        // The last segment that starts at or before `from`, and all later segments.
         let begin = left.iter().rposition(|first| *first <= from).unwrap_or(0);
         left.drain(..begin);
         left.reverse();
         Ok(Self { folder: folder.to_owned(), left, reader: None, from, upto })
     }
 
-    /// The next record of the segment that is being read; none: it has no more.
+    /// The next record of the current segment; `None`: it has no more records.
     fn next_here(&mut self) -> io::Result<Option<Entry>> {
         match &mut self.reader {
             Some(reader) => record::next(reader),
@@ -58,7 +58,7 @@ impl Iterator for Past {
                     let path = self.folder.join(name(segment));
                     match File::open(&path) {
                         Ok(file) => self.reader = Some(BufReader::with_capacity(64 << 10, file)),
-                        // Deleted since, as old ones are.
+                        // Deleted in the meantime, like all old segments.
                         Err(error) if error.kind() == io::ErrorKind::NotFound => self.reader = None,
                         Err(source) => return Some(Err(JournalError::io(&path, "opening")(source))),
                     }

@@ -1,13 +1,13 @@
-//! Records as bytes: how an entry is written, and how a segment is read back.
+//! The byte format of records: how a record is written, and how a segment is read back.
 //!
 //! ```text
 //!   0      4      8         16       18    19    20      24
 //!   length CRC-32C sequence  format   what  zero  in group payload …       (numbers big-endian)
 //! ```
 //!
-//! The checksum covers everything but itself. `in group` counts from 0 within one commit: a disk may
-//! write the pages of one commit in any order, so a bad record followed by good ones *of the same
-//! commit* is a torn tail; followed by one of a later commit it is damage.
+//! The checksum covers all bytes but itself. `in group` counts from 0 within a commit: a disk may write the pages of a
+//! commit in any order, so a bad record followed by good records *of the same commit* is a torn end; followed by a
+//! record of a later commit it is damage.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
@@ -19,50 +19,50 @@ use super::WriteSnapshot;
 
 /// The longest payload.
 pub const MAX_PAYLOAD: usize = 256 << 20;
-/// The format that is written.
+/// The format written by this version.
 pub(super) const FORMAT: u16 = 1;
-/// The bytes in front of a payload.
+/// The size of the header before a payload.
 pub(super) const HEADER: usize = 24;
 
-/// One record, as it is read back.
+/// A record as read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number: grows by one with each record.
+    /// Its sequence number: grows by one with each record.
     pub seq: u64,
-    /// What it is.
+    /// The type of the record.
     pub what: What,
-    /// What was appended.
+    /// The appended bytes.
     pub payload: Bytes,
 }
 
-/// What a record is.
+/// The type of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// One change of state.
+    /// A change of the state.
     Change,
-    /// The whole state at the beginning of a segment.
+    /// The whole state at the start of a segment.
     Snapshot,
 }
 
-/// What a segment's bytes hold.
+/// The content of a segment.
 #[derive(Debug)]
 pub(super) struct Scan {
     /// All records before the end or the first fault.
     pub(super) entries: Vec<Entry>,
-    /// The bytes that they take.
+    /// Their size in bytes.
     pub(super) good: usize,
-    /// How the reading ended.
+    /// How reading ended.
     pub(super) end: End,
 }
 
-/// How the reading of a segment ended.
+/// How reading a segment ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// With its last byte.
+    /// At the last byte.
     Clean,
     /// In an unfinished commit, at `Scan::good`.
     Torn(String),
-    /// At a record that had been committed, at `Scan::good`.
+    /// At a committed record, at `Scan::good`.
     Damaged(String),
     /// At a record of a newer format, at `Scan::good`.
     Newer(u16),
@@ -74,20 +74,21 @@ pub(super) fn encode(out: &mut Vec<u8>, seq: u64, what: What, in_group: u32, pay
     out.extend(payload);
 }
 
-/// Writes a record that is alone in its commit as it is made, into an empty file. The bytes that it takes.
+/// Writes a record that is alone in its commit into an empty file, while its payload is generated. Returns its size in
+/// bytes.
 pub(super) fn write(file: &File, seq: u64, what: What, payload: &mut WriteSnapshot<'_>) -> io::Result<u64> {
     let mut to = file;
     to.seek(SeekFrom::Start(HEADER as u64))?;
     let mut to = BufWriter::with_capacity(64 << 10, Summed { to, length: 0, sum: 0, failed: None });
     let written = payload(&mut to).and_then(|()| to.flush());
     let (Summed { length, sum, failed, .. }, _) = to.into_parts();
-    // What encodes tells of an error of its own, which hides what the system has said.
+    // The serializer reports its own error, which hides the system's error.
     failed.map_or(written, Err)?;
     file.write_all_at(&head(seq, what, 0, length, |head| crc32c::crc32c_combine(head, sum, length)), 0)?;
     Ok((HEADER + length) as u64)
 }
 
-/// What stands before a payload of this length; `sum` goes on with a checksum over it.
+/// The header of a payload of this length; `sum` extends a checksum over the payload.
 fn head(seq: u64, what: What, in_group: u32, length: usize, sum: impl FnOnce(u32) -> u32) -> [u8; HEADER] {
     let mut head = [0; HEADER];
     let length = u32::try_from(length).expect("payloads are capped far below 4 GiB");
@@ -101,17 +102,17 @@ fn head(seq: u64, what: What, in_group: u32, length: usize, sum: impl FnOnce(u32
     head
 }
 
-/// A payload is longer than [`MAX_PAYLOAD`]; it was given up at this length.
+/// A payload is longer than [`MAX_PAYLOAD`]; writing stopped at this length.
 #[derive(Debug, thiserror::Error)]
 #[error("a record of {0} bytes and more")]
 pub(super) struct TooLong(pub(super) usize);
 
-/// Keeps count of what goes through it, and a checksum.
+/// Counts the bytes written through it, and computes their checksum.
 struct Summed<'a> {
     to: &'a File,
     length: usize,
     sum: u32,
-    /// Why nothing more is taken.
+    /// The error after which it accepts no more bytes.
     failed: Option<io::Error>,
 }
 
@@ -171,7 +172,7 @@ pub(super) fn scan(bytes: &Bytes, first: u64) -> Scan {
     Scan { entries, good, end }
 }
 
-/// Reads the next record of a segment; none: no whole one follows that this version knows.
+/// Reads the next record of a segment; `None`: no complete record follows that this version can read.
 pub(super) fn next(from: &mut impl Read) -> io::Result<Option<Entry>> {
     let mut bytes = vec![0; HEADER];
     if !fill(from, &mut bytes)? {
@@ -190,7 +191,7 @@ pub(super) fn next(from: &mut impl Read) -> io::Result<Option<Entry>> {
     Ok(known.map(|(seq, what)| Entry { seq, what, payload: Bytes::from(bytes).slice(HEADER..) }))
 }
 
-/// False: there are not so many bytes.
+/// Returns false if there are not enough bytes.
 fn fill(from: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match from.read_exact(bytes) {
         Ok(()) => Ok(true),
@@ -199,9 +200,9 @@ fn fill(from: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-/// Looks behind a bad record for a whole one of a later commit.
+/// Searches after a bad record for a complete record of a later commit.
 fn later_commit(bytes: &[u8], bad: usize, expected: u64) -> Option<(usize, u64)> {
-    // No more records can follow than there is room for: this makes chance hits impossible.
+    // More records can't follow than fit: this limit excludes chance matches.
     let room = ((bytes.len() - bad) / HEADER) as u64;
     let mut at = bad + 1;
     while at + HEADER <= bytes.len() {
@@ -257,7 +258,7 @@ impl Header {
     }
 }
 
-/// Of a whole record, without the place where the sum itself stands.
+/// The checksum of a whole record, without the bytes of the checksum itself.
 fn checksum(record: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&record[..4]), &record[8..])
 }
@@ -285,7 +286,7 @@ mod tests {
 
     use super::*;
 
-    /// Groups of payloads, one group a commit, as the bytes of a segment that begins with record 5.
+    /// Groups of payloads, each group a commit, as the bytes of a segment that starts with record 5.
     fn segment(groups: &[Vec<Vec<u8>>]) -> (Vec<u8>, Vec<usize>) {
         let (mut bytes, mut ends, mut seq) = (Vec::new(), vec![0], 5);
         for group in groups {
@@ -404,7 +405,7 @@ mod tests {
             let _ = scan(&Bytes::from(bytes), 5);
         }
 
-        /// Whatever is overwritten: records that are given out are the ones that were written.
+        /// Whatever bytes are overwritten, only written records are returned.
         #[test]
         fn damage_never_gives_wrong_data(
             groups in proptest::collection::vec(

@@ -1,4 +1,4 @@
-//! Wakes who waits for an action as soon as a file comes into its job's folder: the wish that it be cancelled.
+//! Wakes the thread that supervises an action as soon as a file appears in its job's folder: the request to cancel.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -10,16 +10,16 @@ use std::thread;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-/// One watch of the system for all jobs of a runner: a user may have few of them (`fs.inotify.max_user_instances`).
+/// A single inotify instance for all jobs of a runner: a user may have few of them (`fs.inotify.max_user_instances`).
 #[derive(Debug)]
 pub(super) struct Alarms {
-    /// None where the system gives no more: whoever waits has to look again and again.
+    /// `None` if the system has no free instance: then the threads have to poll.
     watch: Option<OwnedFd>,
-    /// By what the system calls a watched folder.
+    /// By the system's number for a watched folder.
     waiting: Mutex<BTreeMap<i32, Arc<OwnedFd>>>,
 }
 
-/// The alarm of one job.
+/// The alarm of a job.
 #[derive(Debug)]
 pub(super) struct Alarm<'a> {
     of: &'a Alarms,
@@ -28,21 +28,21 @@ pub(super) struct Alarm<'a> {
 }
 
 impl Alarms {
-    /// Listens in a thread of its own, for as long as this process lives.
+    /// Listens in a separate thread, for as long as this process runs.
     pub(super) fn new() -> Arc<Self> {
         let watch = inotify::init(CreateFlags::CLOEXEC).ok();
         let alarms = Arc::new(Self { watch, waiting: Mutex::new(BTreeMap::new()) });
         let its = alarms.clone();
-        // Without a thread nobody is woken, and so nobody may rely on it.
+        // Without the thread no alarm would ever fire, so no job may rely on alarms.
         let begun = thread::Builder::new().stack_size(64 << 10).spawn(move || its.listen());
         begun.map_or_else(|_| Arc::new(Self { watch: None, waiting: Mutex::new(BTreeMap::new()) }), |_| alarms)
     }
 
-    /// An alarm for this folder; none where the system gives no more.
+    /// An alarm for this folder; `None` if the system has no free watch.
     pub(super) fn watch(&self, folder: &Path) -> Option<Alarm<'_>> {
         let watch = self.watch.as_ref()?;
         let wakes = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?);
-        // Held over both, so that nobody looks for what is not in it yet.
+        // Held over both steps, so that the listener does not search for a folder before it is in the map.
         let mut waiting = self.waiting();
         let folder = inotify::add_watch(watch, folder, WatchFlags::CREATE | WatchFlags::MOVED_TO).ok()?;
         waiting.insert(folder, wakes.clone());
@@ -74,7 +74,7 @@ impl Alarms {
 }
 
 impl Alarm<'_> {
-    /// Becomes readable when something has come into the folder.
+    /// Becomes readable after a file has appeared in the folder.
     pub(super) fn wakes(&self) -> &OwnedFd {
         &self.wakes
     }
@@ -91,7 +91,7 @@ impl Drop for Alarm<'_> {
 }
 
 fn wake(wakes: &OwnedFd) {
-    // Fails when it has been woken four thousand million times and has not looked.
+    // Fails only after four thousand million wake-ups without a read.
     let _ = rustix::io::write(wakes, &1_u64.to_ne_bytes());
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::super::testing::wait_for;
     use super::*;
 
-    /// Whether it has been woken since the last look.
+    /// Whether it has fired since the last check.
     fn is_awake(alarm: &Alarm<'_>) -> bool {
         rustix::io::read(alarm.wakes(), &mut [0; 8]).is_ok()
     }
@@ -120,7 +120,7 @@ mod tests {
         fs::write(folder("a").join("cancel"), "").expect("made");
         wait_for("it is woken", || is_awake(&a));
         assert!(!is_awake(&b));
-        // One that has ended is nobody's, even if its folder is not yet gone.
+        // Dropping an alarm ends it, even if its folder still exists.
         drop(a);
         fs::write(folder("a").join("more"), "").expect("made");
         fs::rename(folder("a").join("more"), folder("b").join("cancel")).expect("moved");

@@ -1,7 +1,7 @@
-//! Names of the numbers with which processes end: signals, and the exit statuses that systemd gives before it executes a
-//! program.
+//! Names for the numbers with which processes end: signals, and the exit statuses that systemd returns before it
+//! executes a program.
 
-/// Signals by their numbers on Linux. Those of real time have no names of their own.
+/// Signals by their numbers on Linux. Real-time signals have no names.
 const SIGNALS: [&str; 31] = [
     "SIGHUP",
     "SIGINT",
@@ -36,7 +36,7 @@ const SIGNALS: [&str; 31] = [
     "SIGSYS",
 ];
 
-/// The exit statuses of systemd.exec(5), and what to look at.
+/// The exit statuses of systemd.exec(5), and the likely cause.
 const STEPS: [(i32, &str, &str); 44] = [
     (200, "CHDIR", "the folder of WorkingDirectory= cannot be entered"),
     (201, "NICE", "Nice= cannot be set"),
@@ -94,7 +94,7 @@ pub(crate) fn signal(number: i32) -> String {
     name.map_or_else(|| format!("signal {number}"), |name| format!("signal {number} ({name})"))
 }
 
-/// The exit status of a program that systemd was to execute: `exit status 203/EXEC, the program …`.
+/// The exit status of a program started by systemd: `exit status 203/EXEC, the program …`.
 pub(crate) fn exit_status(number: i32) -> String {
     match STEPS.iter().find(|(status, ..)| *status == number) {
         Some((_, name, what)) => format!("exit status {number}/{name}, {what}"),

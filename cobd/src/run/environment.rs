@@ -1,10 +1,10 @@
-//! The environment that actions begin with: small, and the same on every host.
+//! The initial environment of actions: small, and the same on every host.
 
 use std::collections::BTreeMap;
 
-/// What actions see of the daemon's environment, besides `PATH` and `HOME`.
+/// The variables that actions inherit from the daemon, besides `PATH` and `HOME`.
 const PASSED: [&str; 4] = ["USER", "LOGNAME", "TZ", "TMPDIR"];
-/// When the daemon was started without one.
+/// The default if the daemon has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The environment of every action, before its `COB_` variables:
@@ -16,8 +16,8 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// | `LANG` | `C.UTF-8`, so that output can be relied on; no `LC_` variable is passed |
 /// | `USER`, `LOGNAME`, `TZ`, `TMPDIR` | the daemon's, where set |
 ///
-/// Nothing else of the daemon's environment reaches an action. Its standard input is empty, its mask for new
-/// files is 022, and it has none of the daemon's open files.
+/// An action inherits no other variable of the daemon. Its standard input is empty, its mask for new files is 022, and
+/// it inherits no open files of the daemon.
 #[must_use]
 pub fn base_environment() -> BTreeMap<String, String> {
     let own = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());

@@ -1,6 +1,6 @@
-//! A program that is told something and listened to, up to its own end.
+//! Exchanges input and output with a program until the program ends.
 //!
-//! What it leaves behind may hold its pipes for as long as it lives, so their end is not waited for.
+//! Processes that it leaves behind may hold its pipes open, so this module does not wait for the end of the pipes.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -16,15 +16,15 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::supervise::{has_ended, timespec};
 
-/// After the end of a program the end of its pipes is waited for so long: the last one of a pipeline ends a moment after
-/// the shell that began it.
+/// How long to wait for the end of the pipes after the end of a program: the last program of a pipeline ends a moment
+/// after its shell.
 const LINGER: Duration = Duration::from_millis(200);
-/// Between two looks at the program on kernels before 5.3, which do not tell of its end.
+/// The polling interval on kernels before 5.3, which do not report the end of a process.
 const LOOK: Duration = Duration::from_millis(10);
-/// So much goes into a pipe that has room without a wait.
+/// How many bytes a ready pipe accepts without blocking.
 const PORTION: usize = 4096;
 
-/// Where a program has said something.
+/// The stream on which a program has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// Its standard output.
@@ -33,7 +33,7 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// Its pipes, as far as they are open.
+/// The pipes that are still open.
 struct Pipes<'a> {
     stdin: Option<ChildStdin>,
     input: &'a [u8],
@@ -41,11 +41,11 @@ struct Pipes<'a> {
     take: &'a mut dyn FnMut(Stream, &[u8]) -> ControlFlow<()>,
 }
 
-/// Gives a child its input and takes what it says, on those of its streams that are pipes, until it has ended or `take`
-/// has enough. Whoever does not read its input gets none. The child is not reaped.
+/// Writes the input to a child and reads its output, on the streams that are pipes, until it has ended or `take`
+/// breaks. A child that does not read gets no input. The child is not reaped.
 ///
 /// # Errors
-/// When the system refuses to wait, or a pipe can't be read.
+/// If the system refuses to wait, or a pipe can't be read.
 pub(crate) fn exchange(
     child: &mut Child,
     input: &[u8],
@@ -77,7 +77,7 @@ impl<'a> Pipes<'a> {
         Self { stdin, input, outputs: out.into_iter().chain(err).collect(), take }
     }
 
-    /// Waits until there is something to do, the child has ended or the time is over, and does it.
+    /// Waits until a pipe is ready, the child has ended or the time is over, and handles the event.
     fn wait(&mut self, end: Option<&OwnedFd>, longest: Option<Duration>) -> io::Result<ControlFlow<()>> {
         let outputs = self.outputs.iter().map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN));
         let stdin = self.stdin.iter().map(|pipe| PollFd::new(pipe, PollFlags::OUT));
@@ -108,7 +108,7 @@ impl<'a> Pipes<'a> {
         }
     }
 
-    /// Reads once from those that are ready; those that have come to their end are closed.
+    /// Reads once from the ready streams and closes streams at their end.
     fn take_from(&mut self, ready: &[bool]) -> io::Result<ControlFlow<()>> {
         let mut buffer = [0; 8192];
         for ((stream, mut pipe), ready) in mem::take(&mut self.outputs).into_iter().zip(ready) {
@@ -129,7 +129,7 @@ impl<'a> Pipes<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// What the child has said before its end is there, however much others go on to say.
+    /// Reads the output that the child wrote before its end, even if other processes keep writing.
     fn take_what_lies_there(&mut self) -> io::Result<ControlFlow<()>> {
         for (stream, pipe) in &mut self.outputs {
             let mut bytes = Vec::new();
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// What a script has said on its output, until it has ended or that many bytes have come.
+    /// The output of a script, until it has ended or this many bytes have come.
     fn heard(script: &str, enough: usize) -> Vec<u8> {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_comes_a_moment_after_the_end_is_heard() {
-        // On a busy machine the moment may be a longer one.
+        // On a busy machine it may take longer.
         let mut tries = (0..20).map(|_| heard("(sleep 0.02; echo late) & echo soon", usize::MAX));
         assert!(tries.any(|said| said == b"soon\nlate\n"));
     }
@@ -181,7 +181,7 @@ mod tests {
         let said = heard("while echo y; do sleep 0.01; done & echo $!", usize::MAX);
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
         let number = said.split(|byte| !byte.is_ascii_digit()).find(|digits| !digits.is_empty()).expect("its number");
-        // It has ended by itself, with its pipe, or will.
+        // It ends by itself when its pipe closes, if it has not ended yet.
         let number = std::str::from_utf8(number).expect("digits").parse().ok().and_then(Pid::from_raw);
         let _ = kill_process(number.expect("a number"), Signal::KILL);
     }

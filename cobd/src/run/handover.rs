@@ -1,11 +1,11 @@
-//! How a runner gets a job: one message with the job's folder and two files, the one that is locked for it and the
-//! end of a pipe by which the daemon hears of it.
+//! Hands a job to a runner: a message with the path of the job's folder and two files, the locked lock file and the end
+//! of a pipe to the daemon.
 //!
-//! A message that is under way holds both as well as any process does: from the daemon's taking the lock to the job's
-//! end there is no moment at which it is free (unix(7), `SCM_RIGHTS`).
+//! A message under way keeps both files open like a process does: from the moment when the daemon takes the lock until
+//! the job's end, the lock is never free (unix(7), `SCM_RIGHTS`).
 //!
-//! On the pipe the daemon reads a byte when somebody has taken the job, and another when its result is in its place. It
-//! comes to its end before that when the runner was killed.
+//! On the pipe the daemon reads a byte when a runner has taken the job, and another byte when the job's result is in
+//! place. If the pipe ends earlier, the runner was killed.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,7 +26,7 @@ use rustix::net::{
 /// The longest path that the kernel takes (`PATH_MAX`).
 const LONGEST_PATH: usize = 4096;
 
-/// A job as its runner gets it.
+/// A job as its runner receives it.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) folder: PathBuf,
@@ -35,33 +35,33 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Tells the daemon that somebody is there to do it.
+    /// Tells the daemon that a runner has taken the job.
     pub(super) fn confirm(&self) {
         self.tell();
     }
 
-    /// Lets go of the lock and tells the daemon. Both in so many words: a program that is just being executed for another
-    /// job has all that its runner has open until it has begun.
+    /// Releases the lock and tells the daemon. Both explicitly: a process that is just being executed for another job
+    /// holds all open files of its runner until it has started.
     pub(super) fn finish(self) {
         let _ = flock(&self.lock, FlockOperation::Unlock);
         self.tell();
     }
 
     fn tell(&self) {
-        // Without its daemon nobody listens.
+        // If the daemon is gone, no process reads the pipe.
         let _ = rustix::io::write(&self.tell, b".");
     }
 }
 
-/// The daemon's end and the runner's.
+/// The daemon's end and the runner's end.
 pub(super) fn ends() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Gives the job in this folder. Does not wait for who takes it.
+/// Hands over the job in this folder, without waiting for a runner to take it.
 ///
 /// # Errors
-/// When nobody is there to take it, or too many jobs wait to be taken. Nobody has it then.
+/// If there is no runner, or too many jobs wait to be taken. No runner has the job then.
 pub(super) fn give(socket: &OwnedFd, folder: &Path, lock: &File, tell: &OwnedFd) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -72,10 +72,10 @@ pub(super) fn give(socket: &OwnedFd, folder: &Path, lock: &File, tell: &OwnedFd)
     Ok(())
 }
 
-/// Waits for a job. None when the daemon has ended.
+/// Waits for a job; `None` if the daemon has ended.
 ///
 /// # Errors
-/// When this is not the runner's end; `InvalidData` when what comes is no job, and the next may be one.
+/// If this is not the runner's end; `InvalidData` if the message is not a job, and the next message may be a job.
 pub(super) fn take(socket: impl AsFd) -> io::Result<Option<Given>> {
     let mut bytes = vec![0; LONGEST_PATH];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// A job in a folder that nobody has yet, and the daemon's end of its pipe.
+    /// A job in a folder that no runner has taken yet, and the daemon's end of its pipe.
     fn job(folder: &Path) -> (File, OwnedFd, io::PipeReader) {
         let lock = File::create(folder.join("lock")).expect("made");
         lock.try_lock().expect("free");
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(given.folder, folder);
         assert!(!is_free(folder));
         given.confirm();
-        // A program that is just being executed for another job.
+        // A process that is just being executed for another job.
         let other = given.lock.try_clone().expect("cloned");
         given.finish();
         assert!(is_free(folder));
@@ -150,7 +150,7 @@ mod tests {
         let (lock, tell, mut ended) = job(folder);
         give(&daemon, folder, &lock, &tell).expect("given");
         drop((lock, tell));
-        // Whoever should have taken it is killed.
+        // The runner that should have taken it is killed.
         drop(runner);
         assert!(is_free(folder));
         assert_eq!(ended.read(&mut [0]).expect("read"), 0);

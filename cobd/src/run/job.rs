@@ -1,4 +1,4 @@
-//! Jobs as they lie on disk: the spec that the daemon writes, the result that the runner writes.
+//! The files of a job: the spec that the daemon writes, and the result that the runner writes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,17 +18,17 @@ use super::secrets::Sealed;
 
 /// The format of `spec` and `result`.
 pub(super) const FORMAT: u32 = 1;
-/// What the daemon wants done.
+/// The daemon's spec.
 pub(super) const SPEC: &str = "spec";
-/// Held (flock) until the job is done; says which process the runner is.
+/// Locked (flock) until the job is done; contains the process id of the runner.
 pub(super) const LOCK: &str = "lock";
-/// What the action prints.
+/// The output of the action.
 pub(super) const OUTPUT: &str = "output";
-/// What it prints on its standard output, where that is kept apart.
+/// Its standard output, if that is kept separate.
 pub(super) const STDOUT: &str = "stdout";
-/// How it ended.
+/// The result of the job.
 pub(super) const RESULT: &str = "result";
-/// Put there to make the runner end the action.
+/// A file that makes the runner end the action.
 pub(super) const CANCEL: &str = "cancel";
 /// `COB_CONTENT`.
 pub(super) const CONTENT: &str = "content.json";
@@ -38,22 +38,22 @@ pub(super) const IMPORTS: &str = "imports.json";
 pub(super) const EXPORTS: &str = "exports.json";
 /// `COB_RESULT_OUT`.
 pub(super) const SAVED: &str = "saved";
-/// The variable that names the job folder; what is left of an action is found by it.
+/// The variable that names the job folder; it identifies remaining processes of an action.
 pub(crate) const JOB_VARIABLE: &str = "COB_JOB";
 
-/// What an action and all that it begins have in their environment, and nobody else.
+/// An environment variable that an action and all its descendants have, and no other process.
 pub(super) fn mark(folder: &Path) -> String {
     format!("{JOB_VARIABLE}={}", folder.display())
 }
 
 /// The longest text that an action may leave in `COB_RESULT_OUT`.
 const MAX_SAVED: usize = 64 << 10;
-/// The longest spec or result that is read: imports and content are files of their own.
+/// The longest spec or result that is read: imports and content are separate files.
 const MAX_FILE: usize = 4 << 20;
-/// How much of a separate standard output is given back: its end.
+/// How much of the end of a separate standard output is returned.
 const MAX_STDOUT: usize = 4 << 10;
 
-/// The number of a job: unique in its folder of jobs, also over restarts of the daemon.
+/// The number of a job: unique in its folder of jobs, even across restarts of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobId(pub u64);
 
@@ -73,32 +73,32 @@ impl JobId {
     }
 }
 
-/// What is to be done.
+/// The specification of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
     /// The job.
     pub id: JobId,
-    /// The caller's own words about it; [`super::Runner::scan`] gives them back.
+    /// The caller's label; [`super::Runner::scan`] returns it.
     pub label: String,
-    /// What is executed.
+    /// The command to execute.
     pub command: Command,
-    /// The whole environment, but for the variables that point into the job folder.
+    /// The whole environment, except for the variables that point into the job folder.
     pub environment: BTreeMap<String, String>,
     /// The working folder.
     pub folder: PathBuf,
-    /// The time that it may take.
+    /// The time limit.
     pub timeout: Duration,
-    /// Between asking it to end and killing its process group.
+    /// The time between the request to end and killing the process group.
     pub grace: Duration,
     /// The change object's content, for `COB_CONTENT`.
     pub content: String,
-    /// What the held locks carry, for `COB_IMPORTS`: JSON.
+    /// The values carried by the held locks, for `COB_IMPORTS`: JSON.
     pub imports: String,
-    /// The standard output is wanted by itself.
+    /// Whether the standard output is kept separate.
     pub stdout_apart: bool,
-    /// The result must survive a power failure.
+    /// Whether the result must survive a power failure.
     pub durable: bool,
-    /// The secrets whose marks stand in content and environment, encrypted.
+    /// The encrypted secrets whose placeholders are in content and environment.
     pub secrets: Sealed,
 }
 
@@ -119,25 +119,25 @@ pub(super) struct SpecFile {
     pub(super) secrets: Option<PathBuf>,
 }
 
-/// How an action ended.
+/// The way in which an action ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exit {
     /// By itself, with this exit status.
     Exited(i32),
-    /// By a signal that was not ours.
+    /// By a foreign signal.
     Signal(i32),
     /// It was ended because its time was over.
     TimedOut,
-    /// It was ended because the daemon asked for it, or never begun.
+    /// It was ended on the daemon's order, or never started.
     Cancelled,
-    /// It could not be begun; the reason.
+    /// It could not be started, for this reason.
     SpawnFailed(String),
-    /// Its runner was killed: nobody knows. What was left of it has been ended.
+    /// Its runner was killed, so the result is unknown. Remaining processes were ended.
     Lost,
 }
 
-/// What an action wrote into one of the files that were named to it.
+/// The content that an action wrote into its result files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Written {
@@ -146,7 +146,7 @@ pub(super) enum Written {
     Unusable(String),
 }
 
-/// The runner's word.
+/// The result as the runner writes it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ResultFile {
     pub(super) format: u32,
@@ -157,30 +157,30 @@ pub(super) struct ResultFile {
     pub(super) ended_ns: u64,
 }
 
-/// How a job ended, and what it left.
+/// The result of a job, with the data that it left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobResult {
-    /// How it ended.
+    /// The way in which it ended.
     pub exit: Exit,
-    /// What it wrote to `COB_EXPORT_OUT`; an error is a reason to count it as failed.
+    /// The content of `COB_EXPORT_OUT`; after an error the action counts as failed.
     pub exports: Result<Values, String>,
-    /// What it wrote to `COB_RESULT_OUT`, to be given to a revert.
+    /// The content of `COB_RESULT_OUT`, for the revert.
     pub saved: Result<Option<String>, String>,
-    /// The end of its standard output, where that was kept apart.
+    /// The end of its standard output, if that was kept separate.
     pub stdout: String,
-    /// The last lines that it printed, at most 2 KiB, fit for a terminal.
+    /// The last printed lines, at most 2 KiB, safe for a terminal.
     pub last_lines: String,
-    /// When it began, in nanoseconds since 1970; zero: not known.
+    /// The start time, in nanoseconds since 1970; zero: unknown.
     pub began_ns: u64,
-    /// When it ended.
+    /// The end time.
     pub ended_ns: u64,
 }
 
 impl JobResult {
-    /// Reads the result from a job folder; none when there is none that can be understood.
+    /// Reads the result from a job folder; `None` if there is no valid result.
     ///
     /// # Errors
-    /// When nobody can tell what is there.
+    /// If the folder can't be read, so that the state is unknown.
     pub(super) fn read(folder: &Path) -> io::Result<Option<Self>> {
         let Some(bytes) = read_if_there(&folder.join(RESULT), MAX_FILE)? else { return Ok(None) };
         let file = serde_json::from_slice(&bytes).ok().filter(|f: &ResultFile| f.format == FORMAT);
@@ -204,13 +204,13 @@ impl JobResult {
         }
     }
 
-    /// The result of a job whose runner is gone without one.
+    /// The result of a job whose runner ended without a result.
     pub(super) fn lost(folder: &Path, ended_ns: u64) -> Self {
         let private = SpecFile::read(folder).ok().and_then(|spec| spec.secrets);
         Self {
             exit: Exit::Lost,
             exports: Ok(Values::new()),
-            // What it had saved by then is worth knowing to whoever takes it back. With secrets it is gone.
+            // The data saved so far helps a revert. With secrets it is deleted.
             saved: match Written::saved(folder) {
                 Written::Text(text) if private.is_none() => Ok(Some(text)),
                 Written::Nothing | Written::Text(_) | Written::Unusable(_) => Ok(None),
@@ -224,7 +224,7 @@ impl JobResult {
     }
 }
 
-/// Checks what an action exported: an object, each value kept as canonical JSON.
+/// Checks the exports of an action: an object, each value stored as canonical JSON.
 fn exports(written: Written) -> Result<Values, String> {
     let text = match written {
         Written::Nothing => return Ok(Values::new()),
@@ -248,8 +248,7 @@ impl Written {
         Self::read(&folder.join(SAVED), MAX_SAVED)
     }
 
-    /// What may leave the private folder: no exported value is kept secret, so one that holds a secret is
-    /// refused.
+    /// The exports for a job with secrets. Exported values are not secret, so an export with a secret is refused.
     pub(super) fn exported(self, redactor: &Redactor) -> Self {
         match self {
             Self::Text(text) if redactor.text(&text) != text => Self::Unusable(
@@ -260,7 +259,7 @@ impl Written {
         }
     }
 
-    /// The same without values.
+    /// The same content without values of secrets.
     pub(super) fn redacted(self, redactor: &Redactor) -> Self {
         match self {
             Self::Text(text) => Self::Text(redactor.text(&text)),
@@ -289,8 +288,8 @@ impl SpecFile {
     }
 }
 
-/// Reads a regular file of at most `max` bytes. Neither a link nor a pipe that an action may have put
-/// there is followed or waited for.
+/// Reads a regular file of at most `max` bytes. A link or a pipe that an action may have put there is neither followed
+/// nor waited for.
 pub(crate) fn read_capped(path: &Path, max: usize) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let mut bytes = Vec::new();
@@ -301,22 +300,22 @@ pub(crate) fn read_capped(path: &Path, max: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same of a file that may not be there, or be something that an action has put in its place.
+/// Like [`read_capped`]; `None` if the file is missing, or an action has replaced it by another object.
 ///
 /// # Errors
-/// When nobody can tell: this process has too many files open, the disk does not answer.
+/// If the state is unknown: this process has too many files open, or the disk does not answer.
 pub(super) fn read_if_there(path: &Path, max: usize) -> io::Result<Option<Vec<u8>>> {
     read_capped(path, max).map(Some).or_else(|error| if is_absent(&error) { Ok(None) } else { Err(error) })
 }
 
-/// Whether an error says that there is no such regular file.
+/// Whether an error means that the path holds no regular file.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     let link = rustix::io::Errno::LOOP.raw_os_error();
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidData)
         || error.raw_os_error() == Some(link)
 }
 
-/// Opens a regular file, and nothing else that an action may have put there.
+/// Opens a regular file, and no other object that an action may have put there.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).expect("flags are small numbers");
@@ -327,7 +326,7 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether a file is there.
+/// Whether the path exists.
 pub(crate) fn present(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }

@@ -1,10 +1,8 @@
-//! Processes, as `/proc` shows them: who of an action still lives, and what a killed runner left
-//! behind.
+//! Finds processes in `/proc`: the living processes of an action, and the leftovers of a killed runner.
 //!
-//! A process id alone means nothing: it may have been given to somebody else. A leftover is known by
-//! the session of its runner, *and* by the process group of its action, the variable in its environment
-//! that names the job, or the job's file that it prints into. It is signalled through a handle that was opened before
-//! all that was looked at.
+//! A process id alone proves nothing: it may have been given to another process. A leftover is identified by the
+//! session of its runner, *and* by the process group of its action, the variable in its environment that names the job,
+//! or the job's file that it prints into. It is signalled through a handle that was opened before these checks.
 
 use std::fs;
 use std::io;
@@ -16,33 +14,33 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal};
 
-/// So often, a millisecond apart, a process is looked at that has no environment because it is just being executed.
+/// How often, a millisecond apart, a process without an environment is checked while it is being executed.
 const LOOKS_AT_EXECUTED: usize = 1000;
-/// Seen so often without what is looked for, it is a stranger.
+/// After this many checks without the variable it counts as foreign.
 const LOOKS_AT_STRANGER: usize = 4;
-/// Between two looks at a group that was asked to end.
+/// The pause between two checks of a group that was asked to end: the first and the longest.
 const LOOK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
-/// Of the flags of a process (`include/linux/sched.h`): it ends.
+/// A flag of a process (`include/linux/sched.h`): it is ending.
 const PF_EXITING: u32 = 0x4;
-/// It is the kernel's own.
+/// It is a kernel thread.
 const PF_KTHREAD: u32 = 0x0020_0000;
 
-/// What the kernel tells of a process.
+/// The state of a process, from the kernel.
 struct Stat {
     state: char,
     group: i32,
     session: i32,
-    /// Not as long as it is being executed: it has no environment then.
+    /// False while it is being executed: it has no environment then.
     has_begun: bool,
-    /// It is the kernel's own, or ends: it has none any more.
+    /// It is a kernel thread or is ending: it has no environment any more.
     has_none: bool,
 }
 
 impl Stat {
     fn read(pid: i32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may contain anything.
+        // The name, in parentheses, may contain any characters.
         let mut fields = text.rsplit_once(')')?.1.split_whitespace();
         let state = fields.next()?.chars().next()?;
         let _parent = fields.next()?;
@@ -64,9 +62,9 @@ fn all_processes() -> io::Result<impl Iterator<Item = i32>> {
     Ok(fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
 }
 
-/// All that a child of ours has begun: its process group, and whoever else is in this session, if this process leads
-/// it, or has what marks the child's in its environment. The group's number can't be given away while this process
-/// lives and has not reaped the child.
+/// All processes that a child of ours has started: its process group, and the processes of this session, if this
+/// process leads it, or the processes of the session with the child's mark in their environment. The group's number
+/// can't be reused while this process lives and has not reaped the child.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kin<'a> {
     leader: Pid,
@@ -75,23 +73,24 @@ pub(crate) struct Kin<'a> {
 }
 
 impl<'a> Kin<'a> {
-    /// The kin of a child that leads a process group. With a mark: those in the session who have it in their environment.
+    /// The processes of a child that leads a process group. With a mark: the processes of the session that have it in
+    /// their environment.
     pub(crate) fn of(leader: Pid, mark: Option<&'a str>) -> Self {
         let own = getpid().as_raw_nonzero().get();
-        // 0 where its leader is outside of this process namespace (`docker exec`); `getsid` of `rustix` takes no 0.
+        // 0 if the session leader is outside this process namespace (`docker exec`); `getsid` of `rustix` rejects 0.
         let session = Stat::read(own).map(|stat| stat.session).filter(|session| mark.is_some() || *session == own);
         Self { leader, session, mark }
     }
 
-    /// Asks all to end, waits, kills who is left.
+    /// Asks all processes to end, waits, and kills the remaining processes.
     pub(crate) fn end(self, grace: Duration) {
         self.signal(Signal::TERM);
-        // Who was stopped can't end.
+        // A stopped process can't end.
         self.signal(Signal::CONT);
         if wait_until(Some(Instant::now() + grace), || self.members().is_empty()) {
             return;
         }
-        // New ones may have been forked meanwhile. One that can't be killed (it waits for a disk) is
+        // New processes may have been forked in the meantime. A process that can't be killed (it waits for a disk) is
         // waited for without a limit: as long as it lives, the action is not over.
         wait_until(None, || {
             self.signal(Signal::KILL);
@@ -100,7 +99,7 @@ impl<'a> Kin<'a> {
     }
 
     fn signal(self, signal: Signal) {
-        // The group all at once, so that nobody forks between two signals. It fails when nobody is left.
+        // The whole group at once, so that no process forks between two signals. It fails if the group is empty.
         let _ = kill_process_group(self.leader, signal);
         for (pid, _) in self.members().into_iter().filter(|(_, group)| *group != self.group()) {
             let handle = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -110,7 +109,7 @@ impl<'a> Kin<'a> {
         }
     }
 
-    /// Process and group of all that live. When `/proc` can't be read: none.
+    /// Process id and group of all living members; empty if `/proc` can't be read.
     fn members(self) -> Vec<(i32, i32)> {
         all_processes().map(|all| all.filter_map(|pid| self.member(pid)).collect()).unwrap_or_default()
     }
@@ -143,48 +142,49 @@ fn wait_until(limit: Option<Instant>, mut done: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// What is known of the processes of a runner or keeper that may have been killed.
+/// The known facts about the processes of a runner or supervisor that may have been killed.
 #[derive(Debug)]
 pub(crate) struct Trail {
-    /// Its process id: it leads a session of its own. None: nobody knows it any more.
+    /// Its process id: it leads its own session. `None`: unknown.
     session: Option<i32>,
-    /// The process group that it has begun.
+    /// The process group that it has started.
     group: Option<i32>,
-    /// The `NAME=VALUE` that all have in the environment, unless somebody takes it out (`env -i`, `sudo`).
+    /// The `NAME=VALUE` that all its processes have in their environment, unless a program clears it (`env -i`,
+    /// `sudo`).
     mark: String,
-    /// What all print into, unless somebody turns it elsewhere. Who does both is known by the group alone, which a runner
-    /// can tell only once it is there.
+    /// The files that all its processes print into, unless a program redirects its output. A process without both marks
+    /// is identified by its group alone, which a runner can record only after the start.
     outputs: Vec<PathBuf>,
 }
 
 impl Trail {
-    /// The mark of a job, and what its runner has written into the lock ([`super::runner::sign`]).
+    /// The mark of a job, and the content of its lock, written by its runner ([`super::runner::sign`]).
     pub(crate) fn new(signed: Option<&str>, mark: String) -> Self {
         let mut numbers = signed.unwrap_or_default().split_whitespace().map(|word| word.parse().ok());
         Self { session: numbers.next().flatten(), group: numbers.next().flatten(), mark, outputs: Vec::new() }
     }
 
-    /// With the files that its processes print into.
+    /// Adds the files that its processes print into.
     pub(crate) fn with_outputs(self, outputs: impl IntoIterator<Item = PathBuf>) -> Self {
         Self { outputs: outputs.into_iter().collect(), ..self }
     }
 
-    /// With a group that is known otherwise.
+    /// Adds a group that is known from another source.
     pub(crate) fn with_group(self, group: Option<i32>) -> Self {
         Self { group: self.group.or(group), ..self }
     }
 
-    /// Whether it is known whose session it was.
+    /// Whether its session is known.
     pub(crate) fn has_session(&self) -> bool {
         self.session.is_some()
     }
 
-    /// Whether anything is left.
+    /// Whether any process is left.
     pub(crate) fn leads_anywhere(&self) -> bool {
         !self.leftovers().is_empty()
     }
 
-    /// Ends what was left behind: asks, waits, kills. Returns how many processes it found.
+    /// Ends the leftovers: asks, waits, kills. Returns how many processes it found.
     pub(crate) fn end(&self, grace: Duration) -> usize {
         let found = self.leftovers();
         let count = found.len();
@@ -196,7 +196,8 @@ impl Trail {
         count
     }
 
-    /// Kills all, and new ones that are forked meanwhile, without a limit: as above. How many there were.
+    /// Kills all leftovers, and processes forked in the meantime, without a time limit (see [`Kin::end`]). Returns
+    /// their number.
     pub(crate) fn kill(&self) -> usize {
         let mut count = 0;
         wait_until(None, || {
@@ -215,7 +216,7 @@ impl Trail {
             if !self.is_leftover(pid) {
                 continue;
             }
-            // The second look is at the process that the handle stands for.
+            // The second check concerns exactly the process of the handle.
             let handle = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
             found.extend(handle.filter(|_| self.is_leftover(pid)));
         }
@@ -237,20 +238,20 @@ impl Trail {
     }
 }
 
-/// Whether somebody has stopped a process (`SIGSTOP`), but for one who looks at it (ptrace).
+/// Whether a process was stopped (`SIGSTOP`), but not by a tracer (ptrace).
 pub(super) fn is_stopped(pid: i32) -> bool {
     Stat::read(pid).is_some_and(|stat| stat.state == 'T')
 }
 
-/// Whether it was begun with this `NAME=VALUE`. While it is executed it has no environment, and what is read of the one
-/// before may be a part of it: it is looked at again until several looks have agreed.
+/// Whether the process was started with this `NAME=VALUE`. While it is being executed it has no environment, and a read
+/// may return a part of the old environment: so several checks have to agree.
 fn has_in_environment(pid: i32, variable: &str) -> bool {
     let mut without = 0;
     for _ in 0..LOOKS_AT_EXECUTED {
         match fs::read(format!("/proc/{pid}/environ")) {
             Ok(all) if all.split(|b| *b == 0).any(|v| v == variable.as_bytes()) => return true,
             Ok(all) if !all.is_empty() => without += 1,
-            // Somebody else's.
+            // A process of another user.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return false,
             Ok(_) | Err(_) => {
                 let Some(stat) = Stat::read(pid).filter(|stat| stat.lives() && !stat.has_none) else { return false };
@@ -267,7 +268,7 @@ fn has_in_environment(pid: i32, variable: &str) -> bool {
 
 fn signal(handles: &[OwnedFd], signal: Signal) {
     for handle in handles {
-        // Who has ended meanwhile need not be told.
+        // The process may have ended in the meantime.
         let _ = pidfd_send_signal(handle, signal);
     }
 }
@@ -280,7 +281,7 @@ mod tests {
     use super::super::testing::wait_for;
     use super::*;
 
-    /// A process that leads a group of its own.
+    /// A process that leads its own group.
     fn begin(mark: &str) -> Child {
         Command::new("/bin/sleep").arg("600").env("COB_KIN", mark).process_group(0).spawn().expect("begun")
     }

@@ -1,7 +1,7 @@
-//! Actions as processes that outlive the daemon, and what is left of them when it returns.
+//! Actions as processes that outlive the daemon, and the recovery of their results when it returns.
 //!
-//! Between the daemon and its actions stands a small runner: this very program, in a process of its own, executed before the
-//! first job (see `process`). Each action has a job folder; all that has to be known later is in it.
+//! A small runner stands between the daemon and its actions: this same program in a separate process, executed before
+//! the first job (see `process`). Each action has a job folder, which contains all data needed later.
 //!
 //! ```text
 //!   daemon ── start ──> runner ── own process group ──> action (/bin/sh -c …, or argv)
@@ -12,17 +12,18 @@
 //! ```
 //!
 //! Rules:
-//! - The lock is taken by the daemon before the runner knows of the job and handed over with it,
-//!   so there is no moment at which an action runs, or is about to, and the lock is free. The action
-//!   does not inherit it: what an action leaves in the background keeps no lock.
-//! - A runner does many jobs, a thread for each, and outlives its daemon until the last one is done.
-//! - The result is in its place before the lock is let go. Lock free and no result: the runner was
-//!   killed. Then what is left of the action is ended before anybody checks anything, found by its
-//!   environment and session, never by a process id alone.
-//! - A job that has secrets has a runner of its own, whose memory goes with it, and a private folder in memory for all
-//!   that may hold their values (see `secrets`); what comes from there into the job's folder was cleaned of them.
-//! - What an action prints is bounded while it runs: the head and the tail are kept.
-//! - The daemon may come and go; `systemd` must be told `KillMode=process`.
+//! - The daemon takes the lock before the runner knows of the job, and hands it over with the job. So the lock is never
+//!   free while an action runs or is about to run. The action does not inherit it: background processes of an action
+//!   keep no lock.
+//! - A runner does many jobs, a thread for each, and outlives its daemon until the last job is done.
+//! - The result is in place before the lock is released. A free lock without a result means that the runner was killed.
+//!   Then the leftovers of the action are ended before any check, identified by environment and session, never by a
+//!   process id alone.
+//! - A job with secrets has its own runner, whose memory ends with the job, and a private folder in memory for all
+//!   files that may contain the values (see `secrets`); values are removed from all data that moves from there into the
+//!   job's folder.
+//! - The output of an action is bounded while it runs: its start and its end are kept.
+//! - The daemon may stop and start; `systemd` needs `KillMode=process`.
 
 mod alarm;
 pub(crate) mod endings;

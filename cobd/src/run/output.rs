@@ -1,7 +1,7 @@
-//! What actions print: bounded while they run, and fit for people afterwards.
+//! The output of actions: bounded while they run, and readable afterwards.
 //!
-//! The action writes straight into a file (it survives daemon and runner). When the file grows beyond
-//! its limit, the middle is punched out of it: the head stays, the tail goes on, no writer notices.
+//! The action writes directly into a file, which survives daemon and runner. When the file grows beyond its limit, its
+//! middle is removed by punching a hole: the head stays, the tail goes on, and the writer does not notice.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -17,13 +17,13 @@ use super::redact::Redactor;
 use super::secrets::Opened;
 use crate::durable::{self, Sync};
 
-/// A file may take this much room.
+/// The most disk space of a file.
 const LIMIT: u64 = 1 << 20;
-/// Of a longer one, this much of its beginning is kept.
+/// How much of the start of a longer file is kept.
 const HEAD: u64 = 64 << 10;
-/// And this much of its end.
+/// How much of its end is kept.
 const TAIL: u64 = 512 << 10;
-/// Last lines, as they are shown with a failure.
+/// The length of the last lines that are shown with a failure.
 pub(crate) const LAST_LINES: usize = 2 << 10;
 
 /// A file that actions print into.
@@ -37,7 +37,7 @@ pub(crate) struct OutputFile {
 }
 
 impl OutputFile {
-    /// Makes the file, or goes on behind what is in it.
+    /// Creates the file, or appends to it.
     pub(crate) fn open(folder: &Path, name: &'static str) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(folder.join(name))?;
         Ok(Self { folder: folder.to_owned(), name, file, punched: HEAD })
@@ -48,7 +48,7 @@ impl OutputFile {
         self.file.try_clone()
     }
 
-    /// Called again and again while something writes. Returns how much the file holds.
+    /// Limits the file; called repeatedly while an action writes. Returns how many bytes were written to it.
     pub(crate) fn bound(&mut self) -> u64 {
         let Ok(length) = self.file.metadata().map(|m| m.len()) else { return 0 };
         let until = length.saturating_sub(TAIL) & !0xffff;
@@ -62,14 +62,14 @@ impl OutputFile {
         length
     }
 
-    /// For file systems without holes: everything behind the head goes.
+    /// For file systems without holes: cuts off all bytes after the head.
     fn cut(&mut self) {
         let cut = self.file.set_len(HEAD).and_then(|()| self.file.write_all(b"\n[... output left out ...]\n"));
         // Best effort: the next call tries again.
         drop(cut);
     }
 
-    /// Once the action has ended, writes what it printed into another folder, without values.
+    /// After the end of the action, writes its output into another folder, without values of secrets.
     pub(crate) fn finish_into(mut self, folder: &Path, redactor: &Redactor) -> io::Result<()> {
         let length = self.bound();
         let mut read = |from: u64, max: u64| -> io::Result<Zeroizing<Vec<u8>>> {
@@ -81,7 +81,7 @@ impl OutputFile {
         let clean = if length <= LIMIT {
             redactor.bytes(&read(0, LIMIT)?)
         } else {
-            // A value that reaches over a cut must not leave a part of itself behind.
+            // No part of a value may remain at a cut.
             let (head, tail) = (read(0, HEAD)?, read(length - TAIL, TAIL)?);
             let mut clean = redactor.part(&head, 0, head.len().saturating_sub(redactor.longest()));
             clean.extend(left_out(length - HEAD - TAIL).into_bytes());
@@ -91,7 +91,7 @@ impl OutputFile {
         durable::write_file(folder, self.name, 0o600, &clean, Sync::Later)
     }
 
-    /// Closes the hole once the action has ended: head, a note, tail.
+    /// Closes the hole after the end of the action: head, a note, tail.
     pub(crate) fn finish(mut self) {
         let length = self.bound();
         if length <= LIMIT {
@@ -106,22 +106,22 @@ impl OutputFile {
             (&self.file).take(TAIL).read_to_end(&mut bytes)?;
             durable::write_file(&self.folder, self.name, 0o600, &bytes, Sync::Later)
         };
-        // Without it the file is as bounded as before, only less nice to read.
+        // If this fails, the file is as bounded as before, only less readable.
         drop(compact());
     }
 }
 
-/// Where what a service prints is in its file, of which the middle may have been left out.
+/// The layout of a service's output file, whose middle may have been left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// So many bytes were left out behind the head, and the note of it takes so many.
+    /// The number of bytes left out after the head, and the length of the note about them.
     left_out: Option<(u64, u64)>,
-    /// Bytes in the file.
+    /// The size of the file in bytes.
     length: u64,
 }
 
 impl Shape {
-    /// Looks at a file.
+    /// Reads the layout of a file.
     pub(crate) fn of(file: &mut File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         let mut left_out = None;
@@ -134,13 +134,13 @@ impl Shape {
         Ok(Self { left_out, length })
     }
 
-    /// How much was printed in all.
+    /// The total number of printed bytes.
     pub(crate) fn printed(self) -> u64 {
         self.left_out.map_or(self.length, |(bytes, note)| self.length - note + bytes)
     }
 
-    /// Where in the file what was printed from there on is, and how much of that is not there any more. What is far
-    /// from the end may be a hole.
+    /// The position in the file of this position in the output, and the number of bytes after it that are missing.
+    /// Positions far from the end may be in a hole.
     pub(crate) fn find(self, printed: u64) -> (u64, u64) {
         match self.left_out {
             Some((bytes, note)) if printed >= HEAD + bytes => (printed - bytes + note, 0),
@@ -150,20 +150,20 @@ impl Shape {
     }
 }
 
-/// Where the first whole line begins at this place or after it; none: there is none. The byte before the place tells
-/// whether a line begins there.
+/// The position of the first whole line at or after `from`; `None` if there is no line. The byte before `from` shows
+/// whether a line starts there.
 pub(crate) fn whole_line(bytes: &[u8], from: usize) -> Option<usize> {
     let before = from.saturating_sub(1);
     let end = bytes.get(before..)?.iter().position(|b| *b == b'\n')?;
     Some(before + end + 1).filter(|at| *at < bytes.len())
 }
 
-/// The note where so many bytes were left out.
+/// The note for this many bytes left out.
 pub(crate) fn left_out(bytes: u64) -> String {
     format!("\n[... {bytes} bytes left out ...]\n")
 }
 
-/// How much a note says was left out, and how long it is.
+/// The number of bytes in a note, and its length.
 fn read_note(text: &[u8]) -> Option<(u64, u64)> {
     let line = text.strip_prefix(b"\n[... ")?;
     let end = line.iter().position(|b| *b == b'\n')?;
@@ -175,8 +175,8 @@ fn read_note(text: &[u8]) -> Option<(u64, u64)> {
     Some((words.strip_suffix(" bytes left out ...]")?.parse().ok()?, note))
 }
 
-/// The end of a file, at most `max` bytes, from the beginning of a line if there is one; empty when
-/// there is no such file, or something else that an action may have put there.
+/// The end of a file, at most `max` bytes, from the start of a line if possible; empty if the file is missing, or an
+/// action has replaced it by another object.
 pub(crate) fn tail(path: &Path, max: usize) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = open_regular(path)?;
@@ -192,14 +192,14 @@ pub(crate) fn tail(path: &Path, max: usize) -> String {
     read().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// The last lines that a job printed: what it complained of, or else what it said. Not for one with secrets that has not
-/// ended.
+/// The last printed lines of a job: of its error output, or else of its standard output. Not for a running job with
+/// secrets.
 #[must_use]
 pub fn last_lines(job_folder: &Path) -> String {
     last_lines_by(|name| tail(&job_folder.join(name), LAST_LINES))
 }
 
-/// The same of a job with secrets that has not ended. Without its values nobody can tell what may be shown.
+/// The same for a running job with secrets. The values must be known to remove them.
 pub(super) fn private_last_lines(private: &Path) -> String {
     let Ok(opened) = Opened::read(private) else { return String::new() };
     let redactor = opened.redactor();
@@ -210,7 +210,7 @@ fn last_lines_by(read: impl Fn(&str) -> String) -> String {
     let said = |name: &str| escape(read(name).trim_end());
     let text = said(OUTPUT);
     let text = if text.is_empty() { said(STDOUT) } else { text };
-    // Escapes make it longer again: its end is what counts.
+    // Escapes make the text longer again: keep its end.
     let mut begin = text.len().saturating_sub(LAST_LINES);
     while !text.is_char_boundary(begin) {
         begin += 1;
@@ -218,12 +218,12 @@ fn last_lines_by(read: impl Fn(&str) -> String) -> String {
     text[begin..].to_owned()
 }
 
-/// Makes text harmless for terminals: control characters but line ends and tabs are written out.
+/// Makes text harmless for terminals: escapes control characters except line ends and tabs.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        // Direction marks can make a line read as something else than it is.
+        // Direction marks can make a line appear as other text.
         let deceptive = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         if deceptive || (c.is_control() && !matches!(c, '\n' | '\t')) {
             let _ = write!(out, "{}", c.escape_default());

@@ -1,9 +1,9 @@
-//! Files that travel with kinds and change objects, laid out in a folder for their actions.
+//! Lays out the files of kinds and change objects in a folder for their actions.
 //!
-//! The folder is the working folder of the actions, so `./check.sh` is found. It is named after its
-//! content: same files, same folder, made once and checked when it is used again.
+//! The folder is the working folder of the actions, so `./check.sh` is found. It is named after its content: the same
+//! files give the same folder, which is created once and checked when it is used again.
 //!
-//! Rules: it appears whole or not at all; a name leads nowhere but below it; no link is followed.
+//! Rules: it appears whole or not at all; a name never leads outside it; no link is followed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -21,18 +21,18 @@ use serde_bytes::ByteBuf;
 use super::job::read_capped;
 use crate::durable::{self, TEMP_SUFFIX};
 
-/// Why the files can't be laid out.
+/// The reason why the files can't be laid out.
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
-    /// A name that could lead elsewhere.
+    /// A name that could lead outside the folder.
     #[error("payload file {name:?}: {what}")]
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The fault of the name.
         what: &'static str,
     },
-    /// The bundle names content that it does not hold.
+    /// The bundle lacks the content of a file.
     #[error("payload file {name:?}: its content {blob} is not in the bundle")]
     Missing {
         /// The file.
@@ -40,7 +40,7 @@ pub enum PayloadError {
         /// The content.
         blob: BlobHash,
     },
-    /// The content is not what its hash says.
+    /// The content does not match its hash.
     #[error("payload file {name:?}: its content does not have the hash {blob}")]
     Corrupt {
         /// The file.
@@ -48,21 +48,21 @@ pub enum PayloadError {
         /// The hash.
         blob: BlobHash,
     },
-    /// The file system refused.
+    /// The file system reported an error.
     #[error("{}: {source}", .path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Lays the files out below `root` and returns their folder. Without files it is an empty one. Threads may do so at the same
-/// time, with the same files too.
+/// Lays the files out below `root` and returns their folder, which is empty without files. Threads may call this at the
+/// same time, even with the same files.
 ///
 /// # Errors
-/// [`PayloadError`]; nothing is in place then that was not before.
+/// [`PayloadError`]; the folder is unchanged then.
 pub fn materialise(
     root: &Path,
     files: &BTreeMap<String, PayloadFile>,
@@ -78,31 +78,31 @@ pub fn materialise(
     let temp = PathBuf::from(format!("{}.{}{TEMP_SUFFIX}", folder.display(), BEGUN.fetch_add(1, Ordering::Relaxed)));
     remove(&temp)?;
     if let Err(error) = fill(&temp, files, blobs) {
-        // What stopped it is the error to tell; the next start clears the rest.
+        // Report the first error; the next start deletes the rest.
         let _ = remove(&temp);
         return Err(error);
     }
     let placed = put_in_place(&temp, &folder, files);
-    // It is left where another thread was faster, and where it can't be put in place.
+    // It is left over if another thread was faster, or if the rename failed.
     placed.and(remove(&temp))?;
     durable::sync_folder(root).map_err(failed(root))?;
     Ok(folder)
 }
 
-/// Makes `temp` the folder, unless that is whole by now.
+/// Renames `temp` to the folder, unless that is whole by now.
 fn put_in_place(temp: &Path, folder: &Path, files: &BTreeMap<String, PayloadFile>) -> Result<(), PayloadError> {
-    // One at a time: between the look and the removal another thread could put there what it has then relied upon.
+    // One thread at a time: between the check and the removal another thread could place the folder and rely on it.
     static PLACING: Mutex<()> = Mutex::new(());
     let _placing = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
     if is_whole(folder, files) {
         return Ok(());
     }
-    // Somebody has changed what stands there: an action that writes into its working folder.
+    // The folder was changed: an action has written into its working folder.
     remove(folder)?;
     fs::rename(temp, folder).map_err(failed(folder))
 }
 
-/// A name made of all names, modes and contents.
+/// A name derived from all names, modes and contents.
 fn name_of(files: &BTreeMap<String, PayloadFile>) -> String {
     let modes: Vec<_> = files.values().map(|f| mode(f).to_be_bytes()).collect();
     let mut parts: Vec<&[u8]> = Vec::with_capacity(files.len() * 3);
@@ -112,7 +112,7 @@ fn name_of(files: &BTreeMap<String, PayloadFile>) -> String {
     canonical::fingerprint(&parts).to_string()
 }
 
-/// Permission bits; nothing that travels gets rights of its own (set-uid and the like).
+/// Permission bits, without special bits (set-uid and the like).
 fn mode(file: &PayloadFile) -> u32 {
     file.mode & 0o777
 }
@@ -144,7 +144,7 @@ fn fill(
         let write = || -> io::Result<()> {
             let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
             out.write_all(bytes)?;
-            // Not left to the mask of the daemon.
+            // Independent of the daemon's mask.
             out.set_permissions(fs::Permissions::from_mode(mode(file)))?;
             out.sync_all()
         };
@@ -153,7 +153,7 @@ fn fill(
     folders.iter().try_for_each(|f| durable::sync_folder(f).map_err(failed(f)))
 }
 
-/// Whether the folder holds each file as it should be.
+/// Whether the folder holds each file with the right content.
 fn is_whole(folder: &Path, files: &BTreeMap<String, PayloadFile>) -> bool {
     folder.is_dir()
         && files.iter().all(|(name, file)| {

@@ -1,8 +1,8 @@
-//! The daemon's side of the processes that do its jobs.
+//! The daemon's side of the runner processes.
 //!
-//! Executing a program takes longer than all that has to be done for a short action: 1 to 2 ms, more than a message to
-//! another host and back. So it is done once, before the first job: one process does all jobs that it is given, and what it
-//! has when the daemon ends it brings to an end. One that was killed is replaced with the next job.
+//! Executing a program takes longer than all other work of a short action: 1 to 2 ms, more than a round trip to another
+//! host. So it is done once, before the first job: a single process does all jobs, and when the daemon ends, it
+//! finishes the jobs that it has. A killed process is replaced with the next job.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,33 +20,34 @@ use tracing::warn;
 use super::program::{Program, RUN_ACTIONS};
 use super::{handover, leftovers};
 
-/// A process is given so many jobs at a time, because they go with it when it is killed.
+/// The most jobs of a process at a time, because they are lost if it is killed.
 const JOBS: u64 = 100;
-/// Each has so many files open at most: lock, pipe, two outputs, the child's handle, the alarm. Some are open for a moment.
+/// The most open files of a job: lock, pipe, two outputs, the child's handle, the alarm. Some are open only for a
+/// moment.
 const FILES_OF_A_JOB: u64 = 8;
-/// And so many are open without a job.
+/// The number of open files without a job.
 const FILES: u64 = 16;
 
-/// The processes that do jobs, as soon as there has been one.
+/// The runner processes, once there was a job.
 #[derive(Debug)]
 pub(super) struct Processes {
     program: Program,
-    /// The folder of jobs. They are told it for those who look at the list of processes.
+    /// The folder of jobs. It is an argument of the processes, for readers of the process list.
     root: PathBuf,
-    /// The one that is given the next job. Those that were full end with their last one.
+    /// The process that gets the next job. Full processes end after their last job.
     next: Mutex<Option<Arc<Process>>>,
-    /// So many are given to one at a time.
+    /// The most jobs of a process at a time.
     jobs: usize,
 }
 
-/// A process that does jobs. It takes them as long as somebody has this.
+/// A runner process. It takes jobs as long as this value is held.
 #[derive(Debug)]
 pub(super) struct Process {
     socket: OwnedFd,
     pid: Option<u32>,
-    /// None on kernels before 5.3.
+    /// `None` on kernels before 5.3.
     handle: Option<OwnedFd>,
-    /// It was killed because it took nothing.
+    /// Whether it was killed because it took no job.
     killed: AtomicBool,
 }
 
@@ -58,11 +59,11 @@ impl Processes {
         Self { program, root: root.to_owned(), next: Mutex::new(None), jobs: jobs as usize }
     }
 
-    /// Has the job in this folder done. Comes back with what is heard of it, and by whom it is done. Must be called within
-    /// a tokio runtime.
+    /// Gives the job in this folder to a runner process. Returns the pipe for news about the job, and the process. Must
+    /// be called within a tokio runtime.
     ///
     /// # Errors
-    /// When nobody is there to do it and no process can be executed. Nothing of the job runs then.
+    /// If there is no process for it and none can be executed. No part of the job runs then.
     pub(super) fn run(&self, folder: &Path, lock: &std::fs::File) -> io::Result<(pipe::Receiver, Arc<Process>)> {
         let (heard, tell) = ends_of_pipe()?;
         let mut next = self.next();
@@ -77,17 +78,17 @@ impl Processes {
         Ok((heard, process))
     }
 
-    /// The same, by a process that does nothing else: what it has had in its memory goes with it.
+    /// Like [`Self::run`], with a separate process for this job: the data in its memory ends with it.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Self::run`].
     pub(super) fn run_alone(&self, folder: &Path, lock: &std::fs::File) -> io::Result<(pipe::Receiver, Arc<Process>)> {
         let (heard, tell) = ends_of_pipe()?;
         Ok((heard, self.execute_for(folder, lock, &tell)?))
     }
 
-    /// It has not taken a job in time: another one takes its place. The kernel drops what it had not taken, so that
-    /// nothing of these jobs is held, and nothing had begun.
+    /// Replaces a process that has not taken a job in time. The kernel drops the messages that it had not taken, so
+    /// that no lock of these jobs is held, and no action had started.
     pub(super) fn replace(&self, stopped: &Arc<Process>) {
         if stopped.killed.swap(true, Relaxed) {
             return;
@@ -105,7 +106,7 @@ impl Processes {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new process that has this job.
+    /// Starts a new process with this job.
     fn execute_for(&self, folder: &Path, lock: &std::fs::File, tell: &OwnedFd) -> io::Result<Arc<Process>> {
         let process = self.execute()?;
         handover::give(&process.socket, folder, lock, tell)?;
@@ -125,7 +126,7 @@ impl Processes {
         Ok(Process { socket, pid, handle, killed: AtomicBool::new(false) })
     }
 
-    /// The process id of the one that is given the next job.
+    /// The process id of the process that gets the next job.
     #[cfg(test)]
     pub(super) fn pid(&self) -> Option<u32> {
         self.next().as_ref()?.pid
@@ -133,7 +134,7 @@ impl Processes {
 }
 
 impl Process {
-    /// Continues it if somebody has stopped it: its actions would have no end.
+    /// Continues the process if it was stopped: otherwise its actions would never end.
     pub(super) fn let_go_on(&self) {
         let pid = self.pid.unwrap_or_default();
         if leftovers::is_stopped(pid.cast_signed()) {
@@ -149,7 +150,7 @@ impl Process {
         }
     }
 
-    /// Says why it is given nothing more. What it has it does.
+    /// Logs why the process gets no more jobs. It finishes the jobs that it has.
     fn is_left(&self, why: &io::Error) {
         let pid = self.pid.unwrap_or_default();
         warn!(pid, %why, "the process that does actions and checks takes nothing more; another one takes its place");

@@ -1,4 +1,4 @@
-//! How this program executes itself again, and what it does when it was.
+//! How this program executes itself again, and the work of such child processes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,34 +13,35 @@ use crate::kinds::{native, plugin, service};
 
 /// First argument of a runner; the second is the folder of jobs.
 pub(super) const RUN_ACTIONS: &str = "__run-actions";
-/// First argument of a service's keeper; the second is the service's folder.
+/// First argument of a service's supervisor; the second is the service's folder.
 pub(crate) const KEEP_SERVICE: &str = "__keep-service";
-/// First argument of an action on a service; then the word and the service's folder.
+/// First argument of an action on a service; then the operation and the service's folder.
 pub(crate) const MOVE_SERVICE: &str = "__move-service";
 /// First argument of an action of a native kind; the second is the call.
 pub(crate) const ACT_KIND: &str = "__act-kind";
 /// First argument of a call of a plug-in; the second is the call.
 pub(crate) const CALL_PLUGIN: &str = "__call-plugin";
-/// First argument of the process that puts back what a service has found; then its folder, the word for the departure, and the
-/// folder of the change object that is about the same unit now, if there is one.
+/// First argument of the process that restores the earlier state of a service's unit; then the service's folder, the
+/// name of the departure, and the folder of the change object that now manages the same unit, if any.
 pub(crate) const RESTORE_SERVICE: &str = "__restore-service";
 
-/// Stands at the very beginning of `main`, before anything is parsed or started: when this process was
-/// executed as a runner, it does that work and returns the exit code to end with.
+/// Must be called at the very start of `main`, before any parsing: if this process was executed as a runner, does that
+/// work and returns the exit code.
 #[must_use]
 pub fn main_if_runner() -> Option<ExitCode> {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     hidden(&args, &Program::this)
 }
 
-/// Does what a hidden first argument asks for. `program` is asked for only by what executes it again.
+/// Does the work that a hidden first argument asks for. `program` is called only by work that executes the program
+/// again.
 pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program>) -> Option<ExitCode> {
     let (word, rest) = args.split_first()?;
     let known = [RUN_ACTIONS, KEEP_SERVICE, MOVE_SERVICE, RESTORE_SERVICE, ACT_KIND, CALL_PLUGIN];
     let word = word.to_str().filter(|word| known.contains(word))?;
-    // By hand, without the rest: nothing to do.
+    // Executed by hand without the other argument: no work to do.
     let Some(what) = rest.first() else { return Some(ExitCode::from(2)) };
-    // Where the system refuses, everything else goes on.
+    // If the system refuses, the work continues without this protection.
     let _ = crate::process::keep_memory_private();
     Some(match word {
         RUN_ACTIONS => runner::run(),
@@ -52,20 +53,20 @@ pub(super) fn hidden(args: &[OsString], program: &dyn Fn() -> io::Result<Program
     })
 }
 
-/// This program, as it can be executed again.
+/// This program, in a form that can be executed again.
 #[derive(Debug, Clone)]
 pub struct Program {
     path: PathBuf,
-    /// Device and inode: another file may stand under the path after an upgrade.
+    /// Device and inode: after an upgrade another file may have the path.
     identity: Option<(u64, u64)>,
     first: Vec<OsString>,
 }
 
 impl Program {
-    /// The program that this process runs.
+    /// The program of this process.
     ///
     /// # Errors
-    /// When `/proc` does not tell.
+    /// If `/proc` can't be read.
     pub fn this() -> io::Result<Self> {
         Ok(Self::with_first_arguments(&std::env::current_exe()?, Vec::new()))
     }
@@ -84,8 +85,7 @@ impl Program {
         argv
     }
 
-    /// A command that makes it do `word` in a folder: nothing of ours is inherited but what the caller
-    /// adds.
+    /// A command that makes it do `word` in a folder; it inherits only what the caller adds.
     pub(crate) fn command(&self, word: &str, folder: &Path) -> Command {
         let argv = self.argv(word);
         let mut command = Command::new(&argv[0]);
@@ -94,8 +94,8 @@ impl Program {
         command
     }
 
-    /// The path, as long as it leads to the file that this process runs; after an upgrade the kernel's
-    /// own handle, because spec and runner must be of one version.
+    /// The path, as long as it leads to the file of this process; after an upgrade the kernel's own handle, because
+    /// spec and runner must have the same version.
     fn executable(&self) -> PathBuf {
         let unchanged = self.identity.is_some() && identity(&self.path) == self.identity;
         if unchanged { self.path.clone() } else { "/proc/self/exe".into() }
@@ -115,7 +115,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("cobd");
         let executed = |program: &Program| program.argv(RUN_ACTIONS)[0].clone();
-        // Begun when its file had been replaced already.
+        // Started after its file had been replaced.
         let program = Program::with_first_arguments(&path, Vec::new());
         assert_eq!(executed(&program), "/proc/self/exe");
         fs::write(&path, "old").expect("written");

@@ -1,10 +1,9 @@
-//! Values of secrets, taken out of what actions print.
+//! Removes the values of secrets from the output of actions.
 //!
-//! An action that prints a secret prints it raw, or in one of the forms in which programs write values: escaped for
-//! JSON, a shell or a URL, as base64, in hex, in lines of any length, one line of several. What was printed is
-//! compared with the values as it reads in each of these ways ([`view`]), in whole files, so it does not matter how a
-//! value was split over writes. What a program makes of a value otherwise is not recognised; neither are values of
-//! fewer than four bytes.
+//! An action that prints a secret prints it raw, or in a form in which programs write values: escaped for JSON, a shell
+//! or a URL, as base64, in hex, in lines of any length, or a single line of several. The output is decoded in each of
+//! these ways ([`view`]) and compared with the values, in whole files, so it does not matter how a value was split over
+//! writes. Other transformations of a value are not recognised, nor are values of fewer than four bytes.
 
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
@@ -16,25 +15,25 @@ use super::job::open_regular;
 
 mod view;
 
-/// What stands where a value stood.
+/// The replacement for a value.
 const INSTEAD: &[u8] = b"[secret]";
-/// Shorter values stand in too many places by chance.
+/// Shorter values occur by chance too often.
 const SHORTEST: usize = 4;
-/// Shorter lines of a value, and shorter pieces of base64, too.
+/// The shortest line of a value, and the shortest piece of base64, that is recognised.
 const SHORTEST_PIECE: usize = 8;
-/// How shells write a quote within quotes; all else stands there as it is.
+/// How shells write a quote within quotes; all other characters stay the same.
 const QUOTES: [&str; 2] = [r"'\''", r#"'"'"'"#];
 
-/// Finds values, in all of their forms.
+/// Finds values in all their forms.
 #[derive(Default)]
 pub(crate) struct Redactor {
-    /// The values, and their lines; those with quotes also as shells quote them.
+    /// The values and their lines; values with quotes also in the quoting of shells.
     text: Needles,
     hex: Needles,
     base64: Needles,
 }
 
-/// What is looked for, by its first byte, the longest first.
+/// The patterns, by first byte, longest first.
 #[derive(Default)]
 struct Needles {
     by_first: Vec<Vec<Zeroizing<Vec<u8>>>>,
@@ -42,7 +41,7 @@ struct Needles {
 }
 
 impl Redactor {
-    /// Finds these values.
+    /// A redactor for these values.
     pub(crate) fn of<'a>(values: impl Iterator<Item = &'a str>) -> Self {
         let (mut text, mut hex, mut base64) = (Vec::new(), Vec::new(), Vec::new());
         for value in values.filter(|v| v.len() >= SHORTEST) {
@@ -59,12 +58,12 @@ impl Redactor {
         Self { text: Needles::of(text), hex: Needles::of(hex), base64: Needles::of(base64) }
     }
 
-    /// The length of the longest form of any value. One that stands in very short lines may be longer.
+    /// The length of the longest form of any value. A form in very short lines may be longer.
     pub(crate) fn longest(&self) -> usize {
         self.text.longest * LONGEST_RUN
     }
 
-    /// Whether a value stands in these bytes.
+    /// Whether these bytes contain a value.
     pub(crate) fn stand_in(&self, bytes: &[u8]) -> bool {
         !self.find(bytes).is_empty()
     }
@@ -79,7 +78,7 @@ impl Redactor {
         String::from_utf8_lossy(&self.bytes(text.as_bytes())).into_owned()
     }
 
-    /// What stands between two places of these bytes, without the values that begin or end there.
+    /// The bytes between two positions, without values that start or end there.
     pub(crate) fn part(&self, bytes: &[u8], from: usize, until: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
         let mut at = from;
@@ -94,14 +93,14 @@ impl Redactor {
         out
     }
 
-    /// Where values stand, in whatever form, in order and apart from each other.
+    /// The positions of values in any form, in order and without overlaps.
     fn find(&self, bytes: &[u8]) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         for (needles, view) in self.views(bytes) {
             needles.find(&view.bytes, |from, to| found.push(view.stood(from, to)));
         }
         found.sort_unstable();
-        // What was found in two ways is one; so is what overlaps.
+        // Overlapping findings are joined, and so is a value found in two forms.
         found.dedup_by(|next, before| {
             let same = next.0 < before.1;
             if same {
@@ -112,7 +111,7 @@ impl Redactor {
         found
     }
 
-    /// The bytes in each way in which something may be written in them, with what is looked for there.
+    /// The decoded forms of the bytes, each with the patterns to search.
     fn views(&self, bytes: &[u8]) -> impl Iterator<Item = (&Needles, View)> {
         let any = Writing::ALL.iter().filter(|_| self.text.longest > 0);
         any.filter_map(move |writing| {
@@ -125,12 +124,12 @@ impl Redactor {
         })
     }
 
-    /// How many bytes at the end may be the beginning of a value whose rest is still to come.
+    /// How many bytes at the end may be the start of a value whose rest is still to come.
     fn begun(&self, bytes: &[u8]) -> usize {
         let end = &bytes[bytes.len().saturating_sub(self.longest())..];
         let begun = self.views(end).filter_map(|(needles, view)| {
             let length = view.bytes.len();
-            // Behind a line's end little says nothing: most texts would lose their last letter.
+            // After a line end a short match means little: most texts would lose their last letter.
             let ended = length > 0 && view.stood(length - 1, length).1 < end.len() && end.ends_with(b"\n");
             let least = if ended { SHORTEST_PIECE } else { 1 };
             let from = length - needles.begun(&view.bytes, least)?;
@@ -139,13 +138,13 @@ impl Redactor {
         begun.max().unwrap_or(0)
     }
 
-    /// The end of a file that something may still write to: about `max` bytes, without values.
+    /// The end of a file that is still being written: about `max` bytes, without values.
     pub(crate) fn tail(&self, path: &Path, max: usize) -> String {
         let longest = self.longest();
         let read = || -> io::Result<Vec<u8>> {
             let mut file = open_regular(path)?;
             let length = file.metadata()?.len();
-            // A value that begins before what is read must not leave its end behind.
+            // The end of a value that starts before the read bytes must not remain.
             let wanted = (max + longest) as u64;
             let begin = length.saturating_sub(wanted);
             file.seek(SeekFrom::Start(begin))?;
@@ -185,7 +184,7 @@ impl Needles {
         }
     }
 
-    /// The longest end of these bytes, of so many or more, that is the beginning of something.
+    /// The longest suffix of these bytes, of at least this length, that is the prefix of a pattern.
     fn begun(&self, bytes: &[u8], least: usize) -> Option<usize> {
         let longest = self.longest.saturating_sub(1).min(bytes.len());
         let begins = |end: &[u8]| {
@@ -201,7 +200,7 @@ fn in_hex(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
 }
 
-/// What base64 makes of a value behind so many other bytes, without what depends on its neighbours.
+/// The base64 form of a value after this many other bytes, without characters that depend on its neighbours.
 fn base64_within(bytes: &[u8], before: usize) -> Vec<u8> {
     let letter = |n: u8| match n {
         0..=25 => b'A' + n,
@@ -237,7 +236,7 @@ mod tests {
         }
     }
 
-    /// As programs write it that are to be had everywhere.
+    /// In the notations of programs that are available everywhere.
     #[test]
     fn values_are_found_however_they_are_escaped() {
         let value = "It's Pä/ss&wö\"rd\\\t$x 😀";
@@ -309,7 +308,7 @@ mod tests {
             std::fs::write(&path, format!("one\n{written}")).expect("written");
             assert_eq!(redactor.tail(&path, 200), "one\n", "{written}");
         }
-        // What only looks like it.
+        // Text that only resembles a value.
         for written in ["one\n100%", "it is S\n", "one 4\n", "a\\"] {
             std::fs::write(&path, written).expect("written");
             assert_eq!(redactor.tail(&path, 200), written);

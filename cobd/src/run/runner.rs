@@ -1,8 +1,8 @@
 //! The runner: the process between the daemon and its actions.
 //!
-//! It is given jobs with their locks (see [`super::handover`]), begins the action of each, watches it, and writes the
-//! result. It needs nothing from the daemon and tells it nothing but by the job folder, and that there is something in it. A
-//! thread for each job; none of them waits for another.
+//! It receives jobs with their locks (see [`super::handover`]), starts the action of each, watches it, and writes the
+//! result. It needs no data from the daemon and reports only through the job folder and the pipe. Each job has its own
+//! thread, and no job waits for another.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,27 +26,27 @@ use super::secrets::{self, Opened};
 use super::supervise::{self, Group, Rest, Watch};
 use crate::durable::{self, Sync};
 
-/// Beyond this a variable is refused by the kernel (`MAX_ARG_STRLEN`, 128 KiB, with its name).
+/// The kernel refuses longer variables (`MAX_ARG_STRLEN`, 128 KiB, with the name).
 const MAX_VARIABLE: usize = 120 << 10;
-/// Between two looks at what an action prints. The wish that it be cancelled wakes who waits for it.
+/// The interval of checks of an action's output. A request to cancel wakes the thread earlier.
 const LOOK: Duration = Duration::from_secs(1);
-/// Where the system gives no more watches.
+/// The interval if the system has no free watch.
 const LOOK_WITHOUT_ALARM: Duration = Duration::from_millis(100);
-/// What a job's thread has for its calls: far more than they need.
+/// The stack of a job's thread: far more than its calls need.
 const STACK: usize = 512 << 10;
 
-/// Does what comes from the standard input until the daemon has ended, and what it has by then. The exit code is for people
-/// who try it by hand.
+/// Does the jobs from the standard input until the daemon has ended, and finishes the jobs taken by then. The exit code
+/// is for users who run it by hand.
 pub(super) fn run() -> ExitCode {
     lead_session();
     let alarms = Alarms::new();
-    // Left when the last job is done.
+    // The scope ends when the last job is done.
     thread::scope(|scope| {
         loop {
             match handover::take(io::stdin()) {
                 Ok(Some(job)) => begin(scope, &alarms, Arc::new(job)),
                 Ok(None) => return ExitCode::SUCCESS,
-                // Nobody has it then, and the daemon hears that.
+                // Then no runner has the job, and the daemon detects that.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
                 Err(_) => return ExitCode::from(2),
             }
@@ -67,18 +67,18 @@ fn begin<'scope>(scope: &'scope Scope<'scope, '_>, alarms: &'scope Alarms, job: 
     done(job);
 }
 
-/// The last of the two who have a job ends it: its thread, and who has begun that.
+/// Ends the job when the last of its two owners drops it: its thread, or the thread's creator.
 fn done(job: Arc<Given>) {
     if let Some(job) = Arc::into_inner(job) {
         job.finish();
     }
 }
 
-/// Does one job.
+/// Does a job.
 fn work(job: &Given, alarms: &Alarms) {
     let folder = &job.folder;
     if !is_file(&job.lock, &folder.join(job::LOCK)) || job::present(&folder.join(job::RESULT)) {
-        // Not begun by the daemon: an action run beside its protocol could do harm.
+        // Not started by the daemon: an action outside its protocol could do harm.
         return;
     }
     sign(&job.lock, None);
@@ -102,15 +102,15 @@ fn work(job: &Given, alarms: &Alarms) {
         began_ns,
         ended_ns: now_ns(),
     };
-    // Without it the daemon takes the job for lost, which it is.
+    // Without a result the daemon considers the job lost, which is true.
     let _ = write_result(folder, &result, if durable { Sync::Now } else { Sync::Later });
     if let Some(private) = &private {
-        // If it can't, whoever deletes the job does.
+        // If it fails, the code that deletes the job removes the folder.
         let _ = secrets::remove(private);
     }
 }
 
-/// Writes down why this job is not done.
+/// Records why this job can't be done.
 fn refuse(folder: &Path, why: &io::Error) {
     let now = now_ns();
     let result = ResultFile {
@@ -124,36 +124,36 @@ fn refuse(folder: &Path, why: &io::Error) {
     let _ = write_result(folder, &result, Sync::Now);
 }
 
-/// Where a job's files are.
+/// The places of a job's files.
 struct Place<'a> {
     lock: &'a OwnedFd,
     /// The job's folder.
     folder: &'a Path,
-    /// For what may hold the value of a secret; without secrets the same.
+    /// The folder for files that may contain the value of a secret; without secrets the job's folder.
     private: &'a Path,
     redactor: Redactor,
 }
 
-/// Whether this open file is the one under this path.
+/// Whether this open file is the file at this path.
 pub(crate) fn is_file(open: impl AsFd, path: &Path) -> bool {
     let (Ok(open), Ok(file)) = (fstat(open), fs::symlink_metadata(path)) else { return false };
     (open.st_dev, open.st_ino) == (file.dev(), file.ino())
 }
 
-/// Leads a session of its own from here on, with the usual mask for new files.
+/// Starts a new session, with the usual mask for new files.
 pub(crate) fn lead_session() {
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    // Away from the daemon's terminal and group. Fails only for a group leader, who is that already.
+    // Detach from the daemon's terminal and group. Fails only for a group leader, which has done this already.
     let _ = rustix::process::setsid();
 }
 
-/// Writes into a lock whose it is, and which process group was begun: whoever finds it free and no result looks for what is
-/// left in this session.
+/// Writes the owner into a lock, and the process group that it has started: if the lock is free and there is no result,
+/// the daemon searches this session for leftovers.
 pub(crate) fn sign(lock: impl AsFd, group: Option<i32>) {
     let pid = std::process::id();
     let text = group.map_or_else(|| pid.to_string(), |group| format!("{pid} {group}"));
     let written = rustix::io::pwrite(&lock, text.as_bytes(), 0);
-    // A shorter number than the last holder's must not end with its digits.
+    // The digits of a longer previous number must not remain.
     let _ = written.and_then(|n| rustix::fs::ftruncate(&lock, n as u64));
 }
 
@@ -185,13 +185,13 @@ fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>, alarms: &Ala
     let stdout = outputs.first().expect("there are one or two");
     let stderr = outputs.last().expect("there are one or two");
     let group = Group::begin(&mut command, [stdout, stderr]);
-    // The files that the action has are its own from here on.
+    // From here on only the action holds its files.
     drop(command);
     let group = match group {
         Ok(group) => group,
         Err(error) => return Exit::SpawnFailed(supervise::why_not_begun(&words, &spec.folder, &error)),
     };
-    // An action may take out of its environment what it is known by.
+    // An action may clear the variable that identifies it.
     sign(place.lock, Some(group.leader()));
     let limit = begun + Duration::from_millis(spec.timeout_ms);
     let grace = Duration::from_millis(spec.grace_ms);
@@ -208,10 +208,10 @@ fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>, alarms: &Ala
     if opened.is_none() {
         outputs.into_iter().for_each(OutputFile::finish);
     } else {
-        // What the action has put there itself was not cleaned.
+        // Files that the action itself has put there may contain values.
         remove_outputs(folder);
         for output in outputs {
-            // Rather nothing is shown than a value.
+            // Rather show no output than a value.
             let _ = output.finish_into(folder, &place.redactor);
         }
     }
@@ -232,7 +232,7 @@ fn outputs(folder: &Path, stdout_apart: bool) -> io::Result<Vec<OutputFile>> {
     Ok(if stdout_apart { vec![OutputFile::open(folder, job::STDOUT)?, both] } else { vec![both] })
 }
 
-/// Puts values where marks stand: into the variables, and into a content of its own in the private folder.
+/// Replaces placeholders by values: in the variables, and in a separate content file in the private folder.
 fn put_secrets_in(
     place: &Place<'_>,
     opened: &Opened,
@@ -256,7 +256,7 @@ fn pass_files(command: &mut Command, place: &Place<'_>) {
         .env("COB_IMPORTS_FILE", folder.join(job::IMPORTS))
         .env("COB_EXPORT_OUT", private.join(job::EXPORTS))
         .env("COB_RESULT_OUT", private.join(job::SAVED));
-    // Longer ones have to be read from the file.
+    // Longer imports have to be read from the file.
     if let Ok(imports) = fs::read_to_string(folder.join(job::IMPORTS))
         && imports.len() <= MAX_VARIABLE
     {
@@ -267,7 +267,7 @@ fn pass_files(command: &mut Command, place: &Place<'_>) {
 fn write_result(folder: &Path, result: &ResultFile, sync: Sync) -> io::Result<()> {
     let bytes = serde_json::to_vec(result).map_err(io::Error::other)?;
     durable::write_file(folder, job::RESULT, 0o600, &bytes, sync).or_else(|_| {
-        // On a full disk the result is worth more than the output.
+        // On a full disk the result is more important than the output.
         remove_outputs(folder);
         durable::write_file(folder, job::RESULT, 0o600, &bytes, sync)
     })

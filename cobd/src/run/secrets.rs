@@ -1,4 +1,4 @@
-//! Secrets on a host: encrypted in the bundle, opened for one job, gone with it.
+//! Secrets on a host: encrypted in the bundle, opened for a single job, deleted with it.
 //!
 //! A job whose content names secrets gets a private folder in memory (tmpfs), never on a disk:
 //!
@@ -7,9 +7,9 @@
 //!   /dev/shm/cob-UID-…/services/COB/  the environment of a service until it has begun, and what it prints
 //! ```
 //!
-//! Rules: keys are read when values are opened, and wiped; the daemon keeps no value. What goes from the
-//! private folder into the job's own has no value in it any more. The runner takes the folder away when
-//! the action has ended; what is left by one that was killed goes with the job, or when a daemon starts.
+//! Rules: keys are read when values are opened, and wiped; the daemon keeps no value. Data that moves from the private
+//! folder into the job's own contains no value. The runner deletes the folder after the end of the action; the folder
+//! of a killed runner is deleted with the job, or at the next start of a daemon.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,37 +29,37 @@ use super::redact::Redactor;
 use crate::durable::{self, Sync};
 use crate::identity::Keys;
 
-/// Where folders in memory are made when nobody says otherwise.
+/// The default place for folders in memory.
 const IN_MEMORY: &str = "/dev/shm";
-/// The file in the state folder that names another one, where that is taken.
+/// The file in the state folder with the name of another folder, if the default is taken.
 const NOTED: &str = "secrets-folder";
-/// The file of values in a private folder.
+/// The file with the values in a private folder.
 const VALUES: &str = "values";
-/// All values of one job together.
+/// The most bytes of all values of a job together.
 const MAX_VALUES: usize = 64 << 20;
 /// `f_type` of tmpfs and ramfs.
 const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Encrypted values by id, as they are in a bundle.
+/// Encrypted values by id, as in a bundle.
 pub type Sealed = BTreeMap<SecretId, Vec<u8>>;
 
-/// Opens the secrets of this host.
+/// Decrypts the secrets of this host.
 #[derive(Debug, Clone)]
 pub struct Opener {
     identity: PathBuf,
-    /// Clones share it: it may turn out that somebody has taken the name.
+    /// Shared by clones: the folder changes if another user has taken its name.
     root: Arc<Mutex<PathBuf>>,
-    /// The state folder, where nobody has said which folder it is.
+    /// The state folder, if the folder is not configured.
     notes: Option<PathBuf>,
 }
 
-/// Opened values; wiped when it is dropped.
+/// Decrypted values; wiped when dropped.
 #[derive(Default)]
 pub(crate) struct Opened(BTreeMap<SecretId, Zeroizing<String>>);
 
 impl Opener {
-    /// Opens with the key of this file, or with the one that takes its place. `folder` must be in memory;
-    /// default: one below `/dev/shm` for this state folder.
+    /// Decrypts with the key in this file, or with its successor. `folder` must be in memory; default: a folder below
+    /// `/dev/shm` for this state folder.
     #[must_use]
     pub fn new(identity: &Path, state_dir: &Path, folder: Option<&Path>) -> Self {
         let by_default = || {
@@ -70,14 +70,14 @@ impl Opener {
         };
         let notes = folder.is_none().then(|| state_dir.to_owned());
         let root = folder.map_or_else(by_default, Path::to_owned);
-        // An earlier life may have found the name taken.
+        // An earlier incarnation may have found the name taken.
         let noted = notes.as_deref().and_then(noted).filter(|noted| is_taken(&root) || is_ours(noted));
         let root = Arc::new(Mutex::new(noted.unwrap_or(root)));
         Self { identity: identity.to_owned(), root, notes }
     }
 
-    /// The folder of all. Below `/dev/shm` anybody may make one first: then it is another one, whose name nobody can know
-    /// before, and that a later life finds noted.
+    /// The root folder. Below `/dev/shm` any user may create it first: then another folder with an unpredictable name
+    /// is used, and the name is recorded for later incarnations.
     fn root(&self) -> PathBuf {
         let mut root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(state_dir) = self.notes.as_deref().filter(|_| is_taken(&root)) {
@@ -101,10 +101,10 @@ impl Opener {
         &self.identity
     }
 
-    /// Whether these values can be opened; what can't, in words.
+    /// Checks whether these values can be decrypted.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason, as text.
     pub fn try_open<'a>(&self, sealed: impl Iterator<Item = (&'a SecretId, &'a [u8])>) -> Result<(), String> {
         self.open(sealed).map(drop)
     }
@@ -138,7 +138,7 @@ impl Opener {
         self.root().join("services").join(name)
     }
 
-    /// Makes a private folder, in memory and for nobody else.
+    /// Creates a private folder, in memory and for this user alone.
     pub(super) fn make(&self, folder: &Path) -> io::Result<()> {
         let root = self.root();
         make_private(&root)?;
@@ -147,12 +147,12 @@ impl Opener {
         fs::DirBuilder::new().mode(0o700).create(folder)
     }
 
-    /// Takes away the private folders of those that `lives` does not know: `jobs/NAME`, `services/NAME`.
+    /// Deletes the private folders whose names `lives` does not know: `jobs/NAME`, `services/NAME`.
     pub(crate) fn clear(&self, what: &str, lives: impl Fn(&str) -> bool) {
         let Ok(entries) = fs::read_dir(self.root().join(what)) else { return };
         for entry in entries.flatten() {
             if !entry.file_name().to_str().is_some_and(&lives) {
-                // What can't be taken away now is tried again at the next start.
+                // A folder that can't be deleted now is tried again at the next start.
                 let _ = remove(&entry.path());
             }
         }
@@ -160,7 +160,7 @@ impl Opener {
 }
 
 impl Opened {
-    /// Puts the values into a private folder.
+    /// Writes the values into a private folder.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         let values: BTreeMap<&SecretId, &str> = self.0.iter().map(|(id, value)| (id, value.as_str())).collect();
         let bytes = Zeroizing::new(serde_json::to_vec(&values)?);
@@ -174,19 +174,19 @@ impl Opened {
         Ok(Self(values.into_iter().map(|(id, value)| (id, Zeroizing::new(value))).collect()))
     }
 
-    /// Takes the values out of a private folder.
+    /// Reads the values of a private folder and deletes them there.
     pub(crate) fn take(folder: &Path) -> io::Result<Self> {
         let opened = Self::read(folder)?;
         fs::remove_file(folder.join(VALUES))?;
         Ok(opened)
     }
 
-    /// A text with values where marks stood.
+    /// A text with values in place of placeholders.
     pub(crate) fn put_into_text(&self, text: &str) -> Result<String, String> {
         secret::replace_text(text, &mut |id| self.value(id)).map_err(unknown)
     }
 
-    /// A JSON text with values where marks stood.
+    /// A JSON text with values in place of placeholders.
     pub(super) fn put_into_json(&self, text: &str) -> Result<Zeroizing<String>, String> {
         let mut json: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("its content: {e}"))?;
         secret::replace(&mut json, &mut |id| self.value(id)).map_err(unknown)?;
@@ -202,7 +202,7 @@ impl Opened {
         self.0.values().map(|value| value.as_str())
     }
 
-    /// Finds these values in what is printed.
+    /// A redactor that finds these values in output.
     pub(crate) fn redactor(&self) -> Redactor {
         Redactor::of(self.values())
     }
@@ -212,24 +212,24 @@ fn unknown(id: SecretId) -> String {
     format!("its content names the secret {id}, which it has not")
 }
 
-/// The folder that an earlier life has noted.
+/// The folder that an earlier incarnation has recorded.
 fn noted(state_dir: &Path) -> Option<PathBuf> {
     let text = fs::read_to_string(state_dir.join(NOTED)).ok()?;
     Some(PathBuf::from(text)).filter(|path| path.parent() == Some(Path::new(IN_MEMORY)))
 }
 
-/// Whether it is a folder that is this user's alone.
+/// Whether it is a folder of this user alone.
 fn is_ours(folder: &Path) -> bool {
     let own = |meta: &fs::Metadata| meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o077 == 0;
     fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_dir() && own(&meta))
 }
 
-/// Whether something is there that is not.
+/// Whether the path exists and is not a folder of this user alone.
 fn is_taken(folder: &Path) -> bool {
     fs::symlink_metadata(folder).is_ok() && !is_ours(folder)
 }
 
-/// A folder in memory that is this user's alone; made where it is not there.
+/// Ensures a folder in memory that is accessible to this user alone; creates it if necessary.
 fn make_private(folder: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -252,7 +252,7 @@ fn make_private(folder: &Path) -> io::Result<()> {
     wrong("not in memory (tmpfs), and secrets go to no disk; `secrets_dir` in cobd.toml names another place")
 }
 
-/// Deletes a folder, if it is there.
+/// Deletes a folder, if it exists.
 pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -271,20 +271,20 @@ mod tests {
         let state = tempfile::tempdir().expect("a folder");
         let opener = || Opener::new(&state.path().join("identity.key"), state.path(), None);
         let taken = opener().root();
-        // As if another user had: it is not this one's alone.
+        // As if created by another user: it is open to others.
         fs::create_dir(&taken).expect("made");
         fs::set_permissions(&taken, fs::Permissions::from_mode(0o777)).expect("opened to all");
         let first = opener();
         let folder = first.job_folder("j1");
         first.make(&folder).expect("made elsewhere");
         assert!(!folder.starts_with(&taken) && folder.is_dir() && fs::read_dir(&taken).expect("listed").count() == 0);
-        // Later lives find it, also when the name is free again.
+        // Later incarnations find it, even if the name is free again.
         assert_eq!(opener().job_folder("j1"), folder);
         fs::remove_dir(&taken).expect("removed");
         assert_eq!(opener().job_folder("j1"), folder);
         fs::remove_dir_all(opener().root()).expect("removed");
         assert_eq!(opener().root(), taken, "after the machine was started again");
-        // One that somebody has named is used or refused, and no other.
+        // A configured folder is used or refused, never replaced.
         let named = Opener::new(&state.path().join("identity.key"), state.path(), Some(&taken));
         assert_eq!(named.root(), taken);
     }

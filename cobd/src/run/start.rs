@@ -1,4 +1,4 @@
-//! The daemon's side: begins jobs, learns how they end, finds them again.
+//! The daemon's side: starts jobs, receives their results, and finds jobs after a restart.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -23,18 +23,18 @@ use super::secrets::{self, Opener};
 use crate::blocking::beside;
 use crate::durable::{self, TEMP_SUFFIX};
 
-/// Between two looks at the lock of a job that an earlier daemon began.
+/// The pause between two checks of the lock of an earlier daemon's job.
 const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// A job that nobody has taken in this time is taken from whoever should have.
+/// A process that does not take a job within this time is replaced.
 const TAKEN_WITHIN: Duration = Duration::from_secs(10);
-/// So often it is looked at whether the runner of a job that goes on has been stopped.
+/// How often the daemon checks whether the runner of a running job was stopped.
 const STOPPED: Duration = Duration::from_secs(60);
-/// A process id in a lock is shorter.
+/// The longest process id in a lock.
 const LONGEST_NUMBER: usize = 32;
-/// What is left of a lost job gets this long to end when its spec can't be read.
+/// The time for leftovers of a lost job to end if its spec can't be read.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Begins jobs in a folder of job folders, and finds those that are there.
+/// Starts jobs in a folder of job folders, and finds existing jobs.
 #[derive(Debug, Clone)]
 pub struct Runner {
     processes: Arc<Processes>,
@@ -43,33 +43,33 @@ pub struct Runner {
     suspects: Suspects,
 }
 
-/// The labels of jobs that were lost when they were last begun. Such a job has a runner of its own then: perhaps it was
-/// one of them that killed the runner of all.
+/// The labels of jobs that were lost at their last start. Such a job gets its own runner: perhaps it killed the shared
+/// runner.
 type Suspects = Arc<Mutex<BTreeSet<String>>>;
 
-/// Why a job could not be begun. Nothing of it runs.
+/// The reason why a job could not be started. No part of it runs.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {doing}: {source}", .path.display())]
 pub struct StartError {
     /// The file or program.
     pub path: PathBuf,
-    /// What was tried.
+    /// The operation that failed.
     pub doing: &'static str,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
-/// A job that was begun, by this daemon or an earlier one.
+/// A job started by this daemon or an earlier one.
 #[derive(Debug)]
 pub struct Started {
     folder: PathBuf,
     label: Option<String>,
     suspects: Suspects,
-    /// None for a job that an earlier daemon began: its lock tells when it has ended.
+    /// `None` for a job of an earlier daemon: its lock shows when it has ended.
     heard: Option<Heard>,
 }
 
-/// Where the daemon hears of a job that it has begun.
+/// The source of news about a job that this daemon has started.
 #[derive(Debug)]
 struct Heard {
     /// See [`super::handover`].
@@ -78,37 +78,37 @@ struct Heard {
     of: Arc<Processes>,
 }
 
-/// Ends a job before its time.
+/// Cancels a job.
 #[derive(Debug, Clone)]
 pub struct Canceller(PathBuf);
 
-/// A job that was found.
+/// A job found in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundJob {
     /// Its number.
     pub id: JobId,
-    /// The caller's words about it; none when the daemon ended before it had written them.
+    /// The caller's label; `None` if the daemon ended before it had written the spec.
     pub label: Option<String>,
-    /// What became of it.
+    /// The state of the job.
     pub state: FoundState,
 }
 
-/// What became of a job.
+/// The state of a found job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FoundState {
     /// Its runner lives.
     Running,
     /// It has ended and left its result.
     Finished(Box<JobResult>),
-    /// Its runner is gone and left no result. Adopt it: what is left of it must be ended.
+    /// Its runner ended without a result. Adopt it: its leftovers must be ended.
     Lost,
 }
 
 impl Runner {
-    /// Job folders are made in `root`.
+    /// Job folders are created in `root`.
     ///
     /// # Errors
-    /// When the folder can't be made.
+    /// If the folder can't be created.
     pub fn new(program: Program, root: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         Ok(Self {
@@ -119,22 +119,22 @@ impl Runner {
         })
     }
 
-    /// The same, for jobs with secrets too.
+    /// Allows jobs with secrets, too.
     #[must_use]
     pub fn with_opener(self, opener: Opener) -> Self {
         Self { opener: Some(opener), ..self }
     }
 
-    /// Begins a job. Must be called within a tokio runtime.
+    /// Starts a job. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`]; nothing runs then.
+    /// [`StartError`]; no process runs then.
     pub fn start(&self, spec: &Spec) -> Result<Started, StartError> {
         let folder = spec.id.folder(&self.root);
         fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed(&folder, "making the job's folder"))?;
         let begun = self.begin(&folder, spec);
         if begun.is_err() {
-            // Nothing of it is worth keeping, and a folder left here would be taken for a lost job.
+            // A remaining folder would be considered a lost job.
             let _ = self.remove(spec.id);
         }
         begun.map(|heard| self.started(folder, Some(spec.label.clone()), Some(heard)))
@@ -151,7 +151,7 @@ impl Runner {
         Ok(Heard { pipe, from, of })
     }
 
-    /// Puts the values of a job's secrets into a private folder, if it has any.
+    /// Writes the values of a job's secrets into a private folder, if it has any.
     fn open_secrets(&self, folder: &Path, spec: &Spec) -> Result<Option<PathBuf>, StartError> {
         if spec.secrets.is_empty() {
             return Ok(None);
@@ -164,7 +164,7 @@ impl Runner {
         written.map(|()| Some(private.clone())).map_err(failed(&private, "putting its secrets into memory"))
     }
 
-    /// Takes away what jobs that are not there any more have left in memory, and those that a daemon was taking away.
+    /// Deletes private folders of jobs that do not exist any more, and jobs whose deletion was interrupted.
     pub fn clear_leftovers(&self) {
         durable::sweep(&self.root);
         if let Some(opener) = &self.opener {
@@ -172,7 +172,7 @@ impl Runner {
         }
     }
 
-    /// A job that an earlier daemon began, in whatever state it is.
+    /// Adopts a job of an earlier daemon, in any state.
     #[must_use]
     pub fn adopt(&self, id: JobId) -> Started {
         let folder = id.folder(&self.root);
@@ -184,10 +184,10 @@ impl Runner {
         Started { folder, label, suspects: self.suspects.clone(), heard }
     }
 
-    /// All jobs whose folders are there, in the order of their numbers.
+    /// All jobs with a folder, in the order of their numbers.
     ///
     /// # Errors
-    /// When the folder of jobs can't be listed.
+    /// If the folder of jobs can't be listed.
     pub fn scan(&self) -> io::Result<Vec<FoundJob>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.root)? {
@@ -195,7 +195,8 @@ impl Runner {
             let Some(id) = entry.file_name().to_str().and_then(JobId::from_folder) else { continue };
             let folder = entry.path();
             let label = SpecFile::read(&folder).ok().map(|s| s.label);
-            // The lock first: the result is in its place before it is let go. One that can't be read is waited for.
+            // Check the lock first: the result is in place before the lock is released. An unreadable result counts as
+            // running.
             let read = if is_locked(&folder) { None } else { JobResult::read(&folder).ok() };
             let state = match read {
                 None => FoundState::Running,
@@ -212,7 +213,7 @@ impl Runner {
     #[must_use]
     pub fn last_lines(&self, id: JobId) -> String {
         let folder = id.folder(&self.root);
-        // As long as it is there, nothing in the job's own folder was cleaned of values.
+        // As long as the private folder exists, the output is in it, not yet cleaned of values.
         let private = self.opener.as_ref().map(|opener| opener.job_folder(&folder_name(&folder)));
         match private.filter(|private| job::present(private)) {
             Some(private) => output::private_last_lines(&private),
@@ -223,14 +224,14 @@ impl Runner {
     /// Deletes a job that has ended; call it once its result is in the journal.
     ///
     /// # Errors
-    /// When something of it can't be deleted. No error when there is nothing.
+    /// If a part of it can't be deleted. A missing job is no error.
     pub fn remove(&self, id: JobId) -> io::Result<()> {
         let folder = id.folder(&self.root);
-        // The secrets first: as long as the job's folder is there, somebody looks for them.
+        // The secrets first: they are found as long as the job's folder exists.
         if let Some(opener) = &self.opener {
             secrets::remove(&opener.job_folder(&folder_name(&folder)))?;
         }
-        // Out of the way first: half of a folder would be taken for a job whose runner was killed.
+        // Rename first: half a folder would be considered a job whose runner was killed.
         let going = PathBuf::from(format!("{}{TEMP_SUFFIX}", folder.display()));
         match fs::rename(&folder, &going) {
             Err(error) if !job::is_absent(&error) => Err(error),
@@ -240,13 +241,13 @@ impl Runner {
 }
 
 impl Started {
-    /// What ends the job before its time; works as long as the job runs.
+    /// A handle that can cancel the job while it runs.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         Canceller(self.folder.clone())
     }
 
-    /// Waits for the job's end. When its runner was killed, ends what is left of it first.
+    /// Waits for the job's end. If its runner was killed, ends its leftovers first.
     pub async fn ended(mut self) -> JobResult {
         match self.heard.as_mut().map(Heard::end) {
             Some(end) => {
@@ -272,13 +273,13 @@ impl Started {
 }
 
 impl Canceller {
-    /// Asks the runner to end the action with its whole process group. The result comes as always.
+    /// Asks the runner to end the action with its whole process group. The result arrives as usual.
     ///
     /// # Errors
-    /// When the job's folder can't be written to.
+    /// If the job's folder can't be written to.
     pub fn cancel(&self) -> io::Result<()> {
         match OpenOptions::new().write(true).create_new(true).open(self.0.join(job::CANCEL)) {
-            // It was asked before; or it has ended, was recorded and is deleted.
+            // It was cancelled before; or it has ended, was recorded and is deleted.
             Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => Ok(()),
             other => other.map(|_| ()),
         }
@@ -315,15 +316,15 @@ fn write_files(folder: &Path, spec: &Spec, secrets: Option<PathBuf>) -> Result<(
     for (name, bytes) in
         [(job::CONTENT, spec.content.as_bytes()), (job::IMPORTS, spec.imports.as_bytes()), (job::SPEC, &bytes)]
     {
-        // Nobody reads them before the job is handed over; after a power failure nothing of it runs, and none of these has
-        // to survive one.
+        // These files are only read after the job is handed over. After a power failure no part of the job runs, so
+        // they need not survive it.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(name));
         file.and_then(|mut file| file.write_all(bytes)).map_err(failed(folder, "writing the job's files"))?;
     }
     Ok(())
 }
 
-/// Whether a runner holds the job's lock, or nobody can tell.
+/// Whether a runner holds the job's lock, or the state is unknown.
 fn is_locked(folder: &Path) -> bool {
     match job::open_regular(&folder.join(job::LOCK)) {
         Ok(lock) => matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)),
@@ -331,7 +332,7 @@ fn is_locked(folder: &Path) -> bool {
     }
 }
 
-/// Reads how a job ended that nobody has any more. When its runner was killed, ends what is left of it first.
+/// Reads the result of a job that no runner has any more. If its runner was killed, ends its leftovers first.
 async fn result_of(folder: PathBuf) -> JobResult {
     let mut told = false;
     loop {
@@ -342,7 +343,7 @@ async fn result_of(folder: PathBuf) -> JobResult {
         });
         match read.await.unwrap_or_else(|lost| Err(io::Error::other(lost))) {
             Ok(result) => return result,
-            // Taken for lost it would be done once more.
+            // If it were considered lost, it would run again.
             Err(error) if !std::mem::replace(&mut told, true) => {
                 warn!(job = %folder.display(), %error, "how it ended can't be read; trying again until it can");
             }
@@ -353,9 +354,9 @@ async fn result_of(folder: PathBuf) -> JobResult {
 }
 
 impl Heard {
-    /// Waits until the job is done, or nobody has it any more. Which of the two does not matter: the result tells.
+    /// Waits until the job is done or its runner is gone. The result shows which.
     async fn end(&mut self) -> io::Result<()> {
-        // Whoever has it says so when it is taken and when it is done.
+        // The runner reports when it takes the job and when the job is done.
         let (mut heard, mut silent) = (0, 0);
         while heard < 2 {
             let patience = if heard == 0 { TAKEN_WITHIN } else { STOPPED };
@@ -392,30 +393,30 @@ async fn wait_for_lock(folder: &Path) {
     }
 }
 
-/// What a runner has written into the lock of a job; none: it is not there.
+/// The content that a runner has written into the lock of a job; `None` if the lock is missing.
 fn signed(folder: &Path) -> io::Result<Option<String>> {
     let lock = job::read_if_there(&folder.join(job::LOCK), LONGEST_NUMBER)?;
     Ok(lock.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
 }
 
-/// Where the processes of an action are found.
+/// The marks by which the processes of an action are found.
 fn trail(folder: &Path, spec: Option<&SpecFile>, signed: Option<&str>) -> Trail {
     let place = spec.and_then(|spec| spec.secrets.as_deref()).unwrap_or(folder);
     Trail::new(signed, job::mark(folder)).with_outputs([job::OUTPUT, job::STDOUT].map(|name| place.join(name)))
 }
 
-/// Kills all that an action has begun, but for its runner, as a test of it asks for; whether there was any.
+/// Kills all processes of an action except its runner, for tests of kinds; returns whether there were any.
 pub(crate) fn kill_action(folder: &Path) -> bool {
     let signed = signed(folder).ok().flatten().filter(|text| !text.is_empty());
     let spec = SpecFile::read(folder).ok();
     signed.is_some_and(|signed| trail(folder, spec.as_ref(), Some(&signed)).kill() > 0)
 }
 
-/// Ends what is left of a job whose runner was killed.
+/// Ends the leftovers of a job whose runner was killed.
 fn end_lost(folder: &Path) -> io::Result<JobResult> {
     let text = signed(folder)?;
     let job = folder.display();
-    // No number: the runner had not got as far as beginning anything.
+    // No number: the runner had started no process yet.
     if text.as_ref().is_some_and(String::is_empty) {
         warn!(%job, "its runner was killed before it had begun it, or could open no more files; nothing of it had begun");
     } else {

@@ -1,4 +1,4 @@
-//! Actions as real processes: files, values, signals, timeouts, and runners that are killed.
+//! Actions as real processes: files, values, signals, timeouts, and killed runners.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -241,7 +241,7 @@ async fn large_imports_are_in_the_file_alone() {
 #[tokio::test]
 async fn a_killed_runner_takes_its_action_with_it_but_not_strangers() {
     let bench = Bench::new();
-    // A service that went its own way (its own session) is not part of the action any more.
+    // A process in its own session, like a service, does not belong to the action any more.
     let spec = bench.shell(
         "setsid sh -c 'echo $$ > service; exec sleep 600' & \
          sh -c 'trap \"\" TERM; echo $$ > deaf; while :; do sleep 0.05; done' & echo $$ > pid; wait",
@@ -260,7 +260,7 @@ async fn a_killed_runner_takes_its_action_with_it_but_not_strangers() {
     kill(service);
 }
 
-/// As `sudo` and `su -` do it.
+/// As with `sudo` and `su -`.
 #[tokio::test]
 async fn an_action_that_clears_its_environment_goes_with_its_killed_runner_all_the_same() {
     let bench = Bench::new();
@@ -276,7 +276,7 @@ async fn an_action_that_clears_its_environment_goes_with_its_killed_runner_all_t
         });
         let runner = number_in(&lock);
         if known == "its output" {
-            // As it is when the runner is killed before it can tell which group it has begun.
+            // The state if the runner is killed before it has recorded the group that it has started.
             fs::write(&lock, runner.to_string()).expect("written");
         }
         kill(runner);
@@ -294,7 +294,7 @@ async fn a_job_outlives_its_daemon_and_is_found() {
         Spec { id: JobId(1), ..bench.shell("echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; cat $COB_CONTENT") };
     let short = Spec { id: JobId(2), ..bench.shell("exit 4") };
     let lost = Spec { id: JobId(3), ..bench.shell("echo $$ > lost; exec sleep 600") };
-    // Dropping all handles is what the end of the daemon does to them.
+    // Dropping all handles has the same effect as the end of the daemon.
     drop(bench.runner.start(&long).expect("started"));
     let folder = short.id.folder(&bench.runner.root);
     drop(bench.runner.start(&short).expect("started"));
@@ -306,9 +306,9 @@ async fn a_job_outlives_its_daemon_and_is_found() {
     kill(number_in(&lost.id.folder(&bench.runner.root).join(job::LOCK)));
     let folder = lost.id.folder(&bench.runner.root);
     wait_for("the killed runner is gone", || !is_locked(&folder));
-    // A daemon killed right after it had made the folder.
+    // A daemon killed right after it had created the folder.
     fs::create_dir(JobId(4).folder(&bench.runner.root)).expect("made");
-    // And one that was killed while it took away what had ended.
+    // And a daemon killed while it deleted an ended job.
     let going = bench.runner.root.join(format!("{:016x}.tmp", 5));
     fs::create_dir_all(going.join("half")).expect("made");
     number_in(&bench.path("pid"));
@@ -333,7 +333,7 @@ async fn a_job_outlives_its_daemon_and_is_found() {
     assert_eq!((result.exit, result.last_lines.as_str()), (Exit::Exited(0), r#"{"a":1}"#));
 }
 
-/// Executed as a process of its own by the test below: a daemon that begins one job.
+/// Executed as a separate process by the test below: a daemon that starts a job.
 #[test]
 fn as_daemon() {
     let Ok(root) = std::env::var("COB_TEST_DAEMON") else { return };
@@ -361,7 +361,7 @@ fn as_daemon() {
 
 #[tokio::test]
 async fn a_daemon_killed_at_any_moment_finds_what_it_had_begun() {
-    // From before the runner exists until its action runs: these are some 3 ms here.
+    // From before the runner exists until its action runs: some 3 ms here.
     for delay in [0, 100, 200, 400, 800, 1600, 3200, 20_000] {
         let bench = Bench::new();
         let mut daemon = std::process::Command::new(std::env::current_exe().expect("known"))
@@ -382,7 +382,7 @@ async fn a_daemon_killed_at_any_moment_finds_what_it_had_begun() {
         if state == FoundState::Running {
             fs::write(bench.path("go"), "").expect("written");
             let exit = adopted.ended().await.exit;
-            // A runner that is just being executed holds for a moment all that the daemon had open.
+            // A runner that is just being executed holds all open files of the daemon for a moment.
             let nothing_begun = exit == Exit::Lost && !bench.path("pid").exists();
             assert!(exit == Exit::Exited(0) || nothing_begun, "after {delay} us: {exit:?}");
         } else {
@@ -440,14 +440,14 @@ async fn many_jobs_have_one_runner_that_ends_after_them() {
     }
     let pid = daemon.processes.pid().expect("lives");
     assert_eq!(number_in(&wait.id.folder(&daemon.root).join(job::LOCK)).cast_unsigned(), pid);
-    // Nothing of those that have ended is left: no child, no thread, no open file.
+    // Ended jobs leave no child, no thread, no open file.
     let count = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).expect("lives").count();
     let children = || {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("lives").flatten();
         let of = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
         tasks.map(of).collect::<String>().split_whitespace().count()
     };
-    // In the test's program the runner's own thread is not the first; one listens for alarms.
+    // In the test program the runner's own thread is not the first; another listens for alarms.
     wait_for("one child and its thread are left", || children() == 1 && count("task") <= 4);
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).expect("lives").flatten();
     let open = fds.filter_map(|fd| fs::read_link(fd.path()).ok()?.into_os_string().into_string().ok());
@@ -467,7 +467,7 @@ async fn a_killed_runner_is_replaced() {
     let action = number_in(&bench.path("pid"));
     let killed = bench.runner.processes.pid().expect("lives");
     kill(killed.cast_signed());
-    // Given to it before it is gone, a job would be lost too.
+    // A job given to it before it is gone would be lost, too.
     until("it is gone", || !Path::new(&format!("/proc/{killed}")).exists()).await;
     let spec = Spec { id: JobId(8), ..bench.shell("exit 3") };
     assert_eq!(bench.run(spec).await.exit, Exit::Exited(3));
@@ -483,7 +483,7 @@ async fn a_stopped_runner_is_replaced() {
     let stopped = bench.runner.processes.pid().expect("lives");
     let number = Pid::from_raw(stopped.cast_signed()).expect("a process id");
     kill_process(number, Signal::STOP).expect("stopped");
-    // What it was given is nobody's when it is killed, and had not begun.
+    // A killed process drops its waiting jobs, which had not started.
     let started = bench.runner.start(&bench.shell("echo $$ > pid")).expect("given");
     bench.runner.processes.replace(&started.heard.as_ref().expect("ours").from);
     assert_eq!(started.ended().await.exit, Exit::Lost);
@@ -531,7 +531,7 @@ async fn what_an_action_puts_in_the_place_of_its_files_is_not_waited_for_and_not
         let result = bench.run(bench.shell(script)).await;
         assert_eq!((result.exit, result.last_lines.as_str()), (Exit::Exited(3), ""), "{script}");
     }
-    // Without its lock, what is left of a lost job is known by its environment alone.
+    // Without its lock, a lost job's leftovers are identified by their environment alone.
     let started = bench.runner.start(&bench.shell("rm $COB_JOB/lock; echo $$ > pid; exec sleep 600")).expect("started");
     let pid = number_in(&bench.path("pid"));
     kill(bench.runner.processes.pid().expect("lives").cast_signed());

@@ -1,7 +1,7 @@
-//! One child in a process group of its own: begun, watched, ended with all its group.
+//! A child in its own process group: started, watched, ended with its whole group.
 //!
-//! Used by the runner (actions) and by the keeper of a service. Synchronous: who waits for a child does
-//! nothing else.
+//! Used by the runner (actions) and by the supervisor of a service. Synchronous: the thread that waits for a child does
+//! no other work.
 
 use std::ffi::OsString;
 use std::io;
@@ -19,46 +19,46 @@ use super::job::Exit;
 use super::leftovers::Kin;
 use super::output::OutputFile;
 
-/// Between the first two looks at output and cancellation: most actions are short.
+/// The pause between the first two checks of output and cancellation: most actions are short.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// Growth between two looks that makes the next one come soon.
+/// Growth of the output between two checks that makes the next check come soon.
 const FLOOD: u64 = 64 << 10;
 
 /// A running child that leads a process group.
 #[derive(Debug)]
 pub(crate) struct Group {
     child: Child,
-    /// None on kernels before 5.3: the child is looked at instead of waited for.
+    /// `None` on kernels before 5.3: the child is polled instead of waited for.
     handle: Option<OwnedFd>,
     leader: Pid,
 }
 
-/// Why a child was ended.
+/// The reason for a child's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// It ended by itself.
     Itself,
     /// Its time was over.
     TimedOut,
-    /// Somebody asked for it.
+    /// The caller asked for it.
     Asked,
 }
 
-/// What else ends a child, and how closely it is looked after.
+/// The other conditions that end a child, and how it is watched.
 pub(crate) struct Watch<'a> {
-    /// Whether somebody asks for its end.
+    /// Whether the child's end is requested.
     pub(crate) asked: &'a dyn Fn() -> bool,
-    /// Becomes readable when `asked` may have changed its mind.
+    /// Becomes readable when the result of `asked` may have changed.
     pub(crate) alarm: Option<&'a OwnedFd>,
-    /// Between two looks, at most.
+    /// The longest pause between two checks.
     pub(crate) longest: Duration,
-    /// What becomes of those that the child leaves behind.
+    /// The treatment of processes that the child leaves behind.
     pub(crate) rest: Rest,
-    /// What tells the child's processes from others of this session; none where there are no others.
+    /// The mark of the child's processes among others in this session; `None` if there are no others.
     pub(crate) mark: Option<&'a str>,
 }
 
-/// What becomes of processes that outlive the one that began them.
+/// The treatment of processes that outlive their parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// They may stay: services that an action has started.
@@ -68,7 +68,7 @@ pub(crate) enum Rest {
 }
 
 impl Group {
-    /// Begins a child. Its environment is what the command says and nothing else.
+    /// Starts a child. Its environment contains only the command's variables.
     pub(crate) fn begin(command: &mut Command, output: [&OutputFile; 2]) -> io::Result<Self> {
         command.stdin(Stdio::null()).stdout(output[0].handle()?).stderr(output[1].handle()?).process_group(0);
         let child = command.spawn()?;
@@ -77,12 +77,12 @@ impl Group {
         Ok(Self { child, handle: pidfd_open(leader, PidfdFlags::empty()).ok(), leader })
     }
 
-    /// The number of the child, which is that of its group.
+    /// The process id of the child, which is also the number of its group.
     pub(crate) fn leader(&self) -> i32 {
         self.leader.as_raw_nonzero().get()
     }
 
-    /// Waits for the child's end, and brings it about when its time is over or `watch` says so.
+    /// Waits for the child's end, and ends it if its time is over or `watch` requests it.
     pub(crate) fn wait(
         mut self,
         outputs: &mut [OutputFile],
@@ -107,19 +107,19 @@ impl Group {
             }
         };
         if ended != Ended::Itself || watch.rest == Rest::End {
-            // The leader is not reaped before, so that the group's number stays its own.
+            // The leader is reaped only afterwards, so that the group's number is not reused.
             Kin::of(self.leader, watch.mark).end(grace);
         }
         Ok((self.child.wait()?, ended))
     }
 
-    /// Whether the child has ended, after this time or as soon as it or the alarm has something to tell. It
-    /// is not reaped.
+    /// Whether the child has ended, after this time or as soon as the child or the alarm has an event. It is not
+    /// reaped.
     fn has_ended_within(&self, time: Duration, alarm: Option<&OwnedFd>) -> bool {
         if let Some(handle) = &self.handle {
             let spec = timespec(time);
             let fds = [Some(handle), alarm].into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN));
-            // Interrupted or refused, it is a short wait like any other.
+            // If interrupted or refused, this is only a short wait.
             let _ = poll(&mut fds.collect::<Vec<_>>(), Some(&spec));
             alarm.inspect(|alarm| silence(alarm));
         } else {
@@ -135,18 +135,18 @@ pub(super) fn has_ended(child: Pid) -> bool {
     matches!(waitid(WaitId::Pid(child), options), Ok(Some(_)))
 }
 
-/// A time as the system wants it; one that is too long for it is as long as can be.
+/// A time in the system's type; a time beyond its range becomes the largest value.
 pub(super) fn timespec(time: Duration) -> Timespec {
     Timespec::try_from(time).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
 }
 
-/// Takes what an alarm has to tell, so that the next wait does not end at once.
+/// Reads the events of an alarm, so that the next wait does not end at once.
 fn silence(alarm: &OwnedFd) {
     let mut buffer = [0; 4096];
     while rustix::io::read(alarm, &mut buffer).is_ok_and(|n| n == buffer.len()) {}
 }
 
-/// The exit of a child, in the words of a result.
+/// The exit of a child, as recorded in a result.
 pub(crate) fn exit(status: ExitStatus, ended: Ended) -> Exit {
     match ended {
         Ended::TimedOut => Exit::TimedOut,
@@ -159,7 +159,7 @@ pub(crate) fn exit(status: ExitStatus, ended: Ended) -> Exit {
     }
 }
 
-/// The words of a command: a text goes to the shell, a list stands as it is.
+/// The arguments of a command: a text goes to the shell, a list is used as it is.
 pub(crate) fn words(command: &cob_types::Command) -> Vec<OsString> {
     match command {
         cob_types::Command::Shell(text) => vec!["/bin/sh".into(), "-c".into(), text.into()],
@@ -167,13 +167,13 @@ pub(crate) fn words(command: &cob_types::Command) -> Vec<OsString> {
     }
 }
 
-/// Why a program could not be begun, in words that tell what to do.
+/// The reason why a program could not be started, with the remedy.
 pub(crate) fn why_not_begun(words: &[OsString], folder: &Path, error: &io::Error) -> String {
     let program = words.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
     if !folder.is_dir() {
         return format!("{program}: its working folder {} is not there", folder.display());
     }
-    // A name without a slash is looked for in PATH.
+    // A name without a slash is looked up in PATH.
     let there = program.contains('/') && folder.join(&program).exists();
     if error.kind() == io::ErrorKind::NotFound {
         return if there {

@@ -1,14 +1,14 @@
 //! For tests: the test program as its own runner.
 //!
-//! The test harness has its own `main`, so the hidden arguments come behind a filter that selects the
-//! one "test" below; it finds them and does what `main` does elsewhere.
+//! The test harness has its own `main`, so the hidden arguments come after a filter that selects the "test" below; it
+//! finds them and does the work of `main`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::program::{Program, hidden};
 
-/// This test program, to be executed as a runner or keeper.
+/// This test program, to be executed as a runner or supervisor.
 pub(crate) fn program() -> Program {
     let first = ["--exact", "run::testing::as_runner", "--nocapture"].map(Into::into).to_vec();
     Program::with_first_arguments(&std::env::current_exe().expect("known"), first)
@@ -23,7 +23,7 @@ pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The same where tasks of this thread have to go on meanwhile.
+/// The same, but other tasks of this thread continue in the meantime.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(20);
     while !condition() {
@@ -48,7 +48,7 @@ pub(crate) fn anybody_with(text: &str) -> bool {
     })
 }
 
-/// The number in a file that some process writes.
+/// The number in a file that a process writes.
 pub(crate) fn number_in(path: &Path) -> i32 {
     let mut number = None;
     wait_for("a number in a file", || {
@@ -58,7 +58,7 @@ pub(crate) fn number_in(path: &Path) -> i32 {
     number.expect("just seen")
 }
 
-/// The entry of runners and keepers; as a test among others it has nothing to do.
+/// The entry point of runners and supervisors; as an ordinary test it does no work.
 #[test]
 fn as_runner() {
     let args: Vec<_> = std::env::args_os().collect();

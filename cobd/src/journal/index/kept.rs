@@ -1,7 +1,8 @@
-//! What the history keeps: the newest lines, and beside them the newest orders and the newest lines of switches.
+//! The lines that the history keeps: the newest lines, and in addition the newest orders and the newest lines of
+//! switches.
 //!
-//! Whatever other hosts say leaves lines of other sorts (requests, grants, returns, terms of later rounds). So a host that
-//! floods this one with well-formed words makes it forget such lines, and no order.
+//! Messages from other hosts cause only lines of other classes (requests, grants, releases, terms of later switch
+//! attempts). So a host that floods this host with valid messages displaces lines of these classes, but no order.
 
 use cob_types::history::HistoryEntry;
 
@@ -24,10 +25,10 @@ const ORDERS: [&str; 14] = [
     "restore",
     "terms",
 ];
-/// Where a host goes, and that its daemon starts.
+/// Switches of this host, and starts of its daemon.
 const SWITCHES: [&str; 7] = ["go", "activate", "return", "withdrawn", "guard", "stopped", "daemon"];
 
-/// Lines that are counted by themselves.
+/// Classes of lines that are counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Order,
@@ -37,7 +38,7 @@ pub(super) enum Class {
 impl Class {
     const ALL: [Self; 2] = [Self::Order, Self::Switch];
 
-    /// The sort of the keys that point to such lines.
+    /// The first byte of the keys that point to these lines.
     pub(super) fn sort(self) -> u8 {
         match self {
             Self::Order => b'o',
@@ -46,10 +47,10 @@ impl Class {
     }
 }
 
-/// What a line is counted as; none: with all others.
+/// The class of a line; `None`: no separate class.
 pub(super) fn class_of(entry: &HistoryEntry) -> Option<Class> {
     let is_of = |events: &[&str]| events.contains(&entry.event.as_str());
-    // Other hosts bring about later rounds without an operator of this one.
+    // Other hosts cause later switch attempts without an operator of this host.
     let anonymous = entry.event == "terms" && !entry.detail.contains("by ");
     if is_of(&ORDERS) && !anonymous {
         Some(Class::Order)
@@ -60,12 +61,12 @@ pub(super) fn class_of(entry: &HistoryEntry) -> Option<Class> {
     }
 }
 
-/// Keeps account of them.
+/// The counts of kept lines.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// How many there are of each class; none: they were not counted yet.
+    /// The number of lines of each class; `None`: not counted yet.
     pub(super) lines: Option<[u64; 2]>,
-    /// Of all lines before this key only those that are kept are left.
+    /// Before this key, only lines of these classes are left.
     passed: Vec<u8>,
 }
 
@@ -79,7 +80,7 @@ impl Index {
         Ok(lines)
     }
 
-    /// Forgets the oldest lines where there are too many; durations stay.
+    /// Deletes the oldest lines if there are too many; durations stay.
     pub(super) fn forget_surplus(&mut self) -> Result<(), IndexError> {
         while self.lines()?.saturating_sub(self.kept_lines()?.iter().sum()) >= self.most + FORGET_BATCH as u64 {
             self.forget_some()?;
@@ -101,7 +102,7 @@ impl Index {
             let entry = serde_json::from_slice::<HistoryEntry>(&value).ok();
             passed = line.to_vec();
             if let Some(class) = entry.as_ref().and_then(class_of) {
-                // An earlier version has written it without pointing to it.
+                // An earlier version has written the line without a pointer to it.
                 let pointer = key(class.sort(), &[], &line[1..]);
                 let known = self.tree.contains_key(&pointer).map_err(|e| self.store_error(&e))?;
                 kept[class as usize] += u64::from(!known);
@@ -114,7 +115,7 @@ impl Index {
                 break;
             }
         }
-        // Those that are not there can't be forgotten, whatever was counted.
+        // Missing lines can't be deleted, so the true count replaces a wrong count.
         let is_all = forgotten < FORGET_BATCH;
         let others = self.lines()?.saturating_sub(forgotten as u64);
         let lines = if is_all { kept.iter().sum() } else { others };

@@ -1,4 +1,4 @@
-//! What the index keeps, finds and forgets.
+//! Tests what the index keeps, finds and deletes.
 
 use cob_types::{GenerationNumber, HostName};
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn measured(ms: u64) -> Measured {
     }
 }
 
-/// Records 1 to 20: odd ones about n1/a, even ones about n1/b, each with a second line about the host.
+/// Records 1 to 20: odd numbers about n1/a, even numbers about n1/b, each with a second line about the host.
 fn filled(folder: &Path) -> Index {
     let mut index = Index::open(folder).expect("opens");
     for seq in 1..=20 {
@@ -44,7 +44,7 @@ fn filled(folder: &Path) -> Index {
     index
 }
 
-/// That of [`filled`], opened again; nothing was put aside.
+/// The index of [`filled`], opened again; no index was moved aside.
 fn as_it_was(folder: &Path) -> Index {
     let index = Index::open(folder).expect("opens");
     assert_eq!(index.upto(), 20);
@@ -78,7 +78,7 @@ fn of_the_history_the_newest_lines_are_kept() {
     index.most = 30;
     let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/b"), "end")], measured: Some(measured(seq)) };
     let batch = FORGET_BATCH as u64;
-    // 40 lines are there already.
+    // The index has 40 lines already.
     index.add(20 + batch - 11, (21..20 + batch - 10).map(one)).expect("added");
     assert_eq!(ask(&index, 0, None, 1, false), [(1, "start".into())], "not yet");
     index.add(20 + batch - 10, [one(20 + batch - 10)]).expect("added");
@@ -90,7 +90,7 @@ fn of_the_history_the_newest_lines_are_kept() {
     let known = index.durations_of_cob(&m.cob, &m.from, &m.to).expect("answers").expect("known");
     assert_eq!(known.count, 20 + batch - 10, "durations stay");
     drop(index);
-    // It is known how many there are, unless somebody has added some without counting.
+    // The number of lines is known, unless a program has added lines without counting.
     let mut index = Index::open(&path).expect("opens");
     assert_eq!((index.lines, index.upto()), (Some(30), 20 + batch - 10));
     index.tree.insert(b"u", &5000u64.to_be_bytes()).expect("written");
@@ -99,7 +99,7 @@ fn of_the_history_the_newest_lines_are_kept() {
     assert_eq!((index.lines, index.lines().expect("counted")), (None, 30));
 }
 
-/// Records `from` to `upto`, each with one line of this event.
+/// Records `from` to `upto`, each with a line of this event.
 fn add_events(index: &mut Index, event: &str, from: u64, upto: u64) {
     let one = |seq| Entry { seq, history: vec![entry(seq, Some("n1/b"), event)], measured: None };
     index.add(upto, (from..=upto).map(one)).expect("added");
@@ -121,13 +121,13 @@ fn orders_and_switches_are_kept_whatever_other_hosts_say() {
         add_events(&mut index, "grant", 81 + flood * 2000, 80 + (flood + 1) * 2000);
         assert_eq!((count_events(&index, "pause"), count_events(&index, "activate")), (71, 9));
         assert!(count_events(&index, "grant") < 30 + FORGET_BATCH);
-        // Of change objects as well, and after the next start.
+        // Also by change object, and after the next start.
         assert!(ask(&index, 0, Some("n1/b"), 1, false).contains(&(1, "pause".into())));
         drop(index);
         index = Index::open(&path).expect("opens");
         index.most = 30;
     }
-    // An earlier version has not pointed to its orders.
+    // An earlier version has not written pointers to orders.
     for pointer in index.tree.scan_prefix(b"o").keys().collect::<Result<Vec<_>, _>>().expect("keys") {
         index.tree.remove(pointer).expect("removed");
     }
@@ -209,11 +209,11 @@ fn old_durations_fade() {
 fn what_a_killed_start_leaves_costs_nothing() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("index");
-    // Killed before there was anything but a part of the store's own settings.
+    // Killed before more than a part of the store's own settings was written.
     fs::create_dir_all(&path).expect("made");
     fs::write(path.join("conf"), b"segment_size: 65").expect("written");
     drop(filled(&path));
-    // Killed while a snapshot of the store was on its way to the disk; sled takes the last of them by name.
+    // Killed while a snapshot of the store was being written; sled uses the last by name.
     fs::write(path.join("snap.FFFFFFFFFFFFFFFF.generating"), b"the first bytes of").expect("written");
     drop(as_it_was(&path));
 }
@@ -241,21 +241,21 @@ fn how_far_it_goes_is_known_without_it_and_where_that_is_not_noted_the_store_say
     let index = filled(&path);
     // The store is in use, so it can't be opened.
     assert_eq!(known(20), Ok(20));
-    // Killed before what was noted was added.
+    // Killed before the recorded number was added.
     index.note(25).expect("noted");
     drop(index);
     assert_eq!(known(30), Ok(25));
-    // What was noted was committed before.
+    // The recorded number was committed before.
     assert!(known(22).is_err_and(|error| error.ends_with("knows record 25")));
     let note = path.join(KNOWS);
-    // By a version that notes nothing, by one that wrote half of it, by a disk that lost a bit.
+    // Written by a version without the number file, half written, or damaged by the disk.
     for damage in ["", "2x", "9999999", "30 1f\n", &"7".repeat(1 << 20)] {
         fs::write(&note, damage).expect("written");
         assert_eq!(known(22), Ok(20));
     }
     fs::remove_file(&note).expect("removed");
     assert_eq!(known(22), Ok(20));
-    // Who finds that records are lost says so to the next start.
+    // A start that detects lost records leaves the evidence for the next start.
     for _ in 0..2 {
         assert!(known(19).is_err_and(|error| error.ends_with("knows record 20")));
     }
@@ -264,7 +264,7 @@ fn how_far_it_goes_is_known_without_it_and_where_that_is_not_noted_the_store_say
     rustix::fs::mkfifoat(rustix::fs::CWD, &note, rustix::fs::Mode::RUSR).expect("a pipe");
     assert_eq!(known(22), Ok(20), "nobody waits for its other end");
     fs::remove_file(&note).expect("removed");
-    // What can't be read knows nothing.
+    // An unreadable index contains no records.
     fs::write(path.join("db"), [0x5A; 70_000]).expect("written");
     assert_eq!(known(22), Ok(0));
     assert!(folder.path().join("index.damaged").exists());
@@ -298,7 +298,7 @@ fn a_store_that_is_let_go_late_is_waited_for() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-    /// Whatever is done to its files: it opens, and gives out nothing that was not put in.
+    /// With any damage to its files the index opens, and returns only entries that were added.
     #[test]
     fn damaged_files_are_put_aside(
         at in any::<prop::sample::Index>(),

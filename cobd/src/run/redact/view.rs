@@ -1,8 +1,8 @@
-//! What is printed, as it reads once one way of writing values is undone, and where each byte of that stood.
+//! Decodes output by one way of writing values, and records the original position of each byte.
 //!
-//! Programs write one value in many ways: with other characters escaped, or all of them, with `\/` or `/`, in long
-//! or in short lines. So nothing lists what a value may look like: what was printed is undone, by the rules of each
-//! way of writing, and compared with the value itself.
+//! Programs write a value in many ways: with other characters escaped, or all of them, with `\/` or `/`, in long or in
+//! short lines. So there is no list of possible forms: the output is decoded by the rules of each way of writing, and
+//! compared with the value itself.
 
 use zeroize::Zeroizing;
 
@@ -13,7 +13,7 @@ pub(super) enum Writing {
     Plain,
     /// In URLs: `%20`.
     Percent,
-    /// In forms: `+` for a space, besides.
+    /// In forms: like URLs, and `+` for a space.
     Form,
     /// In JSON and in texts of shells and languages: `\n`, `\"`, `\/`, `\u00e4`, `\xe4`, `\344`.
     Escaped,
@@ -23,22 +23,22 @@ pub(super) enum Writing {
     Base64,
 }
 
-/// What stands between digits or letters that do not belong together; it is neither.
+/// Separates digits or letters that do not belong together; it is neither.
 const BREAK: u8 = 0;
-/// The longest run of bytes that stand for one byte of a value, of those ways whose runs are bounded: `\u0041`.
+/// The longest run of bytes that encodes one byte of a value, in the ways with bounded runs: `\u0041`.
 pub(super) const LONGEST_RUN: usize = 6;
 
-/// The bytes, and from where to where each of them stood.
+/// The decoded bytes, and the original range of each byte.
 pub(super) struct View {
     pub(super) bytes: Zeroizing<Vec<u8>>,
     stood: Vec<(u32, u32)>,
 }
 
-/// What one escape stands for.
+/// The result of decoding an escape.
 enum Escape {
-    /// So many bytes stand for these.
+    /// This many bytes encode these bytes.
     For(usize, [u8; 4], usize),
-    /// It is none.
+    /// It is not an escape.
     None,
     /// Its end is still to come.
     Begun,
@@ -47,7 +47,7 @@ enum Escape {
 impl Writing {
     pub(super) const ALL: [Self; 6] = [Self::Plain, Self::Percent, Self::Form, Self::Escaped, Self::Hex, Self::Base64];
 
-    /// Whether anything in these bytes may be written so, and reads otherwise than as it stands.
+    /// Whether these bytes may contain this way of writing, with another meaning than the plain text.
     fn is_in(self, bytes: &[u8]) -> bool {
         match self {
             Self::Percent => bytes.contains(&b'%'),
@@ -59,12 +59,12 @@ impl Writing {
 }
 
 impl View {
-    /// None: nothing is written so.
+    /// Decodes the bytes; `None` if they do not use this way of writing.
     pub(super) fn of(bytes: &[u8], writing: Writing) -> Option<Self> {
         if !writing.is_in(bytes) {
             return None;
         }
-        // Room at once: a vector that grows leaves copies behind.
+        // Allocate at once: a growing vector leaves copies in memory.
         let mut view =
             Self { bytes: Zeroizing::new(Vec::with_capacity(bytes.len())), stood: Vec::with_capacity(bytes.len()) };
         let mut at = 0;
@@ -103,7 +103,7 @@ impl View {
         self.stood.extend(bytes.iter().map(|_| (place(from), place(to))));
     }
 
-    /// From where to where it stood, what is here from one place up to another.
+    /// The original range of the decoded bytes in this range.
     pub(super) fn stood(&self, from: usize, to: usize) -> (usize, usize) {
         (self.stood[from].0 as usize, self.stood[to - 1].1 as usize)
     }
@@ -154,7 +154,7 @@ fn escaped(rest: &[u8]) -> Escape {
     }
 }
 
-/// So many digits.
+/// Parses this many digits.
 fn number(digits: &[u8], count: usize, radix: u32) -> Result<u32, Escape> {
     let there = digits.get(..count).unwrap_or(digits);
     let mut digits = there.iter().map(|b| char::from(*b).to_digit(radix));
@@ -188,7 +188,7 @@ fn letter(byte: u8) -> Escape {
         b'_' => one(1, b'/'),
         b'+' | b'/' => Escape::None,
         _ if byte.is_ascii_alphanumeric() => Escape::None,
-        // JSON may have it before a `/`.
+        // JSON may have a backslash before a `/`.
         b'\\' => Escape::For(1, [0; 4], 0),
         _ if byte.is_ascii_whitespace() => Escape::For(1, [0; 4], 0),
         _ => one(1, BREAK),
