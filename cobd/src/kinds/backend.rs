@@ -45,7 +45,7 @@ pub trait Backend: Send + Sync {
     /// The fault of the content, as text.
     fn accept_content(&self, content: &str) -> Result<(), String>;
 
-    /// Describes how to find out the state. A check changes nothing, ever.
+    /// Describes how to find out the state. A check never changes the host.
     fn check(&self, tools: &Tools, context: &Context) -> Work<CheckOutcome>;
 
     /// Whether its checks wait for the back end's own threads, so that parallel checks bring no gain.
@@ -76,7 +76,7 @@ pub trait Backend: Send + Sync {
     /// Forgets a departed change object.
     fn forget(&self, _cob: &CobId) {}
 
-    /// The changes by users that the last check of this change object found.
+    /// The changes from outside that the last check of this change object found.
     fn drift(&self, _cob: &CobId) -> Vec<FileDrift> {
         Vec::new()
     }
@@ -105,7 +105,7 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// Announces that a change object is in the model. If it departed before, the back end stops to restore its
+    /// Announces that a change object is in the model. After an earlier departure, the back end stops restoring the
     /// original state.
     fn is_here(&self, _tools: &Tools, _cob: &CobId) {}
 
@@ -144,7 +144,7 @@ pub struct Context {
     pub secrets: Sealed,
     /// It departs from the model, and its effects shall not stay.
     pub leaving: bool,
-    /// Since when all its dependencies are unchanged. `None`: not known.
+    /// How long all its dependencies have been unchanged. `None`: not known.
     pub rested_for: Option<Duration>,
 }
 
@@ -177,7 +177,7 @@ pub struct CheckOutcome {
     pub difference: String,
     /// The values that the change object exports.
     pub exports: Values,
-    /// Its process started after the last change of its dependencies, no matter by whom it was started.
+    /// Its process started after the last change of its dependencies, no matter which program started it.
     pub fresh: bool,
 }
 
@@ -219,7 +219,7 @@ pub enum Work<T> {
 pub struct Process<T> {
     /// The command to execute.
     pub command: Command,
-    /// Variables in addition to the common ones of all actions.
+    /// Additional variables, besides the common variables of all actions.
     pub environment: BTreeMap<String, String>,
     /// The time limit.
     pub timeout: Duration,

@@ -53,7 +53,7 @@ impl Backend for CommandKind {
             command,
             environment: BTreeMap::new(),
             timeout,
-            // A check changes nothing, so it needs no time to clean up.
+            // A check does not change the host, so it needs no time to clean up.
             grace: Duration::from_secs(1),
             stdout_apart: true,
             read: Box::new(move |result| read_check(&states, timeout, result)),

@@ -70,7 +70,7 @@ pub enum JobEnd {
     Moved(Outcome),
 }
 
-/// A running job, which it can cancel. Dropping the handle changes nothing.
+/// A handle that can cancel a running job. Dropping it has no effect.
 #[derive(Debug)]
 pub struct JobHandle {
     cancel: watch::Sender<bool>,
@@ -341,7 +341,7 @@ impl Kinds {
         }
     }
 
-    /// The changes by users that the last check of this change object found.
+    /// The changes from outside that the last check of this change object found.
     #[must_use]
     pub fn drift(&self, cob: &CobId) -> Vec<FileDrift> {
         self.backends.values().flat_map(|b| b.drift(cob)).collect()
@@ -542,7 +542,7 @@ impl Hands {
                 }
             }
         });
-        // The job was found by its folder, no matter what its kind is now.
+        // The job was found by its folder, whatever its kind is now.
         JobHandle { cancel, folder: true }
     }
 
@@ -577,7 +577,7 @@ impl Hands {
         if *cancelled.borrow() {
             return not_run(Exit::Cancelled);
         }
-        // To create files and execute takes a third of a millisecond, or longer on a busy disk.
+        // The creation of files and the execution take a third of a millisecond, or longer on a busy disk.
         let (runner, tools, label) = (self.runner.clone(), self.tools.clone(), label.clone());
         let started = beside(move || {
             let folder = tools.own_folder(&label.cob);

@@ -109,7 +109,7 @@ async fn what_a_command_with_secrets_puts_into_its_job_is_not_shown() {
     fs::write(bench.path("go"), "").expect("written");
     let JobEnded { last_lines, .. } = bench.ended().await;
     assert_eq!(last_lines, told, "when it has ended");
-    // The folder of such a job is deleted after its end is in the journal.
+    // The daemon deletes the job's folder after the end is in the journal.
     let left = fs::read_to_string(bench.path("jobs").join(format!("{:016x}", job.0)).join("output")).expect("read");
     assert_eq!(left.trim_end(), told);
     bench.kinds.remove(job);

@@ -10,8 +10,8 @@
 //!     └──────── JobEnded ──> the daemon's loop
 //! ```
 //!
-//! Rules: a check changes nothing, ever. A transition is idempotent: executed twice, it ends as if executed once. A new
-//! kind needs a file here, its tests, and one line of the registry.
+//! Rules: a check never changes the host. A transition is idempotent: executed twice, it ends as if executed once. A
+//! new kind needs a file here, its tests, and a line of the registry.
 
 mod backend;
 mod budget;

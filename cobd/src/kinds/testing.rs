@@ -192,7 +192,7 @@ fn kinds_in(folder: &Path) -> (Kinds, mpsc::Receiver<JobEnded>) {
     (Kinds::new(folder, program(), sender).expect("made"), receiver)
 }
 
-/// The names of all files except for temporary ones of jobs.
+/// The names of all files except for temporary files of jobs.
 fn listing(folder: &Path) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::new();
     let mut open = vec![folder.to_owned()];

@@ -33,7 +33,7 @@ pub use rules::run;
 /// The default number of kills of each transition.
 pub const KILLS: u32 = 8;
 
-/// Reads more than files: a text that must stay the same while nothing changes.
+/// Reads state that is not in files: a text that must stay the same while the world does not change.
 pub type Probe = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// A kind and a change object of it, to test.

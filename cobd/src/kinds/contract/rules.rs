@@ -356,7 +356,7 @@ impl Trying {
                 return Ok(());
             }
         }
-        // The end of the last kill must allow a way back, too.
+        // After the last kill, the first state must be reachable, too.
         if let Err(what) = self.begin_again(from).await? {
             self.report.judge(Rule::Killed, about, Err(what));
             return Ok(());

@@ -27,7 +27,7 @@ struct Entry {
     what: What,
     /// Mode with the type, owner, group.
     access: (u32, u32, u32),
-    /// Inode and time of the last modification. A folder has none: its time changes with its entries.
+    /// Inode and time of the last modification. `None` for a folder: its time changes with its entries.
     identity: Option<(u64, i64, i64)>,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Shared {
     files: Mutex<Option<Files>>,
     /// The locks that admit only one job per change object; each is present while a job has it or waits for it.
     busy: Mutex<BTreeMap<CobId, Arc<Mutex<()>>>>,
-    /// The changes by users that the last check found.
+    /// The changes from outside that the last check found.
     drifted: Mutex<BTreeMap<CobId, Vec<FileDrift>>>,
     /// Large trees that were as desired after their last check or transition. Later changes are known by their paths.
     clean: Mutex<BTreeMap<CobId, Arc<Wanted>>>,

@@ -1,4 +1,4 @@
-//! Watches managed files for changes by users: hints make the daemon check at once.
+//! Watches managed files for changes from outside: hints make the daemon check at once.
 //!
 //! inotify reports events in the folders of managed files. After an action has ended, inode and change time tell our
 //! own writes from writes by others. Hints may get lost (queue overflow, limit of watches, network file system), so the

@@ -3,7 +3,7 @@
 //! A file does not record its writer. It has an owner and a change time, which the kernel sets (a privileged process
 //! can only change it by setting the clock). The evidence adds the users who were logged in at that time: systemd's
 //! sessions, or the login records of other systems. A process without a session (a timer, a container, a leftover
-//! program) is not included, and several users may be. Proof needs the kernel's audit.
+//! program) is not included, and several users may be logged in. Proof needs the kernel's audit.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -90,7 +90,7 @@ impl Backend for NativeKind {
                 CheckOutcome { difference: result.last_lines, ..CheckOutcome::unknown(format!("check: {why}")) }
             }
         };
-        // A check changes nothing, so it needs no time to clean up.
+        // A check does not change the host, so it needs no time to clean up.
         Work::Process(process(command, timeout, Duration::from_secs(1), Box::new(read)))
     }
 

@@ -1,7 +1,7 @@
 //! File locks: change objects of one host that work on the same files work one after the other.
 //!
-//! The package manager often has a lock, but frequent attempts by many processes get in each other's way, some programs
-//! fail instead of waiting, and a file that is read, changed and replaced has no lock.
+//! The programs that change these files often have a lock, but frequent attempts by many processes get in each other's
+//! way, some programs fail instead of waiting, and a file that is read, changed and replaced has no lock.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;

@@ -60,7 +60,7 @@ pub(crate) fn call(call: &OsStr) -> ExitCode {
 fn answer(call: &Call) -> Result<Answer, String> {
     let (about, saved) = (about()?, saved());
     if call.ask == Ask::Check {
-        // Detects that the plug-in was replaced by another one.
+        // Detects that the plug-in was replaced by another plug-in.
         speak(call, &Ask::Describe.message(&about, None))?.described(&call.states)?;
     }
     let reply = speak(call, &call.ask.message(&about, saved.as_deref()))?;

@@ -49,7 +49,7 @@ pub(super) struct Wish {
     pub(super) rests_down: bool,
     /// It departs, so the original state is restored.
     pub(super) leaving: bool,
-    /// For a unit to be stopped: the timers, sockets and paths that change objects of this host manage.
+    /// For a unit with the preferred state down: the timers, sockets and paths that change objects of this host manage.
     pub(super) triggers: BTreeSet<String>,
     /// For a socket: the units whose change objects on this host have the preferred state up.
     #[serde(default)]

@@ -78,7 +78,7 @@ impl Setting for Cron {
         if !is_word(&content.user) {
             return Err(format!("content: {:?} is no user", content.user));
         }
-        // After a schedule of one word, such a user would turn the line into a variable.
+        // After a schedule of one word, a leading `=` would turn the line into a variable.
         let no_user = content.user.starts_with('=').then(|| format!("content: {:?} is no user", content.user));
         // A command of more lines was never written.
         if content.command.trim().is_empty() || content.command.contains(['\n', '\0']) {

@@ -1,7 +1,7 @@
 //! Finds the mount option that the kernel rejects, with its reason: `mount` mostly reports only that an option is bad.
 //!
-//! The test uses `fsopen(2)`, `fspick(2)` and `fsconfig(2)`: the kernel takes the options separately, and explains each
-//! rejection.
+//! The calls `fsopen(2)`, `fspick(2)` and `fsconfig(2)` ask the kernel: it takes the options separately, and explains
+//! each rejection.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

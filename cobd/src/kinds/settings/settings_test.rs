@@ -142,7 +142,7 @@ async fn entries_of_one_name_stand_beside_each_other() {
     for entry in &entries {
         assert_eq!(bench.state(entry).await, "present");
     }
-    // A line of others with the same family comes first; the last of these lines answers both families.
+    // A line of others before ours counts for its address family; `::1` counts for both families.
     let stands = read(file.clone());
     for (line, states) in [
         ("10.0.0.8 db", ["outdated", "present", "outdated"]),

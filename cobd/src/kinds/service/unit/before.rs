@@ -143,7 +143,8 @@ impl Before {
         self.files.iter().filter(move |(name, was)| **name != own || !self.own_place_stays(name, was, content))
     }
 
-    /// In the place of the unit file: a mask that is wanted, or an original mask that was removed on purpose.
+    /// Whether the place of the unit file stays as it is: a desired mask, or no file after the original mask was
+    /// removed.
     fn own_place_stays(&self, name: &str, was: &Found, content: &UnitContent) -> bool {
         match find(&self.systemd.units.join(name)) {
             Ok(Found::Absent) => is_mask(was),

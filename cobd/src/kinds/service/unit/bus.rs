@@ -152,7 +152,7 @@ impl Bus {
         MessageStream::for_match_rule(rule, &self.0, 1024.try_into().ok()).await.map_err(words)
     }
 
-    /// Without a subscription systemd sends no signals. A second one fails without harm.
+    /// Without a subscription systemd sends no signals. A second subscription fails without harm.
     async fn subscribe(&self) {
         let _ = self.manager::<_, ()>("Subscribe", &()).await;
     }
@@ -244,7 +244,7 @@ impl Bus {
 
     /// Resets the failed state and the start counter.
     pub(super) async fn reset_failed(&self, unit: &str) {
-        // A unit that is not loaded has no such state.
+        // A unit that is not loaded has no failed state.
         let _ = self.manager::<_, ()>("ResetFailedUnit", &unit).await;
     }
 

@@ -1,4 +1,4 @@
-//! Properties of services in systemd, besides the common ones of units: the type, and the end of its processes.
+//! Properties of services in systemd, besides the common properties of units: the type, and the end of the processes.
 
 use std::collections::BTreeMap;
 

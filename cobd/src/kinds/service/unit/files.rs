@@ -21,7 +21,7 @@ const MODE: u32 = 0o644;
 /// The prefix of the generators' folders.
 const GENERATED: &str = "/run/systemd/generator";
 
-/// The original content of a place.
+/// The content of a place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Found {

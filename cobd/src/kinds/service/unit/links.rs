@@ -121,7 +121,7 @@ pub(super) fn places(changes: &Changes) -> BTreeSet<String> {
     of_links.map(|(_, place, _)| place.clone()).collect()
 }
 
-/// To disable a unit whose file is a link also removes this link; it is created again.
+/// systemd's disable also removes a link that is the unit's file; this link is created again.
 pub(super) fn keep_linked(systemd: &Systemd, all: &AllLinks, changed: &BTreeSet<String>) -> Result<(), String> {
     for (place, target) in changed.iter().filter_map(|place| all.get_key_value(place)) {
         let path = Path::new(place);

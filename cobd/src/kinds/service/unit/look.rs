@@ -33,7 +33,7 @@ pub(in crate::kinds::service) struct Question {
     pub(in crate::kinds::service) leaving: bool,
     /// The timers, sockets and paths that change objects of this host manage.
     pub(in crate::kinds::service) triggers: Arc<BTreeSet<String>>,
-    /// Since when all its dependencies are unchanged. `None`: not known.
+    /// How long all its dependencies have been unchanged. `None`: not known.
     pub(in crate::kinds::service) rested_for: Option<Duration>,
 }
 
@@ -43,7 +43,7 @@ pub(in crate::kinds::service) struct Judgement {
     pub(in crate::kinds::service) state: &'static str,
     /// The difference from the desired unit.
     pub(in crate::kinds::service) difference: String,
-    /// Its run began after the last change of its dependencies, no matter by whom it was started.
+    /// Its run began after the last change of its dependencies, no matter which program started it.
     pub(in crate::kinds::service) fresh: bool,
 }
 

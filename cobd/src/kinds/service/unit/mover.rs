@@ -95,7 +95,7 @@ pub(in crate::kinds::service) fn restore(folder: &Path, going: &Going<'_>) -> Re
             // A unit that has gone with its package, or that is masked, stays as it is.
             if state.is_there() && !state.is_masked() && !state.runs() {
                 let begun = SystemTime::now();
-                // The change objects of the served units start them again if they want them.
+                // A change object that wants a stopped unit starts it again.
                 let limit = || Instant::now() + Duration::from_secs(60);
                 let ran = stop_served(&bus, &state, &BTreeSet::new(), limit()).await?;
                 let started = bus.job("StartUnit", &unit, limit()).await;
