@@ -3,7 +3,7 @@
 //!
 //! Measured in processor time of the thread, so that other work of the machine does not count. Both tests do the same;
 //! the second has as many dependencies as a large host has change objects, and needs a program compiled with
-//! optimization: `cargo test --release -p cob-engine --test load -- --ignored --nocapture` prints the time of each step.
+//! optimization: `cargo test --release -p cob-engine --test load -- --ignored --nocapture` prints the steps' times.
 
 #![expect(clippy::print_stdout, reason = "figures are what it is for")]
 
