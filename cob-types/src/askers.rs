@@ -1,8 +1,8 @@
-//! The askers of a bundle: which change objects of other hosts may ask change objects of this host for which states.
+//! The askers of a bundle: the change objects of other hosts that may send requests to this host, and for which states.
 //!
-//! The generator collects them from the dependencies of all hosts, and the publishers' signatures cover them. A daemon
-//! accepts a request of another host only if a dependency justifies it. Names of askers and sets of states stand once, in
-//! tables; a dependency is a place in each of the two, so the size is linear in the number of dependencies between hosts.
+//! The generator collects these from the dependencies of all hosts, and the publishers' signatures cover the result. A
+//! daemon accepts a request of another host only if a dependency justifies it. Names of askers and sets of states are
+//! stored once, in tables; a dependency is an index into each, so the size is linear in the number of dependencies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,27 +14,27 @@ use crate::generation::Bundle;
 use crate::id::{CobId, HostName, StateName};
 use crate::words::count;
 
-/// The most pairs of a change object of one host and one of another that it may ask. A message of the one host may change
-/// the locks of all of them at once, and may keep the loop of the other one busy for 100 ms.
+/// The most pairs of a dependent change object of another host and a change object of this host. A message may change
+/// all these locks at once, and keep this host's loop busy for 100 ms.
 pub const MAX_OF_HOST: usize = 20_000;
-/// The most change objects that may depend on the same one: it recalls the locks of all of them at once.
+/// The most change objects that may depend on the same change object: it recalls all these locks at once.
 pub const MAX_OF_ONE: usize = 40_000;
 
-/// There are more dependencies between hosts than a daemon can serve without a long interruption.
+/// The error for more dependencies between hosts than a daemon can serve without a long interruption.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TooMany {
-    /// Of the change objects of one other host, [at most](MAX_OF_HOST).
+    /// Too many from the change objects of another host: [at most](MAX_OF_HOST).
     OfHost {
         /// The host whose change objects depend.
         host: HostName,
-        /// How many pairs there are.
+        /// The number of pairs.
         pairs: usize,
     },
-    /// Of one change object, [at most](MAX_OF_ONE).
+    /// Too many on a change object: [at most](MAX_OF_ONE).
     OfOne {
         /// Its name, without its host.
         asked: String,
-        /// How many change objects depend on it.
+        /// The number of change objects that depend on it.
         dependents: usize,
     },
 }
@@ -57,26 +57,26 @@ impl fmt::Display for TooMany {
     }
 }
 
-/// The change objects of other hosts that may ask those of one host.
+/// The change objects of other hosts that may send requests to a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Askers {
     /// Sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ids: Vec<CobId>,
-    /// Sorted. Acceptable states in their order, as dependencies declare them.
+    /// Sorted. Acceptable states in order, as in the dependencies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sets: Vec<Vec<StateName>>,
-    /// By the name of the asked change object, without its host: each set that it may be asked for and by which askers,
-    /// as sorted places in the two lists.
+    /// By the name of the asked change object, without its host: each set that may be requested, and its askers, as
+    /// sorted indexes into the two lists.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     asked: BTreeMap<String, Vec<(u32, Vec<u32>)>>,
 }
 
-/// A dependency of a change object on one of another host.
+/// A dependency of a change object on a change object of another host.
 type Edge<'a> = (&'a CobId, &'a [StateName], &'a CobId);
 
 impl Askers {
-    /// Gives every bundle of a generation its askers, by the dependencies of all.
+    /// Sets the askers of every bundle of a generation, from the dependencies of all bundles.
     pub fn fill(bundles: &mut BTreeMap<HostName, Bundle>) {
         let mut edges: Vec<Edge<'_>> = Vec::new();
         for cob in bundles.values().flat_map(|bundle| bundle.cobs.values()) {
@@ -92,7 +92,7 @@ impl Askers {
         }
     }
 
-    /// The edges to the change objects of one host, sorted.
+    /// From the sorted edges to the change objects of a host.
     fn of(edges: &[Edge<'_>]) -> Self {
         let mut ids: Vec<&CobId> = edges.iter().map(|edge| edge.2).collect();
         ids.sort_unstable();
@@ -111,20 +111,20 @@ impl Askers {
         Self { asked, ids: ids.into_iter().cloned().collect(), sets: sets.into_iter().map(<[_]>::to_vec).collect() }
     }
 
-    /// The number of dependencies that it names.
+    /// The number of dependencies.
     #[must_use]
     pub fn len(&self) -> usize {
         self.asked.values().flatten().map(|(_, by)| by.len()).sum()
     }
 
-    /// Whether no change object of another host may ask for anything.
+    /// Whether there are no dependencies from other hosts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.asked.is_empty()
     }
 
-    /// Whether a dependency of the asker justifies a request for this set: it declares the set, or two of its dependencies
-    /// leave no other states in common (the needs of a transition narrow those of a promise).
+    /// Whether a dependency of the asker justifies a request for this set: it declares the set, or exactly these states
+    /// are common to two dependencies (the needs of a transition narrow those of a grant).
     #[must_use]
     pub fn justify(&self, asker: &CobId, asked: &CobId, set: &[StateName]) -> bool {
         let declared = || self.declared(asker, asked);
@@ -133,13 +133,13 @@ impl Askers {
         !set.is_empty() && declared().any(|own| own == set || own.len() > set.len() && narrowed(own))
     }
 
-    /// Whether a dependency of the asker names the asked.
+    /// Whether a dependency of the asker names the asked change object.
     #[must_use]
     pub fn name(&self, asker: &CobId, asked: &CobId) -> bool {
         self.declared(asker, asked).next().is_some()
     }
 
-    /// The sets of states that change objects of other hosts may ask of this one, each once.
+    /// The sets of states that other hosts may request of this change object, each once.
     pub fn sets_of(&self, asked: &CobId) -> impl Iterator<Item = &[StateName]> {
         let sets = self.asked.get(asked.name()).into_iter().flatten();
         sets.filter_map(|(set, _)| Some(self.sets.get(*set as usize)?.as_slice()))
@@ -152,7 +152,7 @@ impl Askers {
         sets.filter(move |(_, by)| names_it(by)).filter_map(|(set, _)| Some(self.sets.get(*set as usize)?.as_slice()))
     }
 
-    /// Whether there are more dependencies than a daemon serves; `here`: how many change objects of this host depend on each.
+    /// Checks the limits; `here`: how many change objects of this host depend on each.
     fn check_room(&self, here: &BTreeMap<&str, usize>) -> Result<(), TooMany> {
         let mut pairs: BTreeMap<&str, usize> = BTreeMap::new();
         let local = |asked: &str| here.get(asked).copied().unwrap_or_default();
@@ -174,7 +174,7 @@ impl Askers {
         crowded.map_or(Ok(()), |id| Err(TooMany::OfHost { host: id.host(), pairs: pairs[id.host_str()] }))
     }
 
-    /// Checks what lookups rely on.
+    /// Checks the conditions of the lookups.
     pub(crate) fn validate(&self, host: &HostName) -> Result<(), String> {
         if !self.ids.is_sorted_by(|a, b| a < b) || self.ids.iter().any(|id| id.host_str() == host.as_str()) {
             return Err("the names of its askers are not in order".to_owned());
@@ -193,10 +193,10 @@ impl Askers {
 }
 
 impl Bundle {
-    /// Whether there are more dependencies on the change objects of this host than its daemon serves.
+    /// Checks that the dependencies on the change objects of this host are within the limits of a daemon.
     ///
     /// # Errors
-    /// What there is too much of.
+    /// The exceeded limit.
     pub fn check_room(&self) -> Result<(), TooMany> {
         let mut here = BTreeMap::new();
         for cob in self.cobs.values() {

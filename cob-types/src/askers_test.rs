@@ -18,7 +18,7 @@ fn states(text: &str) -> Vec<StateName> {
     text.split('|').map(state).collect()
 }
 
-/// A change object that needs others: on its transition, for its lock, and a token.
+/// A change object with needs: on its transition, for its lock, and a token.
 fn needing(text: &str, hop: &[&str], lock: &[&str], token: Option<&str>) -> Arc<Cob> {
     let need = |text: &&str| {
         let (cob, set) = text.split_once('@').expect("a need");
@@ -58,7 +58,7 @@ fn a_request_is_justified_by_a_dependency_of_its_asker_and_nothing_else() {
     let justify = |asker: &str, asked: &str, set: &str| b.justify(&id(asker), &id(asked), &states(set));
     assert!(justify("a/x", "b/y", "up") && justify("a/x", "b/y", "up|degraded") && justify("a/x", "b/budget", "open"));
     assert!(justify("a/z", "b/w", "down"));
-    // Another state, part of a set, another order; another asker; another object; one that nothing names.
+    // Another state, part of a set, another order; another asker; another object; an object without dependents.
     for (asker, asked, set) in [
         ("a/x", "b/y", "down"),
         ("a/x", "b/y", "degraded"),
@@ -128,7 +128,7 @@ fn no_more_dependencies_are_taken_than_a_daemon_serves() {
     assert_eq!(room(MAX_OF_ONE, MAX_OF_ONE, 10, 1), Ok(()));
     let one = TooMany::OfOne { asked: "y000000".to_owned(), dependents: MAX_OF_ONE + 1 };
     assert_eq!(room(MAX_OF_ONE + 1, MAX_OF_ONE + 1, 10, 1), Err(one.clone()));
-    // Those of the same host count as well.
+    // Dependents on the same host count as well.
     let cobs = (0..MAX_OF_ONE).map(|n| needing(&format!("b/x{n}"), &["b/y000000@up"], &["b/y000000@up"], None));
     let here = |more: Vec<Arc<Cob>>| {
         bundles(cobs.clone().chain(more).collect())[&HostName::new("b").expect("a name")].check_room()
@@ -154,7 +154,7 @@ fn a_bundle_of_a_version_without_askers_is_read_and_one_with_them_is_read_by_tha
     assert_eq!(Packed::read(&bytes, None).expect("in order").askers(), bundle.askers.as_ref());
 }
 
-/// A popular change object with many askers costs some bytes for each of them, and the names once.
+/// A popular change object with many askers costs some bytes for each asker, and each name once.
 #[test]
 fn the_size_is_linear_in_the_dependencies() {
     let size = |askers: usize, asked: usize| {
@@ -171,7 +171,7 @@ fn the_size_is_linear_in_the_dependencies() {
 }
 
 proptest! {
-    /// Whatever the dependencies are: exactly those are justified.
+    /// For any dependencies, exactly the declared sets are justified.
     #[test]
     fn exactly_what_is_declared_is_justified(
         edges in prop::collection::btree_set((0_u8..6, 0_u8..4, 0_u8..3), 0..20),
@@ -193,7 +193,7 @@ proptest! {
         let all = bundles(cobs);
         let (asker, asked, set) = (id(&format!("a{}/x", probe.0)), id(&format!("b/y{}", probe.1)), SETS[usize::from(probe.2)]);
         let has = |set: u8| edges.contains(&(probe.0, probe.1, set));
-        // Of `down|up` and one of its states the one is left.
+        // The intersection of `down|up` with either of its states is that state.
         let expected = has(probe.2);
         prop_assert_eq!(of(&all, "b").justify(&asker, &asked, &states(set)), expected);
     }

@@ -1,17 +1,17 @@
-//! A bundle beside the one before it: from one generation to the next little changes, and only that is read, checked
-//! and compared.
+//! Reads a bundle next to the previous one: little changes between generations, and only the changes are decoded,
+//! checked and compared.
 //!
-//! A bundle's bytes have to be gone through whole, once: their hash is what has been signed. But a change object whose
-//! bytes are those of the bundle before is not made a second time: both bundles share the one that is there.
+//! All bytes of a bundle must be read once, because the signature covers their hash. But a change object with the same
+//! bytes as in the previous bundle is not built a second time: both bundles share it.
 //!
 //! ```text
-//!   bytes --> Outline: where each change object stands, by nothing but the lengths in them
+//!   bytes --> Outline: the place of each change object, from the lengths in the bytes
 //!                |  the digest of each --> as before: shared;  another: decoded
 //!                v
-//!            Bundle + Digests, for the next one
+//!            Bundle + Digests, for the next bundle
 //! ```
 //!
-//! Bytes that are not laid out as they are written here are decoded as a whole: what is said of them is the same.
+//! Bytes with another layout than ours are decoded as a whole, with the same result.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -24,27 +24,27 @@ use crate::id::{CobId, KindName};
 use crate::outline::{Digest, Outline};
 use crate::ranks::SharedStates;
 
-/// By which the change objects of a bundle are found again in the bytes of another: half a SHA-256 of each, in the
-/// order of their ids.
+/// Digests that identify the change objects of a bundle in the bytes of another: half a SHA-256 of each, in the order
+/// of their ids.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Digests(Vec<Digest>);
 
-/// A change object that two bundles don't have in common.
+/// A change object that differs between two bundles.
 #[derive(Debug, Clone)]
 pub struct Difference {
-    /// Which.
+    /// Its id.
     pub id: CobId,
-    /// As it was; none: it is new.
+    /// The previous form; `None`: it is new.
     pub before: Option<Arc<Cob>>,
-    /// As it is; none: it has left.
+    /// The present form; `None`: it was removed.
     pub now: Option<Arc<Cob>>,
 }
 
 impl Bundle {
-    /// Decodes a bundle. Change objects that stand in the bytes as they stood in those of `known` are shared with it.
+    /// Decodes a bundle. Change objects with the same bytes as in `known` are shared with it.
     ///
     /// # Errors
-    /// As [`codec::decode`], whatever is known.
+    /// As [`codec::decode`], independent of `known`.
     pub fn read(bytes: &[u8], known: Option<(&Self, &Digests)>) -> Result<(Self, Digests), CodecError> {
         if let Some(read) = Outline::of(bytes).and_then(|outline| outline.read(known)) {
             return Ok(read);
@@ -52,7 +52,7 @@ impl Bundle {
         Ok((codec::decode(bytes, MAX_BUNDLE)?, Digests::default()))
     }
 
-    /// What is here otherwise than in the bundle before, by id: change objects of one kind differ when the kind does.
+    /// The differences from the previous bundle, by id: a change of a kind makes all its change objects differ.
     pub fn differences<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = Difference> + 'a {
         let same = std::ptr::eq(self, before);
         let other_kinds = if same { BTreeSet::new() } else { self.other_kinds(before) };
@@ -67,15 +67,14 @@ impl Bundle {
         differing.map(|(id, before, now)| Difference { id: id.clone(), before: before.cloned(), now: now.cloned() })
     }
 
-    /// The kinds that the two don't have in common.
+    /// The kinds that differ.
     pub(crate) fn other_kinds<'a>(&'a self, before: &'a Self) -> BTreeSet<&'a KindName> {
         let new = self.kinds.iter().filter(|(name, kind)| before.kinds.get(*name) != Some(*kind));
         let gone = before.kinds.keys().filter(|name| !self.kinds.contains_key(*name));
         new.map(|(name, _)| name).chain(gone).collect()
     }
 
-    /// As [`Bundle::validate`], beside a bundle that was found in order, if there is one: what both have in common is not
-    /// gone through.
+    /// As [`Bundle::validate`], but skips all parts that are the same as in `known`, a valid bundle.
     ///
     /// # Errors
     /// As there.
@@ -87,7 +86,7 @@ impl Bundle {
         found.try_for_each(|(id, cob)| self.validate_one(&id, &cob))
     }
 
-    /// What was found in order in the other one, change object by change object, is so here.
+    /// Whether a change object that is valid in the other bundle is valid here, too.
     pub(crate) fn judges_as(&self, other: &Self) -> bool {
         self.host == other.host
             && self.format == other.format
@@ -97,7 +96,7 @@ impl Bundle {
     }
 }
 
-/// Goes through two lists that are sorted by id, at once: what is in both comes as a pair.
+/// Merges two lists that are sorted by id: equal ids give a pair.
 pub(crate) fn merged<'a, T>(
     before: impl Iterator<Item = (&'a CobId, T)>,
     now: impl Iterator<Item = (&'a CobId, T)>,
@@ -118,7 +117,7 @@ pub(crate) fn merged<'a, T>(
 }
 
 impl Outline<'_> {
-    /// None: it can't be, and the decoder is to say why.
+    /// `None`: the decoder has to report the fault.
     fn read(&self, known: Option<(&Bundle, &Digests)>) -> Option<(Bundle, Digests)> {
         let mut bundle = self.frame()?;
         let mut before = known
@@ -219,7 +218,7 @@ mod tests {
     fn what_is_laid_out_otherwise_is_decoded_all_the_same() {
         let old = bundle(&[(1, 0), (2, 0)]);
         let (known, digests) = read(&old, None);
-        // Two entries change places: a map says the same in any order.
+        // Two entries are swapped: a map has the same meaning in any order.
         let bytes = codec::encode(&old).expect("CBOR");
         let outline = Outline::of(&bytes).expect("as it is written");
         let [a, b] = [0, 1].map(|i: usize| outline.entries[i].both);
@@ -231,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was known before, what is read is what any decoder reads.
+        /// For any known bundle, the result is the same as that of the decoder.
         #[test]
         fn it_reads_what_is_written(
             old in prop::collection::btree_map(0_u8..40, 0_u8..4, 0..30),
@@ -251,7 +250,7 @@ mod tests {
             prop_assert_eq!(told, differing);
         }
 
-        /// Bytes that were cut or altered are judged as the decoder judges them, and never cause a panic.
+        /// Cut or altered bytes give the same result as the decoder, and no panic.
         #[test]
         fn bytes_that_were_altered_are_judged_by_the_decoder(at in any::<prop::sample::Index>(), bit in 0_u8..8, cut: bool) {
             let (known, digests) = read(&bundle(&[(1, 0), (2, 1), (3, 2)]), None);

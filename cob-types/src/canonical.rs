@@ -1,7 +1,6 @@
-//! Canonical JSON and the hashes made of it.
+//! Canonical JSON and its hashes.
 //!
-//! Same content, same bytes, same hash: keys sorted, no spaces, numbers as `serde_json` prints
-//! them.
+//! Same content, same bytes, same hash: keys sorted, no spaces, numbers as `serde_json` prints them.
 
 use sha2::{Digest, Sha256};
 
@@ -11,8 +10,7 @@ use crate::id::BlobHash;
 /// The canonical text of a JSON value.
 #[must_use]
 pub fn json(value: &serde_json::Value) -> String {
-    // `serde_json::Map` is a BTreeMap as long as nobody switches on `preserve_order`; the test
-    // below notices.
+    // `serde_json::Map` is a BTreeMap unless a crate enables `preserve_order`; the test below would fail.
     value.to_string()
 }
 
@@ -22,7 +20,7 @@ pub fn blob_hash(bytes: &[u8]) -> BlobHash {
     BlobHash(Sha256::digest(bytes).into())
 }
 
-/// A fingerprint over parts; each part's length is hashed too, so that parts can't run together.
+/// A fingerprint over parts. Each part's length is hashed too, so that parts can't run together.
 #[must_use]
 pub fn fingerprint(parts: &[&[u8]]) -> Fingerprint {
     let mut hash = Sha256::new();

@@ -1,41 +1,41 @@
-//! A round of checks: what an operator has asked to be looked at now, and what was found.
+//! A round of checks that an operator has requested, and its results.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CobId, GenerationNumber, HostName, StateName};
 
-/// So many change objects are named in each list of a round; the others are counted.
+/// The most change objects in each list of a round; the others are only counted.
 pub const LISTED: usize = 1000;
 
-/// A round of checks on one host, so far.
+/// A round of checks on a host, so far.
 ///
-/// `looked` is `as_wanted`, `differ` and `not_known` together; when the round has ended, `asked` is `looked` and `moving`.
+/// `looked` = `as_wanted` + `differ` + `not_known`; when the round has ended, `asked` = `looked` + `moving`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckRound {
-    /// Whose it is.
+    /// The host.
     pub host: HostName,
-    /// Which round: never twice on a host.
+    /// The number of the round: unique on a host.
     pub round: u64,
-    /// The generation by which it is judged; zero: there is none yet.
+    /// The generation with which the states are compared; zero: there is no generation yet.
     pub generation: GenerationNumber,
-    /// Change objects that it is about.
+    /// Change objects of the request.
     pub asked: u64,
-    /// Those of which a check that began after the question has ended.
+    /// Change objects with a finished check that began after the request.
     pub looked: u64,
-    /// Those of them that are as the generation wants them.
+    /// Checked change objects that are as the generation wants.
     pub as_wanted: u64,
-    /// Those of them that are not.
+    /// Checked change objects that differ.
     pub differ: u64,
-    /// Those of them whose check could not tell.
+    /// Checked change objects whose check could not tell.
     pub not_known: u64,
-    /// Those that were not looked at because they are being moved, or have left.
+    /// Change objects that were not checked because of a transition or departure.
     pub moving: u64,
-    /// Nothing more is to come.
+    /// The round has ended.
     pub ended: bool,
-    /// What differs: found in another state than wanted, or changed by others; the first [`LISTED`].
+    /// Change objects in another state than wanted, or changed by others; the first [`LISTED`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differing: Vec<Differing>,
-    /// What is not known, and why; the first [`LISTED`].
+    /// Change objects whose check could not tell, and why; the first [`LISTED`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<Unknown>,
 }
@@ -43,28 +43,28 @@ pub struct CheckRound {
 /// A change object that is not as the generation wants it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Differing {
-    /// Which.
+    /// Its id.
     pub cob: CobId,
-    /// The state that it was found in.
+    /// The state found.
     pub found: StateName,
-    /// The state that is wanted.
+    /// The wanted state.
     pub wanted: StateName,
-    /// In what it differs, for people; may be empty.
+    /// The difference, for people; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
 
-/// A change object of which its check could not tell.
+/// A change object whose check could not tell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unknown {
-    /// Which.
+    /// Its id.
     pub cob: CobId,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 impl CheckRound {
-    /// A round of which nothing has been looked at yet.
+    /// A round without results.
     #[must_use]
     pub fn new(host: HostName, round: u64, generation: GenerationNumber) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl CheckRound {
         }
     }
 
-    /// Whether everything was looked at and is as wanted: there was something to look at, and nothing is left out.
+    /// Whether all change objects were checked against a generation and are as wanted.
     #[must_use]
     pub fn is_well(&self) -> bool {
         self.ended && self.generation != GenerationNumber(0) && self.as_wanted == self.asked

@@ -1,4 +1,4 @@
-//! Change objects as they stand in a bundle: kind, content, dependencies, ranks.
+//! Change objects as in a bundle: kind, content, dependencies, ranks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,13 +11,13 @@ use crate::kind::PayloadFile;
 use crate::ranks::Ranks;
 use crate::small::SmallMap;
 
-/// Hash of a change object's kind and content (and of the content that it rests on through
-/// `restarts_on`). Dependencies are not part of it: they are adopted in place.
+/// Hash of a change object's kind and content (and of the contents named in `restarts_on`). Dependencies are not part
+/// of it: a change of these needs no transition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fingerprint(#[serde(with = "serde_bytes")] pub [u8; 16]);
 
 impl Fingerprint {
-    /// Stands for nothing at all: no content has it.
+    /// Of no content at all.
     pub const NOTHING: Self = Self([0; 16]);
 }
 
@@ -33,22 +33,22 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// A change object of one host, complete. There are tens of thousands of them in a bundle, most without dependencies: what is
-/// empty takes little room.
+/// A change object of a host, complete. A bundle has tens of thousands, most without dependencies: empty fields take
+/// little space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cob {
     /// `HOST/NAME`.
     pub id: CobId,
     /// A kind of the same bundle.
     pub kind: KindName,
-    /// Where it goes when nobody asks for anything else.
+    /// Its state if there is no request.
     pub preferred: StateName,
-    /// What the kind asks for: canonical JSON (sorted keys, no spaces).
+    /// The content that the kind defines: canonical JSON (sorted keys, no spaces).
     pub content: String,
-    /// Kind and content.
+    /// Of kind and content.
     pub fingerprint: Fingerprint,
-    /// Hash over the fingerprints of what it names in `restarts_on`; none when it names nothing.
-    /// When it changes, the change object is `outdated` though its own content is the same.
+    /// Hash over the fingerprints of the change objects in `restarts_on`, if it names any. When it changes, the change
+    /// object is `outdated` although its own content is the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rests_on: Option<Fingerprint>,
     /// Transition dependencies.
@@ -57,65 +57,65 @@ pub struct Cob {
     /// Lock dependencies.
     #[serde(default, skip_serializing_if = "ThinVec::is_empty")]
     pub locks: ThinVec<LockNeeds>,
-    /// The rank of the goal (this, state), for every state of the kind.
+    /// The rank of the goal (this change object, state), for every state of the kind.
     pub ranks: Ranks,
-    /// The fingerprint that each depended-on change object has in this generation.
+    /// The fingerprint of each depended-on change object in this generation.
     #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
     pub expects: SmallMap<CobId, Fingerprint>,
-    /// Files of its own that travel with it.
+    /// Its own files that travel with it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, PayloadFile>,
-    /// The budget that it takes a token of before it leaves its preferred state, or `outdated`: a state
-    /// lock, kept until it is back.
+    /// The budget from which it takes a token before it leaves its preferred state or `outdated`: a state lock, kept
+    /// until it is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Box<Need>>,
-    /// It promises its state to so many at a time, and no more; none: to everybody. A budget has this.
+    /// The most grants at a time; `None`: no limit. A budget has a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<u32>,
-    /// When it leaves the model it stays as it is: it is not moved to its pre-remove state before.
+    /// When it departs, it stays as it is, without a transition to its pre-remove state.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
-    /// It is checked and never moved: `mode: observe`.
+    /// It is checked and never changed: `mode: observe`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observe: bool,
 }
 
 impl Cob {
-    /// Nothing is done for it when it leaves the model.
+    /// Whether its departure needs no transition.
     #[must_use]
     pub fn leaves_as_it_is(&self) -> bool {
         self.keep || self.observe
     }
 
-    /// Every need, in whatever dependency, and the token of its budget.
+    /// All needs of all dependencies, and its budget's token.
     pub fn needs(&self) -> impl Iterator<Item = &Need> {
         let moves = self.transitions.iter().flat_map(|t| &t.needs);
         moves.chain(self.locks.iter().flat_map(|l| &l.needs)).chain(self.budget.as_deref())
     }
 }
 
-/// `(A, from, to) <- needs`: the move is made only under these state locks.
+/// `(A, from, to) <- needs`: the transition starts only under these state locks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransitionNeeds {
-    /// The state that is left.
+    /// The state before the transition.
     pub from: StateName,
-    /// The state that is entered.
+    /// The state after the transition.
     pub to: StateName,
-    /// At most one for each depended-on change object.
+    /// At most a single need for each depended-on change object.
     pub needs: Vec<Need>,
 }
 
-/// `(C, state) <- needs`: locks in this state are granted only under these state locks.
+/// `(C, state) <- needs`: this state is granted only under these state locks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockNeeds {
-    /// The state that is granted.
+    /// The granted state.
     pub state: StateName,
-    /// At most one for each depended-on change object.
+    /// At most a single need for each depended-on change object.
     pub needs: Vec<Need>,
 }
 
-/// A depended-on change object and the states of it that serve, the first being the one that it is
-/// asked for when it is in none. Written `HOST/NAME@state|state`.
+/// A depended-on change object and its acceptable states; the first is requested when it is in another state. Written
+/// `HOST/NAME@state|state`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Need {
     /// The depended-on change object.

@@ -1,12 +1,12 @@
-//! CBOR, with limits: the one place that encodes and decodes what is stored or sent.
+//! CBOR with limits: all stored and sent data is encoded and decoded here.
 //!
-//! A decoder gets a size limit from its caller, consumes the whole input, and is bounded in depth
-//! (128, by `serde_cbor`). Hashes are taken of received bytes, never of a re-encoding.
+//! A decoder gets a size limit from its caller, consumes the whole input, and is bounded in depth (128, by
+//! `serde_cbor`). Hashes are taken of received bytes, never of a re-encoding.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Why bytes were refused.
+/// The reason why bytes were refused.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// Longer than the caller allows.
@@ -22,7 +22,7 @@ pub enum CodecError {
     Malformed(#[from] serde_cbor::Error),
 }
 
-/// Encodes with field names: for what is kept (bundles, manifests, snapshots).
+/// Encodes with field names: for stored data (bundles, manifests, snapshots).
 ///
 /// # Errors
 /// Only for values that CBOR can't carry.
@@ -30,17 +30,17 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
     Ok(serde_cbor::to_vec(value)?)
 }
 
-/// As [`encode`], into a buffer that is emptied first: for many values one after the other.
+/// As [`encode`], into a buffer that is emptied first: for many values in turn.
 ///
 /// # Errors
-/// As there; what is in the buffer then has no meaning.
+/// As there; the content of the buffer then has no meaning.
 pub fn encode_into<T: Serialize>(value: &T, buffer: &mut Vec<u8>) -> Result<(), CodecError> {
     buffer.clear();
     Ok(serde_cbor::to_writer(buffer, value)?)
 }
 
-/// Encodes with field numbers instead of names: for what travels often and is short (messages,
-/// journal records). Fields may only be added at the end.
+/// Encodes with field numbers instead of names: for short data that is sent or written often (messages, journal
+/// records). Fields may only be added at the end.
 ///
 /// # Errors
 /// Only for values that CBOR can't carry.
@@ -48,10 +48,10 @@ pub fn encode_packed<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
     Ok(serde_cbor::ser::to_vec_packed(value)?)
 }
 
-/// As [`encode_packed`], for what is too large to be held beside what it is made of.
+/// As [`encode_packed`], for data too large for a buffer.
 ///
 /// # Errors
-/// As there, and what the writer says.
+/// As there, and errors of the writer.
 pub fn write_packed<T: Serialize>(to: impl std::io::Write, value: &T) -> Result<(), CodecError> {
     let to = serde_cbor::ser::IoWrite::new(to);
     Ok(value.serialize(&mut serde_cbor::Serializer::new(to).packed_format())?)
@@ -60,8 +60,8 @@ pub fn write_packed<T: Serialize>(to: impl std::io::Write, value: &T) -> Result<
 /// Decodes either form.
 ///
 /// # Errors
-/// [`CodecError::TooLong`] before anything is read, [`CodecError::Malformed`] for anything that is
-/// not one whole value of this type.
+/// [`CodecError::TooLong`] before any byte is read, [`CodecError::Malformed`] for bytes that are not a whole value of
+/// this type.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<T, CodecError> {
     if bytes.len() > max {
         return Err(CodecError::TooLong { len: bytes.len(), max });

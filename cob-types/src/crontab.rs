@@ -1,14 +1,14 @@
-//! Lines of a crontab, as both Debian's cron and cronie read them back.
+//! Lines of a crontab, in a form that both Debian's cron and cronie read back.
 //!
-//! A file of `/etc/cron.d` with a line that cron can't read is skipped as a whole, and only cron's own log says so.
+//! A file of `/etc/cron.d` with a line that cron can't read is skipped as a whole, and only cron's own log shows it.
 
-/// cron reads no longer command, and cuts longer lines of variables.
+/// cron skips longer commands, and cuts longer lines of variables.
 const MAX_LINE: usize = 998;
 
-/// The line that gives a variable this value: in quotes where cron would change or refuse it otherwise.
+/// The line that assigns this value to a variable: quoted if cron would change or refuse it otherwise.
 ///
 /// # Errors
-/// Why no line does, to be read after the name of the variable.
+/// The reason why there is no such line, to be read after the name of the variable.
 pub fn assignment(name: &str, value: &str) -> Result<String, String> {
     let in_a_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') || !name.chars().all(in_a_name) {
@@ -17,7 +17,7 @@ pub fn assignment(name: &str, value: &str) -> Result<String, String> {
     if value.chars().any(|c| c.is_control() && c != '\t') {
         return Err("its value has more than one line, or control characters".to_owned());
     }
-    // Outside of quotes cron cuts blanks at the ends, and a quote at the beginning has to have its end.
+    // Without quotes, cron removes blanks at the ends, and an opening quote needs a closing quote.
     let is_bare = !value.is_empty() && value.trim() == value && !value.starts_with(['"', '\'']);
     let quoted = |quote: char| (!value.contains(quote)).then(|| format!("{name}={quote}{value}{quote}"));
     let line = if is_bare { Some(format!("{name}={value}")) } else { quoted('"').or_else(|| quoted('\'')) };
@@ -25,7 +25,7 @@ pub fn assignment(name: &str, value: &str) -> Result<String, String> {
     if line.len() > MAX_LINE { Err(format!("its line is longer than {MAX_LINE} bytes")) } else { Ok(line) }
 }
 
-/// The variable and the value of such a line; none: it is no such line.
+/// The variable and the value of a line; `None`: the line is no assignment.
 #[must_use]
 pub fn assigned(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.split_once('=')?;
@@ -41,10 +41,10 @@ pub fn assigned(line: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether cron runs a command.
+/// Checks that cron runs a command.
 ///
 /// # Errors
-/// Why not, to be read after `the command`.
+/// The reason why it does not, to be read after `the command`.
 pub fn command(command: &str) -> Result<(), String> {
     if command.trim().is_empty() {
         return Err("is empty".to_owned());

@@ -1,7 +1,7 @@
-//! What a host is: facts that models can use, once somebody has collected them.
+//! The facts of a host: properties that models can use, once they have been collected.
 //!
-//! Only what stays the same from one look to the next: a generation is made of them, and nothing that wanders
-//! (free memory, load) belongs into one. Fields are only added.
+//! Only properties that do not change by themselves: a generation is made from these, and free memory or load do not
+//! belong into it. Fields are only added.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::HostName;
 
-/// The facts of one host, as its daemon tells them.
+/// The facts of a host, as its daemon reports them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FactsOf {
-    /// Whose.
+    /// The host.
     pub host: HostName,
-    /// Which.
+    /// The facts.
     pub facts: HostFacts,
 }
 
-/// What a host is. What can't be found out is empty.
+/// The properties of a host. Unknown properties are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostFacts {
-    /// Its own name for itself.
+    /// Its own hostname.
     pub hostname: String,
     /// The processors that are online.
     pub cpus: u32,
-    /// What they are: `x86_64`, `aarch64`.
+    /// Their architecture: `x86_64`, `aarch64`.
     pub architecture: String,
     /// Its memory.
     pub memory_bytes: u64,
@@ -34,11 +34,11 @@ pub struct HostFacts {
     pub swap_bytes: u64,
     /// Its disks, by name (`sda`).
     pub disks: BTreeMap<String, Disk>,
-    /// What is installed on it.
+    /// The installed distribution.
     pub distribution: Distribution,
     /// The release of its kernel.
     pub kernel: String,
-    /// Its addresses, those of IPv4 first; none that only means itself or one link.
+    /// Its addresses, IPv4 first; without loopback and link-local addresses.
     pub addresses: Vec<String>,
     /// Its network interfaces, by name, without the loopback.
     pub interfaces: BTreeMap<String, Interface>,
@@ -50,13 +50,13 @@ pub struct HostFacts {
 pub struct Disk {
     /// Its size.
     pub bytes: u64,
-    /// It turns.
+    /// Whether it is a spinning disk.
     pub rotational: bool,
-    /// Its maker's name for it; empty where it says none.
+    /// The maker's model name; empty if unknown.
     pub model: String,
 }
 
-/// A distribution, as `/etc/os-release` tells it.
+/// A distribution, from `/etc/os-release`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Distribution {
@@ -68,7 +68,7 @@ pub struct Distribution {
     pub codename: String,
     /// For people: `Debian GNU/Linux 13 (trixie)`.
     pub name: String,
-    /// What it is made after: `[rhel, fedora]`.
+    /// The distributions on which it is based: `[rhel, fedora]`.
     pub like: Vec<String>,
 }
 
@@ -78,6 +78,6 @@ pub struct Distribution {
 pub struct Interface {
     /// Its hardware address.
     pub mac: String,
-    /// The longest packet that it takes.
+    /// The longest packet.
     pub mtu: u32,
 }

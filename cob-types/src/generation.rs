@@ -1,4 +1,4 @@
-//! Generations: what is published, and the part of it that one host gets.
+//! Generations: the published manifest, and the bundles of the hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,46 +21,46 @@ pub const MAX_BUNDLE: usize = 256 << 20;
 /// The largest manifest that is read, in bytes.
 pub const MAX_MANIFEST: usize = 64 << 20;
 
-/// What all hosts share of a generation.
+/// The part of a generation that all hosts share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// [`FORMAT`].
     pub format: u32,
     /// Its number.
     pub generation: GenerationNumber,
-    /// The generation that it was made after; zero: none.
+    /// The generation on which it was based; zero: none.
     pub parent: GenerationNumber,
-    /// How links are protected.
+    /// The protection of links.
     pub security: Security,
-    /// Every host of the model, also those without change objects.
+    /// All hosts of the model, also hosts without change objects.
     pub hosts: BTreeMap<HostName, ManifestHost>,
     /// The number of change objects in all bundles.
     pub cobs: u64,
-    /// Keys that are no longer to be believed, whatever else names them. A host whose key is here is
-    /// cut as soon as this generation is on its way.
+    /// Keys that no longer count, no matter where they are named. Links with a host of a revoked key are cut as soon as
+    /// a host learns of this generation.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub revoked: BTreeSet<PublicKey>,
-    /// Who may give orders from afar, by name.
+    /// The operators that may give orders over the network, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub operators: BTreeMap<String, Operator>,
-    /// Earlier generations to which a host may return from this one without a new signature: whoever
-    /// signs this one signs the way back too.
+    /// Rollback targets: earlier generations to which a host may roll back from this generation without a new
+    /// signature. The signature of this generation covers these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub back: Vec<WayBack>,
-    /// The order of switches to this generation from earlier ones, and from this one back to those of
-    /// [`back`](Self::back).
+    /// The switch orders from earlier generations to this generation, and from this generation back to its [rollback
+    /// targets](Self::back).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub switches: Vec<SwitchOrder>,
-    /// How hosts behave in a switch to this generation.
+    /// The switch policy of this generation.
     #[serde(default, skip_serializing_if = "SwitchPolicy::is_default")]
     pub policy: SwitchPolicy,
-    /// It mends something that those before it had, so neither it nor a later one names a way back to
-    /// any of them. Read where generations are made; hosts go by [`back`](Self::back).
+    /// It fixes a fault of the earlier generations, so neither it nor a later generation has these as rollback targets.
+    /// Read when generations are made; hosts use [`back`](Self::back).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mends: bool,
 }
 
-/// A generation to which hosts may return.
+/// A rollback target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WayBack {
     /// Its number.
@@ -69,24 +69,24 @@ pub struct WayBack {
     pub manifest: BlobHash,
 }
 
-/// How links between hosts are protected.
+/// The protection of links between hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Security {
-    /// No keys, no signatures; every address is a loopback address.
+    /// No keys and no signatures; every address is a loopback address.
     LoopbackOnly,
-    /// Every host has a key, every link proves it, every generation is signed.
+    /// Every host has a key and proves it on every link; every generation is signed.
     Identities,
 }
 
-/// One host in the manifest.
+/// A host in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestHost {
-    /// `tcp://IP:PORT`; none: the host has no link to others.
+    /// `tcp://IP:PORT`; absent: the host has no link to others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// The keys by which it proves that it is this host: one, or the old and the new while they roll
-    /// over. Empty under [`Security::LoopbackOnly`].
+    /// The keys with which the host proves its identity: a single key, or the old and the new key during a rollover.
+    /// Empty under [`Security::LoopbackOnly`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<PublicKey>,
     /// Hash of the bundle's bytes.
@@ -95,8 +95,8 @@ pub struct ManifestHost {
     pub cobs: u64,
 }
 
-/// One host's part of a generation. Does not hold the generation's number: an unchanged host's
-/// bundle is byte for byte the same in the next generation, and costs nothing.
+/// The part of a generation for a host. It does not contain the generation's number: the bundle of an unchanged host is
+/// byte for byte the same in the next generation, and costs no space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bundle {
     /// [`FORMAT`].
@@ -105,43 +105,42 @@ pub struct Bundle {
     pub host: HostName,
     /// The kinds of its change objects, by name.
     pub kinds: BTreeMap<KindName, Kind>,
-    /// Its change objects, by id. Bundles of several generations may [share](Self::read) those that are the same.
+    /// Its change objects, by id. Bundles of several generations may [share](Self::read) equal change objects.
     #[serde(deserialize_with = "crate::small::dense")]
     pub cobs: BTreeMap<CobId, Arc<Cob>>,
     /// Contents of the files that travel with kinds and change objects.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub blobs: BTreeMap<BlobHash, serde_bytes::ByteBuf>,
-    /// Secrets that its contents name, each encrypted for this host alone, by
-    /// [`SecretId`](crate::secret::SecretId).
+    /// The secrets of its contents, each encrypted for this host alone, by [`SecretId`](crate::secret::SecretId).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<crate::secret::SecretId, serde_bytes::ByteBuf>,
-    /// Which change objects of other hosts may ask those of this one; none: the bundle was made by a version that did not
-    /// say it.
+    /// The change objects of other hosts that may send requests to this host; absent: an earlier version made the
+    /// bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub askers: Option<Arc<Askers>>,
 }
 
-/// A whole generation: what `cobgen` assembles and writes into the depot.
+/// A whole generation, which `cobgen` assembles and writes into the depot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generation {
-    /// What all hosts share.
+    /// The part that all hosts share.
     pub manifest: Manifest,
-    /// One bundle a host.
+    /// The bundle of each host.
     pub bundles: BTreeMap<HostName, Bundle>,
 }
 
-/// What is wrong with a bundle that could be decoded.
+/// The error for a bundle that was decoded but is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("bundle of {host}: {what}")]
 pub struct BundleError {
     /// The host.
     pub host: HostName,
-    /// The first fault found, in words.
+    /// The first fault, in words.
     pub what: String,
 }
 
 impl Manifest {
-    /// A manifest without hosts, and with nobody but root on each host to give orders.
+    /// A manifest without hosts, in which only root on each host may give orders.
     #[must_use]
     pub fn empty(generation: GenerationNumber, parent: GenerationNumber, security: Security) -> Self {
         Self {
@@ -160,8 +159,8 @@ impl Manifest {
         }
     }
 
-    /// The empty generation before the first one, as this one has it: the same hosts, keys and operators, and no change
-    /// objects. It is in no depot. Its number is zero, and it follows from this manifest: whoever signs this one signs it.
+    /// The empty generation before the first: the same hosts, keys and operators, and no change objects. It is in no
+    /// depot. Its number is zero, and it follows from this manifest: a signature of this manifest covers it.
     #[must_use]
     pub fn emptied(&self) -> Self {
         let nothing = |(name, host): (&HostName, &ManifestHost)| {
@@ -177,14 +176,15 @@ impl Manifest {
         }
     }
 
-    /// The way back to the empty generation.
+    /// The empty generation as a rollback target.
     #[must_use]
     pub fn way_to_nothing(&self) -> WayBack {
         let manifest = blob_hash(&codec::encode(&self.emptied()).unwrap_or_default());
         WayBack { generation: GenerationNumber(0), manifest }
     }
 
-    /// Whether the two differ in nothing but their numbers, and the ways and orders that follow from these.
+    /// Whether the two differ only in their numbers, and in the rollback targets and switch orders that follow from
+    /// these.
     #[must_use]
     pub fn asks_for_the_same(&self, other: &Self) -> bool {
         let Self {
@@ -212,14 +212,14 @@ impl Manifest {
         !self.revoked.contains(key) && named.any(|keys| keys.contains(key))
     }
 
-    /// Whether it was made after another content than this one under the same number. What it says of switches from that
-    /// number says nothing of this one.
+    /// Whether it was based on another content under the same number. If so, its switch orders from that number do not
+    /// apply to this content.
     #[must_use]
     pub fn follows_another(&self, id: GenerationId) -> bool {
         self.back.iter().any(|way| way.generation == id.generation && way.manifest != id.manifest)
     }
 
-    /// The order of the switch between two generations, if this manifest has it.
+    /// The switch order between two generations, if this manifest has it.
     #[must_use]
     pub fn switch_order(&self, from: GenerationNumber, to: GenerationNumber) -> Option<&SwitchOrder> {
         self.switches.iter().find(|order| order.from == from && order.to == to)
@@ -241,9 +241,8 @@ impl Bundle {
         }
     }
 
-    /// Checks what the engine relies on: every name resolves, every state exists, every change
-    /// object is of this host, every rank is there. Bytes from a disk or the network pass through
-    /// here before anything acts on them.
+    /// Checks all conditions that the engine relies on: every name resolves, every state exists, every change object is
+    /// of this host, every rank is there. Bytes from a disk or the network are checked here before any use.
     ///
     /// # Errors
     /// [`BundleError`] with the first fault.
@@ -283,8 +282,8 @@ impl Bundle {
         }
     }
 
-    /// Checks files that travel, here where nothing acts on them yet: names that lead nowhere else, plain permission bits,
-    /// and a content for each. `beside`: files that are laid out in the same folder.
+    /// Checks travelling files before any program uses these: names that lead below the folder, plain permission bits,
+    /// and a content for each. `beside`: files in the same folder.
     fn validate_files(
         &self,
         files: &BTreeMap<String, PayloadFile>,
@@ -354,7 +353,7 @@ impl Bundle {
     }
 }
 
-/// So many needs are compared with each other, which for a few is quicker than to sort them.
+/// Up to this number of needs, comparing each pair is faster than sorting.
 const FEW: usize = 16;
 
 fn validate_needs(id: &CobId, needs: &[crate::cob::Need]) -> Result<(), String> {
@@ -434,7 +433,7 @@ mod tests {
         bundle
     }
 
-    /// What reading its bytes says, as a host reads a bundle that it prepares.
+    /// The error of a host that prepares the bundle.
     fn refused(bundle: &Bundle) -> Option<String> {
         let bytes = codec::encode(bundle).expect("encodes");
         Packed::read(&bytes, None).err().map(|error| error.to_string())
@@ -471,7 +470,7 @@ mod tests {
             let mut altered = bundle.clone();
             altered.blobs.values_mut().for_each(|bytes| bytes.push(0));
             assert!(refused(&altered).expect("refused").contains("does not have this hash"));
-            // What was in order in an earlier bundle is not taken over without its content.
+            // A check in an earlier bundle does not count without the content.
             let known = Packed::of(&bundle).expect("packed");
             let bytes = codec::encode(&missing).expect("encodes");
             Packed::read(&bytes, Some(&known)).expect_err("its content is gone");
@@ -489,8 +488,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever has written a bundle: files of one that is read are laid out below their folder, each in a place of its own,
-        /// and give nobody more than plain permissions.
+        /// For any author of a bundle: the files of an accepted bundle lie below their folder, each at a different
+        /// place, and have only plain permissions.
         #[test]
         fn files_of_a_bundle_that_is_read_lead_nowhere_else(of_kind in names(), of_cob in names()) {
             let of = |named: &[(String, u32)]| named.iter().map(|(name, mode)| (name.clone(), *mode)).collect::<Vec<_>>();
@@ -511,8 +510,7 @@ mod tests {
             }
         }
 
-        /// Bytes that somebody has altered are read as a bundle that is in order, or refused: nothing panics, and nothing takes
-        /// more than the bytes do by far.
+        /// Altered bytes are a valid bundle, or are refused: no panic, and memory in proportion to the bytes.
         #[test]
         fn altered_bytes_of_a_bundle_are_refused_or_in_order(
             cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..4), 1..6),

@@ -1,9 +1,9 @@
-//! By what things are known: names of hosts, change objects, states and kinds; numbers of generations; hashes of contents.
+//! Identifiers: names of hosts, change objects, states and kinds; numbers of generations; hashes of contents.
 //!
-//! Every name is checked when it is made, so a value of these types is always well formed:
-//! segments of `[A-Za-z0-9_.-]+`, never `.` or `..`, at most 255 bytes in all. They are cheap to
-//! clone: up to 23 bytes stand in the value itself, more in a shared string. So nearly all are
-//! compared where they stand, and threads that copy the same name don't count its owners together.
+//! Every name is checked when it is made, so a value of these types is always well formed: segments of
+//! `[A-Za-z0-9_.-]+`, never `.` or `..`, at most 255 bytes in all. They are cheap to clone: up to 23 bytes are stored
+//! inline, more in a shared string. So nearly all comparisons need no pointer, and threads that copy the same name do
+//! not share a reference count.
 
 use std::fmt;
 
@@ -13,13 +13,13 @@ use smol_str::SmolStr;
 /// The longest name, in bytes.
 pub const MAX_NAME: usize = 255;
 
-/// Why a text is no name.
+/// The error for a text that is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// Nothing at all, or an empty segment.
+    /// Empty, or with an empty segment.
     #[error("{what} {text:?} has an empty part")]
     Empty {
-        /// What the text was meant to name.
+        /// The type of name.
         what: &'static str,
         /// The text.
         text: String,
@@ -27,7 +27,7 @@ pub enum IdError {
     /// More than [`MAX_NAME`] bytes.
     #[error("{what} is {len} bytes long; at most {MAX_NAME} are allowed")]
     TooLong {
-        /// What the text was meant to name.
+        /// The type of name.
         what: &'static str,
         /// Its length in bytes.
         len: usize,
@@ -35,7 +35,7 @@ pub enum IdError {
     /// A character outside `[A-Za-z0-9_.-]`.
     #[error("{what} {text:?} contains {bad:?} (U+{:04X}); allowed are ASCII letters, digits, `_`, `.` and `-`", u32::from(*.bad))]
     Character {
-        /// What the text was meant to name.
+        /// The type of name.
         what: &'static str,
         /// The text.
         text: String,
@@ -45,7 +45,7 @@ pub enum IdError {
     /// A segment is `.` or `..`.
     #[error("{what} {text:?} has the part `.` or `..`, which is not allowed")]
     Dots {
-        /// What the text was meant to name.
+        /// The type of name.
         what: &'static str,
         /// The text.
         text: String,
@@ -58,7 +58,7 @@ pub enum IdError {
     },
 }
 
-/// Which bytes a segment may have.
+/// The bytes that a segment may have.
 const ALLOWED: [bool; 256] = {
     let mut allowed = [false; 256];
     let mut byte = 0;
@@ -100,7 +100,7 @@ macro_rules! name_type {
             /// Checks the text and makes a name of it.
             ///
             /// # Errors
-            /// [`IdError`] says what is wrong with the text.
+            /// [`IdError`] tells the fault.
             pub fn new(text: &str) -> Result<Self, IdError> {
                 length($what, text)?;
                 let check: fn(&str) -> Result<(), IdError> = $check;
@@ -143,7 +143,7 @@ macro_rules! name_type {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                /// Takes the text where it stands: decoding a large generation makes millions of names.
+                /// Borrows the text: decoding a large generation makes millions of names.
                 struct Text;
 
                 impl serde::de::Visitor<'_> for Text {
@@ -201,15 +201,15 @@ macro_rules! name_type {
 }
 
 name_type!(
-    /// A host: one machine with one `cobd`.
+    /// A host: a machine with a `cobd`.
     HostName, "host", |t| segment("host", t, t)
 );
 name_type!(
-    /// A state of a kind: a named resting point.
+    /// A state of a kind.
     StateName, "state", |t| segment("state", t, t)
 );
 name_type!(
-    /// A kind: what a change object is.
+    /// A kind: the type of a change object.
     KindName, "kind", |t| segment("kind", t, t)
 );
 name_type!(
@@ -252,11 +252,11 @@ impl CobId {
 }
 
 impl StateName {
-    /// The state whose name the protocol knows: content other than the wanted one was found.
+    /// The state with a meaning in the protocol: the content found differs from the wanted content.
     pub const OUTDATED: &'static str = "outdated";
 }
 
-/// The number of a generation: grows, never used again. Zero means "none yet".
+/// The number of a generation: growing, never used again. Zero means "none yet".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GenerationNumber(pub u64);
@@ -278,13 +278,13 @@ impl fmt::Display for BlobHash {
 }
 
 impl BlobHash {
-    /// Enough of it to tell two contents apart by eye.
+    /// A short form, enough to compare by eye.
     #[must_use]
     pub fn short(&self) -> String {
         self.0.iter().take(6).map(|b| format!("{b:02x}")).collect()
     }
 
-    /// Reads what [`Display`](fmt::Display) writes; none: the text is no hash.
+    /// Parses the output of [`Display`](fmt::Display); `None`: not a hash.
     #[must_use]
     pub fn of_hex(text: &str) -> Option<Self> {
         if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
@@ -299,32 +299,32 @@ impl BlobHash {
     }
 }
 
-/// Writes a hash into JSON as the text that people compare.
+/// Serializes a hash as readable text, for JSON.
 pub mod hex {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
     use super::BlobHash;
 
-    /// As [`Display`](std::fmt::Display) writes it.
+    /// The text of [`Display`](std::fmt::Display).
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// The errors of the serializer.
     pub fn serialize<S: Serializer>(hash: &BlobHash, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(hash)
     }
 
-    /// Reads it again.
+    /// Parses the text.
     ///
     /// # Errors
-    /// For a text that is no hash.
+    /// For a text that is not a hash.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BlobHash, D::Error> {
         let text = std::borrow::Cow::<'_, str>::deserialize(deserializer)?;
         BlobHash::of_hex(&text).ok_or_else(|| D::Error::custom("it is not 64 hexadecimal digits"))
     }
 }
 
-/// The same for a hash that may be missing.
+/// The same for an optional hash.
 pub mod hex_if_any {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -333,7 +333,7 @@ pub mod hex_if_any {
     /// As [`super::hex`].
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// The errors of the serializer.
     pub fn serialize<S: Serializer>(hash: &Option<BlobHash>, serializer: S) -> Result<S::Ok, S::Error> {
         match hash {
             Some(hash) => serializer.collect_str(hash),
@@ -344,7 +344,7 @@ pub mod hex_if_any {
     /// As [`super::hex`].
     ///
     /// # Errors
-    /// For a text that is no hash.
+    /// For a text that is not a hash.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BlobHash>, D::Error> {
         #[derive(Deserialize)]
         struct Hash(#[serde(with = "super::hex")] BlobHash);
@@ -352,7 +352,7 @@ pub mod hex_if_any {
     }
 }
 
-/// A generation by its number and its content. A depot that was restored from an older copy may give a number out a second
+/// A generation by its number and its content. A depot that was restored from an older copy may use a number a second
 /// time; the hash of the manifest tells the two generations apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GenerationId {

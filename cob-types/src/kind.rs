@@ -1,4 +1,4 @@
-//! Kinds as data: states, the sparse transition matrix, priority, and how each move is made.
+//! Kinds as data: states, the sparse transition matrix, priority, and the actions of transitions.
 
 use std::collections::BTreeMap;
 
@@ -9,37 +9,37 @@ use crate::id::{BlobHash, KindName, StateName};
 /// The most states that a kind may have.
 pub const MAX_STATES: usize = 256;
 
-/// The built-in kinds whose off state means "not managed": on their way there they give back what the host had before,
-/// so an account or a file can well exist while its change object is `absent`.
+/// The built-in kinds whose off state means "not managed": when they enter it, they restore the earlier state of the
+/// host. So an account or a file can exist although its change object is `absent`.
 const GIVE_BACK: [&str; 8] = ["cron", "file-tree", "group", "host-entry", "kernel-module", "mount", "sysctl", "user"];
 
-/// Whether a state of a built-in kind says nothing about the host, only that the change object does not manage it.
+/// Whether a state of a built-in kind only means that the change object does not manage the host.
 #[must_use]
 pub fn is_unmanaged(kind: &str, state: &str) -> bool {
     state == "absent" && GIVE_BACK.contains(&kind)
 }
 
-/// A kind as it stands in a bundle. Everything is explicit here: defaults have been filled in.
+/// A kind in a bundle. All fields are explicit: defaults have been filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kind {
     /// Its name in the model.
     pub name: KindName,
-    /// What carries out check and transitions: `command` (the commands below) or the name of a
-    /// built-in back end (`wait`, `tcp-check`, `http-check`, `service`, `noop`).
+    /// The executor of check and transitions: `command` (the commands below) or the name of a built-in back end
+    /// (`wait`, `tcp-check`, `http-check`, `service`, `noop`).
     pub backend: String,
     /// All states, without `unknown`.
     pub states: Vec<StateName>,
-    /// Where it goes when nobody asks for anything else; the on state of the short words.
+    /// The state without a request; the on state of the short words.
     pub preferred: StateName,
-    /// Where it must be to leave; the off state of the short words.
+    /// The state before the removal; the off state of the short words.
     pub pre_remove: StateName,
-    /// Which state wins when two are asked for: first wins. Holds every state once.
+    /// The priority of the states when several are requested: the first wins. Has every state once.
     pub priority: Vec<StateName>,
-    /// How the state is found out.
+    /// The check of the state.
     pub check: Check,
-    /// The moves that exist, in the order that breaks ties between equally short routes.
+    /// The transitions, in the order that breaks ties between equally short paths.
     pub transitions: Vec<Transition>,
-    /// Files that lie beside the model and travel with the kind: `./check.sh` and the like.
+    /// Files beside the model that travel with the kind: `./check.sh` and the like.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, PayloadFile>,
 }
@@ -49,16 +49,16 @@ pub struct Kind {
 pub struct PayloadFile {
     /// Permission bits.
     pub mode: u32,
-    /// Its content, kept once a bundle.
+    /// Its content, stored once in a bundle.
     pub blob: BlobHash,
 }
 
-/// The longest name of a file that travels, and the longest part of one.
+/// The longest name of a travelling file, and the longest part of a name.
 const MAX_NAME: usize = 1024;
 const MAX_PART: usize = 255;
 
-/// What is wrong with the name of a file that travels: it must lead nowhere but below the folder it is laid out in, and no
-/// file may stand where another one needs a folder.
+/// Checks the name of a travelling file: it must lead below its folder, and no file may be where another file needs a
+/// folder.
 ///
 /// # Errors
 /// The first fault, in words.
@@ -85,61 +85,60 @@ pub fn check_payload_name<'a>(name: &str, all: impl Fn(&str) -> bool + 'a) -> Re
     Ok(())
 }
 
-/// How a change object's state is found out; changes nothing, ever.
+/// The check of a change object's state; it never changes the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// The command that prints the state's name. None for built-in back ends.
+    /// The command that prints the state's name. Absent for built-in back ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Command>,
-    /// The time that it may take.
+    /// The timeout.
     pub timeout_ms: u64,
-    /// How often a settled change object is checked for drift; none: never on its own.
+    /// The interval of periodic checks for drift; absent: no periodic checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<u64>,
 }
 
-/// One move of the transition matrix.
+/// A transition of the matrix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
-    /// The state that it leaves.
+    /// The state before.
     pub from: StateName,
-    /// The state that it enters when it ends well.
+    /// The state after success.
     pub to: StateName,
-    /// The command that makes the move. None for built-in back ends.
+    /// The command. Absent for built-in back ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Command>,
-    /// The time that it may take.
+    /// The timeout.
     pub timeout_ms: u64,
-    /// Between asking it to end and killing its process group.
+    /// The time between the request to end and the kill of its process group.
     pub grace_ms: u64,
-    /// How often it is tried again after a failure.
+    /// The number of retries after a failure.
     pub retries: u32,
-    /// Before the first retry; doubles with each further one, up to a minute.
+    /// The delay before the first retry; doubles with each retry, up to a minute.
     pub retry_delay_ms: u64,
-    /// The state that it is in after a failure; none: `unknown`, and it is checked.
+    /// The state after a failure; absent: `unknown`, and a check follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<StateName>,
-    /// What takes the move back, given its saved result.
+    /// The command that reverts the transition, given its saved result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revert: Option<Command>,
-    /// Marked by the author: this can't be taken back.
+    /// Marked by the author: it can't be reverted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub irreversible: bool,
 }
 
-// serde calls it with a reference.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
 fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// What is executed.
+/// A command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Command {
-    /// Given to `/bin/sh -c`.
+    /// Run with `/bin/sh -c`.
     Shell(String),
-    /// Executed as it stands; the first word is the program.
+    /// Run directly; the first word is the program.
     Argv(Vec<String>),
 }
 
@@ -150,17 +149,18 @@ impl Kind {
         self.states.contains(state)
     }
 
-    /// Whether a change object of the kind `before` may go on as one of this kind under the same id: what finds out and
-    /// changes the state of the one does so of the other. Else it has to leave as what it was, and to come anew.
+    /// Whether a change object of the kind `before` may continue as a change object of this kind under the same id,
+    /// because check and actions of both handle the same thing. Otherwise it has to depart as the old kind, and start
+    /// anew.
     ///
-    /// So it is of kinds of one name, which may have changed, of the forms of a service, script or plug-in, and of kinds
-    /// that have another name and are the same otherwise.
+    /// This holds for kinds with the same name, which may have changed; for the forms of a service, script or plug-in;
+    /// and for kinds that differ only in their names.
     #[must_use]
     pub fn continues(&self, before: &Self) -> bool {
         self.family() == before.family() || Self { name: before.name.clone(), ..self.clone() } == *before
     }
 
-    /// The name, without what tells the forms of a built-in kind apart that the contents ask for.
+    /// The name without its form: contents select the form of a built-in kind.
     fn family(&self) -> &str {
         let name = self.name.as_str();
         let of =
@@ -173,8 +173,8 @@ impl Kind {
     pub fn outdated(&self) -> Option<&StateName> {
         self.states.iter().find(|s| **s == StateName::OUTDATED)
     }
-    /// Where a change object of this kind is when an operator has stopped it: a service with actions is `stopped`, any other
-    /// one is in its off state. None: there is no such state, as for a service whose actions only install.
+    /// The state of a change object that an operator has stopped: `stopped` for a service with actions, the off state
+    /// for any other. `None`: there is no stopped state, as for a service whose actions only install.
     #[must_use]
     pub fn stopped(&self) -> Option<&StateName> {
         let off =
@@ -182,8 +182,8 @@ impl Kind {
         off.filter(|state| **state != self.preferred)
     }
 
-    /// Whether something of it runs, so that an operator means it when he stops a service or a cluster. What is only there
-    /// (a file, a package, a user) is stopped only along with something that it needs.
+    /// Whether it has a running process that an operator means when stopping a service or a cluster. A static change
+    /// object (a file, a package, a user) is stopped only together with a change object that it needs.
     #[must_use]
     pub fn runs(&self) -> bool {
         let commands = matches!(self.backend.as_str(), "command" | "noop") && self.family() != "script";

@@ -1,12 +1,10 @@
-//! The vocabulary of COB: what every program of the system speaks of.
+//! The data types of COB, shared by all its programs.
 //!
-//! Plain values with checked constructors, and the forms in which they are written to disk and to
-//! the wire. No I/O, no async, no decisions: the protocol lives in `cob-engine`, the solving and
-//! assembling in `cobgen`, the doing in `cobd`.
+//! Plain values with checked constructors, and their forms on disk and on the wire. No I/O, no async, no decisions: the
+//! protocol is in `cob-engine`, solving and assembling in `cobgen`, execution in `cobd`.
 //!
-//! Start with [`id`], [`kind`] and [`cob`]; then [`generation`] (what is published) and
-//! [`message`] (what two daemons say to each other) with [`link`] (what carries it); [`status`] is
-//! what people are shown.
+//! Start with [`id`], [`kind`] and [`cob`]; then [`generation`] (published data) and [`message`] (messages between two
+//! daemons) with [`link`] (their transport); [`status`] is for people.
 
 pub mod askers;
 pub mod beside;

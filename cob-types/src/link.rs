@@ -1,9 +1,8 @@
-//! Frames of a link: how two daemons number, acknowledge and carry each other's batches.
+//! Frames of a link: how two daemons number, acknowledge and carry batches.
 //!
-//! One frame is one message of the transport below. It starts with two bytes, the format and the
-//! kind of frame; what carries a batch or an acknowledgement has a fixed binary header, so that the
-//! batch behind it is never copied. The first frame of both sides is a [`Hello`], and nothing else
-//! is said before the other's has arrived.
+//! A frame is a message of the transport below. It starts with two bytes: the format and the kind of frame. Frames with
+//! a batch or an acknowledgement have a fixed binary header, so that the batch behind it is never copied. The first
+//! frame of both sides is a [`Hello`]; each side waits for the other's hello before it sends more.
 //!
 //! ```text
 //! hello  | 1 | 1 | packed CBOR of Hello
@@ -13,10 +12,9 @@
 //! bye    | 1 | 5 |
 //! ```
 //!
-//! Numbers are big-endian. A number counts the batches of one stream, from 1 and without gaps; an ack
-//! names the highest number received, 0 for none. A stream goes from one life of one daemon to one
-//! life of another; it ends when one of the two has lost what it knew of it, and the next has another
-//! name.
+//! Numbers are big-endian. A number counts the batches of a stream, from 1 and without gaps; an ack is the highest
+//! number received, 0 if no batch was received. A stream connects an incarnation of a daemon with an incarnation of
+//! another; it ends when either side loses its state of it, and the next stream has another name.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,18 +22,18 @@ use crate::codec::{self, CodecError};
 use crate::id::HostName;
 use crate::message::{Incarnation, MAX_BATCH, PROTOCOL};
 
-/// The format of the frames on this page. A later one still opens with a [`Hello`] in this format.
+/// The format of these frames. A later format still starts with a [`Hello`] in this format.
 pub const FORMAT: u8 = 1;
-/// The oldest protocol that this program still understands.
+/// The oldest protocol that this program understands.
 pub const OLDEST_PROTOCOL: u16 = PROTOCOL;
-/// What a data frame adds to its batch.
+/// The bytes that a data frame adds to its batch.
 pub const DATA_OVERHEAD: usize = 2 + 8 + 8;
 /// The longest frame.
 pub const MAX_FRAME: usize = MAX_BATCH + DATA_OVERHEAD;
 /// The longest hello.
 pub const MAX_HELLO: usize = 2048;
 
-/// One message of a link.
+/// A message of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// Opens a link.
@@ -46,59 +44,59 @@ pub enum Frame<'a> {
         number: u64,
         /// The highest number received from the other side.
         ack: u64,
-        /// The batch, as [`crate::Batch::encode`] made it.
+        /// The batch, encoded by [`crate::Batch::encode`].
         payload: &'a [u8],
     },
-    /// Tells what was received, when there is no batch to tell it with.
+    /// Acknowledges batches when there is no batch to send.
     Ack {
         /// The highest number received from the other side.
         ack: u64,
     },
-    /// A sign of life.
+    /// A heartbeat.
     Beat {
         /// The highest number received from the other side.
         ack: u64,
-        /// How often the sender wants to give and to get one.
+        /// The interval in which the sender sends and expects a heartbeat.
         interval_ms: u32,
     },
-    /// The sender ends this link on purpose.
+    /// The sender closes this link on purpose.
     Bye,
 }
 
-/// Opens a link: who speaks, to whom, and where the two left off.
+/// Opens a link: sender, receiver, and the point at which the streams continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// The newest protocol that the sender speaks.
     pub newest: u16,
-    /// The oldest that it still speaks.
+    /// The oldest protocol that it understands.
     pub oldest: u16,
-    /// Who says it.
+    /// The sender.
     pub from: HostName,
-    /// To whom.
+    /// The receiver.
     pub to: HostName,
-    /// This life of the sender.
+    /// The sender's incarnation.
     pub session: Incarnation,
-    /// What the sender calls the stream that its numbers count.
+    /// The sender's name for the stream of its numbers.
     pub stream: u64,
-    /// What the sender has received from the other side; absent: nothing in this life.
+    /// The last batch received from the other side; absent: no batch in this incarnation.
     pub received: Option<Received>,
 }
 
-/// What has arrived of a stream.
+/// The received part of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
-    /// The life of the one who sent it.
+    /// The incarnation of its sender.
     pub session: Incarnation,
-    /// What that one called the stream.
+    /// The sender's name for the stream.
     pub stream: u64,
     /// The highest number that arrived, with all lower ones.
     pub number: u64,
 }
 
-/// Why a frame was refused.
+/// The reason why a frame was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// Another format than ours.
+    /// An unknown format.
     #[error("link format {0} is not spoken here (this program speaks {FORMAT})")]
     Format(u8),
     /// A kind of frame that this format does not have.
@@ -107,12 +105,12 @@ pub enum FrameError {
     /// Too short or too long for its kind.
     #[error("a frame of {len} bytes can't be {what}")]
     Length {
-        /// What it says that it is.
+        /// The kind of frame.
         what: &'static str,
         /// Its length.
         len: usize,
     },
-    /// A hello that is none.
+    /// A hello that can't be decoded.
     #[error("the hello is {0}")]
     Hello(#[from] CodecError),
 }
@@ -143,10 +141,10 @@ impl Frame<'_> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads what [`Frame::encode`] wrote; a batch stays where it is.
+    /// Decodes the bytes of [`Frame::encode`]; a batch is not copied.
     ///
     /// # Errors
-    /// [`FrameError`] for anything that is not one whole frame of this format.
+    /// [`FrameError`] for bytes that are not a whole frame of this format.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, FrameError> {
         let Some((&[format, kind], body)) = bytes.split_first_chunk::<2>() else {
             return Err(FrameError::Length { what: "any frame", len: bytes.len() });

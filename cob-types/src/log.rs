@@ -1,13 +1,13 @@
-//! Lines of a log: each event is one line, whatever words of peers, servers, users or files stand in it.
+//! Lines of a log: each event is a single line, no matter which texts of peers, servers, users or files are in it.
 //!
-//! Programs write their logs through [`CleanLog`], so no place that logs has to think of it: a text that holds a line end
-//! can't forge a line, and no terminal obeys what somebody else has written.
+//! Programs write their logs through [`CleanLog`], so that the code that logs need not care: a text with a line end
+//! can't forge a line, and no foreign text controls the terminal.
 
 use std::io::{self, Write};
 
 use crate::words::put_clean;
 
-/// Writes events, each handed over whole, as one line each.
+/// Writes each event, passed as a whole, as a single line.
 #[derive(Debug)]
 pub struct CleanLog<W> {
     out: W,
@@ -33,7 +33,7 @@ impl<W: Write> Write for CleanLog<W> {
     }
 }
 
-/// An event as one line; its own end is kept.
+/// An event as a single line; its own line end is kept.
 fn line(event: &str, colour: bool) -> String {
     let (text, end) = event.strip_suffix('\n').map_or((event, ""), |text| (text, "\n"));
     let mut clean = String::with_capacity(event.len());
@@ -50,7 +50,7 @@ fn line(event: &str, colour: bool) -> String {
     clean
 }
 
-/// The length of the sequence at the beginning that sets colours (ECMA-48, SGR), if there is one.
+/// The length of a sequence that sets colours (ECMA-48, SGR) at the start of the text, if any.
 fn colour_sequence(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("\u{1b}[")?;
     let end = rest.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;

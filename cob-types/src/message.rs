@@ -1,7 +1,7 @@
-//! What two daemons say to each other: the lock protocol's messages, in batches.
+//! The messages between two daemons: the lock protocol, in batches.
 //!
-//! Meaning and answers: `docs/lock-protocol.md`. Everything here may be lost, doubled or overtaken;
-//! every message carries the number that says which request it is about.
+//! Meaning and answers: `docs/lock-protocol.md`. Any message may be lost, duplicated or overtaken; every message
+//! carries the number of its request.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use crate::codec::{self, CodecError};
 use crate::id::{BlobHash, CobId, GenerationNumber, HostName, StateName};
 use crate::switch::SwitchPolicy;
 
-/// The protocol version spoken here.
+/// The protocol version of this program.
 pub const PROTOCOL: u16 = 1;
 /// The largest batch, in bytes.
 pub const MAX_BATCH: usize = 1 << 20;
-/// The longest path that a probe carries; a longer one ends with "more".
+/// The longest path in a probe; a longer path sets `more`.
 pub const MAX_PROBE_PATH: usize = 32;
 /// The most bytes of exported values that a grant carries.
 pub const MAX_VALUES: usize = 64 << 10;
@@ -26,30 +26,30 @@ pub const MAX_VALUES: usize = 64 << 10;
 /// Values that a change object exports in a state, by name; canonical JSON each.
 pub type Values = BTreeMap<String, String>;
 
-/// One life of a daemon: a random id made with its state folder, and how often it has started.
+/// An incarnation of a daemon: a random id made with its state folder, and the number of its starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Incarnation {
-    /// Random, made with the state folder: a reinstalled host has another.
+    /// Random, made with the state folder: a reinstalled host has another id.
     pub id: u64,
     /// Grows at each start.
     pub start: u32,
 }
 
-/// The number of a request: unique for its requester, growing. Without the room that its alignment would cost: it stands in
-/// each lock, request and trace of a probe.
+/// The number of a request: unique for its requester, growing. Packed without alignment, because each lock, request and
+/// probe trace has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(C, packed(4))]
 pub struct Number {
-    /// The start of the daemon in which it was made.
+    /// The start of the daemon that made it.
     pub start: u32,
-    /// Grows within one start.
+    /// Grows within a start.
     pub counter: u64,
 }
 
-/// The rank of a request: less goes first in an ordered change object.
+/// The rank of a request: in an ordered change object the lower rank goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank {
-    /// 0: for a retirement; 1: all else.
+    /// 0: for a departing change object; 1: all others.
     pub phase: u8,
     /// The generation that numbered the goal.
     pub generation: GenerationNumber,
@@ -58,81 +58,81 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Behind all others.
+    /// Behind all other ranks.
     pub const LAST: Rank = Rank { phase: u8::MAX, generation: GenerationNumber(u64::MAX), rank: u64::MAX };
 }
 
-/// All that one daemon tells another in one turn of its loop.
+/// All messages of a daemon for another daemon in a tick of its loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Who says it.
+    /// The sender.
     pub from: HostName,
-    /// The life of the sender in which it is said.
+    /// The sender's incarnation.
     pub incarnation: Incarnation,
-    /// Lamport number of the sender.
+    /// The sender's Lamport number.
     pub lamport: u64,
-    /// What is said.
+    /// The messages.
     pub items: Vec<Item>,
-    /// The switch that the sender is in and has not settled in: what it asks for, it asks for in this one.
+    /// The sender's switch under way: its requests belong to this switch.
     pub under_way: Option<UnderWay>,
 }
 
-/// A switch of the host that says it.
+/// A switch of the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnderWay {
-    /// Where it leads.
+    /// Its goal.
     pub to: GenerationNumber,
-    /// On a return: the generation that is left.
+    /// During a rollback: the generation that is rolled back.
     pub left: Option<GenerationNumber>,
     /// As in [`Going`].
     pub round: u32,
 }
 
-/// One message.
+/// A message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Item {
-    /// Asks for a state lock, or revises what was asked.
+    /// Requests a state lock, or revises a request.
     Request(Request),
-    /// Gives back this number and all lower ones.
+    /// Releases this number and all lower numbers.
     Release(About),
     /// Confirms a release.
     Released(About),
-    /// Promises a state.
+    /// Grants a state.
     Grant(Grant),
-    /// Asks for a lock back.
+    /// Recalls a grant.
     Recall(About),
-    /// Asks whether a request is still meant.
+    /// Asks whether a request still stands.
     Query(About),
-    /// The promise is broken: the depended-on change object was found in another state.
+    /// The grant is invalidated: the depended-on change object was found in another state.
     Lapsed(About),
-    /// Looks for a circle of waiters.
+    /// Searches for a deadlock.
     Probe(Probe),
-    /// Said first in a life: the numbers that it kept.
+    /// The first message of an incarnation: the locks that it kept.
     Hello(Hello),
     /// Answers a hello.
     HelloAck(HelloAck),
-    /// The request can't be served: no route leads to any state of its set.
+    /// The request can't be served: no transitions lead to any state of its set.
     Refused(Refused),
-    /// Asks which of the change objects of the host that hears it are final in a switch.
+    /// Asks which change objects of the receiving host have departed in a switch.
     AskFinal(Finals),
-    /// These change objects of the host that says it are final in a switch.
+    /// These change objects of the sending host have departed in a switch.
     Final(Finals),
-    /// The generation that this host was told to go to: whoever is not there yet goes too.
+    /// Announces the generation that this host was ordered to activate: hosts that are not there yet follow.
     Going(Going),
-    /// A generation is not wanted any more: whoever has gone to it goes back.
+    /// Announces a rollback: hosts that have activated the generation roll back, too.
     Withdrawn(Withdrawn),
-    /// The host is in this generation, which lacks it, and has nothing more to do with the one that hears it.
+    /// A removed host is drained: it has converged in this generation, which lacks it, and is done with the receiver.
     Through(GenerationNumber),
 }
 
-/// A pair and a number: the shape of most messages. `asker` is always the dependent, whoever speaks.
+/// A pair and a number: the shape of most messages. `asker` is always the dependent, in both directions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// The dependent.
     pub asker: CobId,
     /// The depended-on change object.
     pub asked: CobId,
-    /// The number spoken of.
+    /// The number of the request.
     pub number: Number,
 }
 
@@ -147,19 +147,19 @@ pub struct Request {
     pub number: Number,
     /// Grows when set, rank or origin change under the same number.
     pub rev: u64,
-    /// Acceptable states, in order.
+    /// Acceptable states, in order of preference.
     pub set: Vec<StateName>,
-    /// The rank of its actor's goal.
+    /// The rank of the actor's goal.
     pub rank: Rank,
-    /// Whose own wish began the chain.
+    /// The change object whose own desired state began the chain.
     pub origin: CobId,
-    /// The fingerprint that the asker expects of the asked.
+    /// The fingerprint of the asked change object that the asker expects.
     pub fingerprint: Option<Fingerprint>,
-    /// The generation that is active on the asker's host, a dependency of which justifies the request; none: the version
-    /// of the asker's daemon does not say it.
+    /// The active generation of the asker's host, which has a dependency that justifies the request; absent: the
+    /// asker's daemon has an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
-    /// The asker has failed, and keeps what it holds until an operator's word: a budget gives no more tokens.
+    /// The asker has failed, and keeps its locks until an order: a budget then gives no more tokens.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failed: bool,
 }
@@ -168,7 +168,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A promise.
+/// A grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The dependent.
@@ -177,14 +177,14 @@ pub struct Grant {
     pub asked: CobId,
     /// The request's number.
     pub number: Number,
-    /// The newest revision of the request that the granter has seen.
+    /// The newest revision of the request that the grantor has seen.
     pub rev: u64,
-    /// The one state that is promised.
+    /// The granted state.
     pub state: StateName,
-    /// What the depended-on change object exports in it.
+    /// The values that the depended-on change object exports in it.
     pub values: Values,
-    /// The state folder ([`Incarnation::id`]) of the host whose request is granted. A host that was set up anew asks under
-    /// the same numbers again, and a grant to its predecessor is not for it. None: the granter does not say.
+    /// The state folder ([`Incarnation::id`]) of the requesting host. A reinstalled host uses the same numbers again,
+    /// and must not take a grant to its predecessor. `None`: the grantor does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<u64>,
 }
@@ -194,101 +194,101 @@ pub struct Grant {
 pub struct Refused {
     /// The pair and number.
     pub about: About,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 
-/// Travels along what a change object waits for; one that comes home has found a circle.
+/// Travels along the change objects that wait for each other; if it returns to its initiator, there is a deadlock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
-    /// The change object that it is sent on to.
+    /// The change object to which it is forwarded.
     pub to: CobId,
-    /// Who sent it out.
+    /// The change object that started it.
     pub initiator: CobId,
     /// Number of the probe, unique and growing for its initiator.
     pub number: Number,
     /// The initiator's generation.
     pub generation: GenerationNumber,
-    /// Whom it passed, at most [`MAX_PROBE_PATH`].
+    /// The change objects on its way, at most [`MAX_PROBE_PATH`].
     pub path: Vec<CobId>,
     /// The path was longer.
     pub more: bool,
-    /// It is sent on along everything that is waited for; else along one thing.
+    /// Forwarded along all waits; otherwise along a single wait.
     pub wide: bool,
 }
 
-/// The first message of a life, repeated until it is acknowledged.
+/// The first message of an incarnation, repeated until it is acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Locks of earlier lives that are kept: they are under a running action or a grant.
+    /// Kept locks of earlier incarnations: a running action or a grant uses these.
     pub kept: Vec<About>,
 }
 
 /// The answer: which of the kept locks are granted, and in which state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelloAck {
-    /// The incarnation that is answered.
+    /// The incarnation of the hello.
     pub incarnation: Incarnation,
     /// The locks of the hello that are granted here.
     pub granted: Vec<Grant>,
 }
 
-/// Change objects of one host, and the switch in which they are final, or are asked whether they are.
+/// Change objects of a host that have departed in a switch, or that a host asks about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finals {
-    /// The generation that the asking host has.
+    /// The active generation of the asking host.
     pub from: GenerationNumber,
-    /// The generation that it goes to.
+    /// The generation to which it switches.
     pub to: GenerationNumber,
-    /// How many switches the speaker knows to have been left before their end, by a way back or for a newer
-    /// one. What was final in a switch that was left is final no more: a fact counts between two hosts that know of
-    /// the same number.
+    /// The epoch: the number of switches that the sender knows to have ended early, by a rollback or for a newer
+    /// generation. A departure in an abandoned switch no longer counts: two hosts accept each other's departures only
+    /// in the same epoch.
     pub turn: u64,
-    /// Which; in an answer without any, only the turn counts.
+    /// The change objects; in an answer without any, only the epoch counts.
     pub cobs: Vec<CobId>,
 }
 
-/// The most change objects in one [`Finals`]: more are said in several.
+/// The most change objects in a [`Finals`]: more are split over several.
 pub const MAX_FINALS: usize = 1000;
-/// A host is on its way to a generation, or in it. Says nothing that the host itself would be believed: where it
-/// leads must have been published, and be newer.
+/// A host is switching to a generation, or has activated it. Only a pointer: the receiver acts only if the generation
+/// is published and newer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Going {
-    /// Which.
+    /// The generation.
     pub generation: GenerationNumber,
-    /// What was ordered with it.
+    /// The policy of the order.
     pub policy: SwitchPolicy,
-    /// How often the generation was gone to again after it had been withdrawn.
+    /// How often the generation was ordered again after a rollback.
     pub round: u32,
-    /// Hash of the generation's manifest: a host that knows another content under the number goes nowhere. Daemons of
-    /// the version before do not say it.
+    /// Hash of the generation's manifest: a host that knows another content under the number does not follow. Daemons
+    /// of the previous version do not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<BlobHash>,
 }
 
-/// A host has gone back from a generation, or is on its way.
+/// A host has rolled back from a generation, or is about to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Withdrawn {
-    /// The one that was left.
+    /// The generation that is rolled back.
     pub generation: GenerationNumber,
-    /// The one that is returned to.
+    /// The generation that becomes active again.
     pub to: GenerationNumber,
-    /// The round of [`Going`] that it ends, and all before.
+    /// The round of [`Going`] that ends, with all earlier rounds.
     pub round: u32,
-    /// An operator's word; else what the policy of the switch asks for.
+    /// An operator ordered it; otherwise the switch policy demands it.
     pub ordered: bool,
-    /// Why, for people.
+    /// The reason, for people.
     pub why: String,
-    /// Hash of the manifest of the generation that was left, as in [`Going`].
+    /// Hash of the manifest of the generation that is rolled back, as in [`Going`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<BlobHash>,
 }
 
-/// The longest reason of a withdrawal that is kept, in bytes.
+/// The longest reason of a rollback that is kept, in bytes.
 pub const MAX_WHY: usize = 500;
 
 impl Item {
-    /// Whether all that it says is for this host to say: it speaks for change objects of it alone.
+    /// Whether the message speaks only for change objects of this host.
     #[must_use]
     pub fn speaks_for(&self, host: &HostName) -> bool {
         let own = |cob: &CobId| cob.host_str() == host.as_str();
@@ -301,20 +301,20 @@ impl Item {
             Item::Probe(probe) => probe.path.last().is_some_and(own),
             Item::Hello(hello) => hello.kept.iter().all(|about| own(&about.asker)),
             Item::HelloAck(ack) => ack.granted.iter().all(|grant| own(&grant.asked)),
-            // Asked of the one who hears it; whose question it is says the link.
+            // Asked of the receiver; the link tells the sender.
             Item::AskFinal(_) => true,
             Item::Final(finals) => finals.cobs.iter().all(own),
             Item::Going(_) | Item::Withdrawn(_) | Item::Through(_) => true,
         }
     }
 
-    /// Whether a change object of the host that hears it may have to move for it.
+    /// Whether the receiving host may have to change the state of a change object for it.
     #[must_use]
     pub fn may_move(&self) -> bool {
         matches!(self, Item::Request(_) | Item::Release(_) | Item::Recall(_))
     }
 
-    /// Whether it concerns no change object: it says where its host stands in a switch.
+    /// Whether it is about the host's place in a switch, and not about a change object.
     #[must_use]
     pub fn is_of_switches(&self) -> bool {
         matches!(self, Item::Going(_) | Item::Withdrawn(_) | Item::Through(_))
@@ -344,15 +344,15 @@ impl Item {
     }
 }
 
-/// The outer form on the wire: an unknown code is skipped and counted, it does not spoil the batch.
+/// The outer form of a message: an unknown code is skipped and counted, and does not spoil the batch.
 #[derive(Serialize, Deserialize)]
 struct WireItem {
     code: u16,
     body: ByteBuf,
 }
 
-/// Follows the protocol version, which stands in front in two bytes (big-endian), so that a batch of
-/// another version is recognised before anything else of it is read.
+/// Follows the protocol version (two bytes, big-endian), so that a batch of another version is recognised before any
+/// other byte is read.
 #[derive(Serialize, Deserialize)]
 struct WireBatch {
     from: HostName,
@@ -363,25 +363,25 @@ struct WireBatch {
     under_way: Option<UnderWay>,
 }
 
-/// A decoded batch, and what of it was not understood.
+/// A decoded batch, and the number of unknown messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
-    /// What was understood.
+    /// The known messages.
     pub batch: Batch,
-    /// Items with a code that this version does not know.
+    /// Messages with a code that this version does not know.
     pub unknown: usize,
 }
 
-/// Why a batch was refused.
+/// The reason why a batch was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
-    /// The sender speaks a version that this one does not.
+    /// The sender speaks an unsupported version.
     #[error("protocol version {0} is not spoken here (this program speaks {PROTOCOL})")]
     Version(u16),
-    /// Not even a version.
+    /// Shorter than a version.
     #[error("a batch of less than two bytes")]
     Short,
-    /// Broken bytes.
+    /// The bytes are not a batch.
     #[error(transparent)]
     Codec(#[from] CodecError),
 }
@@ -400,7 +400,7 @@ impl Batch {
         Ok(bytes)
     }
 
-    /// Reads what [`Batch::encode`] wrote; unknown items are counted.
+    /// Decodes the bytes of [`Batch::encode`]; unknown messages are counted.
     ///
     /// # Errors
     /// [`BatchError`] for another version, and for bytes that are no batch.
@@ -474,9 +474,9 @@ impl WireItem {
     }
 }
 
-/// How two incarnations relate.
+/// The order of incarnations.
 impl Incarnation {
-    /// Compares two lives of one state folder; none when the folders differ.
+    /// Compares two incarnations of a state folder; `None` if the folders differ.
     #[must_use]
     pub fn compare(self, other: Self) -> Option<Ordering> {
         (self.id == other.id).then(|| self.start.cmp(&other.start))

@@ -1,9 +1,9 @@
-//! What came of a switch: who started it, when, from where to where, and how it ended on each host.
+//! The outcome of a switch: operator, times, generations, and the result on each host.
 //!
-//! Each host knows its own part from its history ([`of_host`]); the parts together are the outcome of the switch
-//! ([`together`]). A host that has all where it should be does not know whether others will ask something of it in the
-//! same switch: what it did after that is told beside its part ([`Later`]), and belongs to the switch if it began before
-//! all others were there. Nothing here is believed: it is for people, and any text may stand in it.
+//! Each host knows its own part from its history ([`of_host`]); the parts together are the outcome ([`together`]). A
+//! host that has converged does not know whether other hosts will send it more requests in the same switch: its later
+//! transitions are reported beside its part ([`Later`]), and belong to the switch if they began before all other hosts
+//! had converged. The outcome is only for people: no program relies on it, and any text may be in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,35 +21,35 @@ pub use course::{Course, of_host};
 
 /// The format that is written.
 pub const FORMAT: u32 = 1;
-/// How much later than another part one may begin that belongs to the same switch, where that was said in stages or
-/// was called off: hosts are told one after the other, and their clocks differ.
+/// How much later than another part a part of the same switch may begin, if the switch was ordered in stages or
+/// discarded: the hosts are ordered one after the other, and their clocks differ.
 const SLACK_NS: u64 = 60_000_000_000;
-/// The same where one order was meant for all: they tell each other of it within ten seconds.
+/// The same if a single order is for all hosts: they announce it to each other within ten seconds.
 const SKEW_NS: u64 = 10_000_000_000;
-/// So long what a host does after all had converged is of the switch, as a failure is for its policy.
+/// How long after convergence the transitions of a host belong to the switch, as a failure does for the switch policy.
 const GRACE_NS: u64 = 3_000_000_000;
 /// The most hosts that are named in a line.
 const NAMED: usize = 6;
 /// The longest outcome that is read, in bytes.
 pub const MAX_OUTCOME: usize = 16 << 20;
 
-/// How a switch, or a part of it, ended. Of parts that ended differently, the whole ended as the last one here.
+/// The end of a switch, or of a part. If parts ended differently, the last of these variants counts for the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
-    /// Everything is where it should be.
+    /// All change objects are in their desired states.
     Converged,
-    /// It was prepared, and forgotten before anything had changed.
+    /// It was prepared, and discarded before any change.
     CalledOff,
-    /// Another switch took its place before it had converged.
+    /// Another switch replaced it before it had converged.
     Superseded,
-    /// It was cancelled, and stands still.
+    /// It was cancelled, and is paused.
     Cancelled,
-    /// It was left for an older generation.
+    /// It was rolled back to an older generation.
     RolledBack,
-    /// It goes on.
+    /// It is under way.
     UnderWay,
-    /// Something has given up.
+    /// A change object has failed.
     Failed,
 }
 
@@ -69,40 +69,40 @@ impl Ended {
     }
 }
 
-/// A switch on all hosts that have told of it.
+/// A switch on all hosts that reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchOutcome {
     /// [`FORMAT`].
     pub format: u32,
-    /// The generation that it led to.
+    /// The generation of its goal.
     pub to: GenerationNumber,
-    /// Who said go first.
+    /// The operator of the first order.
     pub by: String,
-    /// When, in nanoseconds since 1970-01-01 UTC.
+    /// When it began, in nanoseconds since 1970-01-01 UTC.
     pub began_ns: u64,
-    /// When the last host had ended; none: one goes on.
+    /// When the last host ended; absent: a part is under way.
     #[serde(default)]
     pub ended_ns: Option<u64>,
     /// How it ended.
     pub ended: Ended,
-    /// Each host's part.
+    /// The part of each host.
     pub hosts: BTreeMap<HostName, HostOutcome>,
-    /// Hosts that were to take part and have told nothing.
+    /// Participating hosts without a report.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub silent: BTreeSet<HostName>,
 }
 
-/// A switch on one host.
+/// A switch on a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostOutcome {
-    /// The generation that it had; none: none.
+    /// The generation before; absent: no generation was active.
     #[serde(default)]
     pub from: Option<GenerationNumber>,
-    /// The generation that it led to.
+    /// The generation of its goal.
     pub to: GenerationNumber,
-    /// Who said go.
+    /// The operator.
     pub by: String,
-    /// When.
+    /// When it began.
     pub began_ns: u64,
     /// When the generation became active.
     #[serde(default)]
@@ -110,19 +110,19 @@ pub struct HostOutcome {
     /// When it ended.
     #[serde(default)]
     pub ended_ns: Option<u64>,
-    /// How.
+    /// How it ended.
     pub ended: Ended,
-    /// The go was for some hosts alone: a canary, or a wave.
+    /// The order was only for some hosts: a canary or a wave.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
-    /// When it was said to be for everybody.
+    /// When an order extended it to all hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub widened_ns: Option<u64>,
-    /// The change objects that were moved or have failed; the others had nothing to do.
+    /// The change objects with transitions or failures; the others needed no change.
     #[serde(default, skip_serializing_if = "no_cobs")]
     pub cobs: Arc<BTreeMap<CobId, CobOutcome>>,
-    /// What happened to it after it had converged, in its order: of the switch, or of something else. None where the part
-    /// is that of a [`SwitchOutcome`].
+    /// The events after its convergence, in order: of this switch, or of another cause. Empty in a part of a
+    /// [`SwitchOutcome`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub later: Vec<Later>,
 }
@@ -131,23 +131,23 @@ fn no_cobs(cobs: &Arc<BTreeMap<CobId, CobOutcome>>) -> bool {
     cobs.is_empty()
 }
 
-/// A time in which a host that had converged was moved again, or the moment in which it went back.
+/// A time in which a converged host had transitions again, or the moment of its rollback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Later {
     /// When it began, in nanoseconds since 1970-01-01 UTC.
     pub began_ns: u64,
-    /// When all was where it had been before; none: it is not.
+    /// When all change objects were back in their states; absent: not yet.
     #[serde(default)]
     pub ended_ns: Option<u64>,
     /// How it ended.
     pub ended: Ended,
-    /// The change objects that were moved or have failed.
+    /// The change objects with transitions or failures.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cobs: BTreeMap<CobId, CobOutcome>,
 }
 
 impl SwitchOutcome {
-    /// The hosts for which alone it was, if it never was for all.
+    /// The hosts of an order that was only for these, if it was never extended to all.
     #[must_use]
     pub fn alone(&self) -> Vec<&HostName> {
         let gone = || self.hosts.iter().filter(|(_, part)| part.has_gone());
@@ -155,13 +155,13 @@ impl SwitchOutcome {
         if all { gone().map(|(host, _)| host).collect() } else { Vec::new() }
     }
 
-    /// Whether all hosts that were to have come where they should be.
+    /// Whether all participating hosts have converged.
     #[must_use]
     pub fn is_converged(&self) -> bool {
         self.ended == Ended::Converged && self.silent.is_empty() && self.alone().is_empty()
     }
 
-    /// How it ended, and for whom where that was not all: nothing is said of a host that has told nothing.
+    /// The end in words, with the hosts that it concerns if not all; hosts without a report are listed.
     #[must_use]
     pub fn in_words(&self) -> String {
         let (word, alone) = (self.ended.word(), self.alone());
@@ -177,7 +177,7 @@ impl SwitchOutcome {
         if but.is_empty() { word.to_owned() } else { format!("{word} ({})", but.join("; ")) }
     }
 
-    /// The newest generation that a host left for this older one; none: it led forward everywhere.
+    /// The newest generation from which a host rolled back to this older generation; `None`: no host rolled back.
     #[must_use]
     pub fn back_from(&self) -> Option<GenerationNumber> {
         self.hosts.values().filter_map(HostOutcome::back_from).max()
@@ -185,7 +185,7 @@ impl SwitchOutcome {
 }
 
 impl HostOutcome {
-    /// The same in the time of a clock from which the host's own differs by so many nanoseconds.
+    /// Converts the times to a clock from which the host's own clock differs by this number of nanoseconds.
     #[must_use]
     pub fn by_another_clock(mut self, ahead_ns: i64) -> Self {
         let put = |at: &mut u64| *at = at.saturating_add_signed(ahead_ns.saturating_neg());
@@ -196,13 +196,13 @@ impl HostOutcome {
         self
     }
 
-    /// The generation that was left for this older one; none: it led forward.
+    /// The generation from which the host rolled back to this older generation; `None`: no rollback.
     #[must_use]
     pub fn back_from(&self) -> Option<GenerationNumber> {
         self.from.filter(|from| *from > self.to)
     }
 
-    /// It was for some hosts alone, and was never said to be for everybody.
+    /// The order was only for some hosts, and was never extended to all.
     fn stays_alone(&self) -> bool {
         self.alone && self.widened_ns.is_none()
     }
@@ -212,7 +212,7 @@ impl HostOutcome {
         self.ended != Ended::CalledOff
     }
 
-    /// What happened later belongs to it.
+    /// Adds later events to this part.
     fn absorb(&mut self, later: Later) {
         (self.ended, self.ended_ns) = (later.ended, later.ended_ns);
         for (cob, more) in later.cobs {
@@ -227,7 +227,7 @@ impl HostOutcome {
     }
 }
 
-/// A host's part with the host's own name, as the host tells it.
+/// A host's part with the host's name, as the host reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutcomeOf {
     /// The host.
@@ -236,41 +236,41 @@ pub struct OutcomeOf {
     pub outcome: HostOutcome,
 }
 
-/// What a switch did to a change object.
+/// The outcome of a switch for a change object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CobOutcome {
-    /// Moves that ended well.
+    /// Successful transitions.
     pub moves: u32,
-    /// Attempts that did not.
+    /// Failed attempts.
     pub failures: u32,
-    /// It has given up.
+    /// It has failed: no further attempt starts by itself.
     pub failed: bool,
-    /// Why the last attempt did not end well.
+    /// The error of the last failed attempt.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub error: Box<str>,
 }
 
-/// The generation that a text begins with.
+/// The generation at the start of a text.
 fn leading_number(text: &str) -> Option<GenerationNumber> {
     let digits = text.split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok().map(GenerationNumber)
 }
 
 impl HistoryEntry {
-    /// The generation that a word like `go` or `cancel` is about.
+    /// The generation of an event like `go` or `cancel`.
     #[must_use]
     pub fn about(&self) -> Option<GenerationNumber> {
         let (_, rest) = self.detail.split_once("generation ")?;
         leading_number(rest)
     }
 
-    /// Where a `return` leads: `from generation 8 to 7`.
+    /// The goal of a `return`: `from generation 8 to 7`.
     fn leads_to(&self) -> Option<GenerationNumber> {
         let (_, rest) = self.detail.strip_prefix("from generation ")?.split_once(" to ")?;
         leading_number(rest)
     }
 
-    /// Who gave an order.
+    /// The operator of an order.
     #[must_use]
     pub fn author(&self) -> Option<&str> {
         let from = match self.detail.strip_prefix("by ") {
@@ -281,8 +281,8 @@ impl HistoryEntry {
     }
 }
 
-/// The switches that several hosts tell of, the oldest first. Parts with the same goal whose times touch are one
-/// switch: a host that was away comes to it later, and a host that was sent back and forward again has two.
+/// Combines the reports of several hosts into switches, the oldest first. Parts with the same goal and touching times
+/// are a single switch: an absent host joins later, and a host that was rolled back and ordered again has two.
 #[must_use]
 pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcome> {
     let mut parts: Vec<(HostName, HostOutcome)> =
@@ -294,15 +294,15 @@ pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcom
     }
     let mut all: Vec<SwitchOutcome> = Vec::new();
     for (host, part) in parts {
-        // What was called off may be a part of a switch that had begun elsewhere, and never the beginning of one.
+        // A discarded part may belong to a switch that had begun elsewhere, but never starts one.
         let fits = |s: &&mut SwitchOutcome| {
             if s.to != part.to || !has_room(s, &host, &part) {
                 return false;
             }
             let has_begun = s.hosts.values().any(HostOutcome::has_gone);
             let begins = !has_begun && part.has_gone();
-            // Who was told by another host, and not by whoever ordered it, follows what goes on, however late; but nobody
-            // goes back with those who went there first.
+            // A host that learned of the switch from another host, and not from the operator, joins a switch under way,
+            // however late. But a rollback never joins the switch in which hosts first went there.
             let follows = part.by.is_empty() && part.has_gone() && has_begun && s.back_from() == part.back_from();
             let beside = s.back_from().is_some() == part.back_from().is_some();
             let reached = follows || part.began_ns <= if beside { reach(s) } else { end(s) };
@@ -334,15 +334,15 @@ pub fn together(hosts: BTreeMap<HostName, Vec<HostOutcome>>) -> Vec<SwitchOutcom
     all
 }
 
-/// Whether a host has no part in a switch yet; or has called it off, and then those that were to go alone were told that it
-/// is for everybody.
+/// Whether a host has no part in a switch yet; or has discarded it, and the order for a few hosts was then extended to
+/// all.
 fn has_room(switch: &SwitchOutcome, host: &HostName, part: &HostOutcome) -> bool {
     let Some(before) = switch.hosts.get(host) else { return true };
     let widened = |of: &HostOutcome| of.widened_ns.is_some_and(|at| at >= before.began_ns);
     part.has_gone() && !before.has_gone() && switch.hosts.values().any(widened)
 }
 
-/// Whether all hosts of a switch had gone elsewhere by then. `begun`: when each host has gone anywhere.
+/// Whether all hosts of a switch had begun another switch by then. `begun`: when each host began any switch.
 fn is_over(switch: &SwitchOutcome, begun: &BTreeMap<HostName, Vec<u64>>, at: u64) -> bool {
     let next = |host: &HostName, after: u64| {
         let all = begun.get(host)?;
@@ -352,7 +352,7 @@ fn is_over(switch: &SwitchOutcome, begun: &BTreeMap<HostName, Vec<u64>>, at: u64
     gone.peek().is_some() && gone.all(|(host, part)| next(host, part.began_ns).is_some_and(|next| next < at))
 }
 
-/// How the whole ended, from how its parts did.
+/// Sets the end of the whole from the ends of its parts.
 fn add_up(switch: &mut SwitchOutcome) {
     let parts = || switch.hosts.values();
     switch.ended = parts().map(|part| part.ended).max().unwrap_or(switch.ended);
@@ -360,7 +360,7 @@ fn add_up(switch: &mut SwitchOutcome) {
     switch.ended_ns = ends.and_then(|ends| ends.into_iter().max());
 }
 
-/// What hosts did after they had converged, and before all had for a moment, was done for the switch; the rest was not.
+/// Adds events after a host's convergence if they began before all hosts had converged plus a moment; drops the rest.
 fn take_later_in(switch: &mut SwitchOutcome) {
     let end = |ended_ns: Option<u64>| ended_ns.unwrap_or(u64::MAX);
     let mut over = switch.hosts.values().map(|part| end(part.ended_ns)).max().unwrap_or(0);
@@ -381,19 +381,19 @@ fn take_later_in(switch: &mut SwitchOutcome) {
     switch.hosts.values_mut().for_each(|part| part.later.clear());
 }
 
-/// When the last part of a switch has ended, if none goes on.
+/// When the last part of a switch ended, if all have.
 fn end(switch: &SwitchOutcome) -> u64 {
     switch.hosts.values().map(|part| part.ended_ns.unwrap_or(u64::MAX)).max().unwrap_or(0)
 }
 
-/// Until when parts that begin belong to a switch.
+/// Until when a new part may belong to a switch.
 fn reach(switch: &SwitchOutcome) -> u64 {
     let of = |part: &HostOutcome| {
         let end = part.ended_ns.unwrap_or(u64::MAX);
         let slack = match part.ended {
             Ended::CalledOff => SLACK_NS,
             Ended::Converged if part.alone => SLACK_NS,
-            // Where nothing had to be done it was over before another host had begun.
+            // A host without changes may be done before another host has begun.
             Ended::Converged => SKEW_NS,
             Ended::UnderWay | Ended::Failed | Ended::RolledBack | Ended::Cancelled | Ended::Superseded => 0,
         };

@@ -1,4 +1,4 @@
-//! Where the change objects stand in the bytes of a bundle, found by nothing but the lengths in them.
+//! Finds the change objects in the bytes of a bundle, from the lengths in the bytes alone.
 
 use std::ops::Range;
 
@@ -7,29 +7,29 @@ use sha2::{Digest as _, Sha256};
 use crate::codec;
 use crate::generation::{Bundle, MAX_BUNDLE};
 
-/// Where things stand in the bytes of a bundle.
+/// The layout of a bundle's bytes.
 pub(crate) struct Outline<'a> {
     bytes: &'a [u8],
-    /// All change objects, as one value.
+    /// The value with all change objects.
     all: Range<usize>,
     /// The change objects in the order of their ids.
     pub(crate) entries: Vec<Entry<'a>>,
 }
 
-/// One entry of a map of change objects.
+/// An entry of the map of change objects.
 pub(crate) struct Entry<'a> {
     pub(crate) id: &'a str,
     /// The change object.
     pub(crate) value: &'a [u8],
-    /// Both, as they stand there one after the other.
+    /// Id and change object together.
     pub(crate) both: &'a [u8],
 }
 
-/// By which a change object is found again in other bytes: half a SHA-256.
+/// Identifies a change object in other bytes: half a SHA-256.
 pub(crate) type Digest = [u8; 16];
 
 impl<'a> Outline<'a> {
-    /// None: the bytes are not laid out as a bundle is written, or too many.
+    /// `None`: the bytes have another layout than a written bundle, or are too many.
     pub(crate) fn of(bytes: &'a [u8]) -> Option<Self> {
         let (fields, mut at) = head(bytes, 0, MAP).filter(|_| bytes.len() <= MAX_BUNDLE)?;
         let mut found = None;
@@ -55,7 +55,7 @@ impl<'a> Outline<'a> {
         Some(Self { bytes, all, entries })
     }
 
-    /// The bundle without its change objects. None: it can't be decoded.
+    /// The bundle without its change objects. `None`: it can't be decoded.
     pub(crate) fn frame(&self) -> Option<Bundle> {
         const NO_COBS: u8 = MAP << 5;
         let mut frame = Vec::with_capacity(self.bytes.len() - self.all.len() + 1);
@@ -67,7 +67,7 @@ impl<'a> Outline<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// None: none begins here.
+    /// `None`: no entry starts here.
     fn at(bytes: &'a [u8], begin: usize) -> Option<Self> {
         let (id, at) = text(bytes, begin)?;
         let end = skip(bytes, at, DEPTH)?;
@@ -82,16 +82,16 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// As deep as the decoder goes.
+/// The depth limit of the decoder.
 const DEPTH: u32 = 128;
-/// What CBOR calls the types of its values.
+/// The major types of CBOR.
 const BYTES: u8 = 2;
 const TEXT: u8 = 3;
 const LIST: u8 = 4;
 const MAP: u8 = 5;
 const TAG: u8 = 6;
 
-/// The number in the head of a value of this type, of known length, and where the head ends.
+/// The number in the head of a value of this type and a known length, and the end of the head.
 fn head(bytes: &[u8], at: usize, wanted: u8) -> Option<(usize, usize)> {
     let (found, number, end) = any_head(bytes, at)?;
     (found == wanted).then_some((number, end))
@@ -103,7 +103,7 @@ fn any_head(bytes: &[u8], at: usize) -> Option<(u8, usize, usize)> {
     let len = match short {
         0..=23 => return Some((major, usize::from(short), at + 1)),
         24..=27 => 1_usize << (short - 24),
-        // Without a length: nothing of ours is written so.
+        // Indefinite length: our encoder never writes it.
         _ => return None,
     };
     let end = at + 1 + len;
@@ -111,14 +111,14 @@ fn any_head(bytes: &[u8], at: usize) -> Option<(u8, usize, usize)> {
     Some((major, usize::try_from(number).ok()?, end))
 }
 
-/// A text, and where it ends.
+/// A text and its end.
 fn text(bytes: &[u8], at: usize) -> Option<(&str, usize)> {
     let (len, begin) = head(bytes, at, TEXT)?;
     let end = begin.checked_add(len)?;
     Some((std::str::from_utf8(bytes.get(begin..end)?).ok()?, end))
 }
 
-/// Where the value that begins here ends.
+/// The end of the value that starts here.
 fn skip(bytes: &[u8], at: usize, depth: u32) -> Option<usize> {
     let (major, number, mut at) = any_head(bytes, at)?;
     let inside = match major {

@@ -1,10 +1,10 @@
-//! A bundle as a daemon keeps it: its change objects are packed, and one is unpacked when it is asked for.
+//! A bundle as a daemon keeps it: the change objects are packed, and each is unpacked on demand.
 //!
-//! Decoded, a change object takes half a kilobyte to two, most of it the names of states and neighbours, which it has in
-//! common with the next one. It is asked for when a job of it begins, and when a generation changes it.
+//! A decoded change object takes half a kilobyte to two, mostly for names of states and neighbours, which many change
+//! objects share. It is needed when its job begins, and when a generation changes it.
 //!
-//! Each is compressed by itself, with a few of them as the dictionary (LZ4): to unpack one takes little more than to decode
-//! it, and what all have in common is there once.
+//! Each change object is compressed alone, with a few change objects as the dictionary (LZ4): unpacking takes little
+//! more time than decoding, and common parts are stored once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,63 +25,63 @@ use crate::kind::Kind;
 use crate::outline::{Digest, Entry, Outline};
 use crate::secret::SecretId;
 
-/// So many change objects are the dictionary of all.
+/// How many change objects make up the dictionary.
 const SAMPLES: usize = 4;
-/// No more of each than so many bytes.
+/// The most bytes of each of these.
 const SAMPLE: usize = 1 << 10;
-/// So many are worth a thread. Tests have few.
+/// The number of change objects that are worth a thread. Tests have few.
 const ENOUGH: usize = if cfg!(test) { 4 } else { 256 };
-/// A kind that the bundle does not have.
+/// A kind that is not in the bundle.
 const NO_KIND: u16 = u16::MAX;
 
 /// A bundle whose change objects are packed.
 #[derive(Debug, Clone)]
 pub struct Packed {
-    /// All but the change objects.
+    /// The bundle without its change objects.
     frame: Bundle,
     dictionary: Vec<u8>,
     rows: Rows,
 }
 
-/// Change objects that follow each other.
+/// A sequence of change objects.
 #[derive(Debug, Clone, Default)]
 struct Rows {
     slots: Vec<Slot>,
-    /// Each compressed, one after the other.
+    /// The compressed change objects, concatenated.
     bytes: Vec<u8>,
 }
 
-/// What is known of a change object without unpacking it.
+/// The data of a change object that is available without unpacking.
 #[derive(Debug, Clone)]
 struct Slot {
     id: CobId,
     digest: Digest,
     fingerprint: Fingerprint,
-    /// Where it ends among the compressed ones; it begins where the one before it ends.
+    /// The end of its compressed bytes; they begin at the end of the previous slot.
     end: u32,
-    /// Which of the bundle's kinds, in the order of their names.
+    /// The index of its kind among the bundle's kinds, in the order of their names.
     kind: u16,
-    /// Files of its own travel with it.
+    /// It has travelling files of its own.
     has_files: bool,
 }
 
-/// Why the bytes of a bundle were refused.
+/// The reason why the bytes of a bundle were refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// They are not those of a bundle.
+    /// The bytes are not a bundle.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// Something is wrong with what they say.
+    /// The bundle is not valid.
     #[error(transparent)]
     Bundle(#[from] BundleError),
 }
 
 impl Packed {
-    /// Reads a bundle and looks whether it is in order, as [`codec::decode`] and [`Bundle::validate`] do. What stands in it as in
-    /// `known`, which was read so too, is not decoded.
+    /// Decodes and validates a bundle, as [`codec::decode`] and [`Bundle::validate`] do. Change objects with the same
+    /// bytes as in `known`, which was read by this function, are not decoded.
     ///
     /// # Errors
-    /// As there, whatever is known.
+    /// As there, independent of `known`.
     pub fn read(bytes: &[u8], known: Option<&Self>) -> Result<Self, ReadError> {
         if let Some(read) = Outline::of(bytes).and_then(|outline| Self::read_entries(&outline, known)) {
             return Ok(read?);
@@ -91,18 +91,18 @@ impl Packed {
         Ok(Self::of(&bundle)?)
     }
 
-    /// None: it can't be, and the decoder is to say why.
+    /// `None`: the decoder has to report the fault.
     fn read_entries(outline: &Outline<'_>, known: Option<&Self>) -> Option<Result<Self, BundleError>> {
         let frame = outline.frame()?;
         if let Err(error) = frame.validate() {
             return Some(Err(error));
         }
-        // Beside one of another ground what stands in both is to be judged anew.
+        // Next to other kinds, equal change objects have to be validated again.
         let known = known.filter(|known| frame.judges_as(&known.frame));
         let digests: Vec<Digest> = outline.entries.iter().map(Entry::digest).collect();
         let entries = || outline.entries.iter().zip(&digests);
         let find = |(entry, digest): (&Entry<'_>, &Digest)| known?.find_as(entry.id, *digest);
-        // What most were packed with is good for the others, too.
+        // A dictionary that serves most change objects is good for the others, too.
         let again = known.filter(|_| entries().filter(|entry| find(*entry).is_some()).count() * 2 > digests.len());
         let mut packed = Self::with(frame, outline, again.map(|known| known.dictionary.clone()));
         let (frame, dictionary) = (&packed.frame, &packed.dictionary);
@@ -136,10 +136,10 @@ impl Packed {
         Some(Ok(packed))
     }
 
-    /// Packs a bundle as it is, in order or not.
+    /// Packs a bundle without validation.
     ///
     /// # Errors
-    /// [`CodecError`], if it has what can't be encoded, or too much.
+    /// [`CodecError`], if it can't be encoded or is too large.
     pub fn of(bundle: &Bundle) -> Result<Self, CodecError> {
         let bytes = codec::encode(bundle)?;
         let too_long = || CodecError::TooLong { len: bytes.len(), max: MAX_BUNDLE };
@@ -155,7 +155,7 @@ impl Packed {
         Ok(packed)
     }
 
-    /// Without change objects, but with what all are compressed with.
+    /// Without change objects, but with their dictionary.
     fn with(frame: Bundle, outline: &Outline<'_>, dictionary: Option<Vec<u8>>) -> Self {
         let count = outline.entries.len();
         let samples = || outline.entries.iter().step_by(count.div_ceil(SAMPLES).max(1));
@@ -164,7 +164,7 @@ impl Packed {
         Self { frame, dictionary, rows: Rows::default() }
     }
 
-    /// The bundle of a host that a generation lacks: it has no change objects, and nothing may ask for any.
+    /// The bundle of a host that a generation lacks: it has no change objects, and grants no requests.
     #[must_use]
     pub fn empty(host: HostName) -> Self {
         let frame = Bundle { askers: Some(Arc::default()), ..Bundle::empty(host) };
@@ -195,7 +195,7 @@ impl Packed {
         &self.frame.secrets
     }
 
-    /// Which change objects of other hosts may ask its own; none: the bundle does not say it.
+    /// The change objects of other hosts that may send requests here; `None`: the bundle does not say.
     #[must_use]
     pub fn askers(&self) -> Option<&Arc<Askers>> {
         self.frame.askers.as_ref()
@@ -207,36 +207,36 @@ impl Packed {
         self.rows.slots.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no change objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.slots.is_empty()
     }
 
-    /// The ids of its change objects, in their order.
+    /// The ids of its change objects, in order.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = &CobId> {
         self.rows.slots.iter().map(|slot| &slot.id)
     }
 
-    /// Whether a change object is in it.
+    /// Whether it has a change object.
     #[must_use]
     pub fn has(&self, id: &CobId) -> bool {
         self.find(id.as_str()).is_some()
     }
 
-    /// The kind of a change object that is in it.
+    /// The kind of a change object.
     #[must_use]
     pub fn kind_of(&self, id: &CobId) -> Option<&KindName> {
         self.kind_in(self.find(id.as_str())?)
     }
 
-    /// The fingerprint of a change object that is in it.
+    /// The fingerprint of a change object.
     #[must_use]
     pub fn fingerprint_of(&self, id: &CobId) -> Option<Fingerprint> {
         self.find(id.as_str()).map(|slot| self.rows.slots[slot].fingerprint)
     }
 
-    /// Whether files of its own travel with a change object.
+    /// Whether a change object has travelling files of its own.
     #[must_use]
     pub fn has_files(&self, id: &CobId) -> bool {
         self.find(id.as_str()).is_some_and(|slot| self.rows.slots[slot].has_files)
@@ -248,25 +248,25 @@ impl Packed {
         Some(self.unpack(self.find(id.as_str())?))
     }
 
-    /// Unpacks all change objects, one after the other, by their ids.
+    /// Unpacks all change objects, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (&CobId, Arc<Cob>)> {
         self.numbered().map(|(id, slot)| (id, self.unpack(slot)))
     }
 
-    /// As [`iter`](Self::iter), those of some kinds; no others are unpacked.
+    /// As [`iter`](Self::iter), but only for some kinds; no others are unpacked.
     pub fn iter_of(&self, wanted: impl Fn(&Kind) -> bool) -> impl Iterator<Item = Arc<Cob>> {
         let wanted: BTreeSet<&KindName> = self.kinds().values().filter(|kind| wanted(kind)).map(|k| &k.name).collect();
         let is_wanted = move |slot: &usize| self.kind_in(*slot).is_some_and(|kind| wanted.contains(kind));
         (0..self.len()).filter(is_wanted).map(|slot| self.unpack(slot))
     }
 
-    /// The bundle as it was made.
+    /// The bundle in its original form.
     #[must_use]
     pub fn whole(&self) -> Bundle {
         Bundle { cobs: self.iter().map(|(id, cob)| (id.clone(), cob)).collect(), ..self.frame.clone() }
     }
 
-    /// As [`Bundle::differences`]; only what differs is unpacked.
+    /// As [`Bundle::differences`]; unpacks only change objects that differ.
     pub fn differences<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = Difference> + 'a {
         self.differing(before).map(|(id, was, now)| Difference {
             id: id.clone(),
@@ -275,7 +275,7 @@ impl Packed {
         })
     }
 
-    /// The ids of the [differences](Self::differences): nothing is unpacked.
+    /// The ids of the [differences](Self::differences), without unpacking.
     pub fn changed<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a CobId> {
         self.differing(before).map(|(id, ..)| id)
     }
@@ -302,13 +302,13 @@ impl Packed {
     }
 
     fn unpack(&self, slot: usize) -> Arc<Cob> {
-        // Each was decoded, or encoded, before it was packed, and memory is trusted.
+        // Each was decoded or encoded before it was packed, and memory is trusted.
         const WAS_PACKED: &str = "a change object that was packed";
         let value = decompress_size_prepended_with_dict(self.rows.packed(slot), &self.dictionary).expect(WAS_PACKED);
         Arc::new(codec::decode(&value, MAX_BUNDLE).expect(WAS_PACKED))
     }
 
-    /// One that stands there in these bytes.
+    /// The slot with this id, if it has the same bytes.
     fn find_as(&self, id: &str, digest: Digest) -> Option<usize> {
         let slot = self.find(id)?;
         (self.rows.slots[slot].digest == digest).then_some(slot)
@@ -338,11 +338,11 @@ impl Rows {
         self.slots.push(Slot { end: position(self.bytes.len()), ..slot });
     }
 
-    /// Those of other rows come after these.
+    /// Appends other rows.
     fn append(&mut self, rows: Self) {
         let begin = position(self.bytes.len());
         self.bytes.extend_from_slice(&rows.bytes);
-        // What is too long shows here, before anything is counted from it.
+        // Fails if it is too long, before any use of the sum.
         position(self.bytes.len());
         self.slots.extend(rows.slots.into_iter().map(|slot| Slot { end: begin + slot.end, ..slot }));
     }
@@ -353,13 +353,13 @@ impl Rows {
     }
 }
 
-/// A place among compressed change objects.
+/// An offset in the compressed bytes.
 fn position(at: usize) -> u32 {
-    // No further than a bundle may be long, and a little.
+    // A bundle's limit is far below 4 GiB.
     u32::try_from(at).expect("less than a bundle has")
 }
 
-/// Has as many threads as there are processors do a part each, where there is enough to do.
+/// Splits the work over as many threads as there are processors, if there is enough work.
 fn in_parts<T: Send>(count: usize, each: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
     let most = if count < 2 * ENOUGH { 1 } else { available_parallelism().map_or(1, usize::from) };
     let parts = most.min(count / ENOUGH).max(1);
@@ -404,7 +404,7 @@ mod tests {
         Packed::read(&codec::encode(bundle).expect("CBOR"), known).expect("in order")
     }
 
-    /// What two bundles don't have in common, in words.
+    /// The differences of two bundles, in words.
     fn told(differences: impl Iterator<Item = Difference>) -> Vec<String> {
         differences.map(|d| format!("{} {:?} {:?}", d.id, d.before, d.now)).collect()
     }
@@ -434,10 +434,10 @@ mod tests {
             |known| Packed::read(&codec::encode(&new).expect("CBOR"), known).expect_err("no kind").to_string();
         assert_eq!(refused(Some(&known)), new.validate().expect_err("no kind").to_string());
         assert_eq!(refused(Some(&known)), refused(None));
-        // It is packed all the same by whoever asks for no judgement.
+        // It can still be packed without validation.
         let packed = Packed::of(&new).expect("CBOR");
         assert_eq!((packed.whole(), packed.kind_of(&id(1))), (new, None));
-        // With another kind its change objects differ, though their bytes are the same.
+        // With another kind its change objects differ, although their bytes are the same.
         let mut other = old.clone();
         other.kinds.values_mut().for_each(|kind| kind.check.timeout_ms += 1);
         assert_eq!(told(read(&other, Some(&known)).differences(&known)), told(other.differences(&old)));
@@ -456,8 +456,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was known before, it is the bundle that was written, found by id or one after the other; and what it
-        /// does not have in common with the one before is what the two bundles don't.
+        /// For any known bundle: the result is the bundle that was written, by id and in order, and the differences are
+        /// the same as for unpacked bundles.
         #[test]
         fn it_is_the_bundle_that_was_written(
             old in prop::collection::btree_map(0_u8..60, 0_u8..4, 0..50),
@@ -483,7 +483,7 @@ mod tests {
             prop_assert!(packed.changed(&known).eq(new.differences(&old).map(|d| d.id).collect::<Vec<_>>().iter()));
         }
 
-        /// Bytes that were cut or altered are judged as the decoder judges them, and never cause a panic.
+        /// Cut or altered bytes give the same result as the decoder, and no panic.
         #[test]
         fn bytes_that_were_altered_are_judged_by_the_decoder(at in any::<prop::sample::Index>(), bit in 0_u8..8, cut: bool) {
             let known = read(&bundle(&[(1, 0), (2, 1), (3, 2)]), None);

@@ -1,9 +1,9 @@
-//! Writing for somebody who may stop reading (`cobctl status | head -1`).
+//! Writes for a reader that may stop reading (`cobctl status | head -1`).
 
 use std::io::{self, Write};
 
-/// Writes as long as somebody reads. After that what is written is dropped, and counts as written: a program that has
-/// something to tell by its exit status goes on and tells it.
+/// Writes while the reader reads. Later output is dropped and counts as written, so that the program continues and its
+/// exit status is right.
 #[derive(Debug)]
 pub struct WhileRead<W> {
     to: W,
@@ -11,7 +11,7 @@ pub struct WhileRead<W> {
 }
 
 impl<W> WhileRead<W> {
-    /// Writes to this.
+    /// Writes to this writer.
     pub const fn new(to: W) -> Self {
         Self { to, left: false }
     }

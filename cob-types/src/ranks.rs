@@ -1,6 +1,6 @@
 //! The ranks of a change object's goals.
 //!
-//! All change objects of a kind have ranks for the same states, so these are held once for all of them.
+//! All change objects of a kind have ranks for the same states, so the list of states is shared.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -14,18 +14,18 @@ use thin_vec::ThinVec;
 use crate::id::StateName;
 use crate::small::SmallMap;
 
-/// The rank of the goal (change object, state), for every state of its kind. Written and read as any other map.
+/// The rank of the goal (change object, state), for every state of its kind. Serialized as any other map.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Ranks {
     /// Sorted.
     states: States,
-    /// In their order.
+    /// In the order of `states`.
     ranks: ThinVec<u64>,
 }
 
 type States = Arc<[StateName]>;
 
-/// Lists of states that are held once.
+/// Shared lists of states.
 #[derive(Debug, Default)]
 pub struct SharedStates(BTreeSet<States>);
 
@@ -39,7 +39,7 @@ impl Ranks {
         self.find(state).ok().map(|at| self.ranks[at])
     }
 
-    /// Gives a state a rank.
+    /// Sets the rank of a state.
     pub fn insert(&mut self, state: StateName, rank: u64) {
         match self.find(&state) {
             Ok(at) => self.ranks[at] = rank,
@@ -52,12 +52,12 @@ impl Ranks {
         }
     }
 
-    /// States and their ranks, by the states' names.
+    /// The states and their ranks, in the order of the states' names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&StateName, u64)> {
         self.states.iter().zip(self.ranks.iter().copied())
     }
 
-    /// Has the states in common with others of the same states.
+    /// Shares the list of states with other change objects that have the same states.
     pub fn share(&mut self, known: &mut SharedStates) {
         match known.0.get(&self.states) {
             Some(states) => self.states = states.clone(),
@@ -74,7 +74,7 @@ impl Ranks {
 }
 
 impl FromIterator<(StateName, u64)> for Ranks {
-    /// Of a state that comes twice the last rank counts, as in other maps.
+    /// The last rank of a repeated state counts, as in other maps.
     fn from_iter<I: IntoIterator<Item = (StateName, u64)>>(entries: I) -> Self {
         let entries: SmallMap<StateName, u64> = entries.into_iter().collect();
         let mut ranks = ThinVec::with_capacity(entries.len());

@@ -1,8 +1,8 @@
-//! Schedules of cron: what every cron takes, and nothing that it would skip without a word.
+//! Schedules of cron: accepts a schedule only if every cron does.
 //!
-//! A file of `/etc/cron.d` with a schedule that cron can't read is not run, and nobody hears of it but cron's own log.
+//! A file of `/etc/cron.d` with a schedule that cron can't read does not run, and only cron's own log shows it.
 
-/// The words that stand for a whole schedule.
+/// The words for a whole schedule.
 pub const WORDS: [&str; 8] =
     ["@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
 
@@ -11,7 +11,7 @@ struct Field {
     name: &'static str,
     lowest: u32,
     highest: u32,
-    /// Names of its numbers, from the lowest on.
+    /// The names of its numbers, from the lowest on.
     names: &'static [&'static str],
 }
 
@@ -26,10 +26,10 @@ const FIELDS: [Field; 5] = [
     Field { name: "day of the week", lowest: 0, highest: 7, names: DAYS },
 ];
 
-/// Checks a schedule: five fields, or one of the [`WORDS`].
+/// Checks a schedule: five fields, or a word of [`WORDS`].
 ///
 /// # Errors
-/// What is wrong with it, to be read after the schedule: `"99 * * * *": the minute 99 is not from 0 to 59`.
+/// The fault, to be read after the schedule: `"99 * * * *": the minute 99 is not from 0 to 59`.
 pub fn check(schedule: &str) -> Result<(), String> {
     if schedule.contains('\n') {
         return Err("it has more than one line".to_owned());
@@ -44,7 +44,7 @@ pub fn check(schedule: &str) -> Result<(), String> {
 }
 
 impl Field {
-    /// A list of numbers, ranges and `*`, the latter two perhaps in steps.
+    /// A list of numbers, ranges and `*`, the latter two optionally with a step.
     fn check(&self, text: &str) -> Result<(), String> {
         text.split(',').try_for_each(|part| self.check_part(part))
     }
@@ -91,7 +91,7 @@ impl Field {
     }
 }
 
-/// Digits alone, without a sign.
+/// Only digits, without a sign.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

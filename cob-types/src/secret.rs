@@ -1,9 +1,8 @@
-//! Secrets as they stand in contents and files: a mark in the place of the value.
+//! Secrets in contents and files: a mark in the place of the value.
 //!
-//! A mark names the secret by its id. The id is a keyed hash of the value, so that another value gives
-//! another content, and thus another fingerprint, while nobody without the key learns anything from it.
-//! The value itself travels in the bundle, encrypted for the one host ([`crate::Bundle::secrets`]), and
-//! takes the mark's place at the moment of use.
+//! A mark names the secret by its id. The id is a keyed hash of the value, so that another value gives another content,
+//! and thus another fingerprint, while the id reveals nothing without the key. The value itself travels in the bundle,
+//! encrypted for its host ([`crate::Bundle::secrets`]), and replaces the mark at the moment of use.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,31 +10,31 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The id of one value of one secret: the first 16 bytes of a keyed hash, in hex.
+/// The id of a value of a secret: the first 16 bytes of a keyed hash, in hex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretId(pub [u8; 16]);
 
-/// What begins a mark. U+2983 is a bracket that no configuration file uses by accident.
+/// The start of a mark. U+2983 is a bracket that no configuration file uses by accident.
 const OPEN: &str = "\u{2983}cob-secret:";
-/// What ends it.
+/// The end of a mark.
 const CLOSE: &str = "\u{2984}";
-/// Letters of an id.
+/// The letters of an id.
 const LETTERS: usize = 32;
 
-/// A text that is no id.
+/// The error for a text that is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the id of a secret has {LETTERS} lower-case hex digits")]
 pub struct SecretIdError;
 
 impl SecretId {
-    /// The mark that stands for the value.
+    /// The mark for the value.
     #[must_use]
     pub fn mark(&self) -> String {
         format!("{OPEN}{self}{CLOSE}")
     }
 }
 
-/// The ids of all marks in a text, in their order, with repetitions.
+/// The ids of all marks in a text, in order, with repetitions.
 pub fn marks(text: &str) -> impl Iterator<Item = SecretId> + '_ {
     pieces(text).filter_map(|piece| match piece {
         Piece::Text(_) => None,
@@ -46,13 +45,13 @@ pub fn marks(text: &str) -> impl Iterator<Item = SecretId> + '_ {
 /// A part of a text with marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Stands for itself.
+    /// Plain text.
     Text(&'a str),
-    /// Stands for a secret's value.
+    /// The mark of a secret's value.
     Mark(SecretId),
 }
 
-/// Cuts a text at its marks. What only looks like one stands for itself.
+/// Splits a text at its marks. Text that only resembles a mark is plain text.
 pub fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut rest = text;
     let mut next = None;
@@ -80,13 +79,13 @@ pub fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-/// Whether a text holds a mark, or what is left of one that was altered.
+/// Whether a text has a mark, or the rest of an altered mark.
 #[must_use]
 pub fn is_suspect(text: &str) -> bool {
     text.contains(['\u{2983}', '\u{2984}']) || text.to_ascii_lowercase().contains("cob-secret:")
 }
 
-/// A JSON value in whose texts every mark was replaced by what `value` says; keys stay as they are.
+/// Replaces every mark in the texts of a JSON value by the result of `value`; keys stay as they are.
 ///
 /// # Errors
 /// The first id that `value` does not know.
@@ -103,7 +102,7 @@ pub fn replace(
     Ok(())
 }
 
-/// A text with every mark replaced by what `value` says.
+/// Replaces every mark in a text by the result of `value`.
 ///
 /// # Errors
 /// The first id that `value` does not know.

@@ -1,6 +1,6 @@
-//! A map for a few entries, as each change object has several of.
+//! A map for a few entries: each change object has several.
 //!
-//! A `BTreeMap` takes room for eleven entries as soon as it has one: of a generation with a hundred thousand change
+//! A `BTreeMap` allocates space for eleven entries at its first entry: in a generation with a hundred thousand change
 //! objects that was a third of the memory.
 
 use std::borrow::Borrow;
@@ -14,15 +14,15 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thin_vec::ThinVec;
 
-/// The most entries for which room is made before they are seen: bytes that were altered may promise any number.
+/// The most entries that are allocated in advance: altered bytes may claim any number.
 const TRUSTED: usize = 64;
 
-/// A sorted map that has its entries one after the other. Written and read as any other map.
+/// A sorted map that stores its entries in sequence. Serialized as any other map.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SmallMap<K, V>(ThinVec<(K, V)>);
 
 impl<K, V> SmallMap<K, V> {
-    /// Without entries.
+    /// An empty map.
     #[must_use]
     pub fn new() -> Self {
         Self(ThinVec::new())
@@ -34,23 +34,23 @@ impl<K, V> SmallMap<K, V> {
         self.0.len()
     }
 
-    /// Whether it has none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Takes all entries out.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The entries by their keys.
+    /// The entries in the order of their keys.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> + ExactSizeIterator {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
-    /// The keys in their order.
+    /// The keys in order.
     pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + ExactSizeIterator {
         self.0.iter().map(|(key, _)| key)
     }
@@ -85,12 +85,12 @@ impl<K: Ord, V> SmallMap<K, V> {
         self.find(key).is_ok()
     }
 
-    /// Gives a key a value; the one that it had is returned.
+    /// Sets the value of a key; returns the previous value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(&key) {
             Ok(at) => Some(std::mem::replace(&mut self.0[at].1, value)),
             Err(at) => {
-                // Most have one entry: room for the first is made for it alone, not for four.
+                // Most maps have a single entry: allocate space for it, and not for four.
                 if self.0.capacity() == 0 {
                     self.0.reserve_exact(1);
                 }
@@ -102,7 +102,7 @@ impl<K: Ord, V> SmallMap<K, V> {
 }
 
 impl<K: Ord, V> SmallMap<K, V> {
-    /// Takes a key's entry out; its value is returned.
+    /// Removes a key; returns its value.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -110,7 +110,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         self.find(key).ok().map(|at| self.0.remove(at).1)
     }
 
-    /// Keeps the entries that are to stay.
+    /// Keeps the entries for which the function returns `true`.
     pub fn retain(&mut self, stays: impl Fn(&K, &V) -> bool) {
         self.0.retain(|(key, value)| stays(key, value));
     }
@@ -123,7 +123,7 @@ impl<K, V> Default for SmallMap<K, V> {
 }
 
 impl<K: Ord, V> FromIterator<(K, V)> for SmallMap<K, V> {
-    /// Of entries with the same key the last one counts, as in other maps.
+    /// The last of several entries with the same key counts, as in other maps.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let mut entries: Vec<(K, V)> = entries.into_iter().collect();
         if !entries.is_sorted_by(|(a, _), (b, _)| a < b) {
@@ -183,8 +183,7 @@ impl<'de, K: Ord + Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for S
     }
 }
 
-/// Reads a map of many entries without room between them: one that is filled entry by entry, in their order, is half
-/// empty.
+/// Reads a map of many entries densely: a map that is filled in order, entry by entry, is half empty.
 ///
 /// # Errors
 /// As any map.
@@ -197,7 +196,7 @@ where
     from.deserialize_map(Entries::<K, Owned<V>, Dense<K, V>>(PhantomData)).map(|dense| dense.0)
 }
 
-/// A value that is put into its place as soon as it is read; serde's own way takes it through another one.
+/// A value that is boxed as soon as it is read; serde's own way has a detour.
 struct Owned<V>(Arc<V>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Owned<V> {
@@ -214,7 +213,7 @@ impl<K: Ord, V> FromIterator<(K, Owned<V>)> for Dense<K, V> {
     }
 }
 
-/// Gathers entries, and makes a map of them when all are there.
+/// Collects all entries, and then makes a map.
 struct Entries<K, V, M>(PhantomData<(K, V, M)>);
 
 impl<'de, K: Deserialize<'de>, V: Deserialize<'de>, M: FromIterator<(K, V)>> Visitor<'de> for Entries<K, V, M> {
@@ -241,7 +240,7 @@ mod tests {
     use crate::codec;
 
     proptest! {
-        /// It is what a `BTreeMap` is, also as bytes, whatever the order of the entries and however often a key comes.
+        /// It behaves as a `BTreeMap`, also as bytes, for any order and repetition of keys.
         #[test]
         fn it_is_as_other_maps(entries in prop::collection::vec((0_u8..20, any::<u16>()), 0..40)) {
             let (small, other): (SmallMap<u8, u16>, BTreeMap<u8, u16>) =
@@ -262,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_length_that_is_not_true_takes_no_memory() {
-        // A map of 2^40 entries, and nothing behind it.
+        // A map with a claimed length of 2^40 entries and no data.
         let bytes = [0xbb, 0, 0, 1, 0, 0, 0, 0, 0];
         assert!(codec::decode::<SmallMap<u8, u16>>(&bytes, 100).is_err());
     }

@@ -1,7 +1,6 @@
-//! What people and their scripts are shown: the JSON of `cobctl status` and `cobctl explain`.
+//! The JSON of `cobctl status` and `cobctl explain`, for people and their scripts.
 //!
-//! Fields are only added. Times are nanoseconds since 1970-01-01 UTC by the clock of the host that
-//! tells them.
+//! Fields are only added. Times are nanoseconds since 1970-01-01 UTC by the clock of the host that reports them.
 
 mod cob;
 
@@ -17,166 +16,166 @@ pub use cob::{
     ActionStatus, CobStatus, EARLIER_CONTENT, FileDrift, Holder, IN_CONFLICT, Phase, Stopped, Trouble, Wait,
 };
 
-/// The cluster, as `cobctl status --json` prints it.
+/// The cluster, as in `cobctl status --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ClusterStatus {
-    /// Every host that was asked.
+    /// The queried hosts.
     pub hosts: Vec<HostStatus>,
-    /// Tokens of enrolment that were shown in vain, where `cobctl` may read the depot's list of them.
+    /// Refused enrolment tokens, if `cobctl` may read the depot's list of these.
     #[serde(default, skip_serializing_if = "RefusedTokens::is_nothing")]
     pub refused_tokens: RefusedTokens,
-    /// Hosts that know a newer generation than the depot has, and which. Only where `cobctl` knows the depot.
+    /// Hosts that know a newer generation than the depot has, with its number; only if `cobctl` knows the depot.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ahead_of_depot: BTreeMap<HostName, GenerationNumber>,
 }
 
-/// Tokens that were shown to `cobgen serve` in vain.
+/// Enrolment tokens that `cobgen serve` refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RefusedTokens {
-    /// By the host that the token is for: used already with another key, expired, shown for another host.
+    /// By the host of the token: already used with another key, expired, or shown for another host.
     pub hosts: BTreeMap<HostName, u64>,
-    /// Those that nobody has made.
+    /// Tokens that do not exist.
     pub unknown: u64,
 }
 
 impl RefusedTokens {
-    /// Whether there was none.
+    /// Whether there are no refused tokens.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// One host. A host that could not be reached has only its name, `reachable: false` and `error`.
+/// A host. An unreachable host has only its name, `reachable: false` and `error`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStatus {
     /// Its name.
     pub name: HostName,
     /// Whether it answered.
     pub reachable: bool,
-    /// Why it did not.
+    /// Why it did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The generation that is active on it; absent: none yet, or not known.
+    /// Its active generation; absent: no generation yet, or not known.
     #[serde(default)]
     pub generation: Option<GenerationNumber>,
-    /// The generation that it is switching to, if it is.
+    /// The generation to which it switches, if a switch is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switching_to: Option<GenerationNumber>,
-    /// Every change object is in its preferred state under the active generation, checked in this
-    /// life of the daemon or recorded before it, and no switch is under way. Of those that are observed
-    /// the state is known, whatever it is.
+    /// Every change object is in its preferred state under the active generation, according to a check of this
+    /// incarnation or to the record of an earlier one, and no switch is under way. Of observed change objects any known
+    /// state counts.
     pub converged: bool,
-    /// No new transition starts: an operator's word.
+    /// An operator has paused the host: no new transition starts.
     #[serde(default)]
     pub paused: bool,
-    /// How links and orders are protected: `loopback-only` or `identities`.
+    /// The protection of links and orders: `loopback-only` or `identities`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<String>,
-    /// The key by which it proves that it is this host; where its generation names none of its keys, the
-    /// newest that it has. Absent: it has none.
+    /// The key with which the host proves its identity; its newest key if its generation does not name its keys.
+    /// Absent: it has no key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<PublicKey>,
-    /// `tcp://IP:PORT` at which it listens for other hosts.
+    /// `tcp://IP:PORT` where it listens for other hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
-    /// The host's clock when it answered.
+    /// The host's clock at its answer.
     #[serde(default)]
     pub now_ns: u64,
-    /// How far that was ahead of the machine's clock when the daemon was started, if by more than a minute: an earlier life had
-    /// begun with a clock that was wrong, and times go on from there.
+    /// How far the daemon's clock was ahead of the machine's clock at its start, if by more than a minute: an earlier
+    /// incarnation had started with a wrong clock, and times continue from there.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub clock_ahead_s: u64,
-    /// What has gone over its links in this life.
+    /// The traffic of its links in this incarnation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkCounters>,
-    /// What it has refused within the last half to full hour, by reason.
+    /// Refusals of the last 30 to 60 minutes, by reason.
     #[serde(default, skip_serializing_if = "Refused::is_nothing")]
     pub refused: Refused,
     /// Its links to other hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerStatus>,
-    /// Requests to its API that were refused in this life of the daemon because their caller had no
-    /// right to them.
+    /// API requests that were refused in this incarnation because the caller lacked the right.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub denied: u64,
     /// Its change objects, by id.
     #[serde(default)]
     pub cobs: Vec<CobStatus>,
-    /// What keeps it from activating the generation that it is switching to, by id; the first of them where they are
+    /// The departing change objects that keep the host from activating its next generation, by id; only the first of
     /// many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub switch_waits: Vec<SwitchWait>,
-    /// The generation to which the switch was cancelled: the host stands still, as if paused, until it resumes or
-    /// goes to another one.
+    /// The generation whose switch was cancelled: the host is paused until it resumes or switches elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<GenerationNumber>,
-    /// At most so many transitions at a time: an operator's limit.
+    /// An operator's limit of concurrent transitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// The active generation has converged once since it was activated.
+    /// The active generation has converged at least once since its activation.
     #[serde(default, skip_serializing_if = "is_false")]
     pub settled: bool,
-    /// Generations that are here and verified, newer than the active one, and to which nobody has said `go`.
+    /// Prepared (verified) generations that are newer than the active generation, and that no order activates yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepared: Vec<GenerationNumber>,
-    /// The switch that it is in; or the last one, where it did not simply end well.
+    /// The switch under way; or the last switch, unless it simply converged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchStatus>,
-    /// Budgets of this host that have so many tokens and no more: an operator's limit.
+    /// Budgets of this host whose tokens an operator has limited to this number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<CobId, u32>,
-    /// Budgets of this host to which an operator gives so many tokens until the next generation.
+    /// Budgets of this host whose tokens an operator has raised to this number until the next generation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub raised: BTreeMap<CobId, u32>,
-    /// Promises that are broken and that somebody still counted on: its own that it let lapse, until their holders have
-    /// given them back; and those of others that it held, until it has them anew. By who gave them, and who held them.
+    /// Invalidated grants (lapses) that still matter, with grantor and holder: grants of this host until their holders
+    /// have released each, and grants that this host held until it holds each anew.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lapses: Vec<Lapse>,
-    /// It answers hosts that ask which change objects have left for good. Daemons of the version before do not.
+    /// The host answers the question which of its change objects have departed. Daemons of the previous version do not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub says_final: bool,
-    /// So many more change objects are where they should be, with nothing to be told of them. Only where it was asked
-    /// for the others.
+    /// The number of further change objects that are converged and have no report. Only if the query was for the
+    /// others.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub at_rest: u64,
-    /// So many more do nothing but wait for others, or for the end of their first check. Only where no more than some of
-    /// these were asked for.
+    /// The number of further change objects that only wait for others, or for the end of their first check. Only if the
+    /// query limited these.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waiting: u64,
-    /// Newer generations than the active one that were withdrawn here: only an order that names one leads there again.
+    /// Newer generations than the active generation that were rolled back here: only an order by number activates
+    /// these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withdrawn: Vec<GenerationNumber>,
-    /// It tells no other host of the generation that it has or goes to: the `go` was for it alone, or was cancelled.
+    /// The host does not announce its generation to others: the order was for this host alone, or was cancelled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub alone: bool,
-    /// The generation that it had before the switch that it is in, or was in last: the hosts of that may still be leaving.
+    /// The generation before the present or last switch: its hosts may still be departing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_from: Option<GenerationNumber>,
-    /// Hash of the manifest of the active generation: two generations may bear one number where a depot was restored.
+    /// Hash of the active generation's manifest: after the restore of a depot, two generations may have the same
+    /// number.
     #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
     pub manifest: Option<BlobHash>,
-    /// The newest generation that the host has ever had, been told to go to, or prepared.
+    /// The newest generation that the host has ever activated, prepared, or been ordered to activate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_known: Option<GenerationId>,
-    /// By how many milliseconds its clock was ahead of the clock of whoever asked, when it answered; negative: behind. The
-    /// one who asks finds it out.
+    /// How many milliseconds the host's clock was ahead of the client's clock; negative: behind. Filled in by the
+    /// client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_offset_ms: Option<i64>,
-    /// Requests of other hosts that were refused within the last hour because no dependency justifies them, by host.
+    /// Requests of other hosts that were refused within the last hour because no dependency justifies these, by host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unjustified: Vec<Unjustified>,
-    /// Hosts that were removed and have said that they have left, with the last generation that names each.
+    /// Removed hosts that have reported their departure, with the last generation that names each.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drained: BTreeMap<HostName, GenerationNumber>,
-    /// The active generation does not say which change objects of other hosts may ask this host for what: it was made by an
-    /// earlier version of `cobgen`, and every request counts.
+    /// The active generation does not say which change objects of other hosts may send requests to this host: an
+    /// earlier version of `cobgen` made it, and every request counts.
     #[serde(default, skip_serializing_if = "is_false")]
     pub asked_by_anybody: bool,
 }
 
-/// The generations that a host knows, as it tells whoever is about to publish one.
+/// The generations that a host knows, for a publisher that is about to publish another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownGenerations {
     /// The host.
@@ -186,136 +185,136 @@ pub struct KnownGenerations {
 }
 
 impl KnownGenerations {
-    /// Where a daemon tells them.
+    /// The path of the daemon's API.
     pub const PATH: &'static str = "/v1/generations";
-    /// So many are told.
+    /// The most generations in an answer.
     pub const MOST: usize = 32;
 }
 
-/// Requests of one host that were refused because no dependency justifies them.
+/// Requests of a host that were refused because no dependency justifies these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unjustified {
     /// The host.
     pub host: HostName,
-    /// How many in this life of the daemon that refused them.
+    /// Their number in this incarnation of the refusing daemon.
     pub requests: u64,
-    /// When the last one came.
+    /// When the last request arrived.
     pub last_ns: u64,
-    /// The change object that asked last.
+    /// The change object that sent the last request.
     pub asker: CobId,
-    /// The change object that it asked.
+    /// The change object that received it.
     pub asked: CobId,
-    /// The states that it asked for.
+    /// The requested states.
     pub states: Vec<StateName>,
-    /// The generation that it named; absent: its daemon is of an earlier version.
+    /// The generation in the request; absent: the daemon has an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
 }
 
-/// A promise that is broken.
+/// An invalidated grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lapse {
-    /// Who gave it.
+    /// The grantor.
     pub of: CobId,
-    /// Who held it.
+    /// The holder.
     pub held_by: CobId,
-    /// Since when the host that tells this knows of it.
+    /// Since when the reporting host knows.
     pub since_ns: u64,
-    /// Why.
+    /// The cause.
     pub cause: LapseCause,
 }
 
-/// Why a promise is broken.
+/// The cause of an invalidated grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LapseCause {
-    /// The guard of a switch brought the giver's host back while the holder's was out of reach.
+    /// The connectivity guard rolled the grantor's host back while the holder's host was out of reach.
     Guard,
-    /// A check found the giver elsewhere than promised.
+    /// A check found the grantor in another state than granted.
     Drift,
-    /// Its giver has said so: why, the giver's host tells.
+    /// The grantor has announced it; the grantor's host knows the cause.
     Told,
-    /// A cause that a newer daemon knows, and this program does not.
+    /// A cause that only a newer version knows.
     #[serde(other)]
     Other,
 }
 
-/// A switch, as one host sees it.
+/// A switch, as seen by a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchStatus {
-    /// The generation that it leads to; on the way there the host may activate others.
+    /// Its goal; on the way there the host may activate other generations.
     pub to: GenerationNumber,
-    /// Where it is.
+    /// Its stage.
     pub stage: SwitchStage,
-    /// On a return: the generation that was withdrawn.
+    /// During a rollback: the generation that is rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<GenerationNumber>,
-    /// Why it was withdrawn, or why the return has stopped.
+    /// Why it was rolled back, or why the rollback has stopped.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// What a failure leads to.
+    /// The reaction to a failure.
     pub on_failure: OnFailure,
-    /// What is left of the time in which the host must reach others; absent: no guard, or it is satisfied.
+    /// The rest of the time in which the host must reach others; absent: no guard, or it is satisfied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard_left_ms: Option<u64>,
-    /// The hosts that the guard asks for and that are not reached.
+    /// The hosts that the guard requires and that are not reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreached: Vec<HostName>,
-    /// After a return: moves of the withdrawn generation that can't be taken back.
+    /// After a rollback: transitions of the rolled-back generation that can't be reverted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remains: Vec<MadeMove>,
-    /// On a return: an operator has ordered it; else the policy of the switch, or the guard.
+    /// During a rollback: an operator ordered it; otherwise the switch policy or the guard did.
     #[serde(default, skip_serializing_if = "is_false")]
     pub ordered: bool,
-    /// Hash of the manifest of the generation that it leads to, where that is known.
+    /// Hash of the goal's manifest, if known.
     #[serde(default, with = "crate::id::hex_if_any", skip_serializing_if = "Option::is_none")]
     pub manifest: Option<BlobHash>,
 }
 
-/// Where a switch is.
+/// The stage of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SwitchStage {
-    /// It goes on.
+    /// It is under way.
     Going,
     /// The host has converged.
     Settled,
-    /// A return has failed: it is for people now.
+    /// The rollback has failed, and an operator has to act.
     Stopped,
 }
 
-/// A move that was made.
+/// A transition that was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeMove {
-    /// Of which change object.
+    /// The change object.
     pub cob: CobId,
-    /// The state that was left.
+    /// The state before.
     pub from: StateName,
-    /// The state that was entered.
+    /// The state after.
     pub to: StateName,
 }
 
 impl HostStatus {
-    /// How many change objects it tells of, listed or not.
+    /// The number of its change objects, listed or not.
     #[must_use]
     pub fn cob_count(&self) -> u64 {
         self.at_rest.saturating_add(self.waiting).saturating_add(self.cobs.len() as u64)
     }
 
-    /// Where it is being switched to, by however many steps: `switching_to` may be one on the way.
+    /// The goal of the switch under way, over any number of steps: `switching_to` may be a step.
     #[must_use]
     pub fn goal(&self) -> Option<GenerationNumber> {
         let going = self.switch.as_ref().filter(|switch| switch.stage == SwitchStage::Going).map(|switch| switch.to);
         self.switching_to.max(going.filter(|to| Some(*to) > self.generation))
     }
 
-    /// The newest generation that it has or is being switched to.
+    /// The newest generation that is active or the goal of a switch.
     #[must_use]
     pub fn newest(&self) -> Option<GenerationNumber> {
         self.generation.max(self.goal())
     }
 
-    /// A host of which nothing is known but its name.
+    /// A host of which only the name is known.
     #[must_use]
     pub fn unknown(name: HostName) -> Self {
         Self {
@@ -361,37 +360,37 @@ impl HostStatus {
     }
 }
 
-/// What a daemon has sent away of late: connections, and what came over links.
+/// Connections and link data that a daemon has recently refused, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Refused {
-    /// Connections of strangers: a key that no generation at hand names, no key where one is due, or a
-    /// host that is not in the model.
+    /// Unknown connections: a key that no present generation names, no key although required, or a host that is not in
+    /// the model.
     pub stranger: u64,
-    /// Connections with a key that was revoked.
+    /// Connections with a revoked key.
     pub revoked: u64,
-    /// Hosts that were dialled and did not hold their key.
+    /// Dialled hosts that did not have their key.
     pub wrong_key: u64,
-    /// Connections that spoke no TLS 1.3 where it is due.
+    /// Connections without TLS 1.3 although required.
     pub not_tls: u64,
-    /// Whatever was said in the name of another host.
+    /// Messages in the name of another host.
     pub foreign_name: u64,
-    /// Bytes that were recorded elsewhere or changed on their way, and hellos of earlier lives.
+    /// Bytes that were replayed or altered on their way, and hellos of earlier incarnations.
     pub replayed: u64,
-    /// Connections that were silent, or made room for others before they had proved who they are.
+    /// Connections that stayed silent, or were dropped for others before they had authenticated.
     pub slow: u64,
-    /// Connections that broke the rules of TLS or of the link.
+    /// Connections that violated the protocol of TLS or of the link.
     pub broken: u64,
 }
 
 impl Refused {
-    /// Whether nothing was refused.
+    /// Whether there are no refusals.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Every reason with its count, in the words of the JSON.
+    /// Every reason with its count, named as in the JSON.
     #[must_use]
     pub fn counts(&self) -> [(&'static str, u64); 8] {
         let Self { stranger, revoked, wrong_key, not_tls, foreign_name, replayed, slow, broken } = *self;
@@ -430,62 +429,63 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What has gone over the links of a host.
+/// The traffic of a host's links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkCounters {
     /// Batches sent, repetitions included.
     pub sent: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub sent_bytes: u64,
     /// Batches received.
     pub received: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub received_bytes: u64,
-    /// Batches given up: the queue was full, or the host began another life.
+    /// Dropped batches: the queue was full, or the host had a new incarnation.
     pub dropped: u64,
 }
 
-/// One link.
+/// A link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStatus {
     /// The host at its other end.
     pub host: HostName,
     /// Whether the link is up.
     pub up: bool,
-    /// Since when it has been so.
+    /// Since when.
     pub since_ns: u64,
-    /// Why it is not, where that is known.
+    /// Why it is not up, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What the daemon at its other end says does not count here, link or not, and why.
+    /// Why messages of the daemon at its other end do not count here, with or without a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unheard: Option<Unheard>,
-    /// An operator has fenced it, there is no link to it, and no later life of its daemon has spoken since.
+    /// An operator has fenced the host, there is no link to it, and no later incarnation of its daemon has sent
+    /// messages since.
     #[serde(default, skip_serializing_if = "is_false")]
     pub fenced: bool,
 }
 
-/// Why what a daemon says does not count at another host.
+/// Why a daemon's messages do not count at another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unheard {
-    /// This life of it was fenced by an operator.
+    /// An operator has fenced this incarnation.
     Fenced,
-    /// Another state folder has spoken in the host's name since.
+    /// Another state folder has since sent messages in the host's name.
     Replaced,
-    /// A reason that a newer daemon knows, and this program does not.
+    /// A reason that only a newer version knows.
     #[serde(other)]
     Other,
 }
 
-/// What keeps a host from activating the generation that it goes to: a change object that leaves, here or elsewhere.
+/// A departing change object, here or elsewhere, that keeps a host from activating its next generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchWait {
-    /// Which.
+    /// The change object.
     pub cob: CobId,
-    /// Since when the host goes to the next generation.
+    /// Since when the host has been switching to the next generation.
     pub since_ns: u64,
-    /// It is of another host, which was asked so often whether it is final.
+    /// For a change object of another host: how often that host was asked whether it has departed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub asked: u64,
 }

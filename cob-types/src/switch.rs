@@ -1,7 +1,6 @@
-//! How a cluster goes from one generation to another: who leaves before whom, which host waits for what,
-//! and what happens when something fails.
+//! The switch of a cluster between two generations: order of departures, waits of hosts, reaction to failures.
 //!
-//! Made when the generation is made, and carried by its manifest; nothing of it is worked out on a host.
+//! It is computed when the generation is made, and part of its manifest; hosts compute no part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included};
@@ -10,55 +9,56 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{CobId, GenerationNumber, HostName};
 
-/// The order of one switch, from a generation to another one.
+/// The order of a switch from a generation to another.
 ///
-/// A change object *leaves* when the second generation lacks it, or when it is [taken
-/// back](Self::taken_back). One that leaves is *final*, for ever, when it is in its pre-remove state with no
-/// other promise out, and all that leave before it are final.
+/// A change object *departs* when the second generation lacks it, or when it is [taken back](Self::taken_back). It *has
+/// departed* (is final), forever, when it is in its pre-remove state, has no other grants, and all change objects that
+/// depart before it have departed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchOrder {
     /// The generation that is active.
     pub from: GenerationNumber,
     /// The generation to be activated.
     pub to: GenerationNumber,
-    /// Those that must be final before another one can be: by the one that comes later. Only where there is one.
+    /// For a change object, the change objects that must have departed before it can. Only entries with any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub after: BTreeMap<CobId, BTreeSet<CobId>>,
-    /// Those of *other* hosts that must be final before a host activates. Its own it waits for in any case.
+    /// For a host, the change objects of *other* hosts that must have departed before it activates. It always waits for
+    /// its own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waits: BTreeMap<HostName, BTreeSet<CobId>>,
-    /// Change objects of both generations that leave all the same, and come anew: those that are something else in the
-    /// second one, of a [kind](crate::kind::Kind::continues) that can't go on from theirs; and on a way back those
-    /// whose moves are taken back by their reverts before the other content is applied.
+    /// Change objects of both generations that depart all the same, and start anew: because their second
+    /// [kind](crate::kind::Kind::continues) can't continue the first; or because a rollback reverts their transitions
+    /// before it applies the other content.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taken_back: BTreeSet<CobId>,
 }
 
-/// What happens when a switch to a generation fails on some host.
+/// The reaction to a failure of a switch on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
-    /// It stops where it is, and tells who waits for what.
+    /// The switch stops where it is, and the status shows the waits.
     #[default]
     Hold,
-    /// All hosts return to the generation before.
+    /// All hosts roll back to the previous generation.
     Rollback,
 }
 
-/// How the hosts behave in a switch to a generation, unless whoever orders it says otherwise.
+/// The policy of a switch, unless the order overrides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SwitchPolicy {
-    /// What happens when it fails.
+    /// The reaction to a failure.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// A host that does not reach all hosts that it has links with, so many milliseconds after it has activated the
-    /// generation, goes back by itself; none: no guard.
+    /// The connectivity guard: a host that does not reach all its linked hosts within this many milliseconds after its
+    /// activation rolls back by itself; absent: no guard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,
 }
 
 impl SwitchPolicy {
-    /// Whether it says nothing but the default.
+    /// Whether it is the default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
@@ -66,25 +66,25 @@ impl SwitchPolicy {
 }
 
 impl SwitchOrder {
-    /// An order in which nobody waits for anybody.
+    /// An order without waits.
     #[must_use]
     pub fn free(from: GenerationNumber, to: GenerationNumber) -> Self {
         Self { from, to, after: BTreeMap::new(), waits: BTreeMap::new(), taken_back: BTreeSet::new() }
     }
 
-    /// What must be final before this one can be.
+    /// The change objects that must depart before this.
     pub fn before(&self, cob: &CobId) -> impl Iterator<Item = &CobId> {
         self.after.get(cob).into_iter().flatten()
     }
 
-    /// What is taken back on a host: in a large cluster a small part of all.
+    /// The taken-back change objects of a host: in a large cluster a small part of all.
     pub fn taken_back_of(&self, host: &HostName) -> impl Iterator<Item = &CobId> {
-        // The character after the one that ends a host's name in an id.
+        // The ASCII successor of the slash that ends a host's name in an id.
         let (first, beyond) = (format!("{host}/"), format!("{host}0"));
         self.taken_back.range::<str, _>((Included(first.as_str()), Excluded(beyond.as_str())))
     }
 
-    /// What a host waits for on other hosts.
+    /// The change objects of other hosts for which a host waits.
     pub fn waits_of(&self, host: &HostName) -> impl Iterator<Item = &CobId> {
         self.waits.get(host).into_iter().flatten()
     }
@@ -106,7 +106,7 @@ mod tests {
         };
         assert_eq!(of("n1"), "n1/- n1/a n1/zz/z");
         assert_eq!([of("n10"), of("n1_"), of("n"), of("n3")], ["n10/a", "n1_/b", "n/z", ""]);
-        // Those of all hosts together are all.
+        // The entries of all hosts together are all.
         let hosts: BTreeSet<HostName> = order.taken_back.iter().map(CobId::host).collect();
         assert_eq!(hosts.iter().map(|host| order.taken_back_of(host).count()).sum::<usize>(), all.len());
     }

@@ -1,4 +1,4 @@
-//! Who is who: public keys, signatures and the roles of operators, as they are written down.
+//! Identities: public keys, signatures and the roles of operators, in their written form.
 //!
 //! Plain values without any cryptography; that is in `cob-trust`.
 
@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What stands before a key or signature in text.
+/// The prefix of a key or signature in text.
 const SCHEME: &str = "ed25519:";
 
 /// An ed25519 public key (RFC 8032): the identity of a host, a publisher or an operator.
@@ -23,7 +23,7 @@ pub struct PublicKey(pub [u8; 32]);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Signature(pub [u8; 64]);
 
-/// A text that is no key or signature.
+/// The error for a text that is not a key or signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no {what}: expected `ed25519:` and {letters} letters of base64url ({why})")]
 pub struct KeyError {
@@ -33,7 +33,7 @@ pub struct KeyError {
     why: &'static str,
 }
 
-/// What an operator may do; each role includes those before it.
+/// The rights of an operator; each role includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -41,34 +41,34 @@ pub enum Role {
     Look,
     /// Pause, resume, retry, prepare, and switch to signed generations.
     Operate,
-    /// Fence hosts and do whatever else there is.
+    /// Fence hosts, and all other orders.
     Administer,
 }
 
-/// Somebody who may give orders from afar.
+/// A person who may give orders over the network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operator {
-    /// What the operator may do.
+    /// The rights of the operator.
     pub role: Role,
-    /// The keys whose certificate proves that it is this operator.
+    /// The keys whose certificate proves the operator's identity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<PublicKey>,
-    /// SHA-256 of the bearer token that does the same.
+    /// SHA-256 of a bearer token that also proves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<crate::id::BlobHash>,
 }
 
-/// One publisher's signature over a manifest.
+/// A publisher's signature over a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signed {
-    /// Whose.
+    /// The publisher's key.
     pub key: PublicKey,
     /// The signature.
     pub signature: Signature,
 }
 
 impl PublicKey {
-    /// The first letters, enough to tell keys apart in a sentence.
+    /// The first letters, enough to tell keys apart in a message.
     #[must_use]
     pub fn short(&self) -> String {
         self.to_string().chars().take(SCHEME.len() + 10).collect()
@@ -148,7 +148,7 @@ fn encode(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The bytes after `ed25519:`. The decoder is strict: there is one text a key.
+/// The bytes after `ed25519:`. The decoder is strict: each key has a single text.
 fn parse<const N: usize>(text: &str) -> Result<[u8; N], &'static str> {
     let letters = text.strip_prefix(SCHEME).ok_or("it does not begin with `ed25519:`")?;
     if letters.len() != (N * 4).div_ceil(3) {
@@ -158,7 +158,7 @@ fn parse<const N: usize>(text: &str) -> Result<[u8; N], &'static str> {
     bytes.try_into().map_err(|_| "it has another length")
 }
 
-/// A wrong text in an error: not more of it than helps, it may be a secret in the wrong place.
+/// The start of a wrong text, for an error: the text may be a secret in the wrong place.
 fn shown(text: &str) -> String {
     let mut start: String = text.chars().take(SCHEME.len() + 6).collect();
     if start.len() < text.len() {

@@ -1,5 +1,5 @@
-//! Words that all programs say alike: counts, spans of time, what is wrong with the form of a text, and texts that are safe
-//! to show.
+//! Wording shared by all programs: counts, spans of time, errors about the form of a text, and texts that are safe to
+//! show.
 
 use std::fmt::{self, Write as _};
 
@@ -18,7 +18,7 @@ fn many(one: &str) -> String {
     }
 }
 
-/// A span of time as people say it: `340 ms`, `3.2 s`, `42 s`, `5 min 12 s`, `3 h 20 min`, `5 d 3 h`.
+/// A span of time for people: `340 ms`, `3.2 s`, `42 s`, `5 min 12 s`, `3 h 20 min`, `5 d 3 h`.
 #[must_use]
 pub fn span(ns: u64) -> String {
     let ms = ns / 1_000_000;
@@ -37,13 +37,13 @@ fn two(large: u64, of: &str, small: u64, than: &str) -> String {
     if small == 0 { format!("{large} {of}") } else { format!("{large} {of} {small} {than}") }
 }
 
-/// `a`, `a and b`, `a, b and 3 more`: at most `shown` of them by name.
+/// `a`, `a and b`, `a, b and 3 more`: at most `shown` names.
 #[must_use]
 pub fn list<T: ToString>(all: impl IntoIterator<Item = T>, shown: usize) -> String {
     list_and(all, shown, 0)
 }
 
-/// The same, where there are so many more that nobody has named.
+/// The same, with a number of further items that have no names here.
 #[must_use]
 pub fn list_and<T: ToString>(all: impl IntoIterator<Item = T>, shown: usize, unnamed: usize) -> String {
     let mut names: Vec<String> = all.into_iter().map(|n| n.to_string()).collect();
@@ -65,7 +65,7 @@ pub fn join(parts: &[String], word: &str) -> String {
     }
 }
 
-/// Several lines of text that are safe to show: what a terminal would obey is spelled out.
+/// Lines of text that are safe to show: characters that control a terminal are escaped.
 #[must_use]
 pub fn clean_lines(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
@@ -78,8 +78,8 @@ pub fn clean_lines(text: &str) -> String {
     })
 }
 
-/// A text that somebody else has written, for one line of a log, a message or an answer: no part of it makes a line of its
-/// own, none is obeyed by a terminal, and at most `most` characters of it are shown.
+/// A foreign text for a line of a log, a message or an answer: it can't start a line of its own or control a terminal,
+/// and at most `most` of its characters are shown.
 #[must_use]
 pub fn foreign(text: &str, most: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(most));
@@ -93,7 +93,7 @@ pub fn foreign(text: &str, most: usize) -> String {
     shown
 }
 
-/// Puts a character where it can do no harm: line ends and all else that [`is_hostile`] are spelled out.
+/// Appends a character safely: line ends and all other [hostile](is_hostile) characters are escaped.
 pub(crate) fn put_clean(out: &mut String, c: char) {
     match c {
         '\n' => out.push_str("\\n"),
@@ -106,15 +106,15 @@ pub(crate) fn put_clean(out: &mut String, c: char) {
     }
 }
 
-/// Control characters, and those that turn the direction of what follows.
+/// Control characters, and characters that change the direction of the text after it.
 #[must_use]
 pub fn is_hostile(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What a reader of JSON or TOML says of a text, without the names that types have inside our programs:
-/// `expected struct GenerationOrder` is `expected an object`.
+/// The error of a JSON or TOML parser, without the names of our internal types: `expected struct GenerationOrder`
+/// becomes `expected an object`.
 #[must_use]
 pub fn form(error: impl fmt::Display) -> String {
     let text = error.to_string();
@@ -123,7 +123,7 @@ pub fn form(error: impl fmt::Display) -> String {
     while let Some((at, inside, plain)) = first_of(rest) {
         told.push_str(&rest[..at]);
         told.push_str(plain);
-        // The name behind it, and how many fields it has where that is said.
+        // Skip the type's name, and its number of fields if any.
         let behind = &rest[at + inside.len()..];
         let name = behind.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(behind.len());
         rest = &behind[name..];
@@ -139,7 +139,7 @@ pub fn form(error: impl fmt::Display) -> String {
     told
 }
 
-/// The first mention of a type of ours, and what is said in its place.
+/// The first mention of an internal type, and its replacement.
 fn first_of(text: &str) -> Option<(usize, &'static str, &'static str)> {
     const ALL: [(&str, &str); 7] = [
         ("expected internally tagged enum ", "expected an object"),

@@ -1,4 +1,4 @@
-//! The switches of one host, read from its history.
+//! Reads the switches of a host from its history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use super::{CobOutcome, Ended, HostOutcome, Later, SKEW_NS};
 use crate::history::HistoryEntry;
 use crate::id::{CobId, GenerationNumber, StateName};
 
-/// So many times a host is moved again are told.
+/// How often later events of a host are reported.
 const LATER: usize = 100;
 
-/// The switches that a host's history tells of, in their order. What is cut off at its beginning is not told.
+/// The switches in a host's history, in order. A switch whose start is cut off is not reported.
 #[must_use]
 pub fn of_host(history: &[HistoryEntry]) -> Vec<HostOutcome> {
     let mut course = Course::default();
@@ -18,32 +18,32 @@ pub fn of_host(history: &[HistoryEntry]) -> Vec<HostOutcome> {
     course.end()
 }
 
-/// The switches of a host, taken up entry by entry.
+/// The switches of a host, read entry by entry.
 #[derive(Debug, Clone, Default)]
 pub struct Course {
     all: Vec<HostOutcome>,
-    /// The one that the host is in, also when it has converged.
+    /// The present switch, also when it has converged.
     open: Option<HostOutcome>,
-    /// Where the way leads of which the host was told last.
+    /// The final goal that was announced last.
     goal: Option<GenerationNumber>,
-    /// The one that it is in leads there in steps, and this is the step that it is at.
+    /// The next step, if the present switch leads to its goal in steps.
     step: Option<GenerationNumber>,
-    /// Where they were, of those that were moved since it had converged and are not back.
+    /// The earlier states of change objects that are away from these since convergence.
     away: BTreeMap<CobId, StateName>,
-    /// Those that somebody else has changed since: what mends that is not of the switch.
+    /// Change objects that others have changed since: their repair does not belong to the switch.
     drifted: BTreeSet<CobId>,
 }
 
 impl Course {
-    /// Takes the next entry of the history up.
+    /// Reads the next entry of the history.
     pub fn note(&mut self, entry: &HistoryEntry) {
         let Self { all, open, goal, step, away, drifted } = self;
         match (entry.event.as_str(), open.as_mut()) {
-            // It stands before the `go`.
+            // It precedes the `go`.
             ("terms", _) => *goal = entry.about().or(*goal),
             ("return", on) => {
                 *goal = None;
-                // To where it is on its way already no `go` is said.
+                // A return to the present step has no `go` of its own.
                 let (Some(at), Some(_)) = (step.take().filter(|at| entry.leads_to() == Some(*at)), on) else { return };
                 all.extend(open.take().map(|before| closed(before, at, entry.ts_ns)));
                 *open = Some(begun(entry, at, Ended::UnderWay));
@@ -52,7 +52,7 @@ impl Course {
                 let Some(next) = entry.about() else { return };
                 let to = goal.filter(|goal| *goal > next).unwrap_or(next);
                 *goal = Some(to).filter(|to| *to != next);
-                // Who missed many generations goes by some of them: that is one switch.
+                // A host that missed many generations activates several in turn: that is a single switch.
                 let goes_on = step.is_some() && on.is_some_and(|on| on.to == to && on.ended != Ended::Converged);
                 *step = goal.map(|_| next);
                 if goes_on {
@@ -80,7 +80,7 @@ impl Course {
                     switch.alone = true;
                 }
             }
-            // What the policy or a cancel takes back had not converged everywhere, whatever this host has done.
+            // A switch that the policy or a cancel rolls back had not converged everywhere, but perhaps on this host.
             ("withdraw", Some(switch)) if entry.about() == Some(switch.to) && !is_ordered(entry) => {
                 std::mem::take(&mut switch.later).into_iter().for_each(|later| switch.absorb(later));
                 (switch.ended, switch.ended_ns) = (Ended::UnderWay, None);
@@ -95,30 +95,30 @@ impl Course {
         }
     }
 
-    /// Forgets all but the newest.
+    /// Forgets all but the newest switches.
     pub fn keep(&mut self, newest: usize) {
         self.all.drain(..self.all.len().saturating_sub(newest));
     }
 
-    /// The newest switch to a generation, as it stands; none: its beginning was not told.
+    /// The newest switch to a generation, in its present state; `None`: its start is not known.
     #[must_use]
     pub fn newest_to(&self, to: GenerationNumber) -> Option<HostOutcome> {
         let open = self.open.iter().filter(|switch| switch.to == to).cloned().map(unended).next();
         open.or_else(|| self.all.iter().rev().find(|switch| switch.to == to).cloned())
     }
 
-    /// All of them, as they stand.
+    /// All switches, in their present state.
     #[must_use]
     pub fn end(self) -> Vec<HostOutcome> {
         let Self { mut all, open, .. } = self;
         all.extend(open.map(unended));
-        // One may have been called off while the host was in another one.
+        // A switch may have been discarded while the host was in another switch.
         all.sort_by_key(|part| part.began_ns);
         all
     }
 }
 
-/// How a switch stands that nothing has ended.
+/// The present state of a switch that has not ended.
 fn unended(mut switch: HostOutcome) -> HostOutcome {
     let stands = |ended: Ended, cobs: &BTreeMap<CobId, CobOutcome>| {
         let failed = ended == Ended::UnderWay && cobs.values().any(|c| c.failed);
@@ -147,17 +147,17 @@ fn begun(entry: &HistoryEntry, to: GenerationNumber, ended: Ended) -> HostOutcom
     }
 }
 
-/// Whether somebody has sent the hosts back, who may do so at any time: `generation 8, back to 7: ordered by ann`.
+/// Whether an operator ordered the rollback, which may happen any time: `generation 8, back to 7: ordered by ann`.
 fn is_ordered(withdraw: &HistoryEntry) -> bool {
     let why = withdraw.detail.split_once(": ").and_then(|(_, why)| why.strip_prefix("ordered"));
     why.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',']))
 }
 
-/// Another switch has begun.
+/// Ends a switch because another began.
 fn closed(mut before: HostOutcome, next: GenerationNumber, at: u64) -> HostOutcome {
     let ended = if next < before.to { Ended::RolledBack } else { Ended::Superseded };
     let ended_ns = Some(at);
-    // A canary that had converged, and was sent back before the others were told.
+    // A canary that had converged, and was rolled back before the order was extended.
     let canary = before.stays_alone() && before.from == Some(next) && next < before.to;
     if before.ended != Ended::Converged || canary {
         return HostOutcome { ended, ended_ns, ..before };
@@ -172,7 +172,7 @@ fn closed(mut before: HostOutcome, next: GenerationNumber, at: u64) -> HostOutco
     before
 }
 
-/// What happens on a host that had converged.
+/// Notes an event on a host that had converged.
 fn note_later(
     switch: &mut HostOutcome,
     away: &mut BTreeMap<CobId, StateName>,
@@ -204,7 +204,7 @@ fn note_later(
     }
 }
 
-/// A host that had converged is moved again, at once after the last time or anew. False: that is told no more.
+/// Notes that a converged host has transitions again, soon after the last time or later. `false`: too many.
 fn again(switch: &mut HostOutcome, at: u64) -> bool {
     let (ended, ended_ns) = (Ended::UnderWay, None);
     let told = switch.later.len();

@@ -1,5 +1,4 @@
-//! What was noted of a switch before, beside what its hosts tell now: what is known of a host is not lost because it is
-//! silent later.
+//! Adds an earlier note of a switch to the present reports: a host that no longer answers keeps its part.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +6,8 @@ use super::{Ended, SwitchOutcome, add_up};
 use crate::id::HostName;
 
 impl SwitchOutcome {
-    /// Whether both tell of one switch. When it began is not known for good: a host that was silent may have been the first.
+    /// Whether both describe the same switch. Its start is not certain: a host without a report may have been the
+    /// first.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
         let both = || self.hosts.iter().filter_map(|(host, part)| Some((part, other.hosts.get(host)?)));
@@ -15,9 +15,9 @@ impl SwitchOutcome {
         self.to == other.to && (self.began_ns == other.began_ns || parts())
     }
 
-    /// This with what was noted before of hosts that do not tell of it now; `heard` are those that have answered.
+    /// Adds the noted parts of hosts without a present report; `heard` are the hosts that have answered.
     ///
-    /// A host stays silent where its part was not at its end, or where the switch has ended differently since.
+    /// A host stays silent if its part had not ended, or if the switch has ended differently since.
     #[must_use]
     pub fn with_noted(mut self, noted: &Self, heard: &BTreeSet<HostName>) -> Self {
         if noted.began_ns < self.began_ns {
@@ -37,7 +37,7 @@ impl SwitchOutcome {
         self.silent.retain(|host| match noted.hosts.get(host) {
             Some(part) if part.ended == Ended::UnderWay => true,
             Some(part) => part.ended != ended && (!as_before || noted.silent.contains(host)),
-            // It had no part then, and nothing has happened since.
+            // The host had no part then, and no event has changed the end since.
             None => !(as_before && was_whole),
         });
         self
@@ -57,7 +57,7 @@ mod tests {
         hosts.iter().map(|host| HostName::new(host).expect("a name")).collect()
     }
 
-    /// A switch with these parts: the host, when it began, and how it ended.
+    /// A switch with these parts: the host, the time at which it began, and how it ended.
     fn switch(parts: &[(&str, u64, Ended)], silent: &[&str]) -> SwitchOutcome {
         let part = |(host, began_ns, ended): &(&str, u64, Ended)| {
             let ended_ns = Some(began_ns + 10).filter(|_| !matches!(ended, Ended::UnderWay | Ended::Failed));
@@ -121,7 +121,7 @@ mod tests {
         let goes_on = [n1(Converged), n2(UnderWay)];
         assert_eq!(with(&goes_on, &[n1(Converged)]), told("under way (not known of n2)", 2, false));
         assert_eq!(with(&goes_on, &[n1(RolledBack)]), told("rolled back (not known of n2)", 1, false));
-        // It had nothing to do with it, as it came later.
+        // The host was not concerned, because it came later.
         assert_eq!(with(&[n1(Converged)], &[n1(Converged)]), told("converged", 1, true));
         assert_eq!(with(&[n1(Failed)], &[n1(Converged)]), told("converged (not known of n2)", 1, false));
     }

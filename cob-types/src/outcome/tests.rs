@@ -7,7 +7,7 @@ fn name(text: &str) -> HostName {
     HostName::new(text).expect("a name")
 }
 
-/// `5 @1 go to generation 2, by ann`: when, under which generation, what, and what of it.
+/// `5 @1 go to generation 2, by ann`: time, generation, event, and detail.
 fn entries(lines: &[&str]) -> Vec<HistoryEntry> {
     let entry = |line: &&str| {
         let mut words = line.splitn(4, ' ');
@@ -77,7 +77,7 @@ fn a_way_in_steps_is_one_switch() {
     let HostOutcome { from, by, activated_ns, cobs, .. } = &all[0];
     assert_eq!((from.map(|g| g.0), by.as_str(), *activated_ns), (Some(1), "ann", Some(8)));
     assert_eq!(cobs.values().map(|c| c.moves).sum::<u32>(), 2, "those of the steps, too");
-    // Another goal takes its place, further on or by the step that the host is at.
+    // Another goal replaces it: a later generation, or the present step.
     let onward = [&lines[..5], &["6 @4 terms to generation 12, by bob", "7 @8 go to generation 12, by bob"]].concat();
     assert_eq!(told(&onward), [(9, "superseded", Some(7)), (12, "under way", None)]);
     let step = [&lines[..5], &["6 @4 return from generation 9 to 8, by bob", "7 @8 settled generation 8"]].concat();
@@ -141,7 +141,7 @@ fn a_way_back_that_is_left_for_what_it_came_from_was_not_rolled_back() {
     assert_eq!(back, [Some(GenerationNumber(3)), None]);
 }
 
-/// A daemon takes the entries up as they come, and forgets all but the newest part that has ended.
+/// A daemon reads the entries as they come, and forgets all but the newest ended part.
 #[test]
 fn what_is_taken_up_entry_by_entry_is_what_the_history_tells() {
     let lines = [
@@ -193,7 +193,7 @@ fn strange_histories_are_read_all_the_same() {
 fn parts_whose_times_touch_are_one_switch() {
     let of = |lines: &[&str]| of_host(&entries(lines));
     let n1 = of(&["10 @1 go to generation 2, by ann", "20 @2 settled generation 2"]);
-    // It had gone before, and was sent back.
+    // The host had switched before, and was rolled back.
     let n2 = of(&[
         "1 @1 go to generation 2, by ann",
         "5 @2 go to generation 1, by ann",
@@ -227,7 +227,7 @@ fn a_way_back_is_no_part_of_the_switch_that_led_there_first() {
     let of = |lines: &[&str]| of_host(&entries(lines));
     let n1 = of(&["10 @0 go to generation 1, by ann", "20 @1 settled generation 1"]);
     let n1_back = of(&["90 @2 go to generation 1", "99 @1 settled generation 1"]);
-    // It was new in the generation that is left, and goes with the others, one of them late.
+    // The host was new in the generation that is rolled back, and rolls back with the others, of which n3 is late.
     let n2 = of(&["91 @2 go to generation 1", "95 @2 failed after 1 attempt"]);
     let n3 = of(&["990000000000 @2 go to generation 1", "990000000009 @1 settled generation 1"]);
     let all = together([(name("n1"), [n1, n1_back].concat()), (name("n2"), n2), (name("n3"), n3)].into());
@@ -264,7 +264,7 @@ fn a_host_that_had_nothing_to_do_is_part_of_the_switch_all_the_same() {
     assert_eq!(told, [(2, "failed", 2)]);
 }
 
-/// One host, `n1`, has something to change; `n2` is there at once, and then asked for more.
+/// The host `n1` has a change to make; `n2` converges at once, and gets requests later.
 fn asked_later(rest: &[&str], other: &[&str]) -> Vec<SwitchOutcome> {
     let of = |lines: &[&str]| of_host(&entries(lines));
     let n1 = ["1 @1 go to generation 2, by ann", "2 @2 activate", "3 @2 start old>up"];
@@ -290,7 +290,7 @@ fn what_a_host_is_asked_for_after_it_was_there_belongs_to_the_switch() {
     assert_eq!(told(&[&down[..], &failed].concat(), &own), ("failed", None, "failed", 1));
     let retried = [&down[..], &failed, &["90 @2 start down>up", "95 @2 end down>up"]].concat();
     assert_eq!(told(&retried, &own), ("converged", Some(95), "converged", 2));
-    // All go back because of it, also who had converged.
+    // All hosts roll back because of it, also the converged host.
     let back = [&down[..], &failed, &["23 @2 go to generation 1"]].concat();
     assert_eq!(
         told(&back, &[&own[..], &["23 @2 go to generation 1"]].concat()),
@@ -318,7 +318,7 @@ fn what_a_host_does_after_all_were_there_is_something_else() {
     }
     let back = [format!("{day} @2 go to generation 1, by ann")];
     assert_eq!(told(&back, &[&own[..], &[back[0].as_str()]].concat()), converged, "somebody has sent it back");
-    // What somebody has changed is put right meanwhile: that is no part of the switch.
+    // Meanwhile COB repairs a change by others, which is no part of the switch.
     let mended = ["7 @2 drift", "8 @2 start old>up", "9 @2 end exit status 1", "9 @2 end old>up"].map(str::to_owned);
     assert_eq!(told(&mended, &own), converged);
 }
@@ -331,7 +331,7 @@ fn who_had_converged_and_goes_back_because_of_others_was_rolled_back() {
         let withdraw = format!("{} @2 withdraw generation 2, back to 1: {why}", 9 * s);
         let back = format!("{} @2 go to generation 1", 9 * s);
         let history = of_host(&entries(&[&there[..], between, &[withdraw.as_str(), back.as_str()]].concat()));
-        // Nothing is known of the host that has brought it about.
+        // The host that caused it has no report.
         let all = together([(name("n2"), history)].into());
         (all[0].ended.word(), all[0].ended_ns, all[0].hosts[&name("n2")].cobs.len())
     };
@@ -368,7 +368,7 @@ fn the_stages_of_a_switch_are_one_and_a_canary_that_failed_is_another() {
     let all = together([(name("n1"), canary), (name("n2"), n2)].into());
     let told: Vec<_> = all.iter().map(|s| (s.to.0, s.ended.word(), s.hosts.len())).collect();
     assert_eq!(told, [(2, "rolled back", 2), (1, "converged", 1), (2, "converged", 2)]);
-    // Nobody had gone anywhere.
+    // Both switches were discarded before they began.
     let off = |at: &str| of(&[&format!("{at} @1 call-off generation 2, by ann")]);
     let all = together([(name("n1"), off("5")), (name("n2"), off("9"))].into());
     assert_eq!((all.len(), all[0].hosts.len(), all[0].ended), (1, 2, Ended::CalledOff));
@@ -377,7 +377,7 @@ fn the_stages_of_a_switch_are_one_and_a_canary_that_failed_is_another() {
 #[test]
 fn nobody_follows_those_who_have_gone_elsewhere_since() {
     let of = |lines: &[&str]| of_host(&entries(lines));
-    // A canary that was sent back, and a switch of both that was withdrawn: n2 is the first on the way back.
+    // A canary that was rolled back, and a switch of both hosts that was rolled back: n2 is the first to do so.
     let n1 = of(&[
         "10 @1 go to generation 2, by ann",
         "10 @1 only for n1 alone, by ann",
@@ -398,7 +398,7 @@ fn nobody_follows_those_who_have_gone_elsewhere_since() {
 #[test]
 fn a_canary_that_holds_and_then_is_for_everybody_is_one_switch() {
     let of = |lines: &[&str]| of_host(&entries(lines));
-    // The check of the first canary says no, and it holds; that of the second one sends it back.
+    // The check of the first canary fails, and it holds; that of the second canary rolls it back.
     let canary = of(&[
         "10 @1 go to generation 2, by ann",
         "10 @1 only for n1 alone, by ann",
@@ -411,7 +411,7 @@ fn a_canary_that_holds_and_then_is_for_everybody_is_one_switch() {
         "80 @2 settled generation 2",
         "90 @2 go to generation 1, by ann",
     ]);
-    // It hears of it from n1 first.
+    // It learns of the switch from n1 first.
     let n2 = of(&[
         "30 @1 call-off generation 2, by ann",
         "41 @1 go to generation 2",

@@ -1,11 +1,11 @@
-//! What a daemon tells of a change object: where it is, where it goes, and whom it waits for.
+//! The status of a change object: its state, its desired state, and the change objects that it waits for.
 
 use serde::{Deserialize, Serialize};
 
 use super::is_false;
 use crate::id::{CobId, StateName};
 
-/// What the engine is doing with a change object.
+/// The activity of a change object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -13,13 +13,13 @@ pub enum Phase {
     Checking,
     /// A transition runs.
     Moving,
-    /// It is on its way and waits: for locks, for grants to come back, for a retry, for a rest.
+    /// It has to change its state and waits: for locks, for the release of grants, for a retry or for a delay.
     Waiting,
-    /// It is where it should be.
+    /// It is in its desired state.
     Settled,
 }
 
-/// One change object.
+/// A change object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CobStatus {
     /// `HOST/NAME`.
@@ -29,81 +29,81 @@ pub struct CobStatus {
     pub kind: String,
     /// Its state; absent: unknown.
     pub state: Option<StateName>,
-    /// Where it is to go now; absent while its state is unknown.
+    /// Its desired state; absent while its state is unknown.
     pub target: Option<StateName>,
-    /// Where it goes by itself.
+    /// Its preferred state.
     pub preferred: StateName,
-    /// What is being done with it.
+    /// Its activity.
     pub phase: Phase,
     /// When it last changed its state or phase.
     pub since_ns: u64,
     /// It has used up its retries.
     pub failed: bool,
-    /// It leaves with the switch under way.
+    /// It departs in the switch under way.
     #[serde(default, skip_serializing_if = "is_false")]
     pub retiring: bool,
-    /// What it waits for.
+    /// Its reasons to wait.
     pub waits_for: Vec<Wait>,
-    /// The action that runs, or the one that failed last.
+    /// The running action, or the action that failed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<ActionStatus>,
-    /// Named trouble: stuck, chase, flap.
+    /// Detected problems: stuck (deadlock), chase (livelock), flap.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trouble: Vec<Trouble>,
-    /// Who holds a promise of it.
+    /// The holders of its grants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_by: Vec<Holder>,
-    /// It is checked and never moved: `mode: observe`. Where it would go is its target.
+    /// It is checked and never changed: `mode: observe`. The target is the state that the model wants.
     #[serde(default, skip_serializing_if = "is_false")]
     pub observed: bool,
-    /// What others have changed of it, and is not as the model says.
+    /// Files that others changed and that differ from the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drift: Vec<FileDrift>,
-    /// An operator has stopped it. Its preferred state is the one in which it is stopped.
+    /// An operator has stopped it. Its preferred state is then its stopped state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
 }
 
-/// An operator's order to stop a change object. It holds until the change object is started, or until the next generation
-/// is activated.
+/// An operator's order to stop a change object. It holds until the change object is started, or the next generation is
+/// activated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
-    /// Who ordered it.
+    /// The operator.
     pub who: String,
-    /// It starts again by itself as soon as it has been stopped.
+    /// It starts again automatically once it is stopped.
     #[serde(default, skip_serializing_if = "is_false")]
     pub restart: bool,
-    /// It is stopped because it needs this change object, which the same order has stopped.
+    /// It was stopped because it needs this change object, which the same order stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<CobId>,
-    /// It starts again by itself when its host has been rebooted.
+    /// It starts again automatically after a reboot of its host.
     #[serde(default, skip_serializing_if = "is_false")]
     pub until_boot: bool,
 }
 
-/// What is said of a file tree [in conflict](CobStatus::is_in_conflict), after its name.
+/// The text about a file tree [in conflict](CobStatus::is_in_conflict), after its name.
 pub const IN_CONFLICT: &str = "is in conflict: somebody has changed on the host what the model changes too";
 
 impl CobStatus {
-    /// Whether it is a file tree that waits for somebody to say which of two changes counts (docs/kinds/file-tree.md).
+    /// Whether it is a file tree with a conflict that a person has to decide (docs/kinds/file-tree.md).
     #[must_use]
     pub fn is_in_conflict(&self) -> bool {
         self.kind == "file-tree" && self.state.as_ref().is_some_and(|state| *state == "conflict")
     }
 
-    /// Whether it is a service, in whatever form: what that prints is kept, and `cobctl logs` shows it.
+    /// Whether it is a service, in any form: its output is kept, and `cobctl logs` shows it.
     #[must_use]
     pub fn is_service(&self) -> bool {
         self.kind.strip_prefix("service").is_some_and(|form| form.is_empty() || form.starts_with('.'))
     }
 
-    /// Whether it waits for something outside the model, which it can't bring about.
+    /// Whether it waits for a condition outside the model, which it can't bring about.
     #[must_use]
     pub fn is_gate(&self) -> bool {
         matches!(self.kind.as_str(), "tcp-check" | "http-check")
     }
 
-    /// Whether it does nothing but wait for others: it gets on when they do, and there is nothing else to be told of it.
+    /// Whether it only waits for others and will continue when they do; the status has no further report.
     #[must_use]
     pub fn only_waits(&self) -> bool {
         let is_answered = |wait: &Wait| !matches!(wait, Wait::Lock { refused: Some(_), .. });
@@ -116,7 +116,7 @@ impl CobStatus {
             && waits.all(|wait| wait.on().is_some() && is_answered(wait))
     }
 
-    /// Whether its first check has not ended, and there is nothing else to be told of it.
+    /// Whether its first check has not ended; the status has no further report.
     #[must_use]
     pub fn is_looked_at(&self) -> bool {
         let is_moved = self.action.is_some() || self.retiring;
@@ -129,7 +129,7 @@ impl CobStatus {
 }
 
 impl Stopped {
-    /// As people read it.
+    /// The order in words.
     #[must_use]
     pub fn in_words(&self) -> String {
         let (what, who) = (if self.restart { "restarting" } else { "stopped" }, &self.who);
@@ -141,125 +141,125 @@ impl Stopped {
     }
 }
 
-/// A file that others have changed, and what is known of them.
+/// A file that others changed, with the traces of its author.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDrift {
-    /// Where.
+    /// Its path.
     pub path: String,
-    /// When it was last changed, in seconds since 1970.
+    /// The time of the last change, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_s: Option<u64>,
-    /// Whose it is; absent: it is gone.
+    /// Its owner; absent: the file is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Who was logged in then, and is still.
+    /// Users that were logged in at that time, and still are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logged_in: Vec<String>,
 }
 
-/// A promise that is out.
+/// A grant of the change object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Who holds it.
+    /// The holder.
     pub cob: CobId,
-    /// The state promised.
+    /// The granted state.
     pub state: StateName,
-    /// It was asked back.
+    /// It was recalled.
     pub recalled: bool,
-    /// Since when it has been out, or asked back. Daemons of the version before do not tell.
+    /// Since when it has been granted, or recalled. Daemons of the previous version do not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ns: Option<u64>,
-    /// It has failed, and the budget whose token it holds gives no more tokens for that.
+    /// The holder has failed, so the budget of its token gives no more tokens.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stops: bool,
 }
 
-/// One reason why a change object does not move.
+/// A reason why a change object waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 pub enum Wait {
     /// It needs a lock that it does not hold.
     Lock {
-        /// Of whom.
+        /// The change object whose lock it needs.
         cob: CobId,
-        /// In one of these states.
+        /// The acceptable states.
         states: Vec<StateName>,
-        /// Since when it has asked.
+        /// The time of the request.
         since_ns: u64,
-        /// It holds it, but was asked to give it back.
+        /// It holds the lock, but the lock was recalled.
         #[serde(default, skip_serializing_if = "is_false")]
         recalled: bool,
-        /// The asked one's refusal, if it refused.
+        /// The reason of a refusal, if it was refused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
     },
-    /// Its budget has no token left.
+    /// Its budget has no free token.
     Token {
         /// The budget's change object.
         cob: CobId,
-        /// Since when it has asked.
+        /// The time of the request.
         since_ns: u64,
     },
-    /// Promises that it gave must come back first.
+    /// Grants must be released first.
     Grant {
-        /// From whom.
+        /// The holder.
         cob: CobId,
-        /// For which state it holds one.
+        /// The granted state.
         state: StateName,
-        /// Since when it has been asked back.
+        /// The time of the recall.
         since_ns: u64,
     },
-    /// A failed action is tried again later.
+    /// A failed action is retried later.
     Retry {
-        /// When.
+        /// The time.
         at_ns: u64,
-        /// The attempt that comes, from 1.
+        /// The number of the next attempt, from 1.
         attempt: u32,
-        /// The attempts that there are in all.
+        /// The number of all attempts.
         of: u32,
     },
     /// It has used up its retries.
     Failed,
     /// An operator has paused it.
     Paused,
-    /// It was braked: it asks or moves again and again.
+    /// The livelock guard delays it: it sends requests or changes its state again and again.
     Rest {
-        /// Until when.
+        /// The end of the delay.
         until_ns: u64,
     },
-    /// No route leads from its state to where it should be.
+    /// No sequence of transitions leads from its state to the desired state.
     NoRoute {
-        /// Where it should be.
+        /// The desired state.
         to: StateName,
     },
-    /// It serves only those who help others to leave, until it is gone.
+    /// It is departing: until it has departed, it serves only requests of departing change objects.
     Leaving,
-    /// It is observed: it stays where others leave it, and would go elsewhere.
+    /// It is observed: it stays in its state, although another state is wanted.
     Observed {
-        /// Where it would go.
+        /// The wanted state.
         to: StateName,
     },
-    /// It is where it leaves, and may be asked for until another one that leaves has left for good.
+    /// It is in its exit state, but may get requests until another departing change object has departed.
     After {
-        /// Which.
+        /// The other change object.
         cob: CobId,
-        /// Since when its host goes to the next generation.
+        /// Since when its host has been switching to the next generation.
         since_ns: u64,
     },
-    /// It could go, and an operator's limit lets no more go at a time on its host.
+    /// It could start, but an operator has limited the concurrent transitions of its host.
     Limit {
-        /// So many may.
+        /// The limit.
         at_most: u32,
     },
-    /// It could go, and its check, which it was told to make from time to time, has not ended.
+    /// It could start, but its periodic check has not ended.
     Check,
-    /// A reason that a newer daemon knows, and this program does not.
+    /// A reason that only a newer version knows.
     #[serde(other)]
     Other,
 }
 
 impl Wait {
-    /// Who is waited for; none: nobody else.
+    /// The change object that is waited for, if any.
     #[must_use]
     pub fn on(&self) -> Option<&CobId> {
         match self {
@@ -280,68 +280,68 @@ impl Wait {
     }
 }
 
-/// A running action or check, or the last one that failed.
+/// A running action or check, or the last failed action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionStatus {
-    /// The state left; absent for a check.
+    /// The state before; absent for a check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<StateName>,
-    /// The state to be entered; absent for a check.
+    /// The state after; absent for a check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<StateName>,
-    /// The attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// The attempts that there are in all.
+    /// The number of all attempts.
     pub of: u32,
     /// It runs now.
     pub running: bool,
-    /// When it began.
+    /// When it started.
     pub since_ns: u64,
-    /// Why it failed, if it did; else nothing.
+    /// The error, if it failed; otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// The last line that it printed, filled in by the daemon.
+    /// The last line of its output, filled in by the daemon.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_line: String,
-    /// It runs with the content of a generation before the active one, which has another: that follows when it has ended.
+    /// It runs with the content of an earlier generation; the active generation's content follows when it has ended.
     #[serde(default, skip_serializing_if = "is_false")]
     pub earlier_content: bool,
 }
 
-/// What is said of an action that runs with [earlier content](ActionStatus::earlier_content).
+/// The text about an action with [earlier content](ActionStatus::earlier_content).
 pub const EARLIER_CONTENT: &str =
     "it runs with the content of an earlier generation; the new content follows when it has ended";
 
-/// Named trouble.
+/// A detected problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "trouble", rename_all = "kebab-case")]
 pub enum Trouble {
-    /// A circle of waiters that no rule can dissolve.
+    /// A deadlock: a cycle of waiting change objects that no rule can break.
     Stuck {
-        /// The circle, beginning with this change object.
+        /// The cycle, starting with this change object.
         circle: Vec<CobId>,
-        /// The circle is longer than shown.
+        /// The cycle is longer than shown.
         #[serde(default, skip_serializing_if = "is_false")]
         more: bool,
     },
-    /// It asks the same of the same again and again and withdraws it.
+    /// A livelock: it sends the same request to the same change object and releases it again and again.
     Chase {
-        /// Of whom.
+        /// The requested change object.
         cob: CobId,
         /// How often.
         times: u32,
     },
-    /// It leaves the same state again and again.
+    /// Flapping: it leaves the same state again and again.
     Flap {
         /// The state.
         state: StateName,
         /// How often.
         times: u32,
-        /// Whose request made it leave last; absent: its own preferred state.
+        /// The change object whose request made it leave last; absent: its own preferred state.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         because_of: Option<CobId>,
     },
-    /// Trouble that a newer daemon knows, and this program does not.
+    /// A problem that only a newer version knows.
     #[serde(other)]
     Other,
 }

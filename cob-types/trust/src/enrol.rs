@@ -1,8 +1,8 @@
-//! Tokens of enrolment: one secret for one host, with the key of the server that takes it.
+//! Enrolment tokens: a secret for a single host, with the key of the server that accepts it.
 //!
-//! A person makes one on the server's machine and carries it to the new host. Both sides then know each
-//! other: the host believes only the server whose key is in the token, the server only the host that
-//! shows the secret. Nobody is trusted because he was first.
+//! A person makes the token on the server's machine and carries it to the new host. Each side then knows the other: the
+//! host trusts only the server whose key is in the token, and the server only a host that presents the secret. There is
+//! no trust on first use.
 //!
 //! Written `cob1.KEY.SECRET.HOST`: 43 and 32 letters of base64 (RFC 4648, section 5), and the name.
 
@@ -17,15 +17,14 @@ use cob_types::trust::PublicKey;
 use cob_types::{BlobHash, HostName};
 use zeroize::Zeroizing;
 
-/// What stands before a token's parts.
+/// The prefix of a token.
 const SCHEME: &str = "cob1";
 /// Length of the secret: 192 bits can't be guessed.
 const SECRET: usize = 24;
 /// The longest token as text, in bytes.
 const MAX_TOKEN: usize = 512;
 
-/// A token as it is carried to the new host. Wiped from memory when it is dropped; shown only by
-/// [`Token::reveal`].
+/// A token for a new host. Erased from memory on drop; shown only by [`Token::reveal`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     host: HostName,
@@ -33,13 +32,13 @@ pub struct Token {
     secret: Zeroizing<[u8; SECRET]>,
 }
 
-/// A text that is no token. Does not repeat it.
+/// The error for a text that is not a token. It does not contain the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("this is no token of `cobgen enroll` ({0}); copy it whole: `cob1.` and three more parts with points between")]
 pub struct TokenError(&'static str);
 
 impl Token {
-    /// A new token with a secret of its own.
+    /// Generates a token with a new secret.
     ///
     /// # Errors
     /// When the system has no random numbers.
@@ -49,25 +48,25 @@ impl Token {
         Ok(Self { host, server, secret })
     }
 
-    /// The host that it is for.
+    /// The token's host.
     #[must_use]
     pub fn host(&self) -> &HostName {
         &self.host
     }
 
-    /// The key of the server that takes it.
+    /// The key of the server that accepts it.
     #[must_use]
     pub fn server(&self) -> PublicKey {
         self.server
     }
 
-    /// What the server keeps of it: nobody can make the token from that.
+    /// The hash that the server stores; the token can't be derived from it.
     #[must_use]
     pub fn hash(&self) -> BlobHash {
         blob_hash(self.secret.as_ref())
     }
 
-    /// The token as text, for the person who carries it.
+    /// The token as text, for the person that carries it.
     #[must_use]
     pub fn reveal(&self) -> Zeroizing<String> {
         let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
@@ -75,7 +74,7 @@ impl Token {
         Zeroizing::new(format!("{SCHEME}.{}.{}.{}", encode(&self.server.0), *secret, self.host))
     }
 
-    /// What the new host signs: this server, this token, this key. Worthless anywhere else.
+    /// The bytes that the new host signs: this server, this token, this key. Not valid in any other context.
     #[must_use]
     pub fn statement(&self, key: &PublicKey) -> Vec<u8> {
         [&self.server.0[..], &self.hash().0, &key.0, self.host.as_str().as_bytes()].concat()
@@ -104,7 +103,7 @@ impl FromStr for Token {
     }
 }
 
-/// Exactly these bytes; the decoder is strict, so that there is one text a token.
+/// Decodes to exactly this length; the decoder is strict, so that a token has a single text.
 fn decode(text: &str, to: &mut [u8]) -> Option<()> {
     let bytes = Zeroizing::new(URL_SAFE_NO_PAD.decode(text).ok()?);
     (bytes.len() == to.len()).then(|| to.copy_from_slice(&bytes))

@@ -1,7 +1,7 @@
-//! Secret keys, and the files that hold them.
+//! Secret keys and their files.
 //!
-//! A key file is PKCS#8 in PEM (RFC 8410), readable by its owner alone: what
-//! `openssl genpkey -algorithm ed25519` writes is one.
+//! A key file is PKCS#8 in PEM (RFC 8410), readable by its owner alone. `openssl genpkey -algorithm ed25519` writes
+//! this format.
 
 use std::fmt;
 use std::fs;
@@ -18,31 +18,31 @@ use zeroize::Zeroizing;
 /// The longest key file that is read, in bytes.
 const MAX_FILE: u64 = 16 << 10;
 
-/// An ed25519 secret key. Wiped from memory when it is dropped, never shown.
+/// An ed25519 secret key. Erased from memory on drop, never shown.
 #[derive(Clone)]
 pub struct SecretKey(SigningKey);
 
-/// What a signature is for. A signature over one purpose's bytes is worthless for another.
+/// The purpose of a signature. A signature for a purpose is not valid for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// A generation's manifest, and with it everything whose hash is in it.
+    /// A generation's manifest, and with it all data whose hash it contains.
     Generation,
-    /// A new host that shows its key.
+    /// The request of a new host with its key.
     Enrolment,
 }
 
-/// A key file that can't be used.
+/// The error for a key file that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// The system refused.
+    /// A system call failed.
     #[error("{}: {source}", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Others than its owner may read or change it.
+    /// Other users may read or change it.
     #[error("{} may be read or changed by others (mode {mode:03o}): `chmod 600` it, and make a new key if others could read this one", .path.display())]
     Open {
         /// The file.
@@ -50,7 +50,7 @@ pub enum KeyFileError {
         /// Its permissions.
         mode: u32,
     },
-    /// It belongs to somebody else.
+    /// It belongs to another user.
     #[error("{} belongs to user {owner}, not to the one who runs this program", .path.display())]
     Owner {
         /// The file.
@@ -58,7 +58,7 @@ pub enum KeyFileError {
         /// The user's number.
         owner: u32,
     },
-    /// There is no ed25519 key in it.
+    /// It does not contain an ed25519 key.
     #[error("{} holds no ed25519 key in PEM (PKCS#8); `openssl genpkey -algorithm ed25519` makes one", .path.display())]
     NoKey {
         /// The file.
@@ -67,7 +67,7 @@ pub enum KeyFileError {
 }
 
 impl SecretKey {
-    /// A new key.
+    /// Generates a new key.
     ///
     /// # Errors
     /// When the system has no random numbers.
@@ -77,7 +77,7 @@ impl SecretKey {
         Ok(Self(SigningKey::from_bytes(&seed)))
     }
 
-    /// The key of a seed: for tests, and for keys that are derived.
+    /// The key of a seed: for tests and derived keys.
     #[must_use]
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(SigningKey::from_bytes(seed))
@@ -89,13 +89,13 @@ impl SecretKey {
         PublicKey(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs.
+    /// Signs bytes for a purpose.
     #[must_use]
     pub fn sign(&self, purpose: Purpose, bytes: &[u8]) -> Signature {
         Signature(self.0.sign(&in_context(purpose, bytes)).to_bytes())
     }
 
-    /// Reads a key file, if nobody but its owner can.
+    /// Reads a key file, if only its owner can.
     ///
     /// # Errors
     /// [`KeyFileError`].
@@ -120,17 +120,17 @@ impl SecretKey {
         SigningKey::from_pkcs8_pem(&text).map(Self).map_err(|_| no_key())
     }
 
-    /// Writes a new key file, mode 0600. A file that is there is never overwritten.
+    /// Writes a new key file with mode 0600. An existing file is never overwritten.
     ///
     /// # Errors
-    /// [`KeyFileError::Io`]; `AlreadyExists` when there is a file.
+    /// [`KeyFileError::Io`]; `AlreadyExists` when the file exists.
     pub fn store(&self, path: &Path) -> Result<(), KeyFileError> {
         let io = |source| KeyFileError::Io { path: path.to_owned(), source };
         let text = self.0.to_pkcs8_pem(LineEnding::LF).map_err(|e| io(io::Error::other(e.to_string())))?;
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
         if let Err(source) = written {
-            // Half a key is worse than none.
+            // A partial key file would be worse than a missing file.
             let _ = fs::remove_file(path);
             return Err(io(source));
         }
@@ -138,7 +138,7 @@ impl SecretKey {
         fs::File::open(folder).and_then(|f| f.sync_all()).map_err(io)
     }
 
-    /// Reads the key of a file, or makes one there.
+    /// Reads a key file, or creates it with a new key.
     ///
     /// # Errors
     /// [`KeyFileError`].
@@ -149,7 +149,7 @@ impl SecretKey {
         }
         let key = Self::generate().map_err(|source| KeyFileError::Io { path: path.to_owned(), source })?;
         match key.store(path) {
-            // Another process was quicker.
+            // Another process has created it meanwhile.
             Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
             stored => stored.map(|()| key),
         }
@@ -164,14 +164,14 @@ impl SecretKey {
     }
 }
 
-/// Whether a signature over these bytes is this key's.
+/// Verifies a signature of this key over these bytes.
 #[must_use]
 pub fn verify(key: &PublicKey, purpose: Purpose, bytes: &[u8], signature: &Signature) -> bool {
     let Ok(key) = VerifyingKey::from_bytes(&key.0) else { return false };
     key.verify_strict(&in_context(purpose, bytes), &ed25519_dalek::Signature::from_bytes(&signature.0)).is_ok()
 }
 
-/// What is signed: the purpose, a zero byte, the bytes.
+/// The signed bytes: the purpose, a zero byte, the data.
 fn in_context(purpose: Purpose, bytes: &[u8]) -> Vec<u8> {
     let context: &[u8] = match purpose {
         Purpose::Generation => b"COB generation 1\0",

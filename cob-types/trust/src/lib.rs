@@ -1,16 +1,16 @@
-//! Who may speak, order and read: the cryptography of COB, all in one place.
+//! The cryptography of COB, all in one crate: authentication, authorization and encryption.
 //!
 //! ```text
-//!   enrol       tokens with which a new host is let in
-//!   key         ed25519 keys: made, kept in files, signing
-//!   pending     connections that have not proved a key yet: which may begin a handshake, which makes room
-//!   publishers  whose signatures make a generation one that a host accepts
+//!   enrol       tokens with which a new host is admitted
+//!   key         ed25519 keys: generated, stored in files, used to sign
+//!   pending     connections that have not proved a key yet: which may start a handshake, which is evicted
+//!   publishers  the publishers whose signatures a host requires of a generation
 //!   tls         certificates and TLS 1.3 settings in which a key is the identity
-//!   seal        values that one host alone can read (age, X25519 of the host's key)
+//!   seal        values that a single host can read (age, X25519 of the host's key)
 //! ```
 //!
-//! Every host, publisher and operator has one ed25519 key (RFC 8032). What is signed carries a context,
-//! so that a signature made for one purpose is good for no other.
+//! Every host, publisher and operator has an ed25519 key (RFC 8032). Signed data includes a context, so that a
+//! signature for a purpose is not valid for another.
 
 pub mod enrol;
 pub mod key;

@@ -1,17 +1,17 @@
-//! Connections that have not yet proved a key: how many a port keeps, how fast their handshakes begin, and which of them
-//! makes room for a newcomer.
+//! Pending connections, which have not yet proved a key: how many a port keeps, how fast their handshakes start, and
+//! which connection is evicted for a new connection.
 //!
-//! A connection waits without a slot until its first byte is there; then it gets one of a few slots for its handshake. Both
-//! the queue and the slots are bounded, so under a flood somebody must make room. Three rules keep a stranger with any
-//! number of addresses from choosing whom:
+//! A connection waits without a slot until its first byte arrives; then it gets a slot for its handshake, of which
+//! there are few. Both the queue and the slots are bounded, so under a flood some connections are evicted. Three rules
+//! keep an attacker with any number of addresses from choosing the evicted connection:
 //!
-//! * Addresses that are expected (a manifest names them, or a key was proved from them lately) have slots and a handshake
-//!   rate in reserve, which no other address can use.
-//! * A source with many connections makes room first; below that number no source counts more than another.
-//! * Otherwise the connection that makes room is drawn from the older half, and so is the next handshake.
-//!   No rule compares addresses.
+//! * Expected addresses (a manifest names them, or a key was proved from them recently) have reserved slots and a
+//!   reserved handshake rate, which no other address can use.
+//! * A source with many connections loses its connections first; below that number all sources are equal.
+//! * Otherwise the evicted connection is drawn from the older half, and so is the next handshake. No rule compares
+//!   addresses.
 //!
-//! Without input, output or clock: a port tells it what happens and does what it says.
+//! The module has no input, output or clock: a port reports events to it and carries out its decisions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,44 +19,45 @@ use std::time::{Duration, Instant};
 
 use cob_types::trust::PublicKey;
 
-/// More handshake accounts than this are never kept.
+/// The most rate accounts that are kept.
 const MAX_ACCOUNTS: usize = 1024;
-/// So many waiting connections of one source are no crowd: several operators behind one address, each with a retry.
+/// The most waiting connections of a source that do not count as a crowd: several operators behind an address, each
+/// with a retry.
 const NO_CROWD: usize = 8;
-/// The addresses remembered for one key.
+/// The most addresses that are remembered for a key.
 const ADDRESSES_OF_KEY: usize = 4;
 
-/// How many connections may be pending, and how fast their handshakes begin.
+/// The limits of pending connections and of the rate of their handshakes.
 #[derive(Debug, Clone)]
 pub struct PendingLimits {
     /// The most connections without a slot.
     pub waiting: usize,
-    /// The most of them from one source address (IPv6: one /64 network).
+    /// The most waiting connections from a source address (IPv6: a /64 network).
     pub waiting_per_source: usize,
     /// The most slots for handshakes.
     pub slots: usize,
-    /// The most of them for one source.
+    /// The most slots for a source.
     pub slots_per_source: usize,
-    /// So long a slot is safe from the connections that wait for one.
+    /// How long a slot is safe from waiting connections.
     pub grace: Duration,
-    /// TLS handshakes a second from one source, and how many at once after a pause.
+    /// The rate of TLS handshakes from a source, and the burst after a pause.
     pub source_rate: Rate,
     /// The same for all sources together.
     pub total_rate: Rate,
-    /// Connections of expected addresses, waiting or in a slot, that are kept beyond the limits above.
+    /// The most connections of expected addresses, waiting or in a slot, that are kept beyond the limits above.
     pub reserved: usize,
-    /// The most of them for one expected address.
+    /// The most of these connections for an expected address.
     pub reserved_per_source: usize,
-    /// Handshakes of one expected address that are begun even when the rate of all sources is used up.
+    /// The rate of handshakes of an expected address that start even when the rate of all sources is used up.
     pub reserved_rate: Rate,
 }
 
-/// How often something may happen.
+/// A rate of events.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
-    /// Times a second, in the long run.
+    /// Events a second, on average.
     pub per_second: u32,
-    /// Times at once.
+    /// Events at once.
     pub burst: u32,
 }
 
@@ -67,7 +68,7 @@ impl Default for PendingLimits {
             waiting_per_source: 128,
             slots: 192,
             slots_per_source: 48,
-            // All slots turn over faster than the rate of all sources allows.
+            // All slots are recycled faster than the rate of all sources allows.
             grace: Duration::from_millis(150),
             source_rate: Rate { per_second: 200, burst: 400 },
             total_rate: Rate { per_second: 1000, burst: 1000 },
@@ -78,7 +79,7 @@ impl Default for PendingLimits {
     }
 }
 
-/// Addresses from which enrolled hosts and operators are expected.
+/// Addresses from which connections of enrolled hosts and operators are expected.
 #[derive(Debug, Default)]
 pub struct Expected {
     named: BTreeSet<IpAddr>,
@@ -89,11 +90,11 @@ pub struct Expected {
 /// The number of a connection, growing.
 pub type Id = u64;
 
-/// From where a connection comes, as far as one sender can't change it at will.
+/// The source of a connection: the part of an address that a sender can't change at will.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Source(IpAddr);
 
-/// The pending connections of one port.
+/// The pending connections of a port.
 #[derive(Debug)]
 pub struct Pending {
     limits: PendingLimits,
@@ -101,9 +102,9 @@ pub struct Pending {
     last: Id,
     /// By age.
     connections: BTreeMap<Id, Connection>,
-    /// Those of them that wait for a slot.
+    /// The connections that wait for a slot.
     queue: BTreeSet<Id>,
-    /// Those without a slot, and those with one, of each source; none that are in reserve.
+    /// The connections without and with a slot, by source; without reserved connections.
     waiting: Group,
     placed: Group,
     reserved: usize,
@@ -116,35 +117,35 @@ pub struct Pending {
 #[derive(Debug, Clone, Copy)]
 struct Connection {
     source: Source,
-    /// Whether it is one of those that are kept beyond the limits.
+    /// Whether it is kept beyond the limits, as a connection of an expected address.
     reserved: bool,
     stage: Stage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Has sent nothing.
+    /// It has sent no byte.
     Silent,
-    /// Waits for a slot; costly: its TLS handshake is due.
+    /// It waits for a slot; costly: with a TLS handshake.
     Waits { costly: bool },
-    /// Has a slot.
+    /// It has a slot.
     Placed,
 }
 
-/// A token bucket, kept as the time at which it would be full again.
+/// A token bucket, stored as the time at which it will be full again.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     full_at: Instant,
 }
 
-/// Connections by source, the oldest first: by the time at which each came into the group.
+/// Connections by source, the oldest first: by the time at which each joined the group.
 #[derive(Debug, Default)]
 struct Group {
     of: BTreeMap<Source, VecDeque<(Instant, Id)>>,
     count: usize,
 }
 
-/// The connection whose handshake begins.
+/// The connection whose handshake starts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The connection.
@@ -154,15 +155,15 @@ pub struct Placed {
 }
 
 impl Expected {
-    /// Replaces the addresses that the manifest names, and forgets keys that `is_known` does not know.
+    /// Replaces the addresses that the manifest names, and removes keys for which `is_known` returns `false`.
     pub fn set(&mut self, named: impl IntoIterator<Item = IpAddr>, is_known: impl Fn(&PublicKey) -> bool) {
         self.named = named.into_iter().map(|ip| ip.to_canonical()).collect();
         self.proved.retain(|key, _| is_known(key));
         self.count();
     }
 
-    /// A known key was proved from this address: the next connections from there are expected. Only the last few
-    /// addresses of a key count, so that no member can make up many.
+    /// A known key was proved from this address: further connections from there are expected. Only the last few
+    /// addresses of a key count, so that no member can claim many.
     pub fn proved(&mut self, key: PublicKey, from: IpAddr) {
         let from = from.to_canonical();
         let addresses = self.proved.entry(key).or_default();
@@ -183,7 +184,7 @@ impl Expected {
 }
 
 impl Pending {
-    /// No connection yet. `seed`: what strangers can't know.
+    /// Without connections. `seed`: a number that attackers can't know.
     #[must_use]
     pub fn new(limits: PendingLimits, now: Instant, seed: u64) -> Self {
         Self {
@@ -202,12 +203,12 @@ impl Pending {
         }
     }
 
-    /// The addresses that have slots in reserve.
+    /// The addresses that have reserved slots.
     pub fn expected(&mut self) -> &mut Expected {
         &mut self.expected
     }
 
-    /// A connection came. Returns its number, and the connection that makes room for it.
+    /// Adds a new connection. Returns its number, and the connection that is evicted for it.
     pub fn arrive(&mut self, from: IpAddr, now: Instant) -> (Id, Option<Id>) {
         let from = from.to_canonical();
         let exact = Source(from);
@@ -227,7 +228,7 @@ impl Pending {
         (self.last, evicted)
     }
 
-    /// A connection to close for want of file descriptors; none that is in reserve.
+    /// Evicts a connection because file descriptors are short; never a reserved connection.
     pub fn make_room(&mut self) -> Option<Id> {
         let oldest = |group: &Group| group.oldest(None).map(|(_, id)| id);
         let evicted = self.of_a_crowd(NO_CROWD).or_else(|| oldest(&self.waiting)).or_else(|| oldest(&self.placed))?;
@@ -235,7 +236,7 @@ impl Pending {
         Some(evicted)
     }
 
-    /// The first byte of a connection is there. Returns whether it may wait: it may have been closed in the meantime.
+    /// The first byte of a connection has arrived. Returns whether it may wait: it may have been closed meanwhile.
     pub fn spoke(&mut self, id: Id, costly: bool) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         connection.stage = Stage::Waits { costly };
@@ -243,7 +244,7 @@ impl Pending {
         true
     }
 
-    /// A connection has ended, or has proved its key.
+    /// Removes a connection that has ended or proved its key.
     pub fn leave(&mut self, id: Id) {
         let Some(connection) = self.connections.remove(&id) else { return };
         self.queue.remove(&id);
@@ -261,19 +262,19 @@ impl Pending {
         !self.queue.is_empty()
     }
 
-    /// The connections there are.
+    /// The number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// Gives a slot to one of the connections that may have one.
+    /// Gives a slot to a connection, if any may have it.
     pub fn place(&mut self, now: Instant) -> Option<Placed> {
         let placed = self.place_reserved(now).or_else(|| self.place_common(now))?;
         if let Some(evicted) = placed.evicted {
@@ -290,8 +291,7 @@ impl Pending {
         Some(placed)
     }
 
-    /// The oldest connection in reserve that has a rate, its own or that of all: it needs no other slot than the one
-    /// it has.
+    /// The oldest reserved connection within a rate, its own or that of all: it has its slot already.
     fn place_reserved(&mut self, now: Instant) -> Option<Placed> {
         let (own, all) = (self.limits.reserved_rate, self.limits.total_rate);
         let has_own = |source| has(&self.reserved_accounts, source, own, now);
@@ -308,7 +308,7 @@ impl Pending {
         Some(Placed { id, evicted: None })
     }
 
-    /// One of the waiting connections that may have a slot, drawn among the oldest of each source.
+    /// A waiting connection that may have a slot, drawn among the oldest of each source.
     fn place_common(&mut self, now: Instant) -> Option<Placed> {
         let is_full = self.placed.count >= self.limits.slots.max(1);
         let overdue = |(since, _): &(Instant, Id)| now >= *since + self.limits.grace;
@@ -316,7 +316,7 @@ impl Pending {
         if is_full && any.is_none() {
             return None;
         }
-        // The connection that loses its slot for one of this source, if any must; none: there is no slot.
+        // The connection that loses its slot for this source, if any must; `None`: there is no slot.
         let room_for = |source: Source| -> Option<Option<Id>> {
             if self.placed.count_of(source) >= self.limits.slots_per_source.max(1) {
                 return self.placed.oldest(Some(source)).filter(overdue).map(|(_, id)| Some(id));
@@ -360,13 +360,13 @@ impl Pending {
         take(&mut self.accounts, Source::from(source.0), self.limits.source_rate, now);
     }
 
-    /// Whether an expected address may have one more connection in reserve.
+    /// Whether an expected address may have a further reserved connection.
     fn has_reserve(&self, source: Source) -> bool {
         let own = || self.connections.values().filter(|c| c.reserved && c.source == source).count();
         self.reserved < self.limits.reserved && own() < self.limits.reserved_per_source
     }
 
-    /// The connection that makes room for one of this source; none: there is room.
+    /// The connection that is evicted for a connection of this source; `None`: there is space.
     fn makes_room_for(&mut self, source: Source) -> Option<Id> {
         if self.waiting.count_of(source) >= self.limits.waiting_per_source.max(1) {
             return self.drawn(Some(source));
@@ -377,8 +377,8 @@ impl Pending {
         None
     }
 
-    /// The oldest connection of the source with the most that wait, if they are more than `no_crowd`: one that has sent
-    /// nothing, if there is one. Of equal crowds the one that is there longer.
+    /// The oldest connection of the source with the most waiting connections, if there are more than `no_crowd`: a
+    /// silent connection, if there is any. Of equal crowds, the older.
     fn of_a_crowd(&self, no_crowd: usize) -> Option<Id> {
         let crowds = self.waiting.of.values().filter(|crowd| crowd.len() > no_crowd);
         let largest = crowds.max_by_key(|crowd| (crowd.len(), std::cmp::Reverse(crowd.front().copied())))?;
@@ -388,7 +388,7 @@ impl Pending {
         ids.find(is_silent).or(oldest)
     }
 
-    /// A waiting connection (of this source), drawn from the older half: from the silent ones in it, if there are any.
+    /// A waiting connection (of this source), drawn from the older half: from its silent connections, if there are any.
     fn drawn(&mut self, only: Option<Source>) -> Option<Id> {
         let waiting = self.connections.iter().filter(|(_, c)| c.is_waiting() && only.is_none_or(|s| s == c.source));
         let mut older: Vec<(Id, Stage)> = waiting.map(|(id, c)| (*id, c.stage)).collect();
@@ -400,7 +400,7 @@ impl Pending {
         older.get(drawn).map(|(id, _)| *id)
     }
 
-    /// A number below this one, drawn (`SplitMix64`); none below 0.
+    /// A random number below the bound (`SplitMix64`); `None` for 0.
     fn below(&mut self, bound: usize) -> Option<usize> {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = self.random;
@@ -452,7 +452,7 @@ impl From<IpAddr> for Source {
 }
 
 impl Connection {
-    /// Without a slot, and not in reserve.
+    /// Without a slot, and not reserved.
     fn is_waiting(&self) -> bool {
         !self.reserved && self.stage != Stage::Placed
     }
@@ -463,11 +463,11 @@ fn has(accounts: &BTreeMap<Source, Bucket>, source: Source, rate: Rate, now: Ins
     accounts.get(&source).is_none_or(|account| account.has(rate, now))
 }
 
-/// Takes one from the account of a source. The number of accounts is bounded.
+/// Takes a handshake from the account of a source. The number of accounts is bounded.
 fn take(accounts: &mut BTreeMap<Source, Bucket>, source: Source, rate: Rate, now: Instant) {
     if accounts.len() >= MAX_ACCOUNTS && !accounts.contains_key(&source) {
-        // A full bucket says nothing that an absent one does not. The rate of all sources together keeps the
-        // others few; if not, the fullest goes.
+        // A full bucket is the same as a missing bucket. The rate of all sources together keeps the others few; if not,
+        // the fullest is removed.
         accounts.retain(|_, bucket| bucket.full_at > now);
         let fullest = accounts.iter().min_by_key(|(_, bucket)| bucket.full_at).map(|(source, _)| *source);
         if let Some(fullest) = fullest.filter(|_| accounts.len() >= MAX_ACCOUNTS) {

@@ -1,4 +1,4 @@
-//! Rules of admission one by one, and floods in simulated time.
+//! Tests of each rule of admission, and floods in simulated time.
 
 use std::net::Ipv4Addr;
 
@@ -48,7 +48,7 @@ fn a_crowd_makes_room_for_other_sources() {
     let alone = pending.arrive(HERE, now).0;
     pending.arrive(address(1), now);
     assert_eq!(pending.arrive(address(2), now).1, Some(crowd[0]));
-    // Now no source has a crowd, and the older half makes room.
+    // Now no source has a crowd, and the older half is evicted.
     let evicted = pending.arrive(address(3), now).1.expect("one makes room");
     assert!(evicted <= alone, "{evicted}");
 }
@@ -66,7 +66,7 @@ fn a_full_source_does_not_keep_another_out() {
     assert!(placed.len() == 3 && placed.contains(&other), "{placed:?}");
     placed.retain(|id| *id != other);
     let last = (1..=3).find(|id| !placed.contains(id)).expect("one waits");
-    // It gets its turn when the first of its source has had its time.
+    // It gets a slot when the first connection of its source has had its time.
     assert_eq!(pending.place(now + Duration::from_millis(99)), None);
     let evicted = placed.iter().min().copied();
     assert_eq!(pending.place(now + Duration::from_millis(100)), Some(Placed { id: last, evicted }));
@@ -127,7 +127,7 @@ fn an_expected_address_has_room_while_all_else_is_taken() {
     }
     pending.spoke(host, true);
     assert_eq!(pending.place(now), Some(Placed { id: host, evicted: None }));
-    // What the address has beyond its reserve counts like that of any other.
+    // Connections of the address beyond its reserve count as those of any other.
     for _ in 0..pending.limits.reserved_per_source {
         pending.arrive(THERE, now);
     }
@@ -145,13 +145,13 @@ fn an_address_is_expected_after_a_key_was_proved_and_until_the_key_is_unknown() 
     assert_eq!(expected.all, [HERE].into());
 }
 
-/// How the strangers of a flood choose their addresses.
+/// How the attackers of a flood choose their addresses.
 #[derive(Debug, Clone, Copy)]
 enum Choice {
-    /// So many addresses below, or above, that of the honest caller.
+    /// This many addresses below, or above, the honest caller's address.
     Below(u32),
     Above(u32),
-    /// The honest caller's own.
+    /// The honest caller's own address.
     Same,
 }
 
@@ -160,17 +160,17 @@ enum Choice {
 struct Flood {
     per_second: u32,
     choice: Choice,
-    /// Whether a stranger begins a handshake, or is silent.
+    /// Whether an attacker starts a handshake, or is silent.
     speaks: bool,
 }
 
 const HONEST: u32 = 0x0A63_8000;
 /// How long an honest caller needs for its part of a handshake, in ms.
 const HONEST_TIME: u64 = 40;
-/// When strangers are cut, in ms.
+/// When attackers are cut, in ms.
 const SETUP: u64 = 3000;
 
-/// The share of honest connections (of one address, ten a second) that get through their handshake.
+/// The share of honest connections (of a single address, ten a second) that complete their handshake.
 fn share(flood: Flood, is_expected: bool, seed: u64) -> f64 {
     let start = Instant::now();
     let mut pending = Pending::new(PendingLimits::default(), start, seed);
@@ -199,7 +199,7 @@ fn share(flood: Flood, is_expected: bool, seed: u64) -> f64 {
             }
             ends.insert((ms + SETUP, id), ());
         }
-        // The flood is at its full height first.
+        // The flood reaches its full height first.
         if ms >= 2000 && ms % 100 == 0 {
             let (id, evicted) = pending.arrive(honest, now);
             evicted.map(|evicted| ours.remove(&evicted));

@@ -1,4 +1,4 @@
-//! Whose signatures make a generation one that a host accepts.
+//! The publishers whose signatures a host requires of a generation.
 
 use std::collections::BTreeSet;
 
@@ -6,41 +6,41 @@ use cob_types::trust::{PublicKey, Signed};
 
 use crate::key::{Purpose, SecretKey, verify};
 
-/// The most signatures that are looked at: each costs a verification.
+/// The most signatures that are verified.
 const MAX_SIGNATURES: usize = 64;
 
-/// The publishers that a host trusts, and how many of them must have signed.
+/// The publishers that a host trusts, and how many signatures of these it requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publishers {
     keys: BTreeSet<PublicKey>,
     threshold: usize,
 }
 
-/// Why a generation is not accepted.
+/// The reason why a generation is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Untrusted {
-    /// Nobody has signed it.
+    /// It has no signatures.
     #[error("nobody has signed it; have a publisher sign it with `cobgen sign`")]
     Unsigned,
-    /// Signed, but by nobody who is trusted here.
+    /// No signature is by a trusted publisher.
     #[error("it is signed by {}, whom this host does not trust (`trust` in cobd.toml)", names(.0))]
     Strangers(Vec<PublicKey>),
-    /// A signature of a trusted publisher is there and is not one over these bytes.
+    /// A signature of a trusted publisher does not match these bytes.
     #[error("the signature of {0} is not over this generation: it, or what it signs, was altered")]
     Altered(PublicKey),
-    /// Too few have signed.
+    /// It has too few signatures.
     #[error(
         "it is signed by {signed} of the {wanted} trusted publishers that are wanted; the next one signs with `cobgen sign`"
     )]
     TooFew {
-        /// Trusted publishers that have signed.
+        /// The number of trusted publishers that have signed.
         signed: usize,
-        /// How many are wanted.
+        /// The required number.
         wanted: usize,
     },
 }
 
-/// A set of publishers that could never accept anything.
+/// The error for a threshold that is larger than the number of publishers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} publishers must sign, and {known} are trusted: nothing could ever be accepted")]
 pub struct NeverEnough {
@@ -49,10 +49,10 @@ pub struct NeverEnough {
 }
 
 impl Publishers {
-    /// Trusts these; `threshold` of them, at least one, must sign.
+    /// Trusts these publishers; at least `threshold` of these, and at least one, must sign.
     ///
     /// # Errors
-    /// [`NeverEnough`] when there are fewer than the threshold.
+    /// [`NeverEnough`] when there are fewer publishers than the threshold.
     pub fn new(keys: impl IntoIterator<Item = PublicKey>, threshold: usize) -> Result<Self, NeverEnough> {
         let keys: BTreeSet<PublicKey> = keys.into_iter().collect();
         let threshold = threshold.max(1);
@@ -62,7 +62,7 @@ impl Publishers {
         Ok(Self { keys, threshold })
     }
 
-    /// Who is trusted.
+    /// The trusted publishers.
     #[must_use]
     pub fn keys(&self) -> &BTreeSet<PublicKey> {
         &self.keys
@@ -74,10 +74,10 @@ impl Publishers {
         self.threshold
     }
 
-    /// Whether these signatures could be enough, as far as their keys go: a cheap question before a manifest is fetched.
+    /// Whether these signatures could suffice, judging by their keys: a cheap check before a manifest is fetched.
     ///
     /// # Errors
-    /// [`Untrusted`], as [`Self::judge`] says it of any manifest with these signatures.
+    /// [`Untrusted`], as [`Self::judge`] would return it for any manifest with these signatures.
     pub fn could_be_enough(&self, signatures: &[Signed]) -> Result<(), Untrusted> {
         let trusted: BTreeSet<PublicKey> =
             signatures.iter().map(|s| s.key).filter(|key| self.keys.contains(key)).collect();
@@ -95,7 +95,7 @@ impl Publishers {
         Untrusted::TooFew { signed, wanted: self.threshold }
     }
 
-    /// Judges a manifest by its signatures; returns the trusted publishers that have signed it.
+    /// Checks a manifest's signatures; returns the trusted publishers that have signed it.
     ///
     /// # Errors
     /// [`Untrusted`].
@@ -119,7 +119,7 @@ impl Publishers {
     }
 }
 
-/// A publisher signs a manifest's bytes.
+/// Signs a manifest's bytes as a publisher.
 #[must_use]
 pub fn sign(key: &SecretKey, manifest: &[u8]) -> Signed {
     Signed { key: key.public(), signature: key.sign(Purpose::Generation, manifest) }
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(trusted.could_be_enough(&[]), Err(Untrusted::Unsigned));
         let too_few = Err(Untrusted::TooFew { signed: 1, wanted: 2 });
         assert_eq!(trusted.judge(b"manifest", &[signed(0), signed(3)]), too_few);
-        // Twice the same publisher is one publisher.
+        // Two signatures of a publisher count as one.
         assert_eq!(trusted.judge(b"manifest", &[signed(0), signed(0)]), too_few);
         assert_eq!(trusted.judge(b"manifest", &[signed(0), signed(2)]).map(|s| s.len()), Ok(2));
         assert_eq!(trusted.judge(b"manifesT", &[signed(0), signed(2)]), Err(Untrusted::Altered(keys[2].public())));

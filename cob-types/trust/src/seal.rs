@@ -1,11 +1,11 @@
-//! Values that one host alone can read, and ids that tell nobody anything.
+//! Values that a single host can read, and ids that reveal no value.
 //!
-//! A value is encrypted with age (<https://age-encryption.org/v1>) to the X25519 form of the host's
-//! ed25519 key (RFC 7748, section 4.1): a host needs no second key.
+//! A value is encrypted with age (<https://age-encryption.org/v1>) to the X25519 form of the host's ed25519 key (RFC
+//! 7748, section 4.1): a host needs no second key.
 //!
-//! In a bundle a tag stands before the age file. Whoever knows a host's public key can encrypt for it,
-//! so a publisher must not take over what lies in a depot: only with the right tag, which is made with
-//! the site's key, was it sealed by the publisher itself.
+//! In a bundle a tag precedes the age file. Anyone with a host's public key can encrypt for it, so a publisher must not
+//! trust age files in a depot: only the right tag, which needs the site's key, proves that the publisher itself sealed
+//! the value.
 
 use std::path::Path;
 use std::str::FromStr as _;
@@ -24,10 +24,10 @@ pub const MAX_SECRET: usize = 1 << 20;
 /// The length of a tag, in bytes.
 const TAG: usize = 32;
 
-/// Why a value can't be sealed or opened.
+/// The reason why a value can't be sealed or opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// Nobody can have this key.
+    /// The key is not valid for encryption.
     #[error("{0} is not the key of anybody")]
     Key(PublicKey),
     /// Longer than [`MAX_SECRET`].
@@ -36,15 +36,15 @@ pub enum SealError {
     /// The encryption failed.
     #[error("it can't be encrypted: {0}")]
     Seal(String),
-    /// Sealed for others, or altered.
+    /// Sealed for another key, or altered.
     #[error("it can't be decrypted: it is for another key, or was altered")]
     Open,
 }
 
-/// Why a value can't be opened with a key file.
+/// The reason why a value can't be opened with a key file.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The file.
+    /// The key file.
     #[error(transparent)]
     Key(#[from] KeyFileError),
     /// The value.
@@ -52,7 +52,7 @@ pub enum OpenError {
     Seal(#[from] SealError),
 }
 
-/// Encrypts for the holders of these keys; each of them can open it.
+/// Encrypts for the holders of these keys; each of these can open it.
 ///
 /// # Errors
 /// [`SealError`].
@@ -71,7 +71,7 @@ pub fn seal(keys: &[PublicKey], value: &[u8]) -> Result<Vec<u8>, SealError> {
     Ok(sealed)
 }
 
-/// Opens what was sealed for one of these keys.
+/// Opens a value that was sealed for any of these keys.
 ///
 /// # Errors
 /// [`SealError::Open`].
@@ -81,8 +81,7 @@ pub fn open(keys: &[SecretKey], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, Sea
     decrypt(age::Decryptor::new(sealed), &identities, sealed.len())
 }
 
-/// Opens an age file in its armoured or its plain form with a key file: an ed25519 key of ours, or what
-/// `age-keygen` writes.
+/// Opens an age file, armoured or plain, with a key file: an ed25519 key of COB, or the output of `age-keygen`.
 ///
 /// # Errors
 /// When the key file can't be used, or the value is for another key.
@@ -92,7 +91,7 @@ pub fn open_with_file(key: &Path, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, O
         Err(error @ KeyFileError::NoKey { .. }) => error,
         Err(error) => return Err(error.into()),
     };
-    // Whose file it is, and that nobody else reads it, was looked at.
+    // Its owner and mode were checked above.
     let identities = age::IdentityFile::from_file(key.display().to_string()).and_then(|file| {
         file.into_identities().map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error.to_string()))
     });
@@ -111,14 +110,14 @@ fn decrypt<R: std::io::Read>(
     length: usize,
 ) -> Result<Zeroizing<Vec<u8>>, SealError> {
     let reader = decryptor.and_then(|d| d.decrypt(identities.iter().copied())).map_err(|_| SealError::Open)?;
-    // Room at once: a vector that grows leaves copies behind.
+    // Allocate at once: a vector that grows leaves copies in memory.
     let mut value = Zeroizing::new(Vec::with_capacity(length.min(MAX_SECRET + 1)));
     let limit = u64::try_from(MAX_SECRET + 1).unwrap_or(u64::MAX);
     std::io::Read::read_to_end(&mut std::io::Read::take(reader, limit), &mut value).map_err(|_| SealError::Open)?;
     if value.len() > MAX_SECRET { Err(SealError::Open) } else { Ok(value) }
 }
 
-/// [`seal`] for a bundle: with a tag by which the holder of the site's key knows it again.
+/// [`seal`] for a bundle, with a tag by which the holder of the site's key recognises it.
 ///
 /// # Errors
 /// [`SealError`].
@@ -134,14 +133,14 @@ pub fn seal_for_bundle(
     Ok(whole)
 }
 
-/// Whether this was sealed under this site's key, for these hosts' keys, as the secret of this id.
+/// Whether this was sealed under this site's key, for these hosts' keys, as the secret with this id.
 #[must_use]
 pub fn is_ours(site_key: &[u8; 32], keys: &[PublicKey], id: SecretId, sealed: &[u8]) -> bool {
-    // The tag decides only about work that can be done again, so its comparison need not take the same time always.
+    // The tag only decides whether work is done again, so its comparison need not be constant-time.
     sealed.split_at_checked(TAG).is_some_and(|(found, rest)| *found == tag(site_key, keys, id, rest))
 }
 
-/// Opens what [`seal_for_bundle`] made.
+/// Opens the output of [`seal_for_bundle`].
 ///
 /// # Errors
 /// [`SealError::Open`].
@@ -166,8 +165,8 @@ fn mac(site_key: &[u8; 32]) -> Hmac<Sha256> {
     }
 }
 
-/// The id of a value under a site's key: the same value has the same id, and only who holds the key can
-/// tell whether a guess is right (HMAC-SHA-256, RFC 2104, cut to 128 bits).
+/// The id of a value under a site's key: the same value has the same id, and only the holder of the key can check a
+/// guess (HMAC-SHA-256, RFC 2104, cut to 128 bits).
 #[must_use]
 pub fn id(site_key: &[u8; 32], value: &[u8]) -> SecretId {
     let mut mac = mac(site_key);
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!(open(&keys[2..], &sealed), Err(SealError::Open));
         assert_eq!(open(&[], &sealed), Err(SealError::Open));
         assert_eq!(seal(&[keys[0].public()], &vec![0; MAX_SECRET + 1]), Err(SealError::TooLong(MAX_SECRET + 1)));
-        // The neutral element: its secret is everybody's.
+        // The neutral element: its shared secret is known to all.
         let mut neutral = [0; 32];
         neutral[0] = 1;
         assert!(matches!(seal(&[PublicKey(neutral)], b"x"), Err(SealError::Key(_))));
@@ -226,7 +225,7 @@ mod tests {
         assert!(!is_ours(&[4; 32], &keys, id, &sealed));
         assert!(!is_ours(&site, &[other.public()], id, &sealed));
         assert!(!is_ours(&site, &keys, SecretId([7; 16]), &sealed));
-        // What somebody else has encrypted for this host.
+        // An age file that an attacker has encrypted for this host.
         let planted = [&sealed[..TAG], &seal(&keys, b"planted").expect("sealed")].concat();
         assert!(!is_ours(&site, &keys, id, &planted) && !is_ours(&site, &keys, id, b"short"));
         assert_eq!(open_from_bundle(&key, b"short"), Err(SealError::Open));

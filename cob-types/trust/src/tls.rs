@@ -1,9 +1,8 @@
 //! TLS 1.3 in which a key is the identity.
 //!
-//! A certificate is only the envelope of a key: self-signed, made anew at each start. Nobody looks at
-//! names or dates in it; the key in it is compared with the keys that a signed manifest names, and the
-//! handshake proves that the other side holds it (RFC 8446, section 4.4.3). There is no resumption, so
-//! every connection proves its key.
+//! A certificate is only a container for a key: self-signed, made anew at each start. Its names and dates are ignored.
+//! Its key is compared with the keys of a signed manifest, and the handshake proves that the other side has it (RFC
+//! 8446, section 4.4.3). There is no resumption, so every connection proves its key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,19 +22,19 @@ use zeroize::Zeroize as _;
 
 use crate::key::SecretKey;
 
-/// What a link between two daemons says in ALPN (RFC 7301).
+/// The ALPN protocol (RFC 7301) of a link between two daemons.
 pub const LINK: &[u8] = b"cob-link/1";
-/// What HTTP says.
+/// The ALPN protocol of HTTP.
 pub const HTTP: &[u8] = b"http/1.1";
-/// The server's name in the client's settings; not sent, and not looked at.
+/// The server's name in the client's settings; not sent, and ignored.
 const NAME: &str = "cob";
 
-/// What stands before an ed25519 key in a `SubjectPublicKeyInfo` (RFC 8410, section 4).
+/// The bytes before an ed25519 key in a `SubjectPublicKeyInfo` (RFC 8410, section 4).
 const SPKI: [u8; 12] = [0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x03, 0x21, 0x00];
-/// What stands before the seed in a PKCS#8 key (RFC 8410, section 7).
+/// The bytes before the seed in a PKCS#8 key (RFC 8410, section 7).
 const PKCS8: [u8; 16] = [0x30, 0x2E, 2, 1, 0, 0x30, 5, 6, 3, 0x2B, 0x65, 0x70, 4, 0x22, 4, 0x20];
 
-/// Whom a server admits. Asked at each handshake.
+/// Decides which keys a server admits. Called at each handshake.
 pub type Admits = Arc<dyn Fn(&PublicKey) -> bool + Send + Sync>;
 
 /// A key with its certificate, for either side of a connection.
@@ -45,27 +44,27 @@ pub struct Identity {
     public: PublicKey,
 }
 
-/// Settings that can't be made.
+/// The error for settings that can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The certificate.
     #[error("a certificate can't be made: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// The rest.
+    /// The other settings.
     #[error("TLS can't be set up: {0}")]
     Setup(#[from] Error),
 }
 
-/// The server that was dialled holds another key than those that it may have.
+/// The dialled server has a key that is not expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the server shows the key {shown}, which is none of its own")]
 pub struct OtherKey {
-    /// The key that it shows; whether it holds it was not looked at any more.
+    /// The key in its certificate; the server has not proved it.
     pub shown: PublicKey,
 }
 
 impl OtherKey {
-    /// Finds it in what a failed handshake says.
+    /// Extracts it from the error of a handshake.
     #[must_use]
     pub fn of(error: &Error) -> Option<Self> {
         let Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = error else { return None };
@@ -77,7 +76,7 @@ impl Identity {
     /// Makes the certificate of a key.
     ///
     /// # Errors
-    /// [`TlsError`]; not for a key of ours.
+    /// [`TlsError`]; never for a [`SecretKey`].
     pub fn new(key: &SecretKey) -> Result<Self, TlsError> {
         let mut der = [PKCS8.as_slice(), key.seed().as_slice()].concat();
         let pkcs8 = PrivatePkcs8KeyDer::from(der.clone());
@@ -103,7 +102,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Settings of one who dials: the other side must hold one of these keys; we show ours, if we have one.
+/// Settings of a client: the server must have one of these keys; the client presents its own key, if any.
 ///
 /// # Errors
 /// [`TlsError::Setup`].
@@ -124,8 +123,8 @@ pub fn client(identity: Option<&Identity>, servers: &[PublicKey], alpn: &[u8]) -
     Ok(Arc::new(config))
 }
 
-/// Settings of one who listens. A client that shows a key must be admitted; one that shows none is let
-/// through only with `anonymous`, and [`peer_key`] tells that it has none.
+/// Settings of a server. A client with a key must be admitted; a client without a key is accepted only if `anonymous`,
+/// and [`peer_key`] then returns `None`.
 ///
 /// # Errors
 /// [`TlsError::Setup`].
@@ -147,7 +146,7 @@ pub fn server(
     Ok(Arc::new(config))
 }
 
-/// The name to dial with: settings of [`client`] don't look at it.
+/// The name for a connect call: the settings of [`client`] ignore it.
 #[must_use]
 pub fn name() -> ServerName<'static> {
     match ServerName::try_from(NAME) {
@@ -156,7 +155,7 @@ pub fn name() -> ServerName<'static> {
     }
 }
 
-/// The key that the other side has proved to hold; none: it showed none, or there was no handshake yet.
+/// The key that the other side has proved; `None`: it presented no key, or there was no handshake yet.
 #[must_use]
 pub fn peer_key(certificates: Option<&[CertificateDer<'_>]>) -> Option<PublicKey> {
     key_of(certificates?.first()?).ok()
@@ -185,7 +184,7 @@ struct Admitted {
     provider: Arc<CryptoProvider>,
 }
 
-/// One certificate, whatever is asked.
+/// Always presents the same certificate.
 #[derive(Debug)]
 struct Shows(Arc<rustls::sign::CertifiedKey>);
 
@@ -201,7 +200,7 @@ impl fmt::Debug for Admitted {
     }
 }
 
-/// How both verifiers look at signatures: TLS 1.3 and ed25519 alone.
+/// The signature checks of both verifiers: only TLS 1.3 and ed25519.
 macro_rules! tls13_signatures {
     () => {
         fn verify_tls12_signature(
@@ -300,7 +299,7 @@ mod tests {
         Identity::new(&SecretKey::from_seed(&[n; 32])).expect("made")
     }
 
-    /// What the server learns of the client, and whether a byte went through.
+    /// The client's key as seen by the server, and whether a byte went through.
     async fn meet(
         client_config: Arc<ClientConfig>,
         server_config: Arc<ServerConfig>,

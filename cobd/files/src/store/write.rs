@@ -196,8 +196,7 @@ impl Writer {
     }
 }
 
-/// Adds a commit and all its objects to a pack. Trees may be thousands of levels deep, so this does not recurse as
-/// libgit2 would.
+/// Adds a commit and all its objects to a pack. Trees may be thousands of levels deep, so this does not recurse.
 fn insert_all(
     repo: &Repository,
     commit: Oid,
@@ -286,8 +285,7 @@ fn held(tree: Option<Oid>) -> Held {
     tree.map_or(Held::Nowhere, Held::Tree)
 }
 
-/// Writes a version. Only the newest version gets the parts of an action that has begun; older versions do not need
-/// these.
+/// Writes a version. Only the newest version gets the parts of an action that has begun; no older version needs these.
 fn write_version(
     batch: &mut Batch<'_>,
     numbered: &Numbered,
