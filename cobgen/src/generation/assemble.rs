@@ -1,8 +1,8 @@
-//! From a draft to a generation: one bundle a host, and the manifest over them.
+//! Assembles a generation from a draft: a bundle per host, and the manifest over the bundles.
 //!
-//! Every host of the model gets a bundle, also an empty one; a bundle carries only the kinds and
-//! file contents that its own change objects use. It holds no generation number, so the bundle of a
-//! host that nothing changed for has the same bytes, and hash, as before.
+//! Every host of the model gets a bundle, even if it is empty. A bundle carries only the kinds and file contents that
+//! its own change objects use. It contains no generation number, so the bundle of an unchanged host keeps its bytes and
+//! its hash.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use super::ranks::set_ranks;
 use crate::draft::{At, Draft, DraftCob, Place};
 use crate::provenance::{Origin, Provenance};
 
-/// A generation, and where everything in it comes from.
+/// A generation with its provenance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assembled {
-    /// What is published.
+    /// The generation to publish.
     pub generation: Generation,
     /// Places and words, for messages and `cobgen show`.
     pub provenance: Provenance,
 }
 
-/// Makes a generation of a draft.
+/// Makes a generation from a draft.
 ///
-/// Dependencies on what does not exist are kept as they are: the check names them, with places.
+/// Dependencies on missing change objects are kept: the check reports these with places.
 ///
 /// # Errors
-/// [`Refusal`] with everything that keeps the draft from having a generation at all.
+/// [`Refusal`] with all faults that prevent a generation.
 pub fn assemble(mut draft: Draft, number: GenerationNumber, parent: GenerationNumber) -> Result<Assembled, Refusal> {
     let mut faults = Vec::new();
     check_blobs(&draft, &mut faults);
@@ -110,7 +110,7 @@ fn check_blobs(draft: &Draft, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Host by host, since so are the bundles; in the order of ids.
+/// Groups change objects by host, like the bundles, in the order of ids.
 fn by_host(cobs: BTreeMap<CobId, At<DraftCob>>) -> Vec<Vec<(CobId, At<DraftCob>)>> {
     let mut hosts: Vec<Vec<(CobId, At<DraftCob>)>> = Vec::new();
     for (id, cob) in cobs {
@@ -122,10 +122,10 @@ fn by_host(cobs: BTreeMap<CobId, At<DraftCob>>) -> Vec<Vec<(CobId, At<DraftCob>)
     hosts
 }
 
-/// What came of the drafts of one host's change objects.
+/// The results for a host's change objects.
 #[derive(Default)]
 struct MadeHost {
-    /// Without their ranks, and without those that a fault keeps from being made.
+    /// Without ranks, and without faulty change objects.
     cobs: Vec<(CobId, Cob)>,
     origins: Vec<(CobId, Origin)>,
     faults: Vec<Fault>,
@@ -182,7 +182,7 @@ fn make_cob(
     (Some(cob), origin)
 }
 
-/// One bundle a host, with its change objects and the kinds and contents that they use.
+/// Makes a bundle per host, with its change objects and their kinds and contents.
 fn cut(draft: &Draft, cobs: Vec<Vec<(CobId, Cob)>>) -> BTreeMap<HostName, Bundle> {
     let filled: Vec<Bundle> = cobs.into_par_iter().map(|cobs| bundle(draft, cobs)).collect();
     let mut bundles: BTreeMap<HostName, Bundle> =
@@ -203,13 +203,13 @@ fn bundle(draft: &Draft, cobs: Vec<(CobId, Cob)>) -> Bundle {
             }
         }
         for secret in cob_types::secret::marks(&cob.content) {
-            // Empty as long as nobody has looked for the values: good for a look, not for a host.
+            // Empty before the secrets' values are read: enough to show the generation, not for a host.
             let sealed = draft.sealed.get(&bundle.host).and_then(|sealed| sealed.get(&secret)).cloned();
             bundle.secrets.entry(secret).or_insert_with(|| sealed.unwrap_or_default().into());
         }
         bundle.kinds.entry(cob.kind.clone()).or_insert_with(|| kind.clone());
     }
-    // All at once: a map that is filled in order, one after the other, is half empty.
+    // Collect all at once: a map filled entry by entry in order is half empty.
     Bundle { cobs: cobs.into_iter().map(|(id, cob)| (id, Arc::new(cob))).collect(), ..bundle }
 }
 
@@ -335,7 +335,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// The order in which a model names things is no part of the outcome.
+        /// The order of names in a model does not affect the result.
         #[test]
         fn the_same_content_gives_the_same_bytes((sketch, shuffled) in random::shuffled_pair()) {
             match (sketch.assemble(), shuffled.assemble()) {

@@ -1,8 +1,8 @@
-//! What differs between two generations, for people and for scripts.
+//! The differences between two generations, for people and for scripts.
 //!
-//! Compares what was asked for: hosts, kinds, change objects, content, preferred states,
-//! dependencies. Ranks and expected fingerprints follow from these and are not compared, so an
-//! unconcerned change object is not listed because something below it moved.
+//! Compares the model's requirements: hosts, kinds, change objects, content, preferred states, dependencies. Ranks and
+//! expected fingerprints follow from these and are not compared, so an unaffected change object is not listed because a
+//! rank below it changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,31 +16,31 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The most characters of one value that the text form shows.
+/// The most characters of a value in the text form.
 const SHOWN_VALUE: usize = 200;
 
-/// All that differs. Its JSON form is what `cobgen diff --json` prints.
+/// All differences. The JSON form is the output of `cobgen diff --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// The older generation.
     pub from: GenerationNumber,
-    /// The newer one.
+    /// The newer generation.
     pub to: GenerationNumber,
-    /// Hosts that only the newer one has.
+    /// Hosts that only the newer generation has.
     pub hosts_added: Vec<HostName>,
-    /// Hosts that only the older one has.
+    /// Hosts that only the older generation has.
     pub hosts_removed: Vec<HostName>,
     /// Hosts whose address differs.
     pub hosts_moved: BTreeMap<HostName, Swap<Option<String>>>,
-    /// Who is whom, who may order, and how hosts behave in a switch: `security`, `revoked`, `operators`, keys of hosts,
-    /// `switch`.
+    /// Identities, operators, and the behaviour of hosts in a switch: `security`, `revoked`, `operators`, keys of
+    /// hosts, `switch`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trust: Vec<ContentChange>,
     /// Kinds whose definition differs.
     pub kinds_changed: Vec<KindChange>,
-    /// Change objects that only the newer one has, with their kinds.
+    /// Change objects that only the newer generation has, with their kinds.
     pub added: BTreeMap<CobId, KindName>,
-    /// Change objects that only the older one has, with their kinds.
+    /// Change objects that only the older generation has, with their kinds.
     pub removed: BTreeMap<CobId, KindName>,
     /// Change objects that both have and that differ.
     pub changed: BTreeMap<CobId, CobChange>,
@@ -51,7 +51,7 @@ pub struct Difference {
 pub struct Swap<T> {
     /// In the older generation.
     pub from: T,
-    /// In the newer one.
+    /// In the newer generation.
     pub to: T,
 }
 
@@ -60,67 +60,67 @@ pub struct Swap<T> {
 pub struct KindChange {
     /// Its name.
     pub name: KindName,
-    /// What differs in it.
+    /// The changed parts.
     pub changes: Vec<ContentChange>,
 }
 
-/// How one change object differs.
+/// The differences of a change object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct CobChange {
     /// Its fingerprint differs: it will be checked, and leave `outdated` if the old content is found.
     pub outdated: bool,
-    /// It is of another kind.
+    /// Its kind differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<Swap<KindName>>,
     /// Its kind's definition differs.
     pub kind_changed: bool,
-    /// What differs in its content.
+    /// The changed parts of its content.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub content: Vec<ContentChange>,
     /// Names of its files that were added, removed or differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// What it names in `restarts_on`, or the content of that, differs.
+    /// The names in its `restarts_on`, or the content of these change objects, differ.
     pub rests_on_changed: bool,
-    /// It prefers another state.
+    /// Its preferred state differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preferred: Option<Swap<StateName>>,
-    /// Whether it stays as it is when it leaves the model.
+    /// Whether it departs without a change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep: Option<Swap<bool>>,
     /// Whether it is only observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observe: Option<Swap<bool>>,
-    /// Dependencies that it gained, in the paper's notation.
+    /// Added dependencies, in the paper's notation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dependencies_added: Vec<String>,
-    /// Dependencies that it lost.
+    /// Removed dependencies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dependencies_removed: Vec<String>,
 }
 
-/// One place in a JSON value that differs.
+/// A changed place in a JSON value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ContentChange {
-    /// Where: `files./etc/db.conf.mode`, `[2]`; empty for the whole.
+    /// The path: `files./etc/db.conf.mode`, `[2]`; empty for the whole value.
     pub path: String,
-    /// Before; absent: there was none.
+    /// Before; absent: it was added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Value>,
-    /// After; absent: there is none.
+    /// After; absent: it was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<Value>,
-    /// For texts of several lines: the lines that differ, as a patch.
+    /// For texts of several lines: the changed lines, as a patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<String>,
 }
 
-/// A generation, or the bundles of it that may differ from those of another one.
+/// A generation, or its bundles that may differ from another generation.
 #[derive(Debug, Clone)]
 pub struct Compared<'g> {
-    /// What all hosts share.
+    /// The part that all hosts share.
     pub manifest: &'g Manifest,
-    /// Who is looked at.
+    /// The bundles to compare.
     pub bundles: BTreeMap<&'g HostName, &'g Bundle>,
 }
 
@@ -131,7 +131,7 @@ impl<'g> From<&'g Generation> for Compared<'g> {
 }
 
 impl<'g> Compared<'g> {
-    /// The bundle of a host. Change objects have their host in their names, so each is in the same bundle in both.
+    /// The bundle of a host. The id of a change object contains its host, so it is in the same bundle in both.
     fn bundle(&self, host: &HostName) -> Option<&'g Bundle> {
         self.bundles.get(host).copied()
     }
@@ -192,7 +192,7 @@ pub fn diff<'g>(old: impl Into<Compared<'g>>, new: impl Into<Compared<'g>>) -> D
     }
 }
 
-/// What differs on one host.
+/// The differences on a host.
 #[derive(Default)]
 struct HostChange {
     added: Vec<(CobId, KindName)>,
@@ -200,7 +200,7 @@ struct HostChange {
     changed: Vec<(CobId, CobChange)>,
 }
 
-/// Compares a host's parts; `kinds` are those whose definition differs.
+/// Compares a host's parts; `kinds` are the changed kinds.
 fn host_change(old: Option<&Bundle>, new: Option<&Bundle>, kinds: &BTreeSet<&KindName>) -> HostChange {
     let mut change = HostChange::default();
     if let (Some(old), Some(new)) = (old, new)
@@ -226,7 +226,7 @@ fn host_change(old: Option<&Bundle>, new: Option<&Bundle>, kinds: &BTreeSet<&Kin
 }
 
 impl Difference {
-    /// Whether the two ask for the same.
+    /// Whether the two generations are equivalent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hosts_added.is_empty()
@@ -240,7 +240,7 @@ impl Difference {
     }
 }
 
-/// What a manifest says of identities, and of switches, as a JSON value.
+/// A manifest's identities and switch settings, as a JSON value.
 fn trust(manifest: &Manifest) -> Value {
     let keyed = manifest.hosts.iter().filter(|(_, host)| !host.keys.is_empty());
     let keys: BTreeMap<&HostName, &Vec<PublicKey>> = keyed.map(|(name, host)| (name, &host.keys)).collect();
@@ -301,7 +301,7 @@ fn swap<T: Clone + PartialEq>(from: &T, to: &T) -> Option<Swap<T>> {
     (from != to).then(|| Swap { from: from.clone(), to: to.clone() })
 }
 
-/// `(A, from, to) <- B@z` and `(C, state) <- B@z`, one for each need.
+/// `(A, from, to) <- B@z` and `(C, state) <- B@z`, an entry for each need.
 fn dependencies(cob: &Cob) -> BTreeSet<String> {
     let moves = cob
         .transitions
@@ -319,7 +319,7 @@ fn content_changes(from: &Value, to: &Value) -> Vec<ContentChange> {
     changes
 }
 
-/// Depth is bounded by that of the parser that read the values.
+/// The parser that read the values bounds their depth.
 fn compare(path: String, from: Option<&Value>, to: Option<&Value>, changes: &mut Vec<ContentChange>) {
     match (from, to) {
         (from, to) if from == to => {}
@@ -347,7 +347,7 @@ fn compare(path: String, from: Option<&Value>, to: Option<&Value>, changes: &mut
     }
 }
 
-/// The hunks of a line-by-line patch. None where git can't make one; both values are shown then.
+/// The hunks of a line-by-line patch. `None` if git can't make it; both values are shown then.
 fn patch(from: &str, to: &str) -> Option<String> {
     let mut options = git2::DiffOptions::new();
     options.context_lines(1);
@@ -440,7 +440,7 @@ impl ContentChange {
             return lines.lines().try_for_each(|line| writeln!(f, "      {line}"));
         }
         match (&self.from, &self.to) {
-            // Nothing but the value of a secret, which was named.
+            // Only the value of a secret changed; its name was printed.
             (Some(from), Some(to)) if from == to => writeln!(f, "    {path}: {}", shown(to)),
             (Some(from), Some(to)) => writeln!(f, "    {path}: {} -> {}", shown(from), shown(to)),
             (None, Some(to)) => writeln!(f, "    + {path}: {}", shown(to)),
@@ -481,7 +481,7 @@ mod tests {
         assert!(diff(&generation, &generation).is_empty());
     }
 
-    /// Who looks at a difference before signing it must see who gets power by it.
+    /// A signer must see in a difference which keys gain power.
     #[test]
     fn keys_operators_and_revocations_are_differences() {
         let before = before().assembled().generation;

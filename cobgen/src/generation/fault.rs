@@ -1,6 +1,6 @@
-//! What keeps a draft from becoming a generation.
+//! Faults that prevent a generation.
 //!
-//! All faults of a draft are reported at once, each with the places that it concerns.
+//! All faults of a draft are reported at once, each with its places.
 
 use std::fmt;
 
@@ -12,53 +12,53 @@ use crate::diagnostic::Diagnostic;
 use crate::draft::{Arrow, Place, When};
 use crate::provenance::at;
 
-/// All that is wrong with a draft; never empty.
+/// All faults of a draft; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// Each fault, in the order of the change objects' ids.
     pub faults: Vec<Fault>,
 }
 
-/// One thing that is wrong with a draft.
+/// A fault of a draft.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A change object of a host that the model does not have.
+    /// A change object on an unknown host.
     #[error("{cob} is on {host}, a host that the model does not have; add it under `hosts`")]
     UnknownHost {
         /// The change object.
         cob: CobId,
         /// Its host.
         host: HostName,
-        /// Where it is written.
+        /// Its place.
         place: Place,
     },
-    /// A change object of a kind that the model does not have.
+    /// A change object of an unknown kind.
     #[error("{cob} is of the kind {kind}, which does not exist; add it under `kinds`")]
     UnknownKind {
         /// The change object.
         cob: CobId,
         /// Its kind.
         kind: KindName,
-        /// Where it is written.
+        /// Its place.
         place: Place,
     },
-    /// A `restarts_on` that names nothing.
+    /// A `restarts_on` with an unknown name.
     #[error("{cob} restarts on {on}, which does not exist")]
     UnknownRestart {
         /// The change object.
         cob: CobId,
-        /// What it names.
+        /// The unknown name.
         on: CobId,
-        /// Where it names it.
+        /// The place of the name.
         place: Place,
     },
-    /// Change objects that rest on one another's content in a circle: none of them has a fingerprint.
+    /// Change objects that rely on each other's content in a circle: they have no fingerprint.
     #[error("change objects restart on one another in a circle: {}", circle(.steps))]
     RestartCircle {
-        /// Each names the next one, the last one the first.
+        /// Each names the next, the last names the first.
         steps: Vec<RestartStep>,
     },
-    /// Two writings of one dependency that no state serves.
+    /// Two statements of a dependency without a common state.
     #[error(
         "{cob} {} needs {on} in a state that is both one of {} ({}, {}) and one of {} ({}, {}); no state is",
         guarded(.when), listed(&.two[0]), .two[0].said.words, at(&.two[0].said.place),
@@ -67,11 +67,11 @@ pub enum Fault {
     NoCommonState {
         /// The dependent.
         cob: CobId,
-        /// What is guarded.
+        /// The guarded event.
         when: When,
-        /// The depended-on change object.
+        /// The change object that it depends on.
         on: CobId,
-        /// The first writing, with the states that were left of it, and the one that leaves none.
+        /// The first statement, with its remaining states, and the statement that excludes all these.
         two: Box<[Arrow; 2]>,
     },
     /// A file whose content is not in the draft.
@@ -81,15 +81,15 @@ pub enum Fault {
         owner: String,
         /// The file's name.
         file: String,
-        /// The hash that was looked for.
+        /// The expected hash.
         blob: BlobHash,
-        /// Where the owner is written.
+        /// The place of the owner.
         place: Place,
     },
-    /// A file in the draft whose content does not have the hash under which it is filed.
+    /// A file in the draft whose content does not match its hash.
     #[error("the content filed under the hash {blob} has another hash")]
     WrongBlob {
-        /// The hash under which it is filed.
+        /// The hash under which it is stored.
         blob: BlobHash,
     },
     /// A bundle that daemons would refuse to read.
@@ -101,19 +101,19 @@ pub enum Fault {
         host: HostName,
         /// The length.
         len: usize,
-        /// Where the host is written.
+        /// The place of the host.
         place: Place,
     },
-    /// More dependencies between hosts than a daemon serves.
+    /// More dependencies between hosts than a daemon can serve.
     #[error(
         "the bundle of {host}: {many}; let one change object of each host depend on it, and the others on that one"
     )]
     TooManyAskers {
-        /// The host that is depended on.
+        /// The host with too many dependents.
         host: HostName,
-        /// What there is too much of.
+        /// The exceeded limit.
         many: TooMany,
-        /// Where the host is written.
+        /// The place of the host.
         place: Place,
     },
     /// A manifest that daemons would refuse to read.
@@ -125,26 +125,26 @@ pub enum Fault {
     /// A value that CBOR can't carry.
     #[error("{what} can't be written: {reason}")]
     Encoding {
-        /// What was to be written.
+        /// The value.
         what: String,
-        /// The encoder's words.
+        /// The encoder's message.
         reason: String,
     },
 }
 
-/// One arrow of a circle of `restarts_on`.
+/// An arrow in a circle of `restarts_on`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestartStep {
-    /// Who restarts.
+    /// The change object that restarts.
     pub cob: CobId,
-    /// On whom.
+    /// The change object that it names.
     pub on: CobId,
-    /// Where that is written.
+    /// The place of this statement.
     pub place: Place,
 }
 
 impl Fault {
-    /// The places that the fault concerns, the most telling one first.
+    /// The places of the fault, the most relevant first.
     #[must_use]
     pub fn places(&self) -> Vec<&Place> {
         match self {

@@ -1,8 +1,8 @@
-//! Fingerprints: what a change object is, in sixteen bytes, and what it rests on.
+//! Fingerprints: the identity of a change object's definition, in sixteen bytes, and of the objects that it relies on.
 //!
-//! A fingerprint covers the kind, the content, the files, and the fingerprints of what is named in
-//! `restarts_on`, so a change at the far end of a chain reaches everything that rests on it.
-//! Dependencies are no part of it: they are adopted in place.
+//! A fingerprint covers the kind, the content, the files, and the fingerprints of the change objects in `restarts_on`,
+//! so a change at the far end of a chain affects all that rely on it. Dependencies are not included: they are adopted
+//! in place.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,10 +15,10 @@ use rayon::prelude::*;
 use super::fault::{Fault, RestartStep};
 use crate::draft::{At, Draft, DraftCob, Place};
 
-/// Makes the hashes of this form differ from those of any later one.
+/// Distinguishes the hashes of this version from later versions.
 const FORM: &[u8] = b"cob 1";
 
-/// A change object's own fingerprint and the one of what it rests on.
+/// A change object's own fingerprint, and the fingerprint of the change objects that it relies on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Prints {
     pub(super) own: Fingerprint,
@@ -38,7 +38,7 @@ pub(super) fn fingerprints(draft: &Draft, faults: &mut Vec<Fault>) -> HashMap<Co
             }
         }
     }
-    // An unknown kind is reported by the caller; the fingerprint of such a change object is never used.
+    // The caller reports an unknown kind; the fingerprint of its change objects is never used.
     let kind_of = |cob: &DraftCob| kinds.get(&cob.kind).map_or(&[][..], Vec::as_slice);
     let resting_on_nothing: Vec<(&CobId, Result<Fingerprint, codec::CodecError>)> = draft
         .cobs
@@ -76,7 +76,7 @@ fn own(kind: &[u8], cob: &DraftCob, rests_on: Option<Fingerprint>) -> Result<Fin
     Ok(canonical::fingerprint(&[FORM, kind, content.as_bytes(), &files, rests_on]))
 }
 
-/// The hash over what a change object names in `restarts_on`, whatever the order of its naming.
+/// The hash over the change objects in `restarts_on`, independent of their order.
 fn rests_on(cob: &DraftCob, prints: &HashMap<CobId, Prints>) -> Option<Fingerprint> {
     let mut named: Vec<&CobId> = cob.restarts_on.iter().collect();
     named.sort_unstable();
@@ -88,8 +88,8 @@ fn rests_on(cob: &DraftCob, prints: &HashMap<CobId, Prints>) -> Option<Fingerpri
     Some(canonical::fingerprint(&parts))
 }
 
-/// All change objects that name others in `restarts_on`, each after those of these that it names. Names of nothing and
-/// circles are faults; an arrow that closes a circle is then left out, so that the order is whole.
+/// All change objects with a `restarts_on`, each after the change objects that it names. Unknown names and circles are
+/// faults; an arrow that closes a circle is left out, so that the order is complete.
 fn restart_order(draft: &Draft) -> (Vec<&CobId>, Vec<Fault>) {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -101,8 +101,8 @@ fn restart_order(draft: &Draft) -> (Vec<&CobId>, Vec<Fault>) {
     let mut faults = Vec::new();
     let names_others = |cob: &At<DraftCob>| !cob.value.restarts_on.is_empty();
     for (root, _) in draft.cobs.iter().filter(|(_, cob)| names_others(cob)) {
-        // The chain from `root` to where the walk is, each with the next name to look at. An own
-        // stack: a chain may be as long as the model.
+        // The chain from `root` to the current change object, each with the index of its next name. An explicit stack,
+        // because a chain may be as long as the model.
         let mut chain: Vec<(&CobId, usize)> = Vec::new();
         if !marks.contains_key(root) {
             marks.insert(root, Mark::Begun);
@@ -153,7 +153,7 @@ fn circle(draft: &Draft, chain: &[(&CobId, usize)]) -> Fault {
     Fault::RestartCircle { steps }
 }
 
-/// Where `cob` names `on` in `restarts_on`: the word also makes an arrow, which has a place.
+/// The place where `cob` names `on` in `restarts_on`: the word also makes an arrow, which has a place.
 fn place_of(draft: &Draft, cob: &CobId, on: &CobId) -> Place {
     let cob = &draft.cobs[cob];
     let to_it = || cob.value.arrows.iter().filter(|arrow| arrow.on == *on);

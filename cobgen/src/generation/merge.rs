@@ -1,8 +1,8 @@
-//! Arrows to dependencies: what a draft writes arrow by arrow becomes one entry a move or promise.
+//! Merges a draft's arrows into dependencies: an entry for each transition or grant.
 //!
-//! One need for each depended-on change object: where several arrows name the same one, the states
-//! that all of them accept stay, in the order of the first. Entries and needs are sorted, so the
-//! order in which a model names them is no difference between two generations.
+//! A change object has a single need for each target: several arrows to the same target leave the states that all of
+//! these accept, in the order of the first. Entries and needs are sorted, so their order in a model makes no difference
+//! between generations.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use cob_types::{CobId, LockNeeds, Need, StateName, TransitionNeeds};
 use super::fault::Fault;
 use crate::draft::{Arrow, Said, When};
 
-/// The dependencies of one change object, and the arrows behind each need.
+/// The dependencies of a change object, and the arrows behind each need.
 pub(super) struct Merged {
     pub(super) transitions: Vec<TransitionNeeds>,
     pub(super) locks: Vec<LockNeeds>,
-    /// By what they guard and whom they name.
+    /// Sorted by guarded event and target.
     pub(super) arrows: Vec<Arrow>,
 }
 
-/// Merges the arrows of a change object; what contradicts itself goes to `faults` and stays out.
+/// Merges the arrows of a change object; contradictions go to `faults` and are left out.
 pub(super) fn merge(id: &CobId, mut arrows: Vec<Arrow>, faults: &mut Vec<Fault>) -> Merged {
     arrows.sort_by(|a, b| a.guards().cmp(&b.guards()));
     let mut merged = Merged { transitions: Vec::new(), locks: Vec::new(), arrows: Vec::with_capacity(arrows.len()) };
     for arrow in arrows {
-        // The same word may yield the same arrow twice (a list that names one thing twice).
+        // A word may yield the same arrow twice (a list with a duplicate name).
         let same = |a: &&Arrow| a.guards() == arrow.guards();
         if !merged.arrows.iter().rev().take_while(same).any(|known| *known == arrow) {
             merged.arrows.push(arrow);
@@ -52,7 +52,7 @@ pub(super) fn merge(id: &CobId, mut arrows: Vec<Arrow>, faults: &mut Vec<Fault>)
     merged
 }
 
-/// The states that all writings accept, in the order of the first; or two writings that leave none.
+/// The states that all statements accept, in the order of the first; or two statements without a common state.
 fn common(written: &[Arrow]) -> Result<Vec<StateName>, Box<[Arrow; 2]>> {
     let Some((first, rest)) = written.split_first() else { return Ok(Vec::new()) };
     let mut states: Vec<StateName> = Vec::with_capacity(first.said.states.len());

@@ -1,11 +1,10 @@
-//! Generations: what a draft becomes before it is published, and what differs between two of them.
+//! Makes generations from drafts, and compares generations.
 //!
-//! [`assemble`] merges the arrows of a [`Draft`](crate::draft::Draft) into transition and lock
-//! dependencies, computes fingerprints and ranks, and cuts the whole into one bundle a host;
-//! [`diff`] compares two generations for people and scripts; [`switch_order`] says who leaves before whom on the way from
-//! one to the other. Nothing here reads a file, a clock or
-//! a random number: two drafts with the same content give the same bytes. Whether the outcome can
-//! work is asked by `check`, which shares no code with this module.
+//! [`assemble`] merges the arrows of a [`Draft`](crate::draft::Draft) into transition and lock dependencies, computes
+//! fingerprints and ranks, and makes a bundle per host; [`diff`] compares two generations for people and scripts;
+//! [`switch_order`] determines which change objects depart before which others in a switch. No code here reads a file,
+//! a clock or a random number: two drafts with the same content give the same bytes. `check` verifies whether the
+//! result can work; it shares no code with this module.
 
 mod assemble;
 mod diff;

@@ -1,4 +1,4 @@
-//! Differences for people: secrets by name, and whether they changed, where their marks stood.
+//! Differences for people: secrets are shown by name, with whether they changed, in place of their marks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::secrets::name_of;
 type Names = BTreeMap<SecretId, String>;
 
 impl Difference {
-    /// Whether there is anything for [`Self::name_secrets`].
+    /// Whether [`Self::name_secrets`] would find a mark.
     #[must_use]
     pub fn has_secrets(&self) -> bool {
         let changes = self.changed.values().flat_map(|cob| &cob.content);
@@ -23,7 +23,7 @@ impl Difference {
         })
     }
 
-    /// Puts the names of secrets, and whether they changed, where their marks stand.
+    /// Replaces the marks of secrets by their names, and tells whether their values changed.
     pub fn name_secrets(&mut self, old: &Names, new: &Names) {
         let changes = self.changed.values_mut().flat_map(|cob| &mut cob.content);
         for change in changes.chain(self.kinds_changed.iter_mut().flat_map(|kind| &mut kind.changes)) {
@@ -53,7 +53,7 @@ fn name(change: &mut ContentChange, old: &Names, new: &Names) {
         Some(format!("[secret {name}{how}]"))
     };
     for value in [&mut change.from, &mut change.to].into_iter().flatten() {
-        // Every id is answered.
+        // The closure has an answer for every id.
         let _ = secret::replace(value, &mut shown);
     }
     if let Some(lines) = &mut change.lines {

@@ -1,15 +1,15 @@
-//! Ranks: the order in which goals go when rank decides.
+//! Ranks: the order of goals where rank decides.
 //!
-//! A goal `(C, t)` needs `(B, z)`, for every state z of a need's set, when some hop on C's route to
-//! t, from any state, depends on B, or t's lock dependencies do. (Not from states that everybody who asks for
-//! the goal is content with, unless it goes there by itself: from these it does not set out.) The rank of a goal is its level: the
-//! longest chain of needs below it, goals in one circle counting as one. So what is needed has the
-//! lower rank, and a rank changes only when something below its goal does: a host that is not
-//! concerned keeps its bundle byte for byte. Ties are broken by id and state where ranks are compared.
+//! A goal `(C, t)` needs `(B, z)`, for every state z of a need's set, if some transition on C's route to t, from any
+//! state, depends on B, or t's lock dependencies do. (States that all requesters of the goal accept are excluded as
+//! start states, unless C goes to the goal by itself: C does not start there.) The rank of a goal is its level: the
+//! longest chain of needs below it, where the goals of a circle count together as a single goal. So a needed goal has
+//! the lower rank, and a rank changes only if a goal below it changes: the bundle of an unaffected host keeps its
+//! bytes. Ties are broken by id and state when ranks are compared.
 //!
-//! Many circles come about only by a second state of some set: who is asked for one of several states stays where it is
-//! in one of them, and else goes to the first. Within a circle goals are ordered by what they need if this is counted alone
-//! (decision 0110).
+//! Many circles exist only through a second state of some set: a change object that is asked for any of several states
+//! stays in its state if that is acceptable, and otherwise goes to the first. Within a circle, goals are ordered by
+//! their needs counted in this way alone (decision 0110).
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,8 +21,7 @@ use rayon::prelude::*;
 
 use super::routes::Routes;
 
-/// Sets the ranks of every goal of all change objects. Names that don't resolve are passed over:
-/// finding them is the check's business.
+/// Sets the ranks of every goal of all change objects. Unknown names are skipped: the check reports these.
 pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, hosts: &mut [Vec<(CobId, Cob)>]) {
     let routes: BTreeMap<&KindName, Routes<'_>> = kinds.iter().map(|(name, kind)| (*name, Routes::of(kind))).collect();
     let cobs: Vec<&(CobId, Cob)> = hosts.iter().flatten().collect();
@@ -42,7 +41,7 @@ pub(super) fn set_ranks(kinds: &BTreeMap<&KindName, &Kind>, hosts: &mut [Vec<(Co
     }
 }
 
-/// Which goals each goal needs; goals are numbered by change object, then state.
+/// The needs of each goal; goals are numbered by change object, then state.
 struct GoalGraph {
     /// `needs[starts[g]..starts[g + 1]]` are the goals that g needs.
     starts: Vec<usize>,
@@ -59,8 +58,8 @@ impl GoalGraph {
         graph
     }
 
-    /// The same goals, and behind them the needs that accept several states, as nodes of their own: what such a one needs is
-    /// what leads to its first state from states that are none of it.
+    /// The same goals, followed by nodes for the needs that accept several states: such nodes have the needs of the
+    /// transitions from states outside the set to its first state.
     fn by_wish(firsts: &Firsts<'_>, cobs: &[&(CobId, Cob)]) -> Self {
         let resolved = firsts.resolved(cobs);
         let mut sets: HashMap<&[u32], u32> = HashMap::new();
@@ -100,7 +99,7 @@ impl GoalGraph {
         graph
     }
 
-    /// Adds all goals, in the order of their numbers, with what `add` makes of the entries that count for each.
+    /// Adds all goals, in the order of their numbers; `add` adds the needs of each entry that counts for a goal.
     fn add_goals<'r, 'k>(
         &mut self,
         firsts: &Firsts<'_>,
@@ -130,10 +129,10 @@ impl GoalGraph {
     }
 }
 
-/// The first goal of each change object, and its routes. Looked up, never walked.
+/// The first goal of each change object, and its routes. For look-ups only, never iterated.
 struct Firsts<'a> {
     of: HashMap<&'a CobId, (u32, &'a Routes<'a>)>,
-    /// How many goals there are.
+    /// The number of goals.
     goals: u32,
 }
 
@@ -155,11 +154,11 @@ impl<'a> Firsts<'a> {
     }
 }
 
-/// For goals that others alone ask for: the states that all of them are content with.
+/// For goals that only others request: the states that all these needs accept.
 fn contents(cobs: &[Resolved<'_, '_>], goals: u32) -> Vec<Option<Vec<usize>>> {
     let mut found: Vec<Option<Vec<usize>>> = vec![None; goals as usize];
     for (cob, need) in cobs.iter().flat_map(|cob| cob.needs.iter().map(move |need| (cob, need))) {
-        // A single state leaves nothing to be content with but itself.
+        // A single state accepts only itself.
         let wanted = &cob.goals[need.goals.clone()];
         if need.on == cob.first {
             continue;
@@ -179,29 +178,29 @@ fn contents(cobs: &[Resolved<'_, '_>], goals: u32) -> Vec<Option<Vec<usize>>> {
     found
 }
 
-/// What an entry of dependencies guards, by states.
+/// The event that an entry of dependencies guards, by states.
 enum Guarded {
     Hop(usize, usize),
     Promise(usize),
 }
 
-/// One change object's dependencies, as goals.
+/// A change object's dependencies, as goals.
 struct Resolved<'r, 'k> {
     /// Its first goal.
     first: u32,
     routes: &'r Routes<'k>,
     preferred: Option<usize>,
-    /// What it depends on, need by need, entry by entry.
+    /// The goals that it depends on, need by need, entry by entry.
     goals: Vec<u32>,
     needs: Vec<ResolvedNeed>,
-    /// What each guards, and where its needs stand.
+    /// The guarded event of each entry, and the range of its needs.
     entries: Vec<(Guarded, Range<usize>)>,
 }
 
 struct ResolvedNeed {
-    /// The first goal of whom it names.
+    /// The first goal of the named change object.
     on: u32,
-    /// Where its goals stand.
+    /// The range of its goals.
     goals: Range<usize>,
 }
 
@@ -237,9 +236,9 @@ impl<'r, 'k> Resolved<'r, 'k> {
     }
 }
 
-/// The level of every goal: Tarjan's strongly connected components come out with what they need
-/// first, so each level is known from those below. The stack is our own: chains may be as long as
-/// the model. `inside` says which of the goals in one circle come first.
+/// The level of every goal: Tarjan's algorithm returns strongly connected components after the components that they
+/// need, so each level follows from known levels. An explicit stack, because chains may be as long as the model.
+/// `inside` orders the goals within a circle.
 fn levels(graph: &GoalGraph, inside: impl Fn(usize) -> u32) -> Vec<u32> {
     const NEW: u32 = u32::MAX;
     let goals = graph.goals();
@@ -290,8 +289,8 @@ fn levels(graph: &GoalGraph, inside: impl Fn(usize) -> u32) -> Vec<u32> {
     levels
 }
 
-/// One more than the highest level below, and for the members of a circle from there on as many levels as `inside` tells
-/// apart. Members themselves still have level 0 here; `below` passes over them by their being in `members`.
+/// The highest level below plus 1; the members of a circle get from there on as many levels as `inside` distinguishes.
+/// Members themselves still have level 0 here; `below` skips the members of the circle.
 fn set_level(graph: &GoalGraph, members: &[usize], inside: impl Fn(usize) -> u32, levels: &mut [u32]) {
     let circle: BTreeSet<usize> = members.iter().copied().collect();
     let below = |goal: &usize| graph.needs[graph.starts[*goal]..graph.starts[goal + 1]].iter().map(|g| *g as usize);
@@ -323,8 +322,7 @@ mod tests {
         let mut sketch = Sketch::new();
         sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up");
         sketch.requires("n/a", "n/b").requires("n/b", "n/c");
-        // What stops needs its users off, what starts needs what it requires on; b leaves `outdated`
-        // with a off.
+        // A stop needs the users off, a start needs the requirements on; b leaves `outdated` with a off.
         assert_eq!(
             [rank(&sketch, "n/a", "down"), rank(&sketch, "n/b", "down"), rank(&sketch, "n/c", "down")],
             [0, 1, 2]
@@ -346,7 +344,7 @@ mod tests {
         let mut sketch = Sketch::new();
         sketch.kind("k", &["s", "x", "y", "t"], &["s>y", "s>x", "x>t", "y>t"]);
         sketch.cob_of("k", "n/a", "t").cob("n/b", "up").cob("n/c", "up");
-        // Equally short ways over x and y; the kind lists the one over y first.
+        // Equally short ways over x and y; the kind lists the way over y first.
         sketch.hop("n/a", "s", "x", "n/b@up").hop("n/a", "s", "y", "n/c@up");
         sketch.after("n/c", "n/b");
         assert_eq!(rank(&sketch, "n/a", "t"), 2);
@@ -361,7 +359,7 @@ mod tests {
         sketch.cob("a0/x", "up").cob("n2/y", "up").after("n2/y", "n1/a").requires("n2/y", "a0/x");
         let after = sketch.assembled().generation;
         let host = cob_types::HostName::new("n1").expect("name");
-        // What may be asked of the host is told to it.
+        // The bundle of a host contains the possible requests for it.
         let without_askers = |bundle: &cob_types::Bundle| cob_types::Bundle { askers: None, ..bundle.clone() };
         assert_ne!(before.bundles[&host].askers, after.bundles[&host].askers);
         assert_eq!(without_askers(&before.bundles[&host]), without_askers(&after.bundles[&host]));
@@ -386,7 +384,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The rank of every goal is above that of all it needs, unless these need it, too.
+        /// The rank of every goal is above the ranks of all its needs, except needs in the same circle.
         #[test]
         fn ranks_are_an_order(sketch in random::any_sketch()) {
             let draft = sketch.draft.clone();

@@ -1,14 +1,14 @@
-//! The ways within a kind: the first hop of the shortest route between any two of its states.
+//! The routes within a kind: the first transition of the shortest route between any two of its states.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use cob_types::{Kind, StateName};
 
-/// The first hop of the shortest route between any two states of a kind.
+/// The first transition of the shortest route between any two states of a kind.
 pub(super) struct Routes<'a> {
     pub(super) kind: &'a Kind,
     places: BTreeMap<&'a StateName, usize>,
-    /// `first[from][to]`: the state after the first hop; none where no route leads.
+    /// `first[from][to]`: the state after the first transition; `None` if there is no route.
     pub(super) first: Vec<Vec<Option<usize>>>,
 }
 
@@ -31,8 +31,8 @@ impl<'a> Routes<'a> {
     }
 }
 
-/// Breadth first from one state. A state is entered first from the one that was itself entered
-/// first, so among equally short routes the one wins whose first hop the kind lists first.
+/// A breadth-first search from a state. Each state keeps the predecessor that was found first, so among equally short
+/// routes the first transition that the kind lists first wins.
 fn first_hops(from: usize, hops: &[Vec<usize>]) -> Vec<Option<usize>> {
     let mut first = vec![None; hops.len()];
     let mut queue = VecDeque::new();

@@ -1,13 +1,13 @@
-//! The order of a switch: who leaves before whom, and which host waits for which of them.
+//! The order of a switch: which change objects depart before which others, and which hosts wait for departures.
 //!
-//! The rules and why no simpler ones will do: `../shared/design/protocol-notes.md`, section 8. In short: what
-//! `(m, off)` needs under the generation that is left, over all hops and promises, is the *closure* of a leaving change
-//! object m. A goal of it *keeps faith* when its change object is the same in both generations and all that it needs
-//! keeps faith; one of a leaving change object when it is its pre-remove state. A host waits for m when it has a goal of
-//! m's closure that does not keep faith: m could not leave any more once that host has gone on. And what another one
-//! that leaves needs in a state other than its pre-remove state leaves after that other one.
+//! The rules are in section 8 of the protocol notes (decisions 0033 and 0104). In short: the *closure* of a departing
+//! change object m is all that `(m, off)` needs under the old generation, over all transitions and grants. A goal of it
+//! is *faithful* if its change object is the same in both generations and all its needs are faithful; a goal of a
+//! departing change object if it is its pre-remove state. A host waits for m if it has a goal in m's closure that is
+//! not faithful: after the host's activation m could not depart any more. A departing change object that another needs
+//! in a state other than its pre-remove state departs after the other.
 //!
-//! Only what leaves is looked at, and what it needs: the work grows with that, not with the cluster.
+//! Only departing change objects and their needs are examined: the work grows with these, not with the cluster.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,7 +22,7 @@ use cob_types::{
 use super::routes::Routes;
 use super::wishes::{State, Wishes};
 
-/// One of the two generations. Bundles are read when something is asked of them.
+/// A generation of the two. Bundles are read on demand.
 #[derive(Debug)]
 pub struct Side<'a> {
     manifest: &'a Manifest,
@@ -35,15 +35,15 @@ enum Bundles<'a> {
     Depot {
         depot: &'a Depot,
         read: RefCell<BTreeMap<HostName, Arc<Bundle>>>,
-        /// One in memory that may have the same bundles.
+        /// A generation in memory that may have the same bundles.
         near: Option<&'a Generation>,
     },
 }
 
-/// Why a switch has no order.
+/// The reason why a switch has no order.
 #[derive(Debug)]
 pub enum NoOrder {
-    /// Each of these must leave before the next one, and the last one before the first.
+    /// Each of these must depart before the next, and the last before the first.
     Circle(Vec<CobId>),
     /// A bundle can't be read.
     Depot(DepotError),
@@ -56,20 +56,20 @@ impl From<DepotError> for NoOrder {
 }
 
 impl<'a> Side<'a> {
-    /// A generation that is in memory.
+    /// A generation in memory.
     #[must_use]
     pub fn of(generation: &'a Generation) -> Self {
         Self { manifest: &generation.manifest, bundles: Bundles::Here(&generation.bundles) }
     }
 
-    /// A generation of a depot, of which no more is read than is needed.
+    /// A generation in a depot; only needed parts are read.
     #[must_use]
     pub fn in_depot(depot: &'a Depot, manifest: &'a Manifest) -> Self {
         Self::partly_read(depot, manifest, BTreeMap::new())
     }
 
-    /// As [`Side::in_depot`], for the order of the switch to `after`: what differs from there is read at once, but for
-    /// what a generation in memory has too.
+    /// Like [`Side::in_depot`], for the order of the switch to `after`: bundles that differ from `after` are read at
+    /// once, except bundles that `near` has too.
     ///
     /// # Errors
     /// When the depot can't be read.
@@ -89,7 +89,7 @@ impl<'a> Side<'a> {
         Ok(Self { manifest, bundles: Bundles::Depot { depot, read: RefCell::new(read), near: Some(near) } })
     }
 
-    /// As [`Side::in_depot`], with what has been read of it already.
+    /// Like [`Side::in_depot`], with the bundles read so far.
     #[must_use]
     pub fn partly_read(depot: &'a Depot, manifest: &'a Manifest, read: BTreeMap<HostName, Arc<Bundle>>) -> Self {
         Self { manifest, bundles: Bundles::Depot { depot, read: RefCell::new(read), near: None } }
@@ -135,11 +135,11 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The order of the switch from `before` to `after`. `is_back`: `before` was made after `after`, and its moves are taken
-/// back where their kind says how.
+/// The order of the switch from `before` to `after`. `is_back`: `before` was made after `after`, and its transitions
+/// are reverted if their kind has reverts.
 ///
 /// # Errors
-/// [`NoOrder`] when some of those that leave would have to leave before each other.
+/// [`NoOrder`] when some departing change objects would have to depart before each other.
 pub fn switch_order(before: &Side<'_>, after: &Side<'_>, is_back: bool) -> Result<SwitchOrder, NoOrder> {
     let mut order = SwitchOrder::free(before.number(), after.number());
     let mut leaving = BTreeMap::new();
@@ -171,14 +171,14 @@ pub fn switch_order(before: &Side<'_>, after: &Side<'_>, is_back: bool) -> Resul
     }
 }
 
-/// How a change object leaves.
+/// The way in which a change object departs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
-    /// To its pre-remove state.
+    /// In its pre-remove state.
     Goes,
-    /// As it is.
+    /// Without a change.
     Stays,
-    /// It comes again: as something else, or with other content on a way back.
+    /// It comes again: as another kind, or with other content during a rollback.
     TakenBack,
 }
 
@@ -197,7 +197,7 @@ fn leaving_of(old: Option<&Bundle>, new: Option<&Bundle>, is_back: bool) -> Vec<
     old.cobs.iter().filter_map(|(id, cob)| Some((id.clone(), left(id, cob)?))).collect()
 }
 
-/// Whether some move of a kind is taken back by its revert (decision 0020: it is then a move of its own).
+/// Whether some transition of a kind has a revert (decision 0020: the revert is then a transition of its own).
 fn has_reverts(kind: &Kind) -> bool {
     let leads_back = |revert, from: &StateName, to: &StateName| {
         kind.transitions.iter().any(|t| t.from == *to && t.to == *from && t.run.as_ref() == Some(revert))
@@ -205,14 +205,14 @@ fn has_reverts(kind: &Kind) -> bool {
     kind.transitions.iter().any(|t| t.revert.as_ref().is_some_and(|revert| leads_back(revert, &t.from, &t.to)))
 }
 
-/// The goals by their numbers.
+/// The goals with their numbers.
 #[derive(Default)]
 struct Goals {
     numbers: HashMap<Wanted, u32>,
     list: Vec<Goal>,
 }
 
-/// What is wanted of a change object: to be in one of these states, the first where there is a choice.
+/// A goal of a change object: any of these states, the first if there is a choice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Wanted {
     cob: CobId,
@@ -222,14 +222,14 @@ struct Wanted {
 struct Goal {
     wanted: Wanted,
     breaks: bool,
-    /// Another one that leaves, for which it goes another way than the one on which it leaves.
+    /// It departs, but for this goal it takes another way than for its departure.
     holds_back: bool,
-    /// One that leaves, for which it needs no more than to leave.
+    /// It departs, and this goal needs no more than its departure.
     leaves: bool,
     needs: Vec<u32>,
 }
 
-/// Walks from the goals of those that leave to all that they need.
+/// Walks from the goals of departing change objects to all their needs.
 struct Walk<'w, 's> {
     before: &'w Side<'s>,
     after: &'w Side<'s>,
@@ -240,10 +240,10 @@ struct Walk<'w, 's> {
     goals: Goals,
 }
 
-/// What the change objects of one host ask of each other, in either generation.
+/// The needs between the change objects of a host, in either generation.
 type Local = HashMap<CobId, BTreeSet<Vec<StateName>>>;
 
-/// A kind's routes, without the kind: the first hop from each state to each.
+/// A kind's routes, without the kind: the first transition from each state to each.
 struct Ways {
     states: Vec<StateName>,
     first: Vec<Vec<Option<usize>>>,
@@ -251,7 +251,7 @@ struct Ways {
 }
 
 impl Walk<'_, '_> {
-    /// The goals with which the leaving ones leave, and below them all that they need.
+    /// Finds the goals of departures and all goals that they need; returns the former.
     fn roots(&mut self) -> Result<Vec<u32>, NoOrder> {
         let mut roots = Vec::new();
         let mut open = Vec::new();
@@ -273,7 +273,7 @@ impl Walk<'_, '_> {
         Ok(roots)
     }
 
-    /// A goal's number; a new one is open.
+    /// The number of a goal; a new goal is put into `open`.
     fn goal(&mut self, wanted: Wanted, open: &mut Vec<u32>) -> Result<u32, NoOrder> {
         if let Some(number) = self.goals.numbers.get(&wanted) {
             return Ok(*number);
@@ -290,7 +290,7 @@ impl Walk<'_, '_> {
         Ok(number)
     }
 
-    /// Whether one that leaves comes to a wanted state on its way out, from wherever it is, and may leave then.
+    /// Whether a departing change object reaches a wanted state on its way out, from every state, and may depart then.
     fn leaves_on_the_way(&mut self, wanted: &Wanted) -> Result<bool, NoOrder> {
         let Some(ways) = self.ways(&wanted.cob)? else { return Ok(false) };
         let Some(off) = ways.place(&ways.pre_remove) else { return Ok(false) };
@@ -299,7 +299,7 @@ impl Walk<'_, '_> {
             && led.iter().all(|(from, to)| ways.first[*from][*to] == ways.first[*from][off]))
     }
 
-    /// From where to where it is led, for what is wanted of it.
+    /// The pairs of states, from and to, between which these requests lead the change object.
     fn led(&mut self, wanted: &Wanted) -> Result<BTreeSet<(State, State)>, NoOrder> {
         let Wanted { cob, states } = wanted;
         let Some(ways) = self.ways(cob)? else { return Ok(BTreeSet::new()) };
@@ -350,7 +350,7 @@ impl Walk<'_, '_> {
         Ok(ways)
     }
 
-    /// What is asked of a change object, in either generation; none: a bundle does not tell.
+    /// The requests for a change object, in either generation; `None`: a bundle does not list its requests.
     fn wishes(&mut self, cob: &CobId) -> Result<Option<Rc<Wishes>>, NoOrder> {
         if let Some(known) = self.wishes.get(cob) {
             return Ok(known.clone());
@@ -393,7 +393,7 @@ impl Walk<'_, '_> {
         Ok(local)
     }
 
-    /// What a goal needs: by the hops on which it sets out for one of its states, and by the promises of these.
+    /// The needs of a goal: of the transitions that start towards its states, and of the grants of these states.
     fn needs_of(&mut self, wanted: &Wanted) -> Result<Vec<Wanted>, NoOrder> {
         let Wanted { cob, states } = wanted;
         let Some(ways) = self.ways(cob)? else { return Ok(Vec::new()) };
@@ -425,7 +425,7 @@ impl Ways {
     }
 }
 
-/// What the goals below one come to: hosts that must wait, and those that leave later.
+/// The effects of the goals below a goal: hosts that must wait, and change objects that depart later.
 #[derive(Default)]
 struct Below {
     hosts: BTreeSet<HostName>,
@@ -433,13 +433,13 @@ struct Below {
 }
 
 impl Goals {
-    /// The goals that do not keep faith, and all from which such a one is reached.
+    /// The goals that are not faithful, and all goals from which these are reached.
     fn faithless(&self) -> (Vec<bool>, Vec<bool>) {
         let mut users: Vec<Vec<u32>> = vec![Vec::new(); self.list.len()];
         for (goal, number) in self.list.iter().zip(0..) {
             goal.needs.iter().for_each(|need| users[*need as usize].push(number));
         }
-        // One that leaves keeps faith in its pre-remove state, whatever it needs to go there.
+        // A departing change object is faithful in its pre-remove state, with any needs on the way.
         let breaks: Vec<bool> = self.list.iter().map(|goal| goal.breaks).collect();
         let faithless = spread(breaks, &users, |goal| !self.list[goal].leaves);
         let reached = spread(faithless.clone(), &users, |_| true);
@@ -449,7 +449,7 @@ impl Goals {
     fn order(&self, roots: &[u32], order: &mut SwitchOrder) {
         let (faithless, reached) = self.faithless();
         let mut seen = vec![u32::MAX; self.list.len()];
-        // Many that leave need the same: the load balancer that they are taken out of.
+        // Many departing change objects need the same goals: the load balancer that they are removed from.
         let mut known: HashMap<Vec<u32>, Rc<Below>> = HashMap::new();
         for root in roots {
             let me = &self.list[*root as usize].wanted.cob;
@@ -486,7 +486,7 @@ impl Goals {
     }
 }
 
-/// Marks whoever uses a marked one, as far as they let it pass.
+/// Marks all users of marked goals, as far as `passes` allows.
 fn spread(mut marked: Vec<bool>, users: &[Vec<u32>], passes: impl Fn(usize) -> bool) -> Vec<bool> {
     let mut open: Vec<usize> = (0..marked.len()).filter(|goal| marked[*goal]).collect();
     while let Some(goal) = open.pop() {
@@ -499,21 +499,21 @@ fn spread(mut marked: Vec<bool>, users: &[Vec<u32>], passes: impl Fn(usize) -> b
     marked
 }
 
-/// Leaves out waits that follow from others: who waits for one waits for all that must be final before it.
+/// Removes redundant waits: a wait for a change object includes all that must depart before it.
 fn thin(order: &mut SwitchOrder) {
     for waits in order.waits.values_mut() {
         let entailed: BTreeSet<CobId> =
             waits.iter().flat_map(|cob| order.after.get(cob).into_iter().flatten()).cloned().collect();
-        // In a circle everybody would be entailed; such an order is refused.
+        // In a circle this would remove all waits; an order with a circle is refused.
         if entailed.len() < waits.len() {
             waits.retain(|cob| !entailed.contains(cob));
         }
     }
 }
 
-/// A smallest circle, each before the next one.
+/// A smallest circle, each before the next.
 fn circle(after: &BTreeMap<CobId, BTreeSet<CobId>>) -> Option<Vec<CobId>> {
-    // Who has nothing before it that is not placed yet can't be in a circle.
+    // A change object without unplaced predecessors can't be in a circle.
     let mut left: BTreeMap<&CobId, BTreeSet<&CobId>> =
         after.iter().map(|(cob, before)| (cob, before.iter().filter(|b| after.contains_key(*b)).collect())).collect();
     let mut users: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
@@ -535,17 +535,17 @@ fn circle(after: &BTreeMap<CobId, BTreeSet<CobId>>) -> Option<Vec<CobId>> {
     left.keys().take(TRIED).filter_map(|start| circle_through(start, &left)).min_by_key(Vec::len)
 }
 
-/// A smallest circle is looked for from so many: any will do to be told.
+/// The most starts for the search for a smallest circle; any circle is good enough for a report.
 const TRIED: usize = 200;
 
-/// The shortest circle through one of those that are left, breadth first.
+/// The shortest circle through `start` among the rest, breadth first.
 fn circle_through(start: &CobId, left: &BTreeMap<&CobId, BTreeSet<&CobId>>) -> Option<Vec<CobId>> {
     let mut came_from: BTreeMap<&CobId, &CobId> = BTreeMap::new();
     let mut open = std::collections::VecDeque::from([start]);
     while let Some(cob) = open.pop_front() {
         for before in left.get(cob)? {
             if *before == start {
-                // From the start over those that come before: each later one is told first here.
+                // From the start over its predecessors; a later change object comes first here.
                 let mut circle = vec![cob.clone()];
                 let mut at = cob;
                 while at != start {

@@ -1,6 +1,6 @@
-//! Small pairs of generations, every order of moves, facts and activations: from each state that can be reached the
-//! end can be reached. The model is that of `../shared/design/protocol-notes.md`, section 8, and knows nothing of how
-//! orders are made.
+//! Explores small pairs of generations with every order of transitions, departure facts and activations: from each
+//! reachable state the end must be reachable. The model is that of the protocol notes, section 8, and shares no code
+//! with the computation of orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ fn below(draws: &mut Random, n: usize) -> usize {
 
 type Need = (usize, Vec<u8>);
 
-/// A change object in one generation.
+/// A change object in a generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Thing {
     content: u8,
@@ -153,7 +153,7 @@ struct Order {
     before: Vec<Vec<usize>>,
 }
 
-/// Where everything is.
+/// The global state.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct At {
     states: Vec<u8>,
@@ -163,16 +163,16 @@ struct At {
 
 struct Explored<'p> {
     pair: &'p Pair,
-    /// None: all hosts activate together, when all that leave have left.
+    /// `None`: all hosts activate together, after all departures.
     order: Option<&'p Order>,
-    /// The wishes that the retirement of each that leaves may come to, and those of the second generation.
+    /// The requests that each departure may cause, and the requests of the second generation.
     closures: Vec<BTreeSet<Need>>,
     wished: BTreeSet<Need>,
     /// All sets that each is asked for, in either generation.
     asked: Vec<BTreeSet<Vec<u8>>>,
 }
 
-/// What may be left over of a wish once others have narrowed it, in the order of whichever wish comes first (rule 1).
+/// The possible rests of a request narrowed by others, in the order of the request that comes first (rule 1).
 fn left_over(wish: &[u8], others: &BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
     let mut left = BTreeSet::from([wish.to_vec()]);
     for other in others {
@@ -184,7 +184,7 @@ fn left_over(wish: &[u8], others: &BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
     left
 }
 
-/// The wishes that a goal comes to, over all hops from anywhere and all promises.
+/// The requests that a goal may cause, over all transitions from any state and all grants.
 fn closure(side: &[Option<Thing>], goal: (usize, u8), asked: &[BTreeSet<Vec<u8>>]) -> BTreeSet<Need> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![goal]);
     let mut wishes: BTreeSet<Need> = BTreeSet::new();
@@ -193,9 +193,9 @@ fn closure(side: &[Option<Thing>], goal: (usize, u8), asked: &[BTreeSet<Vec<u8>>
         if !seen.insert(goal) {
             continue;
         }
-        // On a line the way to a state is made of the hops towards it.
+        // On a line the way to a state consists of the transitions towards it.
         let towards = |from: u8, to: u8| from.abs_diff(goal.1) > to.abs_diff(goal.1);
-        // Whoever is where all wishes for the goal would leave it does not set out.
+        // A change object does not start from a state that all requests for the goal accept.
         let all_wishes: Vec<&Vec<u8>> = asked[goal.0].iter().filter(|set| set.contains(&goal.1)).collect();
         let by_itself = goal.1 == OFF || all_wishes.is_empty() || goal.1 == thing.preferred;
         let is_content = |from: u8| !by_itself && all_wishes.iter().all(|set| set.contains(&from));
@@ -203,7 +203,7 @@ fn closure(side: &[Option<Thing>], goal: (usize, u8), asked: &[BTreeSet<Vec<u8>>
         let promises = thing.promises.get(&goal.1).into_iter().flatten();
         for (on, states) in hops.flat_map(|(_, needs)| needs).chain(promises) {
             wishes.insert((*on, states.clone()));
-            // Where it is found, its promises count; where it is led, its hops do, too.
+            // A present state counts with its grants; a target state also with its transitions.
             open.extend(left_over(states, &asked[*on]).iter().map(|left| (*on, left[0])));
             let found = side[*on].iter().flat_map(|thing| states.iter().filter_map(|s| thing.promises.get(s)));
             for (on, states) in found.flatten() {
@@ -250,14 +250,14 @@ impl<'p> Explored<'p> {
         self.pair.hosts.iter().all(|host| at.active[*host]) && self.pair.after.iter().enumerate().all(there)
     }
 
-    /// Whether somebody of a generation has what it needs.
+    /// Whether a need of a generation is satisfied.
     fn holds(&self, at: &At, (on, states): &Need, is_new: bool, depth: usize) -> bool {
         let side = if self.is_active(at, *on) { &self.pair.after } else { &self.pair.before };
         let Some(thing) = &side[*on] else {
-            // Gone: as locked in its pre-remove state. Not there yet: waited for.
+            // Removed: counts as locked in its pre-remove state. Not created yet: must be waited for.
             return self.is_active(at, *on) && states.contains(&OFF);
         };
-        // What is asked for is what the asker's generation has there.
+        // A request means the version of the requester's generation.
         let is_meant = self.is_active(at, *on) == is_new || self.pair.same_content(*on);
         if !is_meant {
             return false;
@@ -269,7 +269,7 @@ impl<'p> Explored<'p> {
             && promises.into_iter().all(|need| self.holds(at, need, self.is_active(at, *on), depth - 1))
     }
 
-    /// Where it may be led from where it is: by itself, and by each wish with whatever others leave of it.
+    /// The possible targets from its present state: its own target, and the requests, each narrowed by others.
     fn targets(&self, at: &At, thing: usize) -> BTreeSet<u8> {
         let led = |wishes: &BTreeSet<Need>, targets: &mut BTreeSet<u8>| {
             for (_, states) in wishes.iter().filter(|wish| wish.0 == thing) {
@@ -324,7 +324,7 @@ impl<'p> Explored<'p> {
         let leavers = || (0..at.states.len()).filter(|t| self.pair.leaves(*t));
         let hosts: BTreeSet<usize> = self.pair.hosts.iter().copied().collect();
         match self.order {
-            // Together, and none is final before all have left.
+            // Together, and no departure counts before all are complete.
             None if !at.active.contains(&true) && leavers().all(|t| at.states[t] == OFF) => {
                 let mut next = at.clone();
                 hosts.iter().for_each(|host| self.activate(&mut next, *host));
@@ -351,13 +351,13 @@ impl<'p> Explored<'p> {
     fn activate(&self, at: &mut At, host: usize) {
         at.active[host] = true;
         for thing in (0..at.states.len()).filter(|t| self.pair.hosts[*t] == host && !self.pair.same_content(*t)) {
-            // Changed, new or gone.
+            // Changed, new or removed.
             at.states[thing] = OFF;
         }
     }
 
-    /// Whether the second generation can't end by itself either from here. Whatever comes before it, the check refuses such
-    /// a one.
+    /// Whether the second generation alone also cannot end from here. The check refuses that generation after any
+    /// predecessor.
     fn is_its_own_fault(&self, at: &At) -> bool {
         let mut alone = at.clone();
         alone.is_final.fill(true);
@@ -367,8 +367,8 @@ impl<'p> Explored<'p> {
         !self.stuck_from(alone).0.is_empty()
     }
 
-    /// A state that can be reached and from which the end can't be, though the second generation alone could end from there;
-    /// none where there is none. The number of states.
+    /// A reachable state from which the end can't be reached, although the second generation alone could end; `None` if
+    /// there is no such state. The second value is the number of states.
     fn stuck(&self) -> (Option<At>, usize) {
         let (stuck, states) = self.stuck_from(self.begin());
         (stuck.into_iter().find(|at| !self.is_its_own_fault(at)), states)
@@ -403,13 +403,13 @@ impl<'p> Explored<'p> {
     }
 }
 
-/// What came of a number of pairs.
+/// The results for a number of pairs.
 #[derive(Debug, Default)]
 struct Tally {
     /// A common barrier works.
     possible: usize,
     refused: usize,
-    /// Somebody waits.
+    /// Some host waits.
     ordered: usize,
     stuck: Vec<u64>,
     states: usize,
@@ -454,7 +454,7 @@ fn without_the_waits_or_without_the_order_some_pairs_get_stuck() {
     assert!(some_stuck(|order| order.before.iter_mut().for_each(Vec::clear)));
 }
 
-/// How many pairs are drawn: more on demand.
+/// The number of random pairs; can be raised by the variable.
 fn pairs() -> u64 {
     std::env::var("COB_SWITCH_PAIRS").ok().and_then(|text| text.parse().ok()).unwrap_or(600)
 }

@@ -1,9 +1,9 @@
-//! Orders of switches between small sketches.
+//! Tests of switch orders between small sketches.
 
 use super::*;
 use crate::testing::{Sketch, id};
 
-/// The order from one sketch to the other, a line for each wait and each order of leaving.
+/// The order from a sketch to another, with a line for each wait and each order of departures.
 fn told(before: &Sketch, after: &Sketch) -> Vec<String> {
     try_told(before, after, false).expect("an order")
 }
@@ -37,14 +37,14 @@ fn nobody_waits_where_nothing_leaves_or_what_leaves_needs_nobody() {
     let mut next = n.clone();
     changed(&mut next, "h2/b");
     assert_eq!(told(&n, &next), [""; 0]);
-    // The user leaves: it needs nobody to stop.
+    // The user departs: it needs no other change object to stop.
     assert_eq!(told(&n, &without(&n, &["h1/a"])), [""; 0]);
 }
 
 #[test]
 fn who_is_changed_waits_for_those_that_need_it_to_leave() {
     let mut n = Sketch::new();
-    // h1/m is taken out of the load balancer, which must run for that.
+    // h1/m is removed from the load balancer, which must run for that.
     n.cob("h1/m", "up").cob("h2/lb", "up").cob("h3/x", "up").hop("h1/m", "up", "down", "h2/lb@up");
     let mut next = without(&n, &["h1/m"]);
     assert_eq!(told(&n, &next), [""; 0], "the same load balancer keeps faith");
@@ -93,7 +93,7 @@ fn what_follows_from_another_wait_is_left_out() {
         .hop("h2/m2", "up", "down", "h3/c@up");
     let mut next = without(&n, &["h1/m1", "h2/m2"]);
     changed(&mut next, "h3/c");
-    // h2/m2 is final only after h1/m1.
+    // h2/m2 departs only after h1/m1.
     assert_eq!(told(&n, &next), ["h2 waits for h1/m1", "h3 waits for h2/m2", "h2/m2 leaves after h1/m1"]);
 }
 
@@ -107,18 +107,18 @@ fn who_can_not_leave_before_each_other_are_a_circle() {
         Err(NoOrder::Circle(circle)) => assert_eq!(circle, [id("h2/b"), id("h1/a")]),
         other => panic!("{other:?}"),
     }
-    // Those of one side alone can; the other one's dependencies change with that.
+    // The change objects of a single side can depart; that changes the dependencies of the other side.
     assert_eq!(told(&n, &without(&n, &["h2/b", "h2/c"])), ["h1 waits for h2/b", "h1 waits for h2/c"]);
 }
 
-/// On its way to its pre-remove state it may come to where it has to wait for the asker (found by exploration: c1 is
-/// asked for its last or its first state, and comes from between only with what it asks for itself).
+/// On its way to its pre-remove state it may come to a state in which it has to wait for the requester (found by
+/// exploration: c1 is asked for its last or first state, and leaves the middle only by its own request).
 #[test]
 fn who_may_be_needed_elsewhere_leaves_later_though_its_pre_remove_state_would_do() {
     let mut n = Sketch::new();
     n.cob("h1/m", "up").cob("h2/k", "up").hop("h1/m", "up", "down", "h2/k@up|down");
     assert_eq!(told(&n, &without(&n, &["h1/m", "h2/k"])), ["h2 waits for h1/m", "h2/k leaves after h1/m"]);
-    // Nobody brings it to `outdated`.
+    // No request leads it to `outdated`.
     let mut n = Sketch::new();
     n.cob("h1/m", "up").cob("h2/k", "up").hop("h1/m", "up", "down", "h2/k@outdated|down");
     assert_eq!(told(&n, &without(&n, &["h1/m", "h2/k"])), [""; 0]);
@@ -168,12 +168,12 @@ fn what_becomes_something_else_leaves_as_what_it_was() {
     new.cob_of("tape", "h1/a", "up").cob_of("script.2", "h1/s", "up");
     assert_eq!(told(&old, &new), ["h1/a is taken back"], "another script is one still");
     assert_eq!(try_told(&new, &old, true).expect("an order"), ["h1/a is taken back"]);
-    // Another name alone makes nothing else of it.
+    // Another kind name alone makes no difference.
     let mut same = old.clone();
     same.draft.cobs.remove(&id("h1/a"));
     same.kind("store", &["down", "up"], &["down>up", "up>down"]).cob_of("store", "h1/a", "up");
     assert_eq!(told(&old, &same), [""; 0]);
-    // What stays as it is when it leaves is not undone.
+    // A change object that departs without a change is not undone.
     old.draft.cobs.get_mut(&id("h1/a")).expect("there").value.keep = true;
     assert_eq!(told(&old, &new), [""; 0]);
 }

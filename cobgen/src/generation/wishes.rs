@@ -1,22 +1,22 @@
-//! Where a change object may be led by what others ask of it.
+//! The states to which requests of others may lead a change object.
 //!
-//! By rule 1 of the lock protocol it goes to the first state of the first wish that the further wishes leave over, and where
-//! that leads into a circle it stays in whichever state of the first wish it is (decision 0110). So a wish alone leads it
-//! away only from states that it is not content with, and of its states only to those that come first in what others
-//! leave over (decision 0104).
+//! By rule 1 of the lock protocol it goes to the first state of the first request that the further requests accept too.
+//! If that leads into a circle, it stays in any state of the first request (decision 0110). So a request leads it away
+//! only from states that the request does not accept, and only to states that come first in a combination of requests
+//! (decision 0104).
 
 use std::collections::BTreeSet;
 
-/// A state, by its place in the kind's list.
+/// A state, by its index in the kind's list.
 pub(super) type State = usize;
 
-/// More combinations of sets than these are not looked at; any state may be gone to then.
+/// The most combinations of sets that are examined; beyond it any state counts as a possible target.
 const MOST: usize = 256;
 
-/// The sets of states that one change object is asked for.
+/// The sets of states that are requested of a change object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Wishes {
-    /// In the order in which they are acceptable, each once.
+    /// Each set in its order of preference; no duplicates.
     sets: BTreeSet<Vec<State>>,
 }
 
@@ -25,8 +25,8 @@ impl Wishes {
         Self { sets: sets.into_iter().filter(|set| !set.is_empty()).collect() }
     }
 
-    /// Where it may be led from each state that is none of these, where somebody asks for these: pairs of from and to.
-    /// `reaches(from, to)`: its kind has a way.
+    /// The pairs of states (from, to) between which it may be led by a request for `asked`, from states outside
+    /// `asked`. `reaches(from, to)`: its kind has a route.
     pub(super) fn led(
         &self,
         asked: &[State],
@@ -36,7 +36,7 @@ impl Wishes {
         let from = || (0..states).filter(|state| !asked.contains(state));
         let mut wishes = self.sets.clone();
         wishes.insert(asked.to_vec());
-        // What several wishes leave over.
+        // The common states of several requests.
         let mut left: BTreeSet<BTreeSet<State>> = BTreeSet::from([asked.iter().copied().collect()]);
         for wish in &wishes {
             let narrowed: Vec<BTreeSet<State>> = left

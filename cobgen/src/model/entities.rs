@@ -1,8 +1,8 @@
-//! The sections that templates are made of: providers, types of hardware and images, dependencies and
-//! actions of services, templates. Their shape is Coopr's.
+//! The sections that templates consist of: providers, types of hardware and images, dependencies and actions of
+//! services, templates. Their structure is Coopr's.
 //!
-//! As in [`sections`](super::sections) every field may be absent, and these types are the schema, too.
-//! What they mean is in [`catalog`](crate::catalog).
+//! As in [`sections`](super::sections) every field may be absent, and these types also define the schema. Their meaning
+//! is in [`catalog`](crate::catalog).
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,28 +1,28 @@
-//! File modes as models write them, and the help where a number stands in their place.
+//! File modes in models, and advice if a number stands in place of a mode.
 //!
-//! A mode is three or four octal digits in quotes. YAML reads `mode: 0644` as the decimal number 644, JSON can only write
-//! the decimal 420, and `0o644` and `0x1a4` are numbers, too. Each of them meant one mode, and the help names it.
+//! A mode is three or four octal digits in quotes. YAML reads `mode: 0644` as the decimal number 644, JSON can only
+//! write the decimal 420, and `0o644` and `0x1a4` are numbers, too. The advice names the intended mode.
 
 use super::node::Value;
 use super::yaml;
 
-/// What a text must be to be a file mode.
+/// The required form of a file mode.
 const FORM: &str = "write three or four octal digits in quotes";
 
-/// Modes that people give to files and folders. They decide whether `420` is the decimal form of 0644 or the digits 0420.
+/// Usual modes of files and folders. They decide whether `420` is the decimal form of 0644 or the digits 0420.
 const USUAL: [u32; 18] = [
     0o400, 0o440, 0o444, 0o500, 0o550, 0o555, 0o600, 0o640, 0o644, 0o660, 0o664, 0o666, 0o700, 0o750, 0o755, 0o770,
     0o775, 0o777,
 ];
 
-/// The bits of a mode; none: the text is not a mode.
+/// The bits of a mode; `None`: the text is not a mode.
 #[must_use]
 pub(crate) fn parse(text: &str) -> Option<u32> {
     let octal = (3..=4).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
     octal.then(|| u32::from_str_radix(text, 8).ok()).flatten()
 }
 
-/// The help where a number stands in the place of a mode. `written` is its spelling, where that is not the decimal one.
+/// The advice for a number in place of a mode. `written` is its spelling, if it is not the decimal form.
 pub(super) fn help_for(number: i128, written: Option<&str>) -> String {
     let decimal = number.to_string();
     let digits = parse(written.unwrap_or(&decimal));
@@ -37,7 +37,7 @@ pub(super) fn help_for(number: i128, written: Option<&str>) -> String {
     meant.map_or_else(|| format!("{FORM}: \"0644\""), |mode| format!("{FORM}: \"{mode:04o}\""))
 }
 
-/// The help where a text is no mode.
+/// The advice for a text that is no mode.
 pub(crate) fn help_for_text(text: &str) -> String {
     match yaml::number(text) {
         Some(Some(Value::Int(number, written))) => help_for(number, Some(written.text().unwrap_or(text))),

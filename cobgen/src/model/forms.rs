@@ -1,7 +1,7 @@
-//! Values that a model writes in more than one form: commands, durations, host sets, targets.
+//! Values with several forms in a model: commands, durations, host sets, targets.
 //!
-//! Each brings its own schema; of the forms of one value no two have the same JSON type, so the
-//! structural check knows which one was meant.
+//! Each has its own schema. No two forms of a value have the same JSON type, so the structural check knows the intended
+//! form.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use super::entities::{ActionEntry, WeightsEntry};
 use super::node::{Map, Node, Value};
 use super::read::{Marked, Named};
 
-/// What is executed.
+/// A command to execute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// Where it was written.
+    /// Its place in the model.
     pub at: Marked<()>,
     /// The text for the shell, or the words.
     pub what: RunForm,
@@ -26,11 +26,11 @@ pub struct Run {
 pub enum RunForm {
     /// For `/bin/sh -c`.
     Shell(String),
-    /// Executed as it stands.
+    /// Executed without a shell.
     Argv(Vec<Marked<String>>),
 }
 
-/// A span of time as written: `30s`.
+/// A duration as written: `30s`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Duration(pub Marked<String>);
 
@@ -43,7 +43,7 @@ pub struct Label(pub String);
 pub struct HostLabel {
     /// Its value as text.
     pub text: String,
-    /// Whether that was written as a number, so that others may mean it by another spelling.
+    /// Whether the value was written as a number, so that other spellings may mean the same label.
     pub is_number: bool,
 }
 
@@ -51,20 +51,20 @@ pub struct HostLabel {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostSet(pub Vec<Marked<HostPick>>);
 
-/// Public keys: one, or a list.
+/// Public keys: a single key or a list.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct KeySet(pub Vec<Marked<String>>);
 
-/// Some hosts.
+/// A selection of hosts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HostPick {
-    /// The one of this name.
+    /// The host with this name.
     Host(String),
-    /// Those with this label: `role=app`, or `role` with any value.
+    /// The hosts with this label: `role=app`, or `role` with any value.
     Label(String),
 }
 
-/// Where a cluster's services are.
+/// The placement of a cluster's services.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Nodes {
     /// These services on all of the cluster's nodes.
@@ -76,17 +76,17 @@ pub enum Nodes {
 /// The nodes of a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeSet {
-    /// So many, of a template.
+    /// The number of nodes of a template.
     Count(Marked<u32>),
     /// These hosts.
     Hosts(HostSet),
 }
 
-/// An action: a command, or a mapping that says more.
+/// An action: a command, or a mapping with more options.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action(pub Marked<ActionEntry>);
 
-/// What something costs, as written: a number, or a text that holds one.
+/// A cost as written: a number, or a text with a number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cost(pub Marked<String>);
 
@@ -94,7 +94,7 @@ pub struct Cost(pub Marked<String>);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ratio(pub Marked<String>);
 
-/// Which of several layouts is taken.
+/// The preference between several layouts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PreferenceForm {
     /// More services on a node first, then hardware, image and service names in order.
@@ -111,47 +111,47 @@ pub enum PreferenceForm {
     Weighted(WeightsEntry),
 }
 
-/// On which of its service's nodes a change object is.
+/// The nodes of its service that have the change object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Placed {
-    /// On each.
+    /// Each node.
     Each,
-    /// On the first; it stays there.
+    /// The first node; it stays there.
     First,
-    /// On this one, or those with this label.
+    /// The host with this name, or the hosts with this label.
     On(HostPick),
 }
 
-/// Another change object, or several, or a service, as a dependency names it.
+/// The target of a dependency: a change object, several, or a service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     /// `COB`, `SERVICE/COB`, `SERVICE` or `HOST/NAME`.
     pub cob: Marked<String>,
-    /// On which nodes; none: the same node inside a service, all of another service.
+    /// The nodes; `None`: the same node inside a service, all nodes of another service.
     pub on: Option<Marked<On>>,
 }
 
-/// On which nodes a dependency looks for its target.
+/// The nodes on which a dependency looks for its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum On {
-    /// On the same.
+    /// The same node.
     SameNode,
-    /// On all.
+    /// All nodes.
     All,
-    /// On one of them, whichever.
+    /// Any single node.
     Any,
-    /// On the first.
+    /// The first node.
     First,
-    /// On all but this.
+    /// All nodes except this.
     Peers,
-    /// On the host of this name.
+    /// The host with this name.
     Host(String),
-    /// On those with this label.
+    /// The hosts with this label.
     Label(String),
 }
 
 impl Target {
-    /// As a user would write it.
+    /// The target in the user's notation.
     #[must_use]
     pub fn words(&self) -> String {
         let on = match self.on.as_ref().map(|on| &on.value) {
@@ -168,7 +168,7 @@ impl Target {
     }
 }
 
-/// Reads a form that serde's derived code can't tell apart while it keeps positions.
+/// Reads a form that serde's derived code can't distinguish while it keeps positions.
 macro_rules! read_from_node {
     ($name:ty, $read:expr) => {
         impl<'de> Deserialize<'de> for $name {
@@ -189,7 +189,7 @@ read_from_node!(Run, |node| {
     Some(Self { at: Marked { mark: node.mark, value: () }, what })
 });
 read_from_node!(Duration, |node| Some(Self(word(node)?)));
-// A label without a value is there, and that is all.
+// A label may have an empty value.
 read_from_node!(Label, |node| Some(Self(node.scalar().unwrap_or_default())));
 read_from_node!(HostLabel, |node| Some(Self {
     text: node.scalar().unwrap_or_default(),
@@ -251,7 +251,7 @@ fn word(node: &Node) -> Option<Marked<String>> {
     Some(Marked { mark: node.mark, value: node.scalar()? })
 }
 
-/// Where its value counts and not how it is written.
+/// A number by its value, independent of its spelling.
 fn number(node: &Node) -> Option<Marked<String>> {
     Some(Marked { mark: node.mark, value: node.plain()? })
 }
@@ -291,7 +291,7 @@ fn on(node: &Node) -> Option<Marked<On>> {
     Some(Marked { mark: node.mark, value })
 }
 
-/// Gives a form its schema: inlined, so that messages speak of the value and not of a type.
+/// Implements a form's schema, inlined so that messages name the value and not a type.
 macro_rules! schema {
     ($name:ty, $text:literal, |$generator:ident| $schema:expr) => {
         impl JsonSchema for $name {

@@ -1,7 +1,6 @@
-//! Several files, one model: sections of the same name are put together.
+//! Merges several files into a model: sections of the same name are merged.
 //!
-//! The same name twice is an error that names both places: which of the two was meant is nothing
-//! that the order of file names should decide.
+//! A duplicate name is an error that names both places: the order of file names must not decide between the two.
 
 use std::collections::HashMap;
 
@@ -9,10 +8,10 @@ use super::Sources;
 use super::node::{Key, Map, Mark, Node, Value};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// How the top-level keys begin that only hold values for anchors, as in Compose files: `x-defaults: &defaults {…}`.
+/// The prefix of top-level keys that only hold values for anchors, as in Compose files: `x-defaults: &defaults {…}`.
 const EXTENSION: &str = "x-";
 
-/// One mapping of all documents.
+/// Merges all documents into a single mapping.
 pub(super) fn merge(documents: Vec<Node>, sources: &Sources, out: &mut Diagnostics) -> Node {
     let mark = documents.first().map_or(Mark { file: 0, line: 1, column: 1 }, |d| d.mark);
     let mut all = Merged { sources, out, root: Map::default() };
@@ -37,7 +36,7 @@ struct Merged<'a> {
 
 impl Merged<'_> {
     fn add(&mut self, mut map: Map) {
-        // The aliases were resolved while the file was read, so the values themselves are not needed any more.
+        // The aliases were resolved while the file was read, so the values themselves are no longer needed.
         map.entries.retain(|(key, _)| !key.text.starts_with(EXTENSION));
         let mut root = std::mem::take(&mut self.root);
         self.level(&mut root, map, &mut Vec::new());
@@ -59,7 +58,7 @@ impl Merged<'_> {
             match at.and_then(|i| into.entries.get_mut(i)) {
                 None => into.entries.push((key, node)),
                 Some((first, there)) => match (&mut there.value, node.value) {
-                    // What is empty says nothing; it must not take the place of what says something.
+                    // An empty value must not replace a value.
                     (Value::Null, value) if merges(way, &key.text) => {
                         self.empty(way, first, &key);
                         (*first, *there) = (key, Node { mark: node.mark, value });
@@ -95,8 +94,8 @@ impl Merged<'_> {
     }
 }
 
-/// Whether mappings of this name, found below `way`, are put together: sections are, and the groups
-/// of `variables`; what bears a name of the user's is not.
+/// Whether mappings of this name below `way` are merged: sections are, and the groups of `variables`; mappings with a
+/// user's name are not.
 fn merges(way: &[String], name: &str) -> bool {
     match way {
         [] => true,

@@ -1,10 +1,9 @@
-//! Loading a model: from files to typed sections that know where everything was written.
+//! Loads a model: from files to typed sections with the positions of all values.
 //!
-//! `source` finds and reads the files, `yaml` makes positioned values of them, `merge` puts the
-//! sections of several files together, `structure` checks them along the JSON Schema that
-//! `schema` makes of the types in `sections`, and `read` fills these types. Every fault is
-//! reported with its place, and no fault hides another one that does not follow from it: only text
-//! that is no YAML at all ends the loading early.
+//! `source` finds and reads the files, `yaml` parses positioned values, `merge` merges the sections of several files,
+//! `structure` checks these against the JSON Schema that `schema` makes from the types in `sections`, and `read` fills
+//! these types. Every fault is reported with its place, and no fault hides an independent fault: only invalid YAML ends
+//! the loading early.
 
 mod entities;
 pub(crate) mod file_mode;
@@ -51,9 +50,9 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 pub struct Model {
     /// The files.
     pub sources: Sources,
-    /// The sections; none when the files could not be read as YAML.
+    /// The sections; `None` if the files could not be read as YAML.
     pub sections: Option<Sections>,
-    /// What was found wrong so far.
+    /// The findings so far.
     pub diagnostics: Diagnostics,
 }
 
@@ -80,7 +79,7 @@ impl Model {
     }
 }
 
-/// Adds a file that holds one value, and reads it.
+/// Adds a file with a single value, and reads it.
 pub(crate) fn read_one(
     sources: &mut Sources,
     path: &Path,
@@ -93,7 +92,7 @@ pub(crate) fn read_one(
 }
 
 fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections> {
-    // Without one of the files, everything that it defines would be reported as unknown.
+    // If a file were missing, all names that it defines would be reported as unknown.
     let mut complete = !diagnostics.has_errors();
     let mut budget = yaml::Budget::default();
     let mut documents = Vec::new();
@@ -110,7 +109,7 @@ fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections
         }
         documents.extend(found.into_iter().filter(|d| d.value != Value::Null));
     }
-    // What is no mapping holds no sections that could be looked at further.
+    // A document without a mapping has no sections to check.
     complete &= !documents.is_empty() && documents.iter().all(|d| d.map().is_some());
     let mut root = merge::merge(documents, sources, diagnostics);
     if !complete {
@@ -119,7 +118,7 @@ fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections
     check_structure(&mut root, schema(), "the model", sources, diagnostics);
     match root.read() {
         Ok(sections) => Some(sections),
-        // What has no right form was told already, with its place.
+        // Wrong forms are already reported, with their places.
         Err(_) if diagnostics.has_errors() => None,
         Err(e) => {
             diagnostics.push(Diagnostic::error("structure", format!("the model can't be read: {e}")));

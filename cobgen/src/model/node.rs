@@ -1,11 +1,11 @@
-//! A model's values with their positions, before anyone asks what they mean.
+//! A model's values with their positions, before they are interpreted.
 //!
-//! Made by [`yaml`](super::yaml), checked by [`structure`](super::structure), read into the typed
-//! sections by [`read`](super::read). Its depth is bounded, so that whatever walks it may recurse.
+//! [`yaml`](super::yaml) makes these values, [`structure`](super::structure) checks the values, and
+//! [`read`](super::read) reads the typed sections. The depth is bounded, so all walks over a value may recurse.
 
 use serde_json::json;
 
-/// A position, small enough to stand beside every value; [`Sources`](super::Sources) knows the file.
+/// A position, small enough to be stored with every value; [`Sources`](super::Sources) knows the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mark {
     /// The file's number.
@@ -19,16 +19,16 @@ pub struct Mark {
 /// A value and its position.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Node {
-    /// Where it begins.
+    /// The position of its start.
     pub mark: Mark,
-    /// What it is.
+    /// The value.
     pub value: Value,
 }
 
-/// What YAML can say.
+/// A YAML value.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Value {
-    /// Nothing is written.
+    /// No value.
     #[default]
     Null,
     /// `true`, `false`.
@@ -43,20 +43,20 @@ pub enum Value {
     List(Vec<Node>),
     /// A mapping.
     Map(Map),
-    /// Something that was reported as wrong; whoever reads on takes it for absent.
+    /// A value that is already reported as wrong; later readers treat it as absent.
     Invalid,
 }
 
-/// How a number was written, where it is not as it is printed: `0640`, `1.10`, `0x10`.
+/// The spelling of a number that differs from its printed form: `0640`, `1.10`, `0x10`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Written(Option<Box<Spelling>>);
 
-/// Boxed once more, so that a value is no larger for it: few numbers are written otherwise.
+/// Boxed again, so that a value does not grow: few numbers have a special spelling.
 #[derive(Debug, Clone, PartialEq)]
 struct Spelling(Box<str>);
 
 impl Written {
-    /// The number that is printed so was written like this.
+    /// The spelling of a number with this printed form.
     #[must_use]
     pub fn of(printed: &str, written: &str) -> Self {
         Self((printed != written).then(|| Box::new(Spelling(written.into()))))
@@ -67,7 +67,7 @@ impl Written {
     }
 }
 
-/// A mapping in the order written; every key once.
+/// A mapping in written order, without duplicate keys.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Map {
     /// Keys and values.
@@ -77,7 +77,7 @@ pub struct Map {
 /// A mapping's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// Where it begins.
+    /// The position of its start.
     pub mark: Mark,
     /// Its text.
     pub text: String,
@@ -92,7 +92,7 @@ impl Map {
 }
 
 impl Value {
-    /// How a number was written that is printed otherwise.
+    /// The spelling of a number, if it differs from the printed form.
     pub(super) fn written(&self) -> Option<&str> {
         match self {
             Self::Int(_, written) | Self::Float(_, written) => written.text(),
@@ -100,7 +100,7 @@ impl Value {
         }
     }
 
-    /// What it is, in words that follow "is".
+    /// A description that follows the word "is".
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -118,37 +118,37 @@ impl Value {
 }
 
 impl Node {
-    /// The text, where it is one.
+    /// The text, if it is a text.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         if let Value::Text(text) = &self.value { Some(text) } else { None }
     }
 
-    /// The items, where it is a list.
+    /// The items, if it is a list.
     #[must_use]
     pub fn list(&self) -> Option<&[Node]> {
         if let Value::List(items) = &self.value { Some(items) } else { None }
     }
 
-    /// The mapping, where it is one.
+    /// The mapping, if it is a mapping.
     #[must_use]
     pub fn map(&self) -> Option<&Map> {
         if let Value::Map(map) = &self.value { Some(map) } else { None }
     }
 
-    /// Whether this mapping has a value for a key, be it a wrong one: that was reported, and is not missing.
+    /// Whether this mapping has a value for a key. A wrong value counts: it is already reported, and not missing.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.map().and_then(|map| map.get(key)).is_some_and(|node| node.value != Value::Null)
     }
 
-    /// A text, a number or a truth value as text; a number as it was written.
+    /// A text, number or boolean as text; a number in its written spelling.
     #[must_use]
     pub fn scalar(&self) -> Option<String> {
         self.value.written().map(str::to_owned).or_else(|| self.plain())
     }
 
-    /// The same with numbers as they are printed.
+    /// The same with numbers in printed form.
     pub(crate) fn plain(&self) -> Option<String> {
         match &self.value {
             Value::Text(t) => Some(t.clone()),

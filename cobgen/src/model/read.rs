@@ -1,8 +1,8 @@
-//! From positioned values to typed sections, positions kept where they are asked for.
+//! Reads typed sections from positioned values, with positions where the types require these.
 //!
-//! A [`serde`] deserializer over [`Node`]. A field of type [`Marked`] gets its value's position, and
-//! [`Named`] keeps those of its keys. What [`structure`](super::structure) found wrong is marked
-//! [`Value::Invalid`] and reads as absent, so that one fault does not hide the next.
+//! A [`serde`] deserializer over [`Node`]. A field of type [`Marked`] gets its value's position, and [`Named`] keeps
+//! the positions of its keys. Values that [`structure`](super::structure) found wrong are marked [`Value::Invalid`] and
+//! read as absent, so that a fault does not hide the next.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,39 +15,39 @@ use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess
 use super::node::{Key, Map, Mark, Node, Value, Written};
 use super::yaml;
 
-/// The struct name by which [`Marked`] asks for a position.
+/// The struct name by which [`Marked`] requests a position.
 const MARKED: &str = "$cobgen::Marked";
-/// The newtype's name by which a [`Value`] asks for numbers as they were written.
+/// The newtype name by which a [`Value`] requests the spelling of numbers.
 const VALUE: &str = "$cobgen::Value";
 const MARKED_FIELDS: [&str; 4] = ["file", "line", "column", "value"];
 
-/// A value and where it was written.
+/// A value with its position.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Marked<T> {
-    /// Where.
+    /// The position.
     pub mark: Mark,
-    /// What.
+    /// The value.
     pub value: T,
 }
 
-/// A mapping from names to values, in the order written.
+/// A mapping from names to values, in written order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Named<T>(pub Vec<(Marked<String>, T)>);
 
-/// A value that may be left out. One that is wrong was reported, and is not missing.
+/// An optional value. A wrong value is already reported and does not count as absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Maybe<T> {
-    /// It was left out.
+    /// The value is absent.
     #[default]
     Absent,
     /// It is wrong.
     Wrong,
-    /// This.
+    /// A valid value.
     There(T),
 }
 
 impl<T> Maybe<T> {
-    /// The value, where there is one that is right.
+    /// The value, if it is valid.
     pub fn as_ref(&self) -> Option<&T> {
         if let Self::There(value) = self { Some(value) } else { None }
     }
@@ -60,7 +60,7 @@ impl<T> Default for Named<T> {
 }
 
 impl<T> Named<T> {
-    /// Names and values in the order written.
+    /// Names and values in written order.
     pub fn iter(&self) -> impl Iterator<Item = (&Marked<String>, &T)> {
         self.0.iter().map(|(name, value)| (name, value))
     }
@@ -71,7 +71,7 @@ impl<T> Named<T> {
     }
 }
 
-/// Why values don't fit a type; after the structure was checked, only possible by a fault of ours.
+/// The reason why values don't fit a type; after the structural check only possible through a bug.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ReadError(String);
@@ -83,7 +83,7 @@ impl de::Error for ReadError {
 }
 
 impl Node {
-    /// Reads a typed value out of this one.
+    /// Reads a typed value from this node.
     ///
     /// # Errors
     /// [`ReadError`] when the value does not have the type's structure.
@@ -177,7 +177,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 }
 
-/// A list's items; those reported as wrong are left out.
+/// A list's items, without invalid items.
 struct Items<'de>(std::slice::Iter<'de, Node>);
 
 impl<'de> SeqAccess<'de> for Items<'de> {
@@ -238,7 +238,7 @@ impl<'de> Deserializer<'de> for KeyReader<'de> {
     }
 }
 
-/// What a [`Marked`] is made of, in the order of its fields.
+/// The fields of a [`Marked`], in order.
 struct Parts<D> {
     mark: Mark,
     next: usize,
@@ -344,7 +344,7 @@ impl<'de> Deserialize<'de> for Value {
             fn visit_unit<E>(self) -> Result<Value, E> {
                 Ok(Value::Null)
             }
-            /// What was reported as wrong stays so.
+            /// Invalid values stay invalid.
             fn visit_none<E>(self) -> Result<Value, E> {
                 Ok(Value::Invalid)
             }
@@ -363,7 +363,7 @@ impl<'de> Deserialize<'de> for Value {
             fn visit_str<E>(self, text: &str) -> Result<Value, E> {
                 Ok(Value::Text(text.to_owned()))
             }
-            /// A number as it was written.
+            /// A number in its written spelling.
             fn visit_bytes<E: de::Error>(self, written: &[u8]) -> Result<Value, E> {
                 let number = std::str::from_utf8(written).ok().and_then(yaml::number).flatten();
                 number.ok_or_else(|| E::custom("a number in no known form"))

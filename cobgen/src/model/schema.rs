@@ -1,4 +1,4 @@
-//! The JSON Schema of a model, made of its types.
+//! The JSON Schema of a model, made from its types.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ pub fn schema() -> &'static Value {
     &SCHEMA
 }
 
-/// The schema of any type that a model holds.
+/// The schema of any type in a model.
 pub(crate) fn of<T: schemars::JsonSchema>(title: &str) -> Value {
     let mut schema = schemars::generate::SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
     schema.insert("title".to_owned(), title.into());

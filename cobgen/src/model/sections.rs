@@ -1,9 +1,9 @@
-//! The sections of a model: the one source of truth for its structure.
+//! The sections of a model: the single source of truth for its structure.
 //!
-//! The JSON Schema is made of these types (their comments are what editors show), the structural
-//! check follows that schema, and the values are read into these types. Every field may be absent
-//! here, even one that the schema requires: its absence was reported, and the rest of the model is
-//! still read for further faults. Forms that have several shapes are in [`forms`](super::forms).
+//! The JSON Schema is made from these types (editors show their comments), the structural check uses that schema, and
+//! the values are read into these types. Every field may be absent here, even if the schema requires it: its absence is
+//! already reported, and the rest of the model is still read for further faults. Values with several forms are in
+//! [`forms`](super::forms).
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use super::forms::{Duration, HostLabel, KeySet, NodeSet, Nodes, Placed, Run, Tar
 use super::node::Node;
 use super::read::{Marked, Maybe, Named};
 
-/// Whether a thing is known from the design but not built yet; the text says since when or what instead.
+/// Marks a designed feature that is not built yet; the text gives a plan or an alternative.
 const LATER: &str = "x-not-supported-yet";
 
 /// A data model: hosts, what kinds of things there are, and what is to be on which host.
@@ -483,7 +483,7 @@ pub struct VariablesEntry {
     pub host: Named<Named<Node>>,
 }
 
-/// The mark of what is not supported yet in a schema.
+/// The text for an unsupported feature in a schema.
 #[must_use]
 pub(super) fn not_supported_yet(schema: &serde_json::Value) -> Option<&str> {
     schema.get(LATER)?.as_str()

@@ -1,8 +1,7 @@
-//! The files of a model: found, read whole, and kept for the messages about them.
+//! The files of a model: found, read as a whole, and kept for messages.
 //!
-//! A model is one file, or a folder whose `*.yaml`, `*.yml` and `*.json` files are taken in the
-//! order of their names. Whatever lies there is read within limits: only regular files, no more
-//! bytes than [`MAX_FILE`] each and [`MAX_MODEL`] together.
+//! A model is a file, or a folder whose `*.yaml`, `*.yml` and `*.json` files are read in the order of their names.
+//! Reading is limited: only regular files, at most [`MAX_FILE`] bytes each and [`MAX_MODEL`] bytes together.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -19,26 +18,26 @@ const MAX_FILE: u64 = 32 << 20;
 const MAX_MODEL: u64 = 64 << 20;
 /// The most files of a model.
 const MAX_FILES: usize = 4096;
-/// What a model's files end in.
+/// The endings of a model's files.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// The texts of a model's files, numbered in the order of reading.
+/// The texts of a model's files, numbered in reading order.
 #[derive(Debug, Default)]
 pub struct Sources {
     files: Vec<Source>,
 }
 
-/// One file.
+/// A file.
 #[derive(Debug)]
 struct Source {
     path: Arc<PathBuf>,
     text: String,
-    /// Where each line begins, in bytes.
+    /// The start of each line, in bytes.
     lines: Vec<usize>,
 }
 
 impl Sources {
-    /// Reads what `path` names; what can't be read is reported and left out.
+    /// Reads the file or folder `path`; unreadable files are reported and left out.
     pub(crate) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Self {
         let mut sources = Self::default();
         let mut left = MAX_MODEL;
@@ -54,7 +53,7 @@ impl Sources {
         sources
     }
 
-    /// Adds a file; gives its number.
+    /// Adds a file and returns its number.
     pub(crate) fn add(&mut self, path: PathBuf, text: String) -> u32 {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         self.files.push(Source { path: Arc::new(path), text, lines });
@@ -66,12 +65,12 @@ impl Sources {
         (0..).zip(self.files.iter().map(|f| f.text.as_str()))
     }
 
-    /// The files with their texts, in the order of reading.
+    /// The files with their texts, in reading order.
     pub fn files(&self) -> impl Iterator<Item = (&Path, &str)> {
         self.files.iter().map(|f| (f.path.as_path(), f.text.as_str()))
     }
 
-    /// A mark in full.
+    /// The place of a mark.
     #[must_use]
     pub fn place(&self, mark: Mark) -> Place {
         let file = self
@@ -81,7 +80,7 @@ impl Sources {
         Place { file, line: mark.line, column: mark.column }
     }
 
-    /// The folder that a marked file lies in: where `./x` is looked for.
+    /// The folder of a marked file, in which `./x` is looked up.
     #[must_use]
     pub fn folder(&self, mark: Mark) -> PathBuf {
         self.files.get(mark.file as usize).and_then(|f| f.path.parent()).map(Path::to_path_buf).unwrap_or_default()
@@ -98,7 +97,7 @@ impl Sources {
     }
 }
 
-/// The files that a path stands for.
+/// The files that a path refers to.
 fn find(path: &Path, diagnostics: &mut Diagnostics) -> Vec<PathBuf> {
     let unreadable = |e: &std::io::Error| {
         Diagnostic::error("unreadable", format!("can't read {}: {e}", path.display()))
@@ -127,7 +126,7 @@ fn find(path: &Path, diagnostics: &mut Diagnostics) -> Vec<PathBuf> {
     Vec::new()
 }
 
-/// A folder's model files in the order of their names, without hidden ones.
+/// A folder's model files in the order of their names, without hidden files.
 fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {

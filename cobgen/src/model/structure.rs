@@ -1,12 +1,12 @@
-//! The structural check: every place where the values don't have the form that the schema asks for.
+//! The structural check: reports every value whose form differs from the schema.
 //!
-//! Walks the positioned values along the JSON Schema that is made of
-//! [`sections`](super::sections), so what editors accept and what `cobgen` accepts is one thing. It
-//! understands what that schema uses: `$ref`, `type`, `properties`, `additionalProperties`,
-//! `required`, `dependentRequired`, `items`, `anyOf`/`oneOf`, `enum`/`const`, bounds; and six words of our own:
-//! `x-not-supported-yet` (known, but refused with this advice), `x-what` (how to call the expected
-//! value), `x-either` (one of these keys is needed), `x-words` (the words, or their beginnings, that a text may be), `x-mode` (a number
-//! here was meant as a file mode) and `x-whole` (without a required key nothing of the mapping can be used). What is wrong is marked [`Value::Invalid`].
+//! Walks the positioned values along the JSON Schema made from [`sections`](super::sections), so editors and `cobgen`
+//! accept the same. It supports the keywords that this schema uses: `$ref`, `type`, `properties`,
+//! `additionalProperties`, `required`, `dependentRequired`, `items`, `anyOf`/`oneOf`, `enum`/`const`, bounds; and six
+//! keywords of its own: `x-not-supported-yet` (known, but refused with this advice), `x-what` (the name of the expected
+//! value), `x-either` (any of these keys is needed), `x-words` (the words, or their beginnings, that a text may be),
+//! `x-mode` (a number here was meant as a file mode) and `x-whole` (without a required key the mapping is useless).
+//! Wrong values are marked [`Value::Invalid`].
 
 use serde_json::Value as Json;
 
@@ -33,7 +33,7 @@ impl<'a> Walk<'a> {
         self.out.push(fault.at(self.sources.place(mark)));
     }
 
-    /// Checks a value; what is wrong as a whole becomes invalid.
+    /// Checks a value; a value that is wrong as a whole becomes invalid.
     fn value(&mut self, node: &mut Node, schema: &'a Json, what: &str) {
         let schema = self.resolve(schema);
         if node.value == Value::Invalid || schema.as_bool() == Some(true) {
@@ -57,7 +57,7 @@ impl<'a> Walk<'a> {
         schema
     }
 
-    /// Goes on with the branch that is for this type of value.
+    /// Continues with the branch for this type of value.
     fn branches(&mut self, node: &mut Node, schema: &'a Json, branches: &'a [Json], what: &str) {
         let words = self.words(branches);
         if !words.is_empty() {
@@ -162,7 +162,7 @@ impl<'a> Walk<'a> {
         let missing = missing(schema, map);
         let broken =
             outside || (count == 0 && !misspelt.is_empty()) || (!missing.is_empty() && schema.get("x-whole").is_some());
-        // A key that is only misspelt is not missing.
+        // A misspelt key is not reported as missing.
         for name in missing.into_iter().filter(|n| !misspelt.iter().flatten().any(|m| m == n)) {
             let fault = Diagnostic::error("missing-key", format!("{what} lacks `{name}`")).maybe_help(
                 properties
@@ -182,7 +182,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reports it; gives the key that was probably meant. `instead`: what is to be written for a key of other tools.
+    /// Reports an unknown key; returns the key that was probably meant. `instead`: the advice for a key of other tools.
     fn unknown_key(&mut self, key: &Key, what: &str, known: Vec<&str>, instead: Option<&str>) -> Option<String> {
         let meant = nearest(&key.text, known.iter().copied()).map(str::to_owned);
         let place = if what == "the model" { String::new() } else { format!(" in {what}") };
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
         self.report(mark, fault);
     }
 
-    /// The words of an enumeration; empty when it is none.
+    /// The words of an enumeration; empty if it is no enumeration.
     fn words(&self, branches: &'a [Json]) -> Vec<&'a str> {
         let mut words = Vec::new();
         for branch in branches.iter().map(|b| self.resolve(b)) {
@@ -270,7 +270,7 @@ impl<'a> Walk<'a> {
         node.value = Value::Invalid;
     }
 
-    /// How a list or a mapping is written whose keys are not known beforehand.
+    /// An example of a list or mapping whose keys are not fixed.
     fn example(&self, schema: &'a Json) -> Option<String> {
         let items = |s: &'a Json| self.resolve(s).get("items").is_some_and(|items| self.takes(items, "string"));
         let form = match (self.takes(schema, "array"), self.takes(schema, "object")) {
@@ -283,7 +283,7 @@ impl<'a> Walk<'a> {
         Some(format!("write {form}{about}"))
     }
 
-    /// Which keys the expected mapping has.
+    /// The keys of the expected mapping.
     fn keys(&self, schema: &'a Json) -> Option<String> {
         let schema = self.resolve(schema);
         if let Some(branches) = schema.get("anyOf").and_then(Json::as_array) {
@@ -293,7 +293,7 @@ impl<'a> Walk<'a> {
         Some(format!("its keys are {}", keys.join(", ")))
     }
 
-    /// Whether a value of this type can be right.
+    /// Whether a value of this type can be valid.
     fn accepts(&self, schema: &'a Json, value: &Value) -> bool {
         match value {
             Value::Null => self.takes(schema, "null"),
@@ -320,7 +320,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What a schema asks for, in words.
+    /// The form that a schema requires, in words.
     fn expected(&self, schema: &'a Json) -> String {
         if let Some(what) = self.find_what(schema) {
             return what.to_owned();
@@ -355,10 +355,10 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The needed keys that a mapping lacks.
+/// The mandatory keys that a mapping lacks.
 fn missing<'a>(schema: &'a Json, map: &Map) -> Vec<&'a str> {
     let keys = |list: Option<&'a Json>| list.and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
-    // A key without a value is as good as none.
+    // A key without a value counts as missing.
     let lacks = |name: &&str| map.get(name).is_none_or(|node| node.value == Value::Null);
     let mut missing: Vec<&str> = keys(schema.get("required")).filter(lacks).collect();
     if keys(schema.get("x-either")).all(|name| lacks(&name)) {

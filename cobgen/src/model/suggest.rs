@@ -1,12 +1,12 @@
-//! The nearest name to one that doesn't exist.
+//! Finds the known name nearest to an unknown name.
 
-/// `did you mean ...?`, when one of the known names is near enough to be meant.
+/// `did you mean ...?`, if a known name is near enough.
 #[must_use]
 pub fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(wrong, known).map(|name| with_odd_character(wrong, format!("did you mean `{name}`?")))
 }
 
-/// Adds to a help which character of a name is not ASCII: a no-break space, or a letter that only looks like another one.
+/// Adds to an advice the first character that is not ASCII: a no-break space, or a letter that looks like ASCII.
 fn with_odd_character(wrong: &str, help: String) -> String {
     match wrong.chars().find(|c| !c.is_ascii()) {
         Some(odd) => format!("{help} The character {} is not ASCII", code_point(odd)),
@@ -14,13 +14,13 @@ fn with_odd_character(wrong: &str, help: String) -> String {
     }
 }
 
-/// A character with its number, so that it can be told from others that look alike or are not visible.
+/// A character with its number, to distinguish it from lookalikes and invisible characters.
 #[must_use]
 pub(crate) fn code_point(character: char) -> String {
     format!("{character:?} (U+{:04X})", u32::from(character))
 }
 
-/// `did you mean ...?`, or else what there is.
+/// `did you mean ...?`, or else a list of the known names.
 pub fn did_you_mean_or_list<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<String> {
     const LISTED: usize = 12;
     if let Some(text) = did_you_mean(wrong, known.clone()) {
@@ -42,7 +42,7 @@ pub fn did_you_mean_or_list<'a>(wrong: &str, known: impl IntoIterator<Item = &'a
     })
 }
 
-/// The known name with the fewest changes, if these are few for its length.
+/// The known name with the fewest edits, if these are few for its length.
 pub(super) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong: Vec<char> = wrong.chars().take(256).map(|c| c.to_ascii_lowercase()).collect();
     let limit = (wrong.len() / 3).clamp(1, 3);

@@ -1,10 +1,9 @@
-//! YAML text to positioned values, within budgets.
+//! YAML text to positioned values, within limits.
 //!
-//! Works on the parser's events with a stack of its own, so depth costs no call stack, and a
-//! hostile file is refused early: nesting beyond [`MAX_DEPTH`], more values than [`MAX_NODES`], or
-//! more values made by aliases than [`MAX_ALIASED`]. Scalars follow the core schema of YAML 1.2
-//! (`yes`, `no`, `on`, `off` are texts). A key that stands twice, a key that is no text, and a tag
-//! that we don't know are errors; the merge key `<<` is understood.
+//! Processes the parser's events with an explicit stack, so depth costs no call stack, and a hostile file is refused
+//! early: nesting beyond [`MAX_DEPTH`], more values than [`MAX_NODES`], or more values made by aliases than
+//! [`MAX_ALIASED`]. Scalars follow the core schema of YAML 1.2 (`yes`, `no`, `on`, `off` are texts). A duplicate key, a
+//! key that is no text, and an unknown tag are errors; the merge key `<<` is supported.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,14 +14,14 @@ use super::node::{Key, Map, Mark, Node, Value, Written};
 use super::suggest::code_point;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// The deepest nesting; a model in use has about ten levels.
+/// The deepest nesting; a real model has about ten levels.
 const MAX_DEPTH: usize = 64;
 /// The most values of a whole model.
 const MAX_NODES: usize = 4_000_000;
 /// The most values of a whole model that come from aliases.
 const MAX_ALIASED: usize = 500_000;
 
-/// What is left of the limits for the files still to be read.
+/// The remaining limits for the files that are not read yet.
 #[derive(Debug)]
 pub(super) struct Budget {
     nodes: usize,
@@ -35,7 +34,7 @@ impl Default for Budget {
     }
 }
 
-/// The documents of a text; none after a fault that leaves the structure unclear.
+/// The documents of a text; `None` after a fault that leaves the structure unclear.
 pub(super) fn parse(
     file: u32,
     sources: &Sources,
@@ -71,14 +70,14 @@ struct Builder<'a> {
     sources: &'a Sources,
     budget: &'a mut Budget,
     out: &'a mut Diagnostics,
-    /// The collections that are open.
+    /// The open collections.
     stack: Vec<Open>,
     /// Anchored values with the number of values in them.
     anchors: BTreeMap<usize, (Node, Size)>,
     roots: Vec<Node>,
 }
 
-/// How much is in a value.
+/// The size of a value.
 #[derive(Clone, Copy)]
 struct Size {
     nodes: usize,
@@ -94,22 +93,22 @@ struct OpenMap {
     mark: Mark,
     anchor: usize,
     map: Map,
-    /// Where each key stands.
+    /// The place of each key.
     seen: HashMap<String, Mark>,
-    /// Read, and its value is awaited.
+    /// A key that waits for its value.
     key: Option<(Key, Role)>,
-    /// Mappings named under `<<`, whose entries come after its own.
+    /// Mappings named under `<<`, whose entries come after the mapping's own entries.
     merged: Vec<Map>,
 }
 
-/// What a key's value is for.
+/// The role of a key's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// An entry.
     Own,
     /// The merge key `<<`.
     Merge,
-    /// It stands twice and was reported: the first value stays.
+    /// A duplicate key, already reported: the first value stays.
     Twice,
 }
 
@@ -167,7 +166,7 @@ impl Builder<'_> {
             | Event::Anchor(..)
             | Event::UnresolvedAlias(_)
             | Event::Comment(..) => Ok(()),
-            // The parser may learn further events; none of them can be a value.
+            // A newer parser may have further events, but these are no values.
             _ => Ok(()),
         }
     }
@@ -247,7 +246,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Puts a finished value where it belongs.
+    /// Puts a finished value into its collection.
     fn value(&mut self, node: Node, anchor: usize) -> Step {
         if self.budget.nodes == 0 {
             return Err(Box::new(self.fault(
@@ -317,7 +316,7 @@ impl Builder<'_> {
         match tag.map(|t| (t, t.core_suffix())) {
             Some((_, Some("str"))) => return Ok(Value::Text(text.to_owned())),
             Some((_, Some("int" | "float" | "bool" | "null"))) => return self.plain(text, mark),
-            // `!` alone says "a text".
+            // `!` alone marks a text.
             Some((tag, _)) if tag.original() == "!" => return Ok(Value::Text(text.to_owned())),
             Some((tag, _)) => return Err(Box::new(self.unknown_tag(mark, tag))),
             None => {}
@@ -325,7 +324,7 @@ impl Builder<'_> {
         if style == ScalarStyle::Plain { self.plain(text, mark) } else { Ok(Value::Text(text.to_owned())) }
     }
 
-    /// The core schema of YAML 1.2.
+    /// Applies the core schema of YAML 1.2.
     fn plain(&self, text: &str, mark: Mark) -> Result<Value, Box<Diagnostic>> {
         let quoted = |what: &str| {
             Box::new(
@@ -351,7 +350,7 @@ impl Builder<'_> {
         })
     }
 
-    /// The parser's own faults, with a word of advice for the frequent ones.
+    /// The parser's own faults, with advice for frequent faults.
     fn syntax(&self, text: &str, error: &ScanError) -> Diagnostic {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let at = error.marker();
@@ -375,8 +374,8 @@ impl Builder<'_> {
     }
 }
 
-/// Whether a character looks like a blank, or like nothing, and is a part of the text for YAML: the no-break space, the
-/// spaces of typography, the marks of zero width.
+/// Whether a character looks like a blank, or is invisible, but is text for YAML: the no-break space, typographic
+/// spaces, zero-width marks.
 pub(crate) fn is_blank_that_is_none(c: char) -> bool {
     let invisible = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}' | '\u{feff}' | '\u{ad}');
     invisible || (c.is_whitespace() && !c.is_ascii())
@@ -396,7 +395,7 @@ impl OpenMap {
     }
 }
 
-/// A number as it is written; none: it is none; `Some(None)`: one, but beyond all bounds.
+/// A number in its spelling; `None`: no number; `Some(None)`: a number outside all bounds.
 pub(super) fn number(text: &str) -> Option<Option<Value>> {
     match whole_number(text) {
         Some(whole) => {
@@ -411,7 +410,7 @@ pub(super) fn number(text: &str) -> Option<Option<Value>> {
     }
 }
 
-/// None: no whole number; `Some(None)`: one, but beyond all bounds.
+/// `None`: no whole number; `Some(None)`: a whole number outside all bounds.
 fn whole_number(text: &str) -> Option<Option<i128>> {
     let digits = |t: &str, radix: u32| !t.is_empty() && t.len() < 200 && t.chars().all(|c| c.is_digit(radix));
     if let Some(hex) = text.strip_prefix("0x") {
@@ -437,7 +436,7 @@ fn looks_like_float(text: &str) -> bool {
     digits(whole) && digits(part) && !(whole.is_empty() && part.is_empty()) && exponent_ok
 }
 
-/// Depth is bounded, so this may recurse.
+/// The depth is bounded, so this may recurse.
 fn size(node: &Node) -> Size {
     let sum = |sizes: &mut dyn Iterator<Item = Size>| {
         sizes.fold(Size { nodes: 1, depth: 1 }, |a, b| Size {
@@ -448,7 +447,7 @@ fn size(node: &Node) -> Size {
     match &node.value {
         Value::List(items) => sum(&mut items.iter().map(size)),
         Value::Map(map) => sum(&mut map.entries.iter().map(|(_, v)| size(v))),
-        // A long text counts as many values: it takes their memory.
+        // A long text counts as many values, because it takes their memory.
         Value::Text(text) => Size { nodes: 1 + text.len() / 64, depth: 1 },
         Value::Null | Value::Bool(_) | Value::Int(..) | Value::Float(..) | Value::Invalid => {
             Size { nodes: 1, depth: 1 }
