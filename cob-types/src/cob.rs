@@ -12,7 +12,7 @@ use crate::ranks::Ranks;
 use crate::small::SmallMap;
 
 /// Hash of a change object's kind and content (and of the contents named in `restarts_on`). Dependencies are not part
-/// of it: a change of these needs no transition.
+/// of it: they can change without a transition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fingerprint(#[serde(with = "serde_bytes")] pub [u8; 16]);
 

@@ -1,6 +1,6 @@
 //! The facts of a host: properties that models can use, once they have been collected.
 //!
-//! Only properties that do not change by themselves: a generation is made from these, and free memory or load do not
+//! Only properties that do not change by themselves: a generation is made from them, and free memory or load do not
 //! belong into it. Fields are only added.
 
 use std::collections::BTreeMap;

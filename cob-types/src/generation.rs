@@ -44,7 +44,7 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub operators: BTreeMap<String, Operator>,
     /// Rollback targets: earlier generations to which a host may roll back from this generation without a new
-    /// signature. The signature of this generation covers these.
+    /// signature. The signature of this generation covers them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub back: Vec<WayBack>,
     /// The switch orders from earlier generations to this generation, and from this generation back to its [rollback
@@ -183,8 +183,7 @@ impl Manifest {
         WayBack { generation: GenerationNumber(0), manifest }
     }
 
-    /// Whether the two differ only in their numbers, and in the rollback targets and switch orders that follow from
-    /// these.
+    /// Whether the two differ only in their numbers, and in rollback targets and switch orders, which follow from them.
     #[must_use]
     pub fn asks_for_the_same(&self, other: &Self) -> bool {
         let Self {
@@ -282,7 +281,7 @@ impl Bundle {
         }
     }
 
-    /// Checks travelling files before any program uses these: names that lead below the folder, plain permission bits,
+    /// Checks travelling files before any program uses them: names that lead below the folder, plain permission bits,
     /// and a content for each. `beside`: files in the same folder.
     fn validate_files(
         &self,

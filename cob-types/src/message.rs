@@ -220,7 +220,7 @@ pub struct Probe {
 /// The first message of an incarnation, repeated until it is acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Kept locks of earlier incarnations: a running action or a grant uses these.
+    /// Kept locks of earlier incarnations: a running action or a grant uses them.
     pub kept: Vec<About>,
 }
 

@@ -21,8 +21,8 @@ pub use course::{Course, of_host};
 
 /// The format that is written.
 pub const FORMAT: u32 = 1;
-/// How much later than another part a part of the same switch may begin, if the switch was ordered in stages or
-/// discarded: the hosts are ordered one after the other, and their clocks differ.
+/// How much later than another part of the same switch a part may begin, if the switch was ordered in stages or
+/// discarded: hosts get the order in turn, and their clocks differ.
 const SLACK_NS: u64 = 60_000_000_000;
 /// The same if a single order is for all hosts: they announce it to each other within ten seconds.
 const SKEW_NS: u64 = 10_000_000_000;
@@ -147,7 +147,7 @@ pub struct Later {
 }
 
 impl SwitchOutcome {
-    /// The hosts of an order that was only for these, if it was never extended to all.
+    /// The hosts of the order, if it was only for some and never extended to all.
     #[must_use]
     pub fn alone(&self) -> Vec<&HostName> {
         let gone = || self.hosts.iter().filter(|(_, part)| part.has_gone());

@@ -27,7 +27,7 @@ use crate::secret::SecretId;
 
 /// How many change objects make up the dictionary.
 const SAMPLES: usize = 4;
-/// The most bytes of each of these.
+/// The most bytes of each change object in the dictionary.
 const SAMPLE: usize = 1 << 10;
 /// The number of change objects that are worth a thread. Tests have few.
 const ENOUGH: usize = if cfg!(test) { 4 } else { 256 };

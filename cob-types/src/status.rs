@@ -21,7 +21,7 @@ pub use cob::{
 pub struct ClusterStatus {
     /// The queried hosts.
     pub hosts: Vec<HostStatus>,
-    /// Refused enrolment tokens, if `cobctl` may read the depot's list of these.
+    /// Refused enrolment tokens, if `cobctl` may read the depot's list of them.
     #[serde(default, skip_serializing_if = "RefusedTokens::is_nothing")]
     pub refused_tokens: RefusedTokens,
     /// Hosts that know a newer generation than the depot has, with its number; only if `cobctl` knows the depot.
@@ -128,22 +128,20 @@ pub struct HostStatus {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub raised: BTreeMap<CobId, u32>,
     /// Invalidated grants (lapses) that still matter, with grantor and holder: grants of this host until their holders
-    /// have released each, and grants that this host held until it holds each anew.
+    /// have released them, and grants that this host held until it holds them anew.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lapses: Vec<Lapse>,
     /// The host answers the question which of its change objects have departed. Daemons of the previous version do not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub says_final: bool,
-    /// The number of further change objects that are converged and have no report. Only if the query was for the
-    /// others.
+    /// The number of further change objects in their desired state, without a report. Only if the query excluded them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub at_rest: u64,
     /// The number of further change objects that only wait for others, or for the end of their first check. Only if the
-    /// query limited these.
+    /// query limited their list.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waiting: u64,
-    /// Newer generations than the active generation that were rolled back here: only an order by number activates
-    /// these.
+    /// Newer generations than the active one that were rolled back here: only an order that names one activates it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withdrawn: Vec<GenerationNumber>,
     /// The host does not announce its generation to others: the order was for this host alone, or was cancelled.
@@ -163,7 +161,7 @@ pub struct HostStatus {
     /// client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_offset_ms: Option<i64>,
-    /// Requests of other hosts that were refused within the last hour because no dependency justifies these, by host.
+    /// Requests of other hosts that were refused within the last hour because no dependency justifies them, by host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unjustified: Vec<Unjustified>,
     /// Removed hosts that have reported their departure, with the last generation that names each.
@@ -191,7 +189,7 @@ impl KnownGenerations {
     pub const MOST: usize = 32;
 }
 
-/// Requests of a host that were refused because no dependency justifies these.
+/// Requests of a host that were refused because no dependency justifies them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unjustified {
     /// The host.

@@ -9,7 +9,7 @@ use crate::key::{Purpose, SecretKey, verify};
 /// The most signatures that are verified.
 const MAX_SIGNATURES: usize = 64;
 
-/// The publishers that a host trusts, and how many signatures of these it requires.
+/// The publishers that a host trusts, and how many of their signatures it requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publishers {
     keys: BTreeSet<PublicKey>,
@@ -49,7 +49,7 @@ pub struct NeverEnough {
 }
 
 impl Publishers {
-    /// Trusts these publishers; at least `threshold` of these, and at least one, must sign.
+    /// Trusts these publishers and requires `threshold` signatures, at least one.
     ///
     /// # Errors
     /// [`NeverEnough`] when there are fewer publishers than the threshold.

@@ -52,7 +52,7 @@ pub enum OpenError {
     Seal(#[from] SealError),
 }
 
-/// Encrypts for the holders of these keys; each of these can open it.
+/// Encrypts for the holders of these keys; each holder can open it.
 ///
 /// # Errors
 /// [`SealError`].

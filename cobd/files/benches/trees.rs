@@ -105,7 +105,7 @@ fn for_each<T: Sync>(all: &[T], run: impl Fn(&T) + Sync) {
     });
 }
 
-/// Many trees with a single file each, as an activation applies these.
+/// Many trees with a single file each, applied as by an activation.
 fn small(count: usize) {
     let bench = Bench::new();
     let tree = |n: usize| {

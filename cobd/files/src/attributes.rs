@@ -180,7 +180,7 @@ impl Sides<'_> {
 
 impl Attributes {
     /// The attributes for a new content: set-user-ID, set-group-ID and capabilities only if the model states them, so
-    /// that no foreign program runs as the owner. A write clears these, too.
+    /// that no foreign program runs as the owner. A write clears them, too.
     pub(crate) fn of_new_content(mut self, said: &Managed) -> Self {
         if said.mode.is_none() {
             self.mode &= !AS_ANOTHER;
@@ -191,7 +191,7 @@ impl Attributes {
 }
 
 impl Managed {
-    /// Manages all of these attributes.
+    /// Manages all attributes, with these values.
     #[must_use]
     pub fn all(attributes: &Attributes) -> Self {
         Self {

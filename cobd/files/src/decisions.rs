@@ -29,7 +29,7 @@ use crate::wanted::Wanted;
 
 /// The most bytes of a file of decisions about a tree, with the texts in it.
 const MAX_CHOICES: u64 = 256 << 20;
-/// The most bytes of texts that people decided for a tree; in the file a byte takes two digits.
+/// The most bytes of texts that people decided for a tree: a byte takes two digits in the file, beside other texts.
 const MAX_TEXTS: usize = 64 << 20;
 /// The most bytes of users' earlier texts that are kept for rollbacks of a tree.
 pub(crate) const MAX_BACK: usize = 16 << 20;

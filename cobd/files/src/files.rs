@@ -370,8 +370,8 @@ impl Files {
         Ok(!plan.begun.aim.is_empty() && !plan.steps.is_empty())
     }
 
-    /// Records durably the earlier contents that a later rollback of this action needs; the record of the applied tree
-    /// as a whole ends. Returns the new listing of the files from before.
+    /// Records durably the earlier contents that a rollback of this action needs. Until the action ends, the tree does
+    /// not count as applied. Returns the new listing of the files from before.
     fn keep_first(&self, job: &Job<'_>, plan: &mut Plan) -> Result<Frozen, FilesError> {
         let mut before = plan.before.clone();
         if let Some(current) = self.store.managed(job.cob) {
@@ -516,7 +516,7 @@ impl Files {
         Ok(())
     }
 
-    /// Takes up a change that was set aside when this or another tree with the path was put off. Returns whether.
+    /// Takes up a change that was set aside when this or another tree was put off. Returns whether it did.
     fn take_up(&self, live: &Live<'_>, cob: &str, own: &Begun, past: &mut Past) -> Result<bool, FilesError> {
         let path = live.path;
         let (aside, before) = match (Aside::of(own, path), own.aim.get(path)) {

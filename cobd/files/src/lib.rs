@@ -1,4 +1,4 @@
-//! File trees of a host: the wanted tree, the files on the disk, their earlier contents, and the steps between these.
+//! File trees of a host: the wanted tree, the files on the disk, their earlier contents, and the steps between them.
 //!
 //! ```text
 //!   Content (a bundle) ──> Wanted ─┐

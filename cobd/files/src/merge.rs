@@ -6,7 +6,7 @@ use git2::{DiffOptions, FileFavor, MergeFileInput, MergeFileOptions, Patch};
 
 use crate::error::FilesError;
 
-/// Precedes each side: libgit2 can't return an empty text, and a change of the first line then follows a line.
+/// Precedes each side: no result is empty then, which libgit2 can't return, and no change is in the first line.
 const GUARD: &[u8] = b"\x01\n";
 /// Differences of larger contents are not shown. libgit2 takes a hundred bytes of memory for each line.
 pub(crate) const MAX_DIFF: u64 = 1 << 20;

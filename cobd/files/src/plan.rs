@@ -67,7 +67,7 @@ pub(crate) struct Plan {
     pub(crate) stays: Listing,
     /// The steps about to be taken, so that the next attempt knows how far this attempt came.
     pub(crate) begun: Begun,
-    /// An earlier attempt was interrupted after its first steps.
+    /// An earlier attempt had begun and was interrupted.
     pub(crate) goes_on: bool,
     /// Users' texts that a merge would not restore, by their rollback ids.
     pub(crate) back: BTreeMap<String, Choice>,
@@ -137,7 +137,7 @@ pub(crate) struct Past {
 /// The reason for a write of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comes {
-    /// The path was never applied or kept.
+    /// No earlier entry of the path is kept yet.
     First,
     /// The path comes back with changes that were set aside.
     Again,
@@ -434,7 +434,7 @@ impl Planner<'_> {
         if !target.shared {
             return Ok(Ok(if target.reported && same_as_base { Content::Live } else { Content::Target }));
         }
-        // The wanted file exists again: its removal is no edit.
+        // A removed file is written again: a removal is no edit.
         if matches!(live.found, Found::Absent) {
             return Ok(Ok(Content::Target));
         }

@@ -13,7 +13,7 @@ use crate::store::{Begun, Blob, Frozen, Kept, KeptNode, Listing, Part, Record};
 use crate::wanted::Wanted;
 
 impl Files {
-    /// The record, with texts sealed that hold a secret now or were sealed in an earlier record.
+    /// Seals the texts of a record that hold a secret now, or that were sealed in an earlier record.
     pub(crate) fn sealed(&self, wanted: &Wanted, plan: &Plan, record: Record) -> Result<Record, FilesError> {
         if wanted.longest_secret().is_none() && plan.opened.is_empty() {
             return Ok(record);

@@ -51,7 +51,7 @@ fn wanted(files: &BTreeMap<String, String>, manage: &str, folder: &Path) -> Want
     Wanted::new(content, folder, &spec).expect("makes sense")
 }
 
-/// The model's text: settings that generations change, with enough lines between these.
+/// The model's text: settings that generations change, with enough lines between them.
 fn text(settings: &[usize; 8], windows: bool) -> String {
     let block = |(n, setting): (usize, &usize)| {
         let steady: String = (0..6).map(|line| format!("steady {n} {line}\n")).collect();
@@ -228,7 +228,7 @@ fn shown_before(files: &Files, version: &cob_files::Shown, path: &TreePath, text
     files.before(COB, &version.id, path).is_ok_and(|kept| kept == text)
 }
 
-/// The process that is killed: applies the trees in turn and retires these, forever.
+/// The process that is killed: applies the trees in turn and retires them, forever.
 #[test]
 fn child() {
     let Some(folder) = std::env::var_os("COB_FILES_CHILD").map(PathBuf::from) else { return };

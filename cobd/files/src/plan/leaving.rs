@@ -72,7 +72,7 @@ impl Planner<'_> {
     }
 
     /// Whether an interrupted action has reached a path that was never applied before: then the present entry is its
-    /// work, and not a user's edit of the earlier entry. An interrupted rollback has reached all paths.
+    /// work, and not a user's edit of the earlier entry. An interrupted retirement counts for all paths.
     fn has_come_to(&self, path: &TreePath, aim: &Kept, back: &Target, found: &Found) -> Result<bool, FilesError> {
         let begun = &self.past.begun;
         let (Some(result), false) = (begun.result.get(path), aim.shared == Some(true)) else { return Ok(true) };

@@ -1,6 +1,6 @@
-//! Counts which paths change objects have, and which of these paths did not exist before.
+//! Counts which paths change objects have, and which of them did not exist before.
 //!
-//! Several change objects may have files in a folder that the first of these made: the last that departs removes it, so
+//! Several change objects may have files in a folder that the first of them made. The last that departs removes it, so
 //! each has to know that the folder did not exist before the first came. And a path may pass from a change object to
 //! another: the earlier entry passes with it, and the first change object no longer restores it.
 

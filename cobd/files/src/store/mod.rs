@@ -10,9 +10,9 @@
 //!        from/, base/, aim/, result/  the steps of an action that has begun and not ended
 //!        …/=meta                     owner, group, mode, attributes of a folder's entries; entries that git can't name
 //! ```
-//! A version is durable before an action writes the first file that the version is needed to roll back. Records that
-//! arrive at the same time share a write to the log and a sync. Later all waiting records go into the repository in a
-//! pack and a commit. A single process opens the store; its threads share it.
+//! A version is durable before the first write of an action that it can roll back. Records that arrive at the same time
+//! share a write to the log and a sync. Later all waiting records go into the repository in a pack and a commit. A
+//! single process opens the store; its threads share it.
 
 mod claims;
 mod flush;

@@ -3,8 +3,7 @@
 //! ```text
 //!   trace    `12 main`: the log has reached its 12th segment, and the repository has its branch
 //! ```
-//! An empty store in place of a lost store would take users' edits for files from before the model, and overwrite
-//! these.
+//! An empty store in place of a lost store would take users' edits for files from before the model, and overwrite them.
 
 use std::fs;
 use std::path::Path;

@@ -285,7 +285,7 @@ fn held(tree: Option<Oid>) -> Held {
     tree.map_or(Held::Nowhere, Held::Tree)
 }
 
-/// Writes a version. Only the newest version gets the parts of an action that has begun; no older version needs these.
+/// Writes a version. Only the newest version gets the parts of an action that has begun; no older version needs them.
 fn write_version(
     batch: &mut Batch<'_>,
     numbered: &Numbered,

@@ -203,7 +203,7 @@ fn what_was_set_aside_outlives_moves_that_do_not_end() {
     let interrupted = |bench: &Bench, wanted: &Wanted, off: bool| {
         bench.interrupted(wanted, off, (!off).then_some("new/0000"));
     };
-    // With so many files there are several batches: x.conf is in the first of these, zz.conf is not.
+    // With so many files there are several batches: x.conf is in the first batch, zz.conf is not.
     for name in ["x.conf", "zz.conf"] {
         let mut bench = Bench::new();
         let many: String = (0..1100).map(|n| format!(r#""@/new/{n:04}": {{"content": "new\n"}}, "#)).collect();

@@ -12,7 +12,7 @@ fn shown(bench: &Bench, reason: Reason) -> String {
 }
 
 impl Bench {
-    /// Nine files, with a shared file among these.
+    /// Nine files: eight copied files and a shared file.
     fn nine(&self, workers: u32) -> Wanted {
         let files: Vec<_> = (1..9).map(|n| format!(r#""@/f{n}": {{"content": "text {n}\n"}}"#)).collect();
         let shared =
