@@ -360,7 +360,7 @@ fn add_up(switch: &mut SwitchOutcome) {
     switch.ended_ns = ends.and_then(|ends| ends.into_iter().max());
 }
 
-/// Adds events after a host's convergence if they began before all hosts had converged plus a moment; drops the rest.
+/// Adds a host's later events if they began before, or shortly after, all hosts had converged; drops the rest.
 fn take_later_in(switch: &mut SwitchOutcome) {
     let end = |ended_ns: Option<u64>| ended_ns.unwrap_or(u64::MAX);
     let mut over = switch.hosts.values().map(|part| end(part.ended_ns)).max().unwrap_or(0);

@@ -28,7 +28,7 @@ pub struct Course {
     goal: Option<GenerationNumber>,
     /// The next step, if the present switch leads to its goal in steps.
     step: Option<GenerationNumber>,
-    /// The earlier states of change objects that are away from these since convergence.
+    /// The earlier states of change objects that left them after convergence and are not back.
     away: BTreeMap<CobId, StateName>,
     /// Change objects that others have changed since: their repair does not belong to the switch.
     drifted: BTreeSet<CobId>,
