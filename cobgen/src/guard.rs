@@ -157,7 +157,7 @@ fn tell(fault: &Diagnostic, as_json: bool) {
         (std::io::stderr().as_fd().try_clone_to_owned(), render(fault, &Sources::default(), false))
     };
     if let Ok(output) = output {
-        // The exit status tells the same without this output.
+        // Without this output the exit status still reports the fault.
         let _ = File::from(output).write_all(text.as_bytes());
     }
 }

@@ -12,9 +12,9 @@ use crate::model::{Marked, Named, ServiceEntry, did_you_mean};
 /// The stage at which a service needs another service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// While it is installed.
+    /// For its installation.
     Install,
-    /// While it is initialized and runs.
+    /// For its initialization and operation.
     Runtime,
 }
 

@@ -77,7 +77,7 @@ impl<'s, 'a> Along<'s, 'a> {
         Self { by }
     }
 
-    /// All change objects that take some of these members along, nearest first.
+    /// All change objects that take some of these members along, directly or indirectly.
     fn taking(&self, members: &[usize]) -> Taken {
         let mut taken = Taken::new();
         for member in members {

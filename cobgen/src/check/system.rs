@@ -62,7 +62,7 @@ pub(super) enum Moment {
     Promise(usize),
 }
 
-/// A resolved need. It has at least a state that exists.
+/// A resolved need: at least one of its states exists.
 pub(super) struct Want<'a> {
     pub(super) on: usize,
     pub(super) states: Vec<usize>,

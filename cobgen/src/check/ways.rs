@@ -12,7 +12,7 @@ const MOST_COMBINATIONS: usize = 20_000;
 /// The result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ways {
-    /// From every combination of states some order of moves leads to all the preferred states.
+    /// From every combination of states some order of transitions leads to all the preferred states.
     Always,
     /// From this combination of states (in the order of the change objects) no order of transitions does.
     None(Vec<usize>),

@@ -259,7 +259,7 @@ pub(super) fn expression_end(text: &str, mark: &str) -> usize {
 }
 
 /// The nesting at the current position of an expression: for each open bracket, the words and signs since its start or
-/// the last comma. Every level of the engine's recursion takes at least a word or sign.
+/// the last comma. Every level of the engine's recursion takes at least one word or sign.
 struct Expression {
     levels: Vec<usize>,
     above: usize,

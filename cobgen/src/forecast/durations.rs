@@ -121,7 +121,7 @@ impl Durations {
     /// # Errors
     /// The fault in words.
     pub fn of_text(text: &str) -> Result<Self, String> {
-        // Printed output may have far more lines than handwritten YAML, and JSON parses faster.
+        // Output of programs is JSON, and may have far more lines than a person's YAML.
         let printed = text.trim_start().starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
         let lines: BTreeMap<String, Value> = match printed {
             Some(lines) => lines,

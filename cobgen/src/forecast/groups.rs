@@ -10,7 +10,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use super::plan::Group;
 use super::sides::Sides;
 
-/// The changed hosts, in groups of hosts that wait for each other; a later group stands later.
+/// The changed hosts, in groups of hosts that wait for each other, in the order of activation.
 pub(super) fn groups(sides: &Sides<'_>, order: &SwitchOrder, course: &Course) -> Vec<Group> {
     let differ = |host: &&HostName| {
         let of = |side: &super::sides::Side| side.manifest.hosts.get(*host).map(|entry| entry.bundle);
@@ -34,7 +34,7 @@ pub(super) fn groups(sides: &Sides<'_>, order: &SwitchOrder, course: &Course) ->
         waits.insert(host, all);
     }
     let activated: BTreeMap<&HostName, u64> = course.activations.iter().map(|a| (&a.host, a.at.0 / 1000)).collect();
-    // The graph's order puts the targets of a node first: a group stands behind the groups that it waits for.
+    // The graph's order puts the targets of a node first: a group comes after the groups that it waits for.
     let mut member: BTreeMap<NodeIndex, usize> = BTreeMap::new();
     let mut groups: Vec<Group> = Vec::new();
     for nodes in tarjan_scc(&graph) {

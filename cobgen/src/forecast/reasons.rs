@@ -133,7 +133,7 @@ pub(super) fn irreversible(act: &Act<'_>, sides: &Sides<'_>, order: &SwitchOrder
     let side = if act.step.generation == order.to { &sides.to } else { &sides.from };
     let kind = side.find(&act.step.cob)?.kind;
     let marked = kind.transitions.iter().any(|t| t.from == *act.from && t.to == *act.to && t.irreversible);
-    // The way back to `outdated` is that of the other content, from its state at that time.
+    // A transition out of `outdated` is undone by the other content's transitions, from the state at that time.
     let no_way = *act.from != StateName::OUTDATED && route(kind, act.to, act.from).is_empty();
     (marked || no_way).then_some(marked)
 }
