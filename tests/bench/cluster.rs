@@ -1,6 +1,6 @@
-//! Figures of real daemons: ten of them with a thousand change objects, a chain over them, an idle
-//! one. Run with `cargo bench -p cob-tests --bench cluster`; `COB_TEST_DIR` names the folder (and so
-//! the disk) of the state folders. `-- ten`, `-- chain`, `-- idle` or `-- trees` measures one of them alone.
+//! Measurements of real daemons: ten daemons with a thousand change objects, a chain across them, an idle daemon. Run
+//! with `cargo bench -p cob-tests --bench cluster`; `COB_TEST_DIR` names the folder (and so the disk) of the state
+//! folders. `-- ten`, `-- chain`, `-- idle` or `-- trees` measures only that case.
 
 #![expect(clippy::print_stdout, reason = "figures are what it is for")]
 
@@ -15,7 +15,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_cob");
 
 type Bundles = std::collections::BTreeMap<HostName, std::sync::Arc<Bundle>>;
 
-/// Starts daemons for the bundles, switches, waits; returns the cluster and the merged history.
+/// Starts daemons for the bundles, switches, and waits; returns the cluster and the merged history.
 fn converge(bundles: &Bundles) -> (Cluster, Vec<HistoryEntry>, GenerationNumber) {
     let names: Vec<String> = bundles.keys().map(ToString::to_string).collect();
     let mut cluster = Cluster::new(PROGRAM, &names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -60,8 +60,8 @@ fn ten_daemons() {
     );
 }
 
-/// What a hop of a chain needs: from the end of one action to the end of the next, which waits for it on
-/// another host, and how much of that is inside the action.
+/// The cost of a step in a chain: from the end of an action to the end of the next, which waits for it on another host,
+/// and the part of that time inside the action.
 fn chain() {
     let bundles = large::chain(10, 100);
     let (_cluster, history, _) = converge(&bundles);
@@ -85,8 +85,9 @@ fn chain() {
     );
 }
 
-/// File trees of one file each on one host: from `go` to the last end, and after the daemon's return until every file
-/// was looked at again. In a chain each needs the one before; it is written last file first.
+/// File trees with a file each on a single host: the time from the switch to the last end, and after the daemon's
+/// restart until every file is checked again. In a chain each file needs the previous file; the model lists them in
+/// reverse order.
 fn trees(count: usize, chain: bool) {
     let mut cluster = Cluster::new(PROGRAM, &["n1"]);
     let root = cluster.path("host");
@@ -110,7 +111,7 @@ fn trees(count: usize, chain: bool) {
         let limit = Instant::now() + Duration::from_secs(300);
         while !cluster.is_converged(generation) {
             assert!(Instant::now() < limit, "not converged");
-            // Each look costs the daemon a list of all of them.
+            // Each query costs the daemon a list of all change objects.
             std::thread::sleep(Duration::from_millis(200));
         }
     };
@@ -136,8 +137,8 @@ fn trees(count: usize, chain: bool) {
     );
 }
 
-/// One `fdatasync` of a small append on the disk of the state folders: one after the other, and with a
-/// pause before each, as a daemon makes them that waits for another one.
+/// An `fdatasync` of a small append on the disk of the state folders: without pauses, and with a pause before each, as
+/// by a daemon that waits for another.
 fn disk() {
     use std::io::Write as _;
     let dir = std::env::var_os("COB_TEST_DIR").map_or_else(std::env::temp_dir, std::path::PathBuf::from);

@@ -1,5 +1,5 @@
-//! Figures of the engine alone: events a second, memory a change object, a large cluster in
-//! simulation. Run with `cargo bench -p cob-tests --bench engine`.
+//! Measurements of the engine alone: events per second, memory per change object, a large cluster in simulation. Run
+//! with `cargo bench -p cob-tests --bench engine`.
 
 #![expect(clippy::print_stdout, reason = "figures are what it is for")]
 
@@ -14,7 +14,7 @@ use cob_engine::{Engine, Event, Run, Time};
 use cob_tests::large::{self, Large};
 use cob_types::{Bundle, GenerationNumber, Incarnation, SwitchOrder, canonical};
 
-/// The peak of this process's memory, in MB; zero where the system does not tell.
+/// A memory figure of this process, in MB; zero if the system does not report it.
 fn memory_mb(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix(field)).unwrap_or_default();
@@ -48,7 +48,7 @@ fn go(generation: u64, bundle: &Arc<Bundle>) -> Event {
     Event::Go { generation, bundle: bundle.clone().into(), in_process, order }
 }
 
-/// Checks find this state and actions end well, at once, until nothing is left to do.
+/// All checks find this state and all actions succeed at once, until no job is left.
 fn end_jobs(engine: &mut Engine, jobs: Vec<Run>, state: &str, now: &mut Time) {
     let state = cob_types::StateName::new(state).expect("well formed");
     let mut jobs = VecDeque::from(jobs);
@@ -74,8 +74,8 @@ fn end_jobs(engine: &mut Engine, jobs: Vec<Run>, state: &str, now: &mut Time) {
     assert!(engine.is_converged());
 }
 
-/// One engine alone, in which everything has converged, goes to generations in which nothing, one or one in a hundred
-/// differs: the daemon hands it bundles that share what is the same.
+/// A single converged engine switches to generations in which no, one or every hundredth change object differs: the
+/// daemon gives it bundles that share equal parts.
 fn switches(per_host: usize) {
     let large = Large { hosts: 1, per_host, dependencies: 3, across: 0, seed: 1 };
     let (host, mut bundle) = large::bundles(&large).0.into_iter().next().expect("one host");
@@ -99,7 +99,7 @@ fn switches(per_host: usize) {
             let begin = Instant::now();
             let jobs = engine.handle(event, now).run;
             took.push(begin.elapsed());
-            // What was changed is there already.
+            // The changes are in place already.
             end_jobs(&mut engine, jobs, "up", &mut now);
         }
         took.sort_unstable();
@@ -108,7 +108,7 @@ fn switches(per_host: usize) {
     println!("{line}");
 }
 
-/// One engine alone: everything converges by direct calls, checks and actions end at once.
+/// A single engine converges by direct calls; checks and actions end at once.
 fn engine_alone(per_host: usize) {
     let large = Large { hosts: 1, per_host, dependencies: 3, across: 0, seed: 1 };
     let (bundles, dependencies) = large::bundles(&large);

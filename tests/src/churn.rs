@@ -1,6 +1,6 @@
-//! Hosts that come and go: daemons restart, hosts are set up anew with an empty state folder, or are replaced after an
-//! operator has fenced them, at random moments; now and then something drifts, or an operator stops, restarts or starts
-//! something, so that locks are asked for again.
+//! Hosts that come and go: daemons restart, and hosts are reinstalled with an empty state folder, or replaced after an
+//! operator has fenced them, at random moments. Now and then a change object drifts, or an operator stops, restarts or
+//! starts a change object, so that locks are requested again.
 
 use cob_engine::event::Order;
 use cob_engine::sim::{Config, Initial, Outcome, Random, World};
@@ -12,17 +12,17 @@ use crate::conditions::Conditions;
 use crate::runs;
 use crate::system::{IN_PROCESS, System};
 
-/// After the last disturbance everybody comes to rest within this time. Most systems need seconds. A change object that
-/// moves for many others in turn counts as one that flaps, and rests up to a minute before each further move: of 40,000
-/// systems the slowest needed ten minutes.
+/// After the last disturbance all change objects converge within this time. Most systems need seconds. A change object
+/// that moves for many others in turn counts as flapping, and waits up to a minute before each further transition: of
+/// 40,000 systems the slowest needed ten minutes.
 const REST: Span = Span::secs(3600);
-/// So many messages may be said with nothing coming of them, and so many more for each dependency.
+/// The most messages without effect: a base number, and a number for each dependency.
 const TALK: (u64, u64) = (500, 200);
 
-/// Runs a system through a random number of disturbances, and lets it come to rest.
+/// Runs a system through a random number of disturbances, and lets it converge.
 ///
 /// # Errors
-/// What was breached, or what does not come to rest.
+/// The violated rule, or the change objects that do not converge.
 pub fn run(system: &System, config: Config) -> Result<Outcome, String> {
     let bundles = system.bundles();
     let hosts: Vec<HostName> = bundles.keys().cloned().collect();
@@ -57,8 +57,8 @@ pub fn run(system: &System, config: Config) -> Result<Outcome, String> {
     runs::converges(system, &outcome).map(|()| outcome)
 }
 
-/// One at a time is stopped or restarted, and only where the system is within the conditions of progress as well if it
-/// preferred to be off.
+/// Stops or restarts one change object at a time, and only if the system fulfils the conditions of progress also with
+/// that change object preferring to be off.
 fn stop_or_start(world: &mut World, system: &System, hosts: &[HostName], random: &mut Random) {
     let at = random.below(system.things.len() as u64) as usize;
     let (cob, restart) = (system.id(at), random.permille(500));
@@ -81,7 +81,7 @@ fn stopped_on(world: &World, host: &HostName) -> Vec<CobId> {
     world.engine(host).map(|engine| engine.stopped().into_keys().collect()).unwrap_or_default()
 }
 
-/// Long enough to come to rest, or in the midst of things.
+/// A pause: long enough to converge, or in the middle of the work.
 fn pause(random: &mut Random) -> Span {
     let (low, high) = *random.pick(&[(1, 20), (20, 500), (2_000, 20_000)]);
     Span::millis(random.between(low, high))
@@ -113,13 +113,13 @@ fn disturb(world: &mut World, system: &System, hosts: &[HostName], random: &mut 
             world.revive(&host);
         }
         4 => stop_or_start(world, system, hosts, random),
-        // Where nothing moves nobody relies on what drifts.
+        // In an idle system no change object relies on the drifting state.
         _ if world.has_come_to_rest() => {
             let thing = random.below(system.things.len() as u64) as usize;
             let state = random.below(system.things[thing].states as u64) as usize;
             if system.things[thing].outdated != Some(state) {
                 world.drift(&system.id(thing), &system.state(thing, state));
-                // Until its host has seen it, an order could make somebody rely on it.
+                // Before its host has noticed, an order could make another change object rely on it.
                 world.run_for(Span::secs(1));
             }
         }

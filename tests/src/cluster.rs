@@ -1,11 +1,10 @@
-//! A cluster of real daemons on loopback, each a process with a state folder of its own.
+//! A cluster of real daemons on loopback, each a process with its own state folder.
 //!
-//! Tests make one, publish generations into its depot, start, kill and ask its daemons, and wait for
-//! what should become true. When the cluster goes, every process that was begun below its folder goes
-//! with it.
+//! Tests create a cluster, publish generations into its depot, start, kill and query its daemons, and wait for
+//! conditions. When the cluster is dropped, every process that was started below its folder is killed.
 //!
-//! Each cluster has a loopback address of its own (127.0.0.0/8 is wide): outgoing connections are
-//! given ports of 127.0.0.1, so a daemon that was killed always finds its port free when it returns.
+//! Each cluster has its own loopback address (127.0.0.0/8 is wide): outgoing connections use ports of 127.0.0.1, so a
+//! killed daemon always finds its port free when it restarts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -34,9 +33,9 @@ use cobgen::switches::give_orders;
 use crate::processes;
 use crate::wait::comes_true;
 
-/// Several daemons, a depot, and a folder that all of it goes with.
+/// Several daemons, a depot, and a folder that contains all their files.
 pub struct Cluster {
-    /// Everything is below it.
+    /// The folder of all files.
     pub dir: tempfile::TempDir,
     program: PathBuf,
     daemons: BTreeMap<String, Option<Child>>,
@@ -45,7 +44,7 @@ pub struct Cluster {
     ports: BTreeMap<HostName, u16>,
     /// Whether hosts have keys, and generations are signed.
     security: Security,
-    /// Who signs generations from now on; with identities at first the cluster's publisher.
+    /// The keys that sign further generations; with identities initially the cluster's publisher.
     pub signers: Vec<SecretKey>,
     generations: BTreeMap<GenerationNumber, Generation>,
 }
@@ -54,24 +53,24 @@ impl Cluster {
     /// A cluster whose daemons are run as `program cobd run …`.
     ///
     /// # Panics
-    /// When folders can't be made.
+    /// If folders can't be created.
     #[must_use]
     pub fn new(program: &str, hosts: &[&str]) -> Self {
         Self::with(program, hosts, Security::LoopbackOnly)
     }
 
-    /// As [`Cluster::new`], with a key for every host, links that prove it, and generations that are
-    /// signed by a publisher whom every host trusts, each with the way back to the one before.
+    /// Like [`Cluster::new`], with a key for every host, links that prove it, and generations signed by a publisher
+    /// that every host trusts, each with the previous generation as rollback target.
     ///
     /// # Panics
-    /// When folders or keys can't be made.
+    /// If folders or keys can't be created.
     #[must_use]
     pub fn with_identities(program: &str, hosts: &[&str]) -> Self {
         Self::with(program, hosts, Security::Identities)
     }
 
     fn with(program: &str, hosts: &[&str], security: Security) -> Self {
-        // Socket paths are short: the folder must be too.
+        // Socket paths are short, so the folder's path must be short, too.
         let base = std::env::var_os("COB_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let dir = tempfile::Builder::new().prefix("cob").tempdir_in(base).expect("a folder");
         let (address, first_port) = own_place();
@@ -112,7 +111,7 @@ impl Cluster {
         self.key(&format!("host {host}"))
     }
 
-    /// Every cluster has keys of its own.
+    /// Every cluster has its own keys.
     fn key(&self, of: &str) -> SecretKey {
         SecretKey::from_seed(&canonical::blob_hash(format!("{} {of}", self.dir.path().display()).as_bytes()).0)
     }
@@ -126,7 +125,7 @@ impl Cluster {
     /// Writes the configuration of a host's daemon, with further lines.
     ///
     /// # Panics
-    /// When the file can't be written.
+    /// If the file can't be written.
     pub fn configure(&self, host: &str, more: &str) {
         let trust = match self.security {
             Security::LoopbackOnly => String::new(),
@@ -139,10 +138,10 @@ impl Cluster {
         fs::write(self.path(&format!("{host}.toml")), config).expect("a configuration");
     }
 
-    /// Where a host listens.
+    /// The listening address of a host.
     ///
     /// # Panics
-    /// When no model has named the host yet.
+    /// If no model has named the host yet.
     #[must_use]
     pub fn address(&self, host: &str) -> SocketAddr {
         let port = self.ports.get(host).unwrap_or_else(|| panic!("no model has named {host} yet"));
@@ -155,7 +154,7 @@ impl Cluster {
     /// Writes a model's files into a folder of the cluster; scripts are made executable.
     ///
     /// # Panics
-    /// When they can't be written.
+    /// If the files can't be written.
     pub fn write_model(&self, name: &str, files: &[(&str, &str)]) -> PathBuf {
         let folder = self.path(name);
         fs::create_dir_all(&folder).expect("a folder");
@@ -168,10 +167,10 @@ impl Cluster {
         folder
     }
 
-    /// A copy of an example of this repository, to be changed at will.
+    /// A copy of an example of this repository, which the test may change.
     ///
     /// # Panics
-    /// When it can't be copied.
+    /// If it can't be copied.
     #[must_use]
     pub fn copy_example(&self, name: &str) -> PathBuf {
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples").join(name);
@@ -183,7 +182,7 @@ impl Cluster {
     /// Loads a model and gives its hosts addresses of this cluster.
     ///
     /// # Panics
-    /// When the model is refused.
+    /// If the model is refused.
     pub fn load(&mut self, model: &Path) -> Draft {
         let expansion = cobgen::expand::load(model, &std::collections::BTreeSet::new());
         let mut draft = expansion.draft.unwrap_or_else(|| {
@@ -216,7 +215,7 @@ impl Cluster {
     /// Publishes the model of a file or folder as the next generation.
     ///
     /// # Panics
-    /// When the model is refused.
+    /// If the model is refused.
     pub fn generate(&mut self, model: &Path) -> GenerationNumber {
         let draft = self.load(model);
         self.publish_draft(&draft)
@@ -225,7 +224,7 @@ impl Cluster {
     /// Publishes a draft as the next generation.
     ///
     /// # Panics
-    /// When the generator refuses it.
+    /// If the generator refuses it.
     pub fn publish_draft(&mut self, draft: &Draft) -> GenerationNumber {
         self.make(draft, true)
     }
@@ -233,7 +232,7 @@ impl Cluster {
     /// Publishes a draft that the generator's check would refuse.
     ///
     /// # Panics
-    /// When it can't even be assembled.
+    /// If it can't even be assembled.
     pub fn publish_unchecked(&mut self, draft: &Draft) -> GenerationNumber {
         self.make(draft, false)
     }
@@ -249,10 +248,10 @@ impl Cluster {
         self.put(&depot, assembled.generation)
     }
 
-    /// Publishes bundles that were made elsewhere, unchecked, as the next generation.
+    /// Publishes existing bundles, unchecked, as the next generation.
     ///
     /// # Panics
-    /// When the depot refuses them.
+    /// If the depot refuses them.
     pub fn publish(&mut self, bundles: &BTreeMap<HostName, Arc<Bundle>>) -> GenerationNumber {
         let (depot, parent) = self.depot();
         let host = |(name, bundle): (&HostName, &Arc<Bundle>)| {
@@ -273,7 +272,7 @@ impl Cluster {
     /// The depot, and the number of its newest generation.
     ///
     /// # Panics
-    /// When it can't be opened.
+    /// If it can't be opened.
     #[must_use]
     pub fn depot(&self) -> (Depot, GenerationNumber) {
         let depot = Depot::create_or_open(&self.path("depot")).expect("a depot");
@@ -281,11 +280,10 @@ impl Cluster {
         (depot, latest)
     }
 
-    /// Publishes a generation as it is, with the orders of switches to it and the ways back to those before; with
-    /// identities it gets the signatures.
+    /// Publishes a generation as it is, with the switch orders and the rollback targets; with identities it is signed.
     ///
     /// # Panics
-    /// When the depot refuses it, or hosts could not get there.
+    /// If the depot refuses it, or hosts could not switch to it.
     pub fn put(&mut self, depot: &Depot, mut generation: Generation) -> GenerationNumber {
         let parent = generation.manifest.parent;
         if generation.manifest.back.is_empty() {
@@ -318,7 +316,7 @@ impl Cluster {
         number
     }
 
-    /// Everything published so far.
+    /// All generations published so far.
     #[must_use]
     pub fn generations(&self) -> &BTreeMap<GenerationNumber, Generation> {
         &self.generations
@@ -330,15 +328,15 @@ impl Cluster {
     /// Starts the daemon of a host.
     ///
     /// # Panics
-    /// When it can't be executed.
+    /// If it can't be executed.
     pub fn start(&mut self, host: &str) {
         self.start_as(host, |_| {});
     }
 
-    /// Starts the daemon of a host with another environment, or what else a command can be told.
+    /// Starts the daemon of a host with another environment, or other changes to the command.
     ///
     /// # Panics
-    /// When it can't be executed.
+    /// If it can't be executed.
     pub fn start_as(&mut self, host: &str, change: impl FnOnce(&mut Command)) {
         let mut command = self.command(host);
         change(&mut command);
@@ -348,14 +346,14 @@ impl Cluster {
 
     fn command(&self, host: &str) -> Command {
         let log = File::options().create(true).append(true).open(self.path(&format!("{host}.log"))).expect("a log");
-        // As people do it who try it out: every path in the configuration is relative, and so is its own.
+        // Like a first-time user: every path in the configuration is relative, and so is its own path.
         let mut command = Command::new(&self.program);
         command.args(["cobd", "run", "--config", &format!("{host}.toml")]).current_dir(self.dir.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command
     }
 
-    /// Starts all of them.
+    /// Starts all daemons.
     pub fn start_all(&mut self) {
         for host in self.hosts() {
             self.start(&host);
@@ -365,7 +363,7 @@ impl Cluster {
         }
     }
 
-    /// Starts all of them, says `go` on every one, and waits until they have converged.
+    /// Starts all daemons, orders the switch on every host, and waits until all have converged.
     pub fn bring_up(&mut self, generation: GenerationNumber, limit: Duration) {
         self.start_all();
         self.switch_all(generation);
@@ -377,10 +375,10 @@ impl Cluster {
         self.until(Duration::from_secs(20), || self.status(host).is_some(), &format!("{host} answers"));
     }
 
-    /// Starts a daemon that can't come up, and gives what it says.
+    /// Starts a daemon that can't come up, and returns its output.
     ///
     /// # Panics
-    /// When it comes up, or stays.
+    /// If it comes up, or does not end.
     #[must_use]
     pub fn start_in_vain(&self, host: &str) -> (ExitStatus, String) {
         let before = self.log(host).len();
@@ -389,10 +387,10 @@ impl Cluster {
         (status, self.log(host)[before..].to_owned())
     }
 
-    /// Waits until a daemon has ended by itself, and gives how.
+    /// Waits until a daemon has ended by itself, and returns its exit status.
     ///
     /// # Panics
-    /// When it was not running, or stays.
+    /// If it was not running, or does not end.
     pub fn wait_stopped(&mut self, host: &str) -> ExitStatus {
         let child = self.take(host);
         self.wait_ended(child, host)
@@ -414,17 +412,17 @@ impl Cluster {
     /// Kills the daemon of a host with SIGKILL; its actions live on.
     ///
     /// # Panics
-    /// When it does not run.
+    /// If it does not run.
     pub fn kill(&mut self, host: &str) {
         let mut child = self.take(host);
         child.kill().expect("killed");
         child.wait().expect("waited for");
     }
 
-    /// Lets the daemon of a host crash, as a defect would, and gives how it ended; its actions live on.
+    /// Lets the daemon of a host crash, as a defect would, and returns its exit status; its actions live on.
     ///
     /// # Panics
-    /// When it does not run.
+    /// If it does not run.
     pub fn crash(&mut self, host: &str) -> ExitStatus {
         let child = self.take(host);
         processes::signal(child.id(), processes::Signal::ABORT);
@@ -434,7 +432,7 @@ impl Cluster {
     /// Asks the daemon of a host to end, as an init system does, and waits for it.
     ///
     /// # Panics
-    /// When it does not run, or does not end well.
+    /// If it does not run, or exits with an error.
     pub fn stop(&mut self, host: &str) {
         let child = self.take(host);
         processes::signal(child.id(), processes::Signal::TERM);
@@ -459,19 +457,19 @@ impl Cluster {
         self.daemons.keys().cloned().collect()
     }
 
-    /// What the daemon of a host has logged, in all its lives.
+    /// The log of a host's daemon, over all its incarnations.
     #[must_use]
     pub fn log(&self, host: &str) -> String {
         fs::read_to_string(self.path(&format!("{host}.log"))).unwrap_or_default()
     }
 }
 
-/// Questions and orders.
+/// Queries and orders.
 impl Cluster {
-    /// Asks the daemon of a host over its Unix socket.
+    /// Sends a request to the daemon of a host over its Unix socket.
     ///
     /// # Errors
-    /// What went wrong, or the answer's status and body when it is not 200.
+    /// The failure, or the answer's status and body if the status is not 200.
     pub fn http(&self, host: &str, method: &str, path: &str, body: &str) -> Result<String, String> {
         let text = |e: std::io::Error| e.to_string();
         let mut stream = UnixStream::connect(self.path(&format!("{host}.sock"))).map_err(text)?;
@@ -503,10 +501,10 @@ impl Cluster {
         self.status(host.as_str())?.cobs.into_iter().find(|c| c.id.as_str() == id)
     }
 
-    /// The history of a host, from its beginning.
+    /// The history of a host, from its start.
     ///
     /// # Panics
-    /// When the daemon does not tell.
+    /// If the daemon does not answer.
     #[must_use]
     pub fn history(&self, host: &str) -> Vec<HistoryEntry> {
         let mut all: Vec<HistoryEntry> = Vec::new();
@@ -530,8 +528,8 @@ impl Cluster {
         all
     }
 
-    /// Ends of actions, in order: `id from -> to`. Of all generations: what one host's switch asks of another may
-    /// be done there before that one switches.
+    /// Ends of actions, in order: `id from -> to`. Of all generations: a request of a switching host may move a change
+    /// object of another host before that host switches.
     #[must_use]
     pub fn ended_actions(&self) -> Vec<String> {
         let ends = self.merged_history().into_iter().filter(|e| e.event == "end");
@@ -539,21 +537,21 @@ impl Cluster {
             .collect()
     }
 
-    /// Says `go` on one host.
+    /// Orders the switch on a host.
     ///
     /// # Panics
-    /// When it is refused.
+    /// If it is refused.
     pub fn switch(&self, host: &str, generation: GenerationNumber) {
         let body = format!("{{\"generation\": {generation}}}");
         self.http(host, "POST", "/v1/switch", &body).unwrap_or_else(|e| panic!("{host}: {e}"));
     }
 
-    /// Says `go` on every host.
+    /// Orders the switch on every host.
     pub fn switch_all(&self, generation: GenerationNumber) {
         self.hosts().iter().for_each(|h| self.switch(h, generation));
     }
 
-    /// Every host has this generation active and has converged.
+    /// Whether every host has this generation active and has converged.
     #[must_use]
     pub fn is_converged(&self, generation: GenerationNumber) -> bool {
         self.hosts().iter().all(|h| self.status(h).is_some_and(|s| s.converged && s.generation == Some(generation)))
@@ -564,10 +562,10 @@ impl Cluster {
         self.until(limit, || self.is_converged(generation), "all have converged");
     }
 
-    /// Waits for a condition; shows statuses and logs when it does not come true.
+    /// Waits for a condition; shows statuses and logs if it does not come true.
     ///
     /// # Panics
-    /// When the time is up.
+    /// If the time is up.
     pub fn until(&self, limit: Duration, what: impl Fn() -> bool, name: &str) {
         if comes_true(limit, what) {
             return;
@@ -594,9 +592,9 @@ impl Drop for Cluster {
     }
 }
 
-/// Where a new cluster listens: an address of 127.0.0.0/8 and the first of its ports, which no other
-/// cluster of this machine has. Process ids have at most 22 bits, so an address tells four clusters of
-/// one process apart; the next four get other ports.
+/// The address of a new cluster: an address of 127.0.0.0/8 and the first of its ports, which no other cluster of this
+/// machine has. Process ids have at most 22 bits, so an address distinguishes four clusters of a process; the next four
+/// get other ports.
 fn own_place() -> (Ipv4Addr, u16) {
     static CLUSTERS: AtomicU16 = AtomicU16::new(0);
     let cluster = CLUSTERS.fetch_add(1, Ordering::Relaxed);
@@ -608,7 +606,7 @@ fn own_place() -> (Ipv4Addr, u16) {
 /// The name of a host, for status values.
 ///
 /// # Panics
-/// When it is no name.
+/// If the name is not valid.
 #[must_use]
 pub fn host(name: &str) -> HostName {
     HostName::new(name).expect("well formed")
@@ -627,10 +625,10 @@ fn unchunk(mut body: &str) -> String {
     whole
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder with all its content.
 ///
 /// # Panics
-/// When it can't.
+/// If it can't be copied.
 pub fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for entry in fs::read_dir(from).expect("a folder") {

@@ -1,17 +1,16 @@
 //! The four conditions of progress, P1 to P4, of a system in numbers.
 //!
-//! Written from their definitions alone: the generator checks the same conditions with code of its
-//! own, and neither knows the other. `wanted` is the set of goals that follow from all preferred
-//! goals by "needs"; a goal `(C, t)` needs `(B, z)`, for every z of the set, when a hop on C's route
-//! to t from any state names B, or t's lock dependencies do.
+//! Written from their definitions alone: the generator checks the same conditions with its own code, and neither uses
+//! the other. `wanted` is the set of goals that follow from all preferred goals by "needs"; a goal `(C, t)` needs `(B,
+//! z)`, for every z of the set, if a transition on C's route to t from any state names B, or t's lock dependencies do.
 //!
-//! * P1: every wanted state can be reached from every state that the change object can come to. A
-//!   check may find any state, so these are all of its states.
-//! * P2: "needs" among the wanted goals runs in no circle.
-//! * P3: the needs of each hop towards a wanted goal, closed under lock dependencies, do not contain
-//!   the change object itself and leave everyone named a state common to all its sets.
-//! * P4: as P2, among change objects instead of goals, but only with hops from states that a
-//!   transition or its failure enters.
+//! * P1: every wanted state can be reached from every possible state of the change object. A check may find any state,
+//!   so these are all of its states.
+//! * P2: "needs" among the wanted goals has no cycle.
+//! * P3: the needs of each transition towards a wanted goal, closed under lock dependencies, do not contain the change
+//!   object itself and leave every named change object a state common to all its sets.
+//! * P4: as P2, among change objects instead of goals, but only with transitions from states that a transition or its
+//!   failure enters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,16 +20,16 @@ use crate::system::{N, System, Thing};
 /// A change object and a state of it.
 type Goal = (usize, usize);
 
-/// Which of the conditions hold.
+/// The conditions that hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conditions {
-    /// No kind has a trap among the states asked for.
+    /// No kind has a trap among the requested states.
     pub p1: bool,
-    /// The goals have no circle.
+    /// The goals have no cycle.
     pub p2: bool,
-    /// The needs of each hop do not contradict themselves.
+    /// The needs of each transition do not contradict each other.
     pub p3: bool,
-    /// No two change objects undo each other.
+    /// No two change objects undo each other's transitions.
     pub p4: bool,
 }
 
@@ -49,7 +48,7 @@ impl Conditions {
         }
     }
 
-    /// All four hold.
+    /// Whether all four hold.
     #[must_use]
     pub fn hold(&self) -> bool {
         self.p1 && self.p2 && self.p3 && self.p4
@@ -71,7 +70,7 @@ pub fn can_be_numbered(system: &System) -> bool {
     !has_circle(&arrows.collect())
 }
 
-/// The first hop of every route of one change object.
+/// The first transition of every route of a change object.
 struct Routes {
     states: usize,
     /// `hops[from * states + to]`.
@@ -93,7 +92,7 @@ impl Routes {
         Self { states, hops }
     }
 
-    /// The hops on routes to this state, from the states that `from` admits.
+    /// The transitions on routes to this state, from the states that `from` admits.
     fn towards(&self, to: usize, from: impl Fn(usize) -> bool) -> impl Iterator<Item = usize> {
         (0..self.states).filter(move |s| from(*s)).filter_map(move |s| self.hops[s * self.states + to])
     }
@@ -103,7 +102,7 @@ impl Routes {
     }
 }
 
-/// How many hops it is from each state to this one.
+/// The number of transitions from each state to this state.
 fn distances(thing: &Thing, to: usize) -> Vec<Option<usize>> {
     let mut distance = vec![None; thing.states];
     distance[to] = Some(0);
@@ -131,7 +130,7 @@ fn lock_needs(thing: &Thing, state: usize) -> impl Iterator<Item = &N> {
     thing.locks.iter().filter(move |l| l.0 == state).flat_map(|l| &l.1)
 }
 
-/// The preferred goals and all that follow from them.
+/// The preferred goals and all goals that follow from them.
 fn wanted(system: &System, needs: impl Fn(Goal) -> BTreeSet<Goal>) -> BTreeSet<Goal> {
     let mut open: Vec<Goal> = system.things.iter().enumerate().map(|(t, thing)| (t, thing.preferred)).collect();
     let mut found = BTreeSet::new();
@@ -178,8 +177,7 @@ fn no_two_undo_each_other(system: &System, routes: &[Routes]) -> bool {
     !has_circle(&arrows)
 }
 
-/// Whether arrows run in a circle: what is left when everything without arrows to the rest is taken
-/// away, again and again.
+/// Whether the arrows have a cycle: a node without arrows to the rest is removed repeatedly, and a cycle remains.
 fn has_circle<T: Ord + Copy>(arrows: &BTreeMap<T, BTreeSet<T>>) -> bool {
     let mut waits: BTreeMap<T, usize> = BTreeMap::new();
     let mut waited_for: BTreeMap<T, Vec<T>> = BTreeMap::new();
@@ -209,7 +207,7 @@ fn has_circle<T: Ord + Copy>(arrows: &BTreeMap<T, BTreeSet<T>>) -> bool {
 mod tests {
     use super::*;
 
-    /// A change object with the states 0 and 1 and both hops.
+    /// A change object with the states 0 and 1 and both transitions.
     fn two(preferred: usize) -> Thing {
         Thing {
             states: 2,
@@ -231,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_trap_among_the_states_asked_for_breaks_p1() {
-        // a to b, a to c, no way back; two dependents ask for b and for c.
+        // a to b and a to c, but no transition back; two dependents ask for b and for c.
         let trap = Thing { states: 3, hops: vec![(0, 1, vec![]), (0, 2, vec![])], ..two(0) };
         let (mut b, mut c) = (two(1), two(1));
         b.hops[0].2.push((0, vec![1]));
@@ -266,7 +264,7 @@ mod tests {
 
     #[test]
     fn counterexample_10_breaks_p4() {
-        // c0's hop needs c4@1, whose lock needs c3@0; c3 prefers 1 and leaves it only with c4@0.
+        // c0's transition needs c4@1, whose lock needs c3@0; c3 prefers 1 and leaves it only with c4@0.
         let (mut c0, mut c3, mut c4) = (two(1), two(1), two(0));
         c0.hops[0].2.push((2, vec![1]));
         c3.hops[1].2.push((2, vec![0]));
@@ -293,7 +291,7 @@ mod tests {
 
     #[test]
     fn hops_from_outdated_count_for_p2_but_not_for_p4() {
-        // Both leave `outdated` only with the other down: undone by no transition, so no flap.
+        // Both leave `outdated` only with the other down: no transition undoes this, so they do not flap.
         let with_outdated = || Thing {
             states: 3,
             outdated: Some(2),

@@ -4,24 +4,24 @@ use cob_engine::sim::Random;
 
 use crate::system::{N, System, Thing};
 
-/// What is drawn.
+/// The parameters of a random system.
 #[derive(Debug, Clone)]
 pub struct Draw {
-    /// Change objects, from and to.
+    /// Number of change objects, from and to.
     pub things: (u64, u64),
-    /// Hosts, from and to.
+    /// Number of hosts, from and to.
     pub hosts: (u64, u64),
-    /// States of each, from and to.
+    /// Number of states of each change object, from and to.
     pub states: (u64, u64),
-    /// Hops that have needs, of a thousand.
+    /// Transitions with needs, per thousand.
     pub needs: u32,
-    /// States that have lock dependencies, of a thousand.
+    /// States with lock dependencies, per thousand.
     pub locks: u32,
-    /// Needs that name two states, of a thousand.
+    /// Needs that name two states, per thousand.
     pub sets: u32,
-    /// Needs that may point to any change object, not only to those with a lower number, of a thousand.
+    /// Needs that may point to any change object, not only to lower numbers, per thousand.
     pub circular: u32,
-    /// Kinds may have traps: no matrix is completed.
+    /// Kinds may have traps: missing transitions are not added.
     pub traps: bool,
 }
 
@@ -40,7 +40,7 @@ impl Default for Draw {
     }
 }
 
-/// A system in which dependencies are drawn at random.
+/// A system with random dependencies.
 pub fn any(draw: &Draw, random: &mut Random) -> System {
     let n = random.between(draw.things.0, draw.things.1) as usize;
     let hosts = random.between(draw.hosts.0, draw.hosts.1) as usize;
@@ -79,7 +79,7 @@ pub fn any(draw: &Draw, random: &mut Random) -> System {
     System { things, ..System::default() }
 }
 
-/// A sparse matrix; without traps every state is reached from every other.
+/// A sparse matrix; without traps every state is reachable from every other.
 fn matrix(m: usize, traps: bool, random: &mut Random) -> Vec<(usize, usize)> {
     let mut pairs: Vec<(usize, usize)> =
         (0..m).flat_map(|a| (0..m).map(move |b| (a, b))).filter(|(a, b)| a != b).collect();
@@ -87,7 +87,7 @@ fn matrix(m: usize, traps: bool, random: &mut Random) -> Vec<(usize, usize)> {
     let keep = random.between(1, pairs.len() as u64) as usize;
     let mut hops: Vec<_> = pairs[..keep].to_vec();
     if !traps {
-        // A circle through all states makes every one reachable.
+        // A cycle through all states makes every state reachable.
         let mut order: Vec<usize> = (0..m).collect();
         random.shuffle(&mut order);
         for i in 0..m {
@@ -146,8 +146,8 @@ pub fn lay_budgets(system: &mut System, random: &mut Random) {
     }
 }
 
-/// A graph made with the short words alone (`requires`, `after`, `restarts_on` as `after`): kinds with
-/// down (0), up (1) and perhaps outdated (2), everybody prefers up, arrows run in no circle.
+/// A graph made with the short words alone (`requires`, `after`, `restarts_on` as `after`): kinds with down (0), up (1)
+/// and perhaps outdated (2); every change object prefers up, and the arrows have no cycle.
 pub fn with_words(things: (u64, u64), hosts: (u64, u64), random: &mut Random) -> System {
     let n = random.between(things.0, things.1) as usize;
     let hosts = random.between(hosts.0, hosts.1) as usize;
@@ -196,8 +196,8 @@ pub fn after(all: &mut [Thing], a: usize, on: usize) {
     }
 }
 
-/// `requires: [on]`: `after`, the other leaves up and restarts only with this one down, and the
-/// promise of up rests on the other's.
+/// `requires: [on]`: `after`, and in addition the other leaves up and restarts only with this change object down, and
+/// the grant of up depends on the other's grant.
 pub fn requires(all: &mut [Thing], a: usize, on: usize) {
     after(all, a, on);
     let outdated = all[on].outdated;

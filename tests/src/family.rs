@@ -1,7 +1,7 @@
-//! Families of random systems, and the weather in which they run.
+//! Families of random systems, and the conditions of messages and hosts in which they run.
 //!
-//! The rows of the table in the lock protocol's notes: each family draws until a system is what the
-//! family is about, most of them until it fulfils the conditions of progress.
+//! The rows of the table in the lock protocol's notes: each family draws until a system has the family's property,
+//! which for most families means the conditions of progress.
 
 use cob_engine::sim::{Config, Random};
 use cob_engine::time::Span;
@@ -10,12 +10,12 @@ use crate::conditions::{Conditions, can_be_numbered};
 use crate::draw::{self, Draw};
 use crate::system::System;
 
-/// One family.
+/// A family.
 #[derive(Debug, Clone, Copy)]
 pub struct Family {
-    /// Names it in messages and on the command line.
+    /// Its name in messages and on the command line.
     pub name: &'static str,
-    /// Draws one of its systems.
+    /// Draws a system of the family.
     pub draw: fn(&mut Random) -> System,
 }
 
@@ -33,14 +33,14 @@ pub const WITHIN: [Family; 7] = [
 /// Graphs made with the short words.
 pub const WORDS: Family = Family { name: "words", draw: |r| draw::with_words((2, 12), (1, 4), r) };
 
-/// The families of which nothing but safety, and a name for what is wrong, is asked.
+/// Families that only have to be safe and to report a named problem.
 pub const OUTSIDE: [Family; 3] = [
     Family { name: "contradictory", draw: contradictory },
     Family { name: "traps", draw: traps },
     Family { name: "circular-outside", draw: circular_outside },
 ];
 
-/// The same with budgets laid over them: over anybody, also over change objects that need one another.
+/// The same with budgets: over any change objects, even change objects that need one another.
 pub const BUDGETS: [Family; 3] = [
     Family { name: "words-with-budgets", draw: |r| budgeted(WORDS, r) },
     Family { name: "locks-and-sets-with-budgets", draw: |r| budgeted(WITHIN[3], r) },
@@ -69,7 +69,7 @@ fn locks_and_sets(random: &mut Random) -> System {
     within(&Draw { locks: 300, sets: 500, ..Draw::default() }, random)
 }
 
-/// The density is drawn as well: most dense draws of this size contradict themselves.
+/// The density is random, too: most dense draws of this size contradict themselves.
 fn large(random: &mut Random) -> System {
     let size = Draw { things: (10, 40), hosts: (1, 6), states: (2, 6), ..Draw::default() };
     until(random, |random| {
@@ -99,17 +99,17 @@ fn truly_circular(draw: &Draw, random: &mut Random) -> System {
     })
 }
 
-/// Acyclic change objects with lock dependencies, some hop of which contradicts itself (P3).
+/// Acyclic change objects with lock dependencies, and a transition that contradicts itself (P3).
 fn contradictory(random: &mut Random) -> System {
     outside(&Draw { locks: 300, sets: 300, ..Draw::default() }, random)
 }
 
-/// Kinds with states that nothing leads out of (P1).
+/// Kinds with states without transitions out of them (P1).
 fn traps(random: &mut Random) -> System {
     outside(&Draw { traps: true, states: (2, 4), ..Draw::default() }, random)
 }
 
-/// Anything goes.
+/// Any system with cycles outside the conditions.
 fn circular_outside(random: &mut Random) -> System {
     outside(&Draw { locks: 200, sets: 300, ..SMALL }, random)
 }
@@ -133,24 +133,24 @@ fn until(random: &mut Random, one: impl Fn(&mut Random) -> Option<System>) -> Sy
     (0..1_000_000).find_map(|_| one(random)).expect("a family's systems are not that rare")
 }
 
-/// How messages and hosts behave.
+/// The behaviour of messages and hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weather {
-    /// What one host says to another arrives in order; nothing goes wrong.
+    /// Messages between two hosts arrive in order; no faults occur.
     Plain,
-    /// Messages overtake each other; nothing else goes wrong.
+    /// Messages overtake each other; no other faults occur.
     AnyOrder,
-    /// Loss, doubles, reordering, killed daemons, failed actions.
+    /// Loss, duplicates, reordering, killed daemons, failed actions.
     Hostile,
-    /// Slow actions, daemons killed or power lost in the midst of them; half of the time the network is bad as well.
+    /// Slow actions, with daemons killed or power lost in the middle; half of the time the network is bad as well.
     Deadly,
 }
 
 impl Weather {
-    /// All of them.
+    /// All kinds of weather.
     pub const ALL: [Weather; 4] = [Weather::Plain, Weather::AnyOrder, Weather::Hostile, Weather::Deadly];
 
-    /// A run in this weather.
+    /// A configuration for a run in this weather.
     #[must_use]
     pub fn config(self, seed: u64) -> Config {
         let plain = Config { seed, ..Config::default() };
@@ -183,7 +183,7 @@ impl Weather {
         }
     }
 
-    /// A run of a system of which convergence is not expected: it ends.
+    /// A configuration for a run without expected convergence: it is bounded.
     #[must_use]
     pub fn bounded(self, seed: u64) -> Config {
         Config { limit: Span::secs(20 * 60), max_events: 200_000, ..self.config(seed) }

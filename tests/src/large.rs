@@ -1,5 +1,4 @@
-//! Large systems for measurements: many hosts, one kind, `requires` among change objects whose arrows
-//! run in no circle.
+//! Large systems for measurements: many hosts, one kind, and acyclic `requires` among change objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +10,18 @@ use cob_types::{
     canonical,
 };
 
-/// What is made.
+/// The parameters of a large system.
 #[derive(Debug, Clone, Copy)]
 pub struct Large {
     /// Hosts.
     pub hosts: usize,
     /// Change objects on each.
     pub per_host: usize,
-    /// Dependencies of each, at most.
+    /// The most dependencies of each change object.
     pub dependencies: u64,
-    /// Of these across hosts, of a thousand.
+    /// Dependencies across hosts, per thousand.
     pub across: u32,
-    /// The seed of who depends on whom.
+    /// The seed of the dependencies.
     pub seed: u64,
 }
 
@@ -30,7 +29,7 @@ fn name(text: &str) -> StateName {
     StateName::new(text).expect("well formed")
 }
 
-/// The kind of all: down and up.
+/// The kind of all change objects: down and up.
 #[must_use]
 pub fn on_off(backend: &str) -> Kind {
     let transition = |from: &str, to: &str| Transition {
@@ -70,7 +69,7 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
     let mut count = 0;
     for (i, required) in requires.iter_mut().enumerate().skip(large.hosts) {
         for _ in 0..large.dependencies {
-            // Of the ones before it: on the same host, or anywhere.
+            // On an earlier change object: on the same host, or anywhere.
             let on = if random.permille(large.across) {
                 random.below((i - i % large.hosts) as u64) as usize
             } else {
@@ -124,8 +123,8 @@ pub fn bundles(large: &Large) -> (BTreeMap<HostName, Arc<Bundle>>, usize) {
     (bundles.into_iter().map(|(h, b)| (h, Arc::new(b))).collect(), count)
 }
 
-/// A chain: each change object is started after the one before it, which is on another host. The first
-/// one takes a second, so that all the others have been found, and wait for it, when it is up.
+/// A chain: each change object is started after its predecessor on another host. The first takes a second, so that all
+/// others have been found, and wait for it, when it is up.
 #[must_use]
 pub fn chain(hosts: usize, length: usize) -> BTreeMap<HostName, Arc<Bundle>> {
     let id = |i: usize| CobId::new(&format!("h{}/c{i}", i % hosts)).expect("well formed");

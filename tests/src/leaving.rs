@@ -1,4 +1,4 @@
-//! Systems of which a part leaves with a second generation, in the midst of things.
+//! Systems whose second generation removes a part, in the middle of the work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::runs;
 use crate::shrink::without_thing;
 use crate::system::{IN_PROCESS, System};
 
-/// A system, and what is left of it.
+/// A system before and after the removal.
 #[derive(Debug, Clone)]
 pub struct Pair {
     /// The first generation.
@@ -21,11 +21,11 @@ pub struct Pair {
     pub after: System,
 }
 
-/// Takes a random part out of a system. What leaves is kept; with `undo`, where everything is on one host, some of
-/// it is undone instead (between hosts, undoing has an order that is not promised).
+/// Removes a random part of a system. The removed change objects are kept as they are; with `undo`, if all are on the
+/// same host, some are undone instead (undoing across hosts has no guaranteed order).
 #[must_use]
 pub fn some_leave(mut before: System, undo: bool, random: &mut Random) -> Pair {
-    // With names of their own, they keep them when others leave.
+    // With explicit names, change objects keep their names when others are removed.
     let things = 0..before.things.len();
     before.names = things.clone().map(|t| format!("c{t}")).collect();
     let undo = undo && before.things.iter().all(|t| t.host == before.things[0].host);
@@ -42,10 +42,10 @@ pub fn some_leave(mut before: System, undo: bool, random: &mut Random) -> Pair {
     Pair { before, after }
 }
 
-/// Runs the first generation for a while, then both hosts are told of the second.
+/// Runs the first generation for a while, then announces the second to both hosts.
 ///
 /// # Errors
-/// What was breached, what does not come to rest, or what was kept and has been moved for its own sake.
+/// The violated rule, the change objects that do not converge, or a kept change object that moved for its own sake.
 pub fn run(pair: &Pair, config: Config) -> Result<Outcome, String> {
     let Pair { before, after } = pair;
     let (first, mut second) = (before.bundles(), after.bundles());
@@ -78,7 +78,7 @@ pub fn run(pair: &Pair, config: Config) -> Result<Outcome, String> {
     moved_by_itself(pair, &second, &outcome, switched_at).map_or(Ok(outcome), Err)
 }
 
-/// One that left, was kept, and on which nobody depends has been moved after the switch began.
+/// A removed, kept change object without dependents that moved after the start of the switch.
 fn moved_by_itself(
     pair: &Pair,
     second: &BTreeMap<HostName, Arc<Bundle>>,

@@ -1,7 +1,7 @@
-//! A member that lies: what it can do to change objects of other hosts, and what it can't.
+//! A lying member: its possible effects on change objects of other hosts.
 //!
-//! A system that rests in its preferred states; then the daemon of one host is replaced by one that says whatever it likes in
-//! the host's name. Who may be concerned is worked out here from the dependencies of the system alone.
+//! A converged, idle system; then the daemon of a host is replaced by a program that sends arbitrary messages in the
+//! host's name. This module derives the change objects that may be affected from the dependencies of the system alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,28 +13,28 @@ use cob_types::{CobId, GenerationNumber, HostName, Item, Number, Rank, StateName
 
 use crate::system::{IN_PROCESS, N, System, Thing};
 
-/// How often it says something.
+/// The number of lying messages.
 const WORDS: u64 = 150;
 
-/// What a lie has brought about.
+/// The effects of the lies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// Change objects that no dependency of the liar leads to, and that were moved or don't rest.
+    /// Change objects that no dependency connects with the liar, but that moved or are not idle.
     pub beyond: BTreeSet<CobId>,
-    /// Those that a dependency leads to, and that were moved.
+    /// Change objects that a dependency connects with the liar, and that moved.
     pub within: BTreeSet<CobId>,
-    /// Those that are not concerned.
+    /// The number of change objects without connection to the liar.
     pub unconcerned: usize,
-    /// What was done that must never be done.
+    /// Violated safety rules.
     pub violations: Vec<String>,
-    /// After a fence, change objects that need none of the liar's and don't come to rest.
+    /// After a fence, change objects that need none of the liar's but do not converge.
     pub stuck: BTreeSet<CobId>,
 }
 
-/// Has the first host of a system lie, and looks what comes of it.
+/// Lets the first host of a system lie, and observes the effects.
 ///
 /// # Panics
-/// When the system does not come to rest before.
+/// If the system does not converge before.
 #[must_use]
 pub fn play(system: &System, config: Config) -> Damage {
     let mut random = Random::new(config.seed);
@@ -57,7 +57,7 @@ pub fn play(system: &System, config: Config) -> Damage {
         world.lie(&liar, to, items);
         world.run_for(Span::millis(random.between(1, 20)));
     }
-    // It falls silent, and holds whatever it has got.
+    // It falls silent, and keeps all grants that it holds.
     world.run_for(Span::secs(300));
     let concerned = concerned(system);
     let moved: BTreeSet<CobId> = world.outcome().actions[began..].iter().map(|action| action.1.clone()).collect();
@@ -90,7 +90,8 @@ fn needs_of(thing: &Thing) -> BTreeSet<usize> {
     needs.map(|need: &N| need.0).chain(thing.budget).collect()
 }
 
-/// What a dependency of the liar leads to: what its change objects may ask for, what may ask them, and so on from there.
+/// The change objects connected with the liar: its change objects can ask them or be asked by them, and so on
+/// transitively.
 fn concerned(system: &System) -> BTreeSet<usize> {
     let liar = system.things[0].host;
     let mut reached: BTreeSet<usize> = (0..system.things.len()).filter(|t| system.things[*t].host == liar).collect();
@@ -108,7 +109,7 @@ fn concerned(system: &System) -> BTreeSet<usize> {
     }
 }
 
-/// What needs something of the liar, or something that does.
+/// The change objects that need a change object of the liar, directly or not.
 fn needing(system: &System) -> BTreeSet<usize> {
     let liar = system.things[0].host;
     let mut reached: BTreeSet<usize> = (0..system.things.len()).filter(|t| system.things[*t].host == liar).collect();
@@ -122,7 +123,7 @@ fn needing(system: &System) -> BTreeSet<usize> {
     }
 }
 
-/// What a liar says.
+/// The generator of a liar's messages.
 struct Said<'a> {
     system: &'a System,
     liar: &'a HostName,
@@ -181,7 +182,7 @@ impl Said<'_> {
         }
     }
 
-    /// One of a host, or one that it does not have.
+    /// A change object of a host, or a name that the host does not have.
     fn one_of(&self, host: &HostName, random: &mut Random) -> CobId {
         let all = 0..self.system.things.len();
         let here: Vec<CobId> = all.map(|t| self.system.id(t)).filter(|id| id.host_str() == host.as_str()).collect();
@@ -196,11 +197,11 @@ impl Said<'_> {
     }
 }
 
-/// A system in which the first host is not all: some change objects have nothing to do with it.
+/// A system in which some change objects have no connection to the first host.
 #[must_use]
 pub fn draw(random: &mut Random) -> System {
     let mut system = crate::draw::with_words((3, 8), (2, 3), random);
-    // A second part beside it, on the same hosts and one more.
+    // A second part beside it, on the same hosts and an additional host.
     let part = crate::draw::with_words((2, 6), (2, 4), random);
     let first = system.things.len();
     for mut thing in part.things {
@@ -216,7 +217,7 @@ pub fn draw(random: &mut Random) -> System {
     system
 }
 
-/// Counted over many runs.
+/// Sums over many runs.
 #[must_use]
 pub fn count(all: &[Damage]) -> BTreeMap<&'static str, usize> {
     let sum = |of: fn(&Damage) -> usize| all.iter().map(of).sum();

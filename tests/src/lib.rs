@@ -1,5 +1,4 @@
-//! What the tests of the whole share: small systems written down or drawn at random, and their way
-//! into bundles.
+//! Shared code of the system tests: small systems, written down or drawn at random, and their translation into bundles.
 
 pub mod churn;
 pub mod cluster;

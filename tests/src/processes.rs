@@ -1,15 +1,15 @@
-//! Processes as the kernel shows them: who belongs to a folder, how much memory one takes.
+//! Processes from `/proc`: the processes that belong to a folder, and their memory.
 
 use std::fs;
 
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 
-/// The processes, but for this one, that name a folder in their command line or in their environment:
-/// daemons, runners, keepers, actions and services of a test.
+/// The processes, except this process, that name a folder in their command line or environment: daemons, runners,
+/// supervisors, actions and services of a test.
 ///
 /// # Panics
-/// When `/proc` can't be read.
+/// If `/proc` can't be read.
 #[must_use]
 pub fn mentioning(folder: &str) -> Vec<u32> {
     let all = fs::read_dir("/proc").expect("a list of processes");
@@ -24,35 +24,35 @@ fn mentions(pid: u32, folder: &str) -> bool {
     })
 }
 
-/// Whether a process is there and not only waiting to be reaped.
+/// Whether a process exists and is not only waiting to be reaped.
 #[must_use]
 pub fn lives(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// Sends a signal; one who has ended meanwhile need not be told.
+/// Sends a signal; the process may have ended already.
 ///
 /// # Panics
-/// When it is no process id.
+/// If the number is not a process id.
 pub fn signal(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
     let _ = kill_process(pid, signal);
 }
 
-/// The memory that a process has in RAM, in KiB.
+/// The memory of a process in RAM, in KiB.
 ///
 /// # Panics
-/// When it does not live.
+/// If the process does not exist.
 #[must_use]
 pub fn resident_kib(pid: u32) -> u64 {
     memory(pid, "VmRSS:")
 }
 
-/// The most memory that a process has ever had in RAM, in KiB.
+/// The peak memory of a process in RAM, in KiB.
 ///
 /// # Panics
-/// When it does not live.
+/// If the process does not exist.
 #[must_use]
 pub fn peak_kib(pid: u32) -> u64 {
     memory(pid, "VmHWM:")
@@ -64,11 +64,11 @@ fn memory(pid: u32, what: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// The open file descriptors of a process. Of one that can't be dumped only root gets the list; the kernel
-/// tells everybody how long it is (since Linux 6.2).
+/// The number of open file descriptors of a process. If the process can't be dumped, only root can list them; but every
+/// user can read their number (since Linux 6.2).
 ///
 /// # Panics
-/// When it does not live, or neither is told.
+/// If the process does not exist, or neither is readable.
 #[must_use]
 pub fn descriptors(pid: u32) -> usize {
     let folder = format!("/proc/{pid}/fd");
@@ -80,7 +80,7 @@ pub fn descriptors(pid: u32) -> usize {
     usize::try_from(length).expect("a number")
 }
 
-/// What the descriptors of a process lead to, for whoever looks for one too many; as far as it is told.
+/// The targets of the descriptors of a process, for debugging a leak; as far as they are readable.
 #[must_use]
 pub fn open_files(pid: u32) -> Vec<String> {
     let all = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();

@@ -1,8 +1,8 @@
-//! Runs of systems: how many, which seeds, what is printed when one fails.
+//! Runs of systems: their number, their seeds, and the output after a failure.
 //!
-//! The environment decides: `COB_SIM_RUNS` is the size of a full set (10,000 for the real one; small
-//! unless said), `COB_SIM_SECONDS` ends each family after so long (and alone, lets it run for just so
-//! long), `COB_SEED` runs a single seed, `COB_TRACE=1` prints what happens in it.
+//! Environment variables: `COB_SIM_RUNS` is the size of a full set (10,000 for the full test; the default is small),
+//! `COB_SIM_SECONDS` ends each family after this time (or, without `COB_SIM_RUNS`, lets it run for this time),
+//! `COB_SEED` runs a single seed, `COB_TRACE=1` prints its trace.
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,12 @@ use crate::family::{Family, Weather};
 use crate::shrink::shrink;
 use crate::system::{IN_PROCESS, System};
 
-/// The size of a set unless said otherwise.
+/// The default size of a set.
 const RUNS: u64 = 2000;
-/// So many seeds are tried on each smaller system.
+/// How many seeds are tried on each smaller system.
 const SHRINK_SEEDS: u64 = 20;
 
-/// Which seeds a test runs.
+/// The seeds of a test.
 #[derive(Debug, Clone)]
 pub struct Seeds {
     next: u64,
@@ -41,7 +41,7 @@ impl Seeds {
         Self { next: 1, end: 1 + (runs.saturating_mul(part)).div_ceil(whole), until }
     }
 
-    /// So many seeds, whatever the environment says.
+    /// Exactly this many seeds, regardless of the environment.
     #[must_use]
     pub fn exactly(runs: u64) -> Self {
         Self { next: 1, end: 1 + runs, until: None }
@@ -59,7 +59,7 @@ impl Iterator for Seeds {
     }
 }
 
-/// Runs a system from where its change objects are in the beginning.
+/// Runs a system from the initial states of its change objects.
 #[must_use]
 pub fn run(system: &System, config: Config) -> Outcome {
     let config = traced_if_asked(config);
@@ -78,7 +78,7 @@ pub fn traced_run(system: &System, config: Config) -> (Outcome, String) {
     (outcome, world.trace().to_owned())
 }
 
-/// The same run, with a trace if the environment asks for one.
+/// The configuration, with a trace if the environment asks for it.
 pub(crate) fn traced_if_asked(config: Config) -> Config {
     Config { trace: config.trace || is_trace_wanted(), ..config }
 }
@@ -95,13 +95,13 @@ pub(crate) fn show(trace: &str) {
     }
 }
 
-/// What is wrong with a run, or nothing.
+/// Judges a run; an error describes the fault.
 pub type Judge = fn(&System, &Outcome) -> Result<(), String>;
 
-/// Safe, and everybody has come to rest.
+/// Safe, and all change objects have converged.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// The fault, as text.
 pub fn converges(_: &System, outcome: &Outcome) -> Result<(), String> {
     is_safe(outcome)?;
     if outcome.converged {
@@ -112,11 +112,11 @@ pub fn converges(_: &System, outcome: &Outcome) -> Result<(), String> {
     Err(format!("does not converge: {events} events, {} s, {actions} actions, {troubles:?}", end.0 / 1_000_000_000))
 }
 
-/// Safe, and either everybody has come to rest or what is wrong has a name: stuck, chase or flap, or a
-/// state that no route leads to.
+/// Safe, and either all change objects have converged or the problem has a name: deadlock, request churn or flapping,
+/// or a state without a route.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// The fault, as text.
 pub fn is_named(_: &System, outcome: &Outcome) -> Result<(), String> {
     is_safe(outcome)?;
     let no_route = |wait: &Wait| matches!(wait, Wait::NoRoute { .. } | Wait::Lock { refused: Some(_), .. });
@@ -127,10 +127,10 @@ pub fn is_named(_: &System, outcome: &Outcome) -> Result<(), String> {
     Err(format!("neither rests nor is named: {events} events, {} s, {} actions", end.0 / 1_000_000_000, actions.len()))
 }
 
-/// As [`converges`], and nobody comes up more than once.
+/// Like [`converges`], and no change object comes up more than once.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// The fault, as text.
 pub fn starts_once(system: &System, outcome: &Outcome) -> Result<(), String> {
     converges(system, outcome)?;
     for thing in 0..system.things.len() {
@@ -152,15 +152,15 @@ fn is_safe(outcome: &Outcome) -> Result<(), String> {
 pub struct Tally {
     /// Systems run.
     pub runs: u64,
-    /// Of these: converged.
+    /// Converged runs.
     pub converged: u64,
     /// Actions started.
     pub actions: u64,
     /// Messages between hosts.
     pub messages: u64,
-    /// Of these: probes.
+    /// Probes among the messages.
     pub probes: u64,
-    /// Times that a change object went over to rank order.
+    /// How often a change object switched to rank order.
     pub ordered: u64,
     /// Daemons killed.
     pub crashes: u64,
@@ -181,8 +181,8 @@ impl Tally {
 /// Runs a family and judges every run.
 ///
 /// # Panics
-/// At the first run that the judge objects to, with the command that replays it and the smallest
-/// system found that fails in the same way.
+/// At the first run that the judge rejects, with the command that replays it and the smallest system found that fails
+/// in the same way.
 pub fn judge_all(
     test: &str,
     family: &Family,
@@ -200,7 +200,7 @@ pub fn judge_all(
         let outcome = run(&system, config.clone());
         tally.add(&outcome);
         if let Err(wrong) = judge(&system, &outcome) {
-            // What is left draws other delays: a few more seeds, or hardly anything could be taken away.
+            // A smaller system draws other delays: without more seeds hardly any part could be removed.
             let fails = |s: &System, seed: u64| {
                 let config = Config { seed, ..config.clone() };
                 judge(s, &traced_run(s, config).0).is_err()

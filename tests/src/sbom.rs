@@ -1,20 +1,20 @@
-//! The bill of materials of what is shipped, as CycloneDX 1.5 in JSON: every crate that is built into
-//! `cobd`, `cobgen` and `cobctl`, with version, licence, checksum and what it needs.
+//! The bill of materials of the shipped programs, as CycloneDX 1.5 in JSON: every crate built into `cobd`, `cobgen` and
+//! `cobctl`, with version, licence, checksum and dependencies.
 //!
-//! Made of `cargo metadata` and `Cargo.lock` and nothing else: without a time and without numbers drawn
-//! at random, so that the same sources give the same bytes.
+//! Made only from `cargo metadata` and `Cargo.lock`, without a time and without random numbers, so that the same
+//! sources give the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-/// What is shipped.
+/// The shipped programs.
 const SHIPPED: [&str; 3] = ["cobctl", "cobd", "cobgen"];
 
-/// Makes it of what `cargo metadata --format-version 1` says and of the lock file.
+/// Makes it from the output of `cargo metadata --format-version 1` and the lock file.
 ///
 /// # Errors
-/// What is missing in either, in words.
+/// The data missing in either, as text.
 pub fn cyclonedx(metadata: &Value, lock: &str) -> Result<Value, String> {
     let packages = by_id(metadata)?;
     let needs = needs(metadata)?;
@@ -49,7 +49,7 @@ fn by_id(metadata: &Value) -> Result<BTreeMap<&str, &Value>, String> {
     Ok(packages.iter().map(|p| (text(p, "id"), p)).collect())
 }
 
-/// What each is built with; what only its tests need is left out.
+/// The dependencies of each crate, without dependencies of tests only.
 fn needs(metadata: &Value) -> Result<BTreeMap<&str, Vec<&str>>, String> {
     let nodes = metadata["resolve"]["nodes"].as_array().ok_or("no graph in what cargo says")?;
     let built_in = |dep: &&Value| dep["dep_kinds"].as_array().is_some_and(|k| k.iter().any(|k| k["kind"] != "dev"));
@@ -61,7 +61,7 @@ fn needs(metadata: &Value) -> Result<BTreeMap<&str, Vec<&str>>, String> {
     Ok(all)
 }
 
-/// Everything that is shipped, and all below it.
+/// The shipped crates, and all their dependencies.
 fn reached<'a>(packages: &BTreeMap<&'a str, &Value>, needs: &BTreeMap<&'a str, Vec<&'a str>>) -> BTreeSet<&'a str> {
     let ours = |p: &Value| p["source"].is_null() && SHIPPED.contains(&text(p, "name"));
     let mut open: Vec<&str> = packages.iter().filter(|(_, p)| ours(p)).map(|(id, _)| *id).collect();
@@ -87,7 +87,7 @@ fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) ->
     if licence.is_empty() {
         return Err(format!("{name} {version} names no licence"));
     }
-    // The form of old manifests.
+    // Old manifests separate licences with `/`.
     all.insert("licenses".into(), json!([{"expression": licence.replace('/', " OR ")}]));
     if let Some(checksum) = checksums.get(&(name.to_owned(), version.to_owned())) {
         all.insert("hashes".into(), json!([{"alg": "SHA-256", "content": checksum}]));
@@ -100,7 +100,7 @@ fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) ->
     Ok(Value::Object(all))
 }
 
-/// By package name and version.
+/// Checksums by package name and version.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let value = |block: &str, key: &str| {
         let line = block.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(" = \""));

@@ -1,17 +1,17 @@
 //! The log that the scripts of `examples/simple` write, and a judge of it.
 //!
-//! The judge knows what really happened, in which order, from the scripts themselves, and what was
-//! allowed from the bundles. It shares no code with the engine: it keeps the state of every change
-//! object as the log tells it and asks of each beginning of an action whether it was allowed to begin.
+//! The judge knows the real events and their order from the scripts themselves, and the permitted events from the
+//! bundles. It shares no code with the engine: it keeps the state of every change object according to the log and
+//! checks for each start of an action whether it was permitted.
 //!
 //! ```text
 //! start oss1/ost0 down up 1795226399000000000 [GENERATION]
 //! end oss1/ost0 down up 1795226399200000000 [GENERATION]
 //! ```
 //!
-//! Rules: one action of a change object at a time; it leaves the state that the last one entered; what
-//! it needs is there, with the content that it was made for, and stays until it has ended, and so does
-//! what those promises rest on; at the end everything is where it should be.
+//! Rules: a change object has one action at a time; the action leaves the state that the last action entered; its needs
+//! are fulfilled, with the content that it was made for, and stay fulfilled until it has ended, and so do the needs of
+//! the grants it uses; at the end all change objects are in their desired states.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,15 +19,15 @@ use std::fmt;
 use cob_types::cob::Fingerprint;
 use cob_types::{Cob, CobId, Generation, GenerationNumber, Kind, Need, StateName};
 
-/// Generations by number: what the dependencies are taken from.
+/// Generations by number: the source of the dependencies.
 pub type Generations = BTreeMap<GenerationNumber, Generation>;
 
-/// One line of the log.
+/// A line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// The action begins; else it ends.
+    /// Whether the action starts; otherwise it ends.
     pub begins: bool,
-    /// Whose action.
+    /// The change object of the action.
     pub cob: CobId,
     /// The state left.
     pub from: StateName,
@@ -44,10 +44,10 @@ impl fmt::Display for Line {
     }
 }
 
-/// Reads a log. Lines without a generation are of `generation`.
+/// Reads a log. Lines without a generation belong to `generation`.
 ///
 /// # Errors
-/// The first line that is none, which a half written one would be.
+/// The first invalid line, for example a half written line.
 pub fn read(text: &str, generation: GenerationNumber) -> Result<Vec<Line>, String> {
     text.lines()
         .map(|line| read_line(line, generation).ok_or_else(|| format!("{line:?} is no line of a log")))
@@ -76,7 +76,7 @@ fn read_line(line: &str, generation: GenerationNumber) -> Option<Line> {
     })
 }
 
-/// Judges a whole log, from the first action of the cluster to the last; every fault, in words.
+/// Judges a whole log, from the first action of the cluster to the last; returns every fault as text.
 #[must_use]
 pub fn judge(log: &[Line], generations: &Generations) -> Vec<String> {
     let mut judge = Judge { generations, things: BTreeMap::new(), faults: Vec::new() };
@@ -93,7 +93,8 @@ pub fn judge(log: &[Line], generations: &Generations) -> Vec<String> {
     judge.faults
 }
 
-/// What is not where the last generation wants it, by the ends of the log alone; how it came there is not asked.
+/// The change objects that are not in the desired states of the last generation, by the ends in the log alone,
+/// regardless of how they came there.
 #[must_use]
 pub fn unfinished(log: &[Line], generations: &Generations) -> Vec<String> {
     let mut judge = Judge { generations, things: BTreeMap::new(), faults: Vec::new() };
@@ -112,7 +113,7 @@ struct Judge<'a> {
     faults: Vec<String>,
 }
 
-/// What the log says of a change object; none of it: it is in its pre-remove state, untouched.
+/// The state of a change object according to the log. Without a line it is in its pre-remove state, untouched.
 struct Thing {
     state: StateName,
     /// The generation whose content it was last moved with.
@@ -122,7 +123,7 @@ struct Thing {
 
 struct Action {
     begun: Line,
-    /// What it rests on until it ends.
+    /// The change objects that it relies on until it ends.
     rests_on: Vec<CobId>,
 }
 
@@ -174,7 +175,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Looks at what is needed and at what that rests on itself, and collects all of it.
+    /// Checks the needs and the needs of their grants, and collects all of these change objects.
     fn rest_on(&mut self, needs: &[Need], generation: GenerationNumber, all: &mut Vec<CobId>) {
         for need in needs {
             let state = self.state(&need.cob);
@@ -193,8 +194,8 @@ impl Judge<'_> {
         }
     }
 
-    /// A promise of `state` was made under the lock dependencies of the host that made it: it may be a
-    /// generation ahead of this one, or still one behind.
+    /// A grant of `state` was made under the lock dependencies of the grantor's host: that host may be a generation
+    /// ahead of this one, or a generation behind.
     fn promise_rests(&mut self, cob: &CobId, state: &StateName, generation: GenerationNumber, all: &mut Vec<CobId>) {
         let near = [generation.0, generation.0 + 1, generation.0.saturating_sub(1)].map(GenerationNumber);
         let mut first_faults = None;
@@ -224,7 +225,8 @@ impl Judge<'_> {
         self.things.insert(line.cob.clone(), thing);
     }
 
-    /// Everything is where the last generation wants it, with its content; what is not in it is off.
+    /// All change objects are in the desired states of the last generation, with its content; removed change objects
+    /// are off.
     fn rests(&mut self) {
         let Some((&last, generation)) = self.generations.last_key_value() else { return };
         for (id, thing) in &self.things {
@@ -259,7 +261,7 @@ impl Judge<'_> {
         self.generations.keys().filter_map(|g| self.find(cob, *g)).any(|(_, kind)| kind.pre_remove == *state)
     }
 
-    /// What is off has no content.
+    /// A change object that is off has no content.
     fn has_content_of(&self, cob: &CobId, generation: GenerationNumber) -> bool {
         let content = self.things.get(cob).map(|t| t.content);
         let wanted = self.print(cob, generation);
@@ -284,7 +286,7 @@ mod tests {
 
     use super::*;
 
-    /// The example `simple`, and a second generation in which the content of oss1/net is another.
+    /// The example `simple`, and a second generation with another content of oss1/net.
     fn generations() -> Generations {
         let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/simple");
         let mut draft = cobgen::expand::load(&model, &BTreeSet::new()).draft.expect("a right model");
@@ -308,7 +310,7 @@ mod tests {
     ];
     const SECOND: [&str; 3] = ["oss1/ost0 up down 1", "oss1/net outdated up 2", "oss1/ost0 down up 2"];
 
-    /// Each action begins and ends before the next.
+    /// Each action starts and ends before the next.
     fn one_by_one(actions: &[&str]) -> Vec<String> {
         let both = |a: &&str| {
             let (rest, generation) = a.rsplit_once(' ').expect("with a generation");
@@ -328,7 +330,7 @@ mod tests {
     #[test]
     fn a_good_log_has_no_fault() {
         assert_eq!(faults(&good()), [""; 0]);
-        // Those of different hosts at once.
+        // Actions of different hosts at the same time.
         let mut lines = good();
         lines.swap(1, 2);
         lines.swap(9, 10);
@@ -393,7 +395,7 @@ mod tests {
 
     #[test]
     fn what_a_promise_rests_on_must_hold_too() {
-        // ost0 is started while mdt has promised to stay up, which it may only while its net does.
+        // ost0 is started while mdt has granted to stay up, which it may do only while its net is up.
         let mut lines = good();
         let end = lines.remove(9);
         lines.insert(9, "start mds1/net up down 1795226399000000000 1".to_owned());

@@ -1,8 +1,7 @@
-//! Smaller systems that still fail: for whoever has to find the cause.
+//! Finds smaller systems that still fail, to help find the cause.
 //!
-//! Takes away change objects, hops, needs, lock dependencies and states of sets, one at a time, as
-//! long as what is left still fails. A system that does not fulfil the conditions of progress is no
-//! smaller form of one that does.
+//! Removes change objects, transitions, needs, lock dependencies and states of sets, one at a time, as long as the rest
+//! still fails. A system outside the conditions of progress is not a valid reduction of a system within them.
 
 use crate::conditions::Conditions;
 use crate::system::{N, System, Thing};
@@ -27,7 +26,7 @@ pub fn shrink(system: &System, fails: impl Fn(&System) -> bool) -> System {
     }
 }
 
-/// Everything that is one step smaller, the largest steps first.
+/// All systems that are a step smaller, the largest steps first.
 fn candidates(system: &System) -> Vec<System> {
     let mut all: Vec<System> = (0..system.things.len()).map(|t| without_thing(system, t)).collect();
     for t in 0..system.things.len() {
@@ -73,13 +72,13 @@ fn candidates(system: &System) -> Vec<System> {
     all
 }
 
-/// The needs of one hop, or after all hops, of one lock dependency.
+/// The needs of a transition, or after all transitions, of a lock dependency.
 fn needs_at(thing: &mut Thing, at: usize) -> &mut Vec<N> {
     let hops = thing.hops.len();
     if at < hops { &mut thing.hops[at].2 } else { &mut thing.locks[at - hops].1 }
 }
 
-/// The system without one of its change objects, and without all that depends on it.
+/// The system without a change object, and without all dependencies on it.
 pub(crate) fn without_thing(system: &System, gone: usize) -> System {
     let mut smaller = system.clone();
     smaller.things.remove(gone);

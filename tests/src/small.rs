@@ -1,22 +1,22 @@
 //! All small systems, up to renaming, by number.
 //!
-//! Two or three change objects of two or three states on at most two hosts, with at most two
-//! dependencies that connect them all (what is not connected is two smaller systems). States are named
-//! so that the priority is their order; of systems that differ only in the names of change objects
-//! and hosts the first is taken (they differ in how ties are broken, no more).
+//! Two or three change objects of two or three states on at most two hosts, with at most two dependencies that connect
+//! them all (an unconnected system is two smaller systems). States are named so that the priority is their order. Of
+//! systems that differ only in the names of change objects and hosts, the first represents all (they differ only in how
+//! ties are broken).
 
 use crate::system::{System, Thing};
 
-/// The hops of a kind of three states.
+/// The transitions of a kind with two or three states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Matrix {
-    /// Both hops of two states.
+    /// Both transitions of two states.
     Two,
-    /// To and fro between this one and each of the others.
+    /// Both directions between this state and each of the others.
     Line(usize),
-    /// Round, in one direction or the other.
+    /// A cycle, in one direction or the other.
     Round(bool),
-    /// From each to each.
+    /// Between all states.
     Full,
 }
 
@@ -35,7 +35,7 @@ impl Matrix {
     }
 }
 
-/// One dependency: of whom, on which hop or state, on whom in which state.
+/// A dependency: of a change object in a transition or state, on a change object in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Dependency {
     of: usize,
@@ -45,7 +45,7 @@ struct Dependency {
     state: usize,
 }
 
-/// Kinds and what may depend on what; everything else is drawn from a number.
+/// Kinds and possible dependencies; all other properties follow from a number.
 #[derive(Debug, Clone)]
 struct Group {
     matrices: Vec<Matrix>,
@@ -53,14 +53,14 @@ struct Group {
     dependencies: Vec<Vec<Dependency>>,
 }
 
-/// A list of small systems.
+/// A numbered list of small systems.
 #[derive(Debug, Clone)]
 pub struct Small {
     groups: Vec<Group>,
 }
 
 impl Small {
-    /// All systems with so many states each.
+    /// All systems with these numbers of states.
     #[must_use]
     pub fn of(states: &[usize]) -> Self {
         let mut matrices: Vec<Vec<Matrix>> = vec![Vec::new()];
@@ -72,19 +72,19 @@ impl Small {
         Self { groups: matrices.into_iter().map(|m| Group::new(m, states.to_vec())).collect() }
     }
 
-    /// How many numbers there are; many of them name a system that an earlier one names.
+    /// The number of systems; many numbers give a system that an earlier number gives.
     #[must_use]
     pub fn len(&self) -> usize {
         self.groups.iter().map(Group::len).sum()
     }
 
-    /// There is none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The system of a number, unless it is another one renamed.
+    /// The system with this number, unless it is a renamed earlier system.
     #[must_use]
     pub fn get(&self, mut number: usize) -> Option<System> {
         for group in &self.groups {
@@ -97,7 +97,7 @@ impl Small {
     }
 }
 
-/// What a system comes down to, for comparing.
+/// The normal form of a system, for comparison.
 type Key = (Vec<(Matrix, usize, usize, usize)>, Vec<Dependency>);
 
 impl Group {
@@ -124,7 +124,7 @@ impl Group {
 
     fn choices(&self) -> usize {
         let n = self.states.len();
-        // Hosts: the first change object is on the first.
+        // Hosts: the first change object is on the first host.
         self.states.iter().map(|s| s * s).product::<usize>() << (n - 1)
     }
 
@@ -203,7 +203,7 @@ fn permutations(n: usize) -> Vec<Vec<usize>> {
     vec![vec![0, 2, 1], vec![1, 0, 2], vec![1, 2, 0], vec![2, 0, 1], vec![2, 1, 0]]
 }
 
-/// The same system with change object `i` called `to[i]`, and hosts named in their order.
+/// The same system with change object `i` renamed to `to[i]`, and hosts numbered by first use.
 fn renamed((things, dependencies): &Key, to: &[usize]) -> Key {
     let mut moved = things.clone();
     for (i, thing) in things.iter().enumerate() {

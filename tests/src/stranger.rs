@@ -1,8 +1,8 @@
-//! Bytes as somebody says them who has no daemon: for tests with hostile hosts.
+//! Bytes of a peer without a daemon: for tests with hostile hosts.
 
 use cob_types::link::Frame;
 
-/// What a DEALER says first: the greeting of ZMTP 3.0, and a READY.
+/// The first bytes of a DEALER: the greeting of ZMTP 3.0, and a READY.
 #[must_use]
 pub fn handshake() -> Vec<u8> {
     let mut bytes = vec![0; 64];
@@ -14,7 +14,7 @@ pub fn handshake() -> Vec<u8> {
     bytes
 }
 
-/// The header of a message that is said to be so long, without the message.
+/// The header of a message of this length, without the message.
 #[must_use]
 pub fn header(length: u64) -> Vec<u8> {
     [&[2][..], &length.to_be_bytes()].concat()
@@ -27,7 +27,7 @@ pub fn message(frame: &Frame<'_>) -> Vec<u8> {
     [header(body.len() as u64), body].concat()
 }
 
-/// A `ClientHello` of TLS 1.2: it has no list of versions, so 1.2 is what it offers.
+/// A `ClientHello` of TLS 1.2: it has no list of versions, so it offers 1.2.
 #[must_use]
 pub fn tls_1_2() -> Vec<u8> {
     let extensions: &[u8] = &[0, 13, 0, 4, 0, 2, 8, 7, 0, 10, 0, 4, 0, 2, 0, 29];

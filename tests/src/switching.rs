@@ -1,7 +1,7 @@
-//! Pairs of generations over hosts, switched forth and perhaps back, under everything that can happen.
+//! Pairs of generations over hosts, switched forth and perhaps back, under all possible events.
 //!
-//! What may not happen is said here a second time, by the simulated world alone: by the systems' own dependencies and
-//! by what really is, never by the order of the switch or by what an engine believes.
+//! The rules are stated here a second time, by the simulated world alone: by the systems' own dependencies and the real
+//! states, never by the switch order or an engine's view.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::draw;
 use crate::shrink::without_thing;
 use crate::system::{IN_PROCESS, N, System, Thing, first_hop};
 
-/// Longer than anything that is repeated takes to be repeated a few times.
+/// Long enough for several repetitions of anything that repeats.
 const PATIENCE: Span = Span::secs(1800);
 const EVENTS: u64 = 1_000_000;
 
-/// The generation that all hosts have, and the one that they switch to.
+/// The generation that all hosts have, and the generation that they switch to.
 #[derive(Debug, Clone)]
 pub struct Pair {
     /// The first generation.
@@ -32,31 +32,31 @@ pub struct Pair {
     pub after: System,
 }
 
-/// What happens besides the switch.
+/// The events besides the switch.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Hosts that are down from before the switch until then.
+    /// Hosts that are down from before the switch until this time.
     pub away: Vec<(HostName, Span)>,
-    /// The way back is ordered: when all have converged, or so long after the switch.
+    /// A rollback is ordered: when all have converged, or at this time after the switch.
     pub back: Option<Option<Span>>,
 }
 
-/// How it ended.
+/// The end of a run.
 #[derive(Debug, Clone)]
 pub enum End {
-    /// There is no order in which everything can leave: told before anything happens.
+    /// There is no order in which all change objects can depart: reported before the switch starts.
     Refused(Vec<CobId>),
-    /// Everybody came to rest.
+    /// All change objects have converged.
     Rests(Box<Outcome>),
-    /// Somebody does not, and it is told who waits for whom.
+    /// Some change objects do not converge, and the waits are reported.
     Reported(String),
 }
 
-/// Draws a pair of which both are within the conditions of progress. `detaching`: there are moves out of the preferred
-/// state that need others to be up still.
+/// Draws a pair of systems within the conditions of progress. `detaching`: transitions out of the preferred state may
+/// need other change objects to be up.
 ///
 /// # Panics
-/// When there is hardly one.
+/// If no pair is found.
 #[must_use]
 pub fn draw(sizes: (u64, u64), hosts: (u64, u64), detaching: bool, random: &mut Random) -> Pair {
     let hold = |pair: &Pair| Conditions::of(&pair.before).hold() && Conditions::of(&pair.after).hold();
@@ -113,17 +113,17 @@ impl Pair {
     /// The order of the switch forth, or back.
     ///
     /// # Errors
-    /// The circle for which there is none.
+    /// The cycle that prevents an order.
     pub fn order(&self, back: bool) -> Result<SwitchOrder, Vec<CobId>> {
         let (first, second) = ((&self.before, 1), (&self.after, 2));
         if back { order(second, first) } else { order(first, second) }
     }
 }
 
-/// The order of the switch from one numbered generation to another one.
+/// The order of the switch from a numbered generation to another.
 ///
 /// # Errors
-/// The circle for which there is none.
+/// The cycle that prevents an order.
 pub fn order(from: (&System, u64), to: (&System, u64)) -> Result<SwitchOrder, Vec<CobId>> {
     let (is_back, from, to) = (from.1 > to.1, generation(from.0, from.1), generation(to.0, to.1));
     switch_order(&Side::of(&from), &Side::of(&to), is_back).map_err(|no| match no {
@@ -146,7 +146,7 @@ fn generation(system: &System, number: u64) -> Generation {
     Generation { manifest, bundles }
 }
 
-/// Both generations' bundles, an empty one where a host is in one of them alone.
+/// The bundles of a system, and empty bundles for hosts that only the other system has.
 pub(crate) fn all_bundles(system: &System, other: &System) -> BTreeMap<HostName, Arc<Bundle>> {
     let mut bundles = system.bundles();
     for host in other.bundles().into_keys() {
@@ -155,10 +155,10 @@ pub(crate) fn all_bundles(system: &System, other: &System) -> BTreeMap<HostName,
     bundles
 }
 
-/// Plays a pair by the order that the generator makes.
+/// Plays a pair with the order from the generator.
 ///
 /// # Errors
-/// What was done that may not be done, or does not come to rest without a word.
+/// The violated rule, or the lack of convergence without a report.
 pub fn play(pair: &Pair, plan: &Plan, config: Config) -> Result<End, String> {
     let order = match pair.order(false) {
         Ok(order) => order,
@@ -218,8 +218,8 @@ pub fn play(pair: &Pair, plan: &Plan, config: Config) -> Result<End, String> {
     Ok(End::Rests(Box::new(story.world.outcome().clone())))
 }
 
-/// Explores every run of the switch of a pair, and of its way back where the plan says so; none: there is no order in
-/// which everything can leave.
+/// Explores every run of the switch of a pair, and of its rollback if the plan has it; `None`: there is no order in
+/// which all change objects can depart.
 #[must_use]
 pub fn explore(pair: &Pair, plan: &explore::Plan) -> Option<Explored> {
     let order = pair.order(false).ok()?;
@@ -230,11 +230,11 @@ pub fn explore(pair: &Pair, plan: &explore::Plan) -> Option<Explored> {
     Some(explore::explore_switch(&first, &pair.before.initial(), switch, plan))
 }
 
-/// A run, and what the world says of it.
+/// A run, and the world's judgement of it.
 struct Story<'a> {
     rules: Rules<'a>,
     world: World,
-    /// The generation that each host had when it was last looked at.
+    /// The generation of each host at the last check.
     generations: BTreeMap<HostName, GenerationNumber>,
 }
 
@@ -244,7 +244,7 @@ impl Story<'_> {
         self.note_generations();
     }
 
-    /// Also of a host that dies in the turn in which it goes on: later others may have gone back.
+    /// Also for a host that dies in the same step in which it activates: other hosts may have rolled back later.
     fn note_generations(&mut self) -> Vec<(HostName, GenerationNumber, GenerationNumber)> {
         let mut changed = Vec::new();
         for (host, known) in &mut self.generations {
@@ -257,7 +257,7 @@ impl Story<'_> {
         changed
     }
 
-    /// The next thing happens, and is looked at.
+    /// Runs the next event, and checks the rules.
     fn step(&mut self) -> Result<bool, String> {
         let stepped = self.world.step();
         for (host, was, now) in self.note_generations() {
@@ -277,7 +277,8 @@ impl Story<'_> {
         (0..system.things.len()).map(|t| (system.id(t), self.world.state_of(&system.id(t)).cloned())).collect()
     }
 
-    /// Who is the same in both, and whom nobody needs elsewhere who leaves, comes or changes, is not moved.
+    /// No unaffected change object moves: it is the same in both generations, and no departing, new or changed change
+    /// object needs it in another state.
     fn unneeded_restarts(&self, began: usize, rests: bool) -> Result<(), String> {
         if !rests {
             return Ok(());
@@ -287,7 +288,7 @@ impl Story<'_> {
         wrong.map_or(Ok(()), |wrong| Err(format!("{wrong}: {:?}", &self.world.outcome().actions[began..])))
     }
 
-    /// Not at rest: somebody must be told to wait for something.
+    /// Not idle: a change object must report that it waits.
     fn report(&self) -> Result<End, String> {
         let mut text = self.world.trace().to_owned();
         for (host, generation) in &self.generations {
@@ -302,7 +303,7 @@ impl Story<'_> {
     }
 }
 
-/// What may happen in the switch of a pair, by the systems' own dependencies alone.
+/// The permitted events in the switch of a pair, by the systems' own dependencies alone.
 struct Rules<'a> {
     pair: &'a Pair,
     may_move: BTreeSet<CobId>,
@@ -325,7 +326,7 @@ impl<'a> Rules<'a> {
         !ids(&self.pair.after).contains_key(&self.pair.before.id(t))
     }
 
-    /// Whether it is the same in both generations, by what the systems say.
+    /// Whether it is the same in both generations, according to the systems.
     fn is_same(&self, t: usize) -> bool {
         let Pair { before, after } = self.pair;
         let names = |system: &System, needs: &[N]| -> BTreeSet<(CobId, Vec<usize>)> {
@@ -340,7 +341,7 @@ impl<'a> Rules<'a> {
         ids(after).get(&before.id(t)).is_some_and(|other| all(before, t) == all(after, *other))
     }
 
-    /// What one needs on its way from where it really is, and what that needs in its turn.
+    /// The needs of a change object on its route from its real state, and transitively their needs.
     fn still_needs(&self, t: usize, target: usize, scene: &dyn Scene, needed: &mut BTreeSet<(usize, Vec<usize>)>) {
         let thing = &self.pair.before.things[t];
         let mut all: Vec<N> = Vec::new();
@@ -359,7 +360,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Those that leave, come or change, and whom these need in a state that it does not prefer.
+    /// The departing, new or changed change objects, and the change objects that these need in a state other than the
+    /// preferred one.
     fn disturbed(&self) -> BTreeSet<CobId> {
         let Pair { before, after } = self.pair;
         let known = ids(before);
@@ -378,8 +380,8 @@ impl<'a> Rules<'a> {
 }
 
 impl Judge for Rules<'_> {
-    /// A host has gone on to the second generation: all of its own have left, and what others need of it to leave,
-    /// from where they really are, is still the same.
+    /// Checks a host that has activated the second generation: all its removed change objects have departed, and the
+    /// change objects that others still need in order to depart, from their real states, are unchanged.
     fn goes_on(&self, host: &HostName, scene: &dyn Scene) -> Result<(), String> {
         let before = &self.pair.before;
         for m in (0..before.things.len()).filter(|m| self.leaves(*m)) {
@@ -391,7 +393,7 @@ impl Judge for Rules<'_> {
             if of == *host {
                 return Err(format!("{host} has gone on, and {} has not left", before.id(m)));
             }
-            // Who has been told to go back does not leave: what it has said before may still be on its way.
+            // A host that follows a rollback has no departures; its earlier messages may still be under way.
             if scene.generation_of(&of) != Some(GenerationNumber(1)) || scene.has_turned(&of) {
                 continue;
             }
@@ -412,7 +414,8 @@ impl Judge for Rules<'_> {
         Ok(())
     }
 
-    /// Who is the same in both, and whom nobody needs elsewhere who leaves, comes or changes, is not moved.
+    /// No unaffected change object moves: it is the same in both generations, and no departing, new or changed change
+    /// object needs it in another state.
     fn moves(&self, cob: &CobId) -> Result<(), String> {
         if self.may_move.contains(cob) { Ok(()) } else { Err(format!("{cob} is moved for nothing")) }
     }
@@ -433,7 +436,7 @@ fn ids(system: &System) -> BTreeMap<CobId, usize> {
     (0..system.things.len()).map(|t| (system.id(t), t)).collect()
 }
 
-/// Whom these need in a state that it does not prefer.
+/// The change objects that these need in a state other than the preferred one.
 fn elsewhere(system: &System, these: &BTreeSet<CobId>) -> Vec<CobId> {
     let mut found = Vec::new();
     for t in (0..system.things.len()).filter(|t| these.contains(&system.id(*t))) {
@@ -444,7 +447,7 @@ fn elsewhere(system: &System, these: &BTreeSet<CobId>) -> Vec<CobId> {
     found
 }
 
-/// What happens besides, drawn.
+/// Random events besides the switch.
 #[must_use]
 pub fn draw_plan(pair: &Pair, random: &mut Random) -> Plan {
     let hosts: Vec<HostName> = all_bundles(&pair.before, &pair.after).into_keys().collect();

@@ -1,5 +1,5 @@
-//! A small system in numbers: change objects `0..n`, states `0..m`, hops, needs. It becomes bundles
-//! without any part of the generator, so that tests of the engine stand on their own.
+//! A small system in numbers: change objects `0..n`, states `0..m`, transitions, needs. It becomes bundles without any
+//! part of the generator, so that tests of the engine are independent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,15 +15,15 @@ use cob_types::{
 /// The back end whose actions run inside the daemon.
 pub const IN_PROCESS: &str = "noop";
 
-/// A need: which change object, in which of these states.
+/// A need: a change object, in any of these states.
 pub type N = (usize, Vec<usize>);
 
-/// One change object.
+/// A change object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Thing {
     /// The number of its host.
     pub host: usize,
-    /// How many states it has.
+    /// The number of its states.
     pub states: usize,
     /// States by priority, the strongest first.
     pub priority: Vec<usize>,
@@ -31,48 +31,48 @@ pub struct Thing {
     pub preferred: usize,
     /// Its pre-remove state.
     pub pre_remove: usize,
-    /// Where it is in the beginning.
+    /// Its initial state.
     pub initial: usize,
-    /// Its hops, in the kind's order: from, to, needs.
+    /// Its transitions, in the kind's order: from, to, needs.
     pub hops: Vec<(usize, usize, Vec<N>)>,
     /// Its lock dependencies: state, needs.
     pub locks: Vec<(usize, Vec<N>)>,
-    /// A state that only checks find: the name `outdated`.
+    /// A state that only checks find: it is named `outdated`.
     pub outdated: Option<usize>,
-    /// Retries of each hop.
+    /// Retries of each transition.
     pub retries: u32,
-    /// Its actions run inside the daemon, and die with it.
+    /// Whether its actions run inside the daemon and die with it.
     pub in_process: bool,
-    /// The names of its states; numbers, and `outdated`, where there are none.
+    /// The names of its states; if empty, numbers and `outdated`.
     pub labels: Vec<String>,
-    /// What its kind asks for.
+    /// The content for its kind.
     pub content: String,
-    /// The budget that it takes tokens of.
+    /// The budget from which it takes tokens.
     pub budget: Option<usize>,
-    /// It promises its state to so many at a time: it is a budget.
+    /// It is a budget with this many tokens.
     pub at_most: Option<u32>,
-    /// It leaves as it is.
+    /// It departs without a transition.
     pub keep: bool,
-    /// It is checked and never moved.
+    /// Whether it is only observed.
     pub observe: bool,
 }
 
 impl Thing {
-    /// Every change object that it depends on, as often as it does.
+    /// Every change object that it depends on, once per dependency.
     pub fn depended_on(&self) -> impl Iterator<Item = usize> + '_ {
         let hops = self.hops.iter().flat_map(|h| &h.2);
         hops.chain(self.locks.iter().flat_map(|l| &l.1)).map(|n| n.0)
     }
 }
 
-/// A whole system.
+/// A complete system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct System {
     /// Its change objects.
     pub things: Vec<Thing>,
-    /// Names, by number; `c0`, `c1` … where there is none.
+    /// Names, by number; `c0`, `c1` … by default.
     pub names: Vec<String>,
-    /// Names of hosts, by number; `h0`, `h1` … where there is none.
+    /// Names of hosts, by number; `h0`, `h1` … by default.
     pub hosts: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ impl System {
         StateName::new(&text).expect("well formed")
     }
 
-    /// Where everything is in the beginning.
+    /// The initial states of all change objects.
     #[must_use]
     pub fn initial(&self) -> BTreeMap<CobId, StateName> {
         (0..self.things.len()).map(|t| (self.id(t), self.state(t, self.things[t].initial))).collect()
@@ -120,10 +120,10 @@ impl System {
             .collect()
     }
 
-    /// Its bundles, one a host, with ranks.
+    /// Its bundles, by host, with ranks.
     ///
     /// # Panics
-    /// When the system is not well formed.
+    /// If the system is not well formed.
     #[must_use]
     pub fn bundles(&self) -> BTreeMap<HostName, Arc<Bundle>> {
         let ranks = self.ranks();
@@ -196,7 +196,7 @@ impl System {
         }
     }
 
-    /// Goals that a goal needs: `(C, t)` needs `(B, z)` when some hop on a route to `t`, or `t`'s lock
+    /// The goals that a goal needs: `(C, t)` needs `(B, z)` if a transition on a route to `t`, or `t`'s lock
     /// dependencies, name it.
     fn goal_needs(&self, t: usize, target: usize) -> BTreeSet<(usize, usize)> {
         let thing = &self.things[t];
@@ -217,7 +217,7 @@ impl System {
         needs
     }
 
-    /// A topological order of the goals, what is needed first; circles are broken by number.
+    /// A topological order of the goals, needed goals first; cycles are broken by number.
     #[must_use]
     pub fn ranks(&self) -> BTreeMap<(usize, usize), u64> {
         let goals = (0..self.things.len()).flat_map(|t| (0..self.things[t].states).map(move |s| (t, s)));
@@ -281,7 +281,7 @@ impl fmt::Display for System {
     }
 }
 
-/// The first hop of the shortest route, ties by the order of the hops.
+/// The first transition of the shortest route; ties are broken by the order of the transitions.
 #[must_use]
 pub fn first_hop(thing: &Thing, from: usize, to: usize) -> Option<usize> {
     let distance = |start: usize| -> Option<usize> {

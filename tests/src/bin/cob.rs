@@ -1,5 +1,5 @@
-//! All programs of COB in one, for tests that run real processes: `cob cobd …`, `cob cobgen …`,
-//! `cob cobctl …`. A copy of it that is called `cobd` is the daemon alone.
+//! All programs of COB in a single file, for tests with real processes: `cob cobd …`, `cob cobgen …`, `cob cobctl …`. A
+//! copy named `cobd` is the daemon alone.
 
 use std::process::ExitCode;
 

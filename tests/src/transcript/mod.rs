@@ -1,11 +1,10 @@
-//! Stories as text files: a small system, what happens to it, and what comes of it.
+//! Transcripts as text files: a small system, the events, and their results.
 //!
-//! A file is a list of blocks, with comments (`#`) between them. A block is a command, perhaps with
-//! indented lines of its own, then `----`, then what the command is expected to print, up to an empty
-//! line. `UPDATE_TRANSCRIPTS=1` writes what it does print in its place; the commands that begin with
-//! `expect` say what must hold and can't be overwritten.
+//! A file is a list of blocks, with comments (`#`) between them. A block is a command, perhaps with its own indented
+//! lines, then `----`, then the expected output of the command, up to an empty line. `UPDATE_TRANSCRIPTS=1` replaces it
+//! by the real output; commands that begin with `expect` state requirements and can't be overwritten.
 //!
-//! [`notation`] is how systems are written, [`play`] are the commands.
+//! [`notation`] is the notation of systems, [`play`] has the commands.
 
 pub mod notation;
 pub mod play;
@@ -14,19 +13,19 @@ use std::fmt::Write as _;
 
 use play::Play;
 
-/// A piece of a file.
+/// A part of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
     /// A comment or an empty line.
     Plain(String),
-    /// A command with what it is expected to print.
+    /// A command with its expected output.
     Block { line: usize, command: String, body: Vec<String>, printed: Vec<String> },
 }
 
-/// Plays a file and returns it with what its commands print.
+/// Plays a file and returns it with the real output of its commands.
 ///
 /// # Errors
-/// A command that is not understood, an expectation that is not met, or a violation; with the line.
+/// An unknown command, an expectation that is not met, or a violation; with the line.
 pub fn replay(text: &str) -> Result<String, String> {
     let mut play = Play::default();
     let mut result = String::new();
@@ -69,7 +68,7 @@ fn parse(text: &str) -> Result<Vec<Piece>, String> {
         while let Some((_, out)) = lines.next_if(|(_, l)| !l.is_empty()) {
             printed.push(out.to_owned());
         }
-        // The empty line after a block is written with it.
+        // The empty line after a block is written with the block.
         lines.next_if(|(_, l)| l.is_empty());
         pieces.push(Piece::Block { line: at + 1, command: line.to_owned(), body, printed });
     }

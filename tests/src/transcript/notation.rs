@@ -2,29 +2,29 @@
 //!
 //! ```text
 //! cob h1/web: down up            its states
-//!   priority down up             the strongest first; as listed unless said
-//!   is down                      in the beginning; the first unless said
-//!   prefers up                   the last unless said
-//!   leaves in down               its pre-remove state; the first unless said
-//!   leaves as it is              it is not moved when it leaves
+//!   priority down up             the strongest first; default: as listed
+//!   is down                      the initial state; default: the first
+//!   prefers up                   the preferred state; default: the last
+//!   leaves in down               its pre-remove state; default: the first
+//!   leaves as it is              it departs without a transition
 //!   observed                     it is checked and never moved
 //!   hop down up <- h2/db@up      a transition with its needs (`@a|b`: either state serves)
 //!   lock up <- h2/db@up          a lock dependency
-//!   retries 3                    of every hop; without end unless said
-//!   content v2                   nothing unless said
+//!   retries 3                    of every transition; default: no limit
+//!   content v2                   default: empty
 //!   inside the daemon            where its actions run
-//!   at most 1                    it promises its state to so many at a time: it is a budget
-//!   budget h1/b                  it takes a token of this one to leave
+//!   at most 1                    it is a budget with this many tokens
+//!   budget h1/b                  it takes a token of this budget to leave
 //! ```
-//! A change object of two states has both hops, whether they are listed or not; one of more has those
-//! that are listed.
+//! A change object of two states has both transitions, whether listed or not; a change object with more states has only
+//! the listed transitions.
 
 use crate::system::{N, System, Thing};
 
 /// Reads a system.
 ///
 /// # Errors
-/// The line that is not understood, and why.
+/// The invalid line, and the reason.
 pub fn parse(lines: &[String]) -> Result<System, String> {
     let mut system = System::default();
     for line in lines {

@@ -1,21 +1,21 @@
 //! The commands of a transcript.
 //!
 //! ```text
-//! system                    the lines below it are generation 1, and `go` is said everywhere
-//! generation                the lines below it are the next generation, and `go` is said everywhere
-//! back [HOST]               everywhere, or on this host alone, the way back to the generation before it is said
+//! system                    the lines below it are generation 1; the switch is ordered on all hosts
+//! generation                the lines below it are the next generation; the switch is ordered on all hosts
+//! back [HOST]               the rollback to the previous generation is ordered on all hosts, or on this host
 //! show WORD...              of: actions (default), messages, probes, hellos, nothing
-//! run                       until everybody has come to rest and nothing is under way
-//! run for 30 s | 20 ms      so long
+//! run                       until all change objects have converged and no event is under way
+//! run for 30 s | 20 ms      for this time
 //! run until TEXT            until a line with this text would be printed
 //! fail COB N                its next N actions fail
-//! slow COB 300 ms           its actions take so long from now on
-//! drift COB STATE           it is found in another state
-//! reinstall HOST            it is set up anew, with an empty state folder
-//! kill HOST, power-off HOST its daemon dies; every action on it as well; then `revive HOST`
-//! hold A B                  what A says to B is kept back; then `deliver A B` or `lose A B`
+//! slow COB 300 ms           its actions take this long from now on
+//! drift COB STATE           a check finds it in another state
+//! reinstall HOST            the host is reinstalled, with an empty state folder
+//! kill HOST, power-off HOST its daemon dies; with power-off its actions, too; then `revive HOST`
+//! hold A B                  messages from A to B are held back; then `deliver A B` or `lose A B`
 //! order HOST pause | resume | retry COB | fence HOST | declare-final COB
-//! status                    a line for each change object, and for each host that waits to go on
+//! status                    a line for each change object, and for each host that waits to activate
 //! expect ...                must hold, or the test fails: see [`Play::expect`]
 //! ```
 
@@ -36,26 +36,26 @@ use crate::system::{IN_PROCESS, System};
 /// The longest time that `run until` waits.
 const PATIENCE: Span = Span::secs(3600);
 
-/// What a transcript plays with.
+/// The state of a transcript.
 #[derive(Default)]
 pub struct Play {
     world: Option<World>,
     system: System,
-    /// The generation before.
+    /// The previous generation.
     before: System,
     generation: u64,
     shown: BTreeSet<String>,
-    /// So much of the trace has been printed.
+    /// How much of the trace was printed.
     printed: usize,
-    /// So many actions had been started when the last `expect actions` counted them.
+    /// How many actions had started when the last `expect actions` counted them.
     counted: usize,
 }
 
 impl Play {
-    /// Carries out a command and returns what it prints.
+    /// Runs a command and returns its output.
     ///
     /// # Errors
-    /// When it is not understood, an expectation is not met, or something is violated.
+    /// If the command is unknown, an expectation is not met, or a rule is violated.
     pub fn command(&mut self, command: &str, body: &[String]) -> Result<String, String> {
         let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
         let mut extra = String::new();
@@ -110,9 +110,9 @@ impl Play {
         Ok(self.new_lines() + &extra)
     }
 
-    /// `HOST at N`: it has this generation; `converged` and `not converged`; `within P1-P4` and `fails P3` …; `COB in STATE`; `actions N`, or
-    /// `actions COB FROM>TO …`: exactly these since the last such line, in this order; `stuck COB`,
-    /// `chase COB`, `flap COB`, `no-route COB`, `failed COB`: it is named so.
+    /// `HOST at N`: it has this generation; `converged` and `not converged`; `within P1-P4` and `fails P3` …; `COB in
+    /// STATE`; `actions N`, or `actions COB FROM>TO …`: exactly these since the last line with `actions`, in this
+    /// order; `stuck COB`, `chase COB`, `flap COB`, `no-route COB`, `failed COB`: its status reports this.
     fn expect(&mut self, what: &str) -> Result<(), String> {
         let words: Vec<&str> = what.split_whitespace().collect();
         match words.as_slice() {
@@ -180,7 +180,7 @@ impl Play {
     fn next(&mut self, system: System) -> Result<String, String> {
         self.generation += 1;
         let generation = GenerationNumber(self.generation);
-        // A host without a change object in it hears of the generation all the same.
+        // A host without change objects in the generation receives it, too.
         let bundles = switching::all_bundles(&system, &self.system);
         let order = switching::order((&self.system, generation.0 - 1), (&system, generation.0));
         let order = order.map_err(|circle| format!("there is no order: {circle:?}"))?;
@@ -190,7 +190,7 @@ impl Play {
         Ok(format!("{conditions}\n"))
     }
 
-    /// All hosts go back, or one alone.
+    /// Orders the rollback on all hosts, or on a single host.
     fn back(&mut self, alone: &str) -> Result<(), String> {
         let order = switching::order((&self.system, self.generation), (&self.before, self.generation - 1));
         let order = order.map_err(|circle| format!("there is no order: {circle:?}"))?;
@@ -268,7 +268,7 @@ impl Play {
         Ok(hosts.into_iter().all(|h| world.engine(&h).is_some_and(cob_engine::Engine::is_converged)))
     }
 
-    /// What the trace has gained, as far as it is shown.
+    /// The new lines of the trace, as far as they are shown.
     fn new_lines(&mut self) -> String {
         let Some(world) = &self.world else { return String::new() };
         let new = world.trace()[self.printed..].to_owned();
@@ -401,7 +401,7 @@ fn trouble_text(trouble: &Trouble) -> String {
     }
 }
 
-/// The words under which `expect` knows what is wrong with a change object.
+/// The words of `expect` for the problems of a change object.
 fn names_of(status: &CobStatus) -> BTreeSet<&'static str> {
     let troubles = status.trouble.iter().map(|t| match t {
         Trouble::Stuck { .. } => "stuck",

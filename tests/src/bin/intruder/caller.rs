@@ -1,4 +1,4 @@
-//! A link by hand: TLS 1.3, ZMTP, the hellos, and then whatever is to be said.
+//! A link by hand: TLS 1.3, ZMTP, the hellos, and then arbitrary messages.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -41,28 +41,28 @@ pub(crate) struct Caller {
     lives_ago: u32,
 }
 
-/// What came of asking.
+/// The result of a request for a link.
 pub(crate) enum Met {
     Link(Box<Link>),
     Refused(String),
 }
 
-/// A link that the other side has agreed to.
+/// A link that the other side has accepted.
 pub(crate) struct Link {
     tls: rustls::StreamOwned<rustls::ClientConnection, TcpStream>,
     from: HostName,
     life: Incarnation,
-    /// Batches said.
+    /// The number of batches sent.
     said: u64,
 }
 
 impl Caller {
-    /// Asks for a link.
+    /// Requests a link.
     pub(crate) fn meet(&self) -> io::Result<Met> {
         let life = self.life()?;
         match self.link(life) {
             Ok(link) => Ok(Met::Link(Box::new(link))),
-            // Not heard of, or not heard in time: that is no refusal.
+            // No connection or a timeout is not a refusal.
             Err(error) if [io::ErrorKind::ConnectionRefused, io::ErrorKind::WouldBlock].contains(&error.kind()) => {
                 Err(error)
             }
@@ -99,7 +99,7 @@ impl Caller {
         Ok(link)
     }
 
-    /// The life to claim.
+    /// The incarnation to claim.
     fn life(&self) -> io::Result<Incarnation> {
         let Some(folder) = &self.state_dir else { return Ok(Incarnation { id: 0xBAD, start: 1 }) };
         let last = last_life(folder)?;
@@ -109,7 +109,7 @@ impl Caller {
     }
 }
 
-/// The last life that the journal of a state folder knows of. Its daemon must have ended.
+/// The last incarnation in the journal of a state folder. Its daemon must have ended.
 fn last_life(state_dir: &Path) -> io::Result<Incarnation> {
     let opened = FileJournal::open(&state_dir.join("journal"), Keep { segments: usize::MAX, bytes: 0 })
         .map_err(io::Error::other)?;
@@ -121,7 +121,7 @@ fn last_life(state_dir: &Path) -> io::Result<Incarnation> {
 }
 
 impl Link {
-    /// Says a batch in the name of this host, or in its own, with a word for this change object.
+    /// Sends a batch in the name of this host, or in its own, with an item about this change object.
     pub(crate) fn say(&mut self, name: Option<&HostName>, cob: Option<&CobId>) -> io::Result<()> {
         self.said += 1;
         let lapsed = |cob: &CobId| {
@@ -139,7 +139,7 @@ impl Link {
         self.tls.write_all(&message(&Frame::Data { number: self.said, ack: 0, payload: &payload }))
     }
 
-    /// Waits until the other side has acknowledged all of it, and says goodbye.
+    /// Waits until the other side has acknowledged all batches, and sends the goodbye.
     pub(crate) fn until_taken(&mut self) -> io::Result<()> {
         loop {
             let bytes = self.next()?;

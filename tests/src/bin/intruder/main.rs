@@ -1,8 +1,8 @@
-//! A hostile host, for tests on a real network: knocks with keys that are not known, speaks for others,
-//! plays back what it has recorded, offers old TLS, stands between two hosts.
+//! A hostile host, for tests on a real network: connects with unknown keys, speaks for others, replays recorded bytes,
+//! offers old TLS, or stands between two hosts.
 //!
-//! Each command tells what came of it and ends with 0 when it came to nothing: when nobody was let in,
-//! nothing was answered. What the other side makes of it (its log, its counts) is for the test to see.
+//! Each command prints its result and exits with 0 if the attack failed: if it was refused, or got no answer. The test
+//! checks the effects on the other side (its log, its counters).
 
 mod caller;
 mod tap;
@@ -20,7 +20,7 @@ use cob_types::{CobId, HostName};
 use caller::{Caller, Met};
 use tap::Mode;
 
-/// How long an answer is waited for.
+/// How long to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, clap::Parser)]
@@ -80,7 +80,7 @@ enum Command {
     },
 }
 
-/// What was spoken before TLS 1.3.
+/// Protocols before TLS 1.3.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Old {
     /// A handshake of TLS 1.2
@@ -137,7 +137,7 @@ fn run(command: &Command) -> io::Result<String> {
         Command::Play { to, file, tries } => {
             let bytes = std::fs::read(file)?;
             for _ in 0..*tries {
-                // Of a handshake there is an answer; it ends there.
+                // The other side answers the handshake and then closes.
                 until_closed(*to, &bytes)?;
             }
             Ok(format!("{} bytes played {tries} times", bytes.len()))
@@ -145,7 +145,7 @@ fn run(command: &Command) -> io::Result<String> {
         Command::Downgrade { to, what, tries } => {
             for _ in 0..*tries {
                 let answer = until_closed(*to, &what.bytes())?;
-                // An alert of TLS says no.
+                // A TLS alert is a refusal.
                 if !answer.is_empty() && answer[0] != 0x15 {
                     return Err(io::Error::other(format!("answered: {answer:02x?}")));
                 }
@@ -156,11 +156,11 @@ fn run(command: &Command) -> io::Result<String> {
     }
 }
 
-/// Says this, and returns all that is answered until the other side closes.
+/// Sends these bytes, and returns all answers until the other side closes.
 fn until_closed(to: SocketAddr, bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(to)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    // It may be sent away before it has said all.
+    // The other side may close before all bytes are sent.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {

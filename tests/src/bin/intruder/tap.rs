@@ -1,4 +1,4 @@
-//! Who stands between two hosts: sees all that they say, may write it down, may change it.
+//! A proxy between two hosts: sees all their bytes, and may record or change them.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -21,7 +21,7 @@ pub(crate) enum Mode {
 const TLS_1_3: [u8; 7] = [0, 43, 0, 3, 2, 3, 4];
 const MINOR_1_2: u8 = 3;
 
-/// Passes connections on, for as long as it lives.
+/// Passes connections on, as long as it runs.
 pub(crate) fn run(listen: SocketAddr, to: SocketAddr, record: Option<&Path>, mode: Mode) -> io::Result<String> {
     let listener = TcpListener::bind(listen)?;
     let mut record = record.map(File::create).transpose()?;
@@ -36,7 +36,7 @@ pub(crate) fn run(listen: SocketAddr, to: SocketAddr, record: Option<&Path>, mod
     }
 }
 
-/// Carries one direction to its end.
+/// Copies one direction to its end.
 fn pass(mut from: TcpStream, mut to: TcpStream, mut record: Option<File>, mode: Mode) {
     let mut piece = vec![0; 1 << 16];
     let mut first = true;
@@ -49,7 +49,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut record: Option<File>, mode: 
             break;
         }
     }
-    // The other direction may have ended them.
+    // The other direction may have closed the streams.
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
@@ -57,7 +57,7 @@ fn change(bytes: &mut [u8], mode: Mode, first: bool) {
     match mode {
         Mode::Downgrade if first => {
             let at = bytes.windows(TLS_1_3.len()).position(|piece| piece == TLS_1_3);
-            // Its version is the last byte of them.
+            // The version is the last byte.
             if let Some(byte) = at.and_then(|at| bytes.get_mut(at + TLS_1_3.len() - 1)) {
                 *byte = MINOR_1_2;
             }
