@@ -1,11 +1,11 @@
-//! Waiting for what should become true, instead of for a time in which it might.
+//! Waits for conditions instead of fixed times.
 
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// The pause between two checks.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Looks again and again until something is so. Tells whether it came true in time.
+/// Checks a condition repeatedly; returns whether it came true in time.
 pub fn comes_true(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     loop {

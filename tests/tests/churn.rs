@@ -1,6 +1,6 @@
-//! Hosts that are restarted, set up anew and replaced at random moments, in random systems: everything stays safe, comes to
-//! rest, and no two daemons talk at a high rate with nothing coming of it. How many, and how to replay one:
-//! [`cob_tests::runs`].
+//! Hosts that are restarted, reinstalled and replaced at random moments, in random systems: the system stays safe and
+//! converges, and no two daemons exchange messages without effect at a high rate. For the number of runs and replays
+//! see [`cob_tests::runs`].
 
 use cob_engine::Faults;
 use cob_engine::sim::{Config, Random};
@@ -32,9 +32,9 @@ fn hosts_that_are_restarted_set_up_anew_and_replaced_come_to_rest() {
     }
 }
 
-/// A fault shows with some seed, in words that have this text in them.
+/// Asserts that a fault shows with some seed, in an error that contains this text.
 fn shows(text: &str, faults: &Faults) {
-    // In a network that loses nothing: a loss interrupts what goes to and fro.
+    // Without loss of messages, because a loss would interrupt an endless exchange.
     let seeds = (3..=900).step_by(3);
     for seed in seeds.clone() {
         let (system, config) = drawn(seed);
@@ -46,8 +46,8 @@ fn shows(text: &str, faults: &Faults) {
     panic!("the fault does not show as {text:?} in the seeds {seeds:?}");
 }
 
-/// What change objects of a reinstalled host gave back under its old numbers was remembered: each of its requests was answered
-/// by that memory, and asked for again at once.
+/// The fault: the releases of a reinstalled host's change objects are remembered under its old numbers. That memory
+/// answers each of its new requests, which are repeated at once.
 #[test]
 fn numbers_of_a_reinstalled_host_that_are_kept_are_noticed() {
     shows("does not converge", &Faults { keeps_numbers: true, ..Faults::default() });

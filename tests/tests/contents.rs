@@ -1,7 +1,7 @@
-//! The contents of built-in kinds: what `cobgen` takes and refuses, `cobd` takes and refuses too.
+//! Contents of built-in kinds: `cobgen` and `cobd` accept and refuse the same contents.
 //!
-//! Each side has its own words for a content (a schema with places in files here, a back end there). Were
-//! they to differ, a generation would be published that hosts refuse, or a fault be told only by a daemon.
+//! Each side has its own types for a content (a schema with source positions in `cobgen`, a back end in `cobd`). If
+//! they differed, hosts would refuse a published generation, or only a daemon would report a fault.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use cobgen::make::{After, make};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-/// Contents of a kind that both take, and that both refuse.
+/// Contents of a kind that both accept, and contents that both refuse.
 type Row = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const TABLE: &[Row] = &[
@@ -300,7 +300,7 @@ impl Daemon {
     }
 }
 
-/// What `cobgen` makes of a model with one change object of this kind: the generation, or what is wrong.
+/// The result of `cobgen` for a model with one change object of this kind: the generation, or the errors.
 fn generated(folder: &Path, kind: &str, content: &str) -> Result<cob_types::Generation, String> {
     let model = folder.join("model.yaml");
     let text =
@@ -354,7 +354,7 @@ fn what_one_side_takes_or_refuses_the_other_does_too() {
 fn the_table_has_every_kind_that_has_a_content_of_its_own() {
     let in_table = |name: &&str| TABLE.iter().any(|(kind, ..)| kind == name);
     let missing: Vec<&str> = cobgen::expand::builtin_kinds().filter(|name| !in_table(name)).collect();
-    // The contents of a script and of a plug-in are kinds, which daemons take as such; budgets are not written by
-    // hand; that of a tree of files is written anew for the daemon.
+    // The contents of a script and of a plug-in are kinds, which daemons read as kinds; budgets are not written by
+    // hand; the content of a file tree is rewritten for the daemon.
     assert_eq!(missing, ["script", "plugin", "budget", "file-tree"], "others need a row");
 }

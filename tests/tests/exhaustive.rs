@@ -1,7 +1,7 @@
-//! Every run of small systems: [`cob_engine::sim::explore`].
+//! Explores every run of small systems: [`cob_engine::sim::explore`].
 //!
-//! A sample that takes a few seconds, unless `COB_EXPLORE=full` asks for all of them, or
-//! `COB_EXPLORE=7` for every seventh.
+//! By default a sample that takes a few seconds; `COB_EXPLORE=full` explores all systems, and `COB_EXPLORE=7` every
+//! seventh.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use cob_tests::system::System;
 /// How many systems are drawn for the full run.
 const DRAWN: u64 = 10_000;
 
-/// Every so many systems are explored: all in the full run.
+/// The step between explored systems; 1 in the full run.
 fn stride(usual: usize) -> usize {
     match std::env::var("COB_EXPLORE").as_deref() {
         Ok("full") => 1,
@@ -27,22 +27,22 @@ fn stride(usual: usize) -> usize {
     }
 }
 
-/// Every so many of the systems of these sizes.
+/// Every n-th of the systems of these sizes.
 fn small(states: &[usize], usual: usize) -> impl Iterator<Item = (u64, System)> {
     let small = Small::of(states);
     (0..small.len()).step_by(stride(usual)).filter_map(move |n| Some((n as u64, small.get(n)?)))
 }
 
-/// Ten thousand drawn systems, or every so many of them.
+/// Ten thousand random systems, or every n-th of these.
 fn drawn(draw: &Draw, usual: usize) -> impl Iterator<Item = (u64, System)> {
     (1..=DRAWN).step_by(stride(usual)).map(|seed| (seed, family::within(draw, &mut Random::new(seed))))
 }
 
-/// What was found in all.
+/// Totals over all explored systems.
 struct Total {
     began: Instant,
     count: usize,
-    /// Of how many only a part was explored.
+    /// How many systems were explored only in part.
     cut: usize,
     largest: usize,
     all: Explored,
@@ -82,7 +82,7 @@ fn all(name: &str, systems: impl Iterator<Item = (u64, System)>, plan: &Plan) {
         if let Some(wrong) = &found.wrong {
             panic!("{name}: system {number}: {}\n{system}\n{}", wrong.what, wrong.run.join("\n"));
         }
-        // A listed system is explored whole; a drawn one may be too large for that.
+        // A listed system is explored completely; a random system may be too large for that.
         let listed = !name.starts_with("drawn") && !name.starts_with("in doubt");
         let whole = !found.cut || !must_converge;
         assert!(whole || !listed, "{name}: system {number} has more states than are explored\n{system}");
@@ -116,8 +116,7 @@ fn two_of_which_one_has_three_states() {
     all("2 and 3 states, restart", small(&[2, 3], 4001), &Plan { restarts: 1, ..fifo });
 }
 
-/// More change objects and dependencies than all could be listed of: drawn, within P1-P4. Here probes are
-/// needed.
+/// Systems with too many change objects and dependencies to list all: random, within P1-P4. These systems need probes.
 #[test]
 fn drawn_systems() {
     let fifo = Plan::default();
@@ -131,7 +130,7 @@ fn drawn_systems() {
     all("drawn circular, failure", drawn(&circular, 300), &Plan { failures: 1, ..fifo });
 }
 
-/// States that are merged go on alike: the form in which they are compared leaves nothing out.
+/// Merged states behave alike: their normal form omits no relevant part.
 #[test]
 fn what_is_merged_goes_on_alike() {
     let doubt = Plan { doubt: true, ..Plan::default() };
@@ -142,7 +141,7 @@ fn what_is_merged_goes_on_alike() {
     all("in doubt, any order", drawn(&draw, 600), &Plan { any_order: true, losses: 1, ..doubt });
 }
 
-/// The explorer finds what the simulator finds.
+/// The explorer finds the same faults as the simulator.
 #[test]
 fn planted_faults_are_found() {
     let faults: [(&str, Faults); 4] = [
@@ -160,7 +159,7 @@ fn planted_faults_are_found() {
     }
 }
 
-/// Ten thousand drawn pairs of generations, or every so many of them.
+/// Ten thousand random pairs of generations, or every n-th of these.
 fn pairs(sizes: (u64, u64), hosts: (u64, u64), usual: usize) -> impl Iterator<Item = (u64, Pair)> {
     let draw = move |seed| {
         let mut random = Random::new(seed);
@@ -186,7 +185,7 @@ fn all_switches(name: &str, pairs: impl Iterator<Item = (u64, Pair)>, plan: &Pla
     total.print(name, &format!("pairs ({refused} more without an order)"));
 }
 
-/// Every so many pairs with nothing that goes wrong, and every so many with each sort of it.
+/// Every n-th pair without faults, and every n-th pair with each type of fault.
 fn with_each_fault(name: &str, back: bool, usual: (usize, usize)) {
     let max_states = if stride(2) == 1 { 100_000 } else { 5_000 };
     let calm = Plan { back, max_states, ..Plan::default() };
@@ -202,19 +201,19 @@ fn with_each_fault(name: &str, back: bool, usual: (usize, usize)) {
     }
 }
 
-/// Every run of the switch from one small generation to another.
+/// Every run of a switch between two small generations.
 #[test]
 fn switches() {
     with_each_fault("switch", false, (253, 501));
 }
 
-/// Every run of a switch of which the way back is ordered at any moment.
+/// Every run of a switch with a rollback ordered at any moment.
 #[test]
 fn switches_and_back() {
     with_each_fault("and back", true, (253, 1001));
 }
 
-/// States of a switch that are merged go on alike.
+/// Merged states of a switch behave alike.
 #[test]
 fn what_is_merged_in_a_switch_goes_on_alike() {
     let doubt = Plan { doubt: true, max_states: 2_000, ..Plan::default() };
@@ -225,7 +224,7 @@ fn what_is_merged_in_a_switch_goes_on_alike() {
     all_switches("in doubt: any order, back", pairs((2, 3), (2, 3), 1001), &any);
 }
 
-/// The explorer finds what the order of a switch is there for.
+/// The explorer finds the faults that the switch order prevents.
 #[test]
 fn planted_faults_of_switches_are_found() {
     let faults: [(&str, Faults); 2] = [

@@ -1,10 +1,10 @@
-//! A cluster's life, in random models and random sequences of operations: after each one there is a generation, a way back
-//! to the one before, and simulated daemons that converge on both ways.
+//! The history of a cluster, in random models and random sequences of operations: each operation gives a generation and
+//! a rollback to the previous generation, and simulated daemons converge in both directions.
 //!
-//! Where several want something of one service, what suits all of them may ask for more than each of them
-//! (docs/decisions/0110): a small model of that is looked at from every mixture of states.
+//! If several services request states of the same service, the common solution may need more than each request alone
+//! (docs/decisions/0110): a small model of that case is tested from every combination of states.
 //!
-//! `COB_OPERATIONS` says how many lives are looked at, `COB_OPERATIONS_SEED` which one is the first.
+//! `COB_OPERATIONS` is the number of histories, `COB_OPERATIONS_SEED` the seed of the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use cob_engine::time::Span;
 use cob_types::{Bundle, CobId, GenerationNumber, HostName, StateName};
 use cobgen::cli::{self, Terminal};
 
-/// How many lives are looked at, unless the environment says.
+/// The default number of histories.
 const LIVES: u64 = 16;
 const STEPS: u64 = 8;
 const EVENTS: u64 = 3_000_000;
@@ -27,15 +27,15 @@ const PATIENCE: Span = Span::secs(3600);
 struct Service {
     /// Of install, configure, initialize, start, stop, remove.
     actions: BTreeSet<&'static str>,
-    /// What it needs, in each of the four forms.
+    /// Its needs, in each of the four forms.
     needs: BTreeMap<(&'static str, &'static str), BTreeSet<usize>>,
 }
 
-/// A model with one cluster at most.
+/// A model with at most one cluster.
 #[derive(Debug, Clone)]
 struct Model {
     services: BTreeMap<usize, Service>,
-    /// How many services there ever were: names are not used again.
+    /// How many services ever existed: names are not reused.
     named: usize,
     config: u64,
     cluster: Option<Cluster>,
@@ -43,9 +43,9 @@ struct Model {
 
 #[derive(Debug, Clone)]
 enum Cluster {
-    /// Which service is on which nodes.
+    /// The nodes of each service.
     Placed(BTreeMap<usize, BTreeSet<u64>>),
-    /// A template is solved: for so many nodes, with some services at most so often.
+    /// A template is solved: for this many nodes, with an upper limit for some services.
     Solved { nodes: u64, at_most: BTreeMap<usize, u64>, apart: Option<(usize, usize)> },
 }
 
@@ -85,7 +85,7 @@ impl Model {
         model
     }
 
-    /// What it needs is older, so there is no circle.
+    /// The new service needs only older services, so there is no cycle.
     fn add_service(&mut self, draws: &mut Random) -> usize {
         let others: Vec<usize> = self.services.keys().copied().collect();
         self.services.insert(self.named, service(&others, draws));
@@ -116,7 +116,7 @@ impl Model {
         });
     }
 
-    /// One operation, and its name.
+    /// Performs an operation and returns its name.
     fn operate(&mut self, draws: &mut Random) -> &'static str {
         let Some(cluster) = &mut self.cluster else {
             self.create(draws);
@@ -159,7 +159,7 @@ impl Model {
                 "remove service"
             }
             6 => {
-                // Another version: who needed the old one needs the new one.
+                // Another version: services that needed the old version need the new version.
                 let old = *draws.pick(&services);
                 let new = self.add_service(draws);
                 let others: Vec<usize> = self.services[&old].needs.values().flatten().copied().collect();
@@ -269,7 +269,7 @@ fn run(words: &[&str]) -> (u8, String, String) {
 
 type Bundles = BTreeMap<HostName, Arc<Bundle>>;
 
-/// The depot of one life.
+/// The depot of a history.
 struct Life {
     folder: tempfile::TempDir,
     seed: u64,
@@ -280,7 +280,7 @@ impl Life {
         self.folder.path().join(name).to_str().expect("UTF-8").to_owned()
     }
 
-    /// The newest generation of the model; none: no layout fulfils it.
+    /// The newest generation of the model; `None`: no layout fulfils it.
     fn generate(
         &self,
         model: &Model,
@@ -312,7 +312,7 @@ impl Life {
         bundles.into_iter().map(|(host, bundle)| (host, Arc::new(bundle))).collect()
     }
 
-    /// Simulated daemons go from one generation to another one, and back.
+    /// Simulated daemons switch from a generation to another, and back.
     fn switch(&self, from: GenerationNumber, to: GenerationNumber) -> Result<(), String> {
         let (first, second) = (self.bundles(from), self.bundles(to));
         let both = |own: &Bundles, other: &Bundles| {
@@ -387,7 +387,7 @@ fn run_until(world: &mut World, done: impl Fn(&World) -> bool, when: &str) -> Re
     Ok(())
 }
 
-/// What came of one life, and how many switches were made.
+/// Plays a history and returns the number of switches.
 fn live(seed: u64) -> Result<u64, String> {
     let draws = &mut Random::new(seed);
     let life = Life { folder: tempfile::tempdir().expect("a folder"), seed };
@@ -427,8 +427,8 @@ fn clusters_grow_shrink_change_and_go_away() {
     assert!(switches >= lives, "{switches} switches in {lives} lives");
 }
 
-/// The model of a report: `a` is asked to be installed by `c`, which is to be installed, and to be at rest by `b`, which is to be
-/// restarted; and `a` comes up only with `b`.
+/// The model of a bug report: `c`, which is to be installed, requests that `a` be installed; `b`, which is to be
+/// restarted, requests that `a` be idle; and `a` comes up only with `b`.
 fn shared(actions_of_a: &str) -> String {
     format!(
         "security: loopback-only

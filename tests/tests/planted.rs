@@ -1,5 +1,5 @@
-//! Planted faults: each is noticed, and the same seeds pass without it. A simulator that finds nothing
-//! proves nothing until it is seen to find something.
+//! Planted faults: each is noticed, and the same seeds pass without it. A simulator that finds no faults proves nothing
+//! unless it can be seen to find planted faults.
 
 use cob_engine::Faults;
 use cob_engine::sim::{Config, Outcome, Random};
@@ -11,12 +11,12 @@ use cob_tests::switching::{self, End};
 use cob_tests::system::{System, Thing};
 use cob_tests::transcript::notation;
 
-/// How a fault shows.
+/// The symptom of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shows {
-    /// Something is done that must never be done.
+    /// A safety rule is violated.
     Violation,
-    /// Somebody never comes to rest.
+    /// A change object never converges.
     Standstill,
 }
 
@@ -30,7 +30,7 @@ fn shows(outcome: &Outcome) -> Option<Shows> {
     }
 }
 
-/// Runs systems with and without a fault until it shows as expected; without it all must be well.
+/// Runs systems with and without a fault until it shows as expected; without it no run may fail.
 fn is_noticed(
     expected: Shows,
     within: u64,
@@ -96,8 +96,8 @@ fn a_running_action_that_is_forgotten() {
     is_noticed(Shows::Violation, 100, of(WITHIN[0]), deadly, plant);
 }
 
-/// Counterexample 9: a acts under b's promise, which rests on d's; b's daemon returns and must name d. b's
-/// actions run inside its daemon, so that it says hello before it knows again what it needs.
+/// Counterexample 9: a acts under b's grant, which relies on d's grant; b's daemon restarts and must name d. b's
+/// actions run inside its daemon, so that it sends its hello before it has determined its needs again.
 fn promise_on_a_promise(_: u64) -> System {
     let two = |host, initial, preferred| Thing {
         host,
@@ -129,14 +129,14 @@ fn no_probes() {
     is_noticed(Shows::Standstill, 100, of(WITHIN[0]), |seed| Weather::Plain.config(seed), plant);
 }
 
-/// Budgets as they must be kept: no more members are away than there are tokens.
+/// Budgets must be kept: at most as many members are away as there are tokens.
 #[test]
 fn a_budget_that_gives_any_number() {
     let plant = |c: &mut Config| c.faults = Faults { gives_any_number: true, ..Faults::default() };
     is_noticed(Shows::Violation, 100, of(BUDGETS[0]), |seed| Weather::Plain.config(seed), plant);
 }
 
-/// Three that are outdated, of which each tries once, and a budget of one token.
+/// Three outdated members, each with a single attempt, and a budget of one token.
 fn three_that_try_once() -> System {
     let member = |host: u32| {
         let cob = format!("cob h{host}/a: down up outdated");
@@ -148,7 +148,7 @@ fn three_that_try_once() -> System {
     notation::parse(&lines).expect("a system")
 }
 
-/// A rollout stops at the first failure: a member that has failed keeps its token, also where it still serves.
+/// A rollout stops at the first failure: a failed member keeps its token, even if it still serves.
 #[test]
 fn a_token_that_the_failed_give_back() {
     let faults = Faults { failed_give_tokens_back: true, ..Faults::default() };
@@ -169,7 +169,7 @@ fn a_token_that_is_forgotten() {
     is_noticed(Shows::Violation, 2000, of(BUDGETS[0]), deadly, plant);
 }
 
-/// All apps require the database, and their budget lets one of them go at a time.
+/// All apps require the database, and their budget has a single token.
 fn all_on_one(_: u64) -> System {
     let lines = [
         "cob h0/db: down up",
@@ -188,15 +188,15 @@ fn all_on_one(_: u64) -> System {
     notation::parse(&lines.map(str::to_owned)).expect("a system")
 }
 
-/// Those who have tokens wait for one who has none: without probes the budget never hears of it.
+/// Token holders wait for a member without a token: without probes the budget never learns of it.
 #[test]
 fn no_probes_of_a_budget() {
     let plant = |c: &mut Config| c.faults = Faults { no_probes: true, ..Faults::default() };
     is_noticed(Shows::Standstill, 1, all_on_one, |seed| Weather::Plain.config(seed), plant);
 }
 
-/// Anybody controls anything: a host obeys whoever asks. The simulated liar reaches change objects that it has nothing to
-/// do with.
+/// The fault: a host obeys any requester, with or without a dependency. The simulated liar then reaches unconnected
+/// change objects.
 #[test]
 fn a_request_that_no_dependency_justifies() {
     let faults = Faults { believes_any_asker: true, ..Faults::default() };
@@ -211,7 +211,7 @@ fn a_request_that_no_dependency_justifies() {
     panic!("the fault does not show");
 }
 
-/// A switch is noticed to go wrong when an order of leaving, or a wait for another host, is ignored.
+/// A fault of a switch is noticed if the order of departures, or a wait for another host, is ignored.
 fn switch_is_noticed(within: u64, plant: impl Fn(&mut Faults)) {
     let play = |seed: u64, faults: &Faults| {
         let mut random = Random::new(seed);

@@ -1,4 +1,4 @@
-//! Actions that run on without their daemon, fail, are killed, and hand values on.
+//! Actions that continue without their daemon, fail, are killed, and pass values on.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use cob_types::{GenerationNumber, history::HistoryEntry};
 
 use crate::{CHECK, PATIENCE, QUICK, cluster};
 
-/// n1/first takes as long as there is no file `go`, n2/second is started after it.
+/// n1/first runs until the file `go` exists; n2/second is started after it.
 const MODEL: &str = r#"
 security: loopback-only
 hosts:
@@ -30,7 +30,7 @@ cobs:
   n2/second: {kind: quick, requires: [n1/first]}
 "#;
 
-/// With a file `early` its effect is there long before its end.
+/// With a file `early` its effect is visible long before its end.
 const START: &str = r#"#!/bin/sh
 cd "$COB_STATE_DIR"
 echo "start $COB_ATTEMPT" >> log
@@ -40,7 +40,7 @@ echo up > state
 echo "end $COB_ATTEMPT" >> log
 "#;
 
-/// The own folder of a change object, as its scripts know it.
+/// The folder of a change object, as its scripts know it.
 fn own_folder(cluster: &Cluster, cob: &str) -> PathBuf {
     let (host, _) = cob.split_once('/').expect("HOST/NAME");
     cluster.path(host).join("cobs").join(cob.replace('/', "+"))
@@ -56,7 +56,7 @@ fn touch(cluster: &Cluster, cob: &str, file: &str) {
     fs::write(folder.join(file), "").expect("written");
 }
 
-/// Both daemons, and the action of n1/first under way.
+/// Both daemons run, and the action of n1/first is under way.
 fn begun(start: &str, files: &[&str]) -> (Cluster, GenerationNumber) {
     let mut cluster = cluster(&["n1", "n2"]);
     let model = cluster.write_model("model", &[("model.yaml", MODEL), QUICK, CHECK, ("start.sh", start)]);
@@ -68,17 +68,17 @@ fn begun(start: &str, files: &[&str]) -> (Cluster, GenerationNumber) {
     (cluster, generation)
 }
 
-/// The process of the runner of the only action on a host.
+/// The runner process of the only action on a host.
 fn runner(cluster: &Cluster, host: &str) -> u32 {
     let jobs = fs::read_dir(cluster.path(host).join("jobs")).expect("jobs");
     let locks: Vec<_> = jobs.map(|job| job.expect("a job").path().join("lock")).collect();
     let [lock] = locks.as_slice() else { panic!("one job is expected: {locks:?}") };
     let text = fs::read_to_string(lock).expect("a lock");
-    // Behind it stands the group that it has begun.
+    // The process group that it has started follows.
     text.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("a process id")
 }
 
-/// What the history tells of a change object's actions: event, attempt, ok.
+/// The actions of a change object in the history: event, attempt, ok.
 fn told(cluster: &Cluster, cob: &str) -> Vec<(String, Option<u32>, Option<bool>)> {
     let host = cob.split_once('/').expect("HOST/NAME").0;
     let of = cluster.history(host).into_iter().filter(|e| e.cob.as_ref().is_some_and(|c| c.as_str() == cob));
@@ -124,7 +124,7 @@ fn an_action_that_ended_without_its_daemon_is_not_repeated() {
 
 #[test]
 fn after_a_killed_runner_the_state_is_checked_and_not_assumed() {
-    // Its effect was there: nothing has to be done again.
+    // The effect was there: no action is needed again.
     let (cluster, generation) = begun(START, &["early"]);
     cluster.until(PATIENCE, || !read(&cluster, "n1/first", "state").is_empty(), "the effect is there");
     processes::signal(runner(&cluster, "n1"), Signal::KILL);
@@ -137,7 +137,7 @@ fn after_a_killed_runner_the_state_is_checked_and_not_assumed() {
 
 #[test]
 fn an_action_whose_runner_was_killed_begins_again() {
-    // With the daemon there to see it, and without.
+    // With a running daemon, and without.
     let (mut cluster, generation) = begun(START, &[]);
     processes::signal(runner(&cluster, "n1"), Signal::KILL);
     let starts = |n: usize| move |cluster: &Cluster| read(cluster, "n1/first", "log").matches("start").count() == n;
@@ -149,7 +149,7 @@ fn an_action_whose_runner_was_killed_begins_again() {
     cluster.until(PATIENCE, || starts(3)(&cluster), "it has begun a third time");
     touch(&cluster, "n1/first", "go");
     cluster.wait_converged(generation, PATIENCE);
-    // Nobody knows how the first two would have ended: they count for no failed attempts.
+    // The results of the first two are unknown: they do not count as failed attempts.
     assert_eq!(read(&cluster, "n1/first", "log"), "start 1\nstart 1\nstart 1\nend 1\n");
 }
 
@@ -172,7 +172,7 @@ echo up > state
 
     let made = attempts(&cluster);
     assert_eq!(made.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [1, 2, 3]);
-    // A fifth of each delay is left to chance.
+    // The delay has random jitter of a fifth.
     let pauses: Vec<_> = made.windows(2).map(|w| (w[1].1 - w[0].1) / 1_000_000).collect();
     assert!(pauses[0] >= 160 && pauses[1] >= 320, "{pauses:?} ms after delays of 200 and 400");
     let first = cluster.cob("n1/first").expect("there");
@@ -188,7 +188,7 @@ echo up > state
     assert!(second.waits_for.iter().any(waits), "{second:?}");
     assert!(!cluster.is_converged(generation));
 
-    // Having given up survives the daemon, and why it has; however that ends.
+    // The failure and its reason survive the daemon, whether it is killed or stopped.
     for kill in [true, false] {
         if kill {
             cluster.kill("n1")
@@ -262,7 +262,7 @@ else echo outdated; fi
     assert_eq!(read(&cluster, "n1/db", "imports"), "{}");
     assert_eq!(read(&cluster, "n2/app", "imports"), IMPORTS);
 
-    // Neither checks that say nothing of them nor a new life of the daemon take them away.
+    // Neither checks that do not report them nor a new incarnation of the daemon remove them.
     cluster.kill("n1");
     cluster.start("n1");
     let looks = |cluster: &Cluster| read(cluster, "n1/db", "looks").lines().count();
@@ -299,8 +299,8 @@ fn what_is_kept_is_still_there_when_its_change_object_has_left() {
         |cluster: &Cluster, cob: &str| std::fs::read_to_string(cluster.path(&format!("n1/cobs/{cob}/state"))).ok();
     assert_eq!(made(&cluster, "n1+db+schema").as_deref(), Some("up\n"));
 
-    // Both leave: what the one made stays, what the other made goes. (The server stops only with the schema down; for
-    // a server that leaves beside it, a schema that is kept is as good as that.)
+    // Both depart: the schema stays, the server is removed. (The server stops only with the schema down; for a server
+    // that departs together with it, a kept schema is enough.)
     let mut draft = cluster.load(&model);
     draft.cobs.clear();
     let second = cluster.publish_draft(&draft);
@@ -312,7 +312,7 @@ fn what_is_kept_is_still_there_when_its_change_object_has_left() {
     let ends: Vec<_> = history.iter().filter(moved).filter(|e| e.event == "start" || e.event == "gone").collect();
     assert_eq!(ends.iter().map(|e| e.event.as_str()).collect::<Vec<_>>(), ["start", "gone"], "{ends:?}");
 
-    // Back again it is found as it was left, also by a daemon that has been killed since.
+    // After the return it is found in the kept state, even by a daemon that was killed in between.
     cluster.kill("n1");
     cluster.start("n1");
     cluster.wait_answers("n1");

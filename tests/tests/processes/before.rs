@@ -1,6 +1,5 @@
-//! The version before, as it was recorded (`tests/n-1`): its messages, records, manifests and depots are
-//! read and written alike, daemons go on where it has stopped, and what is new is what it can pass over
-//! or refuses by name.
+//! Compatibility with the previous version, from recordings (`tests/n-1`): its messages, records, manifests and depots
+//! are read and written alike, daemons continue from its state, and it can skip new content or refuses it by name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,14 +25,14 @@ fn recorded(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("n-1").join(name)
 }
 
-/// A copy of a recorded folder that may be changed.
+/// A copy of a recorded folder that the test may change.
 fn copy_of(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     copy_folder(&recorded(name), folder.path());
     folder
 }
 
-/// Frames of the recorded conversation, with who said them.
+/// Frames of the recorded conversation, with their senders.
 fn conversation() -> Vec<(u8, Vec<u8>)> {
     let bytes = fs::read(recorded("conversation.bin")).expect("recorded");
     let (mut rest, mut frames) = (&bytes[..], Vec::new());
@@ -65,7 +64,7 @@ fn its_messages_are_read_and_written_alike() {
     }
 }
 
-/// The records of a journal, as they lie on disk.
+/// The records of a journal, as stored on disk.
 fn records(folder: &Path) -> Vec<(What, Vec<u8>)> {
     let opened = FileJournal::open(folder, Keep { segments: 8, bytes: 0 }).expect("a journal");
     let all = opened.journal.entries_since(1).map(|entry| entry.expect("whole"));
@@ -88,7 +87,7 @@ fn its_records_are_read_and_written_alike_and_add_up_to_the_same() {
             if let (What::Snapshot, Body::Snapshot(then)) = (what, &record.body) {
                 assert_eq!((then.life, then.lamport, then.active), (sum.life, sum.lamport, sum.active), "{name}");
                 for (id, cob) in &then.cobs {
-                    // When a grant was given follows from its record's own time, which that version did not add up.
+                    // The time of a grant follows from its record's time, which that version did not add up.
                     let timeless = sum.cobs.get(id).map(|added| without_times(added.as_ref().clone()));
                     assert_eq!(timeless.as_ref(), Some(cob.as_ref()), "{name}: what it has added up of {id}");
                 }
@@ -102,7 +101,7 @@ fn its_records_are_read_and_written_alike_and_add_up_to_the_same() {
     assert_eq!(kinds.len(), 13, "{kinds:?}");
 }
 
-/// What was added up of a change object, without the times of its grants.
+/// The added-up state of a change object, without the times of its grants.
 fn without_times(mut cob: DurableCob) -> DurableCob {
     let timeless = |kept: &KeptGrant| KeptGrant::of(&GrantOut { at: Time(0), ..kept.get() });
     for grants in [&mut cob.grants, &mut cob.lapsed] {
@@ -135,7 +134,7 @@ fn its_depots_manifests_and_bundles_are_read_and_written_alike() {
     }
 }
 
-/// Puts a recorded state folder in the place of a host's.
+/// Replaces a host's state folder by a recorded folder.
 fn put_state(cluster: &Cluster, recorded_as: &str, host: &str) {
     let to = cluster.path(host);
     copy_folder(&recorded(recorded_as), &to);
@@ -147,7 +146,7 @@ fn put_state(cluster: &Cluster, recorded_as: &str, host: &str) {
     }
 }
 
-/// What the recorded hosts had in their second generation, and one more.
+/// The second generation of the recorded hosts, and an additional change object.
 const THIRD: &str = r#"
 security: loopback-only
 hosts:
@@ -179,7 +178,7 @@ fn daemons_go_on_where_it_was_killed() {
     cluster.load(&model);
     for host in cluster.hosts() {
         put_state(&cluster, &format!("loopback/{host}"), &host);
-        // In what it has recorded the hosts are elsewhere.
+        // The recorded generation has other addresses.
         cluster.configure(&host, &format!("listen = \"tcp://{}\"", cluster.address(&host)));
     }
     cluster.start_all();
@@ -197,7 +196,7 @@ fn daemons_go_on_where_it_was_killed() {
     cluster.wait_converged(third, PATIENCE);
     assert!(cluster.cob("n1/flaky").is_none() && cluster.cob("n2/new").is_some());
 
-    // Back to the version before: it reads what has been written, or names what it does not know.
+    // Back to the previous version: it reads the written records, or names the unknown record.
     for host in cluster.hosts() {
         cluster.stop(&host);
         for (_, bytes) in records(&cluster.path(&format!("{host}/journal"))) {
@@ -228,7 +227,7 @@ fn a_signed_host_goes_on_and_returns() {
     assert!(cluster.cob("n1/of-1").is_some() && cluster.cob("n1/of-2").is_none());
 }
 
-/// A record as the version before reads it, as far as what it is.
+/// A record as the previous version reads it, up to its type.
 #[derive(Deserialize)]
 #[expect(dead_code, reason = "fields stand for their numbers")]
 struct RecordThen {
@@ -240,7 +239,7 @@ struct RecordThen {
     by: Option<String>,
 }
 
-/// All that the version before has written into a journal, in its order.
+/// All record types that the previous version writes into a journal, in its order.
 #[derive(Debug, Deserialize)]
 #[expect(dead_code, reason = "what is in them is not looked at")]
 enum BodyThen {
@@ -268,7 +267,7 @@ enum OrderThen {
     Prepare(IgnoredAny),
 }
 
-/// What the version before takes a record for.
+/// The type of a record for the previous version.
 fn body_then(bytes: &[u8]) -> Result<String, String> {
     let record: RecordThen = codec::decode(bytes, MAX_PAYLOAD).map_err(|error| error.to_string())?;
     Ok(first_word(&record.body))
@@ -283,8 +282,8 @@ fn first_word(value: &impl std::fmt::Debug) -> String {
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// Its journal reader has no word for what comes later, and says so instead of taking it for something else: the
-/// daemon that was put back does not start.
+/// Its journal reader does not know later record types and reports that instead of misreading them: the daemon does not
+/// start after a downgrade.
 #[test]
 fn it_refuses_records_that_it_does_not_know() {
     #[derive(serde::Serialize)]
@@ -307,9 +306,9 @@ fn it_refuses_records_that_it_does_not_know() {
         Fields {
             cob: String,
         },
-        /// A later body with one value.
+        /// A later body with a value.
         Value(GenerationNumber),
-        /// A later body with nothing.
+        /// A later body without content.
         Nothing,
     }
     #[derive(serde::Serialize)]
@@ -327,7 +326,7 @@ fn it_refuses_records_that_it_does_not_know() {
     }
 }
 
-/// A manifest as the version before reads it.
+/// A manifest as the previous version reads it.
 #[derive(Debug, PartialEq, Deserialize)]
 struct ManifestThen {
     format: u32,

@@ -1,8 +1,9 @@
-//! `cobctl bootstrap` and `upgrade` on this machine: the scripts run below a folder that stands for the host's root, the
+//! `cobctl bootstrap` and `upgrade` on this machine: the scripts run below a folder that serves as the host's root; the
 //! depot's server, the token and `cobd join` are real.
 //!
-//! What `ssh` does is done by a stand-in that keeps to its rules (the command is one text for a shell), and by a real sshd
-//! where there is one. systemd is a stand-in, too; the bed (tests/bed/bootstrap.sh) has ten hosts with real ones.
+//! `ssh` is replaced by a script that follows its rules (the command is a single text for a shell), and by a real sshd
+//! if one is available. systemd is replaced by a script, too; the test bed (tests/bed/bootstrap.sh) has ten hosts with
+//! real ssh and systemd.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,8 +12,8 @@ use std::process::Output;
 
 use crate::enrol::Site;
 
-/// Runs what it is told to run, and writes down with what it was called. `ENDS` in the folder: the connection breaks in the
-/// midst of what is sent.
+/// Runs the given command, and records its arguments. With a file `ENDS` in the folder the connection breaks in the
+/// middle of the sent data.
 const SSH: &str = r#"#!/bin/sh
 folder=${0%/*}
 for word; do printf '%s\n' "$word"; done >> "$folder/called"
@@ -21,7 +22,7 @@ echo "Welcome to this host"
 if [ -e "$folder/ENDS" ]; then head -c 100000 | sh -c "$command"; else sh -c "$command"; fi
 "#;
 
-/// Starts nothing, and says what it was told to start.
+/// Starts nothing, and records the requests to start.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 folder=${0%/*}
 case "$*" in
@@ -36,7 +37,7 @@ esac
 /// A site, and a machine beside it.
 struct Bed {
     site: Site,
-    /// How `ssh` is called.
+    /// The `ssh` command line.
     ssh: Vec<String>,
 }
 
@@ -51,7 +52,7 @@ impl Bed {
         Self { ssh: vec!["--ssh".to_owned(), ssh.display().to_string()], site }
     }
 
-    /// A machine that has systemd and nothing else; its root.
+    /// A machine with systemd and no other programs; returns its root.
     fn machine(&self, name: &str) -> PathBuf {
         let root = self.site.path(name);
         let programs = root.join("test-bin");
@@ -88,7 +89,7 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
 }
 
-/// The status and all that was said.
+/// The exit status and the complete output.
 fn said(output: &Output) -> (Option<i32>, String) {
     let both = [&output.stdout[..], &output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&both).into_owned())
@@ -100,7 +101,7 @@ fn ends(output: &Output, status: i32, words: &str) {
     assert!(text.contains(words), "{words:?} is not in {text}");
 }
 
-/// Nothing of what was sent is left but what was put in place.
+/// Only the installed files are left of the sent data.
 fn nothing_left(root: &Path) {
     let names = |folder: &str| {
         let entries = fs::read_dir(root.join(folder)).into_iter().flatten();
@@ -121,11 +122,11 @@ fn goes_from_nothing_to_a_member(bed: &Bed) {
     assert!(config.contains("host = \"w1\""), "{config}");
     let unit = fs::read_to_string(root.join("etc/systemd/system/cobd.service")).expect("written");
     assert!(unit.contains("\nExecStart=/usr/local/bin/cobd run ") && unit.ends_with('\n'), "{unit}");
-    // The same again changes nothing, and no token is made for it.
+    // The same command again changes no file and makes no token.
     let before = bed.tokens();
     ends(&bed.bootstrap(&root, "w1", &[]), 0, "w1  unchanged");
     assert_eq!(bed.tokens(), before);
-    // Broken off behind the server's answer: the same key is let in again.
+    // Interrupted after the server's answer: the same key is admitted again.
     fs::remove_file(root.join("etc/cob/cobd.toml")).expect("removed");
     ends(&bed.bootstrap(&root, "w1", &[]), 0, "w1  enrolled; cobd 0.");
     assert_eq!(bed.site.enrolled(), ["w1"]);
@@ -135,7 +136,7 @@ fn goes_from_nothing_to_a_member(bed: &Bed) {
 fn a_machine_becomes_a_member_and_the_same_again_changes_nothing() {
     let bed = Bed::with_stand_in();
     goes_from_nothing_to_a_member(&bed);
-    // No token stood in a command line; the destination stands behind all options.
+    // No token was in a command line; the destination follows all options.
     let called = fs::read_to_string(bed.site.path("called")).expect("called");
     assert!(!called.contains("cob1.") && called.contains("\nBatchMode=yes\n") && called.contains("\n--\nw1\n"));
 }
@@ -159,7 +160,7 @@ fn an_rpm_package_is_installed_by_dnf_once() {
     let package = bed.site.path("cob-0.1.0-1.x86_64.rpm");
     fs::write(&package, b"\xed\xab\xee\xdb and more").expect("written");
     let package = package.display().to_string();
-    // A host whose packages are rpm; dnf installs what it is given, or says why not.
+    // A host with rpm packages; dnf installs the given package, or reports why not.
     let programs = root.join("test-bin");
     script(
         &programs.join("rpm"),
@@ -205,7 +206,7 @@ fn another_machine_takes_a_name_only_when_told_and_another_host_is_left_alone() 
     ends(&bed.bootstrap(&other, "w1", &[]), 1, "w1 has enrolled with ed25519:");
     assert!(!other.join("etc/cob/cobd.toml").exists());
     ends(&bed.bootstrap(&other, "w1", &["--replace"]), 0, "enrolled, started");
-    // The first one runs on with a key that counts no more: that is said, and nothing is done.
+    // The first machine still runs with a key that does not count any more: that is reported, and nothing is changed.
     ends(&bed.bootstrap(&one, "w1", &["--replace"]), 1, "this machine has another key");
     ends(&bed.bootstrap(&other, "w2", &[]), 1, "is of another host (w1)");
     let refused = bed.bootstrap(&other, "w2", &["--json"]);
@@ -225,7 +226,7 @@ fn hosts_that_are_not_reached_and_destinations_that_are_options_are_told_apart()
     ends(&bed.bootstrap(&root, "w1", &["--sudo"]), 1, "NOPASSWD");
 }
 
-/// The daemon of OpenSSH, where it can be run by this user.
+/// The daemon of OpenSSH, if this user can run it.
 fn sshd() -> Result<PathBuf, String> {
     let named = std::env::var_os("COB_SSHD").map(PathBuf::from);
     let found = named.into_iter().chain(["/usr/sbin/sshd".into()]).find(|path: &PathBuf| path.is_file());
@@ -266,7 +267,7 @@ fn a_real_sshd_and_its_client_carry_it_all() {
         at("authorized")
     );
     fs::write(at("sshd_config"), server).expect("written");
-    // The server speaks over a pipe instead of a port.
+    // The server uses a pipe instead of a port.
     let client = format!(
         "Host w1\n  ProxyCommand {} -i -f {}\n  IdentityFile {}\n  IdentitiesOnly yes\n  UserKnownHostsFile {}\n",
         sshd.display(),

@@ -1,4 +1,5 @@
-//! Budgets with real daemons: a roll-out that disturbs one at a time, over kills, and stops at a failure.
+//! Budgets with real daemons: a rollout that disturbs one change object at a time, continues across kills, and stops at
+//! a failure.
 
 use std::fs;
 
@@ -12,7 +13,8 @@ use crate::{PATIENCE, cluster};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
-/// Three servers whose configuration is of this version; a file `broken` keeps those of that version from starting.
+/// Three servers whose configuration has this version; a file `broken` keeps servers of the version in it from
+/// starting.
 fn model(version: &str, folder: &str, at_most: u32) -> String {
     format!(
         r#"
@@ -51,7 +53,7 @@ struct Rolling {
 }
 
 impl Rolling {
-    /// With a budget of so many.
+    /// With a budget of this many tokens.
     fn new(at_most: u32) -> Self {
         let cluster = cluster(&HOSTS);
         let folder = cluster.path("states");
@@ -71,7 +73,8 @@ impl Rolling {
         generation
     }
 
-    /// From the begin of the hop that leaves to the end of the one that is back, by the history.
+    /// From the start of the transition that leaves `up` to the end of the transition that returns to it, from the
+    /// history.
     fn absences(&self, generation: cob_types::GenerationNumber) -> Vec<(u64, u64, String)> {
         let mut left = std::collections::BTreeMap::new();
         let mut absences = Vec::new();
@@ -179,8 +182,8 @@ fn a_roll_out_stops_at_the_first_failure_and_says_why() {
     rolling.cluster.wait_converged(second, PATIENCE);
 }
 
-/// `w` waits for what `p` becomes; that comes when `l` has left, for which `v` leaves first, which needs the only token of the
-/// budget of both. The version is in each content.
+/// `w` waits for the new `p`, which comes after the departure of `l`. `v` departs before `l`, and needs the only token
+/// of the budget that it shares with `w`. The version is in each content.
 fn circle_through_hosts(version: u32, folder: &std::path::Path) -> String {
     let folder = folder.display();
     let gone = if version == 1 {
@@ -227,7 +230,7 @@ fn who_waits_for_a_host_that_goes_on_takes_no_token() {
     let two = publish(&mut cluster, 2);
     let alone = format!("{{\"generation\": {two}, \"alone\": true}}");
     cluster.http("n1", "POST", "/v1/switch", &alone).expect("ordered");
-    // It serves on: what it needs to come up again is not there yet.
+    // It serves on: its needs for coming up again are not fulfilled yet.
     let waits = || {
         let w = cluster.cob("n1/w");
         w.is_some_and(|w| w.state.is_some_and(|s| s == "outdated") && matches!(w.waits_for[..], [Wait::Lock { .. }]))

@@ -1,4 +1,4 @@
-//! Rounds of checks: what `cobctl check` finds on hosts whose kinds look at nothing by themselves.
+//! Checks on order: the findings of `cobctl check` on hosts whose kinds have no periodic checks.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use cob_types::check_round::CheckRound;
 use crate::words::{cobctl, run, told};
 use crate::{CHECK, PATIENCE, QUICK, cluster};
 
-/// `db` looks slowly: what it found is what was there half a second before its end.
+/// The check of `db` is slow: its result is the state half a second before its end.
 const MODEL: &str = r#"
 security: loopback-only
 hosts:
@@ -82,7 +82,7 @@ fn what_nobody_has_noticed_is_found_told_and_put_right() {
         (1, vec!["n1: 2 change objects looked at, 1 not as wanted, 1 not known", "  n1/app: down, wanted up"])
     );
     assert!(told.contains("\n  n1/db: not known: ") && told.contains("no idea"), "{told}");
-    // What moves is not looked at, and is not said to be as wanted.
+    // A change object in transition is not checked, and not reported to be in its desired state.
     let (code, told) = check(&["n1/app"]);
     assert_eq!((code, told.as_str()), (1, "n1: 0 change objects looked at, 1 not looked at, being moved\n"));
     fs::remove_file(file(&cluster, "db", "broken")).expect("removed");
@@ -108,7 +108,7 @@ fn a_check_that_began_before_the_question_does_not_answer_it() {
             first.join().expect("told")
         })
     };
-    // It has looked before the file was gone.
+    // The check read the state before the file was removed.
     assert_eq!((first.looked, first.as_wanted), (1, 1), "{first:?}");
 }
 
@@ -126,7 +126,7 @@ fn a_host_without_a_generation_or_a_daemon_is_not_well() {
     assert!(gone.contains("404") && gone.contains("check again"), "{gone}");
 }
 
-/// `n1/db` comes, and once it is there its checks can't tell; `n1/slow` keeps the switch open.
+/// `n1/db` comes up, and after that its checks can't tell the state; `n1/slow` keeps the switch open.
 const UNCLEAR: &str = r#"
 security: loopback-only
 switch: {on_failure: rollback}

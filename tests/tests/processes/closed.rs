@@ -1,4 +1,4 @@
-//! What a daemon keeps from others and from its actions, and what it tells the service manager.
+//! The protection of a daemon from other users and from its actions, and its messages to the service manager.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::{CHECK, PATIENCE, cluster};
 
-/// One change object whose actions write down what they were given; with and without a shell.
+/// A change object whose actions record their environment; with and without a shell.
 const MODEL: &str = r#"
 security: loopback-only
 hosts:
@@ -43,7 +43,7 @@ ulimit -S -c > core
 echo up > state
 "#;
 
-/// How often the service manager of the tests wants a sign of life.
+/// How often the test's service manager expects a watchdog message.
 const WATCHDOG: Duration = Duration::from_millis(300);
 
 fn published() -> (Cluster, GenerationNumber) {
@@ -61,7 +61,7 @@ fn written(cluster: &Cluster, file: &str) -> String {
 #[test]
 fn actions_get_nothing_that_was_not_meant_for_them() {
     let (mut cluster, generation) = published();
-    // Left open by whoever starts the daemon.
+    // A file left open by the program that starts the daemon.
     let secret = cluster.path("left-open");
     let left = File::create(&secret).expect("made");
     fcntl_setfd(&left, FdFlags::empty()).expect("inherited");
@@ -93,7 +93,7 @@ fn actions_get_nothing_that_was_not_meant_for_them() {
 fn actions_ignore_no_signal_that_the_daemon_was_started_with() {
     let (mut cluster, generation) = published();
     cluster.start_as("n1", |command| {
-        // As `nohup` and a script's `&` do it.
+        // As with `nohup` and a script's `&`.
         let mut deaf = Command::new("/bin/sh");
         deaf.args(["-c", "trap '' HUP QUIT USR1; exec \"$0\" \"$@\""]).arg(command.get_program());
         deaf.args(command.get_args()).current_dir(command.get_current_dir().expect("set"));
@@ -106,9 +106,9 @@ fn actions_ignore_no_signal_that_the_daemon_was_started_with() {
     cluster.wait_converged(generation, PATIENCE);
     let ignored = written(&cluster, "ignored");
     let mask = ignored.trim().strip_prefix("SigIgn:\t").and_then(|mask| u64::from_str_radix(mask, 16).ok());
-    // glibc's posix_spawn leaves two of its own ignored, beyond those.
+    // glibc's posix_spawn leaves two of its own signals ignored, beyond these 31.
     assert_eq!(mask.map(|mask| mask & 0x7fff_ffff), Some(0), "{ignored}");
-    // It heeds them as little as before.
+    // The daemon itself still ignores the signals.
     processes::signal(pid, Signal::HUP);
     processes::signal(pid, Signal::USR1);
     cluster.wait_answers("n1");
@@ -118,7 +118,7 @@ fn actions_ignore_no_signal_that_the_daemon_was_started_with() {
 #[test]
 fn the_daemon_is_closed_to_others() {
     let (mut cluster, generation) = published();
-    // Begun by somebody with an open mask, on a folder that others may read.
+    // Started with an open mask, on a folder that other users may read.
     let folder = cluster.path("n1");
     fs::create_dir(&folder).expect("made");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("set");
@@ -154,14 +154,15 @@ fn a_configuration_or_depot_that_others_may_write_is_refused() {
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("n1.toml: others may write it") && said.contains("chmod go-w"), "{said}");
     set(&config, 0o644);
-    // Who follows takes what comes; without publishers to trust that is whatever anybody puts there.
+    // A daemon that follows accepts every new generation; without trusted publishers, any user who can write the depot
+    // could control it.
     cluster.configure("n1", "follow = true");
     let depot = cluster.path("depot");
     set(&depot, 0o777);
     let (status, said) = cluster.start_in_vain("n1");
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("`follow` without `trust`") && said.contains("others may write it"), "{said}");
-    // An order names a generation that somebody has looked at.
+    // An order names a generation that an operator has reviewed.
     cluster.configure("n1", "");
     cluster.start("n1");
     cluster.wait_answers("n1");
@@ -202,14 +203,14 @@ fn the_service_manager_hears_that_the_daemon_lives() {
     until("STATUS=generation 1, converged");
     assert!((0..5).all(|_| hear().contains("WATCHDOG=1")), "an idle daemon gives signs of life");
 
-    // A loop that hangs gives none, whatever else of the process lives.
+    // A hanging loop sends no watchdog message, even if other threads live.
     let pid = cluster.pid("n1").expect("runs");
     processes::signal(pid, Signal::STOP);
     cluster.until(PATIENCE, || stopped(pid), "it hangs");
     manager.set_nonblocking(true).expect("set");
     while manager.recv(&mut [0; 4096]).is_ok() {}
     manager.set_nonblocking(false).expect("set");
-    // Longer than the service manager would wait for one.
+    // Longer than the service manager would wait for a message.
     manager.set_read_timeout(Some(WATCHDOG + WATCHDOG / 3)).expect("set");
     assert!(manager.recv(&mut [0; 4096]).is_err(), "a sign of life of a daemon that hangs");
     manager.set_read_timeout(Some(PATIENCE)).expect("set");

@@ -1,4 +1,4 @@
-//! The first generation on real daemons: what was there before it is the empty generation.
+//! The first generation on real daemons: before it the hosts have the empty generation.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use crate::{PATIENCE, cluster, words};
 const NOTHING: GenerationNumber = GenerationNumber(0);
 const HOSTS: [&str; 2] = ["n1", "n2"];
 
-/// A database and an application that requires it. Each notes what it does; the application does not start where a file
-/// `broken` says so.
+/// A database and an application that requires it. Each logs its actions; the application does not start if the file
+/// `broken` names its version.
 fn model(folder: &str, version: u32) -> String {
     format!(
         r#"
@@ -66,7 +66,7 @@ impl Created {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default().lines().map(ToOwned::to_owned).collect()
     }
 
-    /// Every host has the empty generation, and nothing is left of the first one.
+    /// Every host has the empty generation, and no change object of the first is left.
     fn is_empty(&self) -> bool {
         let empty = |s: HostStatus| s.generation == Some(NOTHING) && s.converged && s.cobs.is_empty();
         let all_empty = HOSTS.iter().all(|host| self.cluster.status(host).is_some_and(empty));
@@ -102,10 +102,10 @@ fn a_creation_that_fails_removes_all_that_it_has_made() {
     assert_eq!(created.log(), ["+db", "-db"]);
     let (code, said) = created.ctl(&["status"]);
     assert_eq!(code, 0, "{said}");
-    // It is remembered.
+    // A restart preserves this.
     created.restart();
     created.wait_empty("the daemons have returned to it");
-    // The next one fails too, and leads to nothing once more: the first one was withdrawn.
+    // The next generation fails too, and leads back to the empty generation: the first was rolled back.
     created.publish(2);
     let (code, said) = switch(&created, "2");
     assert_eq!(code, 1, "{said}");

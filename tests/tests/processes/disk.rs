@@ -1,4 +1,4 @@
-//! What a daemon makes of a full disk, a journal with faults, and an index that is gone.
+//! A daemon with a full disk, a damaged journal, or a missing index.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -33,7 +33,7 @@ cobs:
   n1/b: {kind: quick, requires: [a]}
 "#;
 
-/// One daemon that is to have two change objects, not yet started.
+/// A daemon with a generation of two change objects, not yet started.
 fn one_host() -> (Cluster, GenerationNumber) {
     let mut cluster = cluster(&["n1"]);
     let model = cluster.write_model("model", &[("model.yaml", MODEL), CHECK]);
@@ -60,11 +60,11 @@ fn segment(cluster: &Cluster) -> PathBuf {
     all[0].clone()
 }
 
-/// A small file system in memory, for as long as this lives.
+/// A small file system in memory; dropping this value unmounts it.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// None where this user may not mount anything.
+    /// `None` if this user may not mount file systems.
     fn mount(at: &Path, size: &str) -> Option<Self> {
         fs::create_dir(at).expect("made");
         let options = format!("size={size},mode=0700");
@@ -82,7 +82,7 @@ impl SmallDisk {
         }
     }
 
-    /// Writes into a file until there is no room left.
+    /// Writes into a file until there is no space left.
     fn fill(&self) -> PathBuf {
         let path = self.0.join("filler");
         let mut file = File::create(&path).expect("made");
@@ -98,7 +98,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // What still uses it ends with the cluster.
+        // Programs that still use it end with the cluster.
         let _ = Command::new("umount").arg("-l").arg(&self.0).output();
     }
 }
@@ -106,7 +106,7 @@ impl Drop for SmallDisk {
 #[test]
 fn on_a_full_disk_no_generation_is_made_and_the_disk_is_named() {
     let cluster = cluster(&["n1"]);
-    // Noise, as nothing makes it smaller.
+    // Random data, which can't be compressed.
     let model = |seed: u64| {
         let noise = (0..4_000_u64).map(|n| format!("# {}\n", blob_hash(&(seed << 32 | n).to_be_bytes())));
         MODEL.replace("kinds:\n", &format!("{}kinds:\n", noise.collect::<String>()))
@@ -118,7 +118,7 @@ fn on_a_full_disk_no_generation_is_made_and_the_disk_is_named() {
     let filler = disk.fill();
     let with = |cob: &str| model(2).replace("n1/b:", &format!("n1/{cob}: {{kind: quick}}\n  n1/b:"));
     for (cob, left) in [("c", 0), ("d", 30_000)] {
-        // With nothing left, and with too little.
+        // With no space left, and with too little.
         File::options().write(true).open(&filler).and_then(|f| f.set_len(f.metadata()?.len() - left)).expect("cut");
         cluster.write_model("model", &[("model.yaml", &with(cob)), CHECK]);
         let refused = cobgen::publish(&folder, &depot, "").expect_err("there is no room");
@@ -136,7 +136,7 @@ fn on_a_full_disk_the_daemon_stops_and_loses_nothing() {
     cluster.bring_up(generation, PATIENCE);
 
     let filler = disk.fill();
-    // What is answered is durable; the first word that can't be made so is not answered.
+    // Answered orders are durable; the first order that can't be made durable gets no answer.
     let words = ["pause", "resume"].into_iter().cycle();
     let taken = words.take(10_000).take_while(|word| cluster.http("n1", "POST", &format!("/v1/{word}"), "{}").is_ok());
     let taken = taken.count();
@@ -150,7 +150,7 @@ fn on_a_full_disk_the_daemon_stops_and_loses_nothing() {
     }
     assert!(!log.contains("panicked"), "{log}");
 
-    // Without room it says so again, or comes up and stops; it does no harm.
+    // Without space it reports the same error, or comes up and stops; it does no harm.
     let (status, said) = cluster.start_in_vain("n1");
     assert!(!status.success() && said.contains("No space left on device"), "{said}");
 
@@ -199,7 +199,7 @@ fn damage_in_the_middle_of_the_journal_is_refused() {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
     assert_eq!(fs::read(&path).expect("read"), damaged, "nothing was changed");
-    // The way out.
+    // The remedy.
     fs::write(&path, &whole).expect("written");
     return_of(&mut cluster, generation);
 }
@@ -207,12 +207,12 @@ fn damage_in_the_middle_of_the_journal_is_refused() {
 #[test]
 fn a_journal_that_has_lost_its_end_is_refused() {
     let (mut cluster, generation) = converged();
-    // Whoever asks for the history has it brought up to date: the index knows all that was durable.
+    // A query of the history brings it up to date: the index knows all durable records.
     assert!(!cluster.history("n1").is_empty());
     cluster.stop("n1");
     let path = segment(&cluster);
     let whole = fs::read(&path).expect("read");
-    // Cut off; or a last commit that looks torn, and is known to have been whole.
+    // Cut off; or a last commit that looks torn, although the index shows that it was whole.
     let mut spoilt = whole.clone();
     *spoilt.last_mut().expect("not empty") ^= 0x10;
     for lost in [&whole[..whole.len() / 2], &spoilt] {
@@ -224,7 +224,7 @@ fn a_journal_that_has_lost_its_end_is_refused() {
         }
         assert_eq!(fs::read(&path).expect("read"), lost, "nothing was changed");
     }
-    // The way out.
+    // The remedy.
     fs::write(&path, &whole).expect("written");
     return_of(&mut cluster, generation);
 }
@@ -250,13 +250,13 @@ fn a_journal_that_is_empty_or_gone_is_no_new_host() {
     fs::remove_dir_all(cluster.path("n1/journal")).expect("removed");
     refused("this file is missing");
     assert!(!path.exists());
-    // The way out.
+    // The remedy.
     fs::create_dir_all(cluster.path("n1/journal")).expect("made");
     fs::write(&path, &whole).expect("put back");
     return_of(&mut cluster, generation);
 }
 
-/// The history but for what a life of the daemon itself adds.
+/// The history without the entries that each start of the daemon adds.
 fn told(cluster: &Cluster) -> Vec<HistoryEntry> {
     let all = cluster.history("n1");
     assert!(all.iter().filter(|e| e.event == "end").count() >= 2, "{all:?}\n{}", cluster.log("n1"));
@@ -298,13 +298,13 @@ fn an_ordinary_end_loses_nothing_that_was_told() {
     let model = cluster.write_model("model", &[("model.yaml", &model), CHECK]);
     let generation = cluster.generate(&model);
     cluster.bring_up(generation, PATIENCE);
-    // What a check could not tell is worth a line of the history, but no wait for the disk.
+    // A failed check is worth a line of the history, but no wait for the disk.
     fs::write(cluster.path("n1/cobs/n1+a/blind"), "").expect("written");
     let failed = |all: &[HistoryEntry]| all.iter().any(|e| e.event == "check" && e.detail.contains("exit status 1"));
     cluster.until(PATIENCE, || failed(&told(&cluster)), "a check could not tell");
     let before = told(&cluster);
     cluster.stop("n1");
-    // A daemon that returns believes no state before a check has found it.
+    // A restarted daemon relies on no state before a check has found it.
     fs::remove_file(cluster.path("n1/cobs/n1+a/blind")).expect("removed");
     return_of(&mut cluster, generation);
     assert_eq!(told(&cluster)[..before.len()], before);
@@ -317,7 +317,7 @@ fn a_state_folder_that_can_not_be_written_is_told() {
     cluster.kill("n1");
     let journal = cluster.path("n1/journal");
     let path = segment(&cluster);
-    // A folder where the next segment's temporary file would be; root is stopped by nothing less.
+    // A folder in place of the next segment's temporary file; root can't be stopped by permissions.
     fs::set_permissions(&journal, fs::Permissions::from_mode(0o700)).expect("set");
     fs::rename(&path, journal.join("away")).expect("moved");
     fs::create_dir(&path).expect("in the way");

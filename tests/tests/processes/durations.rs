@@ -1,4 +1,4 @@
-//! What the hosts recorded of actions is what a plan is told of their time.
+//! Plans use the durations that the hosts have recorded.
 
 use std::process::{Command, Output};
 
@@ -59,7 +59,7 @@ fn what_was_recorded_makes_the_time_of_a_plan() {
     assert!(plan.status.success(), "{plan:?}");
     let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).expect("JSON");
     let times = &plan["plans"][0]["times"];
-    // 0.3 s of installing db and 0.5 s of starting app come one after the other.
+    // 0.3 s of installing db and 0.5 s of starting app are sequential.
     let ordered = times["ordered_ms"].as_u64().expect("a number");
     assert!((800..30_000).contains(&ordered), "{times}");
     assert!(times["staged_ms"].as_u64() >= Some(ordered), "{times}");
@@ -99,7 +99,7 @@ fn a_plan_begins_where_the_hosts_are() {
     let up = vec!["n2/b down -> up".to_owned()];
     assert_eq!(plan(&cluster, "latest"), (Some(0), (Some(1), Some(2)), up.clone(), String::new()));
 
-    // Somebody has put it out, and it is to stay so for now.
+    // A user has stopped it, and a pause keeps it down for now.
     for (path, body) in [("/v1/pause", "{}"), ("/v1/check", "{\"cobs\":[]}")] {
         cluster.http("n1", "POST", path, body).unwrap_or_else(|e| panic!("{path}: {e}"));
         let _ = std::fs::remove_file(cluster.path("n1/cobs/n1+a/state"));

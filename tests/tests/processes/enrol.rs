@@ -1,7 +1,7 @@
-//! A depot over the network: hosts are let in with tokens, and get what is theirs and nothing else.
+//! A depot over the network: hosts are admitted with tokens, and get only their own data.
 //!
-//! Real programs on a loopback address of their own: `cobgen serve`, `cobgen enroll`, `cobd join`. What a
-//! stranger can try is tried with the same TLS that the programs use.
+//! Real programs on their own loopback address: `cobgen serve`, `cobgen enroll`, `cobd join`. Attacks of strangers use
+//! the same TLS as the programs.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -21,7 +21,7 @@ use cob_types::{Bundle, Generation, GenerationNumber, HostName, Manifest, Public
 use cobgen::depot::{Depot, Publication, enrolled};
 use serde_json::Value;
 
-/// A depot, its server, and a folder that all goes with.
+/// A depot, its server, and a folder that contains all files.
 pub(crate) struct Site {
     _dir: Option<tempfile::TempDir>,
     folder: PathBuf,
@@ -32,7 +32,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Starts the server with further options; the publisher's key is one that nobody has.
+    /// Starts the server with further options; no program has the publisher's key.
     pub(crate) fn new(more: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("cobe").tempdir().expect("a folder");
         let depot = dir.path().join("depot");
@@ -46,7 +46,7 @@ impl Site {
         site
     }
 
-    /// Serves a depot that is there, on a free port.
+    /// Serves an existing depot, on a free port.
     fn of(folder: &Path, depot: &'static str) -> Self {
         let address = "127.0.0.1:0".parse().expect("an address");
         let key = PublicKey([0; 32]);
@@ -110,7 +110,7 @@ impl Site {
         self.program(program, args).output().expect("the program")
     }
 
-    /// The words of the command that lets a host in.
+    /// The arguments of the command that enrols a host.
     pub(crate) fn enroll(&self, host: &str, expires: &str) -> Vec<String> {
         let server = format!("tcp://{}", self.address);
         let output =
@@ -119,7 +119,7 @@ impl Site {
         words(&String::from_utf8(output.stdout).expect("UTF-8"))
     }
 
-    /// Runs that command, for a host whose things are below `folder`.
+    /// Runs that command for a host whose files are below `folder`.
     pub(crate) fn join(&self, command: &[String], folder: &str) -> Output {
         let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
         let (config, state) = (format!("{folder}/cobd.toml"), format!("{folder}/state"));
@@ -148,12 +148,12 @@ impl Site {
         enrolled::read(&self.path("depot")).expect("read").into_keys().map(|h| h.as_str().to_owned()).collect()
     }
 
-    /// Asks as a host with this key does; the status and the body, or that the connection was refused.
+    /// Sends a request with this host key; returns the status and the body, or `None` if the connection was refused.
     fn ask(&self, key: &SecretKey, alpn: &[u8], request: &str) -> Option<(u16, Vec<u8>)> {
         self.send(key, alpn, request)?.answer()
     }
 
-    /// Sends a question, or finds the connection refused.
+    /// Sends a request, or returns `None` if the connection was refused.
     fn send(&self, key: &SecretKey, alpn: &[u8], request: &str) -> Option<Asked> {
         let identity = Identity::new(key).expect("a certificate");
         let config = client(Some(&identity), &[self.key], alpn).expect("settings");
@@ -200,17 +200,17 @@ impl Site {
         number
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition holds.
     pub(crate) fn until(&self, what: &str, so: impl Fn() -> bool) {
         assert!(comes_true(crate::PATIENCE, so), "it is not so that {what}:\n{}", self.log());
     }
 }
 
-/// A question that was sent.
+/// A sent request.
 struct Asked(rustls::StreamOwned<rustls::ClientConnection, TcpStream>);
 
 impl Asked {
-    /// The status and the body, or that the connection was refused.
+    /// The status and the body, or `None` if the connection was refused.
     fn answer(mut self) -> Option<(u16, Vec<u8>)> {
         let mut answer = Vec::new();
         let end = self.0.read_to_end(&mut answer);
@@ -237,7 +237,7 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
 }
 
-/// The words of a command after the program's name.
+/// The arguments of a command after the program's name.
 fn words(command: &str) -> Vec<String> {
     command.split_whitespace().skip(1).map(str::to_owned).collect()
 }
@@ -262,7 +262,7 @@ fn a_host_joins_with_a_token_that_is_good_once() {
     assert!(written.contains(&format!("depot_key = \"{}\"", site.key)), "{written}");
     assert_eq!(site.enrolled(), ["h1"]);
 
-    // Again, by the same host: nothing changes. By a thief: refused, counted, said once.
+    // Again, by the same host: no change. By a thief: refused, counted, and logged once.
     assert!(site.join(&command, "h1").status.success());
     fs::remove_file(site.path("h1/cobd.toml")).expect("removed");
     assert!(site.join(&command, "h1").status.success(), "its answer may have been lost");
@@ -275,7 +275,7 @@ fn a_host_joins_with_a_token_that_is_good_once() {
     assert!(site.get(&site.key_of("thief"), "/v1/generations").is_none());
     assert_eq!(site.enrolled(), ["h1"]);
 
-    // A configuration of another cluster is left alone.
+    // A configuration of another cluster is not changed.
     fs::create_dir(site.path("h2")).expect("made");
     fs::write(site.path("h2/cobd.toml"), "host = \"h2\"\ndepot = \"/elsewhere\"\n").expect("written");
     let output = site.join(&site.enroll("h2", "1h"), "h2");
@@ -288,7 +288,7 @@ fn a_host_that_was_lost_gets_a_new_key_and_its_old_one_is_revoked() {
     let site = Site::new(&[]);
     assert!(site.join(&site.enroll("h1", "1h"), "h1").status.success());
     let (old, config) = (site.key_of("h1"), text(&site.path("h1/cobd.toml")));
-    // The old key is in a generation, as it is after a while.
+    // The old key is in a generation, as usual after some time.
     site.publish(&[("h1", &old)], &[]);
     site.until("the old key counts", || site.get(&old, "/v1/generations/1/bundle").is_some());
 
@@ -312,7 +312,7 @@ fn a_host_that_was_lost_gets_a_new_key_and_its_old_one_is_revoked() {
         "the old key is good for nothing, although a manifest names it"
     );
     assert!(site.get(&new, "/v1/generations").is_some());
-    // With the old key nobody enrols again, and a member stays what it is.
+    // The old key can't enrol again, and a member keeps its key.
     fs::create_dir_all(site.path("thief/state")).expect("made");
     fs::remove_file(site.path("h1/state/identity.key")).expect("lost again");
     assert!(site.join(&site.enroll("h1", "1h"), "h1").status.success());
@@ -342,7 +342,7 @@ fn tokens_that_are_late_altered_or_of_another_server_are_refused() {
     site.refused(&guessed, "h2", "not given out such a token");
     assert_eq!(site.list()["unknown"], 1);
 
-    // The token pins the server: nothing is said to another one, and the token stays good.
+    // The token pins the server: no data is sent to another server, and the token stays valid.
     let mut lured = good.clone();
     lured[1] = format!("tcp://{}", other.address);
     site.refused(&lured, "h2", "does not hold the key");
@@ -386,8 +386,8 @@ fn a_host_gets_its_own_bundle_and_nothing_of_others() {
     let empty: Value = serde_json::from_slice(&body).expect("JSON");
     assert_eq!((&empty["host"], &empty["newest"]), (&Value::from("h1"), &Value::Null));
 
-    // One who waits hears of the next generation when it comes. Another's answer comes in between: by then the
-    // question of the first is with the server.
+    // A waiting host gets the next generation when it is published. The answer to another host comes first: by then the
+    // server has the first request.
     let waiting = site.send(&h1, HTTP, &get("/v1/generations?after=0&wait=50")).expect("sent");
     site.get(&h2, "/v1/generations").expect("let in");
     let begin = Instant::now();
@@ -418,14 +418,14 @@ fn a_host_gets_its_own_bundle_and_nothing_of_others() {
     }
     assert_eq!(site.get(&h1, "/v1/generations?host=h2").expect("let in").0, 400);
     assert!(site.get(&stranger, "/v1/generations/1/manifest").is_none());
-    // One who is being enrolled can ask for nothing.
+    // A host in enrolment can't request any data.
     assert_eq!(site.ask(&stranger, ENROL, &get("/v1/generations/1/manifest")).expect("an answer").0, 404);
 
-    // A revoked key is cut, however it came to be known.
+    // A revoked key is refused, regardless of its earlier status.
     site.publish(&[("h1", &h1)], &[h2.public()]);
     site.until("the revoked key is refused", || site.get(&h2, "/v1/generations/1/bundle").is_none());
     assert!(site.get(&h1, "/v1/generations/2/bundle").is_some());
-    // Each sort of refusal is said once, however many keys are made up for it.
+    // Each type of refusal is logged once, for any number of invented keys.
     for n in 0..20 {
         assert!(site.get(&h2, "/v1/generations").is_none());
         assert!(site.get(&SecretKey::from_seed(&[100 + n; 32]), "/v1/generations").is_none());
@@ -448,7 +448,7 @@ fn five_hundred_who_say_nothing_keep_nobody_out() {
     let server = site.server.as_ref().expect("runs").id();
     let files = || fs::read_dir(format!("/proc/{server}/fd")).expect("listed").count();
     assert!(files() < 200, "{} files are open", files());
-    // Half a handshake, and noise, cost no more.
+    // Incomplete handshakes and noise cost no more.
     for n in 0..200_u32 {
         let mut stream = TcpStream::connect(site.address).expect("connected");
         let noise: &[u8] =
@@ -482,7 +482,7 @@ fn a_server_keeps_its_key_and_what_it_knows() {
     site.until("it hears of the generation", || remote.newest().expect("there") == Some(GenerationNumber(1)));
     assert_eq!(remote.signatures(GenerationNumber(1)).expect("there"), []);
 
-    // What a daemon is told when it has the wrong key for the server, or the server none for it.
+    // A daemon with the wrong key for the server, and a daemon without a key known to the server, report this.
     let mut wrong = remote.clone();
     wrong.server.keys = vec![PublicKey([9; 32])];
     let error = wrong.newest().expect_err("another server").to_string();
@@ -494,7 +494,7 @@ fn a_server_keeps_its_key_and_what_it_knows() {
     assert!(error.contains("does not know this host's key"), "{error}");
 }
 
-/// One change object on each of two hosts.
+/// A change object on each of two hosts.
 #[test]
 fn daemons_follow_a_depot_over_the_network_and_do_not_mind_when_it_is_away() {
     let mut cluster = crate::cluster(&["n1", "n2"]);
@@ -523,7 +523,7 @@ fn daemons_follow_a_depot_over_the_network_and_do_not_mind_when_it_is_away() {
     cluster.start_all();
     cluster.wait_converged(first, crate::PATIENCE);
 
-    // The server goes: nothing happens, but that it is said; and a daemon ends at once when it is told to.
+    // The server stops: the daemons only log it, and a daemon still stops at once on order.
     site.stop();
     let said = |host: &str| cluster.log(host).contains("can't reach `cobgen serve`");
     cluster.until(crate::PATIENCE, || said("n1") && said("n2"), "they say so");
@@ -562,7 +562,7 @@ fn the_first_generation_is_tried_again_until_it_is_signed() {
     let args: Vec<String> = words(line.lines().next().expect("a command"));
     let more = ["--config", "h1.toml", "--state-dir", "h1", "--http", "h1.sock"];
     run("cobd", &[&*args.iter().map(String::as_str).collect::<Vec<_>>(), &more].concat());
-    // It could not learn from a generation that it does not believe where to listen.
+    // It does not trust the generation, so it can't learn its listening address from it.
     let config = fs::read_to_string(folder.join("h1.toml")).expect("written");
     fs::write(folder.join("h1.toml"), format!("{config}listen = \"tcp://{address}\"\n")).expect("written");
     let (key, away) = (folder.join("site/keys/publisher.key"), folder.join("publisher.key"));
@@ -570,7 +570,7 @@ fn the_first_generation_is_tried_again_until_it_is_signed() {
     run("cobgen", &["generate", "site", "--depot", "site/depot"]);
     cluster.start_all();
     cluster.until(crate::PATIENCE, || cluster.log("h1").contains("a generation is refused"), "it is not signed");
-    // There is no newer generation to hear of, only a signature more.
+    // There is no newer generation, only an additional signature.
     run("cobgen", &["sign", "1", "--key", "publisher.key", "--depot", "site/depot"]);
     let known = || cluster.log("h1").contains("its operators may give the first order");
     cluster.until(Duration::from_secs(20), known, "it is taken soon after");
@@ -590,14 +590,14 @@ fn six_commands_lead_from_nothing_to_three_enrolled_hosts() {
     };
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     let hosts: Vec<String> = (1..=3).map(|n| format!("h{n}=127.{}.{middle}.{low}:{}", high & 0x3f, 7900 + n)).collect();
-    // One.
+    // Step one.
     run("cobgen", &[&["init", "--secure", "site"], &*hosts.iter().map(String::as_str).collect::<Vec<_>>()].concat());
-    // Two, which goes on running.
+    // Step two, whose server keeps running.
     let site = Site::of(&folder, "site/depot");
-    // Three.
+    // Step three.
     let server = format!("tcp://{}", site.address);
     let printed = run("cobgen", &["enroll", "h1", "h2", "h3", "--depot", "site/depot", "--server", &server]);
-    // Four to six, each on its host; here each has a configuration, a state folder and a socket of its own.
+    // Steps four to six, each on its host; here each host has its own configuration, state folder and socket.
     for (line, host) in printed.lines().zip(["h1", "h2", "h3"]) {
         let (config, http) = (format!("{host}.toml"), format!("{host}.sock"));
         let more = ["--config", &config, "--state-dir", host, "--http", &http];
@@ -606,7 +606,7 @@ fn six_commands_lead_from_nothing_to_three_enrolled_hosts() {
     }
     assert_eq!(enrolled::read(&folder.join("site/depot")).expect("read").len(), 3);
 
-    // And it works: signed by the key beside the model, taken by hosts that trust its publisher.
+    // The result works: the generation is signed by the key beside the model, and the hosts trust its publisher.
     let said = run("cobgen", &["generate", "site", "--depot", "site/depot"]);
     assert!(said.contains("signed by"), "{said}");
     for host in ["h1", "h2", "h3"] {
@@ -614,7 +614,7 @@ fn six_commands_lead_from_nothing_to_three_enrolled_hosts() {
         assert!(said.contains(&format!("{host} has the new key {key}")), "{said}");
     }
     cluster.start_all();
-    // The operator whom this generation names gives the first order from afar; a stranger can't.
+    // The operator named by this generation gives the first remote order; a stranger can't.
     let operator = ["--depot", "site/depot", "--key", "site/keys/operator.key"];
     let as_operator = |words: &[&str]| run("cobctl", &[words, &operator].concat());
     cluster.until(

@@ -1,4 +1,4 @@
-//! The examples do on real daemons what their texts say.
+//! The examples work on real daemons as their texts say.
 
 use std::fs;
 use std::process::Command;
@@ -27,7 +27,7 @@ fn hadoop_comes_up_on_three_hosts_in_the_order_of_its_services() {
         let (a, b) = (of(&done, a.0, a.1), of(&done, b.0, b.1));
         assert!(!a.is_empty() && !b.is_empty() && a.iter().max() < b.iter().min(), "{done:#?}");
     };
-    // Everything is installed after what every node has, and started after what it requires, on all nodes.
+    // Every service is installed after the base service of the node, and started after its requirements on all nodes.
     for service in ["namenode", "datanode", "zookeeper", "hbase-master"] {
         before(("base", "installed"), (service, "installed"));
     }
@@ -37,7 +37,8 @@ fn hadoop_comes_up_on_three_hosts_in_the_order_of_its_services() {
     before(("zookeeper", "started"), ("hbase-master", "initialized"));
     before(("hbase-master", "started"), ("hbase-regionserver", "started"));
 
-    // Another configuration of HDFS restarts those that use it, and those that require them; ZooKeeper goes on.
+    // Another HDFS configuration restarts the services that use it and the services that require these; ZooKeeper
+    // continues.
     fs::write(&file, text.replace("dfs.replication: 2", "dfs.replication: 3")).expect("written");
     let second = cluster.generate(&model);
     cluster.switch_all(second);
@@ -51,7 +52,7 @@ fn hadoop_comes_up_on_three_hosts_in_the_order_of_its_services() {
     assert!(first_start("namenode") < first_start("datanode"), "{done:#?}");
 }
 
-/// The hosts on which something of Hadoop is there now, by what the daemons say.
+/// The number of hosts with change objects of Hadoop, according to the daemons.
 fn populated(cluster: &Cluster, hosts: &[&str]) -> usize {
     let has = |host: &&&str| cluster.status(host).is_some_and(|status| !status.cobs.is_empty() && status.converged);
     hosts.iter().filter(has).count()
@@ -64,7 +65,7 @@ fn hadoop_grows_shrinks_and_goes_away_and_each_step_can_be_rolled_back() {
     let mut cluster = cluster(&names);
     let model = cluster.copy_example("hadoop");
     let file = model.join("model.yaml");
-    // Each run of the tests has loopback addresses of its own.
+    // Each run of the tests has its own loopback addresses.
     let net = std::process::id() % 200 + 20;
     let text = fs::read_to_string(&file).expect("text").replace("tcp://127.0.", &format!("tcp://127.{net}."));
     let (begin, end) = (text.find("clusters:\n").expect("there"), text.find("templates:\n").expect("there"));

@@ -1,4 +1,4 @@
-//! A depot's server that means harm: it holds the key that `depot_key` names, and no publisher's.
+//! A hostile depot server: it holds the key that `depot_key` names, but no publisher's key.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -14,14 +14,14 @@ use cob_types::trust::Signed;
 use crate::setup::MODEL;
 use crate::{CHECK, PATIENCE, QUICK};
 
-/// Nearly the longest manifest that a host takes, in bytes.
+/// The length of nearly the longest manifest that a host accepts, in bytes.
 const LONG: usize = 60 << 20;
-/// The most that a daemon may hold at any time, in KiB: itself, and the bytes of such a manifest. Decoded it takes 1 GiB.
+/// The most memory of a daemon at any time, in KiB: itself, and the bytes of this manifest. Decoded it takes 1 GiB.
 const MOST: u64 = 300 << 10;
-/// What a server would like to have in the log.
+/// A line that a hostile server would like to insert into the log.
 const FORGED: &str = "2026-01-01T00:00:00.000000Z  INFO cobd: converged";
 
-/// Bytes that begin as a manifest of generation 99 does, with an order of a switch that has no end.
+/// Bytes that start like a manifest of generation 99, with an endless switch order.
 fn long_manifest() -> Vec<u8> {
     let head = |major: u8, n: u64| [&[major << 5 | 27][..], &n.to_be_bytes()].concat();
     let text = |t: &str| [head(3, t.len() as u64), t.as_bytes().to_vec()].concat();
@@ -74,7 +74,7 @@ fn serve(key: &SecretKey, signed: &[Signed]) -> SocketAddr {
                     "/v1/generations/99/signatures" => ("200 OK", signed.as_slice()),
                     _ => ("403 Forbidden", refusal.as_slice()),
                 };
-                // The host may break off.
+                // The host may close the connection.
                 let _ =
                     write!(stream, "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
                 let _ = stream.write_all(body).and_then(|()| stream.flush());
@@ -92,7 +92,7 @@ fn a_false_server_takes_little_memory_and_forges_no_line_of_the_log() {
     let folder = cluster.write_model("model", &[("model.yaml", MODEL), QUICK, CHECK]);
     drop(cluster.load(&folder));
     let key = SecretKey::from_seed(&[0x5E; 32]);
-    // Over other bytes, as anybody has it who has read another generation.
+    // A signature over other bytes, which any reader of another generation has.
     let stolen = publishers::sign(&cluster.publisher(), b"another manifest");
     for (host, signed, words) in [("n1", vec![], "nobody has signed it"), ("n2", vec![stolen], "was altered")] {
         let server = serve(&key, &signed);

@@ -1,4 +1,4 @@
-//! File trees on real daemons: brought about, healed, merged over generations, taken back, and whole after kills.
+//! File trees on real daemons: created, healed, merged over generations, rolled back, and whole after kills.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn go(cluster: &mut Cluster, content: &str) {
     cluster.wait_converged(generation, PATIENCE);
 }
 
-/// A host with a tree that is brought about.
+/// A host with a converged tree.
 fn with_tree(content: &str) -> Cluster {
     let mut cluster = cluster(&["n1"]);
     let model = write(&cluster, content);
@@ -68,14 +68,14 @@ fn a_tree_is_brought_about_healed_merged_and_taken_back() {
             "files: {{a/x.conf: {{content: \"one\\n\"}}, a/y.conf: {{manage: merge, content: \"a\\nb\\nport {port}\\nc\\nd\\n\"}}}}"
         )
     };
-    // The model is known before the daemon starts.
+    // The model must exist before the daemon starts.
     let model = write(&cluster, &shared(1));
     let first = cluster.generate(&model);
     cluster.bring_up(first, PATIENCE);
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
     assert_eq!(read(&conf), "one\n");
 
-    // What somebody else writes is seen at once, and overwritten.
+    // An edit by a user is noticed at once, and overwritten.
     let edited = Instant::now();
     fs::write(&conf, "mine\n").expect("edited");
     cluster.until(PATIENCE, || read(&conf) == "one\n", "it is healed");
@@ -84,7 +84,7 @@ fn a_tree_is_brought_about_healed_merged_and_taken_back() {
     let drift = cluster.history("n1").into_iter().find(|e| e.event == "drift").expect("told");
     assert!(drift.detail.contains("-mine\n+one\n"), "{}", drift.detail);
 
-    // In a merged file the user's line survives both ways.
+    // In a merged file the user's line survives in both directions.
     let shared_file = cluster.path("host/a/y.conf");
     fs::write(&shared_file, format!("{}mine\n", read(&shared_file))).expect("edited");
     go(&mut cluster, &shared(2));
@@ -92,7 +92,7 @@ fn a_tree_is_brought_about_healed_merged_and_taken_back() {
     go(&mut cluster, &shared(1));
     assert_eq!(read(&shared_file), "a\nb\nport 1\nc\nd\nmine\n");
 
-    // It outlives the daemon, and leaves what was there before.
+    // It survives the daemon, and departs with the earlier content restored.
     fs::write(&shared_file, "a\nb\nport 1\nc\nd\n").expect("edited");
     cluster.kill("n1");
     cluster.start("n1");
@@ -181,12 +181,12 @@ fn the_example_is_brought_about() {
     assert_eq!(read("www/robots.txt"), "User-agent: *\n");
     assert!(read("etc/current").contains(":8080\n"), "{}", read("etc/current"));
     assert!(root.join("log").is_dir());
-    // Strangers have no place in a whole folder.
+    // Foreign files are removed from a folder managed as a whole.
     fs::write(root.join("www/stranger"), "x").expect("written");
     cluster.until(PATIENCE, || !root.join("www/stranger").exists(), "it is gone");
 }
 
-/// `cobctl` with the daemon of `n1`: exit status and what it printed.
+/// Runs `cobctl` with the daemon of `n1`; returns the exit status and the output.
 fn ctl(cluster: &Cluster, words: &[&str], editor: Option<&str>) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
     command.arg("cobctl").args(words).arg("--host").arg(format!("unix:{}", cluster.path("n1.sock").display()));
@@ -231,7 +231,7 @@ fn a_conflict_is_shown_and_decided_by_an_operator() {
     }
     let (code, log) = ctl(&cluster, &["files", "log", "n1/files"], None);
     assert_eq!(code, 0, "{log}");
-    // What was there before the second generation was applied is kept.
+    // The content before the second generation is kept.
     let lines: Vec<_> = log.lines().rev().map(str::to_owned).collect();
     assert!(lines[1].contains("applied") && lines[2].contains("found"), "{log}");
     let id = lines[2].split(' ').next().expect("an id");
@@ -239,7 +239,7 @@ fn a_conflict_is_shown_and_decided_by_an_operator() {
     assert_eq!(shown, (0, "port 77\n".to_owned()));
     let (code, told) = ctl(&cluster, &["files", "restore", "n1/files", id, path.to_str().expect("text")], None);
     assert_eq!((code, read()), (0, "port 77\n".to_owned()), "{told}");
-    // Who it was that decided and put back is told, and survives the daemon.
+    // The author of a decision and of a restore is recorded, and the record survives the daemon.
     cluster.kill("n1");
     cluster.start("n1");
     cluster.wait_answers("n1");
@@ -255,7 +255,7 @@ fn a_conflict_is_shown_and_decided_by_an_operator() {
     assert!(code == 1 && told.contains("has no version"), "{code} {told}");
 }
 
-/// Before anything is touched: who prepares hears of the conflicts, and they can be decided then.
+/// Before any change: `prepare` reports the conflicts, which the operator can decide then.
 #[test]
 fn a_conflict_is_foreseen_and_decided_before_the_switch() {
     let content = |port: u32| {
@@ -276,7 +276,7 @@ fn a_conflict_is_foreseen_and_decided_before_the_switch() {
     let (code, told) = ctl(&cluster, &["switch", &number, "--prepare"], None);
     assert!(code == 1 && told.contains("warning: n1/files would be in conflict: "), "{code} {told}");
     assert!(told.contains("nothing has changed") && !told.contains("y.conf"), "{told}");
-    // The switch itself ends with it, too, before `go`.
+    // The switch itself also stops with this report, before it starts.
     let (code, told) = ctl(&cluster, &["switch", &number, "--on-failure", "rollback", "--wait", "20s"], None);
     assert!(code == 1 && told.contains("error: n1/files would be in conflict: "), "{code} {told}");
     let hint = format!("`cobctl resolve n1/files --generation {number}`");
@@ -301,7 +301,7 @@ fn a_conflict_is_foreseen_and_decided_before_the_switch() {
         matches!(resolved[..], [one] if one.starts_with(&format!("an edited text ahead of generation {number} in "))),
         "{resolved:?}"
     );
-    // What leaves meets what was before: nothing was there. And whoever says so goes all the same.
+    // At a departure the earlier content counts: no file existed. An operator can still order the switch.
     let mut draft = cluster.load(&cluster.path("model"));
     draft.cobs.clear();
     let last = cluster.publish_draft(&draft).to_string();
@@ -313,7 +313,8 @@ fn a_conflict_is_foreseen_and_decided_before_the_switch() {
     cluster.until(PATIENCE, has_given_up, "it meets the conflict");
 }
 
-/// Called off counts wherever the generation is by then; and what can't be looked at is told, not taken for well.
+/// A discard works for a prepared generation in any state; and files that can't be checked are reported, not assumed to
+/// be free of conflicts.
 #[test]
 fn what_is_called_off_or_can_not_be_looked_at_is_asked_about() {
     let content = |port: u32| {
@@ -333,14 +334,14 @@ fn what_is_called_off_or_can_not_be_looked_at_is_asked_about() {
         assert!(code == 0 && told.contains("1 conflict decided"), "{code} {told}");
         assert_eq!(prepare(cluster, &second).0, 0);
     };
-    // By another life of the daemon.
+    // By another incarnation of the daemon.
     decide(&cluster);
     cluster.kill("n1");
     cluster.start("n1");
     cluster.wait_answers("n1");
     assert_eq!(ctl(&cluster, &["call-off", &second], None).0, 0);
     assert_eq!(prepare(&cluster, &second).0, 1, "nothing is decided any more");
-    // And after another one was looked at.
+    // And after another generation was checked.
     decide(&cluster);
     assert_eq!(prepare(&cluster, &third).0, 1);
     assert_eq!(ctl(&cluster, &["call-off", &second], None).0, 0);
@@ -355,7 +356,7 @@ fn what_is_called_off_or_can_not_be_looked_at_is_asked_about() {
     assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("port 1\n"), "nothing is touched");
 }
 
-/// The way back is looked at beforehand, too; and what was decided on the way there is taken back with it.
+/// A rollback is checked beforehand, too; and it also takes back the decisions of the switch.
 #[test]
 fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {
     let content = |port: u32| format!("manage: merge, files: {{x.conf: {{content: \"port {port}\\n\"}}}}");
@@ -374,7 +375,7 @@ fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {
         assert_eq!((code, read().as_str()), (0, "port 2\n"), "{told}");
     };
     go(&cluster);
-    // Nobody has touched it since: it is as its user had it.
+    // The file is unchanged since then: it has the user's content.
     let (code, told) = ctl(&cluster, &["rollback", "--prepare"], None);
     assert!(
         code == 0 && told.contains(&format!("generation {to} is prepared on 1 host, nothing has changed")),
@@ -394,7 +395,7 @@ fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {
     let status = cluster.status("n1").expect("it answers");
     assert_eq!((status.generation, status.switching_to), (Some(second), None));
     assert_eq!(ctl(&cluster, &["resolve", "n1/files", "--generation", &to, "--ours"], None).0, 0);
-    // Called off, it is to be decided once more.
+    // After a discard it must be decided again.
     let (code, told) = ctl(&cluster, &["call-off", &to], None);
     assert!(code == 0 && told.contains("what was prepared is forgotten"), "{code} {told}");
     assert_eq!(cluster.status("n1").expect("it answers").prepared, []);
@@ -405,8 +406,8 @@ fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {
     assert_eq!(cluster.status("n1").and_then(|status| status.generation), Some(first));
 }
 
-/// A path that goes from one change object to another takes along what users have made of it: that is no conflict, neither
-/// beforehand nor, though the first one is looked at before the other has it, in the switch.
+/// A path that moves from one change object to another keeps users' edits. That is no conflict: neither in the preview
+/// nor in the switch, although the first change object is checked before the second has the path.
 #[test]
 fn a_path_that_another_one_takes_is_in_no_conflict() {
     let mut cluster = cluster(&["n1"]);
@@ -431,7 +432,7 @@ fn a_path_that_another_one_takes_is_in_no_conflict() {
     let (code, told) = ctl(&cluster, &["switch", &second, "--on-failure", "rollback", "--wait", "30s"], None);
     assert_eq!(code, 0, "{told}");
     assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("x 1 of mine\n"));
-    // One that goes off for good, though its content is the same, gives back what was before.
+    // A change object that departs with the same content restores the earlier content.
     let third = cluster.generate(&model(&cluster, "    preferred: absent\n", y, x)).to_string();
     let (code, told) = ctl(&cluster, &["switch", &third, "--prepare"], None);
     assert!(code == 1 && told.contains("n1/b would be in conflict") && told.contains("and is to go"), "{code} {told}");
@@ -524,7 +525,7 @@ fn files_are_whole_and_the_journal_agrees_after_every_kill() {
         random
     };
     let mut cluster = cluster(&["n1"]);
-    // Each file says in every line which generation it is of.
+    // Each file states in every line the generation that it belongs to.
     let whole = |text: &str| {
         let lines: Vec<_> = text.lines().collect();
         lines.len() == 50 && lines.iter().all(|line| *line == lines[0])
@@ -630,7 +631,7 @@ fn what_differs_on_all_hosts_is_shown_at_once() {
     let (code, told) = diff(&["n2", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!((code, &told["hosts"][0]["differing"][0]["cob"]), (1, &"n2/c".into()), "{told}");
-    // Of one that does not answer nothing is known.
+    // The state of a host that does not answer is unknown.
     cluster.kill("n2");
     let (code, told) = run(cobctl(&cluster, &hosts, &["diff"]));
     assert!(code == 3 && told.contains("# n1/a") && told.contains("error: n2: "), "{code} {told}");

@@ -1,5 +1,5 @@
-//! Goals that contradict each other, which the generator would have refused: they are braked, named,
-//! and leave everybody else alone.
+//! Contradicting goals, which the generator would refuse: the daemons slow them down and report them, and other change
+//! objects are not affected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ cobs:
   n2/bystander: {kind: quick}
 "#;
 
-/// So often a state may be left before the next time is put off.
+/// How often a state may be left without a delay.
 const FREE: usize = 8;
 
 fn flap(status: &CobStatus) -> Option<(u32, Option<&str>)> {
@@ -41,7 +41,7 @@ fn contradictory_goals_are_braked_and_named() {
 
     let times = |id: &str| cluster.cob(id).as_ref().and_then(flap).map_or(0, |(times, _)| times);
     cluster.until(PATIENCE, || times("n1/a").max(times("n2/x")) >= 11, "it is told how often they went to and fro");
-    // Each is named with the other one as the cause, or with its own preference.
+    // Each is reported with the other as the cause, or with its own preference.
     for (id, other) in [("n1/a", "n2/x"), ("n2/x", "n1/a")] {
         let named = |status: CobStatus| match flap(&status) {
             Some((_, because_of)) => because_of.is_none_or(|b| b == other),
@@ -53,7 +53,7 @@ fn contradictory_goals_are_braked_and_named() {
     let bystander = cluster.cob("n2/bystander").expect("there");
     assert!(bystander.state.is_some_and(|s| s.as_str() == "up") && bystander.trouble.is_empty());
 
-    // From the ninth time on a state is left after a rest that doubles each time.
+    // From the ninth time on there is a delay before a state is left, which doubles each time.
     let mut left: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for entry in cluster.merged_history().into_iter().filter(|e| e.event == "start") {
         let (cob, from) = (entry.cob.expect("a change object"), entry.from.expect("a state"));
@@ -68,7 +68,7 @@ fn contradictory_goals_are_braked_and_named() {
         assert!(at.len() <= FREE + 8, "{state} was left {} times", at.len());
     }
 
-    // The next generation, in which they agree, ends it at once.
+    // The next generation, without the contradiction, ends it at once.
     let agreed = cluster.write_model("model", &[("model.yaml", &MODEL.replace("preferred: down}", "preferred: up}"))]);
     let second = cluster.generate(&agreed);
     cluster.switch_all(second);

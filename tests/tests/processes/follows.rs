@@ -1,4 +1,4 @@
-//! Daemons that follow a depot, beside hosts that are told.
+//! Daemons that follow a depot, together with hosts that receive announcements.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use cob_types::GenerationNumber;
 use crate::words::told;
 use crate::{CHECK, PATIENCE, QUICK, VERSIONED, cluster};
 
-/// Generation by generation: `n1/a` can't start in the seventh; `n2/x` is in the first alone, and leaves when nothing holds it.
+/// Generation by generation: `n1/a` can't start in the seventh; `n2/x` is only in the first, and departs once the file
+/// `hold` is gone.
 fn model(number: u64, folder: &str) -> String {
     let is = if number == 7 { "bad" } else { "good" };
     let x = if number == 1 { "  n2/x: {kind: held}\n" } else { "" };
@@ -54,7 +55,7 @@ fn what_was_withdrawn_while_a_host_went_in_steps_is_not_followed_to_again() {
     cluster.switch("n1", six);
     let is_in_six = |name: &str| cluster.status(name).is_some_and(|s| s.generation == Some(six) && s.converged);
     cluster.until(PATIENCE, || is_in_six("n1"), "n1 is there");
-    // The other one has missed so many that it goes in steps, and is held in the first.
+    // The other host has missed so many generations that it switches in steps, and it is held in the first.
     fs::write(cluster.path("hold"), "").expect("written");
     cluster.start("n2");
     cluster.until(PATIENCE, || cluster.status("n2").is_some_and(|s| s.switching_to.is_some()), "it sets out");
@@ -62,7 +63,7 @@ fn what_was_withdrawn_while_a_host_went_in_steps_is_not_followed_to_again() {
     let withdrawn = |name: &str| cluster.status(name).is_some_and(|s| s.withdrawn.contains(&seven));
     cluster.until(PATIENCE, || withdrawn("n1") && withdrawn("n2"), "n1 is told of 7 by n2, and withdraws it");
     assert!(cluster.status("n2").is_some_and(|s| s.switching_to.is_some_and(|next| next < six)), "still held");
-    // It looks into the depot anew, and then goes on.
+    // It reads the depot again, and then continues.
     for on_its_way in [true, false] {
         cluster.kill("n2");
         cluster.start("n2");

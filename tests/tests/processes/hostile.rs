@@ -1,5 +1,5 @@
-//! Strangers and hosts out of their minds at the TCP port of a running daemon: each is sent away with
-//! one line in the log, and nobody else notices.
+//! Strangers and broken hosts at the TCP port of a running daemon: each is refused with a single log line, and other
+//! hosts are not affected.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use cob_types::{Batch, GenerationNumber};
 
 use crate::{CHECK, PATIENCE, QUICK, cluster};
 
-/// a0 and z9 are in the model and have no daemons: whoever says so is taken for them.
+/// a0 and z9 are in the model and have no daemons: a stranger can claim their names.
 const MODEL: &str = r#"
 security: loopback-only
 hosts:
@@ -40,16 +40,16 @@ fn hello(from: &str, newest: u16, oldest: u16) -> Frame<'static> {
     Frame::Hello(Hello { newest, oldest, from: host(from), to: host("n2"), session, stream: 7, received: None })
 }
 
-/// Says something to a port.
+/// Sends bytes to a port.
 fn say(to: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(to).expect("connected");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
-    // It may be sent away before it has said all.
+    // The daemon may close before all bytes are sent.
     let _ = stream.write_all(bytes);
     stream
 }
 
-/// Reads until the other side closes; returns what it said.
+/// Reads until the other side closes; returns the received bytes.
 fn until_closed(mut stream: TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -59,7 +59,7 @@ fn until_closed(mut stream: TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// Words of the log line with which a stranger is sent away, and what it says.
+/// Text of the log line about the refusal, and the bytes that a stranger sends.
 fn strangers() -> Vec<(&'static str, Vec<u8>)> {
     let with_handshake = |more: Vec<u8>| [handshake(), more].concat();
     vec![
@@ -77,8 +77,8 @@ fn strangers() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Warnings and errors since the log was so long, but for those about hosts that have no daemon, and about checks that were
-/// met by the end of the daemon.
+/// Warnings and errors after this position in the log, without lines about hosts without daemons, and about checks
+/// interrupted by the end of the daemon.
 fn warnings(cluster: &Cluster, host: &str, since: usize) -> Vec<String> {
     let log = cluster.log(host)[since..].to_owned();
     let lines = log.lines().filter(|l| [" WARN ", " ERROR "].iter().any(|w| l.contains(w)));
@@ -93,7 +93,7 @@ fn each_stranger_is_sent_away_with_one_line_that_says_why() {
     let (mut cluster, generation) = converged();
     let port = cluster.address("n2");
     for (words, bytes) in strangers() {
-        // A new life: lines about the same are held down for a minute.
+        // A new incarnation: repeated lines are suppressed for a minute.
         cluster.kill("n2");
         let since = cluster.log("n2").len();
         cluster.start("n2");
@@ -113,7 +113,7 @@ fn a_flood_of_strangers_costs_no_memory_and_touches_nobody() {
         let peers = cluster.status("n2").expect("answers").peers;
         peers.into_iter().find(|p| p.host.as_str() == "n1").expect("a peer")
     };
-    // Its memory is judged once the first few have made it grow to its working size.
+    // Its memory is measured after the first few strangers have made it grow to its working size.
     let flood = |rounds: usize| {
         for _ in 0..rounds {
             let all: Vec<_> = strangers().iter().map(|(_, bytes)| say(port, bytes)).collect();
@@ -124,11 +124,11 @@ fn a_flood_of_strangers_costs_no_memory_and_touches_nobody() {
     let pid = cluster.pid("n2").expect("runs");
     let (before, since) = (processes::resident_kib(pid), cluster.log("n2").len());
     let (up, ends) = (link(&cluster), cluster.ended_actions());
-    // Two who never come to the point are sent away by the clock.
+    // Two strangers that never finish are refused by a timeout.
     let half = say(port, &handshake()[..32]);
     let silent = say(port, &handshake());
     flood(40);
-    // Some leave at once, in the middle of whatever it is.
+    // Some disconnect at once, in the middle of their bytes.
     for (_, bytes) in strangers().iter().cycle().take(200) {
         let stream = say(port, bytes);
         let _ = stream.shutdown(Shutdown::Both);
@@ -167,7 +167,7 @@ fn batches_of_a_newer_protocol_are_dropped_and_logged_once() {
     let told = |words: &str| warnings(&cluster, "n2", since).iter().filter(|l| l.contains(words)).count();
     cluster.until(PATIENCE, || told("protocol version 2 is not spoken here") > 0, "it is told");
     cluster.until(PATIENCE, || told("another host's name") > 0, "it is told");
-    // The link itself is in order: what follows is still taken.
+    // The link itself works: the following frames are accepted.
     let status = cluster.status("n2").expect("answers");
     assert!(status.peers.iter().any(|p| p.host.as_str() == "a0" && p.up), "{:?}", status.peers);
     stream.write_all(&message(&Frame::Bye)).expect("taken");
@@ -223,7 +223,7 @@ fn a_state_folder_of_another_host_is_refused() {
     let (status, log) = cluster.start_in_vain("n1");
     assert_eq!(status.code(), Some(1), "{log}");
     assert!(log.contains("is the state folder of the host n2") && log.contains("`host = \"n1\"`"), "{log}");
-    // It is n2's as before, and n1 goes on with its own.
+    // It still belongs to n2, and n1 continues with its own folder.
     std::fs::rename(&own, &other).expect("renamed");
     std::fs::rename(&set_aside, &own).expect("renamed");
     cluster.start_all();

@@ -1,8 +1,7 @@
-//! Daemons killed with SIGKILL at random moments: everything converges, and no action ran that was
-//! not allowed to.
+//! Daemons killed with SIGKILL at random moments: all change objects converge, and every action that ran was permitted.
 //!
-//! What happened is read from the log of the scripts alone and judged by [`cob_tests::script_log`].
-//! `COB_KILLS` says how many kills (12 by default), `COB_SEED` which.
+//! The events are read from the log of the scripts alone and judged by [`cob_tests::script_log`]. `COB_KILLS` is the
+//! number of kills (12 by default), `COB_SEED` the seed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,8 +21,8 @@ pub(crate) fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text:?}")))
 }
 
-/// The example `simple` with a log of its own and actions slow enough to be met by a kill. Its log
-/// tells the generation, too.
+/// The example `simple` with its own log and with actions slow enough to be hit by a kill. Its log contains the
+/// generation, too.
 fn slow_example(cluster: &Cluster) -> (PathBuf, PathBuf) {
     let model = cluster.copy_example("simple");
     let log = cluster.path("actions.log");
@@ -40,7 +39,7 @@ fn change(file: &Path, old: &str, new: &str) {
     fs::write(file, text.replace(old, new)).expect("written");
 }
 
-/// So many times kills a daemon at a random moment, or several at once, and starts them again.
+/// Kills a daemon at a random moment, or several at once, this many times, and restarts them.
 fn kill_some(cluster: &mut Cluster, random: &mut Random, times: u64) {
     for _ in 0..times {
         pause(random.below(150));
@@ -58,7 +57,7 @@ fn kill_some(cluster: &mut Cluster, random: &mut Random, times: u64) {
     }
 }
 
-/// The moment is what is drawn here: nothing is waited for.
+/// The test needs a random moment, so it does not wait for a condition.
 pub(crate) fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
@@ -86,8 +85,7 @@ fn daemons_killed_on_the_way_up_converge_in_order() {
     }
 }
 
-/// The other desired state of the same hosts: two contents changed, one change object gone, another
-/// one in its place.
+/// Another model of the same hosts: two contents changed, one change object removed, another added in its place.
 fn other(draft: &Draft) -> Draft {
     let mut other = draft.clone();
     for changed in ["oss1/net", "mds1/mdt"] {

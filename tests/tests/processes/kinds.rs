@@ -1,4 +1,4 @@
-//! A change object that is of another kind in the next generation.
+//! A change object that has another kind in the next generation.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use cob_types::GenerationNumber;
 
 use crate::{CHECK, PATIENCE, QUICK, cluster};
 
-/// `n1/x` is what is said here, if anything; `n2/y` needs it wherever it is there.
+/// `n1/x` is the given change object, if any; `n2/y` requires it if it exists.
 fn publish(cluster: &mut Cluster, x: &str) -> GenerationNumber {
     let requires = if x.is_empty() { "" } else { ", requires: [n1/x]" };
     let x = if x.is_empty() { String::new() } else { format!("  n1/x: {x}\n") };
@@ -25,7 +25,7 @@ cobs:
     cluster.generate(&folder)
 }
 
-/// Whether a process is there that goes by this name.
+/// Whether a process with this name exists.
 fn runs(name: &str) -> bool {
     let command = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).unwrap_or_default();
     let all = fs::read_dir("/proc").expect("read").filter_map(Result::ok);
@@ -56,7 +56,7 @@ fn what_becomes_of_another_kind_leaves_as_what_it_was_and_comes_anew() {
     cluster.wait_converged(two, PATIENCE);
     assert!(!runs(&name), "the service was stopped");
     assert_eq!(fs::read_to_string(&file).expect("read"), "managed\n");
-    // Who needs it has stood aside meanwhile.
+    // Its dependent was down in the meantime.
     let ended = cluster.ended_actions();
     let at = |what: &str| ended.iter().rposition(|a| a == what).unwrap_or_else(|| panic!("no {what} in {ended:?}"));
     assert!(at("n2/y up -> down") < at("n1/x up -> down"), "{ended:?}");
@@ -68,7 +68,7 @@ fn what_becomes_of_another_kind_leaves_as_what_it_was_and_comes_anew() {
     cluster.wait_converged(three, PATIENCE);
     assert_eq!(fs::read_to_string(&file).expect("read"), "before\n", "as it was found");
 
-    // Back, by the order that was signed together with the way forward.
+    // Back, by the order that was signed together with the order forth.
     cluster.switch_all(two);
     cluster.wait_converged(two, PATIENCE);
     assert_eq!(fs::read_to_string(&file).expect("read"), "managed\n");

@@ -1,5 +1,5 @@
-//! Hosts that a generation takes out of the model, on real daemons: they leave, with what they need of others, also where
-//! they were away; and one that will not come back is in nobody's way.
+//! Hosts that a generation removes from the model, on real daemons: their change objects depart with the states that
+//! they need on other hosts, even if a host was away; and a host that will not come back blocks no other host.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use cob_types::GenerationNumber;
 use crate::words::{self, cobctl, run, told};
 use crate::{CHECK, PATIENCE, QUICK, VERSIONED, cluster};
 
-/// A kind whose start takes as long as there is no file `go`.
+/// A kind whose start waits for a file `go`.
 const SLOW: (&str, &str) = (
     "slow.yaml",
     r#"
@@ -33,7 +33,7 @@ fn generate(cluster: &mut Cluster, name: &str, hosts: &[&str], cobs: &str) -> Ge
     cluster.generate(&model)
 }
 
-/// The host is in the generation, with nothing on it.
+/// Whether the host is in the generation, without change objects.
 fn has_left(cluster: &Cluster, name: &str, generation: GenerationNumber) -> bool {
     cluster.status(name).is_some_and(|s| s.generation == Some(generation) && s.converged && s.cobs.is_empty())
 }
@@ -48,7 +48,7 @@ fn hosts_that_leave_together_leave_after_each_other_and_come_up_without_a_place_
     cluster.switch_all(two);
     cluster.until(PATIENCE, || has_left(&cluster, "n4", two), "the dependent leaves");
     cluster.until(PATIENCE, || has_left(&cluster, "n3", two), "what it required leaves after it");
-    // Whoever is through is nobody's worry, also when it is off.
+    // A removed host that has drained is no peer any more, even if it is off.
     let peers =
         |cluster: &Cluster| cluster.status("n1").map(|s| s.peers.into_iter().map(|p| p.host).collect::<Vec<_>>());
     cluster.until(PATIENCE, || peers(&cluster).is_some_and(|p| p.is_empty()), "both have said that they are through");
@@ -59,7 +59,7 @@ fn hosts_that_leave_together_leave_after_each_other_and_come_up_without_a_place_
     }
     assert!(has_left(&cluster, "n3", two));
     assert_eq!(peers(&cluster), Some(Vec::new()), "it is remembered who is through");
-    // What was taken out can be taken back: they are told over their links.
+    // The removal can be rolled back: the removed hosts receive the rollback over their links.
     cluster.http("n1", "POST", "/v1/rollback", "{}").expect("back");
     cluster.wait_converged(one, PATIENCE);
     assert_eq!(told(&cluster, "n4", "withdraw").len(), 1);
@@ -73,7 +73,7 @@ fn a_host_leaves_with_what_it_needs_of_one_that_has_gone_on() {
     let one = generate(&mut cluster, "one", &["n1", "n3"], &before);
     cluster.bring_up(one, PATIENCE);
     let two = generate(&mut cluster, "two", &["n1"], "  n1/registry: {kind: quick}\n");
-    // The one that stays has gone on long before.
+    // The host that stays has activated long before.
     cluster.http("n3", "POST", "/v1/pause", "").expect("paused");
     cluster.switch("n1", two);
     cluster.until(PATIENCE, || cluster.status("n3").is_some_and(|s| s.switching_to == Some(two)), "n3 is told");
@@ -82,7 +82,7 @@ fn a_host_leaves_with_what_it_needs_of_one_that_has_gone_on() {
     cluster.until(PATIENCE, || has_left(&cluster, "n3", two), "it leaves");
 }
 
-/// `n3/x` comes up under a promise of `n1/db`, which has another content afterwards.
+/// `n3/x` comes up under a grant of `n1/db`, which has another content afterwards.
 fn with_a_promise(cluster: &mut Cluster) -> (GenerationNumber, GenerationNumber) {
     let text =
         |version: u8| format!("  n1/db: {{kind: versioned, content: {{v: {version}}}}}\n  n2/b: {{kind: quick}}\n");
@@ -137,7 +137,7 @@ fn a_host_that_was_away_leaves_when_it_is_back_however_many_switches_later() {
     assert!(has_left(&cluster, "n3", three));
 }
 
-/// No host of the new generation knows the one before: the depot does.
+/// No host of the new generation knows the previous generation: the depot does.
 #[test]
 fn all_hosts_are_replaced_by_others() {
     let mut cluster = cluster(&["n1", "n2"]);
@@ -178,11 +178,11 @@ fn one_that_was_left_behind_and_will_not_come_back_can_be_fenced() {
     assert!(cluster.status("n1").is_some_and(|s| s.peers.iter().all(|p| p.host != host("n3"))));
 }
 
-/// That the others have converged is certain as soon as they have: no time is spent on a host that is said to be off.
+/// As soon as the other hosts have converged, the result is certain: no time is spent on a host that was declared dead.
 #[test]
 fn a_wait_ends_when_all_have_converged_but_a_fenced_host() {
     let mut cluster = cluster(&["n1", "n3"]);
-    // Neither has anything to do with the other: a fence is noted all the same.
+    // Neither has a connection to the other: a fence is recorded all the same.
     let before = "  n1/a: {kind: quick}\n  n3/b: {kind: quick}\n";
     let one = generate(&mut cluster, "one", &["n1", "n3"], before);
     cluster.bring_up(one, PATIENCE);
@@ -207,7 +207,8 @@ fn a_wait_ends_when_all_have_converged_but_a_fenced_host() {
     assert!(!is_fenced(&cluster), "a later life has spoken");
 }
 
-/// The daemon of a removed host runs on and calls the others: it is no stranger, and how it left is known.
+/// The daemon of a removed host keeps running and calls the others: it is no stranger, and the result of its departure
+/// is known.
 #[test]
 fn a_host_that_was_removed_is_no_stranger_and_its_part_of_the_switch_is_known() {
     let mut cluster = Cluster::with_identities(env!("CARGO_BIN_EXE_cob"), &["n1", "n3"]);
@@ -236,7 +237,7 @@ fn a_host_that_was_removed_is_no_stranger_and_its_part_of_the_switch_is_known() 
     assert!(said.contains("converged") && !said.contains("not known"), "{said}");
 }
 
-/// The others have not been told to go there: they look up what the generation of the canary lets it ask for.
+/// The other hosts were not told to switch there: they look up what the generation of the canary lets it ask for.
 #[test]
 fn a_canary_gets_what_its_generation_lets_it_ask_for() {
     let mut cluster = cluster(&["n1", "n2"]);

@@ -1,4 +1,5 @@
-//! A host that was taken over and speaks the protocol well: whatever it says, it harms itself, and the others go on.
+//! A host that was taken over and speaks the protocol correctly: its messages harm only itself, and the other hosts
+//! continue.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -18,7 +19,7 @@ use crate::{CHECK, PATIENCE, VERSIONED, cluster};
 
 const LIFE: Incarnation = Incarnation { id: 0xBAD, start: 1 };
 
-/// a0 is in the model, and nothing more: whoever says so is taken for it.
+/// a0 is in the model without change objects: a stranger can claim its name.
 fn publish(cluster: &mut Cluster, number: u64) -> GenerationNumber {
     let text = format!(
         r#"
@@ -62,7 +63,7 @@ impl Liar {
             received: None,
         };
         stream.write_all(&[handshake(), message(&Frame::Hello(hello))].concat()).expect("taken");
-        // What it is told it does not care for, but it takes it and gives signs of life.
+        // It ignores the answers, but reads them and sends heartbeats.
         let mut answers = stream.try_clone().expect("a second handle");
         std::thread::spawn(move || {
             let mut bytes = vec![0; 64 << 10];
@@ -108,11 +109,11 @@ fn unjustified(cluster: &Cluster, host: &str) -> u64 {
     cluster.status(host).expect("answers").unjustified.iter().map(|refused| refused.requests).sum()
 }
 
-/// As `member-takes-others-down`: a0 has nothing to do with n1/a, and wants it off.
+/// As in `member-takes-others-down`: a0 has no connection to n1/a, and requests it to be off.
 #[test]
 fn what_no_dependency_justifies_moves_nothing_and_is_named() {
     let (cluster, _) = converged();
-    // What a check has found may be told late.
+    // The result of a check may arrive late.
     let is_of_it =
         |entry: &&HistoryEntry| entry.event == "start" && entry.cob.as_ref().is_some_and(|cob| cob.as_str() == "n1/a");
     let moves = |cluster: &Cluster| cluster.history("n1").iter().filter(is_of_it).count();
@@ -126,7 +127,7 @@ fn what_no_dependency_justifies_moves_nothing_and_is_named() {
     assert_eq!(named, ("a0", "a0/thing", "n1/a", "down"));
     assert!(status.converged && !status.asked_by_anybody, "{status:?}");
     assert_eq!(moves(&cluster), before);
-    // A generation that there is not, in which it claims to be.
+    // A generation that does not exist, which the request names.
     let Item::Request(mut of_another) = request("a0/thing", 8, "down", "a0/thing") else { panic!("a request") };
     of_another.generation = Some(GenerationNumber(77));
     liar.say(2, vec![Item::Request(of_another)]);
@@ -176,7 +177,7 @@ fn a_lie_of_where_one_goes_hides_no_word_that_is_true() {
     cluster.wait_converged(two, PATIENCE);
 }
 
-/// A request of a0/x for a state that there is not.
+/// A request of a0/x for a state that does not exist.
 fn request(asker: &str, number: u64, state: &str, origin: &str) -> Item {
     let asker = CobId::new(asker).expect("an id");
     Item::Request(Request {
@@ -193,14 +194,14 @@ fn request(asker: &str, number: u64, state: &str, origin: &str) -> Item {
     })
 }
 
-/// The bytes that a daemon has on record.
+/// The bytes in a daemon's journal.
 fn journal_bytes(cluster: &Cluster, host: &str) -> u64 {
     let folder = cluster.path(host).join("journal");
     let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     files.filter_map(|file| file.ok()?.metadata().ok()).map(|of| of.len()).sum()
 }
 
-/// Has a liar say as many items as make up some mebibytes, and looks at what that leaves.
+/// A liar sends items of several mebibytes; checks the daemon's memory, journal and log afterwards.
 fn flood(name: &str, make: impl Fn(u64) -> Item) {
     let (mut cluster, _) = converged();
     let mut liar = Liar::new(&cluster, "n1");
@@ -211,7 +212,7 @@ fn flood(name: &str, make: impl Fn(u64) -> Item) {
             liar.say(1, (0..2000).map(|n| make(from + batch * 2000 + n)).collect());
         }
     };
-    // Its memory is judged once the first have made it grow to its working size.
+    // Its memory is measured after the first items have made it grow to its working size.
     say(&mut liar, 1);
     cluster.until(PATIENCE, || broken(&cluster, "n1") > 0, "it is counted");
     let (before, written, log) = (processes::resident_kib(pid), journal_bytes(&cluster, "n1"), cluster.log("n1").len());

@@ -1,8 +1,8 @@
 //! Real daemons, real ZeroMQ between them, real actions, real signals.
 //!
-//! What only a process can show: that nothing is lost or done twice when one is killed anywhere, what
-//! a hostile neighbour on the port achieves, what a full disk does. What the protocol does is tested
-//! far more thoroughly by the simulation, which runs the same engine.
+//! These tests cover what only processes can show: kills at any point lose and repeat no work, a hostile peer at the
+//! port has no effect, a full disk does no harm. The simulation, which runs the same engine, tests the protocol far
+//! more thoroughly.
 
 mod actions;
 mod before;
@@ -49,15 +49,15 @@ use std::time::Duration;
 
 use cob_tests::cluster::Cluster;
 
-/// The longest that a test waits for anything.
+/// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Daemons of these hosts, none started yet.
+/// Daemons of these hosts, not started yet.
 fn cluster(hosts: &[&str]) -> Cluster {
     Cluster::new(env!("CARGO_BIN_EXE_cob"), hosts)
 }
 
-/// A kind of two states that changes a word in a file; it goes with [`CHECK`].
+/// A kind with two states that changes a word in a file; used with [`CHECK`].
 const QUICK: (&str, &str) = (
     "quick.yaml",
     r#"
@@ -73,7 +73,7 @@ kinds:
 "#,
 );
 
-/// A kind whose content counts: up with another one it is outdated. With `bad` in it, it does not come up.
+/// A kind whose content matters: up with another content, it is outdated. With `bad` in it, it does not come up.
 const VERSIONED: (&str, &str) = (
     "versioned.yaml",
     r#"
@@ -91,5 +91,5 @@ kinds:
 "#,
 );
 
-/// A check for the scripts of these tests: the state is what the file `state` says, down without one.
+/// A check for the scripts of these tests: the file `state` contains the state; without the file it is down.
 const CHECK: (&str, &str) = ("check.sh", "#!/bin/sh\ncat \"$COB_STATE_DIR/state\" 2>/dev/null || echo down\n");

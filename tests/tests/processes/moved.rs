@@ -1,4 +1,4 @@
-//! Hosts that get another address: one, two that swap theirs, and all, while their daemons run on.
+//! Hosts that get another address while their daemons run: a single host, two that swap addresses, and all.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::{PATIENCE, VERSIONED, cluster};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
-/// A change object a host, each of which requires the one of the host before: a switch needs all links.
+/// A change object per host, each of which requires the change object of the previous host: a switch needs all links.
 fn model(version: &str, addresses: &[SocketAddr]) -> String {
     let mut text = "security: loopback-only\nhosts:\n".to_owned();
     for (host, address) in HOSTS.iter().zip(addresses) {
@@ -33,7 +33,7 @@ fn program(cluster: &Cluster, args: &[&str]) -> (i32, String) {
     run(command)
 }
 
-/// All hosts at the cluster's own places, which these are.
+/// All hosts at the cluster's own addresses, which are returned.
 fn brought_up(cluster: &mut Cluster) -> Vec<SocketAddr> {
     let places = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let first = cluster.write_model("first", &[("model.yaml", &model("one", &places)), VERSIONED]);
@@ -42,7 +42,8 @@ fn brought_up(cluster: &mut Cluster) -> Vec<SocketAddr> {
     HOSTS.iter().map(|host| cluster.address(host)).collect()
 }
 
-/// Publishes with these addresses and switches, all by address alone; then every host is where it is to be.
+/// Publishes with these addresses and switches, with all daemons addressed over TCP; then every host has its new
+/// address.
 fn moves_to(cluster: &Cluster, version: &str, addresses: &[SocketAddr]) {
     cluster.write_model("model", &[("model.yaml", &model(version, addresses)), VERSIONED]);
     let (code, said) = program(cluster, &["cobgen", "generate", "model", "--depot", "depot"]);
@@ -70,13 +71,13 @@ fn moves_to(cluster: &Cluster, version: &str, addresses: &[SocketAddr]) {
 fn hosts_get_other_addresses_without_a_restart() {
     let mut cluster = cluster(&HOSTS);
     let old = brought_up(&mut cluster);
-    // As many beside these.
+    // The same number of addresses beside these.
     let beside = |at: &SocketAddr| SocketAddr::new(at.ip(), at.port() + 20);
     moves_to(&cluster, "another", &[old[0], beside(&old[1]), old[2]]);
     moves_to(&cluster, "swapped", &[beside(&old[1]), old[0], old[2]]);
     let all: Vec<SocketAddr> = old.iter().map(|at| SocketAddr::new(at.ip(), at.port() + 40)).collect();
     moves_to(&cluster, "everywhere", &all);
-    // Across a restart, and once more.
+    // Across a restart, and again.
     for host in HOSTS {
         cluster.stop(host);
         cluster.start(host);
@@ -85,7 +86,7 @@ fn hosts_get_other_addresses_without_a_restart() {
     moves_to(&cluster, "back", &old);
 }
 
-/// What it has on disk names the address that another host has by now.
+/// Its state on disk names the address that another host has by now.
 #[test]
 fn a_host_that_was_away_while_its_address_changed_finds_the_new_one_in_the_depot() {
     let mut cluster = cluster(&HOSTS);

@@ -1,4 +1,4 @@
-//! Running machines that are taken over: looked at by one generation, moved by the next.
+//! Running machines that are taken over: observed by a generation, managed by the next.
 
 use std::fs;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ cobs:
     cluster.write_model("model", &[("model.yaml", &model), CHECK])
 }
 
-/// What says where a change object of n1 is.
+/// The file with the state of a change object of n1.
 fn file(cluster: &Cluster, name: &str) -> PathBuf {
     cluster.path(&format!("n1/cobs/n1+{name}/state"))
 }
@@ -43,7 +43,7 @@ fn state(cluster: &Cluster, cob: &str) -> String {
     cluster.cob(cob).and_then(|cob| cob.state).map(|state| state.to_string()).unwrap_or_default()
 }
 
-/// Every move that was begun on n1.
+/// Every transition that was started on n1.
 fn moves(cluster: &Cluster) -> Vec<String> {
     let begun = cluster.history("n1").into_iter().filter(|e| e.event == "start");
     begun.filter_map(|e| Some(format!("{} in {}", e.cob?, e.generation))).collect()
@@ -68,14 +68,14 @@ fn a_machine_is_looked_at_and_then_taken_over() {
         app.iter().any(|wait| matches!(wait, Wait::Lock { cob, .. } if cob.as_str() == "n1/db"))
     };
     cluster.until(PATIENCE, || waits(&cluster), "the app waits for what nobody starts");
-    // It may be asked for before it was looked at.
+    // It may be requested before its first check.
     let is_done = |cluster: &Cluster| cluster.status("n1").is_some_and(|n1| n1.converged);
     cluster.until(PATIENCE, || is_done(&cluster), "nothing is left to do on n1");
     let db = cluster.cob("n1/db").expect("there");
     let would = |wait: &Wait| matches!(wait, Wait::Observed { to } if to.as_str() == "up");
     assert!(db.observed && db.waits_for.iter().any(would), "{db:?}");
 
-    // Whoever runs the machine starts it; a check sees that, and the app may go.
+    // The machine's administrator starts it; a check finds that, and the app may start.
     fs::create_dir_all(file(&cluster, "db").parent().expect("a folder")).expect("made");
     fs::write(file(&cluster, "db"), "up\n").expect("written");
     cluster.wait_converged(first, PATIENCE);
@@ -85,12 +85,12 @@ fn a_machine_is_looked_at_and_then_taken_over() {
     cluster.until(PATIENCE, || state(&cluster, "n1/cache") == "down", "it is known after a return");
     assert_eq!(moves(&cluster), [""; 0]);
 
-    // Taken over, what is there stays, and what is missing comes.
+    // After the takeover, existing change objects stay, and missing change objects are started.
     let second = go(&mut cluster, "");
     cluster.wait_converged(second, PATIENCE);
     assert_eq!(moves(&cluster), [format!("n1/cache in {second}")]);
 
-    // Handed back, it is left alone, also when it leaves.
+    // Back in observe mode it is not changed, even when it departs.
     let third = go(&mut cluster, ", mode: observe");
     cluster.wait_converged(third, PATIENCE);
     fs::remove_file(file(&cluster, "cache")).expect("removed");
@@ -105,7 +105,7 @@ fn a_machine_is_looked_at_and_then_taken_over() {
     assert_eq!(fs::read_to_string(file(&cluster, "db")).ok().as_deref(), Some("up\n"));
 }
 
-/// A file of the host, and a tree that wants it so.
+/// A file of the host, and a tree with the same content.
 fn tree(cluster: &Cluster, mode: &str) -> PathBuf {
     let root = cluster.path("host");
     let model = format!(
@@ -127,7 +127,7 @@ fn files_that_are_as_wanted_count_whoever_has_written_them() {
     cluster.start_all();
     cluster.switch_all(first);
     cluster.until(PATIENCE, || state(&cluster, "n1/files") == "present", "it is as wanted");
-    // Somebody changes it: that is noticed, and left.
+    // A user changes it: that is noticed, and not reverted.
     fs::write(&conf, "mine\n").expect("written");
     cluster.until(PATIENCE, || state(&cluster, "n1/files") == "absent", "it is noticed");
     assert_eq!((moves(&cluster), fs::read_to_string(&conf).ok().as_deref()), (Vec::new(), Some("mine\n")));
