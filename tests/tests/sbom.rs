@@ -1,4 +1,4 @@
-//! The bill of materials is whole, well formed, and the same every time.
+//! The bill of materials is complete, well formed, and reproducible.
 
 use std::collections::BTreeSet;
 use std::path::Path;

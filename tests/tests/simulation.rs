@@ -1,5 +1,5 @@
-//! Random systems under random delivery, loss, crashes and failed actions: the rows of the table in
-//! the lock protocol's notes. How many, and how to replay one: [`cob_tests::runs`].
+//! Random systems under random delivery, loss, crashes and failed actions: the rows of the table in the lock protocol's
+//! notes. For the number of runs and replays see [`cob_tests::runs`].
 
 use cob_engine::sim::{Config, Random};
 use cob_tests::family::{BUDGETS, Family, OUTSIDE, WITHIN, WORDS, Weather};
@@ -9,7 +9,7 @@ use cob_tests::runs::{self, Seeds, Tally};
 use cob_tests::switching::{self, End, Pair, Plan};
 use cob_types::status::Wait;
 
-/// The share of the set of systems within P1-P4 that each of their families gets, of ten.
+/// The share of each family in the set of systems within P1-P4, in tenths.
 const SHARES: [u64; 7] = [1, 2, 1, 2, 1, 1, 2];
 
 fn within(test: &str, name: &str) {
@@ -52,7 +52,7 @@ fn circular_systems_with_locks_and_sets_converge() {
     within("circular_systems_with_locks_and_sets_converge", "circular-locks-and-sets");
 }
 
-/// Half of the word graphs without faults: there, nobody is started more than once either.
+/// Half of the word graphs run without faults: there, each change object is started only once.
 #[test]
 fn graphs_of_words_start_everybody_once() {
     let calm = [Weather::Plain, Weather::AnyOrder];
@@ -66,8 +66,8 @@ fn graphs_of_words_converge_under_faults() {
     runs::judge_all(test, &WORDS, Seeds::share(1, 2), Weather::config, &faults, runs::converges);
 }
 
-/// Whatever budgets are laid over, everything still converges, nobody leaves without a token, and no more are away at
-/// a time than their budget lets, but those of whom it says so.
+/// With any budgets, all systems still converge, no member leaves its preferred state without a token, and no more
+/// members are away at a time than their budget allows, apart from the exceptions that it declares.
 #[test]
 fn systems_with_budgets_converge() {
     for family in &BUDGETS {
@@ -83,8 +83,8 @@ fn systems_with_budgets_converge() {
     }
 }
 
-/// Members that fail for good keep their tokens, whatever budgets are laid over: the simulator checks each token that
-/// comes back. Whoever needs a failed member does not come to rest.
+/// Members that fail for good keep their tokens, with any budgets: the simulator checks each token that is released. A
+/// change object that needs a failed member does not converge.
 #[test]
 fn members_that_fail_keep_their_tokens() {
     let mut failures = 0;
@@ -101,8 +101,8 @@ fn members_that_fail_keep_their_tokens() {
     assert!(failures > 0, "no member has failed");
 }
 
-/// However few may act at a time on a host, nothing comes to a stand for it: it is applied where actions start, and an
-/// action waits for nobody.
+/// A limit on concurrent actions of a host can't deadlock: it is applied at the start of actions, and a running action
+/// waits for no other.
 #[test]
 fn systems_converge_under_limits() {
     let families = [&WITHIN[3], &WITHIN[6], &WORDS, &BUDGETS[0]];
@@ -117,13 +117,13 @@ fn systems_converge_under_limits() {
     }
 }
 
-/// What is kept leaves without being moved, from the midst of things, and everybody else comes to rest.
+/// A kept change object departs without a transition, in the middle of the work, and all others converge.
 #[test]
 fn systems_of_which_a_part_leaves_converge() {
     for seed in Seeds::share(1, 3) {
         let weather = Weather::ALL[(seed % 4) as usize];
         let mut random = Random::new(seed);
-        // That a system without short words can leave at all is no condition of its family.
+        // The families without short words do not guarantee that a system can depart.
         let (family, undo) = if seed % 3 == 0 { (&WITHIN[3], false) } else { (&WORDS, true) };
         let pair = leaving::some_leave((family.draw)(&mut random), undo, &mut random);
         if let Err(wrong) = leaving::run(&pair, weather.config(seed)) {
@@ -132,7 +132,8 @@ fn systems_of_which_a_part_leaves_converge() {
     }
 }
 
-/// What is observed is never moved, whoever asks for it; and where not all comes to rest, one of them is waited for.
+/// An observed change object is never moved, for any request; and if the system does not converge, an observed change
+/// object is reported as the cause.
 fn observed_is_safe_and_named(seed: u64) {
     let weather = Weather::ALL[(seed % 4) as usize];
     let mut random = Random::new(seed);
@@ -164,8 +165,8 @@ fn systems_of_which_a_part_is_observed_are_safe_and_named() {
     }
 }
 
-/// One that was observed and at its goal, and asked for another state in vain (372); and a circle through what the
-/// promise of an observed one rests on (28682).
+/// An observed change object at its goal that was requested in another state without effect (372); and a cycle through
+/// the dependencies of a grant by an observed change object (28682).
 #[test]
 fn observed_systems_that_waited_without_a_name_are_named() {
     for seed in [372, 28682] {
@@ -173,7 +174,7 @@ fn observed_systems_that_waited_without_a_name_are_named() {
     }
 }
 
-/// Nothing is promised but safety, and that what does not rest has a name.
+/// Only safety is guaranteed, and that a lack of convergence has a named cause.
 fn outside(test: &str, family: &Family) -> Tally {
     runs::judge_all(test, family, Seeds::share(1, 10), Weather::bounded, &Weather::ALL, runs::is_named)
 }
@@ -185,7 +186,7 @@ fn systems_outside_the_conditions_are_safe_and_named() {
     }
 }
 
-/// The switch of a seed: its weather, and whether there are moves that need others to be up still.
+/// The switch of a seed: its weather, and whether there are transitions that need other change objects to be up.
 fn drawn_switch(seed: u64) -> (Weather, bool, Pair, Plan) {
     let weather = Weather::ALL[(seed % 4) as usize];
     let mut random = Random::new(seed);
@@ -196,11 +197,12 @@ fn drawn_switch(seed: u64) -> (Weather, bool, Pair, Plan) {
     (weather, detaching, pair, plan)
 }
 
-/// Each of them was told to be stuck, for a reason that was none: content that would never come (1308, 1729, 1790, 3026), a lost
-/// word of one that had left (242, 818), a lock that was for nobody who leaves any more (8068), a request of one that
-/// had left and came back (37974); what was done for one that leaves and was done in one's own name (5297, 4937), or had the same rank
-/// as what it was done for (8345, 8666, 13043); one that leaves and one that moves for it, each asked to give back what the other
-/// had kept (802, 1534).
+/// Each of these switches was reported as deadlocked, for a wrong reason: content that would never come (1308, 1729,
+/// 1790, 3026); a lost message of a departed change object (242, 818); a lock that served no departing change object
+/// any more (8068); a request of a change object that had departed and came back (37974); a request on behalf of a
+/// departing change object that was made in the requester's own name (5297, 4937), or had the same rank as the
+/// departing one (8345, 8666, 13043); a departing change object and its helper, each asked to release the other's
+/// speculative grant (802, 1534).
 #[test]
 fn switches_that_got_stuck_for_nothing_come_to_rest() {
     for seed in [242, 802, 818, 1308, 1534, 1729, 1790, 3026, 4937, 5297, 8068, 8345, 8666, 13043, 37974] {
@@ -212,9 +214,9 @@ fn switches_that_got_stuck_for_nothing_come_to_rest() {
     }
 }
 
-/// Each of them was called wrong, and was not: hosts that die in the turn in which they go on (74826, 75830: judged when they
-/// came back, by what others had done since); one that is kept, and was promised to be as good as gone before it was
-/// sent back, or before its host was back (50221, 52783, 62548, 77057).
+/// Each of these switches was wrongly judged as faulty: hosts that die in the same step in which they activate (74826,
+/// 75830: judged when they came back, by later events on other hosts); a kept change object that was granted as
+/// departed before it was rolled back, or before its host was back (50221, 52783, 62548, 77057).
 #[test]
 fn switches_that_were_called_wrong_for_nothing_are_right() {
     for seed in [50221, 52783, 62548, 74826, 75830, 77057] {
@@ -226,9 +228,9 @@ fn switches_that_were_called_wrong_for_nothing_are_right() {
     }
 }
 
-/// Pairs of generations over two to eight hosts, with loss, doubles, crashes, hosts that are away for a while, and the way
-/// back at the end or in the midst: a switch comes to rest, or it is told who waits for whom; nobody goes on while others
-/// still need something of it to leave; nobody is moved for nothing; the way back ends where it began.
+/// Pairs of generations over two to eight hosts, with loss, duplicates, crashes, hosts that are away for a time, and a
+/// rollback at the end or in the middle. A switch converges, or reports its waits; no host activates while others still
+/// need its change objects in order to depart; no unaffected change object moves; a rollback ends in the initial state.
 #[test]
 fn switches_come_to_rest_and_nobody_goes_on_too_early() {
     let (mut rest, mut refused, mut reported) = (0, 0, 0);
@@ -253,12 +255,14 @@ fn switches_come_to_rest_and_nobody_goes_on_too_early() {
         }
     }
     println!("{rest} come to rest, {refused} refused, {reported} told to be stuck");
-    // Moves that need others to be up still make some in which what leaves and what stays ask each other up and down.
+    // Transitions that need others to be up create some switches in which departing and remaining change objects
+    // request opposite states of each other.
     assert!(reported * 200 <= rest, "{reported} of {rest} are stuck");
 }
 
-/// A member that says whatever it likes moves nothing and holds up nothing that no dependency of its own leads to; a fence
-/// frees the rest of what does not need it. That this finds what it looks for: `planted::a_request_that_no_dependency_justifies`.
+/// A member that sends arbitrary messages can't move or block change objects that none of its own dependencies leads
+/// to; a fence frees the remaining change objects that do not need it. The test
+/// `planted::a_request_that_no_dependency_justifies` shows that this test finds a fault.
 #[test]
 fn a_member_that_lies_reaches_what_its_dependencies_lead_to_and_nothing_else() {
     let mut all = Vec::new();

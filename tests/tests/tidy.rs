@@ -1,9 +1,7 @@
-//! Rules of this repository that are worth a test: who imports whom, how long files are, which words
-//! are not used.
+//! Rules of this repository that a test can check: imports between crates, lengths of files, words that are not used.
 //!
-//! The reasons stand with each rule; what they come to is described in `CONTRIBUTING.md` and
-//! `docs/architecture.md`. A rule reads text, not syntax: it is meant to be simple enough to be
-//! believed, and clippy does the rest.
+//! Each rule states its reason; `CONTRIBUTING.md` and `docs/architecture.md` describe the results. A rule reads text,
+//! not syntax, so that it is simple enough to be trusted; clippy does the rest.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +10,7 @@ use std::process::Command;
 
 /// A text file of the repository.
 struct Text {
-    /// From the root, with `/`.
+    /// The path from the root, with `/`.
     name: String,
     text: String,
 }
@@ -22,7 +20,7 @@ impl Text {
         self.name.ends_with(".rs")
     }
 
-    /// Tests, benches, and the simulator, which is one big test.
+    /// Whether it is a test, a bench, or a part of the simulator, which is a big test.
     fn is_test(&self) -> bool {
         let parts: Vec<_> = self.name.split('/').collect();
         let folder = parts.iter().any(|p| ["tests", "benches", "bench", "sim"].contains(p));
@@ -34,13 +32,13 @@ impl Text {
         (1..).zip(self.text.lines().map(without_comment))
     }
 
-    /// A fault at a line, as compilers show it.
+    /// A fault at a line, in the format of compilers.
     fn at(&self, line: usize, what: &str) -> String {
         format!("{}:{line}: {what}", self.name)
     }
 }
 
-/// Cut off where a comment begins; `//` inside a text is none.
+/// The line up to a comment; `//` inside a string does not start a comment.
 fn without_comment(line: &str) -> &str {
     let mut in_text = false;
     let bytes = line.as_bytes();
@@ -58,7 +56,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's folder").to_owned()
 }
 
-/// Every text file that belongs to the repository.
+/// Every text file of the repository.
 fn texts() -> Vec<Text> {
     let root = root();
     let mut names = Vec::new();
@@ -68,7 +66,7 @@ fn texts() -> Vec<Text> {
             let all = String::from_utf8(output.stdout).expect("UTF-8");
             names.extend(all.split('\0').filter(|n| !n.is_empty()).map(str::to_owned));
         }
-        // An unpacked archive.
+        // An unpacked archive without git.
         Ok(_) | Err(_) => walk(&root, "", &mut names),
     }
     // Files that are deleted but not yet committed are listed, too.
@@ -97,8 +95,8 @@ fn assert_none(faults: &[String]) {
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
-/// What each crate may import of ours: the arrows of the architecture. The engine knows neither the
-/// daemon nor the generator; the daemon and the generator don't know each other.
+/// The permitted imports between our crates: the arrows of the architecture. The engine knows neither the daemon nor
+/// the generator; the daemon and the generator don't know each other.
 const ARROWS: [(&str, &str, &[&str]); 10] = [
     ("cob-types", "cob-types/", &[]),
     ("cob-engine", "cobd/engine/", &["cob-types"]),
@@ -112,7 +110,7 @@ const ARROWS: [(&str, &str, &[&str]); 10] = [
     ("cob-tests", "tests/", &["cob-types", "cob-engine", "cob-depot", "cob-solver", "cobd", "cobgen", "cobctl"]),
 ];
 
-/// The crate that a file belongs to: the one with the longest fitting folder.
+/// The crate of a file: the entry with the longest matching folder.
 fn crate_of(name: &str) -> Option<&'static (&'static str, &'static str, &'static [&'static str])> {
     ARROWS.iter().filter(|(_, folder, _)| name.starts_with(folder)).max_by_key(|(_, folder, _)| folder.len())
 }
@@ -138,13 +136,13 @@ fn crates_import_only_along_the_arrows() {
     assert_none(&faults);
 }
 
-/// Whether a path begins here, and not a longer name that ends so.
+/// Whether a path starts here, not only the end of a longer name.
 fn mentions(code: &str, path: &str) -> bool {
     let begins = |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
     code.match_indices(path).any(|(at, _)| begins(at))
 }
 
-/// What one can keep in mind; most files have 200 to 600 lines.
+/// A length that a reader can keep in mind; most files have 200 to 600 lines.
 const LONGEST: usize = 700;
 /// Tests are read one at a time.
 const LONGEST_TEST: usize = 900;
@@ -154,7 +152,7 @@ fn files_are_short_enough_to_be_read() {
     let mut faults = Vec::new();
     for text in texts().iter().filter(|t| t.is_rust()) {
         let lines: Vec<_> = text.text.lines().collect();
-        // Tests at the end of a file count as a test file does.
+        // Tests at the end of a file count like a test file.
         let inline = lines.windows(2).position(|w| w == ["#[cfg(test)]", "mod tests {"]).unwrap_or(lines.len());
         let max = if text.is_test() { LONGEST_TEST } else { LONGEST };
         if inline > max || lines.len() > LONGEST_TEST {
@@ -178,8 +176,8 @@ fn every_file_says_first_what_it_is() {
     );
 }
 
-/// The engine is a function of its events: the same run replays everywhere. Whatever could make two
-/// runs differ is not to be had in it.
+/// The engine is a function of its events: the same run replays everywhere. So it must not use any source of
+/// differences between runs.
 #[test]
 fn the_engine_is_pure() {
     const WORLD: [&str; 17] = [
@@ -213,7 +211,7 @@ fn the_engine_is_pure() {
     assert_none(&faults);
 }
 
-/// A hash map may be looked into, but its order is another in every run.
+/// Lookups in a hash map are allowed, but its order differs in every run.
 fn iterated_hash_maps(text: &Text) -> Vec<String> {
     const DECLARED: [&str; 4] = [": HashMap<", ": HashSet<", " = HashMap::", " = HashSet::"];
     const WALKED: [&str; 8] =
@@ -222,7 +220,7 @@ fn iterated_hash_maps(text: &Text) -> Vec<String> {
     for (_, code) in text.code() {
         let before = DECLARED.iter().find_map(|sort| Some(code.split_once(sort)?.0));
         let name = before.and_then(|b| b.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next());
-        // A field is walked through as one: a variable may have the same name.
+        // A field is iterated as a field: a variable may have the same name.
         let dot = if code.trim_start().starts_with("let ") { "" } else { "." };
         names.extend(name.filter(|n| !n.is_empty()).map(|n| format!("{dot}{n}")));
     }
@@ -239,7 +237,7 @@ fn iterated_hash_maps(text: &Text) -> Vec<String> {
     faults
 }
 
-/// Whether it stands here by itself, or as a field.
+/// Whether it occurs here as a whole name, or as a field.
 fn mentions_field(code: &str, what: &str) -> bool {
     let begins = |at: usize| what.starts_with('.') || !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
     code.match_indices(what).any(|(at, _)| begins(at))
@@ -247,7 +245,7 @@ fn mentions_field(code: &str, what: &str) -> bool {
 
 #[test]
 fn nothing_unsafe_unfinished_or_silenced() {
-    // Put together, so that this file does not break its own rules.
+    // Concatenated, so that this file does not break its own rules.
     let words = [
         (concat!("uns", "afe "), "forbidden in all crates"),
         (concat!("to", "do!"), "finish it, or leave it out"),
@@ -267,7 +265,7 @@ fn nothing_unsafe_unfinished_or_silenced() {
     assert_none(&faults);
 }
 
-/// One word for one thing: these have another name here (see the glossary).
+/// One word for one thing: these names have another word here (see the glossary).
 #[test]
 fn public_types_are_named_by_the_glossary() {
     const NOT: [(&str, &str); 16] = [
@@ -293,7 +291,7 @@ fn public_types_are_named_by_the_glossary() {
         for (line, code) in text.code() {
             let Some(name) = public_type(code) else { continue };
             let words = words_of(name);
-            // A node is a slot of a layout: only the generator has any.
+            // A node is a slot of a layout: only the generator has nodes.
             let node = words.contains(&"Node") && !text.name.starts_with("cobgen/");
             let better = NOT.iter().find(|(word, _)| words.contains(word)).map(|(_, better)| *better);
             if let Some(better) = better.or_else(|| node.then_some("Host")) {
@@ -304,7 +302,7 @@ fn public_types_are_named_by_the_glossary() {
     assert_none(&faults);
 }
 
-/// The name, where a line declares a public type.
+/// The name, if the line declares a public type.
 fn public_type(code: &str) -> Option<&str> {
     let rest = code.trim_start().strip_prefix("pub ")?;
     let rest = ["struct ", "enum ", "trait ", "type ", "union "].iter().find_map(|word| rest.strip_prefix(word))?;
@@ -318,14 +316,14 @@ fn words_of(name: &str) -> Vec<&str> {
     begins.windows(2).map(|w| &name[w[0]..w[1]]).collect()
 }
 
-/// A number in front of a plural that is written out, in a text that is put together: `1 hosts` is what comes of it.
+/// A number before a plural word in a formatted text: it would give `1 hosts`.
 fn counts_by_hand(code: &str) -> bool {
     const MANY: [&str; 9] =
         ["hosts", "change objects", "dependencies", "runs", "errors", "warnings", "attempts", "times", "violations"];
     let behind = |word: &str| {
         code.match_indices(&format!("}} {word}")).any(|(at, found)| {
             let next = code[at + found.len()..].chars().next();
-            // A limit is a constant, and more than one.
+            // A limit is a constant greater than one.
             let limit = code[..at].rsplit('{').next().is_some_and(|inside| inside.starts_with(char::is_uppercase));
             next.is_none_or(|c| !c.is_alphanumeric()) && code[..at].contains('"') && !limit
         })

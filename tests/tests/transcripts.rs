@@ -1,4 +1,4 @@
-//! Every story in `tests/transcripts` comes out as it is written down.
+//! Every transcript in `tests/transcripts` has the recorded output.
 
 use std::fs;
 use std::path::PathBuf;

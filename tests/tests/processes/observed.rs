@@ -131,7 +131,7 @@ fn files_that_are_as_wanted_count_whoever_has_written_them() {
     fs::write(&conf, "mine\n").expect("written");
     cluster.until(PATIENCE, || state(&cluster, "n1/files") == "absent", "it is noticed");
     assert_eq!((moves(&cluster), fs::read_to_string(&conf).ok().as_deref()), (Vec::new(), Some("mine\n")));
-    // Put right by hand and taken over, it is ours without being written.
+    // Corrected by hand and then taken over, the file is managed without being written.
     fs::write(&conf, "one\n").expect("written");
     cluster.until(PATIENCE, || state(&cluster, "n1/files") == "present", "it is noticed");
     let path = tree(&cluster, "");

@@ -1,4 +1,4 @@
-//! Who gave which order: in the journal before it is answered, and in the history of every later life.
+//! The author of each order: in the journal before the answer, and in the history of every later incarnation.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ cobs:
   n1/a: {kind: noop}
 "#;
 
-/// Pauses over the daemon's port, as whoever is on this machine may do without keys.
+/// Pauses over the daemon's port, as any user of this machine may do without keys.
 fn pause_over_tcp(cluster: &Cluster) -> String {
     let address = cluster.address("n1");
     let mut stream = TcpStream::connect(address).expect("connected");
@@ -59,7 +59,7 @@ fn every_order_is_in_the_history_with_who_gave_it_also_after_a_kill() {
     assert_eq!(words[3], format!("resume: by {me}, for \"bob\""));
     assert_eq!(words[4], format!("retry: by {me}"));
 
-    // An index that is gone is made again of the journal: what it tells then was durable.
+    // A missing index is rebuilt from the journal: its content after that was durable.
     cluster.kill("n1");
     std::fs::remove_dir_all(cluster.path("n1/index")).expect("removed");
     cluster.start("n1");

@@ -1,5 +1,5 @@
-//! Whom the words about a switch reach: canaries together with the others, hosts that are there already, that return,
-//! and that leave.
+//! The hosts that announcements of a switch reach: canaries together with the others, and hosts that have activated
+//! already, restart, or are removed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,8 +16,8 @@ use crate::{PATIENCE, cluster, words};
 const ONE: GenerationNumber = GenerationNumber(1);
 const TWO: GenerationNumber = GenerationNumber(2);
 
-/// A flag is up with its content, which can't be `bad`. While there is a file `wait-HOST` none of the host moves, and while
-/// there is a file `stays-HOST` none goes down.
+/// A flag is up with its content, which can't be `bad`. While the file `wait-HOST` exists, no flag of the host moves,
+/// and while `stays-HOST` exists, none goes down.
 fn model(folder: &str, policy: &str, flags: &[(&str, &str)]) -> String {
     let hosts: std::collections::BTreeSet<_> = flags.iter().filter_map(|(id, _)| id.split('/').next()).collect();
     let hosts = hosts.into_iter().zip(1..).map(|(h, n)| format!("  {h}: {{address: \"tcp://127.0.0.1:{n}\"}}\n"));
@@ -65,7 +65,7 @@ impl Flags {
         self.cluster.generate(&model)
     }
 
-    /// Both hosts are in the first generation; the second does not come up on `n2`.
+    /// Both hosts have the first generation; the second does not come up on `n2`.
     fn of_which_one_fails(policy: &'static str) -> Self {
         let mut flags = Self::new(&["n1", "n2"], policy);
         flags.publish(&[("n1/a", "one"), ("n2/b", "one")]);
@@ -82,7 +82,7 @@ impl Flags {
         fs::remove_file(self.folder.join(name)).expect("removed");
     }
 
-    /// `cobctl` with the hosts of the depot: exit status, and what it printed.
+    /// Runs `cobctl` with the hosts of the depot; returns the exit status and the output.
     fn ctl(&self, said: &[&str]) -> (i32, String) {
         words::run(words::cobctl(&self.cluster, &[], said))
     }
@@ -99,7 +99,7 @@ impl Flags {
 
 #[test]
 fn canaries_and_waves_go_back_with_the_others_where_the_policy_says_so() {
-    // It has long settled when the others go.
+    // It has converged long before the others switch.
     let gated = ["--canary", "n1", "--gate", "4s", "--on-failure", "rollback"];
     for (policy, staged) in [("hold", &gated[..]), ("rollback", &["--limit-hosts", "1"])] {
         let flags = Flags::of_which_one_fails(policy);
@@ -112,7 +112,7 @@ fn canaries_and_waves_go_back_with_the_others_where_the_policy_says_so() {
 #[test]
 fn what_was_said_to_a_canary_alone_is_for_all_when_the_switch_is_ordered_again() {
     let flags = Flags::of_which_one_fails("rollback");
-    // As it is left by a `cobctl` that was interrupted.
+    // The state that an interrupted `cobctl` leaves.
     let alone = "{\"generation\": 2, \"on_failure\": \"hold\", \"alone\": true, \"only\": [\"n1\"]}";
     flags.cluster.http("n1", "POST", "/v1/switch", alone).expect("taken");
     let there = || flags.cluster.status("n1").is_some_and(|s| s.generation == Some(TWO) && s.converged && s.alone);
@@ -204,7 +204,7 @@ fn nobody_who_returns_begins_a_switch_that_was_cancelled() {
     let (_, said) = flags.ctl(&["cancel", "2", "--timeout", "1s"]);
     assert!(said.contains("n2: nothing to cancel"), "once: {said}");
 
-    // Nor does it when those who have it were started anew.
+    // A restart of the hosts that have it does not change that either.
     flags.cluster.kill("n2");
     flags.cluster.start("n2");
     flags.cluster.start("n3");
@@ -249,7 +249,7 @@ fn words_reach_hosts_that_leave_while_they_do() {
     );
     let held = || flags.cluster.status("n2").is_some_and(|s| s.held == Some(TWO));
     flags.cluster.until(PATIENCE, held, "n2 stands still");
-    // By its name, too.
+    // Also by its name.
     let (code, said) = flags.ctl(&["status", "n2"]);
     assert!(code == 1 && said.contains("n2/b"), "{code} {said}");
     flags.let_go("wait-n2");

@@ -1,4 +1,4 @@
-//! What is noted of a switch in the depot, where a host is away when it is noted.
+//! The recorded outcome of a switch in the depot if a host is away when it is recorded.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,8 @@ use crate::{PATIENCE, cluster};
 
 const HOSTS: [&str; 2] = ["n1", "n2"];
 
-/// n1/app does not come up with its second content while one file is there, and waits for another one to go.
+/// n1/app does not come up with its second content while the file `broken` exists, and waits until the file `wait` is
+/// gone.
 fn model(version: u32, folder: &str) -> String {
     format!(
         r#"
@@ -37,12 +38,12 @@ cobs:
     )
 }
 
-/// What the depot tells of switches that led forward.
+/// The switches to newer generations in the depot's log.
 fn switches(cluster: &Cluster) -> Vec<String> {
     logged(cluster).lines().filter(|line| line.contains("switched 20")).map(ToOwned::to_owned).collect()
 }
 
-/// Two hosts with the first generation, and the second one in the depot.
+/// Two hosts with the first generation, and the second in the depot.
 fn broken() -> (Cluster, GenerationNumber, PathBuf) {
     let mut cluster = cluster(&HOSTS);
     let folder = cluster.path("folder");
@@ -77,7 +78,7 @@ fn a_withdrawn_switch_is_noted_as_one_though_the_host_that_withdrew_it_is_away()
     let noted = switches(&cluster);
     assert!(noted.len() == 1 && noted[0].contains(": rolled back (not known of n1) after "), "{noted:?}");
 
-    // When it answers again it is told as one switch.
+    // When it answers again, the log shows a single switch.
     fs::remove_file(folder.join("wait")).expect("removed");
     cluster.start("n1");
     cluster.wait_converged(one, PATIENCE);

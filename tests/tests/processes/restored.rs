@@ -1,5 +1,5 @@
-//! A depot that comes back from an older copy: a number stands for one content, and the chapter "Restore a depot" of
-//! `docs/operating.md` leads on from there.
+//! A depot restored from an older copy: a number never stands for two contents, and the chapter "Restore a depot" of
+//! `docs/operating.md` leads out of the situation.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use crate::{PATIENCE, VERSIONED};
 
 const HOSTS: [&str; 2] = ["n1", "n2"];
 
-/// One change object a host, of this version.
+/// A change object of this version on each host.
 fn model(version: &str) -> String {
     format!(
         r#"
@@ -41,13 +41,13 @@ fn generate(cluster: &mut Cluster, version: &str) -> GenerationNumber {
     cluster.generate(&model)
 }
 
-/// What the change objects have that are up.
+/// The contents of the change objects that are up.
 fn versions(cluster: &Cluster) -> Vec<String> {
     let read = |file: &str| fs::read_to_string(cluster.path(file)).unwrap_or_default();
     ["n1/cobs/n1+a/up", "n2/cobs/n2+b/up"].iter().map(|file| read(file)).collect()
 }
 
-/// In the folder of the cluster, with the programs by their names.
+/// Runs a command line in the folder of the cluster, with the programs by their names.
 fn shell(cluster: &Cluster, line: &str) -> (i32, String) {
     let mut command = Command::new("/bin/sh");
     let program = env!("CARGO_BIN_EXE_cob");
@@ -67,13 +67,13 @@ fn copy_depot(cluster: &Cluster) {
     assert_eq!(code, 0, "{said}");
 }
 
-/// The depot is the older copy from now on, and the daemons and the cluster have it in the same place.
+/// Replaces the depot by the older copy, in the same place for daemons and cluster.
 fn lose_depot(cluster: &Cluster) {
     fs::rename(cluster.path("depot"), cluster.path("depot.first")).expect("put aside");
     fs::rename(cluster.path("copy"), cluster.path("depot")).expect("put into its place");
 }
 
-/// Two hosts that have generation 2, and a depot in which another generation 2 was published since.
+/// Two hosts that have generation 2, and a depot in which another generation 2 was published later.
 fn with_two_contents(security: Security) -> (Cluster, GenerationNumber) {
     let mut cluster = cluster(security);
     let one = generate(&mut cluster, "one");
@@ -88,7 +88,7 @@ fn with_two_contents(security: Security) -> (Cluster, GenerationNumber) {
     (cluster, two)
 }
 
-/// The order is refused with these words, and nothing has changed.
+/// Asserts that the order was refused with this text, and that the hosts are unchanged.
 fn assert_another(cluster: &Cluster, (code, said): (i32, String)) {
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("another generation 2"), "{said}");
@@ -107,7 +107,7 @@ fn a_number_with_two_contents(security: Security) {
     }
     let (_, said) = ctl(&["status"]);
     assert!(!said.contains("\nconverged: "), "{said}");
-    // By the number alone, as a program without the depot says it: the daemon looks into its own.
+    // An order by number alone, from a program without the depot: the daemon checks its own depot.
     for order in ["prepare", "switch"] {
         for host in HOSTS {
             let body = format!("{{\"generation\": {two}}}");
@@ -115,7 +115,7 @@ fn a_number_with_two_contents(security: Security) {
             assert!(said.contains("this host knows another generation 2"), "{said}");
         }
     }
-    // Across a restart, and with what is kept destroyed: the depot's is not taken in its place.
+    // Across a restart, and with the host's own copy destroyed: the depot's content does not replace it.
     cluster.stop("n1");
     fs::remove_dir_all(cluster.path("n1/generations/2")).expect("destroyed");
     let (status, said) = cluster.start_in_vain("n1");
@@ -133,7 +133,7 @@ fn a_signed_number_with_two_contents_is_never_a_success() {
     a_number_with_two_contents(Security::Identities);
 }
 
-/// A host that comes new takes the depot's content. The others have another one, and none of them is shown as converged.
+/// A new host takes the depot's content. The others have another content, and neither host is shown as converged.
 #[test]
 fn a_host_set_up_anew_between_two_contents_is_seen() {
     let (mut cluster, two) = with_two_contents(Security::LoopbackOnly);
@@ -198,7 +198,7 @@ fn a_depot_is_restored_as_the_documentation_says() {
     assert!(versions(&cluster).iter().all(|text| text.contains("mended")), "{:?}", versions(&cluster));
     let (code, said) = shell(&cluster, "cobctl status --depot depot");
     assert!(code == 0 && !said.contains("behind"), "{said}");
-    // And on from there as ever, also back.
+    // Further generations work as usual, and so does a rollback.
     let (code, said) =
         shell(&cluster, "sed -i 's/mended/next/' model/model.yaml && cobgen generate model --depot depot");
     assert!(code == 0 && said.contains("generation 5"), "{said}");
@@ -208,7 +208,7 @@ fn a_depot_is_restored_as_the_documentation_says() {
     assert!(versions(&cluster).iter().all(|text| text.contains("mended")), "{:?}", versions(&cluster));
 }
 
-/// The copy lacks the newest generation, and nobody publishes: "latest" would lead back.
+/// The copy lacks the newest generation, and no newer one is published: "latest" would lead back.
 #[test]
 fn the_latest_of_an_older_copy_is_not_gone_back_to_without_a_word() {
     let mut cluster = cluster(Security::LoopbackOnly);
@@ -224,10 +224,10 @@ fn the_latest_of_an_older_copy_is_not_gone_back_to_without_a_word() {
     assert!(said.contains("this goes BACK from 2 to 1 on 2 hosts"), "{said}");
     assert!(said.contains("the depot is behind its hosts") && said.contains("--back"), "{said}");
     assert!(cluster.is_converged(two), "nothing was ordered");
-    // Numbers that no host answers for are left out by hand, also where the model asks for the same.
+    // A number that the hosts can't report is skipped by hand, even if the model asks for the same.
     let (code, said) = shell(&cluster, "cobgen generate one --depot depot --offline --above 6");
     assert!(code == 0 && said.contains("generation 7"), "{said}");
-    // Whoever means it goes back.
+    // With `--back` the operator confirms the way back.
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "1", "--back", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("this goes BACK from 2 to 1 on 2 hosts"), "{said}");

@@ -1,4 +1,4 @@
-//! Moves that are taken back by their reverts when a change object leaves, with what they have saved.
+//! Transitions that reverts undo when a change object departs, with the data that they saved.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use cob_tests::cluster::Cluster;
 
 use crate::{PATIENCE, cluster};
 
-/// Two moves there, each with a revert, and none back. The first revert fails at its first attempt.
+/// Two transitions forth, each with a revert, and none back. The first revert fails at its first attempt.
 const MODEL: &str = r#"
 security: loopback-only
 hosts:
@@ -46,7 +46,7 @@ fn who_leaves_is_taken_back_in_the_reverse_order_with_what_was_saved() {
     cluster.bring_up(first, PATIENCE);
     assert_eq!((read("a").as_str(), read("b").as_str()), ("one\n", "two\n"));
 
-    // What was saved outlives the daemon.
+    // The saved data survives the daemon.
     cluster.kill("n1");
     cluster.start("n1");
     cluster.wait_converged(first, PATIENCE);
@@ -84,7 +84,7 @@ fn who_goes_back_twice_takes_back_each_time() {
     }
 }
 
-/// Each generation of it is something else: a file tree, or a file that a script makes.
+/// The change object has a different kind in each generation: a file tree, or a file that a script makes.
 fn something_else(place: &std::path::Path, tree: bool) -> String {
     let place = place.display();
     let what = if tree {
@@ -114,7 +114,7 @@ fn who_goes_back_twice_leaves_nothing_of_what_is_in_between() {
     let is_there = || ["made", "tree"].map(|name| place.join(name).exists());
     cluster.bring_up(generations[0], PATIENCE);
     let steps = [(1, [false, true]), (2, [true, false]), (1, [false, true]), (0, [true, false])];
-    // At last killed as soon as it goes.
+    // In the last step the daemon is killed as soon as the switch starts.
     for (killed, (at, there)) in [false, false, false, true].into_iter().zip(steps) {
         cluster.switch_all(generations[at]);
         if killed {

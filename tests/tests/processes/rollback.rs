@@ -1,5 +1,5 @@
-//! Switches that fail: held or taken back, by policy, by an operator's word and by the guard; `go` and withdrawal
-//! reach hosts that nobody has told.
+//! Failed switches: held or rolled back, by policy, by an operator's order and by the connectivity guard; switch and
+//! rollback reach hosts that no operator has told.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use crate::{CHECK, PATIENCE, QUICK, cluster, words};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
-/// A shop of this version over three hosts, with a file tree that people edit. A server does not start in a version
-/// that a file `broken-HOST` names.
+/// A shop of this version over three hosts, with a file tree that users edit. A server does not start in the version
+/// that the file `broken-HOST` names.
 fn model(version: u32, folder: &str) -> String {
     format!(
         r#"
@@ -52,7 +52,7 @@ struct Shop {
 }
 
 impl Shop {
-    /// In its first version, with a line of a user in its file.
+    /// The shop in its first version, with a user's line in its file.
     fn new() -> Self {
         let cluster = cluster(&HOSTS);
         let folder = cluster.path("shop");
@@ -71,7 +71,7 @@ impl Shop {
         self.cluster.generate(&model)
     }
 
-    /// The server of a host does not start in this version.
+    /// Keeps the server of a host from starting in this version.
     fn break_it(&self, host: &str, version: u32) {
         fs::write(self.folder.join(format!("broken-{host}")), version.to_string()).expect("written");
     }
@@ -84,7 +84,7 @@ impl Shop {
         self.cluster.http(host, "POST", path, body).unwrap_or_else(|e| panic!("{host}: {e}"));
     }
 
-    /// All hosts serve this version, and the user's line is still there.
+    /// All hosts serve this version, and the user's line still exists.
     fn serves(&self, version: u32) {
         let read = |name: String| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
         for host in HOSTS {
@@ -97,7 +97,7 @@ impl Shop {
         self.cluster.status(host)?.switch
     }
 
-    /// All of them have returned from this generation to that one.
+    /// Waits until all hosts have rolled back from this generation to that.
     fn wait_returned(&self, from: GenerationNumber, to: GenerationNumber) {
         let returned = |host: &&str| {
             let switch = self.switch_of(host).filter(|s| s.left == Some(from) && s.to == to);
@@ -111,7 +111,7 @@ impl Shop {
         words::told(&self.cluster, host, event)
     }
 
-    /// `cobctl` with all hosts: exit status and what it printed.
+    /// Runs `cobctl` with all hosts; returns the exit status and the output.
     fn ctl(&self, words: &[&str]) -> (i32, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
         command.arg("cobctl").args(words).env_remove("COB_DEPOT");
@@ -131,13 +131,13 @@ fn after_two_failed_attempts_hosts_are_where_they_were_before_the_first() {
     shop.break_it("n3", 2);
     shop.order("n1", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"rollback\"}");
     shop.wait_returned(two, one);
-    // Made after the one that was withdrawn, and fails as well.
+    // This generation was made after the rolled back generation, and fails, too.
     let three = shop.publish(3);
     shop.break_it("n3", 3);
     shop.order("n2", "/v1/switch", "{\"generation\": 3, \"on_failure\": \"rollback\"}");
     shop.wait_returned(three, one);
     shop.serves(1);
-    // An operator's word leads to the same place, and never to one that was withdrawn.
+    // An operator's rollback leads to the same generation, and never to a rolled back generation.
     shop.mend("n3");
     let four = shop.publish(4);
     shop.order("n1", "/v1/switch", "{\"generation\": 4}");
@@ -153,7 +153,7 @@ fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone(
     let mut shop = Shop::new();
     let (one, two) = (GenerationNumber(1), shop.publish(2));
     shop.break_it("n3", 2);
-    // Only one host is told to go.
+    // Only one host gets the order to switch.
     shop.order("n1", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"rollback\"}");
     shop.wait_returned(two, one);
     shop.serves(1);
@@ -161,7 +161,7 @@ fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone(
     assert!(why.contains("n3/lb gave up moving from down to up") && why.contains("told by"), "{why}");
     let all: Vec<_> = HOSTS.iter().flat_map(|host| shop.told(host, "withdraw")).collect();
     assert_eq!(all.len(), 3, "each once: {all:?}");
-    // Whose it is comes first in the history of all: the others were told.
+    // The failed host has the first entry in the merged history: the others received its announcement.
     let withdrawn = |host: &str| {
         let all = shop.cluster.history(host);
         all.into_iter().find(|entry| entry.event == "withdraw").expect("withdrawn").lamport
@@ -170,13 +170,13 @@ fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone(
     let (code, status) = shop.ctl(&["status"]);
     assert!(code == 0 && status.contains("n3 has returned from generation 2 to 1: n3/lb gave up"), "{code} {status}");
 
-    // A host that comes back is told nothing else, and neither are the others.
+    // A restarted host receives no other announcement, and neither do the others.
     shop.cluster.kill("n2");
     shop.cluster.start("n2");
     shop.cluster.wait_answers("n2");
     shop.wait_returned(two, one);
     shop.mend("n3");
-    // Nor does anybody go there because it is the latest: only by its number.
+    // The generation is not chosen as the latest any more, only by its number.
     let depot = shop.cluster.path("depot").display().to_string();
     let (code, text) = shop.ctl(&["--depot", &depot, "switch", "latest", "--wait"]);
     let why = "generation 2, the latest, was withdrawn on n1, n2 and n3: n3/lb gave up";
@@ -190,7 +190,7 @@ fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone(
 fn jobs_that_can_not_even_begin_fail_a_switch_as_others_do() {
     let mut shop = Shop::new();
     let one = GenerationNumber(1);
-    // What stands where the files of kinds go lets none be put there.
+    // A file in place of the folder for files of kinds: no files can be laid out.
     let files = shop.cluster.path("n3").join("payload");
     if files.exists() {
         fs::remove_dir_all(&files).expect("removed");
@@ -218,7 +218,7 @@ fn hosts_that_were_away_follow_on_and_back() {
     shop.cluster.start("n3");
     shop.cluster.wait_converged(two, PATIENCE);
     shop.serves(2);
-    // The same on the way back, by an operator's word to one of them, under the policy to hold.
+    // The same for a rollback, by an operator's order to one of the hosts, under the policy to hold.
     shop.cluster.kill("n3");
     let (code, text) = shop.ctl(&["rollback", "--timeout", "10s"]);
     assert!(code == 3 && text.matches("goes back (back from generation 2 to 1)").count() == 2, "{code} {text}");
@@ -227,8 +227,8 @@ fn hosts_that_were_away_follow_on_and_back() {
     shop.serves(1);
 }
 
-/// Somebody has to say which of two changes counts: with `hold` it is waited for, and with `rollback`, where nobody may be
-/// there, it is a failure.
+/// A user has to decide between two changes: with `hold` the switch waits, and with `rollback`, which must work
+/// unattended, it is a failure.
 #[test]
 fn a_conflict_is_taken_back_under_the_policy_and_else_waited_for() {
     let mut shop = Shop::new();
@@ -241,7 +241,7 @@ fn a_conflict_is_taken_back_under_the_policy_and_else_waited_for() {
     assert_eq!(fs::read_to_string(&conf).expect("read"), mine, "what a user has made of it is as it was");
     let why = shop.told("n1", "withdraw").join("\n");
     assert!(why.contains("n1/files is in conflict: somebody has changed on the host"), "{why}");
-    // The same without the policy waits, over a restart too, and is completed by a decision.
+    // Without that policy it waits, even over a restart, and a decision completes it.
     shop.order("n2", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"hold\"}");
     let in_conflict = |shop: &Shop| {
         shop.cluster.cob("n1/files").is_some_and(|cob| cob.state.is_some_and(|state| state == "conflict"))
@@ -253,7 +253,7 @@ fn a_conflict_is_taken_back_under_the_policy_and_else_waited_for() {
     shop.cluster.until(PATIENCE, || in_conflict(&shop), "it is in conflict still");
     std::thread::sleep(Duration::from_secs(4));
     assert_eq!(shop.switch_of("n1").map(|switch| (switch.to, switch.left)), Some((two, None)), "nobody goes back");
-    // A policy that is said later counts for what has failed already.
+    // A later policy also applies to an earlier failure.
     let (code, told) = shop.ctl(&["switch", "2", "--on-failure", "rollback", "--wait", "30s"]);
     assert!(code == 1 && told.contains("n1/files is in conflict") && told.contains("withdrawn"), "{code} {told}");
     shop.wait_returned(two, one);
@@ -265,7 +265,8 @@ fn a_conflict_is_taken_back_under_the_policy_and_else_waited_for() {
     shop.serves(2);
 }
 
-/// Two that a check may find `odd`, from where nothing leads on, and one more in each version.
+/// Two change objects that a check may find `odd`, a state without transitions out of it; the second changes in each
+/// version.
 fn odd(version: u32) -> String {
     format!(
         r#"
@@ -306,7 +307,7 @@ fn a_dead_end_is_of_the_switch_in_which_it_was_come_to() {
         let body = format!("{{\"generation\": {generation}, \"on_failure\": \"rollback\"}}");
         cluster.http("n1", "POST", "/v1/switch", &body).expect("taken");
     };
-    // It was so before, and is no failure of the switch; over a restart neither.
+    // It had no exit state before the switch, so it is no failure of the switch, even over a restart.
     becomes_odd(&cluster, "n1/stays");
     cluster.until(PATIENCE, || is_odd(&cluster, "n1/stays"), "it is odd");
     order(&cluster, 2);
@@ -318,7 +319,7 @@ fn a_dead_end_is_of_the_switch_in_which_it_was_come_to() {
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(active(&cluster), Some(GenerationNumber(2)));
     assert_eq!(words::told(&cluster, "n1", "withdraw"), [""; 0]);
-    // What passes by itself is not, though nobody has looked meanwhile.
+    // A state that ends by itself is no failure, even without a check in between.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("later").as_secs();
     let own = cluster.path("n1/cobs/n1+changes");
     fs::write(own.join("state"), "odd\n").expect("written");
@@ -329,7 +330,7 @@ fn a_dead_end_is_of_the_switch_in_which_it_was_come_to() {
         |cluster: &Cluster| cluster.cob("n1/changes").is_some_and(|cob| cob.state.is_some_and(|state| state == "up"));
     cluster.until(PATIENCE, || is_up(&cluster), "it is up by itself");
     assert_eq!(words::told(&cluster, "n1", "withdraw"), [""; 0]);
-    // What is found so in the switch is, and the host goes back.
+    // A state found during the switch is a failure, and the host rolls back.
     becomes_odd(&cluster, "n1/changes");
     order(&cluster, 4);
     cluster.until(PATIENCE, || active(&cluster) == Some(GenerationNumber(4)), "it is active");
@@ -411,14 +412,14 @@ fn a_return_that_can_not_be_begun_is_marked_and_tried_again_by_an_order_alone() 
     let (one, two) = (GenerationNumber(1), shop.publish(2));
     shop.cluster.switch_all(two);
     shop.cluster.wait_converged(two, PATIENCE);
-    // The generation to return to is not at hand, and can't be had.
+    // The generation to roll back to is neither on the host nor available.
     let (depot, away) = (shop.cluster.path("depot"), shop.cluster.path("depot.away"));
     fs::rename(&depot, &away).expect("moved");
     fs::remove_dir_all(shop.cluster.path("n1/generations/1")).expect("removed");
     shop.order("n1", "/v1/rollback", "{}");
     let stopped = |shop: &Shop| shop.switch_of("n1").is_some_and(|s| s.stage == SwitchStage::Stopped);
     shop.cluster.until(PATIENCE, || stopped(&shop), "n1 has stopped");
-    // Everything is where generation 2 wants it, and that for long.
+    // All change objects are where generation 2 wants them, and have been for long.
     std::thread::sleep(Duration::from_secs(5));
     let (code, status) = shop.ctl(&["status"]);
     let marked = "n1 has stopped on its way back: generation 1 can't be returned to";
@@ -452,15 +453,15 @@ fn a_host_that_does_not_reach_the_others_goes_back_by_itself_also_over_a_restart
     shop.cluster.until(PATIENCE, back, "n1 goes back");
     let why = shop.switch_of("n1").expect("a switch").why;
     assert_eq!(why, "the guard: not reached of 2 hosts: n2, n3");
-    // The others are at the old generation, and n1 converges with them.
+    // The others have the old generation, and n1 converges with them.
     shop.cluster.start("n2");
     shop.cluster.start("n3");
     shop.cluster.wait_converged(one, PATIENCE);
     shop.serves(1);
 }
 
-/// Two hosts; in a second generation n2/app acts, for as long as a file is there, under a promise of n1/net, and n1/late
-/// keeps n1 from having converged, as long as another one is.
+/// Two hosts. In the second generation n2/app acts under a grant of n1/net as long as a file exists, and n1/late keeps
+/// n1 from converging as long as another file exists.
 fn two_hosts(more: bool, folder: &str) -> String {
     let added = r#"
   n1/net: {kind: quick}
@@ -494,7 +495,7 @@ cobs:
     )
 }
 
-/// What the host out of reach was promised is waited for no longer, and it hears of that when it is back.
+/// The grant to the unreachable host is invalidated, and that host learns of it when it is back.
 #[test]
 fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
     let mut cluster = cluster(&["n1", "n2"]);
@@ -532,7 +533,7 @@ fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
     cluster.until(PATIENCE, over, "nothing is broken any more");
 }
 
-/// In its second generation n1/app asks for n2/lib, which can't come up, when it is half way; a file keeps it from that.
+/// In its second generation n1/app requests n2/lib, which can't come up, when it is half way; a file delays that.
 fn asks_late(version: u32, folder: &str) -> String {
     format!(
         r#"
@@ -569,7 +570,7 @@ cobs:
     )
 }
 
-/// n2 has had all where it should be for long when n1 comes to ask something of it.
+/// n2 has been idle and converged for long when n1 requests a change object of it.
 #[test]
 fn what_fails_on_a_host_that_has_settled_because_another_asks_late_is_taken_back_too() {
     let mut cluster = cluster(&["n1", "n2"]);

@@ -1,4 +1,4 @@
-//! Rollouts with real daemons stop at the first failure: waves, canaries, budgets, and the same order given again.
+//! Rollouts with real daemons stop at the first failure: waves, canaries, budgets, and repeated orders.
 
 use std::fs;
 
@@ -11,7 +11,8 @@ use crate::{PATIENCE, VERSIONED, cluster};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
-/// A content on each of three hosts. A file `broken-HOST` lets the new content fail there, and the old one stays in place.
+/// A content on each of three hosts. With a file `broken-HOST` the new content fails there, and the old content stays
+/// in place.
 fn model(version: u32, folder: &str, tokens: Option<u32>) -> String {
     let budgets = tokens.map(|tokens| format!("budgets: {{web: {{at_most: {tokens}}}}}\n")).unwrap_or_default();
     let of = if tokens.is_some() { ", budget: web" } else { "" };
@@ -44,7 +45,7 @@ clusters: {{c: {{services: {{web: [n1, n2, n3]}}}}}}
 struct Rollout {
     cluster: Cluster,
     folder: String,
-    /// Of the budget; none: there is no budget.
+    /// The tokens of the budget; `None`: there is no budget.
     tokens: Option<u32>,
 }
 
@@ -109,7 +110,7 @@ fn waves_stop_at_a_failed_host_also_when_the_order_is_given_again() {
     assert_eq!((code, rollout.generations()), (0, [2, 2, 2]), "{said}");
 }
 
-/// A token of the old budget is worth the same as one of the new.
+/// A token of the old budget counts for the new budget, too.
 #[test]
 fn a_budget_that_changes_ties_no_hosts_together() {
     let mut rollout = Rollout::new(Some(1));
@@ -128,7 +129,7 @@ fn a_budget_that_changes_ties_no_hosts_together() {
     assert_eq!((code, rollout.generations()), (0, [2, 2, 2]), "{said}");
 }
 
-/// The generation that mends a failed host goes there first: what it holds the others wait for.
+/// The generation that repairs a failed host goes there first, because the others wait for its token.
 #[test]
 fn a_failed_host_that_holds_a_token_is_mended_first() {
     let mut rollout = Rollout::new(Some(1));
@@ -136,7 +137,7 @@ fn a_failed_host_that_holds_a_token_is_mended_first() {
     rollout.breaks("n2");
     let (code, said) = rollout.ctl(&["switch", "2", "--limit-hosts", "1", "--wait", "60s"]);
     assert_eq!((code, rollout.generations()), (1, [2, 2, 1]), "{said}");
-    // Another canary can't have the token, and says who has it.
+    // Another canary can't get the token, and reports its holder.
     rollout.generate(3);
     let (code, said) = rollout.ctl(&["switch", "3", "--canary", "n3", "--wait", "60s"]);
     assert!(code == 1 && said.contains("n2/web/c") && said.contains("given up"), "{said}");
@@ -147,7 +148,7 @@ fn a_failed_host_that_holds_a_token_is_mended_first() {
     assert_eq!((code, rollout.generations()), (0, [3, 3, 3]), "{said}");
 }
 
-/// A host that leaves has its turn like any other: those that wait for what leaves there come after it.
+/// A removed host belongs to a wave like any other: hosts that wait for its departures come after it.
 #[test]
 fn hosts_that_leave_go_in_waves_too() {
     let mut cluster = cluster(&["n1", "n2", "n3"]);
@@ -166,7 +167,7 @@ fn hosts_that_leave_go_in_waves_too() {
     cluster.generate(&model);
     let (code, said) = run(cobctl(&cluster, &[], &["switch", "2", "--limit-hosts", "1", "--wait", "60s"]));
     if code == 1 {
-        // They may be tied in both directions: then the limit is refused, and a larger one does it.
+        // The hosts may depend on each other in both directions: then the limit is refused, and a larger limit works.
         assert!(said.contains("--limit-hosts 2"), "{said}");
         let (code, said) = run(cobctl(&cluster, &[], &["switch", "2", "--limit-hosts", "2", "--wait", "60s"]));
         assert_eq!(code, 0, "{said}");
@@ -176,7 +177,7 @@ fn hosts_that_leave_go_in_waves_too() {
     assert!(cluster.status("n2").is_some_and(|s| s.generation == Some(GenerationNumber(2)) && s.cobs.is_empty()));
 }
 
-/// A host that can't leave is a failed host like any other; also when the order is given again.
+/// A host that can't depart counts as failed, even if the order is repeated.
 #[test]
 fn a_host_that_can_not_leave_stops_waves() {
     let mut rollout = Rollout::new(None);
@@ -198,7 +199,7 @@ fn a_host_that_can_not_leave_stops_waves() {
     assert_eq!(code, 0, "{said}");
     let (code, said) = run(cobctl(&rollout.cluster, &[], &waves));
     assert_eq!((code, rollout.generations()), (0, [2, 2, 2]), "{said}");
-    // A host that has not left is no success of the order given again.
+    // A host that has not departed is no success of a repeated order.
     fs::write(format!("{}/stuck-n2", rollout.folder), "").expect("written");
     let text = text.replace("[n2, n3]", "[n3]").replace("  n2: {address: \"tcp://127.0.0.1:2\"}\n", "");
     let model = rollout.cluster.write_model("model", &[("model.yaml", &text)]);
@@ -209,7 +210,7 @@ fn a_host_that_can_not_leave_stops_waves() {
     }
 }
 
-/// Others would tell them all at once when they come back.
+/// Without this, other hosts would tell all of them at once when they come back.
 #[test]
 fn hosts_that_are_away_are_left_out_of_waves() {
     let mut rollout = Rollout::new(None);
@@ -233,7 +234,7 @@ fn hosts_that_are_away_are_left_out_of_waves() {
     assert_eq!((code, rollout.generations()), (1, [2, 2, 1]), "{said}");
 }
 
-/// What a new dependency leads to goes first; each wave is of one host.
+/// The target of a new dependency goes first; each wave has one host.
 #[test]
 fn waves_follow_a_new_dependency_from_host_to_host() {
     let mut cluster = cluster(&["n1", "n2"]);
@@ -263,7 +264,7 @@ fn so_many_failed_hosts_as_are_tolerated_do_not_stop_waves() {
     assert_eq!((code, rollout.generations()), (1, [2, 2, 2]), "{said}");
     assert!(said.contains("failed on n1, which is tolerated"), "{said}");
     assert!(said.contains("nothing more is being done"), "{said}");
-    // One more is too many.
+    // A second failure is too many.
     rollout.generate(3);
     rollout.breaks("n2");
     let (code, said) = rollout.ctl(&["switch", "3", "--limit-hosts", "1", "--max-failures", "1", "--wait", "60s"]);
@@ -280,7 +281,7 @@ fn a_canary_stops_for_a_host_that_has_failed_before() {
     let canary = |rollout: &Rollout, host: &str| rollout.ctl(&["switch", "2", "--canary", host, "--wait", "60s"]);
     let (code, said) = canary(&rollout, "n1");
     assert_eq!((code, rollout.generations()), (1, [2, 1, 1]), "{said}");
-    // Another canary does not pass by the failed one.
+    // Another canary does not bypass the failed host.
     let (code, said) = canary(&rollout, "n2");
     assert_eq!((code, rollout.generations()), (1, [2, 1, 1]), "{said}");
 }
@@ -291,7 +292,7 @@ fn a_budget_stops_where_the_failed_one_still_serves_until_it_is_raised() {
     HOSTS.iter().for_each(|host| rollout.breaks(host));
     let second = rollout.generate(2);
     let (code, said) = rollout.ctl(&["switch", "2", "--wait", "60s"]);
-    // All tokens are with one that has failed: there is nothing to wait for.
+    // A failed change object has all tokens: there is nothing to wait for.
     assert!(code == 1 && said.contains("nothing more is being done"), "{said}");
     let states = |rollout: &Rollout| {
         let all = HOSTS.map(|host| rollout.cluster.cob(&format!("{host}/web/c")).expect("it is there"));
@@ -309,7 +310,7 @@ fn a_budget_stops_where_the_failed_one_still_serves_until_it_is_raised() {
     let (code, said) = rollout.ctl(&["budget", "web", "--at-most", "2"]);
     assert_eq!((code, said.trim()), (0, "n1/budget/web: 2 tokens instead of 1, until the next generation"));
     rollout.cluster.until(PATIENCE, || states(&rollout) == (2, 1), "one more has gone, and failed");
-    // It is on record, with who said so, and holds over a restart of the daemon.
+    // It is recorded with its author, and survives a restart of the daemon.
     let raised = |rollout: &Rollout| rollout.cluster.status("n1").map(|s| s.raised.into_values().collect::<Vec<_>>());
     rollout.cluster.kill("n1");
     rollout.cluster.start("n1");
@@ -325,7 +326,7 @@ fn a_budget_stops_where_the_failed_one_still_serves_until_it_is_raised() {
     let (code, said) = rollout.ctl(&["budget", "web", "--at-most", "3"]);
     assert_eq!(code, 0, "{said}");
 
-    // The next generation has what its model says.
+    // The next generation has the number of its model.
     HOSTS.iter().for_each(|host| rollout.mends(host));
     let third = rollout.generate(3);
     assert!(third > second);
@@ -349,7 +350,7 @@ fn a_first_generation_that_fails_hints_at_no_rollback() {
     assert!(said.contains("`cobctl explain n1/a`") && !said.contains("rollback"), "{said}");
 }
 
-/// The limit is an operator's: it is not passed over without a word that stops.
+/// The limit is an operator's: if it can't be kept, the command stops with an error.
 #[test]
 fn waves_that_would_be_one_of_all_hosts_are_refused() {
     let mut cluster = cluster(&["n1", "n2"]);

@@ -1,8 +1,8 @@
-//! Secrets: twenty are planted, through every way in, and looked for everywhere.
+//! Secrets: twenty are planted, through every possible input, and searched for everywhere.
 //!
-//! Each action proves that it got its secret by writing the hash of it, and does its worst to spread it.
-//! Then the depot, the state folder, the log, the API, what the programs print, and the process list are
-//! searched for every secret, raw, in base64 and in hex.
+//! Each action proves that it got its secret by writing the secret's hash, and tries hard to spread it. Then the depot,
+//! the state folder, the log, the API, the output of the programs, and the process list are searched for every secret,
+//! raw, in base64 and in hex.
 
 mod programs;
 mod replaced;
@@ -25,15 +25,15 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{PATIENCE, cluster};
 
-/// What each change object does with its secret, which is named like it.
+/// The behaviours of the change objects, each named like its secret.
 const ACTIONS: [&str; 14] = [
     "plain", "stderr", "split", "base64", "hex", "json", "env", "fail", "exports", "saved", "slow", "flood", "lines",
     "quoted",
 ];
-/// Those that are not of the kind `noisy`.
+/// Change objects of other kinds than `noisy`.
 const OTHERS: [&str; 6] = ["check", "script", "service", "dies", "ready", "commands"];
 
-/// `$1`: `check`, or the state that is entered.
+/// `$1`: `check`, or the state to enter.
 const ACTION: &str = r#"#!/bin/sh
 name=${COB_ID#n1/}
 pw=$(sed -n 's/.*"pw":"\([^"]*\)".*/\1/p' "$COB_CONTENT")
@@ -62,7 +62,7 @@ esac
 echo "$1" > "$COB_STATE_DIR/state"
 "#;
 
-/// `$1`: what it is to do.
+/// `$1`: the behaviour of the service.
 const SERVICE: &str = r#"#!/bin/sh
 name=${COB_ID#n1/}
 printf %s "$PASSWORD" | sha256sum | cut -c1-64 > "PROOF/$name"
@@ -80,11 +80,11 @@ struct Planted {
     cluster: Cluster,
     generation: GenerationNumber,
     values: BTreeMap<&'static str, String>,
-    /// Where secrets are kept in memory.
+    /// The folder in memory for secrets.
     memory: tempfile::TempDir,
 }
 
-/// A value that stands nowhere by chance.
+/// A value that does not occur by chance.
 fn value(name: &str) -> String {
     let random: String =
         Sha256::digest(format!("{name}{}", std::process::id())).iter().fold(String::new(), |mut s, b| {
@@ -99,7 +99,7 @@ fn value(name: &str) -> String {
     }
 }
 
-/// The model; each third secret comes from a file, from a command, and encrypted.
+/// The model; a third of the secrets come from a file, a third from a command, and a third encrypted.
 fn model(cluster: &Cluster, values: &BTreeMap<&'static str, String>) -> (PathBuf, PathBuf) {
     let key = age::x25519::Identity::generate();
     let secrets = cluster.path("secrets");
@@ -157,7 +157,7 @@ cobs:
             "  n1/{name}: {{kind: service, files: [./service.sh], content: {{{how}, env: {{PASSWORD: \"{{{{ secret('{name}') }}}}\"}}}}}}"
         );
     }
-    // A service with actions is configured with one that another one has, too.
+    // A service with actions has a secret in its configuration that another change object has, too.
     yaml.push_str(
         r#"services: {told: {actions: {configure: 'echo "configured with $(cat "$COB_CONTENT")"', start: "true", stop: "true"}}}
 clusters: {c: {config: {pw: "{{ secret('plain') }}"}, services: {told: [n1]}}}
@@ -181,7 +181,7 @@ fn plant() -> Planted {
     fs::create_dir(cluster.path("n1")).expect("a folder");
     fs::set_permissions(cluster.path("n1"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("set");
     let key = SecretKey::load_or_create(&cluster.path("n1/identity.key")).expect("a key");
-    // Sealed as for a host with a key; how the links are protected makes no difference to secrets.
+    // Sealed as for a host with a key; the protection of the links does not matter for secrets.
     let mut draft = cluster.load(&model);
     draft.security = Security::Identities;
     draft.hosts.values_mut().for_each(|host| host.value.keys = vec![key.public()]);
@@ -195,7 +195,7 @@ fn plant() -> Planted {
 }
 
 impl Planted {
-    /// What must stand nowhere, with the secret's name.
+    /// The forms that must not occur anywhere, with the secret's name.
     fn forms(&self) -> Vec<(&'static str, Vec<u8>)> {
         let mut forms = Vec::new();
         for (name, value) in &self.values {
@@ -206,12 +206,12 @@ impl Planted {
             let json = serde_json::Value::from(value.as_str()).to_string();
             let json = json[1..json.len() - 1].to_owned();
             let mut all = vec![value.clone(), hex, json, STANDARD.encode(value).trim_end_matches('=').to_owned()];
-            // Behind other bytes base64 looks otherwise.
+            // Base64 is different after other bytes.
             for before in ["x", "xx"] {
                 let shifted = STANDARD.encode(format!("{before}{value}"));
                 all.push(shifted[4..shifted.len() - 4].to_owned());
             }
-            // Two thirds of it are too much, too.
+            // Two thirds of a value are too much, too.
             all.push(value.chars().take(value.chars().count() * 2 / 3).collect());
             forms.extend(all.into_iter().map(|form| (*name, form.into_bytes())));
         }
@@ -228,7 +228,7 @@ impl Planted {
         }
     }
 
-    /// Searches every file below a folder; gives how many.
+    /// Searches every file below a folder; returns the number of files.
     fn search_files(&self, folder: &Path, forms: &[(&'static str, Vec<u8>)]) -> usize {
         let mut open = vec![folder.to_owned()];
         let mut count = 0;
@@ -248,7 +248,7 @@ impl Planted {
         count
     }
 
-    /// Searches everything that lasts or that somebody can ask for.
+    /// Searches all stored data and all data that users can query.
     fn search(&self) {
         let forms = self.forms();
         let cluster = &self.cluster;
@@ -265,7 +265,7 @@ impl Planted {
         }
     }
 
-    /// Every object of the depot's repository, unpacked.
+    /// Searches every object of the depot's repository, unpacked.
     fn search_depot(&self, forms: &[(&'static str, Vec<u8>)]) {
         let repository = git2::Repository::open(self.cluster.path("depot")).expect("a repository");
         let objects = repository.odb().expect("objects");
@@ -281,7 +281,7 @@ impl Planted {
         assert!(count > 3, "{count} objects");
     }
 
-    /// Command lines of everybody, and the environment of daemons, runners and keepers.
+    /// Searches the command lines of all processes, and the environment of daemons, runners and supervisors.
     fn search_processes(&self) {
         let forms = self.forms();
         let mut ours = 0;
@@ -331,7 +331,7 @@ fn twenty_planted_secrets_are_found_nowhere() {
     planted.search_programs();
     planted.cluster.until(PATIENCE, || planted.in_memory("jobs").len() == 1, "one action runs");
     assert_eq!(planted.in_memory("services").len(), 3, "three services are kept");
-    // The daemon crashes; the action goes on with what it has, and tells the next daemon.
+    // The daemon crashes; the action continues with its values, and the next daemon gets its result.
     if !planted.crash() {
         println!("this machine keeps no core dump of anybody: that the daemon leaves none shows nothing here");
     }
@@ -343,12 +343,12 @@ fn twenty_planted_secrets_are_found_nowhere() {
     assert!(output(&planted).is_empty() || output(&planted).contains("went on with [secret]"), "{}", output(&planted));
     planted.search();
     planted.search_processes();
-    // It would be found.
+    // The search would find it.
     let found = planted.cluster.path("n1/found");
     fs::write(&found, format!("a{}b", STANDARD.encode(&planted.values["plain"]))).expect("written");
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| planted.search())).is_err());
     fs::remove_file(&found).expect("removed");
-    // Everybody had the right value.
+    // Every action had the right value.
     for (name, value) in planted.values.iter().filter(|(name, _)| **name != "quoted" && **name != "lines") {
         let wanted = Sha256::digest(value).iter().fold(String::new(), |mut s, b| {
             let _ = write!(s, "{b:02x}");
@@ -357,12 +357,12 @@ fn twenty_planted_secrets_are_found_nowhere() {
         let proof = fs::read_to_string(planted.cluster.path("proof").join(name)).unwrap_or_default();
         assert_eq!(proof.trim(), wanted, "{name}");
     }
-    // What failed says why, without the secret.
+    // A failure shows its reason, without the secret.
     let details: Vec<String> = planted.cluster.history("n1").into_iter().map(|e| e.detail).collect();
     for part in ["can't log in with [secret]", "one of them holds the value of a secret", "no [secret]"] {
         assert!(details.iter().any(|d| d.contains(part)), "{part:?} is not in {details:#?}");
     }
-    // Services that end leave nothing in memory either, and their last words without secrets.
+    // Ended services leave no data in memory either, and their last lines contain no secrets.
     let mut draft = cobgen::expand::load(&planted.cluster.path("model"), &BTreeSet::new()).draft.expect("a model");
     draft.cobs.clear();
     draft.hosts.values_mut().for_each(|h| h.value.address = Some(format!("tcp://{}", planted.cluster.address("n1"))));

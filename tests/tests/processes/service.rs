@@ -1,5 +1,4 @@
-//! Services: processes that outlive their daemon, are found again, and are started again when they
-//! have died.
+//! Services: processes that outlive their daemon, are found again, and are restarted after they have died.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +49,7 @@ fn a_service_outlives_its_daemon_and_is_stopped_by_the_next() {
     cluster.wait_converged(first, PATIENCE);
     assert_eq!((service(&cluster), starts(&cluster)), (Some(pid), 1), "found, not started again");
 
-    // It leaves with the next generation.
+    // It departs with the next generation.
     let mut draft = cluster.load(&model);
     draft.cobs.clear();
     let second = cluster.publish_draft(&draft);
@@ -74,7 +73,7 @@ fn a_service_that_died_is_found_and_started_again() {
         processes::signal(pid, Signal::KILL);
         let again = || starts_up(&cluster) == round && cluster.is_converged(generation);
         cluster.until(PATIENCE, again, "it has been started again");
-        // `ready` is content with what the life before has written: the new number may come a moment later.
+        // `ready` is satisfied by the data of the earlier process: the new process id may come a moment later.
         cluster.until(PATIENCE, || service(&cluster).is_some_and(|now| now != pid), "it is another process");
     }
     let drifts = cluster.history("n1").into_iter().filter(|e| e.event == "drift");
@@ -195,7 +194,7 @@ fn a_switch_ends_with_the_last_that_is_put_back_and_fails_with_it() {
     };
     cluster.until(PATIENCE, || has_failed(&cluster), "what ran before can't be started again");
     assert!(!cluster.is_converged(second) && !cluster.status("n1").is_some_and(|host| host.settled));
-    // The next daemon goes on with it.
+    // The next daemon continues.
     cluster.kill("n1");
     cluster.start("n1");
     cluster.until(PATIENCE, || has_failed(&cluster), "it is tried on after a restart");

@@ -1,4 +1,4 @@
-//! What a daemon refuses to begin with, and that it follows its depot when it is told to.
+//! Reasons for which a daemon refuses to start, and following a depot if so configured.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,8 +9,7 @@ use cob_types::GenerationNumber;
 
 use crate::{CHECK, PATIENCE, QUICK, cluster};
 
-/// One change object on each of two hosts.
-/// Two hosts, one change object each, of which the second requires the first.
+/// Two hosts with a change object each, of which the second requires the first.
 pub(crate) const MODEL: &str = r#"
 security: loopback-only
 hosts:
@@ -28,7 +27,7 @@ fn published(hosts: &[&str]) -> (Cluster, GenerationNumber) {
     (cluster, generation)
 }
 
-/// Starts a daemon that can't come up; it must say so in one line that has all of these words.
+/// Starts a daemon that can't come up; it must report the reason in a single line that contains all of these texts.
 fn assert_refused(cluster: &Cluster, host: &str, code: i32, words: &[&str]) {
     let (status, said) = cluster.start_in_vain(host);
     assert_eq!(status.code(), Some(code), "{said}");
@@ -98,7 +97,7 @@ fn addresses_outside_this_machine_are_refused() {
     cluster.start_all();
     cluster.switch_all(first);
 
-    // A manifest that `cobgen` would not have made.
+    // A manifest that `cobgen` would not make.
     let mut draft = cluster.load(&cluster.path("model"));
     let n2 = draft.hosts.get_mut("n2").expect("in the model");
     n2.value.address = Some("tcp://192.0.2.1:7001".to_owned());
@@ -128,7 +127,7 @@ fn a_daemon_waits_for_its_first_generation_and_says_so() {
         cluster.start(host);
         waits(&cluster, host, "the depot");
     }
-    // A generation without the host may be that of another cluster, or an early one.
+    // A generation without the host may belong to another cluster, or be an early generation.
     let early = MODEL.lines().filter(|line| !line.contains("n2")).collect::<Vec<_>>().join("\n");
     let early = cluster.write_model("early", &[("model.yaml", &early), QUICK, CHECK]);
     let first = cluster.generate(&early);
@@ -175,7 +174,7 @@ fn a_daemon_that_follows_switches_by_itself() {
     }
     cluster.start_all();
     cluster.wait_converged(first, PATIENCE);
-    // Another content, then one more while its hosts are away.
+    // Another content, then another while its hosts are away.
     let mut draft = cluster.load(&cluster.path("model"));
     let mut next = |cluster: &mut Cluster, round: u32| {
         let a = draft.cobs.get_mut("n1/a").expect("in the model");

@@ -1,7 +1,7 @@
-//! A siege: strangers of every sort and a host that was taken over, all at a time at the ports of three
-//! daemons that prove their keys, while an operator has them switch from generation to generation.
+//! A siege: many types of strangers and a host that was taken over attack the ports of three daemons at once. The
+//! daemons prove their keys, while an operator has them switch from generation to generation.
 //!
-//! `COB_HOSTILE_TRIES` says how many connections are tried, `COB_SEED` what is drawn.
+//! `COB_HOSTILE_TRIES` is the number of connections, `COB_SEED` the seed.
 
 mod attackers;
 mod flood;
@@ -32,26 +32,26 @@ use crate::kills::from_environment;
 use crate::{CHECK, PATIENCE, QUICK};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
-/// Connections that are open and silent at a time.
+/// Open and silent connections at a time.
 const SILENT: usize = 1000;
-/// How many slots are needed for that: some are just about to come again.
+/// The number of clients for that: some are just about to reconnect.
 const SILENT_SLOTS: u64 = 1100;
-/// Attackers that are busy at a time.
+/// Busy attackers at a time.
 const BUSY: u64 = 80;
-/// Connections to the API that are taken and say nothing: more than it has places for, at each daemon.
+/// Connections to the API that are accepted and stay silent: more than each daemon has slots for.
 const AT_API: u64 = 360;
-/// Descriptors of this process: both crowds, the cluster's own, and those of tests beside this one.
+/// Descriptors of this process: both crowds, the cluster's own, and descriptors of tests that run in parallel.
 const DESCRIPTORS: u64 = 4096;
-/// What a daemon has where nobody gives it more.
+/// The default limit of a daemon.
 const DAEMON_DESCRIPTORS: u64 = 1024;
-/// Tries, and more connections that are silent, before memory is judged.
+/// Attempts, and additional silent connections, before memory is measured.
 const WARM: (usize, [u64; 2]) = (150, [200, 50]);
-/// The most that a daemon may grow beyond that, in KiB: 64 handshakes and some 200 connections to the API.
+/// The most that a daemon may grow after that, in KiB: 64 handshakes and some 200 connections to the API.
 const GROWTH: u64 = 32 << 10;
-/// Generations that are switched to at least.
+/// The least number of switches.
 const SWITCHES: u64 = 5;
 
-/// a0 has no daemon: its key is the attackers'.
+/// a0 has no daemon: the attackers have its key.
 const MODEL: &str = r#"
 security: loopback-only
 hosts:
@@ -65,7 +65,7 @@ cobs:
   n3/c: {kind: quick, requires: [n2/b]}
 "#;
 
-/// What a daemon has taken up.
+/// The resources of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
     descriptors: usize,
@@ -80,7 +80,7 @@ struct Besieged {
     runtime: Runtime,
     targets: Vec<Target>,
     newest: GenerationNumber,
-    /// The longest that an order took, from its first try.
+    /// The longest duration of an order, from its first attempt.
     slowest_order: Duration,
     orders_again: usize,
     slowest_switch: Duration,
@@ -113,7 +113,7 @@ impl Besieged {
         Self { cluster, draft, operator, runtime, targets, newest, slowest_order, orders_again: 0, slowest_switch }
     }
 
-    /// Has all hosts switch to a new generation, by orders over TLS, and waits until they have converged.
+    /// Switches all hosts to a new generation, by orders over TLS, and waits until they have converged.
     fn switch(&mut self) {
         let next = self.newest.0 + 1;
         for cob in self.draft.cobs.values_mut() {
@@ -128,7 +128,7 @@ impl Besieged {
         self.slowest_switch = self.slowest_switch.max(begin.elapsed());
     }
 
-    /// An operator who has to make room for the crowd comes again.
+    /// If an operator's connection has to make room for the crowd, it is tried again.
     fn order(&mut self, target: &Target, body: &str) {
         let begin = Instant::now();
         loop {
@@ -154,7 +154,7 @@ impl Besieged {
         HOSTS.map(held).to_vec()
     }
 
-    /// What the daemons hold when nothing happens: the least of a second's samples.
+    /// The resources of the idle daemons: the least of a second's samples.
     fn at_rest(&self) -> Vec<Held> {
         let mut least = self.held();
         comes_true(Duration::from_secs(1), || {
@@ -168,7 +168,7 @@ impl Besieged {
         least
     }
 
-    /// Waits until no daemon has more descriptors and sockets than it had before.
+    /// Waits until no daemon has more descriptors and sockets than before.
     fn wait_as_before(&self, before: &[Held]) -> Vec<Held> {
         let as_before = |now: &[Held]| {
             now.iter().zip(before).all(|(now, then)| now.descriptors <= then.descriptors && now.sockets <= then.sockets)
@@ -183,7 +183,7 @@ impl Besieged {
         now
     }
 
-    /// Lines of the logs, without those for whoever looks for a defect.
+    /// The number of log lines, without debug lines.
     fn lines(&self) -> Vec<usize> {
         let count = |log: String| log.lines().filter(|line| !line.contains(" DEBUG ")).count();
         HOSTS.map(|host| count(self.cluster.log(host))).to_vec()
@@ -209,7 +209,7 @@ async fn post(target: &Target, key: &Identity, body: &str) -> std::io::Result<St
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Everybody attacks, in a thread of their own, until it is enough.
+/// Runs all attackers, in a separate thread, until the test has enough.
 fn besiege(attackers: &Arc<Attackers>, seed: u64, [silent, at_api]: [u64; 2]) -> JoinHandle<()> {
     let attackers = attackers.clone();
     std::thread::spawn(move || {
@@ -247,10 +247,10 @@ fn daemons_go_on_switching_under_siege() {
     let seed = from_environment("COB_SEED", u64::from(std::process::id()));
     println!("COB_SEED={seed} COB_HOSTILE_TRIES={tries}");
     let mut site = Besieged::new();
-    // Whoever asks for the first time has the index opened.
+    // The first query of the history opens the index.
     HOSTS.iter().for_each(|host| drop(site.cluster.history(host)));
     let before = site.at_rest();
-    // Memory is judged once the first few have made it grow to its working size.
+    // Memory is measured after the first attackers have made it grow to its working size.
     let first = Arc::new(Attackers::new(site.targets.clone(), &site.cluster.host_key("a0")));
     let warm = besiege(&first, !seed, WARM.1);
     site.switch();
@@ -290,8 +290,8 @@ fn daemons_go_on_switching_under_siege() {
         assert!(!must_be_cut(sort) || tally.cut > 0, "{sort:?} never came to what it had in mind: {tally:?}");
     }
     assert_eq!(attackers.tallies().len(), SORTS.len(), "everything was tried");
-    // Beside some lines a minute for each reason, and one for each switch, a link of the hostile host may
-    // be told to come and go once a second.
+    // Besides some lines a minute for each reason, and a line for each switch, a link of the hostile host may be logged
+    // as up and down once a second.
     let most_lines = 40 + 3 * elapsed.as_secs() + 8 * generations;
     for (n, host) in HOSTS.iter().enumerate() {
         let written = site.lines()[n] - lines[n];

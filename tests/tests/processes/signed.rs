@@ -1,4 +1,4 @@
-//! Signed generations on real daemons: what is refused changes nothing, and the way back is the signed one.
+//! Signed generations on real daemons: refused generations have no effect, and the rollback uses the signed target.
 
 use cob_tests::cluster::Cluster;
 use cob_trust::{SecretKey, publishers};
@@ -6,7 +6,7 @@ use cob_types::GenerationNumber;
 
 use crate::{CHECK, PATIENCE, QUICK};
 
-/// Two hosts, of which the second has a change object of this version.
+/// Two hosts, the second with a change object of this version.
 fn model(version: &str) -> String {
     format!(
         r#"
@@ -31,7 +31,7 @@ fn generate(cluster: &mut Cluster, version: &str) -> GenerationNumber {
     cluster.generate(&model)
 }
 
-/// The order is refused with these words, in its answer and in the log, and the host stays as it is.
+/// Asserts that the order is refused with this text, in its answer and in the log, and that the host is unchanged.
 fn assert_refused(cluster: &Cluster, host: &str, order: &str, generation: u64, words: &[&str]) {
     let before = cluster.status(host).map(|s| (s.generation, s.switching_to));
     let body = format!("{{\"generation\": {generation}}}");
@@ -61,7 +61,7 @@ fn only_what_a_trusted_publisher_has_signed_is_switched_to() {
     depot.add_signature(unsigned, &publishers::sign(&stranger, &bytes)).expect("added");
     let who = stranger.public().to_string();
     assert_refused(&cluster, "n1", "switch", unsigned.0, &["does not trust", &who]);
-    // A publisher's signature over something else.
+    // A publisher's signature over other bytes.
     depot.add_signature(unsigned, &publishers::sign(&cluster.publisher(), b"another")).expect("added");
     assert_refused(&cluster, "n1", "switch", unsigned.0, &["was altered"]);
     assert!(cluster.is_converged(one));
@@ -81,14 +81,14 @@ fn the_way_back_is_the_signed_one_and_holds_across_restarts() {
         cluster.switch_all(generation);
         cluster.wait_converged(generation, PATIENCE);
     }
-    // Hosts could not come from there directly.
+    // The manifest allows no direct switch from there.
     assert_refused(&cluster, "n1", "switch", one.0, &["generation 1 is older than 6", "names no way back"]);
     assert_refused(&cluster, "n1", "prepare", one.0, &["generation 1 is older than 6"]);
 
     cluster.switch_all(five);
     cluster.wait_converged(five, PATIENCE);
     assert!(cluster.cob("n2/of-five").is_some() && cluster.cob("n2/of-six").is_none());
-    // What generation 5 says of ways back was said to those who came from 1: it does not count now.
+    // The rollback targets of generation 5 were meant for hosts that came from 1: they do not count now.
     assert_refused(&cluster, "n1", "switch", one.0, &["generation 6 names no way back"]);
     cluster.kill("n1");
     cluster.start("n1");
@@ -98,7 +98,7 @@ fn the_way_back_is_the_signed_one_and_holds_across_restarts() {
 
     cluster.switch_all(six);
     cluster.wait_converged(six, PATIENCE);
-    // The others that it names are ways as well.
+    // The other targets that it names are allowed as well.
     cluster.switch_all(two);
     cluster.wait_converged(two, PATIENCE);
     assert!(cluster.cob("n2/of-two").is_some() && cluster.cob("n2/of-six").is_none());
@@ -120,7 +120,7 @@ fn a_daemon_that_follows_does_not_follow_to_what_it_was_brought_back_from() {
     cluster.wait_converged(two, PATIENCE);
     cluster.switch_all(one);
     cluster.wait_converged(one, PATIENCE);
-    // A change in the depot makes them look; the unsigned generation is refused, and 2 stays left.
+    // A change in the depot makes the daemons check it; the unsigned generation is refused, and 2 stays abandoned.
     cluster.signers.clear();
     let unsigned = generate(&mut cluster, "unsigned");
     let refused = || cluster.hosts().iter().all(|host| cluster.log(host).contains("nobody has signed it"));

@@ -1,5 +1,5 @@
-//! What counts no more: a state on record that somebody has changed while the daemon was away, and a wait for what an earlier
-//! generation has named.
+//! Outdated knowledge: a recorded state that a user has changed while the daemon was away, and a wait for an object of
+//! an earlier generation.
 
 use std::fs;
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ fn what_died_while_the_daemon_was_away_is_found_and_mended() {
     fs::remove_file(&state).expect("it dies");
     cluster.start("n1");
     cluster.wait_answers("n1");
-    // Its kind is not checked again in rest: only the first check of this life can find it.
+    // Its kind has no periodic checks: only the first check of this incarnation can find it.
     cluster.until(PATIENCE, || fs::read_to_string(&state).is_ok_and(|text| text == "up\n"), "it is up again");
     cluster.wait_converged(one, PATIENCE);
     let events: Vec<String> = cluster.history("n1").into_iter().map(|entry| entry.event).collect();
@@ -30,7 +30,7 @@ fn what_died_while_the_daemon_was_away_is_found_and_mended() {
     assert!(at("daemon") < at("drift") && at("drift") < at("end"), "{events:?}");
 }
 
-/// An address of this machine on which nothing listens.
+/// An address of this machine without a listener.
 fn dead() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     listener.local_addr().expect("an address").to_string()
@@ -53,7 +53,7 @@ fn a_gate_waits_for_what_the_newest_generation_names() {
     let moves = || cluster.cob("n1/gate").is_some_and(|cob| cob.phase == Phase::Moving);
     cluster.until(PATIENCE, moves, "it waits for the dead address");
 
-    // Without being ended it would wait for five minutes.
+    // If it were not ended, it would wait for five minutes.
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let two = publish(&mut cluster, &listener.local_addr().expect("an address").to_string());
     cluster.switch_all(two);

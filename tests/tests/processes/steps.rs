@@ -1,4 +1,4 @@
-//! The operator's words to a host that goes in steps, as it has missed more generations than there are orders from.
+//! Orders to a host that switches in steps, because it has missed more generations than there are switch orders from.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::follows::publish;
 use crate::words::{cobctl, order, run, told};
 use crate::{PATIENCE, cluster};
 
-/// The generations of this story: where both began, where the one that was not away has gone to.
+/// The generations of this test: the first, the step, and the goal, which the host that was not away has activated.
 struct Story {
     cluster: Cluster,
     one: GenerationNumber,
@@ -18,14 +18,14 @@ struct Story {
 }
 
 impl Story {
-    /// `n1` is in the seventh generation; `n2` was away since the first, and is held in it, on its way to a step.
+    /// `n1` has the seventh generation; `n2` was away since the first, and is held in it, on its way to a step.
     fn begin() -> Self {
         let mut cluster = cluster(&["n1", "n2"]);
         let one = publish(&mut cluster, 1);
         cluster.bring_up(one, PATIENCE);
         cluster.kill("n2");
         (2..=6).for_each(|number| _ = publish(&mut cluster, number));
-        // With the content of an eighth, as the model's seventh is the one that fails.
+        // With the content of an eighth generation, because the model's seventh fails.
         let goal = publish(&mut cluster, 8);
         cluster.switch("n1", goal);
         let is_there = || cluster.status("n1").is_some_and(|s| s.generation == Some(goal) && s.converged);
@@ -45,7 +45,7 @@ impl Story {
         fs::remove_file(self.cluster.path("hold")).expect("removed");
     }
 
-    /// `n2` has come to rest in a generation, and `n1` is in this one.
+    /// `n2` has converged in the first given generation, and `n1` in the second.
     fn ends(&self, n2: GenerationNumber, n1: GenerationNumber) {
         let is_in = |host: &str, generation| {
             let status = self.cluster.status(host);
@@ -115,7 +115,7 @@ fn an_order_for_the_step_itself_leaves_the_goal() {
     assert_eq!((status.held, status.goal(), status.paused), (None, Some(*step), false), "held no longer");
     assert_eq!(status.switch.and_then(|s| s.left), Some(*goal), "as an order for what is older is one");
     story.go_on();
-    // The other one follows, as it does wherever somebody goes back from where it is.
+    // The other host follows, as after any rollback from its generation.
     story.ends(*step, *step);
     assert!(told(cluster, "n2", "return").iter().any(|d| d.contains(&format!("from generation {goal} to {step}"))));
 }

@@ -1,5 +1,5 @@
-//! Services that an operator stops, starts and restarts, with real daemons: in the order of their dependencies, over kills, until
-//! they are started or a new generation comes.
+//! Services that an operator stops, starts and restarts, with real daemons: in the order of their dependencies, over
+//! kills, until they are started or a new generation comes.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ struct Shop {
 }
 
 impl Shop {
-    /// A server on n1 and an application on n2 that requires it; each writes down when it starts and stops.
+    /// A server on n1 and an application on n2 that requires it; each logs its starts and stops.
     fn new() -> Self {
         let mut cluster = cluster(&HOSTS);
         let log = cluster.path("log");
@@ -48,7 +48,7 @@ clusters: {{c: {{services: {{db: [n1], app: [n2]}}}}}}
         cluster.write_model(&format!("model{version}"), &[("model.yaml", &model)])
     }
 
-    /// What was written down since it was asked last.
+    /// The log since the last call.
     fn said(&self) -> Vec<String> {
         let said = fs::read_to_string(&self.log).unwrap_or_default();
         fs::write(&self.log, "").expect("emptied");
@@ -81,7 +81,7 @@ fn who_needs_it_stops_first_and_starts_last_over_kills() {
     assert!(code == 0 && said.contains("stopped by order of"), "{said}");
     let (code, said) = shop.cobctl(&["switch", "1", "--wait", "2s"]);
     assert!(code == 1 && said.contains("n1/db/instance is stopped by order of"), "the generation wants it up: {said}");
-    // Neither a killed daemon nor the same order again changes anything.
+    // Neither a killed daemon nor the same order again changes this.
     for host in HOSTS {
         shop.cluster.kill(host);
         shop.cluster.start(host);
@@ -126,7 +126,7 @@ fn a_new_generation_ends_the_order() {
     assert_eq!(shop.said().last().map(String::as_str), Some("start app"));
 }
 
-/// Reboots a host: its daemon dies with it, and comes back in another boot.
+/// Reboots a host: its daemon dies, and restarts in another boot.
 fn reboot(cluster: &mut Cluster, host: &str) {
     cluster.kill(host);
     fs::write(cluster.path(&format!("{host}/boot-id")), "another boot").expect("written");
@@ -164,7 +164,7 @@ fn a_drained_host_runs_nothing_until_it_has_been_rebooted() {
 #[test]
 fn an_order_that_others_end_is_not_called_done() {
     let shop = Shop::new();
-    // Nothing moves, so that the order can be taken back before it has come about.
+    // In a pause, so that the order can be revoked before it is carried out.
     assert_eq!(shop.cobctl(&["pause"]).0, 0);
     let waits = cobctl(&shop.cluster, &[], &["stop", "db", "--wait", "60s"]).spawn().expect("cobctl");
     let taken = || shop.stopped("n1/db/instance").is_some() && shop.stopped("n2/app/instance").is_some();
@@ -191,7 +191,7 @@ fn a_restart_ends_no_order_to_stop_and_a_boot_no_own_one() {
     shop.cluster.wait_answers("n1");
     let said = shop.stopped("n1/db/instance").expect("its own order holds");
     assert!(said.starts_with("stopped by order of"), "{said}");
-    // A host that does not answer is named: what is stopped there stays so.
+    // A host that does not answer is named: its stopped services stay stopped.
     shop.cluster.kill("n2");
     let (code, said) = shop.cobctl(&["start", "db", "--timeout", "2s"]);
     assert!(code == 3 && said.contains("error: n2: "), "{said}");

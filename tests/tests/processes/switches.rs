@@ -1,7 +1,7 @@
-//! One switch after the other between random generations, while daemons are killed all the time: nothing is lost,
-//! and the scripts' own log agrees with the order.
+//! Successive switches between random generations, while daemons are killed all the time: no change is lost, and the
+//! scripts' own log agrees with the switch order.
 //!
-//! `COB_SWITCHES` says how many switches (3 by default), `COB_SEED` which.
+//! `COB_SWITCHES` is the number of switches (3 by default), `COB_SEED` the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,16 +19,16 @@ use crate::kills::{from_environment, pause};
 use crate::{CHECK, PATIENCE, QUICK, cluster, words};
 
 const HOSTS: [&str; 8] = ["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8"];
-/// Change objects a host.
+/// Change objects per host.
 const EACH: usize = 12;
-/// From one kill to the next.
+/// The pause between two kills.
 const PAUSE_MS: u64 = 200;
 
-/// What one generation has at a place: its content, and the places that it requires.
+/// The change objects of a generation by place: content, and the required places.
 type Things = BTreeMap<usize, (u64, BTreeSet<usize>)>;
 
-/// Generations of change objects at fixed places, which require only places before their own, in an order that
-/// leads all over the hosts.
+/// Generations of change objects at fixed places, which require only earlier places, in an order that crosses all
+/// hosts.
 struct Drawer {
     places: Vec<String>,
     things: Things,
@@ -58,7 +58,7 @@ impl Drawer {
         self.things.insert(place, (self.contents, requires));
     }
 
-    /// Some go, come back (there or at another place, which is a move), get another content or other requirements.
+    /// Some are removed, come back (at the same or another place), or get another content or other requirements.
     fn next(&mut self, random: &mut Random) {
         for place in 0..self.places.len() {
             let is_there = self.things.contains_key(&place);
@@ -119,20 +119,20 @@ impl Field {
 
     fn lines(&self) -> Vec<Line> {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
-        // The last line may be on its way.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         script_log::read(whole, GenerationNumber(1)).expect("whole lines")
     }
 
-    /// Says `go` to whoever answers: the others hear of it over their links.
+    /// Orders the switch on all hosts that answer: the others receive it over their links.
     fn go(&self, generation: GenerationNumber) {
         let body = format!("{{\"generation\": {generation}}}");
         let told = || HOSTS.iter().filter(|h| self.cluster.http(h, "POST", "/v1/switch", &body).is_ok()).count() > 0;
         self.cluster.until(PATIENCE, told, "some host is told");
     }
 
-    /// Kills one daemon after the other and starts it again until everything is as the generation wants it and every
-    /// host was seen to have it.
+    /// Kills and restarts one daemon after the other until all change objects are in the states of the generation and
+    /// every host was seen to have it.
     fn kill_until_it_is_so(&mut self, generation: GenerationNumber, random: &mut Random) {
         let (began, mut seen) = (Instant::now(), BTreeSet::new());
         loop {
@@ -149,7 +149,7 @@ impl Field {
                 return;
             }
             if began.elapsed() > PATIENCE * 3 {
-                // What it comes to without kills is shown with statuses and logs.
+                // The state without further kills is shown with statuses and logs.
                 self.cluster.wait_converged(generation, PATIENCE);
                 panic!("under kills it does not end; seen {seen:?}, unfinished {unfinished:#?}");
             }
@@ -161,7 +161,7 @@ impl Field {
 #[test]
 fn switches_in_a_row_while_daemons_are_killed_keep_the_order() {
     let (switches, seed) = (from_environment("COB_SWITCHES", 3), from_environment("COB_SEED", 1));
-    // What is drawn for the models does not depend on how many kills there was time for.
+    // The random models do not depend on the number of kills.
     let (mut random, mut kills) = (Random::new(seed ^ 0x50), Random::new(seed ^ 0x51));
     let mut field = Field::new(&mut random);
     let first = field.publish();
@@ -178,7 +178,8 @@ fn switches_in_a_row_while_daemons_are_killed_keep_the_order() {
     }
     let (last, _) = field.cluster.generations().last_key_value().expect("one");
     field.cluster.wait_converged(*last, PATIENCE);
-    // What the index knows the journal knows. (That its store bears every kill nobody promises: see journal::index.)
+    // The journal has every record that the index has. (That its store survives every kill is not guaranteed: see
+    // journal::index.)
     let logs: Vec<_> = HOSTS.iter().map(|h| (h, field.cluster.log(h))).collect();
     let aside = logs.iter().flat_map(|(h, log)| log.lines().map(move |line| format!("{h}: {line}")));
     let aside: Vec<_> = aside.filter(|line| line.contains("the index was put aside")).collect();
@@ -189,7 +190,7 @@ fn switches_in_a_row_while_daemons_are_killed_keep_the_order() {
     println!("{switches} switches under {} kills: {} actions in order", field.kills, field.lines().len() / 2);
 }
 
-/// `n1/old` leaves only while `n2/dep` is up as it was, and its stop fails.
+/// `n1/old` departs only while `n2/dep` is up as it was, and its stop fails.
 fn stubborn(has_old: bool) -> String {
     let old = "  n1/old: {kind: stubborn, transitions: [{from: up, to: down, needs: [n2/dep@up]}]}";
     let old = if has_old { old } else { "" };
@@ -217,7 +218,7 @@ cobs:
     )
 }
 
-/// Both hosts have it, and the generation without it is there.
+/// Both hosts have it, and the generation without it is published.
 fn with_stubborn() -> (Cluster, GenerationNumber) {
     let mut cluster = cluster(&["n1", "n2"]);
     let before = cluster.write_model("before", &[("model.yaml", &stubborn(true)), QUICK, CHECK]);
@@ -250,7 +251,7 @@ fn who_waits_for_one_that_cannot_leave_says_so_and_goes_on_when_it_is_declared_f
     assert!(code == 2 && said.contains("nobody is there to confirm it"), "{said}");
     let (code, said) = ctl(&cluster, &["declare-final", "n1/old", "--yes"]);
     assert!(code == 0 && said.contains("n1: counts as left (the switch to generation 2 goes on without it)"), "{said}");
-    // n1 tells n2 that it is final, which may be faster than the operator's word to n2.
+    // n1 tells n2 that it has departed, which may be faster than the operator's order to n2.
     let told_n2 = said.contains("n2: counts as left (the switch to generation 2 goes on without it)");
     assert!(told_n2 || said.contains("n2: did not wait for it (no switch is under way here)"), "{said}");
     cluster.wait_converged(two, PATIENCE);

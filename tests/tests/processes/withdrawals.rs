@@ -1,7 +1,7 @@
-//! Switches that fail with the policy to roll back, one after the other, while daemons are killed all the time: every host
-//! ends where it was, and the next one that can succeed does.
+//! Successive switches that fail with the policy to roll back, while daemons are killed all the time: every host ends
+//! in its previous state, and the next switch that can succeed does.
 //!
-//! `COB_SWITCHES` says how many switches (3 by default, of which the third succeeds), `COB_SEED` which.
+//! `COB_SWITCHES` is the number of switches (3 by default, of which the third succeeds), `COB_SEED` the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,9 +18,9 @@ use crate::kills::{from_environment, pause};
 use crate::{PATIENCE, cluster};
 
 const HOSTS: [&str; 4] = ["h1", "h2", "h3", "h4"];
-/// Servers a host; and as many helpers in all.
+/// Servers per host; and as many helpers in total.
 const EACH: usize = 3;
-/// From one kill to the next.
+/// The pause between two kills.
 const PAUSE_MS: u64 = 300;
 
 const KINDS: &str = r#"
@@ -61,15 +61,15 @@ cp "$COB_CONTENT" "FOLDER/$(echo "$COB_ID" | tr / -)"
 
 const DOWN: &str = "#!/bin/sh\nsleep 0.02\nrm -f \"$COB_STATE_DIR/up\"\n";
 
-/// Servers that require others before them, all over the hosts, each with a helper that is up only while one is started:
-/// what is asked of it is asked late, of a host that may have had all where it should be for long.
+/// Servers that require others before them, across all hosts, each with a helper that is up only while its server is
+/// started: a helper is requested late, from a host that may have converged long before.
 struct Field {
     cluster: Cluster,
-    /// Their names, in an order in which each requires only earlier ones.
+    /// Their names, in an order in which each requires only earlier servers.
     servers: Vec<String>,
     requires: Vec<BTreeSet<usize>>,
-    /// The version of each, and of the helper of each. What is to fail says so by its version and not by the generation: a
-    /// host that has not switched yet starts a helper that is the same in both under the older one, and rightly.
+    /// The version of each server, and of each helper. A server that shall fail is marked by its version and not by the
+    /// generation: a host that has not switched yet correctly starts an unchanged helper under the older generation.
     versions: Vec<u64>,
     helpers: Vec<u64>,
     folder: PathBuf,
@@ -115,7 +115,7 @@ impl Field {
                 text,
                 "    requires: [{required}]\n    transitions: [{{from: down, to: up, needs: [{helper}@up]}}]"
             );
-            // None of the budget may need another one of it.
+            // A member of the budget must not need another member.
             if !self.requires.iter().any(|all| all.contains(&n)) {
                 let _ = writeln!(text, "    budget: one");
             }
@@ -132,8 +132,8 @@ impl Field {
         self.cluster.until(PATIENCE, told, "some host is told");
     }
 
-    /// All hosts are in this generation, with everything where it should be and nothing marked; and, if it is one that was
-    /// returned to, somebody has left the other one.
+    /// All hosts have this generation and have converged, without failures; after a rollback, at least one host has
+    /// abandoned the other generation.
     fn stands(&self, generation: GenerationNumber, left: Option<GenerationNumber>) -> Result<(), String> {
         let statuses: BTreeMap<&str, Option<HostStatus>> = HOSTS.iter().map(|h| (*h, self.cluster.status(h))).collect();
         let mut has_left = left.is_none();
@@ -151,7 +151,7 @@ impl Field {
         if has_left { Ok(()) } else { Err(format!("nobody has left {left:?}")) }
     }
 
-    /// Kills one daemon after the other and starts it again until all stands so.
+    /// Kills and restarts one daemon after the other until this state is reached.
     fn kill_until(&mut self, generation: GenerationNumber, left: Option<GenerationNumber>, random: &mut Random) {
         let began = Instant::now();
         loop {
@@ -162,20 +162,20 @@ impl Field {
             self.kills += 1;
             let Err(why) = self.stands(generation, left) else { break };
             if began.elapsed() > PATIENCE {
-                // What it comes to without kills.
+                // The result without further kills.
                 let ends = || self.stands(generation, left).is_ok();
                 self.cluster.until(PATIENCE, ends, &format!("{generation} stands, left {left:?}; at last: {why}"));
                 break;
             }
             pause(random.below(PAUSE_MS));
         }
-        // And so it stays.
+        // The state is stable.
         std::thread::sleep(Duration::from_millis(500));
         let ends = || self.stands(generation, left).is_ok();
         self.cluster.until(PATIENCE, ends, "all stands so without kills");
     }
 
-    /// What each server was started with last is what this version of it says.
+    /// Each server was last started in the given version.
     fn serves(&self, versions: &[u64]) {
         for (server, version) in self.servers.iter().zip(versions) {
             let file = self.folder.join(server.replace('/', "-"));

@@ -1,4 +1,4 @@
-//! The operator's words about a switch, to real daemons: cancel, call off, limit, canary, and two switches at once.
+//! Orders about a switch, to real daemons: cancel, discard, limit, canary, and two switches at once.
 
 use std::process::{Command, Output, Stdio};
 
@@ -19,7 +19,7 @@ cobs:
   n2/b: {kind: quick}
 "#;
 
-/// `n1/slow` comes, and takes as long as there is no file `go`.
+/// `n1/slow` is new, and its start waits for a file `go`.
 const SLOW: &str = r#"
 security: loopback-only
 hosts:
@@ -51,7 +51,7 @@ fn slow_file(cluster: &Cluster, name: &str) -> std::path::PathBuf {
     cluster.path("n1/cobs/n1+slow").join(name)
 }
 
-/// Both hosts have the first generation, and the second is there.
+/// Both hosts have the first generation, and the second is published.
 fn with_slow(mut cluster: Cluster) -> (Cluster, GenerationNumber, GenerationNumber) {
     let before = cluster.write_model("before", &[("model.yaml", BEFORE), QUICK, CHECK]);
     let before = cluster.generate(&before);
@@ -92,7 +92,7 @@ pub(crate) fn run(mut command: Command) -> (i32, String) {
     (status.code().expect("ends by itself"), text(stdout) + &text(stderr))
 }
 
-/// What the depot tells of switches.
+/// The switches in the depot's log.
 pub(crate) fn logged(cluster: &Cluster) -> String {
     let mut log = Command::new(env!("CARGO_BIN_EXE_cob"));
     log.args(["cobgen", "log", "--depot"]).arg(cluster.path("depot"));
@@ -144,7 +144,7 @@ fn a_cancelled_switch_ends_what_runs_and_holds_also_over_a_kill() {
     std::fs::write(slow_file(&cluster, "go"), "").expect("written");
     assert_eq!(order(&cluster, "n1", "resume", "{}")["changed"], true);
     cluster.wait_converged(after, PATIENCE);
-    // Ended on purpose, it has not used up an attempt: there is but one.
+    // Ended on purpose, it has not used up its only attempt.
     assert_eq!(std::fs::read_to_string(slow_file(&cluster, "log")).expect("read"), "start 1\nstart 1\n");
     cluster.until(
         PATIENCE,
@@ -219,7 +219,7 @@ cobs:
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
-/// Three hosts in a first generation; each of the further ones signs the way back to the one before.
+/// Three hosts in a first generation; each further generation signs the previous generation as rollback target.
 fn cluster_of_three(further: &[&str]) -> Cluster {
     let mut cluster = Cluster::with_identities(env!("CARGO_BIN_EXE_cob"), &HOSTS);
     let generate = |cluster: &mut Cluster, content: &str| {
@@ -234,7 +234,7 @@ fn cluster_of_three(further: &[&str]) -> Cluster {
     cluster
 }
 
-/// The order of a switch that goes forward never leads back from a newer one that was faster.
+/// An order to switch forward never leads back from a newer generation that was faster.
 #[test]
 fn of_two_switches_the_newer_one_wins_on_every_host_whichever_comes_first() {
     let cluster = cluster_of_three(&["second", "third"]);
@@ -246,7 +246,7 @@ fn of_two_switches_the_newer_one_wins_on_every_host_whichever_comes_first() {
         assert!(late.contains("409") && late.contains("superseded") && late.contains("to go to 3"), "{late}");
     }
     cluster.wait_converged(GenerationNumber(3), PATIENCE);
-    // Who knows of the newer one and wants back is let.
+    // An operator who has seen the newer generation may go back.
     HOSTS.iter().for_each(|host| drop(order(&cluster, host, "switch", "{\"generation\":2,\"seen\":3}")));
     cluster.wait_converged(GenerationNumber(2), PATIENCE);
 }
@@ -260,7 +260,7 @@ fn two_programs_that_switch_at_the_same_moment_leave_all_hosts_in_the_newer_gene
     let (older, newer) = (ended(older), ended(newer));
     assert_eq!(newer.status.code(), Some(0), "{newer:?}");
     cluster.wait_converged(GenerationNumber(3), PATIENCE);
-    // It may have been through before the newer one began; else it says what has become of it.
+    // It may have ended before the newer switch began; else it reports that it was replaced.
     let said = String::from_utf8_lossy(&older.stdout).into_owned() + &String::from_utf8_lossy(&older.stderr);
     let told = ["converged", "superseded", "replaced"].iter().any(|word| said.contains(word));
     assert!(told && matches!(older.status.code(), Some(0 | 1)), "{older:?}");
@@ -275,7 +275,8 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
         let words: Vec<&str> = canary.iter().copied().chain([check, "--on-failure", "rollback"]).collect();
         run(cobctl(&cluster, &HOSTS, &words))
     };
-    // Only the canary has it when the check runs; that says no, so it goes back and the others forget it.
+    // Only the canary has the generation when the check runs; the check fails, so the canary rolls back and the others
+    // discard it.
     let seen = cluster.path("seen");
     let look = format!("echo $COB_GENERATION $COB_CANARY > {}; exit 3", seen.display());
     let (code, said) = with(&look);
@@ -294,7 +295,7 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
     assert_eq!(generations(&cluster), [2, 2, 2]);
     assert!(told(&cluster, "n2", "only").last().is_some_and(|d| d.starts_with("for everybody")));
 
-    // What came of both is in the depot for good, and the hosts tell the same.
+    // Both outcomes are permanently in the depot, and the hosts report the same.
     let said = logged(&cluster);
     assert!(said.contains(": rolled back (for n2 alone) after ") && !said.contains("on 1 host"), "{said}");
     assert!(said.contains(": converged after ") && said.contains("s on 3 hosts\n"), "{said}");
@@ -306,7 +307,7 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
 }
 
 /// The database stops only while the application servers are stopped, and the load balancer is started only after them:
-/// neither is moved when one of those changes.
+/// neither moves when an application server changes.
 #[test]
 fn who_is_not_moved_by_a_switch_need_not_go_with_a_canary() {
     let shop = |app: u32| {
@@ -354,7 +355,8 @@ fn waves_of_hosts_go_one_after_the_other() {
     }
 }
 
-/// Its check notes of which generation it is asked, and has a look at whether somebody moved it meanwhile.
+/// Its check records the generation for which it runs, and finds `up` only if the change object came up in that
+/// generation.
 fn noting(content: u32) -> String {
     format!(
         r#"
@@ -406,8 +408,8 @@ fn what_is_new_is_looked_at_while_it_is_prepared_and_once() {
     }
 }
 
-/// On a way of several generations a host hears of its switch from others, and from two operators, all at once: what is
-/// at hand when the first step becomes active must not hold it there.
+/// On a route of several generations a host receives the switch from other hosts and from two operators at once: a
+/// generation that is already fetched when the first step becomes active must not hold it there.
 #[test]
 fn orders_that_meet_on_the_way_hold_nobody_there() {
     const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
@@ -445,8 +447,8 @@ cobs:
   n3/c: {kind: quick}
 "#;
 
-/// Preparing opens links to hosts that are new, and tells of those that there are none to: here `n3`, which listens
-/// elsewhere than its generation says.
+/// Preparing opens links to new hosts, and reports missing links: here to `n3`, which does not listen at the address in
+/// its generation.
 #[test]
 fn links_to_new_hosts_are_there_before_go_or_told() {
     let mut cluster = cluster(&["n1", "n2", "n3"]);
@@ -454,7 +456,7 @@ fn links_to_new_hosts_are_there_before_go_or_told() {
     let generation = cluster.generate(&model);
     cluster.configure("n3", "listen = \"tcp://127.0.0.1:0\"");
     cluster.start_all();
-    // Called off while it waits for its links, it is no success.
+    // If it is discarded while it waits for its links, it is no success.
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| cluster.http("n1", "POST", "/v1/prepare", "{\"generation\":1}"));
         let prepared = |c: &Cluster| c.status("n1").is_some_and(|s| s.prepared == [generation]);
@@ -487,8 +489,8 @@ fn links_to_new_hosts_are_there_before_go_or_told() {
     assert_eq!(names(&unlinked("n1")), ["n3"], "told each time");
 }
 
-/// `n2/app` is the same in every version, and must stop when `n1/conf` changes. It does not come up where there is a file
-/// `broken`.
+/// `n2/app` is the same in every version, and must stop when `n1/conf` changes. It does not come up while the file
+/// `broken` exists.
 fn shared(version: u32) -> String {
     format!(
         r#"
@@ -540,7 +542,8 @@ fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
         let newest = told["outcomes"].as_array().and_then(|all| all.last()).cloned().expect("one");
         (code, newest)
     };
-    // Nothing of n2 differs, so it is there as soon as it has activated; then it is stopped and started for n1.
+    // No change object of n2 differs, so n2 has converged as soon as it has activated; then n2/app is stopped and
+    // started for n1.
     let (code, said) = run(cobctl(&cluster, &hosts, &["switch", "2", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");
     let (code, told) = outcome(&cluster, "2");
@@ -557,7 +560,7 @@ fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
     assert_eq!(told["hosts"]["n2"]["cobs"]["n2/app"]["failed"], true, "{told}");
     assert!(logged(&cluster).contains(": failed"), "{}", logged(&cluster));
 
-    // With the policy all go back, and neither host has converged in it.
+    // With the policy all hosts roll back, and neither host has converged in it.
     let (code, said) = run(cobctl(&cluster, &hosts, &["rollback", "2", "--wait", "60s"]));
     assert_eq!(code, 1, "n2/app does not come up under 2 either: {said}");
     std::fs::remove_file(cluster.path("broken")).expect("removed");
@@ -566,12 +569,12 @@ fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
     let (_, told) = outcome(&cluster, "3");
     let ends: Vec<_> = ["n1", "n2"].iter().map(|host| told["hosts"][host]["ended"].as_str()).collect();
     assert_eq!((told["ended"].as_str(), ends), (Some("rolled-back"), vec![Some("rolled-back"); 2]), "{told}");
-    // What was mended since is noted by who waits for it, though nothing is left to do.
+    // A later repair is recorded by a command that waits for the generation, even if it has no work left.
     assert!(logged(&cluster).contains(": failed"), "{}", logged(&cluster));
     let (code, said) = run(cobctl(&cluster, &hosts, &["switch", "2", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");
     assert!(!logged(&cluster).contains(": failed"), "{}", logged(&cluster));
-    // And by who waits for the next one, where nobody has waited for that.
+    // And by a command that waits for the next generation, if none has waited for that.
     std::fs::write(cluster.path("broken"), "").expect("written");
     assert_eq!(run(cobctl(&cluster, &hosts, &["switch", "4", "--wait", "60s"])).0, 1);
     assert!(logged(&cluster).contains(": failed on 1 of 2 hosts; gave up: n2/app"), "{}", logged(&cluster));

@@ -1,4 +1,4 @@
-//! What the programs print, and what a crash leaves behind: the twenty secrets are looked for there too.
+//! The output of the programs, and the remains of a crash: the twenty secrets are searched for there, too.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt as _;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use super::Planted;
 use crate::PATIENCE;
 
-/// `cobctl watch`, as text and as JSON, into a file each.
+/// `cobctl watch`, as text and as JSON, each into a file.
 pub(super) struct Watch {
     running: Vec<(&'static str, Child)>,
 }
@@ -42,7 +42,7 @@ impl Planted {
         Watch { running: running.into() }
     }
 
-    /// Ends the watching once it has told of all change objects, and searches what it said.
+    /// Ends the watching once it has reported all change objects, and searches its output.
     pub(super) fn search_watched(&self, watch: Watch) {
         let forms = self.forms();
         for (file, mut child) in watch.running {
@@ -55,7 +55,7 @@ impl Planted {
         }
     }
 
-    /// The same model for hosts that prove their keys: without them `cobgen` takes no secret.
+    /// The same model for hosts that prove their keys: without keys `cobgen` accepts no secret.
     fn write_model_with_keys(&self, folder: &str) {
         let key = SecretKey::load(&self.cluster.path("n1/identity.key")).expect("a key").public();
         let text = |file: &str| fs::read_to_string(self.cluster.path("model").join(file)).expect("a model");
@@ -66,7 +66,7 @@ impl Planted {
         self.cluster.write_model(folder, &[("model.yaml", &model), ("action.sh", &action), ("service.sh", &service)]);
     }
 
-    /// Everything that an operator, or whoever keeps the model, can be shown: as text and as JSON.
+    /// Searches all output for operators and model authors: as text and as JSON.
     pub(super) fn search_programs(&self) {
         let (now, socket) = (self.generation.to_string(), ["--socket", "n1.sock"]);
         let ids: Vec<String> = self.values.keys().map(|name| format!("n1/{name}")).collect();
@@ -100,14 +100,14 @@ impl Planted {
                 said.push_str(&String::from_utf8_lossy(&told));
             }
         }
-        // It was worth looking at: values stood there, and were taken out.
+        // The search was useful: values occurred there, and were removed.
         for part in ["begun with [secret]", "found [secret]", "can't log in with [secret]", "no [secret]"] {
             assert!(said.contains(part), "{part:?} is nowhere in what the programs say");
         }
     }
 
-    /// The daemon crashes with a limit under which others leave their memory behind. Tells whether they do
-    /// so on this machine.
+    /// The daemon crashes with a limit under which other processes leave a core dump. Returns whether they do so on
+    /// this machine.
     pub(super) fn crash(&mut self) -> bool {
         let pid = self.cluster.pid("n1").expect("runs");
         let would = leaves_core(&mut Command::new("sleep").arg("100").current_dir(&self.memory).spawn().expect("runs"));
@@ -122,14 +122,14 @@ impl Planted {
     }
 }
 
-/// Whether an ordinary process does.
+/// Whether an ordinary process leaves a core dump.
 fn leaves_core(child: &mut Child) -> bool {
     raise_core_limit(child.id());
     processes::signal(child.id(), Signal::ABORT);
     child.wait().expect("ended").core_dumped()
 }
 
-/// As root may, whatever the process has chosen for itself; others as far as they may.
+/// As root it ignores the limit that the process has set; other users raise it as far as they may.
 fn raise_core_limit(pid: u32) {
     let pid = Pid::from_raw(i32::try_from(pid).expect("a process id"));
     for maximum in [None, rustix::process::getrlimit(Resource::Core).maximum] {

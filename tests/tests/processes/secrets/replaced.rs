@@ -1,4 +1,4 @@
-//! A host's key is replaced, as `operating.md` says it, while its secrets stay in use.
+//! Replaces a host's key, as `operating.md` describes it, while its secrets stay in use.
 
 use std::fs;
 
@@ -11,13 +11,13 @@ use cobgen::secrets::Vault;
 
 use crate::PATIENCE;
 
-/// What stood in the file before it held a secret.
+/// The content of the file before it held a secret.
 const BEFORE: &str = "what the administrator wrote\n";
 
 struct Host(Cluster);
 
 impl Host {
-    /// A generation under these keys of the host, with the file or without it, is switched to.
+    /// Switches to a generation with these keys of the host, with or without the file.
     fn go(&mut self, keys: &[PublicKey], file: bool) -> GenerationNumber {
         let generation = self.generate(keys, file);
         self.0.switch_all(generation);
@@ -67,13 +67,13 @@ fn a_host_keeps_its_secrets_while_its_key_is_replaced() {
         let old = SecretKey::load(&identity).expect("a key").public();
         let new = SecretKey::load_or_create(&next).expect("made").public();
         host.go(&[old, new], true);
-        // The new key alone opens what comes now, and it is not yet in its place.
+        // Only the new key can open the new secrets, and it is not in place yet.
         host.go(&[new], true);
         fs::remove_file(host.0.path("conf")).expect("removed");
         host.0.until(PATIENCE, || host.conf().starts_with("password=correct"), "the file is healed with its secret");
         fs::rename(&next, &identity).expect("moved");
     }
-    // Another daemon, which has never known the first key.
+    // Another daemon, which never had the first key.
     host.0.kill("n1");
     host.0.start("n1");
     host.0.wait_answers("n1");

@@ -1,4 +1,4 @@
-//! Who lays siege to a daemon's port: strangers of every sort, and a host that was taken over.
+//! The attackers of a daemon's port: many types of strangers, and a host that was taken over.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,38 +20,38 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The longest that the daemon may take until it has cut somebody who broke a rule of the link. Behind a
-/// crowd that takes a while, on a busy machine longer.
+/// The longest that the daemon may take to close a connection that broke a rule of the link. With a crowd of
+/// connections that takes some time, and longer on a busy machine.
 const CUT: Duration = Duration::from_secs(30);
-/// Addresses that strangers come from: enough that no limit for a single source helps.
+/// Source addresses of strangers: enough that no limit for a single source helps.
 const SOURCES: u64 = 24;
 
-/// What somebody tries.
+/// A type of attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sort {
     /// Random bytes.
     Noise,
-    /// The same behind the beginning of a TLS record.
+    /// Random bytes after the start of a TLS record.
     NoiseAsTls,
-    /// A frame of 64 TiB behind ZeroMQ's handshake, in clear.
+    /// A frame of 64 TiB after ZeroMQ's handshake, in clear.
     HugeInClear,
-    /// The same inside what says that it is a TLS record.
+    /// The same frame inside bytes that claim to be a TLS record.
     HugeAsTls,
-    /// A beginning of a good handshake.
+    /// The start of a valid handshake.
     HalfHandshake,
-    /// A good handshake, a byte at a time.
+    /// A valid handshake, a byte at a time.
     SlowHandshake,
-    /// A good handshake but for its last message.
+    /// A valid handshake without its last message.
     NoFinish,
     /// A key that no generation names, and then a frame of 64 TiB.
     UnknownKey,
-    /// No key where a host's is due.
+    /// No key where a host's key is due.
     NoKey,
-    /// A connection to the API that says nothing.
+    /// A silent connection to the API.
     SilentApi,
-    /// A request to the API whose head does not end.
+    /// A request to the API with an endless head.
     EndlessHead,
-    /// A request to the API with 64 TiB behind it.
+    /// A request to the API with a body of 64 TiB.
     HugeRequest,
     /// A host's key, and noise.
     ProvedNoise,
@@ -63,11 +63,11 @@ pub(super) enum Sort {
     ProvedHuge,
     /// A host's key, and another host's name.
     ProvedForeignName,
-    /// A link that is up, and a frame of 64 TiB on it.
+    /// A link that is up, and then a frame of 64 TiB.
     LinkedHuge,
 }
 
-/// All that is tried, besides silence.
+/// All types of attacks, except silence.
 pub(super) const SORTS: [Sort; 18] = [
     Sort::Noise,
     Sort::NoiseAsTls,
@@ -89,7 +89,7 @@ pub(super) const SORTS: [Sort; 18] = [
     Sort::LinkedHuge,
 ];
 
-/// A daemon that is attacked.
+/// A daemon under attack.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) name: String,
@@ -97,41 +97,41 @@ pub(super) struct Target {
     pub(super) key: PublicKey,
 }
 
-/// How a try ended.
+/// The end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The daemon cut it.
+    /// The daemon closed it.
     Cut,
-    /// It did not come to what it had in mind: it had to make room for others.
+    /// It did not get to its attack: it had to make room for others.
     SentAway,
     /// It left by itself.
     Left,
 }
 
-/// What became of the tries of a sort.
+/// The results of a type of attack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) cut: usize,
     pub(super) sent_away: usize,
     pub(super) left: usize,
-    /// The daemon should have cut it and did not.
+    /// The daemon should have closed it and did not.
     pub(super) let_be: usize,
 }
 
-/// Everybody outside, and how far they are.
+/// All attackers, and their progress.
 #[derive(Debug)]
 pub(super) struct Attackers {
     targets: Vec<Target>,
     /// The key of a host that was taken over, in the handshake of a link.
     taken_over: Identity,
     unknown: Identity,
-    /// Tries so far, without those who are silent or occupy the API.
+    /// Attempts so far, without silent attackers and attackers that occupy the API.
     pub(super) tries: AtomicUsize,
-    /// How many are silent at this moment, and the most there were.
+    /// How many are silent now, and the most at any time.
     pub(super) silent: AtomicUsize,
     pub(super) most_silent: AtomicUsize,
     pub(super) silent_ever: AtomicUsize,
-    /// Connections to the API that were taken and then said nothing.
+    /// Connections to the API that were accepted and then stayed silent.
     pub(super) at_api: AtomicUsize,
     pub(super) enough: AtomicBool,
     tallies: Mutex<BTreeMap<Sort, Tally>>,
@@ -139,7 +139,7 @@ pub(super) struct Attackers {
 }
 
 impl Attackers {
-    /// They hold the key of the host `a0`.
+    /// The attackers hold the key of the host `a0`.
     pub(super) fn new(targets: Vec<Target>, taken_over: &SecretKey) -> Self {
         let unknown = SecretKey::from_seed(&[0xBA; 32]);
         Self {
@@ -165,7 +165,7 @@ impl Attackers {
         self.enough.load(Ordering::Relaxed)
     }
 
-    /// Waits, but no longer than it takes until it is enough.
+    /// Waits, but ends early when the test has enough.
     async fn pause(&self, milliseconds: u64) {
         let end = tokio::time::Instant::now() + Duration::from_millis(milliseconds);
         while !self.has_enough() && tokio::time::Instant::now() < end {
@@ -173,7 +173,7 @@ impl Attackers {
         }
     }
 
-    /// One try after the other, of drawn sorts, until it is enough.
+    /// Attempts of random types, one after the other, until the test has enough.
     pub(super) async fn attack(&self, seed: u64) {
         let mut random = Random::new(seed);
         while !self.has_enough() {
@@ -184,7 +184,7 @@ impl Attackers {
             let tally = tallies.entry(sort).or_default();
             match end {
                 Ok(End::Cut) => tally.cut += 1,
-                // Refused, reset: it did not even come to its first word.
+                // Refused or reset before its first byte.
                 Ok(End::SentAway) | Err(_) => tally.sent_away += 1,
                 Ok(End::Left) if must_be_cut(sort) => tally.let_be += 1,
                 Ok(End::Left) => tally.left += 1,
@@ -192,7 +192,7 @@ impl Attackers {
         }
     }
 
-    /// Is there and says nothing. When it is sent away it comes again.
+    /// Connects and stays silent. When it is closed, it connects again.
     pub(super) async fn be_silent(&self, seed: u64) {
         let mut random = Random::new(seed);
         while !self.has_enough() {
@@ -201,7 +201,7 @@ impl Attackers {
             if let Ok(stream) = connect(target.address, &mut random).await {
                 let now = self.silent.fetch_add(1, Ordering::Relaxed) + 1;
                 self.most_silent.fetch_max(now, Ordering::Relaxed);
-                // Whether the daemon has cut it meanwhile it does not ask.
+                // It does not check whether the daemon has closed it in the meantime.
                 self.pause(random.between(2000, 6000)).await;
                 drop(stream);
                 self.silent.fetch_sub(1, Ordering::Relaxed);
@@ -210,7 +210,7 @@ impl Attackers {
         }
     }
 
-    /// Shakes hands without a key, as whoever has a token does, and then says nothing to the API.
+    /// Shakes hands without a key, like a host with a token, and then stays silent towards the API.
     pub(super) async fn occupy_api(&self, seed: u64) {
         let mut random = Random::new(seed);
         while !self.has_enough() {
@@ -289,7 +289,7 @@ impl Attackers {
         }
     }
 
-    /// What a host that was taken over does with a connection that has its key.
+    /// The attack of a host that was taken over, on a connection with its key.
     async fn misuse<S>(&self, mut stream: S, sort: Sort, target: &Target, random: &mut Random) -> io::Result<End>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -309,8 +309,8 @@ impl Attackers {
             Sort::ProvedForeignName => [greeted, message(&hello(&another.name))].concat(),
             Sort::LinkedHuge => {
                 stream.write_all(&[greeted, message(&hello("a0"))].concat()).await?;
-                // The link is up when the daemon has said more than its own greeting and READY; a newer
-                // link of the same host may have taken its place before.
+                // The link is up when the daemon has sent more than its own greeting and READY; a newer link of the
+                // same host may have replaced it before.
                 let mut heard = vec![0; 160];
                 if stream.read_exact(&mut heard).await.is_err() {
                     return Ok(End::SentAway);
@@ -331,7 +331,7 @@ impl Attackers {
             | Sort::HugeRequest
             | Sort::ProvedNoise => noise(random),
         };
-        // A daemon that waits for 64 TiB gets some of them.
+        // A daemon that waits for 64 TiB gets a part.
         let huge = matches!(sort, Sort::ProvedHuge | Sort::ProvedHugeReady | Sort::LinkedHuge);
         let more = if huge { random.below(200_000) } else { 0 };
         Ok(insist(stream, &[words, vec![0x55; more as usize]].concat()).await)
@@ -342,7 +342,7 @@ impl Attackers {
     }
 }
 
-/// What a good client says first.
+/// The first bytes of a valid client.
 pub(super) fn client_hello(target: &Target, key: Option<&Identity>) -> Vec<u8> {
     let config = tls::client(key, &[target.key], LINK).expect("settings");
     let mut client = rustls::ClientConnection::new(config, tls::name()).expect("a client");
@@ -351,7 +351,7 @@ pub(super) fn client_hello(target: &Target, key: Option<&Identity>) -> Vec<u8> {
     hello
 }
 
-/// Says it, and stays until it is cut.
+/// Sends the bytes, and stays until the connection is closed.
 async fn insist<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, words: &[u8]) -> End {
     let all = async {
         let _ = stream.write_all(words).await;
@@ -361,7 +361,7 @@ async fn insist<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, words: &[u8]) 
     if timeout(CUT, all).await.is_ok() { End::Cut } else { End::Left }
 }
 
-/// Who has broken a rule behind its handshake is cut, whatever else happens.
+/// Whether the daemon must close the connection: the attacker breaks a rule after its handshake.
 pub(super) fn must_be_cut(sort: Sort) -> bool {
     matches!(
         sort,
@@ -393,9 +393,9 @@ pub(super) async fn shake(
     timeout(CUT, TlsConnector::from(config).connect(tls::name(), stream)).await?
 }
 
-/// Says it, and stays for a while, or leaves at once in the middle of whatever it is.
+/// Sends the bytes, and stays for a time, or disconnects at once in the middle.
 async fn say<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, words: &[u8], random: &mut Random) -> io::Result<End> {
-    // It may be sent away before it has said all.
+    // The daemon may close before all bytes are sent.
     let _ = timeout(CUT, stream.write_all(words)).await;
     let _ = timeout(CUT, stream.flush()).await;
     let stays = if random.permille(300) { 0 } else { random.between(1, 8000) };
@@ -428,7 +428,7 @@ fn ready() -> Vec<u8> {
     b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER".to_vec()
 }
 
-/// The header of a message that is said to be so long, without the message.
+/// The header of a message of this length, without the message.
 fn header(length: u64) -> Vec<u8> {
     [&[2][..], &length.to_be_bytes()].concat()
 }

@@ -1,7 +1,7 @@
-//! A flood: strangers open connections from 2,000 addresses at a steady rate, begin a handshake and never go on. Hosts and
-//! operators get through all the time, whatever addresses the strangers choose.
+//! A flood: strangers open connections from 2,000 addresses at a steady rate, start a handshake and never continue.
+//! Hosts and operators get through all the time, for any addresses of the strangers.
 //!
-//! `COB_FLOOD_RATE` says how many connections come each second.
+//! `COB_FLOOD_RATE` is the number of connections per second.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -25,20 +25,20 @@ use crate::enrol::Site;
 use crate::kills::from_environment;
 use crate::{CHECK, PATIENCE, QUICK};
 
-/// Addresses that strangers come from.
+/// The number of source addresses of strangers.
 const SOURCES: u64 = 2000;
 /// How long a stranger holds its connection.
 const HELD: Duration = Duration::from_millis(3500);
-/// Questions of an honest caller in one flood, and how many of them may come to nothing: a machine that stands still for a
-/// moment is no starvation.
+/// Requests of an honest caller during a flood, and how many may fail: a machine that stops for a moment is no
+/// starvation.
 const QUESTIONS: usize = 20;
 const LOST: usize = 3;
-/// How long an answer may take.
+/// The time limit for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The honest caller's address; the strangers' are all below it or all above.
+/// The honest caller's address; the strangers' addresses are all below or all above it.
 const HONEST: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 1);
 
-/// Strangers at the ports of `targets`, until it is dropped.
+/// Strangers at the ports of `targets`, until this is dropped.
 struct Flood {
     enough: Arc<AtomicBool>,
     opened: Arc<AtomicU64>,
@@ -109,7 +109,7 @@ async fn connect(from: SocketAddrV4, to: SocketAddr) -> std::io::Result<TcpStrea
     socket.connect(to).await
 }
 
-/// One question of an honest caller: the status of its answer, or none.
+/// A request of an honest caller: the status of its answer, or `None`.
 async fn ask(target: &Target, key: &Identity, path: &str) -> Option<String> {
     let asked = async {
         let stream = connect(SocketAddrV4::new(HONEST, 0), target.address).await.ok()?;
@@ -124,9 +124,9 @@ async fn ask(target: &Target, key: &Identity, path: &str) -> Option<String> {
     timeout(ANSWER, asked).await.ok().flatten()
 }
 
-/// How many of the questions of an honest caller are answered while strangers flood the port.
+/// How many requests of an honest caller are answered during the flood.
 fn answered(target: &Target, key: &Identity, path: &str, flood: &Flood) -> (usize, Duration) {
-    // At its full height first.
+    // Wait for the full rate first.
     while flood.opened() < 1000 {
         std::thread::yield_now();
     }
@@ -161,7 +161,7 @@ fn a_flood_from_2000_addresses_keeps_no_host_and_no_operator_out() {
         key: cluster.host_key(host).public(),
     };
     let targets = HOSTS.map(target).to_vec();
-    // All strangers have lower addresses than the operator, then all have higher ones.
+    // First all strangers have lower addresses than the operator, then all have higher addresses.
     for (number, network) in [(1_u64, 64), (2, 200)] {
         let flood = Flood::begin(targets[1..2].to_vec(), network);
         let (good, slowest) = answered(&targets[1], &operator, "/v1/status", &flood);
@@ -170,7 +170,7 @@ fn a_flood_from_2000_addresses_keeps_no_host_and_no_operator_out() {
             good + LOST >= QUESTIONS,
             "127.{network}/16: {good} of {QUESTIONS} questions of an operator are answered"
         );
-        // A daemon that comes back is linked, and hosts that depend on each other switch.
+        // A restarted daemon gets its links, and hosts that depend on each other switch.
         cluster.stop("n2");
         cluster.start("n2");
         for cob in draft.cobs.values_mut() {
@@ -198,7 +198,7 @@ fn a_flood_from_2000_addresses_keeps_no_enrolled_host_from_the_depot_s_server() 
         let (good, slowest) = answered(&target, &key, "/v1/generations", &flood);
         println!("127.{network}/16: {good} of {QUESTIONS} answered, the slowest after {slowest:.1?}");
         assert!(good + LOST >= QUESTIONS, "127.{network}/16: {good} of {QUESTIONS} questions of a host are answered");
-        // A new host is let in meanwhile.
+        // A new host is enrolled in the meantime.
         let host = format!("new{network}");
         let joined = site.join(&site.enroll(&host, "1h"), &host);
         assert!(joined.status.success(), "{joined:?}");
