@@ -67,7 +67,8 @@ fn graphs_of_words_converge_under_faults() {
 }
 
 /// With any budgets, all systems still converge, no member leaves its preferred state without a token, and no more
-/// members are away at a time than their budget allows, apart from the exceptions that it declares.
+/// members are away at a time than their budget allows, apart from tokens that the budget reports as granted beyond its
+/// limit.
 #[test]
 fn systems_with_budgets_converge() {
     for family in &BUDGETS {

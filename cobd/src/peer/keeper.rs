@@ -274,7 +274,7 @@ impl Keeper {
         });
         let told = self.peer.lock().set_down(&why);
         if let Some(link) = told {
-            // If the daemon is gone, no one needs the event.
+            // If the daemon is gone, the event has no receiver.
             let _ = self.shared.events.send(LinkEvent::Down { host: self.peer.host.clone(), link, why }).await;
         }
     }

@@ -168,7 +168,7 @@ async fn reason(relay: &mut Owned<RelayEnd>, error: ZmqError) -> WireEnd {
     }
 }
 
-/// The guard lets only messages of one frame through.
+/// The frame validator lets only messages of one frame through.
 fn only_frame(message: zeromq::ZmqMessage) -> Bytes {
     message.into_vecdeque().pop_front().unwrap_or_default()
 }

@@ -131,7 +131,7 @@ impl Depot {
         }
     }
 
-    /// Git's errors do not tell a full disk, so this function tests whether there is space.
+    /// Git's errors do not report a full disk, so this function tests whether there is space.
     fn or_full(&self, publication: &Publication<'_>, encoded: &Encoded, error: PublishError) -> PublishError {
         let PublishError::Depot(DepotError::Git { .. } | DepotError::Io { .. }) = error else { return error };
         let all =

@@ -262,7 +262,7 @@ else echo outdated; fi
     assert_eq!(read(&cluster, "n1/db", "imports"), "{}");
     assert_eq!(read(&cluster, "n2/app", "imports"), IMPORTS);
 
-    // Neither checks that do not report them nor a new incarnation of the daemon remove them.
+    // The exported values survive checks that do not report them, and a new incarnation of the daemon.
     cluster.kill("n1");
     cluster.start("n1");
     let looks = |cluster: &Cluster| read(cluster, "n1/db", "looks").lines().count();

@@ -22,7 +22,7 @@ echo "Welcome to this host"
 if [ -e "$folder/ENDS" ]; then head -c 100000 | sh -c "$command"; else sh -c "$command"; fi
 "#;
 
-/// Starts nothing, and records the requests to start.
+/// Starts no program, and records the requests to start.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 folder=${0%/*}
 case "$*" in

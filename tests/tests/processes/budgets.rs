@@ -13,8 +13,7 @@ use crate::{PATIENCE, cluster};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
-/// Three servers whose configuration has this version; a file `broken` keeps servers of the version in it from
-/// starting.
+/// Three servers whose configuration has this version; while the file `broken` exists, no server starts.
 fn model(version: &str, folder: &str, at_most: u32) -> String {
     format!(
         r#"

@@ -12,8 +12,8 @@ use crate::{PATIENCE, cluster, words};
 const NOTHING: GenerationNumber = GenerationNumber(0);
 const HOSTS: [&str; 2] = ["n1", "n2"];
 
-/// A database and an application that requires it. Each logs its actions; the application does not start if the file
-/// `broken` names its version.
+/// A database and an application that requires it. Each logs its actions; the application does not start while the file
+/// `broken` exists.
 fn model(folder: &str, version: u32) -> String {
     format!(
         r#"

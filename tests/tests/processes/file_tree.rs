@@ -92,7 +92,7 @@ fn a_tree_is_brought_about_healed_merged_and_taken_back() {
     go(&mut cluster, &shared(1));
     assert_eq!(read(&shared_file), "a\nb\nport 1\nc\nd\nmine\n");
 
-    // It survives the daemon, and departs with the earlier content restored.
+    // The departure restores the earlier content, even after a kill of the daemon.
     fs::write(&shared_file, "a\nb\nport 1\nc\nd\n").expect("edited");
     cluster.kill("n1");
     cluster.start("n1");

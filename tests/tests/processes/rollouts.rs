@@ -100,7 +100,7 @@ fn waves_stop_at_a_failed_host_also_when_the_order_is_given_again() {
     let (_, said) = rollout.ctl(&["explain", "n1/web/c"]);
     assert!(said.contains("then `cobctl resume --host n1` and `cobctl retry n1/web/c`"), "{said}");
 
-    // As the hint says.
+    // Follow the hint of the message.
     rollout.mends("n1");
     let (code, said) = run(cobctl(&rollout.cluster, &["n1"], &["resume"]));
     assert_eq!(code, 0, "{said}");
@@ -210,7 +210,7 @@ fn a_host_that_can_not_leave_stops_waves() {
     }
 }
 
-/// Without this, other hosts would tell all of them at once when they come back.
+/// Away hosts get no order: otherwise the others would announce the switch to all of them at once when they come back.
 #[test]
 fn hosts_that_are_away_are_left_out_of_waves() {
     let mut rollout = Rollout::new(None);

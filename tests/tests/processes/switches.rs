@@ -251,7 +251,7 @@ fn who_waits_for_one_that_cannot_leave_says_so_and_goes_on_when_it_is_declared_f
     assert!(code == 2 && said.contains("nobody is there to confirm it"), "{said}");
     let (code, said) = ctl(&cluster, &["declare-final", "n1/old", "--yes"]);
     assert!(code == 0 && said.contains("n1: counts as left (the switch to generation 2 goes on without it)"), "{said}");
-    // n1 tells n2 that it has departed, which may be faster than the operator's order to n2.
+    // n1 announces the departure to n2, which may be faster than the operator's order to n2.
     let told_n2 = said.contains("n2: counts as left (the switch to generation 2 goes on without it)");
     assert!(told_n2 || said.contains("n2: did not wait for it (no switch is under way here)"), "{said}");
     cluster.wait_converged(two, PATIENCE);

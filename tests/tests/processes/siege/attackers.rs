@@ -361,7 +361,7 @@ async fn insist<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, words: &[u8]) 
     if timeout(CUT, all).await.is_ok() { End::Cut } else { End::Left }
 }
 
-/// Whether the daemon must close the connection: the attacker breaks a rule after its handshake.
+/// Whether the daemon must close the connection: the attacker breaks a rule after its handshake, or shows no known key.
 pub(super) fn must_be_cut(sort: Sort) -> bool {
     matches!(
         sort,
