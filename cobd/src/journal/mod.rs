@@ -38,6 +38,9 @@ pub type WriteSnapshot<'a> = dyn FnMut(&mut dyn std::io::Write) -> std::io::Resu
 /// The journal as the daemon uses it; implemented by [`FileJournal`] and by the journal in memory.
 pub trait Journal {
     /// Appends a record; it becomes durable with the next [`Journal::commit`].
+    ///
+    /// # Errors
+    /// [`JournalError::TooLong`] for a payload beyond [`MAX_PAYLOAD`]; [`JournalError::Stopped`] after a failed commit.
     fn append(&mut self, payload: &[u8]) -> Result<u64, JournalError>;
 
     /// Makes all appended records durable.

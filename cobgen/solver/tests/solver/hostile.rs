@@ -140,7 +140,7 @@ fn what_says_nothing_definite_is_refused() {
 fn nothing_asked_is_nothing_needed() {
     let Ok(Outcome::Layout(layout)) = solve(&Request::default(), Budget::default()) else { panic!("no nodes") };
     assert!(layout.counts.is_empty() && layout.leaving.is_empty());
-    // No services, or no nodes.
+    // No services, or no nodes; and below, no image types.
     for request in [request(Vec::new(), 2), request(vec![service("a")], 0)] {
         let Ok(Outcome::None(explanation)) = solve(&request, Budget::default()) else { panic!("{request:?}") };
         assert!(explanation.core.is_empty() && explanation.minimal);
