@@ -85,9 +85,8 @@ fn chain() {
     );
 }
 
-/// File trees with a file each on a single host: the time from the switch to the last end, and after the daemon's
-/// restart until every file is checked again. In a chain each file needs the previous file; the model lists them in
-/// reverse order.
+/// File trees with a file each on a single host: the time from the switch to the last end, and from the daemon's
+/// restart until every file is checked. In a chain each file needs the previous; the model lists the last first.
 fn trees(count: usize, chain: bool) {
     let mut cluster = Cluster::new(PROGRAM, &["n1"]);
     let root = cluster.path("host");

@@ -90,8 +90,7 @@ fn needs_of(thing: &Thing) -> BTreeSet<usize> {
     needs.map(|need: &N| need.0).chain(thing.budget).collect()
 }
 
-/// The change objects connected with the liar: its change objects can ask them or be asked by them, and so on
-/// transitively.
+/// The change objects connected with the liar by dependencies in either direction, directly or transitively.
 fn concerned(system: &System) -> BTreeSet<usize> {
     let liar = system.things[0].host;
     let mut reached: BTreeSet<usize> = (0..system.things.len()).filter(|t| system.things[*t].host == liar).collect();

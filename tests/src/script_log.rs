@@ -93,8 +93,7 @@ pub fn judge(log: &[Line], generations: &Generations) -> Vec<String> {
     judge.faults
 }
 
-/// The change objects that are not in the desired states of the last generation, by the ends in the log alone,
-/// regardless of how they came there.
+/// The change objects outside the desired states of the last generation, judged by the ends in the log alone.
 #[must_use]
 pub fn unfinished(log: &[Line], generations: &Generations) -> Vec<String> {
     let mut judge = Judge { generations, things: BTreeMap::new(), faults: Vec::new() };
@@ -225,8 +224,7 @@ impl Judge<'_> {
         self.things.insert(line.cob.clone(), thing);
     }
 
-    /// All change objects are in the desired states of the last generation, with its content; removed change objects
-    /// are off.
+    /// All change objects have the states and contents of the last generation; removed change objects are off.
     fn rests(&mut self) {
         let Some((&last, generation)) = self.generations.last_key_value() else { return };
         for (id, thing) in &self.things {

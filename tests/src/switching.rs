@@ -277,8 +277,7 @@ impl Story<'_> {
         (0..system.things.len()).map(|t| (system.id(t), self.world.state_of(&system.id(t)).cloned())).collect()
     }
 
-    /// No unaffected change object moves: it is the same in both generations, and no departing, new or changed change
-    /// object needs it in another state.
+    /// No change object moves unless it changes, or a changed one needs it in another state: see [`Rules::disturbed`].
     fn unneeded_restarts(&self, began: usize, rests: bool) -> Result<(), String> {
         if !rests {
             return Ok(());
@@ -360,8 +359,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// The departing, new or changed change objects, and the change objects that these need in a state other than the
-    /// preferred one.
+    /// The departing, new or changed change objects, and those that these need outside their preferred states.
     fn disturbed(&self) -> BTreeSet<CobId> {
         let Pair { before, after } = self.pair;
         let known = ids(before);
@@ -414,8 +412,7 @@ impl Judge for Rules<'_> {
         Ok(())
     }
 
-    /// No unaffected change object moves: it is the same in both generations, and no departing, new or changed change
-    /// object needs it in another state.
+    /// No change object moves unless it changes, or a changed one needs it in another state: see [`Rules::disturbed`].
     fn moves(&self, cob: &CobId) -> Result<(), String> {
         if self.may_move.contains(cob) { Ok(()) } else { Err(format!("{cob} is moved for nothing")) }
     }

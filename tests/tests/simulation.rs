@@ -66,9 +66,8 @@ fn graphs_of_words_converge_under_faults() {
     runs::judge_all(test, &WORDS, Seeds::share(1, 2), Weather::config, &faults, runs::converges);
 }
 
-/// With any budgets, all systems still converge, no member leaves its preferred state without a token, and no more
-/// members are away at a time than their budget allows, apart from tokens that the budget reports as granted beyond its
-/// limit.
+/// With any budgets, all systems still converge, no member leaves its preferred state without a token, and no more are
+/// away at a time than the budget allows, apart from tokens that it reports as granted beyond its limit.
 #[test]
 fn systems_with_budgets_converge() {
     for family in &BUDGETS {
@@ -133,8 +132,7 @@ fn systems_of_which_a_part_leaves_converge() {
     }
 }
 
-/// An observed change object is never moved, for any request; and if the system does not converge, an observed change
-/// object is reported as the cause.
+/// An observed change object is never moved; if the system does not converge, such an object is reported as the cause.
 fn observed_is_safe_and_named(seed: u64) {
     let weather = Weather::ALL[(seed % 4) as usize];
     let mut random = Random::new(seed);
@@ -198,12 +196,11 @@ fn drawn_switch(seed: u64) -> (Weather, bool, Pair, Plan) {
     (weather, detaching, pair, plan)
 }
 
-/// Each of these switches was reported as deadlocked, for a wrong reason: content that would never come (1308, 1729,
-/// 1790, 3026); a lost message of a departed change object (242, 818); a lock that served no departing change object
-/// any more (8068); a request of a change object that had departed and came back (37974); a request on behalf of a
-/// departing change object that was made in the requester's own name (5297, 4937), or had the same rank as the
-/// departing one (8345, 8666, 13043); a departing change object and its helper, each asked to release the other's
-/// speculative grant (802, 1534).
+/// Each switch was wrongly reported as deadlocked: content that would never come (1308, 1729, 1790, 3026); a lost
+/// message of a departed change object (242, 818); a lock that served no departing change object any more (8068); a
+/// request of a change object that had departed and came back (37974); a request for a departing change object in the
+/// requester's own name (5297, 4937), or with the same rank (8345, 8666, 13043); a departing change object and its
+/// helper, each asked to release the other's speculative grant (802, 1534).
 #[test]
 fn switches_that_got_stuck_for_nothing_come_to_rest() {
     for seed in [242, 802, 818, 1308, 1534, 1729, 1790, 3026, 4937, 5297, 8068, 8345, 8666, 13043, 37974] {
@@ -256,14 +253,12 @@ fn switches_come_to_rest_and_nobody_goes_on_too_early() {
         }
     }
     println!("{rest} come to rest, {refused} refused, {reported} told to be stuck");
-    // Transitions that need others to be up create some switches in which departing and remaining change objects
-    // request opposite states of each other.
+    // In some of these systems departing and remaining change objects request opposite states of each other.
     assert!(reported * 200 <= rest, "{reported} of {rest} are stuck");
 }
 
-/// A member that sends arbitrary messages can't move or block change objects that none of its own dependencies leads
-/// to; a fence frees the remaining change objects that do not need it. The test
-/// `planted::a_request_that_no_dependency_justifies` shows that this test finds a fault.
+/// A lying member can't move or block change objects that no dependency connects with it; after a fence, all that do
+/// not need it converge. A fault that this finds: `planted::a_request_that_no_dependency_justifies`.
 #[test]
 fn a_member_that_lies_reaches_what_its_dependencies_lead_to_and_nothing_else() {
     let mut all = Vec::new();

@@ -175,16 +175,14 @@ impl Index {
         }
     }
 
-    /// Opens the index beside a journal whose last record is `last_seq`. An unreadable index is moved aside and started
-    /// anew.
+    /// Opens the index beside a journal whose last record is `last_seq`. An unreadable index is moved aside.
     ///
     /// # Errors
     /// As for [`Index::known_beside`].
     pub fn open_beside(folder: &Path, last_seq: u64) -> Result<Self, IndexError> {
         let index = Self::open(folder)?;
         if index.upto > last_seq {
-            // A version without the number file has fed it: record the number, so that the next start detects this at
-            // once.
+            // A version without the number file has fed it: record the number, so that the next start sees it.
             index.note(index.upto)?;
             return Err(IndexError::Ahead { folder: index.folder, knows: index.upto });
         }

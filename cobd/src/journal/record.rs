@@ -74,8 +74,7 @@ pub(super) fn encode(out: &mut Vec<u8>, seq: u64, what: What, in_group: u32, pay
     out.extend(payload);
 }
 
-/// Writes a record that is alone in its commit into an empty file, while its payload is generated. Returns its size in
-/// bytes.
+/// Writes a record, alone in its commit, into an empty file while its payload is generated. Returns its size.
 pub(super) fn write(file: &File, seq: u64, what: What, payload: &mut WriteSnapshot<'_>) -> io::Result<u64> {
     let mut to = file;
     to.seek(SeekFrom::Start(HEADER as u64))?;

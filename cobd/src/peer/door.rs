@@ -231,8 +231,7 @@ impl Door {
         }
     }
 
-    /// Reserves slots for the addresses of hosts, and for the addresses from which a host or an operator has proved a
-    /// key.
+    /// Reserves slots for the addresses of hosts, and for addresses from which a host or operator has proved a key.
     fn expect(&mut self) {
         let gate = self.shared.gate();
         if !Arc::ptr_eq(&gate, &self.gate) {

@@ -1,5 +1,4 @@
-//! The addresses at which a daemon listens: the address of its generation, and earlier addresses that peers may still
-//! call.
+//! The listening addresses of a daemon: the address of its generation, and earlier addresses that peers may still use.
 
 use std::io;
 use std::net::SocketAddr;

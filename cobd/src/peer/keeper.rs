@@ -226,8 +226,7 @@ impl Keeper {
                     () = changed(&mut self.wish) => {
                         let wish = self.wish.borrow().clone();
                         match wish {
-                            // A link to the host's previous address serves until it ends. The next link uses the new
-                            // address.
+                            // A link to the host's previous address serves until it ends. The next uses the new one.
                             Wish::Linked { .. } => {
                                 if let Some(end) = wish.objects_to(key) {
                                     break (end, None);

@@ -182,9 +182,8 @@ impl Session {
                 self.is_later(hello.session, met)?;
                 self.start_over();
                 self.owes_resync = false;
-                // The dialling end has already named its stream in its hello. An incarnation that was never met can't
-                // know the name, so the stream goes on. If the peer knows the name from an earlier contact, with
-                // another incarnation in between, the dialler must start over with a new name.
+                // The dialler's hello has already named its stream. A new incarnation can't know the name, so the
+                // stream goes on. If the peer knows the name from an earlier contact, the dialler must start over.
                 match end {
                     End::Accepted => self.stream = new_stream(),
                     End::Dialled if known == 0 => {}

@@ -73,8 +73,7 @@ pub(crate) struct Kin<'a> {
 }
 
 impl<'a> Kin<'a> {
-    /// The processes of a child that leads a process group. With a mark: the processes of the session that have it in
-    /// their environment.
+    /// The processes of a child that leads a process group. With a mark: only processes of the session with it.
     pub(crate) fn of(leader: Pid, mark: Option<&'a str>) -> Self {
         let own = getpid().as_raw_nonzero().get();
         // 0 if the session leader is outside this process namespace (`docker exec`); `getsid` of `rustix` rejects 0.

@@ -13,8 +13,7 @@
 //!
 //! Rules:
 //! - The daemon takes the lock before the runner knows of the job, and hands it over with the job. So the lock is never
-//!   free while an action runs or is about to run. The action does not inherit it: background processes of an action
-//!   keep no lock.
+//!   free while an action runs or is about to run. Actions, and their background processes, do not inherit it.
 //! - A runner does many jobs, a thread for each, and outlives its daemon until the last job is done.
 //! - The result is in place before the lock is released. A free lock without a result means that the runner was killed.
 //!   Then the leftovers of the action are ended before any check, identified by environment and session, never by a

@@ -22,8 +22,7 @@ use super::{handover, leftovers};
 
 /// The most jobs of a process at a time, because they are lost if it is killed.
 const JOBS: u64 = 100;
-/// The most open files of a job: lock, pipe, two outputs, the child's handle, the alarm. Some are open only for a
-/// moment.
+/// The most open files of a job: lock, pipe, two outputs, the child's handle, the alarm. Some are only open briefly.
 const FILES_OF_A_JOB: u64 = 8;
 /// The number of open files without a job.
 const FILES: u64 = 16;

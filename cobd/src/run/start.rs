@@ -195,8 +195,7 @@ impl Runner {
             let Some(id) = entry.file_name().to_str().and_then(JobId::from_folder) else { continue };
             let folder = entry.path();
             let label = SpecFile::read(&folder).ok().map(|s| s.label);
-            // Check the lock first: the result is in place before the lock is released. An unreadable result counts as
-            // running.
+            // The lock first: the result is in place before the lock is released. An unreadable result: still running.
             let read = if is_locked(&folder) { None } else { JobResult::read(&folder).ok() };
             let state = match read {
                 None => FoundState::Running,

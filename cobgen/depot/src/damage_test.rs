@@ -72,8 +72,7 @@ fn packed(path: &Path) {
     }
 }
 
-/// Alters every byte of the chosen files, each in a way that the seed decides, and counts the alterations that were
-/// noticed.
+/// Alters every byte of the chosen files in a way that the seed decides, and counts the noticed alterations.
 fn alter_each_byte(path: &Path, chosen: impl Fn(&Path) -> bool) -> usize {
     let seed = std::env::var("COB_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1u64);
     println!("COB_SEED={seed}");

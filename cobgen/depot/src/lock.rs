@@ -78,8 +78,7 @@ fn wait_for(
             Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(file),
             Err(TryLockError::Error(error)) => return Err(DepotError::io(what())(error).into()),
         }
-        // If the file was open to others, any of them may hold the lock. A publisher of an earlier version holds it
-        // only briefly.
+        // If the file was open to others, any of them may hold the lock. Older programs hold it briefly.
         replaced |= was_open;
         if replaced && begin.elapsed() >= patience.min(OTHERS) {
             replace(depot, &path).map_err(DepotError::io(what()))?;

@@ -3,8 +3,7 @@
 //! Rules: pruning first decides what must stay and reads all of it, under the locks that publishers take; if a part of
 //! it is missing or damaged, pruning deletes nothing. Then come these steps, each durable before the next: the commits
 //! at which history ends (git's own file `shallow`), the refs, a new pack with the remaining objects of old packs, and
-//! only then the files of objects. If pruning is killed at any point, the depot has all that must stay, and the next
-//! run frees the rest.
+//! only then the files of objects. If it is killed, all that must stay is there, and the next run frees the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -58,8 +57,7 @@ pub struct Pruned {
     pub leftovers: u64,
 }
 
-/// The rollback targets of this many of the newest generations stay: some hosts may not have followed to the newest
-/// yet.
+/// The rollback targets of this many of the newest generations stay: hosts may not have the newest yet.
 const WAYS_BACK_OF: usize = 2;
 
 impl Depot {
@@ -215,8 +213,7 @@ impl Depot {
         let failed = || DepotError::git(format!("can't delete {name}"));
         match self.repo.find_reference(name) {
             Ok(mut reference) => match reference.delete() {
-                // Writers of these refs hold the publisher's lock, which we hold: so a killed program left git's lock
-                // behind.
+                // Writers of these refs hold the publisher's lock, which we hold: a killed program left git's lock.
                 Err(error) if error.code() == git2::ErrorCode::Locked => {
                     let lock = self.path.join(format!("{name}.lock"));
                     fs::remove_file(&lock).map_err(DepotError::io(format!("can't remove {}", lock.display())))?;

@@ -108,8 +108,7 @@ fn join(before: &[usize], after: &[usize], steps: &mut Vec<Step>) {
     }
 }
 
-/// The direct and indirect requirements of services, either for installation or at run time. Cycles were refused
-/// before.
+/// The direct and indirect requirements of services, for installation or at run time. There are no cycles.
 struct Needed<'a> {
     services: &'a BTreeMap<String, Service>,
     needs: Needs,
@@ -136,8 +135,7 @@ impl<'a> Needed<'a> {
         self.services.get(name).into_iter().flat_map(self.needs).map(String::as_str)
     }
 
-    /// Fills in all direct and indirect requirements of a service. The stack is explicit, because chains may be as long
-    /// as the model.
+    /// Fills in all direct and indirect requirements of a service. The stack is explicit: chains may be very long.
     fn look_below(&mut self, name: &'a str) {
         let mut way: Vec<(&str, usize)> = self.numbers.get(name).map(|number| (name, *number)).into_iter().collect();
         while let Some((name, number)) = way.last().copied() {
@@ -161,8 +159,7 @@ impl<'a> Needed<'a> {
         }
     }
 
-    /// The nearest concerned services that a service requires, without services that are required by another nearest
-    /// service.
+    /// The nearest concerned services that a service requires, without services that another of these requires.
     fn nearest(&self, name: &str, concerned: impl Fn(&str) -> bool) -> BTreeSet<&'a str> {
         let (mut found, _) = self.until(name, concerned);
         if found.len() > 1 && !self.below.is_empty() {
@@ -175,8 +172,7 @@ impl<'a> Needed<'a> {
         found
     }
 
-    /// The services that a service requires, directly or not: the first concerned services on each path, and the
-    /// services passed before them.
+    /// The first concerned services on each path of a service's requirements, and the services before these.
     fn until(&self, name: &str, concerned: impl Fn(&str) -> bool) -> (BTreeSet<&'a str>, BTreeSet<&'a str>) {
         let (mut found, mut passed) = (BTreeSet::new(), BTreeSet::new());
         let mut next: Vec<&str> = self.directly(name).collect();

@@ -319,8 +319,7 @@ proptest! {
     #[test]
     fn every_plan_keeps_its_promises(Drawn { cluster, operation } in drawn()) {
         let plan = plan(&cluster, operation, None).expect("nothing requires a later one");
-        // Every job is in exactly one stage, no stage has two jobs of the same node, and dependencies are in earlier
-        // stages.
+        // Every job is in a single stage, no stage has two jobs of a node, and dependencies are in earlier stages.
         let mut stage_of = BTreeMap::new();
         for (number, stage) in plan.stages.iter().enumerate() {
             let mut nodes = BTreeSet::new();

@@ -128,9 +128,8 @@ impl Conflicts {
         cliques
     }
 
-    /// An upper bound on the weight of conflict-free sets of these groups. Some cliques get weights such that for every
-    /// group the cliques with it weigh together at least as much as the group; the bound is their sum. Also returns the
-    /// work done.
+    /// An upper bound on the weight of conflict-free sets of these groups, and the work done. Cliques get weights: for
+    /// every group the cliques with it weigh at least as much as the group. The bound is their sum.
     ///
     /// Groups with few partners come first: then the bound is exact on paths of conflicts, and so on trees.
     pub(crate) fn bound(&self, weighted: impl Iterator<Item = (usize, i128)>) -> (i128, u64) {

@@ -37,8 +37,7 @@ pub(crate) fn construct(problem: &Problem, steps: &mut Steps) -> Result<Option<S
 
 /// The next column and its number of nodes.
 fn block(rest: &Problem, steps: &mut Steps) -> Result<Option<(Column, u64)>, OutOfSteps> {
-    // Slots with a minimum come first, and among these the slot with the least choice; else the most helpful column
-    // comes first.
+    // Slots with a minimum come first, and of these the slot with the least choice; else the most helpful column.
     let choice = |slot: &Slot| slot.modes.iter().map(|m| m.allowed.len()).max().unwrap_or(0);
     let live = || rest.slots.iter().enumerate().filter(|(_, slot)| slot.max > 0);
     let due = live().filter(|(_, slot)| slot.min > 0).min_by_key(|(_, slot)| choice(slot));

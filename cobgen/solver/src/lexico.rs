@@ -93,8 +93,7 @@ struct Tree {
     rank: usize,
     /// Groups that a node of the tier may have, in order of names.
     candidates: Vec<usize>,
-    /// For each position the most services that the candidates from there on can add, as far as pairs of conflicts
-    /// show.
+    /// For each index the most services that the candidates from there on can add, as far as pairs show.
     promise: Vec<usize>,
     /// Slots that have nodes in the tier.
     slots: Vec<usize>,

@@ -1,8 +1,7 @@
 //! Finds solutions outside the unwanted layouts.
 //!
-//! Lawler's partition: if the best solution is unwanted, all other solutions are in a few smaller problems, which have
-//! the same counts for its first columns, and fewer nodes of the next column. The best solutions of these problems
-//! compete.
+//! Lawler's partition: if the best solution is unwanted, all other solutions are in a few smaller problems, with the
+//! same counts of its first columns, and fewer nodes of the next. Their best solutions compete.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -135,8 +134,7 @@ impl Region {
     }
 
     /// Partitions all solutions of this region but `solution` into disjoint regions: at least its counts of the first
-    /// columns, and fewer nodes of the next column. Every other solution is in a region, because the counts have the
-    /// same sum.
+    /// columns, and fewer nodes of the next column. Every other solution is in a region, because all sums are equal.
     ///
     /// The most preferred solution has the most nodes of its first columns, which makes the regions smaller.
     fn split(self, solution: &Solution, most_preferred: bool, steps: &mut Steps) -> Result<Vec<Self>, OutOfSteps> {

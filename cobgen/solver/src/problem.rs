@@ -219,8 +219,7 @@ impl Problem {
         true
     }
 
-    /// For each group the number of nodes that the groups excluding it leave for it: the most that [`Self::tighten`]
-    /// allows.
+    /// For each group the number of nodes that conflicting groups leave for it: the limit in [`Self::tighten`].
     pub(crate) fn spared(&self) -> Vec<u64> {
         let mut spared = vec![self.nodes; self.groups.len()];
         for clique in self.conflicts.cliques() {

@@ -41,8 +41,7 @@ pub(crate) struct Tableau {
 
 /// After this many pivots without progress Bland's rule takes over. It can't cycle, but may be slow.
 const PATIENCE: u32 = 40;
-/// After this many pivots without progress, ties are broken in lexicographic order: that can't cycle either, and rarely
-/// stalls.
+/// After this many, ties are broken in lexicographic order: that can't cycle either, and rarely stalls.
 const LONG_PATIENCE: u32 = 300;
 /// The most cells (of 16 bytes each) of a tableau: memory is limited, too.
 const MOST_CELLS: usize = 8_000_000;

@@ -26,8 +26,7 @@ pub(crate) struct Spec {
     pub(crate) nodes: SpecNodes,
     /// In natural order of names.
     pub(crate) existing: Vec<Existing>,
-    /// Existing nodes that stay if possible, grouped by equal types and services: [`Kind::Existing`] is an index into
-    /// this list.
+    /// Existing nodes that stay if possible, grouped by types and services. [`Kind::Existing`] indexes this list.
     pub(crate) alike: Vec<Vec<usize>>,
     /// By service: whether it may come to existing nodes and leave them.
     pub(crate) changed: Vec<bool>,

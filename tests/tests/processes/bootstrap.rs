@@ -1,9 +1,8 @@
 //! `cobctl bootstrap` and `upgrade` on this machine: the scripts run below a folder that serves as the host's root; the
 //! depot's server, the token and `cobd join` are real.
 //!
-//! `ssh` is replaced by a script that follows its rules (the command is a single text for a shell), and by a real sshd
-//! if one is available. systemd is replaced by a script, too; the test bed (tests/bed/bootstrap.sh) has ten hosts with
-//! real ssh and systemd.
+//! `ssh` is replaced by a script with its rules (the command is a single text for a shell), and by a real sshd if
+//! available. systemd is replaced by a script, too; the test bed (tests/bed/bootstrap.sh) has ten real hosts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,5 +1,4 @@
-//! Budgets with real daemons: a rollout that disturbs one change object at a time, continues across kills, and stops at
-//! a failure.
+//! Budgets with real daemons: rollouts disturb one change object at a time, even across kills, and stop at failures.
 
 use std::fs;
 
@@ -72,8 +71,7 @@ impl Rolling {
         generation
     }
 
-    /// From the start of the transition that leaves `up` to the end of the transition that returns to it, from the
-    /// history.
+    /// From the start of the transition out of `up` to the end of the transition back, from the history.
     fn absences(&self, generation: cob_types::GenerationNumber) -> Vec<(u64, u64, String)> {
         let mut left = std::collections::BTreeMap::new();
         let mut absences = Vec::new();

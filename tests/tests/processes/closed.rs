@@ -154,8 +154,7 @@ fn a_configuration_or_depot_that_others_may_write_is_refused() {
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("n1.toml: others may write it") && said.contains("chmod go-w"), "{said}");
     set(&config, 0o644);
-    // A daemon that follows accepts every new generation; without trusted publishers, any user who can write the depot
-    // could control it.
+    // A daemon that follows accepts every new generation; without trusted publishers, writers of the depot control it.
     cluster.configure("n1", "follow = true");
     let depot = cluster.path("depot");
     set(&depot, 0o777);

@@ -37,8 +37,7 @@ fn hadoop_comes_up_on_three_hosts_in_the_order_of_its_services() {
     before(("zookeeper", "started"), ("hbase-master", "initialized"));
     before(("hbase-master", "started"), ("hbase-regionserver", "started"));
 
-    // Another HDFS configuration restarts the services that use it and the services that require these; ZooKeeper
-    // continues.
+    // Another HDFS configuration restarts the services that use it and their dependents; ZooKeeper continues.
     fs::write(&file, text.replace("dfs.replication: 2", "dfs.replication: 3")).expect("written");
     let second = cluster.generate(&model);
     cluster.switch_all(second);

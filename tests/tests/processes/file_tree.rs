@@ -313,8 +313,7 @@ fn a_conflict_is_foreseen_and_decided_before_the_switch() {
     cluster.until(PATIENCE, has_given_up, "it meets the conflict");
 }
 
-/// A discard works for a prepared generation in any state; and files that can't be checked are reported, not assumed to
-/// be free of conflicts.
+/// A discard works for a prepared generation in any state; and files that can't be checked are reported.
 #[test]
 fn what_is_called_off_or_can_not_be_looked_at_is_asked_about() {
     let content = |port: u32| {

@@ -9,8 +9,7 @@ use cob_types::GenerationNumber;
 use crate::words::told;
 use crate::{CHECK, PATIENCE, QUICK, VERSIONED, cluster};
 
-/// Generation by generation: `n1/a` can't start in the seventh; `n2/x` is only in the first, and departs once the file
-/// `hold` is gone.
+/// Generation by generation: `n1/a` can't start in the seventh; `n2/x` is in the first alone, held by the file `hold`.
 fn model(number: u64, folder: &str) -> String {
     let is = if number == 7 { "bad" } else { "good" };
     let x = if number == 1 { "  n2/x: {kind: held}\n" } else { "" };

@@ -207,8 +207,7 @@ fn a_wait_ends_when_all_have_converged_but_a_fenced_host() {
     assert!(!is_fenced(&cluster), "a later life has spoken");
 }
 
-/// The daemon of a removed host keeps running and calls the others: it is no stranger, and the result of its departure
-/// is known.
+/// The daemon of a removed host still runs and calls the others: it is no stranger, and its departure is known.
 #[test]
 fn a_host_that_was_removed_is_no_stranger_and_its_part_of_the_switch_is_known() {
     let mut cluster = Cluster::with_identities(env!("CARGO_BIN_EXE_cob"), &["n1", "n3"]);

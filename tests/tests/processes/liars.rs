@@ -1,5 +1,4 @@
-//! A host that was taken over and speaks the protocol correctly: its messages harm only itself, and the other hosts
-//! continue.
+//! A host that was taken over and speaks the protocol correctly: it harms only itself, and the others continue.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};

@@ -42,8 +42,7 @@ fn brought_up(cluster: &mut Cluster) -> Vec<SocketAddr> {
     HOSTS.iter().map(|host| cluster.address(host)).collect()
 }
 
-/// Publishes with these addresses and switches, with the addresses of the depot alone; then every host has its new
-/// address.
+/// Publishes with these addresses and switches, by the depot's addresses alone; then each host has its new address.
 fn moves_to(cluster: &Cluster, version: &str, addresses: &[SocketAddr]) {
     cluster.write_model("model", &[("model.yaml", &model(version, addresses)), VERSIONED]);
     let (code, said) = program(cluster, &["cobgen", "generate", "model", "--depot", "depot"]);

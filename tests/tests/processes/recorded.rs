@@ -11,8 +11,7 @@ use crate::{PATIENCE, cluster};
 
 const HOSTS: [&str; 2] = ["n1", "n2"];
 
-/// n1/app does not come up with its second content while the file `broken` exists, and waits until the file `wait` is
-/// gone.
+/// n1/app can't start with its second content while the file `broken` exists, and waits while `wait` exists.
 fn model(version: u32, folder: &str) -> String {
     format!(
         r#"

@@ -265,8 +265,7 @@ fn a_conflict_is_taken_back_under_the_policy_and_else_waited_for() {
     shop.serves(2);
 }
 
-/// Two change objects that a check may find `odd`, a state without transitions out of it; the second changes in each
-/// version.
+/// Two change objects that a check may find `odd`, a state without exit; the second changes in each version.
 fn odd(version: u32) -> String {
     format!(
         r#"

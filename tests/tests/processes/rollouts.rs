@@ -11,8 +11,7 @@ use crate::{PATIENCE, VERSIONED, cluster};
 
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
-/// A content on each of three hosts. With a file `broken-HOST` the new content fails there, and the old content stays
-/// in place.
+/// A content on each of three hosts. With a file `broken-HOST` the new content fails there, and the old stays.
 fn model(version: u32, folder: &str, tokens: Option<u32>) -> String {
     let budgets = tokens.map(|tokens| format!("budgets: {{web: {{at_most: {tokens}}}}}\n")).unwrap_or_default();
     let of = if tokens.is_some() { ", budget: web" } else { "" };

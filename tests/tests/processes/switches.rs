@@ -178,8 +178,7 @@ fn switches_in_a_row_while_daemons_are_killed_keep_the_order() {
     }
     let (last, _) = field.cluster.generations().last_key_value().expect("one");
     field.cluster.wait_converged(*last, PATIENCE);
-    // The journal has every record that the index has. (That its store survives every kill is not guaranteed: see
-    // journal::index.)
+    // The journal has every record of the index. (The index may not survive a kill: see journal::index.)
     let logs: Vec<_> = HOSTS.iter().map(|h| (h, field.cluster.log(h))).collect();
     let aside = logs.iter().flat_map(|(h, log)| log.lines().map(move |line| format!("{h}: {line}")));
     let aside: Vec<_> = aside.filter(|line| line.contains("the index was put aside")).collect();

@@ -275,8 +275,7 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
         let words: Vec<&str> = canary.iter().copied().chain([check, "--on-failure", "rollback"]).collect();
         run(cobctl(&cluster, &HOSTS, &words))
     };
-    // Only the canary has the generation when the check runs; the check fails, so the canary rolls back and the others
-    // discard it.
+    // Only the canary has it when the check runs; the check fails, so the canary rolls back and the others discard it.
     let seen = cluster.path("seen");
     let look = format!("echo $COB_GENERATION $COB_CANARY > {}; exit 3", seen.display());
     let (code, said) = with(&look);
@@ -355,8 +354,7 @@ fn waves_of_hosts_go_one_after_the_other() {
     }
 }
 
-/// Its check records the generation for which it runs, and finds `up` only if the change object came up in that
-/// generation.
+/// Its check records its generation, and finds `up` only if the change object came up in that generation.
 fn noting(content: u32) -> String {
     format!(
         r#"
@@ -542,8 +540,7 @@ fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
         let newest = told["outcomes"].as_array().and_then(|all| all.last()).cloned().expect("one");
         (code, newest)
     };
-    // No change object of n2 differs, so n2 has converged as soon as it has activated; then n2/app is stopped and
-    // started for n1.
+    // No change object of n2 differs, so n2 converges at its activation; then n2/app is restarted for n1.
     let (code, said) = run(cobctl(&cluster, &hosts, &["switch", "2", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");
     let (code, told) = outcome(&cluster, "2");

@@ -1,5 +1,4 @@
-//! The lines that the history keeps: the newest lines, and in addition the newest orders and the newest lines of
-//! switches.
+//! The lines that the history keeps: the newest lines, and besides the newest orders and lines of switches.
 //!
 //! Messages from other hosts cause only lines of other classes (requests, grants, releases, terms of later switch
 //! attempts). So a host that floods this host with valid messages displaces lines of these classes, but no order.

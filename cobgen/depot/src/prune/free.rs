@@ -1,5 +1,4 @@
-//! Frees files of objects: unreachable objects are deleted, and the reachable objects of a mixed pack first move to a
-//! new pack.
+//! Deletes unreachable objects; before that, the reachable objects of a mixed pack move to a new pack.
 
 use std::collections::BTreeSet;
 use std::fs;
