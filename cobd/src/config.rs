@@ -1,7 +1,7 @@
 //! The daemon's configuration file, `cobd.toml`.
 //!
-//! Everything has a default but `host` and `depot`. An unknown key is an error that suggests the
-//! nearest known one; all faults are told at once.
+//! All keys except `host` and `depot` have defaults. The error for an unknown key suggests the nearest known key; all
+//! errors are reported at once.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use cob_types::{HostName, PublicKey};
 use crate::remote::{Remote, Server};
 use crate::source::Source;
 
-/// What reboots a host with systemd.
+/// The command that reboots a host with systemd.
 const REBOOT: &str = "systemctl reboot";
 
-/// The keys that there are.
+/// The known keys.
 const KEYS: [&str; 13] = [
     "reboot",
     "host",
@@ -32,45 +32,44 @@ const KEYS: [&str; 13] = [
     "follow",
 ];
 const STATE_DIR: &str = "/var/lib/cob";
-/// The name of the key's file in the state folder.
+/// The name of the key file in the state folder.
 pub(crate) const IDENTITY: &str = "identity.key";
 const SOCKET: &str = "/run/cob/cobd.sock";
 
-/// What the daemon is told.
+/// The configuration of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Its name in the model.
+    /// The name of this host in the model.
     pub host: HostName,
-    /// Where it listens for its peers; none: where the manifest says that it is.
+    /// The address where the daemon listens for peers; absent: the address in the manifest.
     pub listen: Option<SocketAddr>,
-    /// Everything that it keeps.
+    /// The state folder: all data of the daemon.
     pub state_dir: PathBuf,
-    /// Where jobs find the values of secrets, in memory; none: a folder below `/dev/shm`.
+    /// The folder in memory with secret values for jobs; absent: a folder below `/dev/shm`.
     pub secrets_dir: Option<PathBuf>,
-    /// Where the generations come from.
+    /// The source of generations.
     pub depot: Source,
-    /// The file of its key, the identity of this host.
+    /// The file with the key of this host, its identity.
     pub identity: PathBuf,
-    /// The publishers whose generations are accepted; none: only generations that say
-    /// `security: loopback-only` are.
+    /// The publishers whose generations are accepted; absent: only generations with `security: loopback-only`.
     pub trust: Option<Publishers>,
-    /// The Unix socket of its HTTP API.
+    /// The Unix socket of the HTTP API.
     pub http: PathBuf,
-    /// What is logged, as `tracing` filters say it.
+    /// The log filter in the syntax of `tracing`.
     pub log: String,
-    /// It switches by itself to the newest generation of the depot.
+    /// Whether the daemon switches by itself to the newest generation of the depot.
     pub follow: bool,
-    /// What reboots this host, for `/bin/sh -c`.
+    /// The command that reboots this host, for `/bin/sh -c`.
     pub reboot: String,
 }
 
-/// What is wrong with a configuration: every fault, a line each.
+/// The errors of a configuration, a line each.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct ConfigError(pub Vec<String>);
 
 impl Config {
-    /// A configuration with defaults for all but what must be given.
+    /// A configuration with defaults for all optional keys.
     #[must_use]
     pub fn new(host: HostName, depot: &Path, state_dir: &Path) -> Self {
         Self {
@@ -88,24 +87,24 @@ impl Config {
         }
     }
 
-    /// Reads a configuration file. Relative paths in it are taken from the file's folder.
+    /// Reads a configuration file. Relative paths start at the folder of the file.
     ///
     /// # Errors
-    /// [`ConfigError`] with every fault, each with the file's name.
+    /// [`ConfigError`] with all errors, each with the name of the file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| ConfigError(vec![format!("{}: can't be read: {e}", path.display())]))?;
-        // Runners work in folders of their own: no path may depend on where the daemon was started.
+        // Runners work in folders of their own: no path may depend on the daemon's working directory.
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let base = whole.parent().unwrap_or(Path::new("/"));
         Self::parse(&text, base)
             .map_err(|e| ConfigError(e.0.into_iter().map(|line| format!("{}: {line}", path.display())).collect()))
     }
 
-    /// Reads the text of a configuration.
+    /// Parses the text of a configuration.
     ///
     /// # Errors
-    /// [`ConfigError`] with every fault.
+    /// [`ConfigError`] with all errors.
     pub fn parse(text: &str, base: &Path) -> Result<Self, ConfigError> {
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| ConfigError(vec![e.to_string()]))?;
         let mut faults = Vec::new();
@@ -183,7 +182,7 @@ impl Config {
     }
 }
 
-/// A folder, or a server with its key.
+/// Parses the depot: a folder, or a server with its key.
 fn source(table: &toml::Table, depot: &str, base: &Path, identity: &Path, faults: &mut Vec<String>) -> Option<Source> {
     let keys = match table.get("depot_key") {
         None => &[],
@@ -224,7 +223,7 @@ fn public_keys(name: &str, keys: &[toml::Value], faults: &mut Vec<String>) -> Ve
     read
 }
 
-/// The publishers that are trusted, and how many must sign.
+/// Parses the trusted publishers and the number of required signatures.
 fn trust(table: &toml::Table, faults: &mut Vec<String>) -> Option<Publishers> {
     let threshold = match table.get("threshold") {
         None => 1,
@@ -257,10 +256,10 @@ fn trust(table: &toml::Table, faults: &mut Vec<String>) -> Option<Publishers> {
     }
 }
 
-/// `tcp://IP:PORT`, as in models and configurations.
+/// Parses `tcp://IP:PORT`, as in models and configurations.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// A text that describes the error.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let rest = text.strip_prefix("tcp://").ok_or_else(|| format!("{text:?} is not of the form tcp://IP:PORT"))?;
     rest.parse().map_err(|_| format!("{text:?} is not of the form tcp://IP:PORT (names are not looked up)"))

@@ -1,18 +1,18 @@
-//! The daemon: one loop around the engine.
+//! The daemon: a loop around the engine.
 //!
 //! ```text
-//!   links, jobs that ended, questions and orders, depot, clock
-//!                |  take all that is there
+//!   links, ended jobs, questions and orders, depot, clock
+//!                |  take all available events
 //!                v
-//!        engine.handle(event) …            (pure) ── records, where they are very many ──> journal: append
-//!                |  effects of the whole turn
+//!        engine.handle(event) …            (pure) ── records, if they are very many ──> journal: append
+//!                |  effects of the whole tick
 //!                v
 //!   1 journal: append, one commit   2 answers to orders   3 links: send   4 jobs: start   5 index: a list
 //! ```
 //!
-//! The loop waits in one place only, for the next event or deadline. Whatever takes long (fetching a
-//! generation, checks, actions) runs in tasks that report back. The commit is made in the loop itself:
-//! nothing else may happen before it anyway, and what arrives meanwhile shares the next one.
+//! The loop waits in a single place, for the next event or deadline. Slow work (fetching a generation, checks, actions)
+//! runs in tasks that report back. The loop itself makes the commit: no other work may happen before it anyway, and
+//! events that arrive meanwhile share the next commit.
 
 mod ahead;
 mod askers;
@@ -73,106 +73,106 @@ use switch::{Aim, SwitchWatch};
 
 pub use start::StartError;
 
-/// Events taken into one turn at most: a commit is shared by so many, and no deadline waits for more.
+/// The most events of a tick: they share a commit, and a deadline waits for no more events.
 const TURN: usize = 512;
-/// No more events are taken into a turn after this time: whatever peers say, people are answered in between.
+/// The longest time in which a tick takes events: operators get answers in between, regardless of the traffic of peers.
 const TURN_TIME: Span = Span::millis(50);
-/// How long the end waits for peers to acknowledge what was said.
+/// How long the shutdown waits until peers have acknowledged the last messages.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// Records that nothing waits for are committed after this time: they are what people are told of the
-/// past, and what they are told must not be taken back by the next life.
+/// Records without a waiting effect are committed after this time. People read them as history, and a later incarnation
+/// must not contradict the history that they have read.
 const COMMIT_WITHIN: Span = Span::secs(1);
-/// How often it is looked up which hosts something is at stake with.
+/// How often the busy hosts are looked up: the hosts with which work is under way.
 const BUSY_EVERY: Duration = Duration::from_millis(500);
 
-/// Where the answer to an order goes.
+/// The channel for the answer to an order.
 type Reply = oneshot::Sender<Result<Done, Refusal>>;
 
-/// A daemon that is up. [`Daemon::run`] is its life.
+/// A running daemon. [`Daemon::run`] is its main loop.
 pub struct Daemon {
     config: Config,
     clock: Clock,
     engine: Engine,
-    /// What is on record.
+    /// The record writer.
     book: Book,
     kinds: Arc<Kinds>,
     links: Links,
-    /// Lines about what peers send, held down.
+    /// Limits log lines about messages of peers.
     quiet: Quiet,
-    /// What peers said that is not theirs to say.
+    /// Messages of peers that they had no right to send.
     refused: Refusals,
-    /// How much of what they say may leave something on record.
+    /// Limits the records that messages of peers may cause.
     brakes: brakes::Brakes,
-    /// Hosts of which nothing counts that they say, as it was told last.
+    /// Hosts whose messages are ignored, as last reported.
     unheard: BTreeMap<HostName, Unheard>,
-    /// Where it listens since its start because the depot says so: what it has on disk names another address.
+    /// The address where the daemon listens since its start, because the generation in the depot names another address
+    /// than the generation on disk.
     moved: Option<std::net::SocketAddr>,
-    /// When it is tried again to listen where the generation says that this host is.
+    /// When the next attempt is made to listen on the address that the generation names.
     listen_again: Time,
-    /// The key of this host that is shown, or the newest that it has.
+    /// The key that this host shows, or else the newest key in its file.
     identity: Option<PublicKey>,
     /// How links are protected.
     security: Security,
-    /// Hosts that generations have which are here, or were since the start, with their keys.
+    /// Hosts of present generations, or of generations since the start, with their keys.
     known_hosts: BTreeMap<HostName, BTreeSet<PublicKey>>,
     generations: Generations,
-    /// What change objects and kinds are under the active generation.
+    /// Change objects and kinds under the active generation.
     active: Option<Active>,
-    /// The generation to which `go` was said.
+    /// The generation of the pending switch.
     coming: Option<Prepared>,
-    /// The one that was fetched last to be gone to later.
+    /// The last prepared generation.
     at_hand: Option<Prepared>,
-    /// As long as there is neither: the newest generation that is accepted. Its operators may give the
-    /// first order.
+    /// The newest accepted generation before the first switch. Its operators may give the first order.
     introduction: Option<Arc<Manifest>>,
-    /// Jobs that run, by change object.
+    /// Running jobs by change object.
     running: BTreeMap<CobId, (JobId, JobHandle)>,
     outputs: outputs::Outputs,
     front: Front,
     changes: watch::Sender<u64>,
     manager: ServiceManager,
-    /// Up to which change the service manager has been told.
+    /// The last change that was reported to the service manager.
     told_changes: u64,
     turn: Turn,
     payload_root: PathBuf,
     link_events: mpsc::Receiver<LinkEvent>,
     ended: mpsc::Receiver<JobEnded>,
-    /// When a transition of a change object ended last in this life of the daemon.
+    /// When the last transition of a change object ended in this incarnation of the daemon.
     moved_at: BTreeMap<CobId, Time>,
-    /// The machine has not restarted since the daemon's life before this one.
+    /// The machine has not rebooted since the previous incarnation of the daemon.
     same_boot: bool,
-    /// What is still put back for change objects that have left, and who is told of its steps.
+    /// Departed change objects whose previous state is still being restored.
     departures: departures::Departures,
     departed: Arc<Notify>,
-    /// Change objects that somebody else may have changed.
+    /// Change objects that another program may have changed.
     drifts: mpsc::Receiver<CobId>,
     asks: mpsc::Receiver<Ask>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
-    /// Orders whose generation was looked up in the depot.
+    /// Orders after the lookup of their generation in the depot.
     identified: (mpsc::Sender<Identified>, mpsc::Receiver<Identified>),
     foreseen: (mpsc::Sender<foresee::Foreseen>, mpsc::Receiver<foresee::Foreseen>),
-    /// Fetches begun, and which of them count for nothing any more.
+    /// Started fetches, and which fetches were discarded.
     fetches: words::Fetches,
-    /// Askers of generations that other hosts name.
+    /// Lookups of requesters in generations that other hosts name.
     askers: askers::Looks,
     depot_changes: mpsc::Receiver<GenerationNumber>,
-    /// What is followed to and could not be had yet.
+    /// A followed generation that could not be fetched yet.
     again: follow::Again,
-    /// Kept alive: they stop when they are dropped.
+    /// Kept alive: the tasks stop when their guards are dropped.
     _guards: Vec<Box<dyn std::any::Any>>,
     busy_hosts: BTreeSet<HostName>,
-    /// When it is looked up next who is busy.
+    /// When the busy hosts are looked up next.
     busy_at: Time,
-    /// Ends of jobs that could not even begin.
+    /// Ends of jobs that could not start.
     pending_ends: Vec<JobEnded>,
-    /// What is left of a batch with very many items: each part has a turn of its own.
+    /// The rest of a batch with very many items: each part has a tick of its own.
     parts: VecDeque<Batch>,
     checks: checks::Checks,
-    /// Checks that operators have asked for.
+    /// Check rounds that operators have ordered.
     rounds: rounds::Rounds,
-    /// What was looked at while a generation was prepared.
+    /// The conflict preview and prechecks of prepared generations.
     ahead: Ahead,
-    /// The switch that the host is in, and what watches over it.
+    /// The present switch and its supervision.
     switch: SwitchWatch,
 }
 
@@ -183,7 +183,7 @@ struct Active {
 }
 
 impl Active {
-    /// A change object of it.
+    /// A change object of the generation, ready for jobs.
     fn ready(&self, cob: &CobId) -> Option<Ready<'_>> {
         self.folders.ready(&self.prepared, cob)
     }
@@ -193,7 +193,7 @@ impl Active {
     }
 }
 
-/// Says of what was ordered by whom.
+/// Adds the operator's name to the records of an order.
 fn name(records: &mut [Record], who: Option<&str>) {
     let Some(who) = who else { return };
     for record in records.iter_mut().filter(|record| matches!(record.body, Body::Ordered(_) | Body::Go(_))) {
@@ -201,40 +201,40 @@ fn name(records: &mut [Record], who: Option<&str>) {
     }
 }
 
-/// What one turn of the loop has gathered.
+/// The collected effects of a tick of the loop.
 #[derive(Default)]
 struct Turn {
     effects: Effects,
-    /// Records of it were very many: some are written already.
+    /// The tick had very many records: a part is written already.
     in_parts: bool,
     answers: Vec<(Reply, Result<Done, Refusal>)>,
-    /// What is begun beside the loop once the records of this turn are durable.
+    /// Tasks that start once the records of this tick are durable.
     beside: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Job folders that may go once the records of this turn are durable.
+    /// Job folders to remove once the records of this tick are durable.
     finished: Vec<JobId>,
-    /// Actions that are asked to end once the records of this turn are durable.
+    /// Actions to cancel once the records of this tick are durable.
     cancel: Vec<CobId>,
 }
 
-/// A generation was fetched from the depot.
+/// The result of a fetch from the depot.
 struct Fetched {
     wanted: Wanted,
     result: Result<route::Route, FetchError>,
-    /// What for.
+    /// The purpose.
     aim: Aim,
-    /// On which terms `go` is said then.
+    /// The terms of the switch that follows.
     terms: words::Terms,
-    /// Which fetch it was.
+    /// The number of the fetch.
     fetch: u64,
     asked: Option<Asked>,
 }
 
-/// An order whose generation was looked up in the depot.
+/// An order after the lookup of its generation in the depot.
 type Identified = (Command, Asked);
 
 /// An order that is answered later.
 struct Asked {
-    /// Who gave it.
+    /// The operator.
     who: String,
     reply: Reply,
 }
@@ -242,13 +242,13 @@ struct Asked {
 /// Why a daemon ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// What must be durable can't be made so: the daemon must not go on.
+    /// The journal cannot make records durable: the daemon must not continue.
     #[error("the journal can't be written, so the daemon stops: {0}")]
     Journal(#[from] JournalError),
 }
 
 impl Daemon {
-    /// Runs until `stop` says so, or what must be durable can't be made so.
+    /// Runs until `stop` is set or the journal fails.
     ///
     /// # Errors
     /// [`RunError`].
@@ -302,7 +302,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Everything that has come meanwhile shares this turn's commit.
+    /// Takes further events that have arrived: they share the commit of this tick.
     fn take_what_is_there(&mut self) {
         if let Ok(ask) = self.asks.try_recv() {
             self.answer(ask);
@@ -322,17 +322,17 @@ impl Daemon {
         }
     }
 
-    /// What a host says next comes after all parts of what it has said.
+    /// The next event of a link, but only after all parts of the last batch.
     fn next_link_event(&mut self) -> Option<LinkEvent> {
         if self.parts.is_empty() { self.link_events.try_recv().ok() } else { None }
     }
 
-    /// Hands the engine an event; what it wants done waits for the end of the turn.
+    /// Passes an event to the engine; its effects wait for the end of the tick.
     fn feed(&mut self, event: Event) {
         self.feed_for(event, None);
     }
 
-    /// Hands the engine an event that somebody ordered; what it records bears the name.
+    /// Like [`Self::feed`], for an event that an operator ordered; its records bear the name.
     fn feed_ordered(&mut self, event: Event, who: &str) {
         self.feed_for(event, Some(who));
     }
@@ -360,7 +360,7 @@ impl Daemon {
                 self.tell_switch(&host);
                 self.feed(Event::LinkUp(host));
             }
-            // What it carried is said again on the next one.
+            // The lost messages are sent again over the next link.
             LinkEvent::Down { .. } => {}
             LinkEvent::Received { host, bytes } => self.received(&host, &bytes),
             LinkEvent::Http(stream) => {
@@ -369,7 +369,7 @@ impl Daemon {
         }
     }
 
-    /// When an action began and ended, by the daemon's clock; its runner goes by the wall clock. Zero: not known.
+    /// When an action started and ended, by the daemon's clock; its runner uses the wall clock. Zero: unknown.
     fn span(&self, began_ns: u64, ended_ns: u64) -> (u64, u64) {
         if ended_ns == 0 {
             return (0, 0);
@@ -420,7 +420,7 @@ impl Daemon {
 
     fn check_ended(&mut self, cob: CobId, job: JobId, found: CheckOutcome) {
         let number = job_number(job);
-        // One that the engine does not wait for any more says nothing about what is active.
+        // The engine ignores a check that it does not await: such a result may not concern the active generation.
         if self.rounds.is_idle() || !self.engine.awaits_check(&cob, number) {
             return self.feed(Event::CheckEnded { cob, job: number, found });
         }
@@ -429,7 +429,7 @@ impl Daemon {
         self.looked_in(&rounds, &cob, &found);
     }
 
-    /// Hosts with which something is at stake are watched more closely.
+    /// Watches a host more closely while work with it is under way.
     fn look_who_is_busy(&mut self) {
         let everybody: Vec<HostName> = self.links.status().into_iter().map(|p| p.host).collect();
         let guarded = self.guarded_hosts();
@@ -439,7 +439,7 @@ impl Daemon {
             self.links.busy(host, busy.contains(host));
         }
         self.busy_hosts = busy;
-        // Nothing at stake changes without a turn: only a turn that says something sets the next look.
+        // Only a tick with effects changes the busy hosts: only it sets the next look.
         self.busy_at = Time::NEVER;
     }
 
@@ -458,7 +458,7 @@ impl Daemon {
     }
 }
 
-/// The engine's number of a job as the name of its folder.
+/// Converts the engine's number of a job to the name of its folder.
 fn job_id(number: Number) -> JobId {
     JobId((u64::from(number.start) << 40) | (number.counter & ((1 << 40) - 1)))
 }
@@ -467,10 +467,10 @@ fn job_number(job: JobId) -> Number {
     Number { start: u32::try_from(job.0 >> 40).unwrap_or(0), counter: job.0 & ((1 << 40) - 1) }
 }
 
-/// This program, for running itself again as a runner.
+/// This program, to run itself again as a runner.
 ///
 /// # Errors
-/// When `/proc` does not tell.
+/// If `/proc` does not name it.
 pub fn this_program() -> std::io::Result<Program> {
     Program::this()
 }

@@ -1,4 +1,4 @@
-//! Operators' words and questions, as they come through the API.
+//! Orders and questions of operators, as they arrive through the API.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::web::{Ask, Command, Done, Refusal, RefusalKind, SwitchHow};
 
 impl Daemon {
     pub(super) fn answer(&mut self, ask: Ask) {
-        // One who has gone away does not miss the answer.
+        // A failed send is harmless: the asker has gone.
         match ask {
             Ask::Status { of, most_waiting, reply } => {
                 let began = std::time::Instant::now();
@@ -39,7 +39,7 @@ impl Daemon {
             Ask::Cob { id, reply } => drop(reply.send(self.cob_status(&id))),
             Ask::History { since, cob, limit, newest, reply } => {
                 let query = Query { since, cob, limit, newest };
-                // An empty history would say that nothing has happened.
+                // An empty history would claim that no event has happened.
                 let unavailable = |why: String| {
                     let hint = "restart the daemon: the index is made anew from the journal";
                     Refusal::new(RefusalKind::Unavailable, why, hint)
@@ -77,7 +77,7 @@ impl Daemon {
         }
     }
 
-    /// What is asked about files is answered beside the loop; an order about them is on record before it begins.
+    /// Answers a question about files in a task of its own. An order about files is recorded before it starts.
     fn files(
         &mut self,
         cob: &CobId,
@@ -111,14 +111,14 @@ impl Daemon {
         self.beside(cob, asked, "`cobctl diff` and `cobctl files log` show what there is", reply);
     }
 
-    /// No generation that is here has it.
+    /// Whether no present generation contains the change object.
     fn is_nowhere(&self, cob: &CobId) -> bool {
         let active = self.active.as_ref().map(|active| &active.prepared);
         let here = [active, self.at_hand.as_ref(), self.coming.as_ref()];
         !here.into_iter().flatten().any(|prepared| prepared.bundle.has(cob))
     }
 
-    /// Answers what takes its time, beside the loop, once the records of this turn are durable.
+    /// Computes a slow answer in a task of its own, after the records of this tick are durable.
     fn beside<T: Send + 'static>(
         &mut self,
         cob: &CobId,
@@ -129,7 +129,7 @@ impl Daemon {
         let refused = move |why: String| Refusal::new(RefusalKind::Conflict, why, hint);
         match asked {
             Ok(answer) => self.turn.beside.push(Box::pin(async move {
-                // One who has gone away does not miss the answer.
+                // A failed send is harmless: the asker has gone.
                 let _ = reply.send(answer.await.map_err(refused));
             })),
             Err(_) if self.engine.status_of(cob, self.clock.now()).is_none() => drop(reply.send(Err(unknown(cob)))),
@@ -190,19 +190,19 @@ impl Daemon {
         }
     }
 
-    /// An order that names a generation by its number alone means the one of the depot. Where this host knows the number,
-    /// it is looked up beside the loop whether the two are the same.
+    /// Looks up the depot's manifest for an order that names a generation by its number alone, in a task of its own. If
+    /// this host knows the number, the hash shows whether both are the same generation.
     fn identify(&mut self, generation: GenerationNumber, order: Command, asked: Asked) {
         let (generations, done) = (self.generations.clone(), self.identified.0.clone());
         tokio::spawn(async move {
-            // What can't be looked up is what this host knows.
+            // If the lookup fails, the order means the generation that this host knows.
             let manifest = beside(move || generations.manifest_in_depot(generation)).await.ok().flatten();
             // Without a receiver the daemon is ending.
             let _ = done.send((order.with_manifest(manifest), asked)).await;
         });
     }
 
-    /// Carries out an order whose generation is known as well as can be.
+    /// Carries out an order after the lookup of its generation.
     pub(super) fn identified(&mut self, order: Command, asked: Asked) {
         match order {
             Command::Prepare { generation, manifest } => self.prepare(Wanted { generation, manifest }, asked),
@@ -230,7 +230,7 @@ impl Daemon {
         if let Err(error) = self.generations.is_the_one(wanted) {
             return self.refuse_generation(generation, &error, Some(asked.reply));
         }
-        // Whoever prepares a switch learns here already that it will be refused.
+        // The operator learns at `prepare` already that the switch would be refused.
         match self.way_to(generation) {
             Err(error @ FetchError::Older { .. }) if generation != self.here() => {
                 self.refuse_generation(generation, &error, Some(asked.reply));
@@ -245,7 +245,7 @@ impl Daemon {
             self.refuse_generation(generation, &error, Some(reply));
         } else if generation == self.goal() && self.active.is_some() {
             self.widen(&terms.only, &who);
-            // What stands still here goes on with `resume` alone.
+            // A paused switch continues only with `resume`.
             let told_again = self.engine.held().is_none() && self.speak_again(&who);
             if let Some(terms) = self.other_terms(generation, how) {
                 self.reterm(terms, Some(&who));
@@ -272,25 +272,25 @@ impl Daemon {
         }
     }
 
-    /// The generation that this host goes to, else the one that it has: it may be a step of a longer way.
+    /// The generation of the pending switch, else the active generation. It may be a step on a longer path.
     pub(super) fn here(&self) -> GenerationNumber {
         self.engine.going_to().unwrap_or(self.engine.generation())
     }
 
-    /// Where the switch leads that this host is in, by however many steps; else the generation that it has. Words about a
-    /// switch are measured by this.
+    /// The target generation of the present switch, after all its steps; else the active generation. Messages about a
+    /// switch are compared with it.
     pub(super) fn goal(&self) -> GenerationNumber {
         let here = self.here();
         self.switch.beyond(here).unwrap_or(here)
     }
 
-    /// The newest generation that this host has been told to go to, also when it has left it again.
+    /// The newest generation to which this host was switched, also if it was abandoned later.
     pub(super) fn newest(&self) -> Result<GenerationNumber, FetchError> {
         let goal = self.goal();
         Ok(self.generations.returned_from()?.map_or(goal, |left| left.max(goal)))
     }
 
-    /// Whether this host may go to a generation. The step that it is on its way to lies ahead.
+    /// Whether this host may switch to a generation. The pending step counts as forward.
     pub(super) fn way_to(&self, generation: GenerationNumber) -> Result<Way, FetchError> {
         let here = self.here();
         if generation > here || here == GenerationNumber(0) || generation == here && here < self.goal() {
@@ -301,7 +301,7 @@ impl Daemon {
         Newest { generation: newest, manifest: Some(&manifest) }.way(here, generation)
     }
 
-    /// The manifest of a generation that this host has, or has had.
+    /// The manifest of a present or earlier generation of this host.
     pub(super) fn manifest_of(&self, generation: GenerationNumber) -> Result<Arc<Manifest>, FetchError> {
         let at_hand = [self.coming.as_ref(), self.active.as_ref().map(|a| &a.prepared)];
         match at_hand.into_iter().flatten().find(|p| p.manifest.generation == generation) {
@@ -310,7 +310,7 @@ impl Daemon {
         }
     }
 
-    /// Says no to a generation: to the one who asked, and in the log.
+    /// Refuses a generation: answers the order, if any, and logs the error.
     pub(super) fn refuse_generation(&mut self, generation: GenerationNumber, error: &FetchError, reply: Option<Reply>) {
         warn!(%generation, %error, "a generation is refused");
         if let Some(reply) = reply {
@@ -319,18 +319,18 @@ impl Daemon {
         }
     }
 
-    /// Gets a generation in a task of its own; [`Daemon::generation_fetched`] hears of it.
+    /// Fetches a generation in a task of its own, which reports to [`Daemon::generation_fetched`].
     pub(super) fn fetch(&mut self, wanted: impl Into<Wanted>, aim: Aim, asked: Option<Asked>) {
         self.fetch_on(wanted.into(), aim, Terms::default(), asked);
     }
 
-    /// As [`Daemon::fetch`], for a `go` that is said on terms.
+    /// Like [`Daemon::fetch`], for a switch with terms.
     fn fetch_on(&mut self, wanted: Wanted, aim: Aim, terms: Terms, asked: Option<Asked>) {
         let generation = wanted.generation;
         let fetch = self.fetches.begin(generation);
         let active = self.engine.generation();
         let accepted = self.active.as_ref().map(|a| a.prepared.clone());
-        // What was looked at for the `prepare` of this switch is not looked at again.
+        // The switch reuses the result of its `prepare`.
         let at_hand = self.at_hand.clone().filter(|p| p.manifest.generation == generation);
         let withdrawn = self.switch.withdrawn();
         let (generations, kinds, done) = (self.generations.clone(), self.kinds.clone(), self.fetched.0.clone());
@@ -383,7 +383,7 @@ impl Daemon {
         if asked.is_none() && matches!(start, Start::Followed) {
             self.again.taken();
         }
-        // What is here has a content, also where whoever spoke of it gave the number alone.
+        // A present generation has a known manifest, even if the order or announcement named only the number.
         let here = Wanted { manifest: self.generations.manifest_known(generation).or(wanted.manifest), ..wanted };
         if !self.still_wanted(here, start) {
             if let Some(Asked { reply, .. }) = asked {
@@ -409,7 +409,7 @@ impl Daemon {
         }
     }
 
-    /// A generation is here that nobody goes to yet.
+    /// Keeps a fetched generation that is not switched to yet.
     fn kept(&mut self, generation: GenerationNumber, route: &Route, asked: Option<Asked>) {
         let new = self.have_at_hand(Some(route));
         if let Some(Asked { who, reply }) = asked {
@@ -426,7 +426,7 @@ impl Daemon {
         }
     }
 
-    /// A generation could not be had. Who ordered it is told; what is followed to is tried again.
+    /// A generation could not be fetched: an order gets the error; a followed generation is tried again.
     fn not_fetched(&mut self, wanted: Wanted, error: &FetchError, aim: Aim, asked: Option<Asked>) {
         let generation = wanted.generation;
         match aim {
@@ -441,7 +441,7 @@ impl Daemon {
         }
     }
 
-    /// Says `go` to the engine, if the way is open still.
+    /// Starts the switch in the engine, if the path is still allowed.
     fn set_out(
         &mut self,
         route: Route,
@@ -451,7 +451,7 @@ impl Daemon {
     ) -> Result<(), FetchError> {
         let Route { goal, next: prepared } = route;
         let generation = prepared.manifest.generation;
-        // What is left is the newest that it was told to go to. It may lead forward, for a host that had not come so far.
+        // The newest generation is abandoned. A host that was behind may roll "back" to a higher number.
         let left = match start {
             Start::Return { left } => Some(self.newest()?.max(left)),
             Start::Ordered(_) if goal.generation < self.goal() => Some(self.newest()?),
@@ -461,7 +461,7 @@ impl Daemon {
             self.generations.note_return(left)?;
         }
         if generation == self.here() {
-            // On its way there already: only where it leads to is another.
+            // The step is pending already: only the target changes.
             self.begin(&goal, start, left, who, who);
             if self.engine.held().is_some() {
                 self.feed(Event::Order(Order::Unhold));
@@ -487,7 +487,7 @@ impl Daemon {
             }
         };
         info!(%generation, "{}", if matches!(way, Way::Back(_)) { "go back" } else { "go" });
-        // A way in steps is known by this, whoever wants it.
+        // The teller of a switch in several steps is recorded, also if no operator ordered it.
         let in_steps = goal.generation != generation;
         let manifest = self.generations.manifest_known(goal.generation);
         let told = Wanted { generation: goal.generation, manifest };
@@ -509,9 +509,9 @@ impl Daemon {
         Ok(())
     }
 
-    /// The order of the switch from the generation that this host has: of the manifest of the one that it goes to; on the
-    /// way back of the newest one, or of the one that this host has, where it had not come to the newest, or has left it.
-    /// Where none is written down, nobody waits for another host.
+    /// The switch order from the active generation: forward from the target's manifest; on a rollback from the newest
+    /// manifest, or from that of the active generation if this host had not reached it or has abandoned it.
+    /// Without a recorded order, no host waits for another host.
     fn order_of(&self, prepared: &Prepared, newest: Option<GenerationNumber>) -> Arc<SwitchOrder> {
         let from = self.engine.generation();
         let left = newest.map(|newest| [newest, from]).into_iter().flatten();
@@ -520,12 +520,12 @@ impl Daemon {
         order_in(left.chain([prepared.manifest.clone()]), from, active, prepared.manifest.generation)
     }
 
-    /// Nothing is active or on its way, and publishers are trusted: what they sign says who may order.
+    /// Whether no generation is active or pending, but publishers are trusted: their generations name the operators.
     fn waits_for_the_first(&self) -> bool {
         self.config.trust.is_some() && self.active.is_none() && self.coming.is_none()
     }
 
-    /// The depot's newest generation is this one.
+    /// Handles a new newest generation of the depot.
     pub(super) fn depot_changed(&mut self, newest: GenerationNumber) {
         if !self.config.follow {
             if self.waits_for_the_first() {
@@ -533,7 +533,7 @@ impl Daemon {
             }
             return;
         }
-        // What this host has left for an older one is not followed to again.
+        // An abandoned generation is not followed again.
         let is_left = self.switch.withdrawn().contains(&newest);
         match self.newest() {
             Ok(known) if newest > known && !is_left => {
@@ -562,7 +562,7 @@ impl Daemon {
     }
 
     fn pause(&mut self, pause: bool, who: &str, reply: Reply) {
-        // Who is held for a cancelled switch is not paused by that: it goes on with the next one.
+        // A cancelled switch that is paused does not count as paused by an operator: the next switch continues.
         let changed = if pause { !self.engine.is_paused_by_word() } else { self.engine.is_paused() };
         if changed {
             self.feed_ordered(Event::Order(if pause { Order::Pause } else { Order::Resume }), who);
@@ -576,7 +576,7 @@ impl Daemon {
         self.done(reply, changed || told_again, word.to_owned());
     }
 
-    /// Answered when the turn's records are durable.
+    /// Queues an answer until the records of this tick are durable.
     pub(super) fn done(&mut self, reply: Reply, changed: bool, detail: String) {
         self.turn.answers.push((reply, Ok(Done::new(changed, detail))));
     }
@@ -586,21 +586,21 @@ impl Daemon {
     }
 }
 
-/// Of an older generation to which no way back leads.
+/// The hint for an older generation without a rollback target.
 pub(super) const OLDER_CONTENT: &str = "to go back, make a new generation with the older content and switch to that";
 
-/// Of another content under a number that is known.
+/// The hint for different content under a known number.
 const ANOTHER: &str = "publish again: `cobgen generate MODEL --depot DIR` takes a number above all that hosts know, or say \
     `--above N`. \"Restore a depot\" in operating.md tells more; `cobctl call-off N` forgets what was only prepared";
 
-/// Of what can't be looked at in a generation that is to come.
+/// The hint if a prepared generation cannot be inspected.
 const NOT_AHEAD: &str = "`cobctl switch N --prepare` brings a generation to its hosts, and changes nothing";
 
 fn unknown(cob: &CobId) -> Refusal {
     Refusal::new(RefusalKind::NotFound, format!("this host has no change object {cob}"), "`cobctl status` lists them")
 }
 
-/// What is on record of an order about files; none: it is a question.
+/// The record of an order about files; a question has no record.
 fn order_about_files(cob: &CobId, ahead: Option<GenerationNumber>, query: &FilesQuery) -> Option<OrderRecord> {
     let cob = cob.clone();
     match query {
@@ -626,8 +626,8 @@ fn order_about_files(cob: &CobId, ahead: Option<GenerationNumber>, query: &Files
     }
 }
 
-/// The order of a switch by the first manifest that has it. What a manifest says of another content under the number of the
-/// `active` one is no order for this host.
+/// The switch order of the first manifest that contains it. A manifest that refers to different content under the
+/// number of the `active` generation has no valid switch order for this host.
 pub(super) fn order_in(
     manifests: impl Iterator<Item = Arc<Manifest>>,
     from: GenerationNumber,

@@ -36,21 +36,21 @@ use super::wire::{
 use crate::blocking::beside;
 use crate::kinds::{LogsAnswer, LogsQuery};
 
-/// The longest body that is read.
+/// The longest accepted body.
 const MAX_BODY: usize = 64 << 10;
-/// How long a body may take to arrive.
+/// The longest time until a body has arrived.
 const BODY: Duration = Duration::from_secs(10);
-/// The entries of an answer to `/v1/history`, unless asked for fewer or more.
+/// The number of entries in an answer to `/v1/history`, unless the request has another limit.
 const HISTORY: usize = 1000;
-/// The most that may be asked for.
+/// The highest limit of a request for the history.
 const MAX_HISTORY: usize = 10_000;
-/// How long an answer about a round of checks waits for the round's end.
+/// How long an answer about a check round waits for the end of the round.
 const ROUND: Duration = Duration::from_secs(1);
-/// How often a watcher to whom nothing happens gets a comment, so that both ends see a dead link.
+/// How often an idle watcher gets a comment, so that both ends detect a dead link.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The API as a service. Every request must carry a [`Caller`](super::Caller) as an extension. What is
-/// added here needs a role: see `guard::needed`.
+/// The API as a service. Every request must carry a [`Caller`](super::Caller) as an extension. Each route that is added
+/// here needs a role: see `guard::needed`.
 pub fn router(api: Api) -> Router {
     Router::new()
         .route("/v1/version", get(version))
@@ -114,13 +114,13 @@ async fn status(
     Ok(Json(api.ask(|reply| Ask::Status { of, most_waiting, reply }).await?))
 }
 
-/// For whoever is about to publish a generation, under a number that no host knows.
+/// For a publisher that needs a number which no host knows.
 async fn generations(State(api): State<Api>) -> Result<Json<KnownGenerations>, Refusal> {
     let known = api.ask(|reply| Ask::Known { reply }).await?;
     Ok(Json(KnownGenerations { host: api.host.clone(), known }))
 }
 
-/// Read anew each time: nobody asks often.
+/// Collects the facts anew for each request: requests are rare.
 async fn facts(State(api): State<Api>) -> Result<Json<FactsOf>, Refusal> {
     let host = api.ask(|reply| Ask::Status { of: StatusOf::Restless, most_waiting: 0, reply }).await?.name;
     let facts = beside(|| crate::facts::collect(std::path::Path::new("/"))).await;
@@ -253,7 +253,7 @@ async fn check_round(
     standing_of_round(&api, round).await
 }
 
-/// How a round stands when it has ended, or after [`ROUND`].
+/// The result of a check round: when the round has ended, or after [`ROUND`].
 async fn standing_of_round(api: &Api, round: u64) -> Result<Json<CheckRound>, Refusal> {
     let ask = || api.ask(|reply| Ask::CheckRound { round, reply });
     let gone = || {
@@ -262,7 +262,7 @@ async fn standing_of_round(api: &Api, round: u64) -> Result<Json<CheckRound>, Re
     };
     let (mut told, mut end) = ask().await?.ok_or_else(gone)?;
     if !told.ended {
-        // Without a sender the round is gone, which the next question finds out.
+        // If the sender is gone, so is the round: the next `ask` finds that out.
         let _ = tokio::time::timeout(ROUND, end.wait_for(|ended| *ended)).await;
         told = ask().await?.ok_or_else(gone)?.0;
     }
@@ -275,9 +275,9 @@ struct EventsQuery {
     waiting: Option<usize>,
 }
 
-/// An event at once, and one for every change after it; changes close to each other share one ([`super::pace`]). With
-/// the status, where that is asked for: who watches many hosts would ask each for it at every event, with a connection
-/// each time.
+/// Sends an event at once, and another after each change; changes close together share an event ([`super::pace`]). On
+/// request, an event contains the status: a client that watches many hosts would otherwise ask each host after every
+/// event, each time with a new connection.
 async fn events(
     State(api): State<Api>,
     Extension(long_lived): Extension<LongLived>,
@@ -310,7 +310,7 @@ async fn events(
             Some(of) => {
                 let mut status = api.ask(|reply| Ask::Status { of, most_waiting, reply }).await.ok()?;
                 if of == StatusOf::Restless {
-                    // Those that are up would be most of it in a large cluster, with each change once more.
+                    // Peers that are up would be most of each event in a large cluster.
                     status.peers.retain(|peer| !peer.up || peer.unheard.is_some());
                 }
                 Some(status)
@@ -332,7 +332,7 @@ async fn prepare(State(api): State<Api>, Extension(author): Extension<Who>, requ
 
 async fn switch(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
     let GoOrder { generation, who, on_failure, guard_ms, alone, only, seen, manifest } = body(&api, request).await?;
-    // A `go` for some is told to nobody else.
+    // A switch for some hosts is not announced to others.
     let how = SwitchHow { on_failure, guard_ms, alone: alone || !only.is_empty() };
     order(&api, Command::Switch { generation, manifest, how, only, seen }, &author, who).await
 }
@@ -430,14 +430,14 @@ async fn wrong_method(method: Method, uri: Uri) -> Refusal {
     )
 }
 
-/// Reads and parses a body within its limits. An empty one is `{}`.
+/// Reads and parses a body within its limits. An empty body counts as `{}`.
 ///
-/// A body may be long in coming: whether its author still may order is looked at again when it is there.
+/// A body may arrive slowly: when it is complete, the right of its author to give orders is checked again.
 pub(super) async fn body<T: DeserializeOwned>(api: &Api, request: Request) -> Result<T, Refusal> {
     body_of(api, request, MAX_BODY).await
 }
 
-/// The same, of at most so many bytes.
+/// Like [`body`], with a given size limit in bytes.
 pub(super) async fn body_of<T: DeserializeOwned>(api: &Api, request: Request, most: usize) -> Result<T, Refusal> {
     let standing = request.extensions().get::<Standing>().cloned();
     let bytes = tokio::time::timeout(BODY, collect(request.into_body(), most)).await.map_err(|_| {

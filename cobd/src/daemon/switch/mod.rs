@@ -1,11 +1,9 @@
-//! The switch that this host is in: set out, watched over, withdrawn, and told to others.
-//!
-//! What follows from what stands in `cob_engine::switch` and `cob_engine::guard`; here it is done. Each step is a
-//! record of the turn before anything of it is said or started.
+//! The switch of this host: start, supervision, rollback and announcements. `cob_engine::switch` and
+//! `cob_engine::guard` derive each step; this module performs it, after the step is recorded.
 //!
 //! ```text
-//!   an operator, the depot, another host --> set_out --> begin: on record, told to others
-//!   records of the turn, clock, links    --> watch: settle, withdraw, stop, on to the next
+//!   an operator, the depot, another host --> set_out --> begin: on record, announced to others
+//!   records of the tick, clock, links    --> watch: settle, withdraw, stop, on to the next
 //!   link up, going, withdrawn            --> told
 //! ```
 
@@ -38,79 +36,79 @@ use crate::web::{Done, RefusalKind, SwitchHow};
 use dead_end::DeadEnds;
 use tellers::Tellers;
 
-/// What an operator can do about the first generation.
+/// The operator's way out of the first generation.
 const REMOVES_ALL: &str = "there was nothing before it: `cobctl rollback 0` removes all that it has made";
-/// What a generation names that can't be left.
+/// The error of a generation without a rollback target.
 pub(in crate::daemon) const NO_WAY_BACK: &str = "no way back to a generation that was not withdrawn";
-/// Between two tries to get a generation that another host has told of: the first, and the longest.
+/// The first and the longest delay between attempts to fetch a generation that another host has announced.
 const AGAIN: [Span; 2] = [Span::secs(2), Span::secs(30)];
-/// How long a host must be converged to have settled: what others restart in the switch may need it once more.
+/// How long a host must be converged to count as settled: restarts on other hosts in the switch may still need it.
 const SETTLED_AFTER: Span = Span::secs(3);
 
-/// What a generation is fetched for.
+/// The purpose of a fetch.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::daemon) enum Aim {
-    /// To have it.
+    /// To have it prepared.
     Keep,
-    /// To go to it.
+    /// To switch to it.
     Go(Start),
 }
 
-/// Who wants a host to go to a generation.
+/// The cause of a switch.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::daemon) enum Start {
-    /// An operator.
+    /// An operator's order.
     Ordered(SwitchHow),
-    /// It is the newest of the depot that is followed.
+    /// It is the newest generation of a depot that this host follows.
     Followed,
-    /// Another host, which goes too.
+    /// Another host that switches too.
     Told,
-    /// A withdrawal of this one.
+    /// The rollback of a generation by this host.
     Return {
-        /// The generation that is left.
+        /// The abandoned generation.
         left: GenerationNumber,
     },
-    /// The switch that the host is in already.
+    /// The switch in progress: its next step.
     Onward,
 }
 
-/// The switch that a host is in, in this life of its daemon.
+/// The switch of this host in the present incarnation of its daemon.
 #[derive(Debug)]
 pub(in crate::daemon) struct SwitchWatch {
     state: Switching,
-    /// Who ordered it, in this life: a way in steps goes on in this name.
+    /// The operator who ordered the switch in this incarnation: further steps bear the same name.
     pub(in crate::daemon) by: Option<String>,
     guard: Option<Watch>,
     due: Time,
-    /// What is on its way because of a return, or of a step.
+    /// The generation that is being fetched for a rollback or a step.
     fetching: Option<GenerationNumber>,
-    /// One that could not be had is not asked for again before this time.
+    /// A generation that could not be fetched, and the time of the next attempt.
     again: Option<(GenerationNumber, Time)>,
-    /// Since when a return that the guard of this host has begun was seen to have hosts out of reach, in this life.
+    /// Since when this incarnation has seen unreachable hosts during a rollback that this host's guard began.
     cut_off: Option<Time>,
-    /// What other hosts have told of and is not here yet.
+    /// Announced generations that are not here yet.
     told: Tellers,
-    /// When all hosts are told that this one has set out, and not only the first of them.
+    /// When the switch is announced to all hosts, and not only to the first hosts.
     tell_rest: Time,
-    /// Who has asked something in this turn, in the switch that this host has settled in.
+    /// A host that has sent a request in this tick, in the switch in which this host has settled.
     asked_by: Option<HostName>,
-    /// Hosts that have said over the present link, or the last one, that they have left.
+    /// Hosts that have announced over the present or last link that they are drained.
     through: BTreeSet<HostName>,
-    /// Hosts that were told so over the present link.
+    /// Hosts to which this host has announced over the present link that it is drained.
     said_through: BTreeSet<HostName>,
     /// Since when the host has been converged without a break.
     converged: Option<Time>,
-    /// One that gave up in an earlier life, and when.
+    /// A change object that failed in an earlier incarnation, and when.
     failed_before: Option<(CobId, Time)>,
-    /// Those that may have given up in this turn.
+    /// Change objects that may have failed in this tick.
     failed: Vec<CobId>,
     dead_ends: DeadEnds,
-    /// Moves that were made in this turn: whose, from where, to where.
+    /// Transitions of this tick: change object, from, to.
     made: Vec<(CobId, StateName, StateName)>,
 }
 
 impl SwitchWatch {
-    /// Takes up what came of moves: it is looked at when all of the turn is known.
+    /// Collects results of transitions; they are judged at the end of the tick.
     pub(in crate::daemon) fn hear(&mut self, records: &[Record]) {
         for record in records {
             if self.state.on_failure(record.at) == Failing::Withdraw {
@@ -127,7 +125,7 @@ impl SwitchWatch {
         }
     }
 
-    /// As it was left by an earlier life.
+    /// The state after an earlier incarnation.
     pub(in crate::daemon) fn returned(durable: &Durable) -> Self {
         let state = durable.switching.clone();
         let failed = durable.cobs.iter().filter(|(_, c)| c.failed).max_by_key(|(_, c)| c.since);
@@ -153,12 +151,12 @@ impl SwitchWatch {
         }
     }
 
-    /// When it is to be looked after next.
+    /// When the switch is supervised next.
     pub(in crate::daemon) fn due(&self) -> Time {
         self.due
     }
 
-    /// The switch that this host is in and has not settled in.
+    /// The switch in progress, unless this host has settled in it.
     pub(in crate::daemon) fn under_way(&self) -> Option<UnderWay> {
         self.state.under_way()
     }
@@ -168,37 +166,37 @@ impl SwitchWatch {
         self.state.current.as_ref().is_some_and(|c| c.stage != Stage::Settled)
     }
 
-    /// The hosts that were left behind.
+    /// The removed hosts.
     pub(in crate::daemon) fn parted(&self) -> &BTreeMap<HostName, Parted> {
         &self.state.parted
     }
 
-    /// Hosts that were removed and have left.
+    /// Removed hosts that are drained.
     pub(in crate::daemon) fn drained(&self) -> &BTreeMap<HostName, GenerationNumber> {
         &self.state.drained
     }
 
-    /// The generations that were withdrawn.
+    /// The generations that were rolled back.
     pub(in crate::daemon) fn withdrawn(&self) -> BTreeSet<GenerationNumber> {
         self.state.withdrawn.keys().copied().collect()
     }
 
-    /// Nothing is followed that other hosts have told of these generations; whether anything was about to be.
+    /// Ignores announcements of these generations. Returns whether any were about to be followed.
     pub(in crate::daemon) fn forget_told(&mut self, which: impl Fn(GenerationNumber) -> bool) -> bool {
         self.told.forget(which)
     }
 
-    /// What other hosts have told of was fetched, or could not be: the next one may be.
+    /// The fetch of an announced generation has ended: the next fetch may start.
     pub(in crate::daemon) fn told_was_fetched(&mut self) {
         self.told.fetched();
     }
 
-    /// The generation that the host came from in the switch that it is in, or was in last.
+    /// The generation from which the present or last switch started.
     pub(in crate::daemon) fn came_from(&self) -> Option<GenerationNumber> {
         self.state.current.as_ref().map(|c| c.from).filter(|from| *from != GenerationNumber(0))
     }
 
-    /// Whose word it is that a host goes by, when it is not an operator's.
+    /// The source of a switch that no operator has ordered on this host.
     pub(in crate::daemon) fn teller(&self, goal: Wanted, start: Start) -> Option<String> {
         match start {
             Start::Told => self.told.of(goal).map(|(by, _)| format!("host {by}")),
@@ -207,17 +205,17 @@ impl SwitchWatch {
         }
     }
 
-    /// Where the switch that the host is in leads beyond a step of its way.
+    /// The target of the present switch beyond a step of its path.
     pub(in crate::daemon) fn beyond(&self, step: GenerationNumber) -> Option<GenerationNumber> {
         self.state.beyond(step)
     }
 
-    /// Whether it tells no other host of the generation that it has or goes to.
+    /// Whether this host does not announce its active or pending generation.
     pub(in crate::daemon) fn is_alone(&self) -> bool {
         self.state.current.as_ref().is_some_and(|c| c.left.is_none() && (c.terms.alone || c.quiet))
     }
 
-    /// What this host tells of the switch that it is in.
+    /// The announcement of this host about its switch.
     fn stance(&self, manifest: impl Fn(GenerationNumber) -> Option<BlobHash>) -> Option<Item> {
         let current = self.state.current.as_ref()?;
         let Terms { policy, round, alone } = current.terms;
@@ -225,7 +223,7 @@ impl SwitchWatch {
             let going = Going { generation: current.to, policy, round, manifest: manifest(current.to) };
             return self.state.is_told().then_some(Item::Going(going));
         };
-        // Who goes alone still may be the one that finds out for all.
+        // A host that switches alone may still find a failure that concerns all hosts.
         (!alone || !withdrawal.ordered).then(|| told_withdrawal(left, withdrawal, manifest(left)))
     }
 }
@@ -235,14 +233,14 @@ fn told_withdrawal(generation: GenerationNumber, withdrawal: &Withdrawal, manife
     Item::Withdrawn(Withdrawn { generation, to, round, ordered, why, manifest })
 }
 
-/// Setting out.
+/// Start of a switch.
 impl Daemon {
-    /// Whether a generation that was fetched is still to be gone to.
+    /// Whether the switch to a fetched generation is still wanted.
     pub(in crate::daemon) fn still_wanted(&mut self, wanted: Wanted, start: Start) -> bool {
         let goal = wanted.generation;
         let next = self.switch.state.next(self.seen());
         match start {
-            // Gone to again by an order alone.
+            // Only an order switches to it again.
             Start::Followed if self.switch.state.withdrawn.contains_key(&goal) => false,
             Start::Ordered(_) | Start::Followed => goal != self.goal(),
             Start::Told => {
@@ -264,8 +262,8 @@ impl Daemon {
         }
     }
 
-    /// Puts on record that the host sets out, before the first `Go` on the way, and tells others. `left`: what an order
-    /// leaves for something older; `by`: whose word it is, where no `go` follows that bears the name and is about the goal.
+    /// Records the start of the switch before its first `Go`, and announces it. `left`: the generation that an order
+    /// abandons for an older generation; `by`: the source of the switch, if no later `Go` to the target bears its name.
     pub(in crate::daemon) fn begin(
         &mut self,
         goal: &Arc<Manifest>,
@@ -292,7 +290,7 @@ impl Daemon {
             }
         };
         if let (Some(left), Start::Ordered(_)) = (left, start) {
-            // An order to an older generation is a withdrawal of the newer one.
+            // An order for an older generation rolls back the newer generation.
             let why = who.map_or_else(|| "ordered".to_owned(), |who| format!("ordered by {who}"));
             let round = self.switch.state.current.as_ref().filter(|c| c.to == left).map_or(0, |c| c.terms.round);
             let withdrawal = Withdrawal { to, round, ordered: true, why: short(why) };
@@ -310,18 +308,18 @@ impl Daemon {
         if left.is_none() {
             self.spread_switch();
         } else {
-            // Who goes back does not wait for others to say so.
+            // A rollback does not wait for announcements of other hosts.
             self.tell_all_of_switch();
         }
     }
 
-    /// The hosts that had to be reached, when it was the guard of this host that fired.
+    /// The hosts that this host had to reach, if its own guard fired.
     fn lost_under_guard(&self) -> BTreeSet<HostName> {
         let fired = |c: &&Current| !c.confirmed && c.guard.is_some_and(Guard::has_fired);
         self.switch.state.current.as_ref().filter(fired).map(|c| c.peers.clone()).unwrap_or_default()
     }
 
-    /// The generation could not be gone to.
+    /// The switch could not start.
     pub(in crate::daemon) fn not_set_out(
         &mut self,
         wanted: Wanted,
@@ -364,8 +362,8 @@ impl Daemon {
         }
     }
 
-    /// The terms of an order for the generation that the host goes to already, if they are others. They count where it
-    /// has settled, too: it follows others that still fail by them, and tells others on them.
+    /// The changed terms in an order for the present target, if they differ. They also count after the host has
+    /// settled: it then applies them when other hosts fail, and announces them.
     pub(in crate::daemon) fn other_terms(&self, generation: GenerationNumber, how: SwitchHow) -> Option<Terms> {
         let current = self.switch.state.current.as_ref()?;
         if current.to != generation || current.left.is_some() || current.stage == Stage::Stopped {
@@ -379,21 +377,21 @@ impl Daemon {
         (terms != current.terms).then_some(terms)
     }
 
-    /// What a failure of the switch to a generation leads to.
+    /// The failure policy of the switch to a generation.
     pub(in crate::daemon) fn on_failure(&self, generation: GenerationNumber) -> OnFailure {
         let current = self.switch.state.current.as_ref().filter(|c| c.to == generation && c.left.is_none());
         let policy = current.map(|c| c.terms.policy);
         policy.or_else(|| self.manifest_of(generation).ok().map(|m| m.policy)).unwrap_or_default().on_failure
     }
 
-    /// The switch goes on under other terms.
+    /// Changes the terms of the switch.
     pub(in crate::daemon) fn reterm(&mut self, terms: Terms, who: Option<&str>) {
         self.note_switch(SwitchRecord::Reterm(terms), who);
         self.suspect_all();
         self.tell_all_of_switch();
     }
 
-    /// The switch over a generation was cancelled: no other host is told of it from now on. Whether any was.
+    /// Mutes announcements of a cancelled switch over a generation. Returns whether it was announced before.
     pub(in crate::daemon) fn hush(&mut self, generation: GenerationNumber, who: &str) -> bool {
         let told = self.switch.state.is_told() && self.switch.state.leads_over(generation);
         if told {
@@ -402,7 +400,7 @@ impl Daemon {
         told
     }
 
-    /// What was cancelled goes on here: others are told of it again. Whether it was kept from them.
+    /// Unmutes announcements of a cancelled switch that continues. Returns whether they were muted.
     pub(in crate::daemon) fn speak_again(&mut self, who: &str) -> bool {
         let quiet = self.switch.state.current.as_ref().is_some_and(|c| c.quiet);
         if quiet {
@@ -412,7 +410,7 @@ impl Daemon {
         quiet
     }
 
-    /// An operator's word: back from the generation that was gone to last; or only: bring here where that leads, and look.
+    /// Handles an operator's order to roll back the last generation, or to prepare and preview the rollback.
     pub(in crate::daemon) fn rollback(&mut self, to: Option<GenerationNumber>, only_prepare: bool, asked: Asked) {
         let Asked { who, reply } = asked;
         let left = self.furthest();
@@ -421,7 +419,7 @@ impl Daemon {
             let detail = format!("generation {from} is withdrawn already; this host returned to {}", withdrawal.to);
             return self.done(reply, false, detail);
         }
-        // What runs well is not removed without a word about that.
+        // A rollback does not remove a working installation unless the order names generation 0.
         let has_settled = self.engine.generation() == left && self.book.durable().settled;
         let named = match to {
             None if has_settled => self.way_back(left).filter(|to| *to != GenerationNumber(0)),
@@ -455,12 +453,12 @@ impl Daemon {
         self.turn.answers.push((reply, Ok(Done { generation: Some(target), ..done })));
     }
 
-    /// Where a withdrawal of a generation leads, if nobody says.
+    /// The default rollback target of a generation.
     pub(in crate::daemon) fn way_back(&self, left: GenerationNumber) -> Option<GenerationNumber> {
         let state = &self.switch.state;
         let came_from = state.current.as_ref().filter(|c| c.to == left && c.left.is_none()).map(|c| c.from);
         let manifest = self.manifest_of(left).ok()?;
-        // A host that came from another content under the number is led to no older one instead.
+        // If the host came from different content under this number, no older generation replaces it as the target.
         let from_another = |way: &WayBack| Some(way.generation) == came_from && self.leads_to_another(way);
         if manifest.back.iter().any(from_another) {
             return None;
@@ -469,12 +467,12 @@ impl Daemon {
         way_back(&manifest, came_from, is_none)
     }
 
-    /// Whether this host knows another content under the number of a way back.
+    /// Whether this host knows different content under the number of a rollback target.
     fn leads_to_another(&self, way: &WayBack) -> bool {
         self.generations.manifest_known(way.generation).is_some_and(|known| known != way.manifest)
     }
 
-    /// Where a way back leads, with the content that it was signed for.
+    /// A rollback target with the manifest that was signed for it.
     fn way_named(&self, left: GenerationNumber, to: GenerationNumber) -> Wanted {
         let manifest = self.manifest_of(left).ok();
         let way = manifest.as_ref().and_then(|manifest| manifest.back.iter().find(|way| way.generation == to));
@@ -486,7 +484,7 @@ impl Daemon {
         self.manifest_of(left).is_ok_and(|manifest| to < left && manifest.back.iter().any(leads))
     }
 
-    /// Puts a withdrawal on record; what follows is done at the end of the turn.
+    /// Records a rollback; its steps follow at the end of the tick.
     pub(in crate::daemon) fn withdraw(
         &mut self,
         left: GenerationNumber,
@@ -499,7 +497,7 @@ impl Daemon {
         let round = current.map_or_else(|| self.switch.state.round_of_order(left), |c| c.terms.round);
         warn!(generation = %left, %to, why, "withdrawn");
         if current.is_none() {
-            // Gone to before there were records of switches.
+            // The switch to it started before the daemon recorded switches.
             let from = self.engine.generation();
             let terms = Terms { round, ..Terms::default() };
             self.note_switch(SwitchRecord::Begun { from, to: left, left: None, terms, peers: BTreeSet::new() }, None);
@@ -510,9 +508,9 @@ impl Daemon {
     }
 }
 
-/// Where a generation is left for: where the host has come from, if the manifest names the way, else the newest that it
-/// names. Never one that was withdrawn itself, or that is another one here; and the empty generation only where the host
-/// has come from there and no other way is left: other hosts may have had something before.
+/// The rollback target: the generation from which the host has come, if the manifest names it, else the newest that the
+/// manifest names. Never a generation that was rolled back or has different content here. The empty generation is the
+/// target only if the host has come from there and no other target is left: others may have had an installation.
 fn way_back(
     manifest: &Manifest,
     came_from: Option<GenerationNumber>,
@@ -525,7 +523,7 @@ fn way_back(
     came_from.filter(|from| *from != nothing && named.contains(from)).or_else(newest)
 }
 
-/// A generation's policy as an order changes it.
+/// A generation's policy with the changes of an order.
 fn policy(of: SwitchPolicy, how: SwitchHow) -> SwitchPolicy {
     let guard_ms = match how.guard_ms {
         None => of.guard_ms,
@@ -535,7 +533,7 @@ fn policy(of: SwitchPolicy, how: SwitchHow) -> SwitchPolicy {
     SwitchPolicy { on_failure: how.on_failure.unwrap_or(of.on_failure), guard_ms }
 }
 
-/// At most so long as is kept and sent.
+/// Shortens a reason to the size that is kept and sent.
 fn short(mut why: String) -> String {
     if why.len() > MAX_WHY {
         let end = (0..=MAX_WHY - 3).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
@@ -564,12 +562,12 @@ mod tests {
         assert_eq!(back(Some(7), &[]), Some(7));
         assert_eq!(back(Some(6), &[]), Some(6));
         assert_eq!(back(Some(6), &[7]), Some(6));
-        // From where no way is named, or nobody knows from where: the newest that is.
+        // Without a rollback target to the origin, or with an unknown origin: the newest target.
         assert_eq!(back(Some(4), &[7]), Some(6));
         assert_eq!(back(None, &[]), Some(7));
         assert_eq!(back(Some(6), &[6, 7]), Some(5));
         assert_eq!(back(Some(6), &[5, 6, 7]), None);
-        // To nothing by itself only where nothing was before, and no other way is left.
+        // The empty generation is a target only for a host that started there, if no other target is left.
         manifest.back.push(way(0));
         let back = |from: Option<u64>, withdrawn: &[u64]| {
             way_back(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)
