@@ -1,7 +1,7 @@
-//! Who may look and order, as the active generation says.
+//! Access rights under the active generation.
 //!
-//! A caller proves who it is by where it comes from (the unix socket tells its user), by the key of its
-//! TLS connection, or by a bearer token. What it says of itself proves nothing.
+//! A caller proves its identity by its Unix socket (which tells the user), by the key of its TLS connection, or by a
+//! bearer token. The caller's own claims prove no identity.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,59 +15,59 @@ use super::api::Caller;
 use super::wire::{Refusal, RefusalKind};
 use crate::config::parse_address;
 
-/// The longest bearer token that is looked at.
+/// The longest valid bearer token.
 const MAX_TOKEN: usize = 512;
-/// The most that is kept of what a caller says of itself.
+/// The longest kept claim of a caller about its identity.
 const MAX_CLAIM: usize = 64;
 
-/// Who may look and order beside root on this host, who always may.
+/// The callers with access besides root on this host, who always has access.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Nobody: no generation says who.
+    /// Only root: no generation names operators.
     #[default]
     Nobody,
-    /// Whoever is on this machine: `security: loopback-only`.
+    /// Every caller on this machine: `security: loopback-only`.
     LoopbackOnly,
     /// The operators of the active generation, over TLS.
     Operators(Operators),
 }
 
-/// The operators of a generation, and what else tells keys apart.
+/// The operators of a generation, and further known keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Operators {
     named: BTreeMap<String, Operator>,
-    /// Keys of hosts: known, and good for no order.
+    /// Keys of hosts: they are known but give no role.
     hosts: BTreeMap<PublicKey, HostName>,
     revoked: BTreeSet<PublicKey>,
-    /// Where this host is: what a `Host` header may say.
+    /// The addresses of this host: valid values of a `Host` header.
     addresses: BTreeSet<IpAddr>,
 }
 
-/// A caller that is known.
+/// An identified caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Who {
-    /// Its name: an operator's, `root`, `uid 1000`, or an address.
+    /// The name of an operator, `root`, `uid 1000`, or an address.
     pub name: String,
-    /// What it may do.
+    /// The role.
     pub role: Role,
-    /// What proves it.
+    /// The proof of identity.
     pub proof: Proof,
 }
 
-/// What proves who a caller is.
+/// The proof of a caller's identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// The unix socket tells its user.
+    /// The Unix socket tells its user.
     UnixSocket,
     /// The key of its TLS connection.
     Key,
     /// A bearer token.
     Token,
-    /// Nothing, and nothing is asked for: `security: loopback-only`.
+    /// No proof is needed: `security: loopback-only`.
     Nothing,
 }
 
-/// A bearer token as far as it has to be kept to know it again.
+/// The data of a bearer token that are necessary to recognize it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
     hash: BlobHash,
@@ -75,25 +75,25 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// Of what stands behind `Bearer`.
+    /// From the text after `Bearer`.
     pub(super) fn new(bearer: &[u8]) -> Self {
         Self { hash: blob_hash(bearer), is_too_long: bearer.len() > MAX_TOKEN }
     }
 }
 
-/// Why a caller is not let in, and whether it may have been a guess.
+/// Why a caller is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Denied {
     pub(super) refusal: Refusal,
-    /// A token was given and is nobody's.
+    /// The caller sent an unknown token: it may have been a guess.
     pub(super) guess: bool,
 }
 
 impl Access {
-    /// As the active generation says. One that is on its way can take keys away, and gives none yet.
+    /// The rights under the active generation. A pending generation can revoke keys, but does not add any yet.
     ///
-    /// Without a generation, a host that trusts no publisher can only ever take part in a cluster under
-    /// `security: loopback-only`, and is as open as that; one that does is closed.
+    /// Without a generation, a host without trusted publishers can only take part in a cluster under `security:
+    /// loopback-only`, so it has the same open access. A host with trusted publishers is closed.
     #[must_use]
     pub fn of(me: &HostName, trusts: bool, active: Option<&Manifest>, coming: Option<&Manifest>) -> Self {
         let all = || [active, coming].into_iter().flatten();
@@ -115,12 +115,12 @@ impl Access {
         }
     }
 
-    /// Who a caller is. `token` is what it gave, if anything.
+    /// Identifies a caller, with its token if it sent one.
     pub(super) fn identify(&self, caller: &Caller, token: Option<&Token>) -> Result<Who, Denied> {
         match (caller, self) {
             (Caller::Unix { uid }, _) => local(*uid),
             (Caller::Tcp { peer }, Self::LoopbackOnly) => {
-                // The port is another one for each request, and names nobody.
+                // The port differs for each request and identifies no caller.
                 Ok(Who { name: peer.ip().to_string(), role: Role::Administer, proof: Proof::Nothing })
             }
             (Caller::Tcp { .. }, Self::Operators(_)) => Err(forbidden(
@@ -141,7 +141,7 @@ impl Access {
         }
     }
 
-    /// Whether this is the key of somebody who may ask for something.
+    /// Whether this is the key of an operator.
     pub(super) fn is_operator(&self, key: &PublicKey) -> bool {
         match self {
             Self::Operators(operators) => {
@@ -207,7 +207,7 @@ impl Operators {
         Some(Who { name: name.clone(), role: operator.role, proof: Proof::Key })
     }
 
-    /// Looks at every token, in the same time whichever it is.
+    /// Compares with every token, so that the time does not depend on the match.
     fn by_token(&self, given: &Token) -> Option<Who> {
         let mut found = None;
         for (name, operator) in &self.named {
@@ -220,13 +220,13 @@ impl Operators {
     }
 }
 
-/// Without a branch that depends on what is compared.
+/// Compares without a branch that depends on the data.
 fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     let different = a.iter().zip(b).fold(0, |all, (x, y)| all | (x ^ y));
     std::hint::black_box(different) == 0
 }
 
-/// Root, and the user who runs the daemon, may do everything through the unix socket.
+/// Root and the user of the daemon have all rights through the Unix socket.
 fn local(uid: u32) -> Result<Who, Denied> {
     let me = rustix::process::geteuid().as_raw();
     if uid != 0 && uid != me {
@@ -244,7 +244,7 @@ fn forbidden(error: &str, hint: &str) -> Denied {
 }
 
 impl Who {
-    /// What stands in the history: what is proved and, beside it, what the caller says of itself.
+    /// The author in the history: the proved identity and, beside it, the caller's own claim.
     pub(super) fn author(&self, claimed: Option<&str>) -> String {
         let known = match self.proof {
             Proof::UnixSocket => format!("{} (unix socket)", self.name),
@@ -255,7 +255,7 @@ impl Who {
         if claimed.is_empty() || claimed == self.name { known } else { format!("{known}, for {claimed:?}") }
     }
 
-    /// Refuses what is beyond its role.
+    /// Refuses a request beyond the caller's role.
     pub(super) fn may(&self, needed: Role) -> Result<(), Refusal> {
         if self.role >= needed {
             return Ok(());
@@ -269,7 +269,7 @@ impl Who {
 }
 
 impl Proof {
-    /// In a word, for people.
+    /// A word for people.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Every path of the API, asked by everybody there may be, over real TLS and real sockets.
+//! Every path of the API, requested by every kind of caller over real TLS and real sockets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::peer::HttpStream;
 
 const TOKEN: &str = "open-sesame";
 
-/// Every path, the method and body that it takes, and the role that it needs.
+/// Every path with its method and body, and the role that it needs.
 const ROUTES: [(&str, &str, Role); 20] = [
     ("GET /v1/version", "", Role::Look),
     ("GET /v1/whoami", "", Role::Look),
@@ -44,7 +44,7 @@ const ROUTES: [(&str, &str, Role); 20] = [
     ("POST /v1/declare-final", "{\"cob\":\"n1/a\"}", Role::Administer),
 ];
 
-/// Somebody who asks: a name, a key, further headers, the highest role that is let in, and the refusal.
+/// A caller: a name, a key, further headers, the highest role that is admitted, and the refusal.
 type Asker<'a> = (&'a str, Option<SecretKey>, &'a str, Option<Role>, u16);
 
 fn key(n: u8) -> SecretKey {
@@ -101,12 +101,12 @@ async fn connected(api: &Api, mine: Option<&SecretKey>) -> Client {
     TlsConnector::from(settings).connect(tls::name(), stream).await.expect("a handshake")
 }
 
-/// A request on a connection of its own.
+/// Sends a request over a connection of its own.
 async fn over_tls(api: &Api, mine: Option<&SecretKey>, request: &str) -> (u16, String) {
     exchange(connected(api, mine).await, request).await
 }
 
-/// A request through the unix socket of a user of this number.
+/// Sends a request through the Unix socket as the user with this number.
 async fn as_user(api: &Api, uid: u32, request: &str) -> u16 {
     let (method_path, body) = request.split_once("\r\n").expect("a head");
     let mut words = method_path.split(' ');
@@ -130,19 +130,19 @@ fn request(route: &str, body: &str, host: &str, more: &str) -> String {
     }
 }
 
-/// Whether a route gives the loop a word that stands in the history: a round of checks lets it look.
+/// Whether a route gives the loop an order that is recorded in the history: a check round is not recorded.
 fn is_order(route: &str) -> bool {
     route.starts_with("POST") && !route.ends_with("/v1/check")
 }
 
-/// Whether a status says that the caller was let in: what then came of it is the loop's.
+/// Whether a status shows that the caller was admitted; the rest of the answer is the loop's.
 fn let_in(code: u16) -> bool {
     !matches!(code, 401 | 403 | 429)
 }
 
-/// The status alone: the answer to `/v1/events` does not end.
+/// Returns the status alone: the answer to `/v1/events` does not end.
 async fn code_over_tls(api: &Api, mine: Option<&SecretKey>, route: &str, body: &str, more: &str) -> u16 {
-    // A place for no watcher: who is let in is told so.
+    // No slot for watchers is left: an admitted caller gets an immediate answer.
     let _places = api.watchers.clone().acquire_many_owned(64).await.expect("all places");
     over_tls(api, mine, &request(route, body, "127.0.0.1", more)).await.0
 }
@@ -240,7 +240,7 @@ async fn connections_that_ask_for_nothing_keep_nobody_out() {
     for _ in 0..300 {
         crowd.push(TcpStream::connect(address).await.expect("connects"));
     }
-    // The last of them is served: a newcomer gets the place of one who has said nothing.
+    // The last connection is served: it takes the slot of a silent connection.
     let last = crowd.pop().expect("300");
     assert_eq!(exchange(last, &request("GET /v1/status", "", "127.0.0.1", "")).await.0, 403);
     let order = |more: &str| request("POST /v1/pause", "{}", "127.0.0.1", more);
@@ -308,7 +308,7 @@ async fn guessing_tokens_is_held_up_and_counted_and_keys_are_not() {
     assert_eq!(fake.api.denied(), 11);
 }
 
-/// An open connection of an operator, on which this was asked and this has come back.
+/// An operator's open connection over which `asked` was sent and `comes` was received.
 async fn opened(api: &Api, mine: Option<&SecretKey>, asked: &str, comes: &str) -> Client {
     let mut stream = connected(api, mine).await;
     stream.write_all(asked.as_bytes()).await.expect("written");
@@ -319,16 +319,16 @@ async fn opened(api: &Api, mine: Option<&SecretKey>, asked: &str, comes: &str) -
     stream
 }
 
-/// Watches, and has read the first event.
+/// Watches, and has received the first event.
 async fn watching(api: &Api, mine: Option<&SecretKey>, more: &str) -> Client {
     opened(api, mine, &request("GET /v1/events", "", "127.0.0.1", more), "\"change\"").await
 }
 
-/// Whether a connection ends within a time in which nothing else would end it.
+/// Whether a connection ends within a time in which no other cause would end it.
 async fn is_cut(stream: &mut Client, within: Duration) -> bool {
     let mut rest = Vec::new();
     let ended = async {
-        // Broken off without a farewell is an end, too.
+        // An end without a TLS close message counts, too.
         while matches!(stream.read_buf(&mut rest).await, Ok(n) if n > 0) {}
     };
     tokio::time::timeout(within, ended).await.is_ok()
@@ -344,13 +344,13 @@ async fn open_connections_are_cut_when_their_caller_may_no_longer_have_them() {
     let mut olga = watching(&fake.api, Some(&key(4)), "").await;
     let mut ada = watching(&fake.api, Some(&key(5)), "").await;
     let mut bot = watching(&fake.api, None, &good).await;
-    // The coming generation revokes olga's key; without a role taken away, nobody else is touched.
+    // The coming generation revokes olga's key; without a lost role, no other connection is cut.
     let mut coming = manifest();
     coming.revoked.insert(key(4).public());
     fake.api.set_access(Access::of(&me, true, Some(&manifest()), Some(&coming)));
     assert!(is_cut(&mut olga, soon).await, "the key is revoked");
     assert!(!is_cut(&mut lou, late).await && !is_cut(&mut ada, late).await && !is_cut(&mut bot, late).await);
-    // The next one lacks lou, names another token, and lets ada look alone: enough for watching.
+    // The next generation lacks lou, has another token for the bot, and lets ada only look: enough for watching.
     let mut next = coming.clone();
     next.operators.remove("lou");
     next.operators.get_mut("bot").expect("there").token = Some(blob_hash(b"another"));
@@ -371,7 +371,7 @@ async fn an_order_whose_author_lost_the_role_while_it_came_in_is_not_given() {
     let me = HostName::new("n1").expect("a name");
     let head = "POST /v1/pause HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
                 content-length: 2\r\nexpect: 100-continue\r\n\r\n";
-    // The body is asked for when the head was let in (RFC 9110, 10.1.1).
+    // The server asks for the body after it has admitted the head (RFC 9110, 10.1.1).
     let mut stream = opened(&fake.api, Some(&key(4)), head, "100 Continue").await;
     let mut next = manifest();
     next.operators.get_mut("olga").expect("there").role = Role::Look;

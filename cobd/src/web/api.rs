@@ -1,7 +1,7 @@
-//! The handle through which the API speaks with the daemon's loop.
+//! The handle through which the API communicates with the daemon's loop.
 //!
-//! The loop owns the other end of the queue and answers each [`Ask`] when it comes to it. A loop that
-//! is slow or gone shows as a refusal after a while, never as a request that hangs.
+//! The loop answers each [`Ask`] in the queue. If it is slow or has ended, a request fails after a time limit; it never
+//! hangs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,21 +26,21 @@ use super::pace::Pace;
 use super::places::Places;
 use super::wire::{Done, Refusal, RefusalKind, StopOne};
 
-/// How long a question may wait for the loop. It answers between two commits, so a second is long.
+/// The time limit of a question. The loop answers between two commits, so a second is long.
 const QUESTION: Duration = Duration::from_secs(10);
-/// How long an order may take: `prepare` fetches a bundle.
+/// The time limit of an order: `prepare` fetches a bundle.
 const ORDER: Duration = Duration::from_secs(60);
-/// Watchers among all connections; the rest stays free for questions and orders.
+/// The most watchers: other connections stay free for questions and orders.
 const WATCHERS: usize = 64;
 
-/// A question to the loop, or an order, with a place for the answer.
+/// A question or an order to the loop, with a channel for the answer.
 #[derive(Debug)]
 pub enum Ask {
-    /// All that is known of this host.
+    /// The status of this host.
     Status {
-        /// Which of its change objects.
+        /// Which of its change objects are listed.
         of: StatusOf,
-        /// Of those that only wait for others no more than so many, where not all were asked for.
+        /// The most waiting change objects in the list, unless all are listed.
         most_waiting: usize,
         /// The answer.
         reply: oneshot::Sender<HostStatus>,
@@ -50,197 +50,197 @@ pub enum Ask {
         /// The answer, the newest first.
         reply: oneshot::Sender<Vec<GenerationId>>,
     },
-    /// One change object.
+    /// The status of a change object.
     Cob {
-        /// Which.
+        /// The change object.
         id: CobId,
-        /// The answer; none: there is no such change object here.
+        /// The answer; absent: no such change object here.
         reply: oneshot::Sender<Option<CobStatus>>,
     },
     /// A part of this host's history, in the order of its journal.
     History {
-        /// The first position wanted.
+        /// The first position.
         since: u64,
-        /// Only what concerns this change object.
+        /// Only entries about this change object.
         cob: Option<CobId>,
-        /// At most so many entries; fewer in the answer: there are no more.
+        /// The most entries. An answer with fewer entries is complete.
         limit: usize,
-        /// If there are more, the newest of them.
+        /// If there are more entries, return the newest.
         newest: bool,
         /// The answer.
         reply: oneshot::Sender<Result<Vec<HistoryEntry>, Refusal>>,
     },
-    /// What came of the last switch to a generation.
+    /// The result of the last switch to a generation.
     Outcome {
         /// The generation.
         to: GenerationNumber,
-        /// The answer; none: this life of the daemon has not seen the switch begin, and the history tells.
+        /// The answer; absent: the switch began in an earlier incarnation of the daemon, and only the history contains
+        /// it.
         reply: oneshot::Sender<Option<OutcomeOf>>,
     },
-    /// What the last action of a change object has printed.
+    /// The output of the last action of a change object.
     Output {
-        /// Whose.
+        /// The change object.
         cob: CobId,
-        /// The answer; none: nothing is kept.
+        /// The answer; absent: no output is kept.
         reply: oneshot::Sender<Option<String>>,
     },
-    /// What a change object prints while it runs.
+    /// The log of a running change object.
     Logs {
-        /// Whose.
+        /// The change object.
         cob: CobId,
-        /// What of it.
+        /// The part of the log.
         query: LogsQuery,
         /// The answer.
         reply: oneshot::Sender<Result<LogsAnswer, Refusal>>,
     },
-    /// Something about a change object's files, or an order about them.
+    /// A question or an order about a change object's files.
     Files {
-        /// Whose.
+        /// The change object.
         cob: CobId,
-        /// In this generation, which is prepared; none: in the active one.
+        /// A prepared generation; absent: the active generation.
         generation: Option<GenerationNumber>,
-        /// What.
+        /// The question or order.
         query: FilesQuery,
-        /// Who orders it, for the history; nobody does where it is a question.
+        /// The author of an order, for the history; absent for a question.
         who: Option<String>,
         /// The answer.
         reply: oneshot::Sender<Result<FilesAnswer, Refusal>>,
     },
-    /// An operator's word.
+    /// An operator's order.
     Order {
-        /// What is ordered.
+        /// The order.
         order: Command,
-        /// Who orders it, for the history.
+        /// The author of the order, for the history.
         who: String,
-        /// Sent when the order is durable, or refused.
+        /// Sent when the order is durable or refused.
         reply: oneshot::Sender<Result<Done, Refusal>>,
     },
-    /// Check change objects now, whatever is known of them.
+    /// Checks change objects now, even if their state is known.
     Check {
-        /// Which; none: all of this host.
+        /// The change objects; empty: all of this host.
         cobs: Vec<CobId>,
-        /// The answer: the round's number.
+        /// The answer: the number of the check round.
         reply: oneshot::Sender<Result<u64, Refusal>>,
     },
-    /// How a round of checks stands, and word of its end.
+    /// The progress of a check round, and a channel that reports its end.
     CheckRound {
-        /// Its number.
+        /// The number of the round.
         round: u64,
-        /// The answer; none: it is not known, or not any more.
+        /// The answer; absent: the round is unknown or forgotten.
         reply: oneshot::Sender<Option<(CheckRound, watch::Receiver<bool>)>>,
     },
-    /// A counter that grows whenever the status changes.
+    /// A counter that increases with each change of the status.
     Watch {
         /// The answer.
         reply: oneshot::Sender<watch::Receiver<u64>>,
     },
 }
 
-/// Which change objects are listed in a status.
+/// The change objects that a status lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StatusOf {
     /// All.
     #[default]
     All,
-    /// Those of which there is something to tell. The others are where they should be, at rest, and are counted.
+    /// Change objects with a report. The others are idle in their desired states, and are only counted.
     Restless,
 }
 
-/// An operator's word.
+/// An operator's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Get this generation's bundle and manifest and verify them.
+    /// Fetch and verify the bundle and manifest of this generation.
     Prepare {
-        /// Its number.
+        /// The number of the generation.
         generation: GenerationNumber,
-        /// The hash of its manifest; none: the one of the depot.
+        /// The hash of its manifest; absent: the generation of the depot.
         manifest: Option<BlobHash>,
     },
-    /// `go`: switch to this generation.
+    /// Switch to this generation.
     Switch {
-        /// Its number.
+        /// The number of the generation.
         generation: GenerationNumber,
-        /// The hash of its manifest; none: the one of the depot.
+        /// The hash of its manifest; absent: the generation of the depot.
         manifest: Option<BlobHash>,
-        /// How.
+        /// The terms.
         how: SwitchHow,
-        /// The hosts that it is for, and nobody else is to be told of it; none: everybody.
+        /// The hosts that switch, and to which alone the switch is announced; empty: all hosts.
         only: Vec<HostName>,
-        /// The newest generation that whoever orders it knew of on any host: one that is newer has overtaken the order.
+        /// The newest generation that the author knew on any host: a newer generation invalidates the order.
         seen: Option<GenerationNumber>,
     },
-    /// Stop the switch under way: what runs is asked to end, nothing starts, then the policy applies. A host on which
-    /// the generation that is named has converged goes back, too, if the policy says so.
+    /// Stop the switch: running actions are asked to end, no transition starts, then the failure policy applies. If it
+    /// is rollback, a host on which the named generation has converged rolls back too.
     Cancel {
-        /// The generation meant; none: whichever it is.
+        /// The generation; absent: the generation of the present switch.
         generation: Option<GenerationNumber>,
-        /// What happens then, in place of what the generation says.
+        /// The failure policy in place of the generation's.
         on_failure: Option<OnFailure>,
     },
-    /// Forget a generation that was prepared and to which nobody has said `go`.
+    /// Discard a prepared generation to which no host has switched.
     CallOff {
-        /// Its number.
+        /// The number of the generation.
         generation: GenerationNumber,
     },
-    /// At most so many transitions at a time; none: as many as can go.
+    /// Limit the number of concurrent transitions.
     Limit {
-        /// So many.
+        /// The limit; absent: no limit.
         at_most: Option<u32>,
-        /// This budget has so many tokens and no more, instead; none: as many as the model gives it.
+        /// Limit the tokens of this budget instead; without `at_most` it has as many as in the model.
         budget: Option<CobId>,
     },
-    /// A budget has so many tokens until the next generation; none: as many as the model gives it.
+    /// Set the number of tokens of a budget until the next generation.
     Budget {
-        /// Which.
+        /// The budget.
         budget: CobId,
-        /// So many.
+        /// The number of tokens; absent: as many as in the model.
         at_most: Option<u32>,
     },
-    /// Leave the generation that was gone to last, and return.
+    /// Roll back the last generation.
     Rollback {
-        /// To this one; none: the newest to which a way back is named.
+        /// The rollback target; absent: the newest valid target.
         generation: Option<GenerationNumber>,
-        /// Nothing is left yet: where that leads is prepared.
+        /// Only prepare the rollback target.
         prepare: bool,
     },
-    /// Forget that this change object has given up.
+    /// Retry a failed change object.
     Retry {
-        /// Which.
+        /// The change object.
         cob: CobId,
     },
-    /// These change objects go to the state in which they are stopped, and stay there until they are started or the next
-    /// generation is activated.
+    /// Move change objects to their stopped states, until they are started or the next generation is activated.
     Stop {
-        /// Which.
+        /// The change objects.
         cobs: Vec<StopOne>,
-        /// Each starts again by itself as soon as it has been stopped.
+        /// Each starts again by itself as soon as it has stopped.
         restart: bool,
-        /// Each starts again by itself when this host has been rebooted.
+        /// Each starts again by itself after a reboot of this host.
         until_boot: bool,
     },
-    /// These change objects are stopped no more.
+    /// Start stopped change objects.
     Start {
-        /// Which.
+        /// The change objects.
         cobs: Vec<CobId>,
     },
-    /// Reboot this host, on which all that runs is stopped until then.
+    /// Reboot this host; all that runs on it is stopped first.
     Reboot,
-    /// No new transition starts.
+    /// Pause: no new transition starts.
     Pause,
-    /// They may start again.
+    /// Resume: transitions may start again.
     Resume,
-    /// A change object that leaves with the switch counts as left for good, though it is not, or nobody can tell.
+    /// Mark departing change objects as departed, although they are not or their state is unknown.
     DeclareFinal(Departing),
-    /// The host will not come back as it was: free what its change objects hold here.
+    /// Fence a host that will not come back as it was: release its locks on this host.
     Fence {
-        /// Which.
+        /// The host.
         host: HostName,
     },
 }
 
 impl Command {
-    /// The same for this content, where the order names a generation by its number alone.
+    /// Adds the manifest to an order that names a generation by its number alone.
     pub(crate) fn with_manifest(mut self, found: Option<BlobHash>) -> Self {
         if let Self::Prepare { manifest, .. } | Self::Switch { manifest, .. } = &mut self {
             *manifest = manifest.or(found);
@@ -249,19 +249,19 @@ impl Command {
     }
 }
 
-/// What counts as left for good.
+/// The change objects that are marked as departed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Departing {
-    /// A change object, of whatever host.
+    /// A change object of any host.
     Cob(CobId),
-    /// All change objects of a host that are waited for.
+    /// All awaited change objects of a host.
     Host(HostName),
 }
 
-/// So many change objects of an order are named in the log.
+/// The most change objects of an order that a log line names.
 const LOGGED: usize = 8;
 
-/// In the words of the command line, for the log.
+/// The order in the words of the command line, for the log.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policy = |f: &mut fmt::Formatter<'_>, policy: Option<OnFailure>| match policy {
@@ -323,23 +323,23 @@ impl fmt::Display for Command {
     }
 }
 
-/// How a switch is made, where it is not said by the generation.
+/// The terms of a switch that differ from the generation's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SwitchHow {
-    /// What a failure leads to.
+    /// The failure policy.
     pub on_failure: Option<OnFailure>,
-    /// The guard in milliseconds; zero: none.
+    /// The time of the guard in milliseconds; zero: no guard.
     pub guard_ms: Option<u64>,
-    /// Other hosts are not told to go too.
+    /// The switch is not announced to other hosts.
     pub alone: bool,
 }
 
-/// Where a request came from, as far as the connection tells.
+/// The source of a request, as far as the connection shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// The unix socket, and the user who opened it.
+    /// The Unix socket, and the user who opened it.
     Unix {
-        /// The user's number.
+        /// The number of the user.
         uid: u32,
     },
     /// Plain TCP, from this address.
@@ -351,7 +351,7 @@ pub enum Caller {
     Tls {
         /// The other end.
         peer: SocketAddr,
-        /// The key that the handshake has proved; none: it showed none.
+        /// The key that the handshake has proved; absent: the client showed no key.
         key: Option<PublicKey>,
     },
 }
@@ -369,25 +369,25 @@ impl fmt::Display for Caller {
 #[derive(Debug, Clone)]
 pub struct Api {
     tx: mpsc::Sender<Ask>,
-    /// Whose it is: an order that is meant for another host is not taken.
+    /// This host: an order for another host is refused.
     pub(super) host: HostName,
-    /// How many connections there may be.
+    /// The slots for connections.
     pub(super) places: Arc<Places>,
-    /// Watchers that may still come.
+    /// The free slots for watchers.
     pub(super) watchers: Arc<Semaphore>,
-    /// Who may look and order, and word of it to the connections that are open.
+    /// The access rights; open connections are notified of changes.
     access: Arc<watch::Sender<Arc<Access>>>,
-    /// Keys of the publishers whom this host trusts: they may ask which generations it knows.
+    /// Keys of the trusted publishers: they may ask which generations this host knows.
     publishers: Arc<BTreeSet<PublicKey>>,
-    /// What slows down those who guess.
+    /// The rate limit against guessed tokens.
     pub(super) brake: Arc<Brake>,
-    /// How often watchers are told of changes.
+    /// How often watchers receive changes.
     pub(crate) pace: Arc<Pace>,
 }
 
 impl Api {
-    /// A handle on the loop that reads the other end of this queue. Until [`Api::set_access`] only root
-    /// on this host is let in.
+    /// A handle to the loop that reads the other end of this queue. Until [`Api::set_access`], only root on this host
+    /// has access.
     #[must_use]
     pub fn new(tx: mpsc::Sender<Ask>, host: HostName) -> Self {
         Self {
@@ -402,7 +402,7 @@ impl Api {
         }
     }
 
-    /// The same, for a host that trusts these publishers.
+    /// Like [`Api::new`], for a host that trusts these publishers.
     #[must_use]
     pub fn trusting(self, publishers: BTreeSet<PublicKey>) -> Self {
         Self { publishers: Arc::new(publishers), ..self }
@@ -413,8 +413,8 @@ impl Api {
         matches!(caller, Caller::Tls { key: Some(key), .. } if self.publishers.contains(key))
     }
 
-    /// From now on these may look and order. Connections of others are cut, but for those that have given
-    /// an order and wait for the answer.
+    /// Sets the access rights. Connections without the necessary right are cut, except those with an order that waits
+    /// for its answer.
     pub fn set_access(&self, access: Access) {
         self.access.send_if_modified(|now| {
             let changed = **now != access;
@@ -425,18 +425,18 @@ impl Api {
         });
     }
 
-    /// Hears of changes of the access from now on.
+    /// Subscribes to changes of the access rights.
     pub(super) fn access_changes(&self) -> watch::Receiver<Arc<Access>> {
         self.access.subscribe()
     }
 
-    /// Who may look and order.
+    /// The access rights.
     #[must_use]
     pub fn access(&self) -> Arc<Access> {
         self.access.borrow().clone()
     }
 
-    /// Requests that were refused because their caller had no right to them.
+    /// The number of requests that were refused for a missing right.
     #[must_use]
     pub fn denied(&self) -> u64 {
         self.brake.count()
@@ -447,7 +447,7 @@ impl Api {
         self.within(QUESTION, make).await
     }
 
-    /// Asks about files: a large tree takes its time.
+    /// Asks about files; a large tree takes time.
     pub(super) async fn files(
         &self,
         cob: CobId,
@@ -457,7 +457,7 @@ impl Api {
         self.within(ORDER, |reply| Ask::Files { cob, generation, query, who: None, reply }).await?
     }
 
-    /// Gives an order about files. One about what is not there is refused before it is on record: nothing comes of it.
+    /// Gives an order about files. If the files are absent, it is refused before it is recorded: it has no effect.
     pub(super) async fn order_files(
         &self,
         cob: CobId,
@@ -469,7 +469,7 @@ impl Api {
         self.within(ORDER, |reply| Ask::Files { cob, generation, query, who: Some(who), reply }).await?
     }
 
-    /// Asks what a change object prints: a journal takes its time.
+    /// Asks for the log of a change object; a journal takes time.
     pub(super) async fn logs(&self, cob: CobId, query: LogsQuery) -> Result<LogsAnswer, Refusal> {
         self.within(ORDER, |reply| Ask::Logs { cob, query, reply }).await?
     }

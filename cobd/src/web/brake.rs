@@ -1,20 +1,20 @@
-//! What slows down those who guess, counts those who are refused, and keeps the log short.
+//! The rate limit against guessed tokens; counts refusals and keeps the log short.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Wrong tokens that one source may give in a row.
+/// The most wrong tokens in a row from a source.
 const TRIES: u32 = 10;
-/// How long it takes until one of them is forgotten.
+/// The time after which one wrong token is forgotten.
 const FORGET: Duration = Duration::from_secs(6);
-/// Sources that are remembered.
+/// The most sources that are remembered.
 const SOURCES: usize = 1024;
-/// The least time between two lines of the log about refusals.
+/// The shortest interval between two log lines about refusals.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Refusals so far.
+/// Refused requests and wrong tokens.
 #[derive(Debug, Default)]
 pub(super) struct Brake {
     inside: Mutex<Inside>,
@@ -24,11 +24,11 @@ pub(super) struct Brake {
 struct Inside {
     sources: BTreeMap<IpAddr, Tries>,
     refused: u64,
-    /// When the last line was written, and the refusals since.
+    /// The time of the last log line, and the refusals since.
     line: Option<(Instant, u64)>,
 }
 
-/// Wrong tokens of one source: `number` at this moment, one fewer with each [`FORGET`].
+/// The wrong tokens of a source: `number` at time `at`, one fewer after each [`FORGET`].
 #[derive(Debug, Clone, Copy)]
 struct Tries {
     number: u32,
@@ -36,7 +36,7 @@ struct Tries {
 }
 
 impl Tries {
-    /// As it stands now.
+    /// The count at this time.
     fn aged(self, now: Instant) -> Self {
         let steps = now.saturating_duration_since(self.at).as_millis() / FORGET.as_millis();
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
@@ -48,13 +48,13 @@ impl Tries {
 }
 
 impl Brake {
-    /// Whether tokens of this source are looked at.
+    /// Whether tokens of this source are checked.
     pub(super) fn lets_try(&self, source: IpAddr, now: Instant) -> bool {
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         inside.sources.get(&block(source)).is_none_or(|tries| tries.aged(now).number < TRIES)
     }
 
-    /// A token of this source was wrong.
+    /// Counts a wrong token of this source.
     pub(super) fn wrong(&self, source: IpAddr, now: Instant) {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let sources = &mut inside.sources;
@@ -70,7 +70,7 @@ impl Brake {
         sources.insert(source, Tries { number: (tries.number + 1).min(TRIES), ..tries });
     }
 
-    /// Counts a refusal; tells whether the log is due a line about it, and of how many more before it.
+    /// Counts a refusal. If a log line is due: the number of refusals since the last line.
     pub(super) fn refused(&self, now: Instant) -> Option<u64> {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         inside.refused += 1;
@@ -89,13 +89,13 @@ impl Brake {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).sources.clear();
     }
 
-    /// The refusals so far.
+    /// The number of refusals.
     pub(super) fn count(&self) -> u64 {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).refused
     }
 }
 
-/// What one who guesses can easily have many of counts as one source: a network of IPv6.
+/// The unit that counts as a source: an IPv6 network, because an attacker easily has many of its addresses.
 pub(super) fn block(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX))),
@@ -121,7 +121,7 @@ mod tests {
         }
         assert!(!brake.lets_try(bad, start) && brake.lets_try(good, start));
         assert!(!brake.lets_try(bad, start + FORGET / 2));
-        // One more try for each span, and no more than that.
+        // One more attempt for each span, and no more.
         let later = start + FORGET;
         assert!(brake.lets_try(bad, later));
         brake.wrong(bad, later);

@@ -1,4 +1,4 @@
-//! The paths about files: what differs, what was, and decisions about conflicts.
+//! The paths about files: differences, history, and decisions about conflicts.
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
@@ -14,27 +14,27 @@ use super::routes::{body, body_of, cob_id};
 use super::wire::{Done, Refusal, RefusalKind};
 use crate::kinds::{FilesAnswer, FilesQuery};
 
-/// The longest body of `files/resolve`: a whole file may be in it.
+/// The longest body of `files/resolve`: it may contain a whole file.
 const MAX_EDITED: usize = 1 << 20;
 
 /// Body of `files/resolve`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResolveOrder {
-    /// Whose files.
+    /// The change object.
     pub cob: CobId,
-    /// In which file; none: in all that are in conflict.
+    /// The file; absent: all files with conflicts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// About this one, as it was shown (`conflict` of `hunks`), and no other.
+    /// Only this conflict, as `hunks` showed it (`conflict`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<String>,
-    /// In this generation, which is prepared; none: in the active one.
+    /// A prepared generation; absent: the active generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
     /// The decision.
     pub choice: ChoiceWord,
-    /// Who orders.
+    /// The author of the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
@@ -43,11 +43,11 @@ pub struct ResolveOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChoiceWord {
-    /// What is on the host stays.
+    /// Keep the host's text.
     Ours,
-    /// What the model wants is written.
+    /// Write the model's text.
     Theirs,
-    /// This text is written.
+    /// Write this text.
     Edited(String),
 }
 
@@ -55,13 +55,13 @@ pub enum ChoiceWord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RestoreOrder {
-    /// Whose file.
+    /// The change object.
     pub cob: CobId,
-    /// As it was in which version.
+    /// The version.
     pub version: String,
-    /// Which file.
+    /// The file.
     pub path: String,
-    /// Who orders.
+    /// The author of the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
@@ -79,7 +79,7 @@ pub(super) fn routes() -> Router<Api> {
 
 type Answer = Result<Json<FilesAnswer>, Refusal>;
 
-// Whether a change object is about to leave the loop knows: `retire` is set there.
+// The loop knows whether a change object is about to depart, and sets `retire`.
 
 async fn diff(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
     let Which { generation, .. } = which(query)?;

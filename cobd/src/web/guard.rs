@@ -1,10 +1,9 @@
-//! What a request must be before it is looked at: from somebody who may, and from no foreign page.
+//! Admission of requests: the caller has the necessary role, and the request does not come from a foreign page.
 //!
-//! A browser can be made to send requests here by any page that it shows, also under a name that the
-//! page's owner lets point to this host. So over TCP the `Host` must be a loopback address (or
-//! `localhost`) or, under TLS, an address of this host; an `Origin` must be ours; and an order must say
-//! that it is JSON, which a page of another origin can't without being asked first (and nothing here
-//! answers that question).
+//! Any page can make a browser send requests here, also under a name that the page's owner points to this host. So over
+//! TCP the `Host` must be a loopback address (or `localhost`) or, under TLS, an address of this host; an `Origin` must
+//! be ours; and an order must declare that it is JSON: for a page of another origin, the browser must ask for
+//! permission first, and the daemon never grants it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -24,7 +23,7 @@ use super::places::LetIn;
 use super::standing::Standing;
 use super::wire::{MEANT_FOR, Refusal, RefusalKind};
 
-/// Lets a request through, or answers it.
+/// Passes an admitted request on, or answers it.
 pub(super) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&api, &request) {
         Ok(who) => {
@@ -45,7 +44,7 @@ pub(super) async fn guard(State(api): State<Api>, mut request: Request, next: Ne
     response
 }
 
-/// The role that a request needs. What is not listed needs the highest.
+/// The role that a request needs. An unlisted request needs the highest role.
 fn needed(method: &Method, path: &str) -> Role {
     match (method, path) {
         (&Method::GET | &Method::HEAD, _) => Role::Look,
@@ -89,7 +88,7 @@ fn admit(api: &Api, request: &Request) -> Result<Who, Refusal> {
     Ok(who)
 }
 
-/// Who asks.
+/// Identifies the caller.
 fn identify(api: &Api, access: &Access, caller: &Caller, token: Option<&Token>) -> Result<Who, Refusal> {
     let source = match caller {
         Caller::Unix { .. } => None,
@@ -117,8 +116,7 @@ fn identify(api: &Api, access: &Access, caller: &Caller, token: Option<&Token>) 
     who.map_err(|denied| denied.refusal)
 }
 
-/// Counts a refusal for want of a right, and writes it to the log now and then. Nothing of the headers
-/// gets there.
+/// Counts a refusal for a missing right, and logs it now and then. The log line contains no header.
 fn note(api: &Api, request: &Request, why: &Refusal) {
     if !matches!(why.kind, RefusalKind::Unauthorized | RefusalKind::Forbidden | RefusalKind::TooMany) {
         return;
@@ -140,7 +138,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, Refusal> {
     }
 }
 
-/// Plain HTTP: from this machine only.
+/// Checks a plain HTTP request: only this machine may send it.
 fn from_here(peer: SocketAddr, request: &Request) -> Result<(), Refusal> {
     let ip = peer.ip().to_canonical();
     if !ip.is_loopback() {
@@ -153,7 +151,7 @@ fn forbidden(error: String) -> Refusal {
     Refusal::new(RefusalKind::Forbidden, error, "use the daemon's unix socket on the host itself")
 }
 
-/// What a browser says about the page and the name that a request is for.
+/// Checks the headers in which a browser names the page and the host.
 fn page(scheme: &str, request: &Request, ours: impl Fn(IpAddr) -> bool) -> Result<(), Refusal> {
     let headers = request.headers();
     let mut hosts = headers.get_all(header::HOST).iter();
@@ -194,8 +192,8 @@ fn is_ours(host: &str, ours: impl Fn(IpAddr) -> bool) -> bool {
     literal.parse::<IpAddr>().is_ok_and(ours)
 }
 
-/// Whoever names the host that is meant is not answered by another one: where nobody proves a key, an address alone
-/// does not tell who listens there.
+/// Refuses a request that names another host: where hosts prove no key, an address alone does not identify the daemon
+/// that listens there.
 fn meant_for(host: &HostName, headers: &HeaderMap) -> Result<(), Refusal> {
     match headers.get(MEANT_FOR) {
         Some(meant) if meant.as_bytes() != host.as_str().as_bytes() => {

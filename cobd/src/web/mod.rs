@@ -1,4 +1,4 @@
-//! The daemon's HTTP/JSON API: what operators and their programs are told, and what they may order.
+//! The daemon's HTTP/JSON API for operators and their programs.
 //!
 //! ```text
 //! unix socket --> [serve] --+
@@ -6,15 +6,14 @@
 //! TCP, handed over --> -----+
 //! ```
 //!
-//! It knows nothing of the loop but its queue: every question and every order is an [`Ask`] with a
-//! place for the answer. The reference for users is `docs/api.md`.
+//! The API knows only the queue of the loop: every question and every order is an [`Ask`] with a channel for the
+//! answer. The reference for users is `docs/api.md`.
 //!
-//! [`Access`] says who may do what, as the active generation has it; the guard asks it about every
-//! request before anything of the request is looked at. When it changes, connections are cut whose callers
-//! may no longer have what they are being given (`standing`).
+//! [`Access`] contains the rights under the active generation; the guard checks it for each request before the request
+//! is read any further. When the rights change, connections of callers that have lost theirs are cut (`standing`).
 //!
-//! Rules: every queue, body, connection count and wait has a bound; nothing here changes anything but
-//! through an [`Ask::Order`], and [`Ask::Check`] lets it be looked; a page of another origin can neither read nor order.
+//! Rules: each queue, body, connection count and wait has a bound; only an [`Ask::Order`] changes the host, and
+//! [`Ask::Check`] starts checks; a page of another origin can neither read nor order.
 
 mod access;
 mod api;

@@ -1,8 +1,8 @@
-//! How often those who watch are told that something has changed.
+//! The rate at which watchers receive events.
 //!
-//! Each of them asks for the status then, and with ten thousand change objects a status takes the loop
-//! longer than a move does. So the more a status costs the more rarely they are told, unless it is what
-//! they wait for: that the host has converged, or is under another generation.
+//! A watcher asks for the status after an event, and with ten thousand change objects the loop needs more time for a
+//! status than for a transition. So the interval grows with the cost of a status, except for the events that watchers
+//! wait for: the host has converged, or is under another generation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,17 +10,17 @@ use std::time::Duration;
 use cob_types::GenerationNumber;
 use tokio::sync::watch;
 
-/// The least time between two events for one watcher, but for what is waited for: nobody reads faster, and a busy
-/// daemon is not asked for its status at every turn of its loop.
+/// The shortest interval between two events for a watcher, except for awaited events: nobody reads faster, and a busy
+/// daemon does not compute its status in every tick.
 const EVENT_EVERY: Duration = Duration::from_millis(250);
-/// The least time between any two.
+/// The shortest interval between any two events.
 const AT_LEAST: Duration = Duration::from_millis(10);
-/// The longest.
+/// The longest interval.
 const LONGEST: Duration = Duration::from_secs(4);
-/// So many times as long as the loop has needed for the last status. Putting it into text takes twice as long again.
+/// The interval as a multiple of the loop's time for the last status. The serialization takes twice that time again.
 const TIMES: u32 = 60;
 
-/// Where the host stands, as far as somebody waits for it.
+/// The part of the status that watchers wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Stands {
     pub(crate) converged: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Stands {
     pub(crate) paused: bool,
 }
 
-/// What a status costs, and where the host stands.
+/// The cost of a status, and the awaited part of it.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// In microseconds.
@@ -38,17 +38,17 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The loop has needed so long for a status.
+    /// Records the time that the loop needed for a status.
     pub(crate) fn status_took(&self, took: Duration) {
         self.cost.store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// The host stands here now.
+    /// Reports the awaited part of the status.
     pub(crate) fn stands(&self, now: Stands) {
         self.stands.send_if_modified(|stands| std::mem::replace(stands, now) != now);
     }
 
-    /// For [`Self::wait`].
+    /// The subscription for [`Self::wait`].
     pub(super) fn watch(&self) -> watch::Receiver<Stands> {
         self.stands.subscribe()
     }
@@ -58,11 +58,11 @@ impl Pace {
         cost.saturating_mul(TIMES).clamp(EVENT_EVERY, LONGEST)
     }
 
-    /// Waits until the next event may be told.
+    /// Waits until the next event may be sent.
     pub(super) async fn wait(&self, stands: &mut watch::Receiver<Stands>) {
         tokio::time::sleep(AT_LEAST).await;
         tokio::select! {
-            // Without a sender the daemon ends, which shows elsewhere.
+            // A dropped sender means that the daemon ends; the caller notices that elsewhere.
             _ = stands.changed() => {}
             () = tokio::time::sleep(self.gap() - AT_LEAST) => {}
         }
@@ -94,7 +94,7 @@ mod tests {
         let began = Instant::now();
         pace.wait(&mut stands).await;
         assert!(began.elapsed() >= LONGEST - Duration::from_millis(5));
-        // On a machine that stands still for a moment one try proves nothing.
+        // A machine may stall for a moment: several attempts are allowed.
         let mut at_once = false;
         for turn in 1..=10 {
             pace.stands(Stands { generation: GenerationNumber(turn), ..Stands::default() });
@@ -103,7 +103,7 @@ mod tests {
             at_once |= began.elapsed() < LONGEST / 2;
         }
         assert!(at_once);
-        // The same again is nothing new.
+        // A repetition is no change.
         pace.stands(Stands { generation: GenerationNumber(10), ..Stands::default() });
         assert!(!stands.has_changed().expect("a sender"));
     }

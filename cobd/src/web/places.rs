@@ -1,9 +1,9 @@
-//! Places for connections to the API: how many there may be, and who makes room for whom.
+//! Slots for connections to the API (`Places`): their number, and which connection yields to a new one.
 //!
-//! Three kinds of callers have places of their own, so that none is in another's way: the unix socket,
-//! operators who have proved their key, and everybody else. Among these last nobody is known yet, and who
-//! is silent costs as much as who asks: a newcomer takes the place of the oldest of the source with the
-//! most that has not been let in, or the oldest of all where no source has many. Whoever asks at once is let in before its turn to go comes.
+//! Three kinds of callers have separate slots and do not block each other: the Unix socket, operators with a proved
+//! key, and all others. The others are unknown at first. A new connection takes the slot of the oldest connection that
+//! is not admitted yet, from the source with the most of these; if no source has many, from all. A client that sends
+//! its request at once is admitted before its slot is taken.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::brake::block;
 
-/// Connections of the unix socket: all watchers that there may be, and then some.
+/// Slots of the Unix socket: for all watchers, and some more.
 const LOCAL: usize = 96;
-/// Connections that have proved an operator's key.
+/// Slots of connections with an operator's proved key.
 const KNOWN: usize = 96;
-/// All others.
+/// Slots of all others.
 const UNKNOWN: usize = 96;
 
-/// So many connections of one source are no crowd.
+/// Up to this number of connections from a source are no crowd.
 const NO_CROWD: usize = 8;
 
-/// The places of one API.
+/// The slots of an API.
 #[derive(Debug)]
 pub(super) struct Places {
     local: Arc<Semaphore>,
@@ -32,7 +32,7 @@ pub(super) struct Places {
     unknown: Arc<Unknown>,
 }
 
-/// A place that a connection has for as long as it is kept.
+/// The slot of a connection, for as long as it is kept.
 #[derive(Debug)]
 pub(super) struct Place {
     _held: Held,
@@ -45,11 +45,11 @@ enum Held {
     Guest { id: u64, of: Arc<Unknown> },
 }
 
-/// Tells a place that its caller has a right to what it asks for. Goes with a request.
+/// Admits the caller of a connection: its slot can no longer be taken. Goes with a request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LetIn(Option<(u64, Arc<Unknown>, Arc<Notify>)>);
 
-/// Those of whom nothing is known yet, by their number, growing.
+/// Connections of unknown callers, by increasing numbers.
 #[derive(Debug, Default)]
 struct Unknown {
     guests: Mutex<Guests>,
@@ -75,18 +75,18 @@ impl Default for Places {
 }
 
 impl Places {
-    /// A place for a connection of the unix socket, as soon as there is one.
+    /// Waits for a slot for a connection of the Unix socket.
     pub(super) async fn local(&self) -> Option<Place> {
         let permit = self.local.clone().acquire_owned().await.ok()?;
         Some(Place::of(permit))
     }
 
-    /// A place for an operator who has proved a key, if there is one.
+    /// A slot for an operator with a proved key, if there is one.
     pub(super) fn known(&self) -> Option<Place> {
         self.known.clone().try_acquire_owned().ok().map(Place::of)
     }
 
-    /// A place for anybody else from this source; none: all are taken by callers that were let in.
+    /// A slot for a caller from this source; absent: admitted callers have all slots.
     pub(super) fn unknown(&self, source: IpAddr) -> Option<Place> {
         let mut guests = self.unknown.lock();
         if guests.here.len() >= UNKNOWN {
@@ -108,12 +108,12 @@ impl Place {
         Self { _held: Held::Permit { _permit: permit }, let_in: LetIn::default() }
     }
 
-    /// What a request on this connection is given.
+    /// The admission that goes with the request of this connection.
     pub(super) fn let_in(&self) -> LetIn {
         self.let_in.clone()
     }
 
-    /// Waits until somebody else needs the place.
+    /// Waits until another connection needs the slot.
     pub(super) async fn needed(&self) {
         match &self.let_in.0 {
             Some((_, _, leave)) => leave.notified().await,
@@ -123,7 +123,7 @@ impl Place {
 }
 
 impl LetIn {
-    /// From now on the place is its caller's for as long as the connection lasts.
+    /// Admits the caller: it keeps the slot until the end of the connection.
     pub(super) fn now(&self) {
         let Some((id, of, _)) = &self.0 else { return };
         if let Some(guest) = of.lock().here.get_mut(id) {
@@ -147,14 +147,14 @@ impl Unknown {
 }
 
 impl Guests {
-    /// The oldest that has not been let in: of the source that has the most of them, where that is a crowd.
+    /// The oldest connection that is not admitted: of the source with the most such connections, if that is a crowd.
     fn next_to_go(&self) -> Option<u64> {
-        // How many, and the oldest.
+        // For each source: the number of connections, and the oldest.
         let mut crowds: BTreeMap<IpAddr, (usize, Reverse<u64>)> = BTreeMap::new();
         for (id, guest) in self.here.iter().filter(|(_, guest)| !guest.let_in) {
             crowds.entry(guest.source).or_insert((0, Reverse(*id))).0 += 1;
         }
-        // Of a flood from many addresses each has one: two callers behind one address are no crowd.
+        // In a flood, each address may have a single connection: two callers behind an address are no crowd.
         let crowd = crowds.values().filter(|(count, _)| *count > NO_CROWD).max();
         let oldest = || crowds.values().max_by_key(|(_, oldest)| *oldest);
         crowd.or_else(oldest).map(|(_, Reverse(oldest))| *oldest)
@@ -173,7 +173,7 @@ mod tests {
         IpAddr::from([192, 0, 2, last])
     }
 
-    /// Whether the place is wanted back.
+    /// Whether another connection needs the slot.
     async fn must_go(place: &Place) -> bool {
         timeout(Duration::from_millis(1), place.needed()).await.is_ok()
     }

@@ -1,8 +1,8 @@
-//! Connections: where they come from, how many there may be and how long they may last.
+//! Connections: their sources, their number and their duration.
 //!
-//! The unix socket is this module's own; TCP connections are accepted elsewhere (the daemon has one
-//! port for its peers and for this) and handed over. One request a connection: what a client may hold
-//! is then bounded by the number of connections and the time that each may take.
+//! This module owns the Unix socket; TCP connections are accepted elsewhere (peers and the API share one port of the
+//! daemon) and handed over. A connection carries one request: so the number of connections and their duration bound the
+//! resources of a client.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -27,41 +27,41 @@ use super::routes::router;
 use super::standing::Standing;
 use crate::peer::HttpStream;
 
-/// How long the head of a request may take to arrive.
+/// The longest time until the head of a request has arrived.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a connection may last that watches nothing: an order's time and then some.
+/// The longest duration of a connection that does not watch: longer than an order takes.
 const CONNECTION: Duration = Duration::from_secs(120);
-/// The most of a request's head that is kept.
+/// The longest accepted head of a request.
 const MAX_HEAD: usize = 16 << 10;
-/// How long to rest when a connection can't be accepted (mostly: no file descriptor is left).
+/// The pause after a connection could not be accepted (mostly: no file descriptor is left).
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// Why the unix socket can't be served.
+/// Why the Unix socket can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A daemon answers at it.
+    /// Another daemon answers at the socket.
     #[error("another daemon answers at {}: end it first, or give this one a socket of its own", path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// Something that is no socket has its name.
+    /// The path is not a socket.
     #[error("{} is no socket: it is left alone; move it away or name another socket", path.display())]
     NoSocket {
         /// The path.
         path: PathBuf,
     },
-    /// The system refused.
+    /// The system call failed.
     #[error("the socket {} can't be made: {source}{}", path.display(), socket_remedy(source, path))]
     Io {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// What to do where the socket can't be made.
+/// The remedy if the socket can't be made.
 fn socket_remedy(error: &io::Error, path: &Path) -> String {
     let folder = path.parent().unwrap_or(path).display();
     let kind = error.kind();
@@ -78,7 +78,7 @@ fn socket_remedy(error: &io::Error, path: &Path) -> String {
     }
 }
 
-/// The API with its routes: made once for many connections, because making them takes as long as an answer.
+/// The API with its routes: built once for many connections, because that takes as long as an answer.
 #[derive(Debug, Clone)]
 pub struct Front {
     pub(crate) api: Api,
@@ -91,29 +91,29 @@ impl From<Api> for Front {
     }
 }
 
-/// The API's unix socket, bound: only its owner may connect.
+/// The bound Unix socket of the API: only its owner may connect.
 #[derive(Debug)]
 pub struct UnixServer {
     listener: UnixListener,
-    /// Drops after the listener: the name goes last.
+    /// Drops after the listener: the name is removed last.
     name: SocketName,
 }
 
-/// Binds the unix socket and serves it until the returned future is dropped.
+/// Binds the Unix socket and serves it until the returned future is dropped.
 ///
 /// # Errors
-/// [`ServeError`] when the socket can't be bound.
+/// [`ServeError`] if the socket can't be bound.
 pub async fn serve_unix(path: &Path, api: Api) -> Result<(), ServeError> {
     UnixServer::bind(path).await?.run(api).await;
     Ok(())
 }
 
 impl UnixServer {
-    /// Binds the socket with mode 0600. A socket file that a dead daemon left behind is replaced; one
-    /// at which somebody answers is not.
+    /// Binds the socket with mode 0600. Replaces the socket file of a dead daemon, but not a socket at which a daemon
+    /// answers.
     ///
     /// # Errors
-    /// [`ServeError`] says what is in the way.
+    /// [`ServeError`] names the obstacle.
     pub async fn bind(path: &Path) -> Result<Self, ServeError> {
         let failed = |source| ServeError::Io { path: path.to_owned(), source };
         match std::fs::symlink_metadata(path) {
@@ -126,8 +126,8 @@ impl UnixServer {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(failed(e)),
         }
-        // Bound inside a private folder and renamed: at no moment can others connect, and the old
-        // name is replaced in one step.
+        // Bound inside a private folder and renamed: at no moment can other users connect, and the old name is replaced
+        // in one step.
         let folder = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -141,7 +141,7 @@ impl UnixServer {
         Ok(Self { listener, name: SocketName { path: path.to_owned(), inode } })
     }
 
-    /// Serves until the returned future is dropped; then the socket's name is gone.
+    /// Serves until the returned future is dropped, which removes the socket's name.
     pub async fn run(self, front: impl Into<Front>) {
         let front = front.into();
         loop {
@@ -163,7 +163,7 @@ impl UnixServer {
     }
 }
 
-/// Removes the socket's name, if it is still this socket's.
+/// Removes the socket's name, if it still belongs to this socket.
 #[derive(Debug)]
 struct SocketName {
     path: PathBuf,
@@ -173,14 +173,13 @@ struct SocketName {
 impl Drop for SocketName {
     fn drop(&mut self) {
         if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
-            // A name that stays behind is found stale by the next daemon.
+            // The next daemon detects and replaces a stale name.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Serves one request on a TCP connection that was accepted elsewhere; nothing of it may have been
-/// consumed.
+/// Serves one request on a TCP connection that was accepted elsewhere and not yet read.
 pub async fn serve_connection(stream: HttpStream, front: impl Into<Front>) {
     let front = front.into();
     let api = &front.api;
@@ -207,7 +206,7 @@ pub async fn serve_connection(stream: HttpStream, front: impl Into<Front>) {
     }
 }
 
-/// Set by a request whose answer does not end by itself.
+/// Set by a request with an endless answer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LongLived(Arc<AtomicBool>);
 

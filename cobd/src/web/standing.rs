@@ -1,5 +1,5 @@
-//! What the caller of an open connection may still do. When a generation takes that away, the connection
-//! is cut: who was let in once must not go on watching for ever.
+//! The present rights of the caller of an open connection. When a generation takes them away, the connection is cut: a
+//! client that was admitted once must not watch for ever.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use super::access::{Access, Token};
 use super::api::Caller;
 use super::wire::Refusal;
 
-/// One connection's caller and what it asked for; clones are the same.
+/// The caller of a connection and its request; clones share the state.
 #[derive(Debug, Clone)]
 pub(super) struct Standing(Arc<Inner>);
 
@@ -19,7 +19,7 @@ pub(super) struct Standing(Arc<Inner>);
 struct Inner {
     caller: Caller,
     asked: OnceLock<Asked>,
-    /// Its order is with the loop: nothing but the answer to it goes out any more.
+    /// The loop has the order: the connection stays open until the answer is sent.
     ordered: AtomicBool,
 }
 
@@ -34,22 +34,22 @@ impl Standing {
         Self(Arc::new(Inner { caller, asked: OnceLock::new(), ordered: AtomicBool::new(false) }))
     }
 
-    /// Notes what is asked for, and with which token. Must come before the access is looked at that lets
-    /// it in: a change between the two would be missed.
+    /// Notes the needed role and the token. Must come before the access check that admits the request: a change of the
+    /// access between the two would be missed.
     pub(super) fn asks(&self, token: Option<Token>, needed: Role) {
-        // One request a connection: there is no second one to note.
+        // A connection carries one request only, so the cell is empty.
         let _ = self.0.asked.set(Asked { token, needed });
     }
 
-    /// The request is whole and goes to the loop, if its caller still may. From then on the connection
-    /// stays until the answer: an order that takes its own author's right away is answered, too.
+    /// Passes a complete request to the loop, if its caller still has the right. From then on the connection stays open
+    /// until the answer: an order that takes away its author's own right is answered, too.
     pub(super) fn orders(&self, access: &Access) -> Result<(), Refusal> {
         self.judge(access)?;
         self.0.ordered.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Waits until the caller may no longer have what it asked for; the reason.
+    /// Waits until the caller loses the right to its request; returns the reason.
     pub(super) async fn lost(&self, mut changes: watch::Receiver<Arc<Access>>) -> Refusal {
         while changes.changed().await.is_ok() {
             let access = changes.borrow_and_update().clone();
@@ -59,7 +59,7 @@ impl Standing {
                 return why;
             }
         }
-        // The API is gone, and its connections end with the daemon.
+        // The API is gone; its connections end with the daemon.
         std::future::pending().await
     }
 

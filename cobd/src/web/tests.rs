@@ -16,7 +16,7 @@ use super::{
     SwitchHow, UnixServer, serve_connection,
 };
 
-/// A limit for what should happen at once.
+/// The time limit for immediate answers.
 const SOON: Duration = Duration::from_secs(10);
 
 fn host_status() -> HostStatus {
@@ -59,7 +59,7 @@ fn entry(seq: u64) -> HistoryEntry {
     }
 }
 
-/// A loop that takes every order once and knows 20 entries of history.
+/// A loop that accepts every order once and knows 20 entries of history.
 pub(super) struct Fake {
     pub(super) api: Api,
     pub(super) changes: watch::Sender<u64>,
@@ -149,7 +149,7 @@ impl Served {
         self.folder.path().join("s")
     }
 
-    /// Status and body of the answer to this request.
+    /// Sends a request; returns status and body of the answer.
     async fn ask(&self, request: &str) -> (u16, String) {
         let stream = UnixStream::connect(self.socket()).await.expect("connects");
         exchange(stream, request).await
@@ -173,7 +173,7 @@ pub(super) fn posted(path: &str, host: &str, content_type: &str, body: &str) -> 
 
 pub(super) async fn exchange(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin, request: &str) -> (u16, String) {
     let talk = async {
-        // The answer may come, and the connection go, before all is written.
+        // The answer may arrive, and the connection end, before all is written.
         let _ = stream.write_all(request.as_bytes()).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
@@ -360,7 +360,7 @@ async fn garbage_and_endless_heads_end_the_connection_alone() {
     assert_eq!(served.get("/v1/version").await.0, 200);
 }
 
-/// Reads what a watcher is told until there is this in it.
+/// Reads a watcher's events until they contain this text.
 async fn hear(stream: &mut UnixStream, what: &str) {
     let mut text = String::new();
     let heard = async {
@@ -383,7 +383,7 @@ async fn watchers_hear_at_once_and_at_each_change() {
     hear(&mut stream, &format!("data: {{\"change\":1,\"status\":{status}}}")).await;
     served.fake.changes.send_replace(17);
     hear(&mut stream, &format!("data: {{\"change\":17,\"status\":{status}}}")).await;
-    // Who waits for the restless hears of links that are down, and not each time of all that are up.
+    // A watcher of restless change objects receives links that are down, but not all links that are up.
     let mut stream = UnixStream::connect(served.socket()).await.expect("connects");
     stream.write_all(b"GET /v1/events?status=restless HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
     let told = HostStatus { at_rest: 3, peers: vec![peer("n3", false)], ..host_status() };
@@ -481,7 +481,7 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
     }
 }
 
-/// An order is on record before it begins, so what can't begin is asked for first.
+/// An order is recorded before it starts, so an impossible order is refused by a question first.
 #[tokio::test]
 async fn an_order_about_files_that_are_not_there_is_no_order() {
     use crate::kinds::{FilesAnswer, FilesQuery};

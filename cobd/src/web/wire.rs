@@ -1,7 +1,7 @@
-//! The JSON of orders and their answers, used by the daemon to read and by its clients to write.
+//! The JSON of orders and answers, which the daemon reads and its clients write.
 //!
-//! What is shown of hosts and change objects stands in `cob_types::status`, the history in
-//! `cob_types::history`. Fields are only added.
+//! `cob_types::status` defines the status of hosts and change objects, `cob_types::history` the history. New versions
+//! only add fields.
 
 use std::collections::BTreeMap;
 
@@ -14,31 +14,31 @@ use cob_types::trust::Role;
 use cob_types::{BlobHash, CobId, GenerationNumber, HostName};
 use serde::{Deserialize, Serialize};
 
-/// The version of the API that is spoken here: the first part of every path.
+/// The version of the API: the first part of each path.
 pub const API_VERSION: u32 = 1;
 
-/// The header with the name of the host that a request is meant for; another one refuses it.
+/// The header with the name of the host that a request is for; another host refuses the request.
 pub const MEANT_FOR: &str = "cob-host";
 
-/// Who answers, at `/v1/version`.
+/// The identity of the server, at `/v1/version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// The program, `cobd`.
+    /// The name of the program, `cobd`.
     pub program: String,
-    /// Its version.
+    /// The version of the program.
     pub version: String,
     /// The version of the API.
     pub api: u32,
 }
 
-/// Who the caller is for this host, at `/v1/whoami`.
+/// The identity of the caller, at `/v1/whoami`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Whoami {
     /// An operator's name, `root`, `uid 1000`, or an address.
     pub name: String,
-    /// What the caller may do.
+    /// The role of the caller.
     pub role: Role,
-    /// What proves it: `unix socket`, `key`, `token` or `no key`.
+    /// The proof of identity: `unix socket`, `key`, `token` or `no key`.
     pub proof: String,
 }
 
@@ -46,9 +46,9 @@ pub struct Whoami {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerationOrder {
-    /// The generation meant.
+    /// The generation.
     pub generation: GenerationNumber,
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
@@ -57,13 +57,13 @@ pub struct GenerationOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrepareOrder {
-    /// The generation meant.
+    /// The generation.
     pub generation: GenerationNumber,
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
-    /// Hash of the generation's manifest, in hexadecimal: a host that knows another generation under the number refuses.
-    /// Without it the generation of the host's own depot is meant.
+    /// Hash of the generation's manifest, in hexadecimal: a host that knows another generation under the number
+    /// refuses. Without the hash, the order means the generation of the host's own depot.
     #[serde(default, with = "cob_types::id::hex_if_any", skip_serializing_if = "Option::is_none")]
     pub manifest: Option<BlobHash>,
 }
@@ -72,29 +72,29 @@ pub struct PrepareOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GoOrder {
-    /// The generation meant.
+    /// The generation.
     pub generation: GenerationNumber,
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
-    /// What a failure leads to, if not what the generation says.
+    /// The failure policy in place of the generation's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
-    /// The guard in milliseconds, if not the generation's; zero: none.
+    /// The time of the guard in milliseconds in place of the generation's; zero: no guard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,
-    /// For this host alone: others are not told to go too.
+    /// The switch is for this host alone: it is not announced to others.
     #[serde(default, skip_serializing_if = "is_false")]
     pub alone: bool,
-    /// The hosts that it is for: these carry it to nobody else. Empty: everybody.
+    /// The hosts that switch; they announce the switch to no other hosts. Empty: all hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<HostName>,
-    /// The newest generation that whoever orders has seen on any host. A host that goes to a newer one since refuses
-    /// the order; without it, an older generation is gone back to where the way is open.
+    /// The newest generation that the author has seen on any host. A host that has switched to a newer generation since
+    /// refuses the order; without `seen`, the host rolls back to the older generation if that is allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<GenerationNumber>,
-    /// Hash of the generation's manifest, in hexadecimal: a host that knows another generation under the number refuses.
-    /// Without it the generation of the host's own depot is meant.
+    /// Hash of the generation's manifest, in hexadecimal: a host that knows another generation under the number
+    /// refuses. Without the hash, the order means the generation of the host's own depot.
     #[serde(default, with = "cob_types::id::hex_if_any", skip_serializing_if = "Option::is_none")]
     pub manifest: Option<BlobHash>,
 }
@@ -103,13 +103,13 @@ pub struct GoOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CancelOrder {
-    /// The generation whose switch is meant; none: whichever is under way.
+    /// The generation of the switch; absent: the switch under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
-    /// What happens then; none: what the generation says.
+    /// The failure policy that applies; absent: the generation's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
@@ -118,11 +118,11 @@ pub struct CancelOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetOrder {
-    /// Which.
+    /// The budget.
     pub budget: CobId,
-    /// It has so many tokens until the next generation; null: as many as the model gives it.
+    /// The number of tokens until the next generation; null: as many as in the model.
     pub at_most: Option<u32>,
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
@@ -131,12 +131,12 @@ pub struct BudgetOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitOrder {
-    /// At most so many transitions at a time; null: as many as can go.
+    /// The most concurrent transitions; null: no limit.
     pub at_most: Option<u32>,
-    /// This budget has so many tokens and no more, instead; null: as many as the model gives it.
+    /// The budget whose tokens are limited instead; then null: as many tokens as in the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<CobId>,
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
@@ -150,13 +150,13 @@ fn is_false(value: &bool) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RollbackOrder {
-    /// The generation to return to; none: the newest to which a way back is named.
+    /// The rollback target; absent: the newest valid target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
-    /// Nothing is left yet: where that leads is prepared, as for a switch.
+    /// Only prepare the rollback target, as for a switch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prepare: bool,
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
@@ -165,9 +165,9 @@ pub struct RollbackOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CobOrder {
-    /// The change object meant; for `retry` one of this host.
+    /// The change object; for `retry` a change object of this host.
     pub cob: CobId,
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
@@ -176,10 +176,10 @@ pub struct CobOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckOrder {
-    /// The change objects of this host that are meant; empty: all.
+    /// The change objects of this host; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cobs: Vec<CobId>,
-    /// Who orders, for the log.
+    /// The author of the order, for the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
@@ -188,26 +188,26 @@ pub struct CheckOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopOrder {
-    /// The change objects of this host that are stopped. All of them are, or none.
+    /// The change objects of this host that shall stop. The order stops all or is refused.
     pub cobs: Vec<StopOne>,
-    /// Each of them starts again by itself as soon as it has been stopped.
+    /// Each change object starts again by itself as soon as it has stopped.
     #[serde(default, skip_serializing_if = "is_false")]
     pub restart: bool,
-    /// Each of them starts again by itself when this host has been rebooted.
+    /// Each change object starts again by itself after a reboot of this host.
     #[serde(default, skip_serializing_if = "is_false")]
     pub until_boot: bool,
-    /// Who orders, for the history and for everybody who asks why they are stopped.
+    /// The author of the order, for the history and for reports on stopped change objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
-/// A change object that is stopped.
+/// A change object that shall stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopOne {
-    /// Which.
+    /// The change object.
     pub cob: CobId,
-    /// It is stopped because it needs this one, which is stopped, too.
+    /// The stopped change object that it needs, and because of which it stops too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<CobId>,
 }
@@ -216,24 +216,24 @@ pub struct StopOne {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartOrder {
-    /// The change objects of this host that are stopped no more. All of them are meant, or none.
+    /// The stopped change objects of this host that shall start. The order starts all or is refused.
     pub cobs: Vec<CobId>,
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
-/// Body of `declare-final`: a change object or a host, and not both.
+/// Body of `declare-final`: either a change object or a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FinalOrder {
-    /// The change object that counts as left.
+    /// The change object that is marked as departed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cob: Option<CobId>,
-    /// The host all of whose change objects that are waited for count as left.
+    /// The host whose awaited change objects are all marked as departed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
@@ -244,7 +244,7 @@ pub struct FinalOrder {
 pub struct HostOrder {
     /// The host that will not come back as it was.
     pub host: HostName,
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
@@ -253,47 +253,47 @@ pub struct HostOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlainOrder {
-    /// Who orders, for the history.
+    /// The author of the order, for the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
 }
 
-/// What an event tells.
+/// The data of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// How often the status has changed.
+    /// The number of changes of the status.
     #[serde(default)]
     pub change: u64,
-    /// The status, where it was asked for.
+    /// The status, on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<HostStatus>,
 }
 
-/// An order was taken, and is durable.
+/// The answer to an accepted and durable order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// Whether it changed anything: the same order a second time does not.
+    /// Whether the order has changed anything: a repetition has not.
     pub changed: bool,
-    /// What it did, in words.
+    /// The effect of the order, for people.
     #[serde(default)]
     pub detail: String,
-    /// To `prepare`, `rollback`: the generation that is prepared, or where the way back leads.
+    /// For `prepare` and `rollback`: the prepared generation or the rollback target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationNumber>,
-    /// To `prepare`: hosts of the generation that there is no link to, and why as far as that is known.
+    /// For `prepare`: hosts of the generation without a link, and the reason if it is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unlinked: BTreeMap<HostName, String>,
-    /// To `prepare`: file trees in which the generation excludes what users have changed (some, where they are many), and in
-    /// which files.
+    /// For `prepare`: file trees in which the generation conflicts with changes of users, and the files. A long list is
+    /// cut.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub conflicts: BTreeMap<CobId, String>,
-    /// To `prepare`: why conflicts that there may be are not among these; empty: all that may have any were looked at.
+    /// For `prepare`: why possible conflicts are missing in the list; empty: all relevant change objects were checked.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unseen: String,
 }
 
 impl Done {
-    /// Of an order that concerns no link.
+    /// The answer to an order without links and conflicts.
     #[must_use]
     pub fn new(changed: bool, detail: String) -> Self {
         let (unlinked, conflicts) = (BTreeMap::new(), BTreeMap::new());
@@ -301,32 +301,32 @@ impl Done {
     }
 }
 
-/// An order or a question was refused.
+/// A refused order or question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct Refusal {
-    /// Who has to act.
+    /// The category: it tells which party must act.
     pub kind: RefusalKind,
-    /// What was refused and why.
+    /// The refused request and the reason.
     pub error: String,
-    /// What to do.
+    /// The remedy.
     pub hint: String,
 }
 
-/// Why something was refused, as a caller tells it apart: by the status of the answer.
+/// The category of a refusal, which clients see as the status of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// 400: the request makes no sense.
+    /// 400: the request is malformed.
     Invalid,
-    /// 401: nobody knows who asks.
+    /// 401: the caller is not identified.
     Unauthorized,
-    /// 403: not from there, or not for this caller.
+    /// 403: not from this source, or not with this role.
     Forbidden,
-    /// 404: there is no such thing here.
+    /// 404: no such object here.
     NotFound,
-    /// 405: the path knows another method.
+    /// 405: the path needs another method.
     Method,
-    /// 409: not in the state that the host is in.
+    /// 409: not possible in the present state of the host.
     Conflict,
     /// 413: the body is too long.
     TooLong,
@@ -334,7 +334,7 @@ pub enum RefusalKind {
     NotJson,
     /// 429: too many wrong tokens.
     TooMany,
-    /// 503: not now; the same may be asked again.
+    /// 503: temporarily not possible; the client may repeat the request.
     Unavailable,
 }
 
@@ -358,9 +358,9 @@ impl RefusalKind {
 /// The JSON of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalBody {
-    /// What was refused and why.
+    /// The refused request and the reason.
     pub error: String,
-    /// What to do; empty: nothing is known to help.
+    /// The remedy; empty: no remedy is known.
     #[serde(default)]
     pub hint: String,
 }
