@@ -1,16 +1,16 @@
-//! When a daemon that could not be reached is tried again.
+//! Pauses between attempts to reach a daemon.
 
 use std::time::Duration;
 
-/// After the first try in vain.
+/// The pause after the first failed attempt.
 const FIRST: Duration = Duration::from_millis(400);
-/// After many: a host that comes back is noticed no later than this.
+/// The longest pause: a host that comes back is noticed within this time.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Pauses between tries at one daemon, each twice the one before, up to [`LONGEST`].
+/// Pauses between attempts to reach a daemon; each is twice the previous pause, up to [`LONGEST`].
 ///
-/// Hosts may be away for long, and there may be many of them: to try each as often as one that is about
-/// to answer would only fill logs and tables of connections on the way there.
+/// Hosts may be away for long, and many hosts at a time: attempts at a constant high rate would only fill logs and
+/// connection tables.
 #[derive(Debug)]
 pub(crate) struct Backoff(Duration);
 
@@ -21,14 +21,14 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after one more try in vain.
+    /// The pause after another failed attempt.
     pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.0;
         self.0 = (pause * 2).min(LONGEST);
         pause
     }
 
-    /// It has answered: the next pause is the first one again.
+    /// Resets the pause after an answer of the daemon.
     pub(crate) fn answered(&mut self) {
         self.0 = FIRST;
     }

@@ -1,7 +1,7 @@
-//! The client of the daemons' API: one request, one connection, everything bounded.
+//! The client of the daemons' API: one connection per request, with limits on size and time.
 //!
-//! A daemon may be slow, gone, another program or hostile: each shows as an [`AskError`], in time and
-//! within [`MAX_ANSWER`].
+//! A daemon may be slow, stopped, another program or hostile: each case gives an [`AskError`], in time and within
+//! [`MAX_ANSWER`].
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -32,24 +32,23 @@ use crate::settings::Credentials;
 use crate::targets::{Endpoint, Formers, Target};
 use crate::words::{clean, span};
 
-/// The longest answer that is read: some 50,000 change objects.
+/// The longest answer that the client reads: about 50,000 change objects.
 pub const MAX_ANSWER: usize = 32 << 20;
-/// Of change objects that only wait for others so many are listed for those who wait for a host to come to rest: they name
-/// three of them.
+/// The most change objects in a status that only wait for others, for commands that name three of these.
 pub(crate) const MOST_WAITING: usize = 100;
-/// How long a host has to take a connection before it is looked for where it was before.
+/// How long a host has to accept a connection before the client tries its previous addresses.
 const CONNECT: Duration = Duration::from_secs(2);
-/// What an order may take beyond a question: the daemon fetches a bundle, or waits for its disk.
+/// The time limit of an order: the daemon may fetch a bundle, or wait for its disk.
 const ORDER: Duration = Duration::from_secs(60);
 
-/// What to do about a host with another key.
+/// The hint for a host with another key.
 const OTHER_KEY: &str = "somebody may be attacking you there, and nothing was sent. If the host was installed anew, compare \
     that key with the one that `cobd init` prints on the host itself, and enrol it again (`cobgen enroll`); it may also be the \
     wrong address. `cobctl trust doctor` with this host and another one says more";
-/// What to do about a key that a host does not know.
+/// The hint for a key that a host does not know.
 const KEY_REFUSED: &str = "`cobctl trust key` shows your key; an administrator names it under `operators` in the model. \
     Is it the right one (--key)?";
-/// What to do about a broken connection without TLS.
+/// The hint for a broken connection without TLS.
 const IN_CLEAR: &str = "is it the address of a cobd of this version? If its hosts have keys, name the depot (--depot) or \
     its key (--host-key)";
 
@@ -57,87 +56,87 @@ const IN_CLEAR: &str = "is it the address of a cobd of this version? If its host
 #[derive(Debug, Clone)]
 pub struct Client {
     timeout: Duration,
-    /// As it was before a limit was set to it.
+    /// The timeout before [`Client::at_most`] limited it.
     patience: Duration,
     who: String,
     credentials: Credentials,
-    /// Who is meant by an address.
+    /// The host that is expected at an address.
     names: Arc<BTreeMap<Endpoint, HostName>>,
-    /// Where hosts were before.
+    /// The previous addresses of hosts.
     formers: Formers,
 }
 
-/// Why there is no answer, or not the one hoped for.
+/// Why there is no answer, or a bad answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody is there.
+    /// No daemon listens there.
     #[error("no connection to {endpoint}")]
     Connect {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Somebody is there who does not hold the key that the host must have.
+    /// The peer does not hold the key that the host must have.
     #[error("{endpoint} DOES NOT HOLD ITS HOST'S KEY: it shows {shown}, and must have {}", keys(endpoint))]
     OtherKey {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// The key that it shows.
+        /// The key that the peer shows.
         shown: PublicKey,
     },
-    /// The daemon is the right one, and sends us away for our key.
+    /// The daemon is the right daemon, and rejects our key.
     #[error("{endpoint} does not let {} in", mine.map_or("anybody without a key".to_owned(), |key| format!("the key {key}")))]
     KeyRefused {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// Our key, if we have one.
+        /// Our key, if we have a key.
         mine: Option<PublicKey>,
     },
-    /// It takes too long.
+    /// The answer takes too long.
     #[error("no answer from {endpoint} within {after}")]
     Late {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// How long it was given.
+        /// The timeout.
         after: String,
     },
-    /// The connection broke off, or it is not HTTP that is spoken.
+    /// The connection broke off, or the peer does not speak HTTP.
     #[error("{endpoint} broke off or is no daemon: {what}")]
     Broken {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// What was seen.
+        /// The observed fault.
         what: String,
     },
-    /// The answer does not end.
+    /// The answer is too long.
     #[error("the answer from {endpoint} is longer than {MAX_ANSWER} bytes")]
     TooLong {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
     },
-    /// An answer, but not of the expected shape.
+    /// An answer that does not have the expected shape.
     #[error("the answer from {endpoint} is not understood: {what}")]
     NotUnderstood {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// What is wrong with it.
+        /// The fault in the answer.
         what: String,
     },
-    /// The daemon said no.
+    /// The daemon refused.
     #[error("{error}")]
     Refused {
-        /// The status of the answer.
+        /// The HTTP status of the answer.
         status: u16,
-        /// What was refused and why.
+        /// The refused request and the reason.
         error: String,
-        /// What to do.
+        /// A hint for the operator.
         hint: String,
     },
 }
 
 impl AskError {
-    /// What to do about it; may be empty.
+    /// A hint for the operator; may be empty.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -155,7 +154,7 @@ impl AskError {
         }
     }
 
-    /// The whole chain in one line.
+    /// The error and its causes in one line.
     #[must_use]
     pub fn in_a_line(&self) -> String {
         let mut text = self.to_string();
@@ -168,24 +167,24 @@ impl AskError {
         clean(&text)
     }
 
-    /// Whether the daemon has answered, if only with a refusal: it had proved who it is before it sent us away.
+    /// Whether the daemon has answered, even with a refusal: it had proved its identity before it rejected our key.
     #[must_use]
     pub fn is_from_daemon(&self) -> bool {
         matches!(self, AskError::Refused { .. } | AskError::KeyRefused { .. })
     }
 
-    /// Whether a daemon says that another host is meant.
+    /// Whether a daemon says that the order is for another host.
     fn is_of_another_host(&self) -> bool {
         matches!(self, AskError::Refused { status: 409, error, .. } if error.ends_with(": nothing was done"))
     }
 
-    /// Whether a daemon says that it has no such thing.
+    /// Whether a daemon says that the named object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, AskError::Refused { status: 404, .. })
     }
 
-    /// Whether asking again may help: it is not the daemon's last word.
+    /// Whether another attempt may help: the refusal is not final.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
@@ -210,7 +209,7 @@ fn connect_hint(path: &Path, kind: io::ErrorKind) -> String {
 }
 
 impl Client {
-    /// A client that gives each daemon this long to answer, and proves with these who it is.
+    /// A client that waits this long for each answer, and proves the operator's identity with these credentials.
     #[must_use]
     pub fn new(timeout: Duration, credentials: Credentials) -> Self {
         let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
@@ -218,63 +217,64 @@ impl Client {
         Self { timeout, patience: timeout, who, credentials, names: Arc::default(), formers: Formers::default() }
     }
 
-    /// The same, for these: an order that reaches the daemon of another host is refused by it.
+    /// The same client, which names the intended host in each order: the daemon of another host refuses the order.
     #[must_use]
     pub fn meaning(self, targets: &[Target]) -> Self {
         let named = |target: &Target| Some((target.endpoint.clone(), target.name.clone()?));
         Self { names: Arc::new(targets.iter().filter_map(named).collect()), ..self }
     }
 
-    /// The same, looking for hosts that do not answer where the newest generation has them also where they were before.
+    /// The same client, which also tries a host's previous addresses if the host does not answer at its address in the
+    /// newest generation.
     #[must_use]
     pub fn knowing(self, formers: Formers) -> Self {
         Self { formers, ..self }
     }
 
-    /// Where else the host of an address may be.
+    /// The other addresses at which the host of an address may be.
     #[must_use]
     pub fn formers(&self, at: &Endpoint) -> Vec<Endpoint> {
         self.formers.of(at)
     }
 
-    /// The same, with no more patience than this.
+    /// The same client, with at most this timeout.
     #[must_use]
     pub fn at_most(&self, limit: Duration) -> Self {
         Self { timeout: self.timeout.min(limit), ..self.clone() }
     }
 
-    /// For one more look when the time is over: with so much patience at most, however little of the [limit](Self::at_most)
-    /// is left.
+    /// For a last check after the time has run out: a client with the original timeout, at most `limit`, however little
+    /// of the [limit](Self::at_most) is left.
     #[must_use]
     pub fn once_more(&self, limit: Duration) -> Self {
         Self { timeout: self.patience.min(limit), ..self.clone() }
     }
 
-    /// How long each daemon is given to answer.
+    /// How long the client waits for the answer of a daemon.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// How long each is given to answer an order: the daemon may have to fetch a bundle first.
+    /// How long the client waits for the answer to an order: the daemon may have to fetch a bundle first.
     #[must_use]
     pub fn order_timeout(&self) -> Duration {
         self.timeout.max(ORDER)
     }
 
-    /// Who gives the orders, as it will stand in the history.
+    /// The author of the orders, as the history will show it.
     #[must_use]
     pub fn who(&self) -> Option<String> {
         Some(self.who.clone()).filter(|who| !who.is_empty())
     }
 
-    /// The key that it shows, if it has one.
+    /// The key that the client shows, if it has a key.
     #[must_use]
     pub fn key(&self) -> Option<PublicKey> {
         self.credentials.identity.as_ref().map(Identity::public)
     }
 
-    /// Asks for a value.
+    /// Fetches a value.
     ///
     /// # Errors
     /// [`AskError`].
@@ -282,7 +282,7 @@ impl Client {
         parse(at, &self.bytes(at, path).await?)
     }
 
-    /// Asks for text.
+    /// Fetches text.
     ///
     /// # Errors
     /// [`AskError`].
@@ -290,7 +290,7 @@ impl Client {
         Ok(String::from_utf8_lossy(&self.bytes(at, path).await?).into_owned())
     }
 
-    /// Asks for values, one a line.
+    /// Fetches values, each on its own line.
     ///
     /// # Errors
     /// [`AskError`].
@@ -299,15 +299,15 @@ impl Client {
         bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()).map(|line| parse(at, line)).collect()
     }
 
-    /// Gives an order.
+    /// Sends an order.
     ///
     /// # Errors
-    /// [`AskError`]; a late answer may mean that the order was taken.
+    /// [`AskError`]; after a late answer the daemon may still have accepted the order.
     pub async fn order<B: Serialize>(&self, at: &Endpoint, path: &str, body: &B) -> Result<Done, AskError> {
         self.order_within(at, path, body, self.order_timeout()).await
     }
 
-    /// Gives an order that may take this long.
+    /// Sends an order with this time limit.
     ///
     /// # Errors
     /// [`AskError`].
@@ -321,8 +321,8 @@ impl Client {
         self.post(at, path, body, limit).await
     }
 
-    /// The same over a connection that is open already. Where it has broken meanwhile, or there is none, over a new one:
-    /// for orders that may be given twice.
+    /// Sends an order over an open connection. If that has broken, or `open` is `None`, over a new connection: only for
+    /// orders that are safe to repeat.
     ///
     /// # Errors
     /// [`AskError`].
@@ -344,7 +344,7 @@ impl Client {
             });
             match answer.await {
                 Err(AskError::Broken { .. }) => {}
-                // The host that is meant is elsewhere.
+                // The intended host is elsewhere.
                 Err(error) if error.is_of_another_host() => {}
                 answer => return parse(at, &answer?),
             }
@@ -352,7 +352,7 @@ impl Client {
         self.order_within(at, path, body, limit.saturating_sub(began.elapsed())).await
     }
 
-    /// Sends a body and hears a value, which may take this long.
+    /// Sends a body and returns the value of the answer, within a time limit.
     ///
     /// # Errors
     /// [`AskError`].
@@ -374,7 +374,7 @@ impl Client {
         };
         let mut answer = ordered(at).await;
         if answer.as_ref().is_err_and(AskError::is_of_another_host) {
-            // Another host has that address now, and the one that is meant has not moved there yet.
+            // Another host has that address now, and the intended host has not moved there yet.
             let formers = self.formers(at);
             for former in &formers {
                 match ordered(former).await {
@@ -386,7 +386,7 @@ impl Client {
                 }
             }
             if !formers.is_empty() && answer.as_ref().is_err_and(AskError::is_of_another_host) {
-                // Two hosts that swap their addresses are there in a moment.
+                // Two hosts are swapping their addresses: the state is temporary.
                 let source = io::Error::other("another host answers there, and none at its address before");
                 answer = Err(AskError::Connect { endpoint: at.clone(), source });
             }
@@ -394,12 +394,12 @@ impl Client {
         parse(at, &answer?)
     }
 
-    /// A request with a body, to the host that is meant.
+    /// A request with a body, for the intended host.
     fn order_to<B: Serialize>(&self, at: &Endpoint, path: &str, body: &B) -> Result<Request<Full<Bytes>>, AskError> {
         order_for(self.names.get(at), at, path, body)
     }
 
-    /// Begins to watch a daemon, which tells its status with each change. One of the version before does not.
+    /// Starts to watch a daemon, which sends its status with each change (the previous version does not).
     ///
     /// # Errors
     /// [`AskError`].
@@ -419,7 +419,7 @@ impl Client {
         .await
     }
 
-    /// Opens a connection for one request.
+    /// Opens a connection for a single request.
     ///
     /// # Errors
     /// [`AskError`].
@@ -443,14 +443,14 @@ impl Client {
         {
             request.headers_mut().insert(header::HOST, host);
         }
-        // Only over TLS is it told who we are, and only to one who holds the host's key.
+        // The client sends its token only over TLS, and so only to a peer that holds the host's key.
         if let (Endpoint::Tls(..), Some(token)) = (at, &self.credentials.token) {
             request.headers_mut().insert(header::AUTHORIZATION, token.clone());
         }
         Ok((sender.send_request(request).await.map_err(|e| self.fault(at, &e))?, line))
     }
 
-    /// Connects to a host: where it is or, if it is not there, where it was before.
+    /// Connects to a host at its address or, if it does not answer there, at its previous addresses.
     async fn connect(&self, at: &Endpoint) -> Result<Open, AskError> {
         let first = match tokio::time::timeout(self.timeout.min(CONNECT), self.connect_to(at)).await {
             Ok(Ok(open)) => return Ok(open),
@@ -465,7 +465,7 @@ impl Client {
         }
         match first {
             Some(error) => Err(error),
-            // Slow, and nowhere else.
+            // The host is slow, and at no other address.
             None => self.connect_to(at).await,
         }
     }
@@ -491,13 +491,13 @@ impl Client {
     {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.fault(at, &e))?;
         let line = Line(tokio::spawn(async move {
-            // Its error reaches the one who waits for the answer.
+            // The request that waits for the answer gets the error.
             let _ = connection.await;
         }));
         Ok(Open { sender, line, at: at.clone() })
     }
 
-    /// Why a connection broke off: for want of a key, or otherwise.
+    /// The error of a broken connection: a rejected key, or another fault.
     fn fault(&self, at: &Endpoint, error: &(dyn Error + 'static)) -> AskError {
         let tls = tls_error(error);
         if let Some(OtherKey { shown }) = tls.and_then(OtherKey::of) {
@@ -520,33 +520,33 @@ impl Client {
     }
 }
 
-/// A connection that waits for its request.
+/// An open connection without a request.
 #[derive(Debug)]
 pub struct Open {
     sender: http1::SendRequest<Full<Bytes>>,
     line: Line,
-    /// Where it leads.
+    /// The address of the peer.
     at: Endpoint,
 }
 
-/// The changes of one daemon, as it tells them.
+/// The stream of changes of a daemon.
 #[derive(Debug)]
 pub struct Changes {
     at: Endpoint,
     body: Incoming,
-    /// Of an event that has not ended yet.
+    /// The bytes of an incomplete event.
     read: Vec<u8>,
-    /// So much of it has been searched for its end.
+    /// How many bytes of `read` were already searched for the end of the event.
     searched: usize,
     _line: Line,
 }
 
 impl Changes {
-    /// Waits for the next sign of life: a change, with the status where the daemon tells it, or a comment that there was
-    /// none. None: the daemon has ended the connection.
+    /// Waits for the next sign of life: a change, with the status if the daemon sends it, or a comment without a
+    /// change. `None`: the daemon has closed the connection.
     ///
     /// # Errors
-    /// [`AskError`], when what it tells is not understood, or does not end.
+    /// [`AskError`], if the event is malformed or too long.
     pub async fn next(&mut self) -> Result<Option<Option<HostStatus>>, AskError> {
         loop {
             let unsearched = self.read.get(self.searched..).unwrap_or_default();
@@ -566,14 +566,14 @@ impl Changes {
         }
     }
 
-    /// An event of `text/event-stream` (HTML, 9.2.6) with all its data in one line, as daemons write it.
+    /// Parses an event of `text/event-stream` (HTML, 9.2.6) with all its data in one line, as daemons write it.
     fn told(&self, event: &[u8]) -> Result<Option<HostStatus>, AskError> {
         let data = event.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"data:"));
         Ok(data.map(|data| parse::<Change>(&self.at, data)).transpose()?.and_then(|change| change.status))
     }
 }
 
-/// The task that moves a connection's bytes: it ends with its user.
+/// The task that transfers a connection's bytes; it is aborted when its user drops it.
 #[derive(Debug)]
 struct Line(JoinHandle<()>);
 
@@ -583,7 +583,7 @@ impl Drop for Line {
     }
 }
 
-/// A request with a body, to the host that is meant.
+/// A request with a body, for the intended host.
 fn order_for<B: Serialize>(
     name: Option<&HostName>,
     at: &Endpoint,
@@ -592,14 +592,14 @@ fn order_for<B: Serialize>(
 ) -> Result<Request<Full<Bytes>>, AskError> {
     let body = serde_json::to_vec(body).map_err(|e| not_understood(at, &e.to_string()))?;
     let mut request = request(at, Method::POST, path, Bytes::from(body))?;
-    // Names are words of letters, digits and a few signs.
+    // Host names contain only letters, digits and a few signs.
     if let Some(name) = name.and_then(|name| header::HeaderValue::from_str(name.as_str()).ok()) {
         request.headers_mut().insert(MEANT_FOR, name);
     }
     Ok(request)
 }
 
-/// How a host is called at an address.
+/// The `Host` header for an address.
 fn host_header(at: &Endpoint) -> String {
     match at {
         Endpoint::Unix(_) => "localhost".to_owned(),
@@ -615,7 +615,7 @@ fn request(at: &Endpoint, method: Method, path: &str, body: Bytes) -> Result<Req
     request.body(Full::new(body)).map_err(|e| not_understood(at, &e.to_string()))
 }
 
-/// What TLS says, somewhere in a chain of errors.
+/// The TLS error in a chain of errors.
 fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {

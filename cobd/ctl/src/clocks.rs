@@ -1,4 +1,4 @@
-//! Clocks of hosts that differ from each other: how far, and how times of different hosts are put beside each other.
+//! Differences between the clocks of hosts, and how times of different hosts are compared.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,9 +8,9 @@ use cob_types::status::{ClusterStatus, HostStatus};
 
 use crate::words::span;
 
-/// Clocks that differ by less are as good as the same, for outcomes as for people.
+/// A smaller difference between clocks does not matter, neither for outcomes nor for people.
 const SLACK_MS: i64 = 10_000;
-/// Times are put right by whole multiples of this, so that the same switch has the same times whenever it is asked for.
+/// Times are corrected by whole multiples of this value, so that a switch shows the same times at each query.
 const STEP_MS: i64 = 10_000;
 
 /// Nanoseconds since 1970 by this machine's clock.
@@ -19,24 +19,24 @@ pub(crate) fn now_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// By how much a host's clock is ahead that has answered between two moments of ours; none: it does not tell its time.
+/// How far a host's clock is ahead, from an answer between two local times; `None`: the host does not send its time.
 pub(crate) fn offset_ms(theirs_ns: u64, began_ns: u64, ended_ns: u64) -> Option<i64> {
     let ours_ns = began_ns / 2 + ended_ns / 2;
     let ahead = i128::from(theirs_ns) - i128::from(ours_ns);
     (theirs_ns > 0).then(|| i64::try_from(ahead / 1_000_000).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX }))
 }
 
-/// By how much each clock is ahead of the one that most go by, ours among them.
+/// How far each clock is ahead of the median clock; the local clock counts too.
 fn ahead_of_most(offsets: &BTreeMap<HostName, i64>) -> BTreeMap<HostName, i64> {
     let mut all: Vec<i64> = offsets.values().copied().chain([0]).collect();
     all.sort_unstable();
     let (low, high) = (all[(all.len() - 1) / 2], all[all.len() / 2]);
-    // Of two halves, ours.
+    // With two medians, the median nearer to the local clock.
     let middle = if low.unsigned_abs() <= high.unsigned_abs() { low } else { high };
     offsets.iter().map(|(host, offset)| (host.clone(), offset.saturating_sub(middle))).collect()
 }
 
-/// By how many nanoseconds the times of each host are to be put back, of those whose clocks differ.
+/// The correction in nanoseconds to subtract from the times of each host with a deviating clock.
 pub(crate) fn corrections(offsets: &BTreeMap<HostName, i64>) -> BTreeMap<HostName, i64> {
     let whole =
         |ms: i64| (ms.saturating_add(ms.signum().saturating_mul(STEP_MS / 2)) / STEP_MS).saturating_mul(STEP_MS);
@@ -44,7 +44,7 @@ pub(crate) fn corrections(offsets: &BTreeMap<HostName, i64>) -> BTreeMap<HostNam
     ahead.filter(|(_, ns)| *ns != 0).collect()
 }
 
-/// Which clocks differ from those of the others by more than people and outcomes can do with: a sentence each.
+/// The hosts whose clocks deviate too much from the others: a sentence for each.
 pub(crate) fn differing(cluster: &ClusterStatus) -> Vec<(HostName, String)> {
     let offset = |h: &HostStatus| Some((h.name.clone(), h.clock_offset_ms.filter(|_| h.reachable)?));
     let ahead = ahead_of_most(&cluster.hosts.iter().filter_map(offset).collect());
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(told(&[("n1", 20), ("n2", 3_600_000), ("n3", -40)]), [("n2".to_owned(), 3600)]);
         assert_eq!(told(&[("n1", -60_000), ("n2", 0)]), [("n1".to_owned(), -60)]);
         assert_eq!(told(&[("n1", -60_000)]), [("n1".to_owned(), -60)]);
-        // Our own clock is wrong, and all hosts agree.
+        // The local clock is wrong, and all hosts agree.
         assert_eq!(told(&[("n1", 90_000), ("n2", 90_010), ("n3", 89_990)]), []);
         assert_eq!(told(&[("n1", 4_900), ("n2", 0)]), [], "as good as the same");
         assert_eq!(told(&[("n1", 14_000), ("n2", 0)]), [("n1".to_owned(), 10)], "in whole steps");

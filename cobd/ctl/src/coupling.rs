@@ -1,18 +1,18 @@
-//! Which hosts can't switch without which others, and why: what a canary set and waves of hosts are closed under.
+//! Computes which hosts must switch together, and why: canary sets and waves must contain these hosts completely.
 //!
-//! A host that has activated the new generation while another has not gets on as long as nothing that changes lies
-//! between the two. Three things tie a host to another one:
+//! After a host has activated the new generation while another host has not, it progresses as long as no changed change
+//! object connects the two. Three relations couple a host to another:
 //!
-//! * it waits, before it activates, for change objects there to leave ([`SwitchOrder::waits`], and what these come
-//!   after): they leave only when that host, too, is told to go;
-//! * one of its change objects needs, in the new generation, one there that is new or has another content: promises
-//!   of the old content are worth nothing to it, so it does not converge before that host goes;
-//! * one of its change objects needs, as it is now, one there that changes or leaves: once that host goes, it stands
-//!   still until its own host goes too. Nothing waits for it, but a service would be down for the time of the gate.
+//! * Before it activates, it waits for change objects of the other host to depart ([`SwitchOrder::waits`], and the
+//!   objects that precede these): they depart only when that host starts the switch too;
+//! * in the new generation, a change object of the host needs a new or changed change object of the other host: it does
+//!   not accept grants for the old content, so it does not converge before that host switches;
+//! * in its present form, a change object of the host needs a change object of the other host that changes or departs:
+//!   it pauses from that host's switch until its own host's switch. A service would be down for the time of the gate.
 //!
-//! Needs that count are those of transitions that are made in this switch, and of states that are kept to
-//! ([`moves`]): who is where it should be, does not differ, and is asked by nobody to go elsewhere does without what
-//! its transitions would need.
+//! Only two sorts of needs count ([`moves`]): needs of transitions that this switch makes, and needs of states that
+//! change objects stay in. A change object that is idle in its preferred state, unchanged and without requests does not
+//! use the needs of its transitions.
 
 mod moves;
 
@@ -25,37 +25,37 @@ use petgraph::graph::{DiGraph, NodeIndex};
 
 use self::moves::Moves;
 
-/// Why a host goes together with another one.
+/// Why a host switches together with another host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// The other one waits for this change object, which is here, to leave.
+    /// The other host waits for this change object of the host to depart.
     WaitedFor(CobId),
-    /// This one of the other host needs that one of here, which is new or changes.
+    /// A change object of the other host (first) needs a change object of the host (second), which is new or changes.
     Needed(CobId, CobId),
-    /// This one of here needs that one of the other host, which changes or leaves.
+    /// A change object of the host (first) needs a change object of the other host (second), which changes or departs.
     Disturbed(CobId, CobId),
 }
 
-/// A host that is in a set on account of another.
+/// A host that is in a set because of another host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
-    /// It.
+    /// The added host.
     pub host: HostName,
-    /// The one that was in before.
+    /// The host that was in the set before.
     pub of: HostName,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
-/// For each host those that have to go with it, and the first reason for each.
+/// For each host, the hosts that have to switch with it, each with the first reason.
 #[derive(Debug, Clone, Default)]
 pub struct Coupling {
     with: BTreeMap<HostName, BTreeMap<HostName, Why>>,
 }
 
 impl Coupling {
-    /// Between a generation that is active and the new one; none is active: only what the new one says counts.
-    /// `at_rest` says who is where it should be under the active one: the others are on their way already.
+    /// The coupling between the active generation, if there is one, and the new generation. `at_rest` returns whether a
+    /// change object is idle in its preferred state under the active generation; others already move.
     #[must_use]
     pub fn between(old: Option<&Generation>, new: &Generation, at_rest: &dyn Fn(&CobId) -> bool) -> Self {
         let mut coupling = Self::default();
@@ -81,7 +81,7 @@ impl Coupling {
         coupling
     }
 
-    /// With what another one knows: hosts that come from different generations are coupled by either.
+    /// Adds the relations of another coupling: hosts that come from different generations are coupled by either.
     pub fn extend(&mut self, other: Self) {
         for (host, with) in other.with {
             for (other, why) in with {
@@ -103,7 +103,7 @@ impl Coupling {
                 self.add(host, &cob.host(), Why::WaitedFor(cob.clone()));
             }
         }
-        // What a host has to see leave itself may come after what leaves elsewhere.
+        // A change object that must depart before a host activates may itself wait for a departure on another host.
         for (cob, before) in &order.after {
             for other in before {
                 self.add(&cob.host(), &other.host(), Why::WaitedFor(other.clone()));
@@ -117,7 +117,7 @@ impl Coupling {
         }
     }
 
-    /// The hosts that must be in a set besides those that were named, the nearest first.
+    /// The hosts that must join a set of named hosts, the nearest first.
     #[must_use]
     pub fn closure(&self, named: &BTreeSet<HostName>) -> Vec<Added> {
         let mut set = named.clone();
@@ -134,8 +134,8 @@ impl Coupling {
         added
     }
 
-    /// The hosts in groups that go together, in an order: each group needs none but those before it. Groups that need
-    /// none are in the order of names.
+    /// The hosts in groups that switch together, in order: each group needs only earlier groups. Independent groups are
+    /// in the order of names.
     ///
     /// These are the strongly connected components of the hosts, in topological order.
     #[must_use]
@@ -150,22 +150,22 @@ impl Coupling {
             }
         }
         let named = |group: Vec<NodeIndex>| group.into_iter().map(|node| graph[node].clone()).collect();
-        // What a component leads to comes before it.
+        // A component comes after the components that it needs.
         tarjan_scc(&graph).into_iter().map(named).collect()
     }
 
-    /// The same, with these hosts, and what they need, before all others.
+    /// The same, with these hosts and the hosts that they need before all others.
     #[must_use]
     pub fn groups_from(&self, hosts: &BTreeSet<HostName>, first: &BTreeSet<HostName>) -> Vec<BTreeSet<HostName>> {
         let needed = self.closure(first).into_iter().map(|added| added.host);
         let early: BTreeSet<HostName> = needed.chain(first.iter().cloned()).collect();
         let mut groups = self.groups(hosts);
-        // A stable sort: each group is still behind those that it needs, as these are early with it.
+        // The sort is stable: each group still follows the groups that it needs, because these are early too.
         groups.sort_by_key(|group| early.is_disjoint(group));
         groups
     }
 
-    /// Why the hosts of a group go together: of each one reason.
+    /// Why the hosts of a group switch together: a reason for each host.
     #[must_use]
     pub fn inside(&self, group: &BTreeSet<HostName>) -> Vec<Added> {
         let reason = |of: &HostName| {
@@ -177,7 +177,7 @@ impl Coupling {
 }
 
 impl Added {
-    /// Why, in a sentence.
+    /// The reason as a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let Self { host, of, why } = self;

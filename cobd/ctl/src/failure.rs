@@ -1,4 +1,4 @@
-//! How a command ends: the exit status, and what is said when it could not do its work.
+//! How a command ends: its exit status, and the error message if it failed.
 
 use std::io;
 
@@ -8,19 +8,19 @@ use tokio::signal::unix::SignalKind;
 use crate::client::AskError;
 use crate::screen::Screen;
 
-/// What shells add to the number of a signal that has ended a command.
+/// The number that shells add to the signal that ended a command.
 const SIGNALLED: u8 = 128;
-/// The signal of a command that has ended because nobody reads what it prints.
+/// The signal (SIGPIPE) of a command whose output has no reader any more.
 const UNREAD: u8 = 13;
 
-/// How a command that did its work ends.
+/// The result of a command that did its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Done; or the answer is yes.
     Yes,
     /// The answer is no: not converged, refused.
     No,
-    /// Somebody who matters to the answer could not be reached.
+    /// A host that the answer needs could not be reached.
     Unreached,
 }
 
@@ -35,51 +35,51 @@ impl Exit {
         }
     }
 
-    /// The end of a command of several parts: a host that was not reached counts more than a refusal.
+    /// The result of a command with several parts: an unreachable host outranks a refusal.
     #[must_use]
     pub fn of_all(parts: impl IntoIterator<Item = Self>) -> Self {
         parts.into_iter().max_by_key(|exit| exit.code()).unwrap_or(Exit::Yes)
     }
 }
 
-/// Who has to act on a failure.
+/// The cause of a failure: who has to act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// A daemon said no, or the answer is no.
+    /// A daemon refused, or the answer is no.
     Refused,
-    /// The user: an argument, a depot that is none.
+    /// The user: a wrong argument, or an invalid depot.
     Usage,
-    /// The network, a daemon that is not there, a depot that is damaged.
+    /// The environment: the network, a missing daemon, a damaged depot.
     Environment,
 }
 
-/// A command could not do its work.
+/// The failure of a command.
 #[derive(Debug)]
 pub struct Failure {
     blame: Blame,
     source: anyhow::Error,
     hints: Vec<String>,
-    /// This signal has ended the command, or as good as that: there is not a word to say.
+    /// The signal that ended the command, or counts as its end: the command then prints no error.
     signal: Option<u8>,
 }
 
 impl Failure {
-    /// The user has to act.
+    /// A failure on which the user has to act.
     pub fn usage(error: impl Into<anyhow::Error>) -> Self {
         Self { blame: Blame::Usage, source: error.into(), hints: Vec::new(), signal: None }
     }
 
-    /// It is not done as things are.
+    /// A failure because the request is refused in the present situation.
     pub fn refused(error: impl Into<anyhow::Error>) -> Self {
         Self { blame: Blame::Refused, source: error.into(), hints: Vec::new(), signal: None }
     }
 
-    /// The network or a daemon is not as needed.
+    /// A failure of the network or of a daemon.
     pub fn environment(error: impl Into<anyhow::Error>) -> Self {
         Self { blame: Blame::Environment, source: error.into(), hints: Vec::new(), signal: None }
     }
 
-    /// A signal ends the command.
+    /// The failure of a command that a signal ends.
     #[must_use]
     pub fn ended_by(signal: SignalKind) -> Self {
         let number = signal.as_raw_value();
@@ -87,7 +87,7 @@ impl Failure {
         Self { signal, ..Self::environment(anyhow::anyhow!("ended by signal {number}")) }
     }
 
-    /// The same, with something that helps.
+    /// The same failure with another hint; an empty hint is ignored.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         let hint = hint.into();
@@ -108,32 +108,32 @@ impl Failure {
         }
     }
 
-    /// What went wrong, without the hints.
+    /// The error without the hints.
     #[must_use]
     pub fn in_a_line(&self) -> String {
         self.source.to_string()
     }
 
-    /// What helps.
+    /// The hints.
     #[must_use]
     pub fn hints(&self) -> &[String] {
         &self.hints
     }
 
-    /// The same as JSON: `{"error", "causes", "hints"}`.
+    /// The failure as JSON: `{"error", "causes", "hints"}`.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let causes: Vec<String> = self.source.chain().skip(1).map(ToString::to_string).collect();
         serde_json::json!({"error": self.source.to_string(), "causes": causes, "hints": self.hints})
     }
 
-    /// A signal has ended the command: there is nothing to say.
+    /// Whether a signal has ended the command, so that no message is printed.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.signal.is_some()
     }
 
-    /// Says what went wrong, why, and what to do.
+    /// Prints the error, its causes and the hints.
     pub fn print(&self, screen: &mut Screen) {
         if self.signal.is_some() {
             return;
@@ -141,7 +141,7 @@ impl Failure {
         screen.problem("error", &self.source.to_string());
         let mut said = self.source.to_string();
         for cause in self.source.chain().skip(1).map(ToString::to_string) {
-            // Some errors tell their cause in their own words.
+            // Some errors contain the text of their cause.
             if !said.contains(&cause) {
                 screen.problem("caused by", &cause);
             }
@@ -169,15 +169,15 @@ impl From<AskError> for Failure {
     }
 }
 
-/// What is wrong with a depot that was named is nothing that its user can name better.
+/// An unreadable or damaged depot is an error of the environment: the user can't correct it with another argument.
 impl From<DepotError> for Failure {
     fn from(error: DepotError) -> Self {
         if error.is_mistake() { Self::usage(error) } else { Self::environment(error) }
     }
 }
 
-/// Failing to write. A command that has nothing to tell but what it prints ends when nobody reads that any more
-/// (`cobctl watch | head`), and says nothing of it.
+/// A write error. A command ends without a message when the reader of its output closes the pipe (`cobctl watch |
+/// head`).
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let signal = (error.kind() == io::ErrorKind::BrokenPipe).then_some(UNREAD);

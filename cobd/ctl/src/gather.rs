@@ -1,7 +1,7 @@
-//! Asking many daemons at once, and making one picture of their answers.
+//! Asks many daemons at once and combines their answers.
 //!
-//! An answer counts for a host only if it is that host's: a daemon that answers under another name
-//! than expected, or tells of change objects that are not its own, is as good as unreachable.
+//! An answer counts for a host only if it comes from that host: a daemon that answers under an unexpected name, or
+//! reports change objects of other hosts, counts as unreachable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::client::{AskError, Client, MOST_WAITING};
 use crate::clocks;
 use crate::targets::Target;
 
-/// Daemons asked at the same time.
+/// How many daemons are asked at the same time.
 const AT_ONCE: usize = 64;
 
-/// Asks every target the same thing; answers in the order of the targets.
+/// Asks every target the same question; the answers have the order of the targets.
 pub async fn each<I, T, F, Fut>(targets: &[I], ask: F) -> Vec<(I, T)>
 where
     I: Clone + Send + 'static,
@@ -30,7 +30,7 @@ where
     each_of(AT_ONCE, targets, ask).await
 }
 
-/// The same, with so many asked at the same time.
+/// The same, with this many targets at the same time.
 pub async fn each_of<I, T, F, Fut>(at_once: usize, targets: &[I], ask: F) -> Vec<(I, T)>
 where
     I: Clone + Send + 'static,
@@ -58,7 +58,7 @@ where
     answers.into_iter().map(|(_, target, answer)| (target, answer)).collect()
 }
 
-/// The status of every target, by name, with all change objects.
+/// The status of every target with all its change objects, by name.
 pub async fn cluster(client: &Client, targets: &[Target]) -> ClusterStatus {
     cluster_of(client, targets, StatusOf::All).await
 }
@@ -73,8 +73,8 @@ pub async fn cluster_of(client: &Client, targets: &[Target], of: StatusOf) -> Cl
     picture(answers.into_iter().map(|(_, status)| status))
 }
 
-/// The status of one target; if it can't be had, one that says why. Daemons of the version before tell of all change
-/// objects, whichever are asked for.
+/// The status of a target, or a status that contains the error. Daemons of the previous version report all change
+/// objects, for every filter.
 pub async fn status(client: &Client, target: &Target, of: StatusOf) -> HostStatus {
     match ask(client, target, of).await {
         Ok(status) => own_status(target, status),
@@ -82,7 +82,7 @@ pub async fn status(client: &Client, target: &Target, of: StatusOf) -> HostStatu
     }
 }
 
-/// What whoever is at a target tells as its status.
+/// The status that a target reports, under any name.
 ///
 /// # Errors
 /// [`AskError`].
@@ -94,7 +94,7 @@ pub async fn ask(client: &Client, target: &Target, of: StatusOf) -> Result<HostS
     let began = clocks::now_ns();
     let mut status: HostStatus = client.get(&target.endpoint, &path).await?;
     if target.name.as_ref().is_some_and(|name| *name != status.name) {
-        // Another host has the address now, and the one that is meant may still be where it was.
+        // Another host has the address now, and the intended host may still be at its previous address.
         for former in client.formers(&target.endpoint) {
             match client.get::<HostStatus>(&former, &path).await {
                 Ok(own) if target.name.as_ref() == Some(&own.name) => {
@@ -109,35 +109,35 @@ pub async fn ask(client: &Client, target: &Target, of: StatusOf) -> Result<HostS
     Ok(status)
 }
 
-/// What a target has told as its status; if it is not its own, one that says why.
+/// The status that a target reported; if it is the status of another host, a status that contains the error.
 #[must_use]
 pub fn own_status(target: &Target, status: HostStatus) -> HostStatus {
     own(target, status).unwrap_or_else(|why| unreachable(target.stand_in(), why))
 }
 
-/// What stands before the reason of a host that tells nothing because it refuses to.
+/// The prefix of the error of a host that refuses to answer.
 const REFUSES: &str = "refuses: ";
 
-/// Why there is no status, in a line; [`refusal`] finds a refusal again.
+/// Why there is no status, in a line; [`refusal`] recognises a refusal in it.
 #[must_use]
 pub fn why_silent(error: &AskError) -> String {
     let why = error.in_a_line();
     if is_refusal(error) { format!("{REFUSES}{why}") } else { why }
 }
 
-/// Why a host tells nothing, if it was reached and has refused to.
+/// Why a host refuses to report its status, if it was reached and refused.
 #[must_use]
 pub fn refusal(host: &HostStatus) -> Option<&str> {
     host.error.as_deref().filter(|_| !host.reachable)?.strip_prefix(REFUSES)
 }
 
-/// A host of which nothing is known but why.
+/// The status of an unreachable host, with the error.
 #[must_use]
 pub fn unreachable(name: HostName, error: String) -> HostStatus {
     HostStatus { error: Some(error), ..HostStatus::unknown(name) }
 }
 
-/// Whether a daemon refused, as far as a switch or an order is concerned; else it was not reached.
+/// Whether a daemon refused a switch or an order; otherwise it counts as not reached.
 #[must_use]
 pub fn is_refusal(error: &AskError) -> bool {
     error.is_from_daemon() && !error.is_passing()
@@ -158,7 +158,7 @@ fn own(target: &Target, mut status: HostStatus) -> Result<HostStatus, String> {
     Ok(status)
 }
 
-/// The answers as one picture; of two that bear one name, neither can be believed for the other.
+/// The answers as the status of the cluster; if two daemons answer under the same name, both count as unreachable.
 pub fn picture(answers: impl Iterator<Item = HostStatus>) -> ClusterStatus {
     let mut hosts: Vec<HostStatus> = answers.collect();
     let mut seen = BTreeSet::new();

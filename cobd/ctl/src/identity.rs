@@ -1,7 +1,7 @@
-//! Which content a generation's number stands for: on each host, and in the depot.
+//! Compares the content behind a generation number on each host and in the depot.
 //!
-//! A depot that was restored from an older copy may give a number out a second time. So hosts are in the same generation
-//! only if the manifest is the same, too, and a host that knows a newer generation than the depot is told of.
+//! A depot that was restored from an older copy may assign a number twice. So hosts are in the same generation only if
+//! the manifest is the same too, and hosts that know a newer generation than the depot are reported.
 
 use std::collections::BTreeMap;
 
@@ -16,26 +16,26 @@ use crate::screen::Screen;
 use crate::targets::{Target, Targets};
 use crate::words::list;
 
-/// The hosts that are named in a line.
+/// The most hosts named in a line.
 const NAMED: usize = 6;
 
 /// The contents of a depot's generations, by number.
 pub type Contents = BTreeMap<GenerationNumber, BlobHash>;
 
-/// What a depot has of the generations that hosts know.
+/// The depot's contents of the generations that hosts know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OfDepot {
-    /// Its newest generation.
+    /// The newest generation of the depot.
     newest: GenerationNumber,
-    /// Of those that hosts have or know, the ones that it has.
+    /// The contents of the generations that hosts have or know, as far as the depot has them.
     contents: Contents,
 }
 
 impl OfDepot {
-    /// What the depot has of the generations of these hosts; none: no depot is known.
+    /// The depot's contents for the generations of these hosts; `None`: no depot is known.
     ///
     /// # Errors
-    /// [`Failure`] when the depot can't be read.
+    /// [`Failure`] if the depot can't be read.
     pub fn of(targets: &Targets, cluster: &ClusterStatus) -> Result<Option<Self>, Failure> {
         let Some(depot) = targets.open_depot()? else { return Ok(None) };
         let newest = depot.latest()?;
@@ -65,7 +65,7 @@ impl OfDepot {
         cluster.hosts.iter().filter_map(ahead).collect()
     }
 
-    /// Says which hosts know a newer generation than the depot has.
+    /// Warns about hosts that know a newer generation than the depot has.
     pub fn tell_ahead(&self, cluster: &ClusterStatus, screen: &mut Screen) {
         let ahead = self.ahead(cluster);
         let Some(known) = ahead.values().max() else { return };
@@ -85,10 +85,10 @@ impl OfDepot {
     }
 }
 
-/// Asks hosts which content their generations have, and says what does not fit together. Whether all of it does.
+/// Asks hosts for the contents of their generations, and reports mismatches. Returns whether all contents match.
 ///
 /// # Errors
-/// [`Failure`] when the depot can't be read.
+/// [`Failure`] if the depot can't be read.
 pub async fn tell(client: &Client, targets: &Targets, asked: &[Target], screen: &mut Screen) -> Result<bool, Failure> {
     let cluster = gather::cluster_of(client, asked, StatusOf::Restless).await;
     let depot = OfDepot::of(targets, &cluster)?.unwrap_or_default();
@@ -159,7 +159,7 @@ mod tests {
         let both = "generation 2 is not the same on all hosts: manifest 0a0a0a0a0a0a on n1 and n3; manifest 0b0b0b0b0b0b on n2";
         assert_eq!(told(&[]), [both]);
         assert_eq!(others(hosts[..1].iter(), &depot(&[(2, 0xA), (1, 0xF)])), Vec::<String>::new());
-        // Daemons of the version before tell no content.
+        // Daemons of the previous version do not report their content.
         assert_eq!(others([host("n1", 2, Vec::new())].iter(), &depot(&[(2, 0xB)])), Vec::<String>::new());
     }
 

@@ -1,16 +1,16 @@
-//! The operator's program: what hosts and change objects do, why, and orders to them.
+//! The operator's program: it shows the state of hosts and change objects and its reasons, and sends orders.
 //!
 //! ```text
-//! [args], [settings] --> [targets]: whom to ask --> [client], [gather], [live]: their answers
+//! [args], [settings] --> [targets]: the daemons to ask --> [client], [gather], [live]: their answers
 //!                                            |
-//!              [verdict]: is it so?   [explain]: why not?   [merge]: what happened
+//! [verdict]: converged?   [explain]: why not?   [merge]: the common history
 //!                                            |
 //!                         [commands] --> [screen]: the answer, in [words] or JSON
 //! ```
 //!
-//! It speaks with daemons only through their HTTP API (`docs/api.md`) and changes nothing but by an
-//! order. A yes is said by [`verdict`] alone. Where there is no daemon yet, or another is to take its place (`bootstrap`,
-//! `upgrade`), it goes by the program [`ssh`] and the scripts of [`install`].
+//! It talks to daemons only through their HTTP API (`docs/api.md`) and changes state only by an order. Only [`verdict`]
+//! may say "converged". Where no daemon exists yet, or a new version replaces it (`bootstrap`, `upgrade`), it uses the
+//! program [`ssh`] and the scripts of [`install`].
 
 pub mod args;
 mod backoff;

@@ -1,8 +1,8 @@
-//! The cluster as it changes: each daemon is watched, and tells its status when something has changed.
+//! The live status of the cluster: each daemon is watched, and sends its status when it changes.
 //!
-//! One that tells only that something has changed is asked for its status. A daemon that can't be watched is asked at
-//! intervals, which grow while it can't be reached ([`Backoff`]).
-//! What is shown is never older than [`REFRESH`]: a daemon that has stopped answering shows as unreachable.
+//! A daemon that only reports the fact of a change is asked for its status. A daemon that can't be watched is asked at
+//! intervals, which grow while it can't be reached ([`Backoff`]). A shown status is never older than [`REFRESH`]: a
+//! daemon that has stopped answering shows as unreachable.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,34 +18,34 @@ use crate::client::Client;
 use crate::gather::{own_status, picture, status, unreachable, why_silent};
 use crate::targets::Target;
 
-/// The least and the most time between an answer of one daemon and the next question to it.
+/// The least and the greatest pause between an answer of a daemon and the next question to it.
 const PACE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
-/// So many times as long as it took to answer a daemon is left alone: asking must not hold up what is asked about.
+/// The pause after an answer, as a multiple of the answer time: questions must not slow the daemon down.
 const REST: u32 = 4;
-/// When a daemon that said nothing is asked all the same.
+/// After this time a silent daemon is asked for its status.
 const REFRESH: Duration = Duration::from_secs(5);
 
-/// Between two pictures, for each daemon: a picture is of all of them, and each has its own news.
+/// The pause between two pictures per daemon: more daemons send more changes, and each picture covers all daemons.
 const PICTURE: Duration = Duration::from_millis(1);
-/// The most between two pictures.
+/// The longest pause between two pictures.
 const SLOWEST: Duration = Duration::from_millis(200);
 
-/// A live picture of some daemons. Ends with its value.
+/// A live picture of some daemons. It stops when dropped.
 #[derive(Debug)]
 pub struct Live {
     news: mpsc::Receiver<(usize, HostStatus)>,
-    /// What each was heard to say, and when.
+    /// The last status of each daemon, and when it arrived.
     hosts: BTreeMap<usize, (HostStatus, Instant)>,
-    /// Whether there are news that nobody was told of.
+    /// Whether `changed` has not yet reported a change.
     changed: bool,
-    /// When somebody was told.
+    /// When `changed` last reported a change.
     told: Instant,
     targets: Vec<Target>,
     _watchers: JoinSet<()>,
 }
 
 impl Live {
-    /// Begins to watch.
+    /// Starts to watch these targets.
     #[must_use]
     pub fn start(client: &Client, targets: &[Target], of: StatusOf) -> Self {
         let (tell, news) = mpsc::channel(targets.len().max(1) * 2);
@@ -57,11 +57,11 @@ impl Live {
         Self { news, hosts, changed: false, told: Instant::now(), targets: targets.to_vec(), _watchers: watchers }
     }
 
-    /// Waits until something has changed, or may have. Of many daemons it tells less often.
+    /// Waits until a status has changed, or may have. With many daemons it reports less often.
     pub async fn changed(&mut self) {
         if !self.changed {
             let Some((at, status)) = self.news.recv().await else {
-                // No watcher ends by itself: there is nobody to watch.
+                // A watcher never ends by itself: there are no targets to watch.
                 return std::future::pending().await;
             };
             self.hosts.insert(at, (status, Instant::now()));
@@ -75,19 +75,19 @@ impl Live {
         (self.changed, self.told) = (false, Instant::now());
     }
 
-    /// Whether every daemon has been heard of, if only that it can't be reached.
+    /// Whether the status of every daemon is known, even if only as unreachable.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.hosts.len() == self.targets.len()
     }
 
-    /// The picture. A daemon that has not been heard of yet is not reached yet.
+    /// The picture. A daemon without an answer so far counts as unreachable.
     #[must_use]
     pub fn cluster(&self) -> ClusterStatus {
         self.picture(|status, _| status.clone())
     }
 
-    /// The picture with the hosts' clocks as they show by now: what goes on has gone on since.
+    /// The picture with the hosts' clocks advanced to the present, so that running durations grow.
     #[must_use]
     pub fn aged(&self) -> ClusterStatus {
         self.picture(|status, heard| {
@@ -104,7 +104,7 @@ impl Live {
     }
 }
 
-/// Tells of a daemon as long as somebody listens.
+/// Watches a daemon and sends its status as long as the receiver exists.
 async fn follow(client: Client, target: Target, of: StatusOf, at: usize, tell: mpsc::Sender<(usize, HostStatus)>) {
     let mut backoff = Backoff::default();
     while !tell.is_closed() {
@@ -113,7 +113,7 @@ async fn follow(client: Client, target: Target, of: StatusOf, at: usize, tell: m
                 let next = tokio::time::timeout(REFRESH, changes.next()).await;
                 let (news, pause) = match next {
                     Ok(Ok(Some(Some(status)))) => (own_status(&target, status), Duration::ZERO),
-                    // It has nothing to tell, or is of the version before.
+                    // The daemon has no change to report, or has the previous version.
                     Ok(Ok(Some(None))) | Err(_) => {
                         let asked = Instant::now();
                         let news = status(&client, &target, of).await;

@@ -1,5 +1,4 @@
-//! The program `cobctl`. It carries the daemon and the servers of an example within it, so that the
-//! demo needs no other program.
+//! The program `cobctl`. It contains the daemon and the servers of an example, so that the demo needs no other program.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -34,7 +33,7 @@ fn operator(screen: &mut Screen, program: OsString, rest: Vec<OsString>) -> Exit
     ExitCode::from(runtime.block_on(cobctl::run(line, screen)))
 }
 
-/// As the daemon, for the demo.
+/// Runs the daemon, for the demo.
 fn daemon(screen: &mut Screen, rest: &[OsString]) -> ExitCode {
     match cobd::run::Program::this() {
         Ok(program) => cobd::cli::run(std::iter::once("cobd".into()).chain(rest.iter().cloned()), program),
@@ -45,7 +44,7 @@ fn daemon(screen: &mut Screen, rest: &[OsString]) -> ExitCode {
     }
 }
 
-/// As a server of the example `webshop`.
+/// Runs a server of the example `webshop`.
 fn shop(screen: &mut Screen, rest: &[OsString]) -> ExitCode {
     let words = rest.iter().map(|w| w.to_string_lossy().into_owned());
     let played = webshop::Role::parse(words).and_then(|role| webshop::play(&role, &mut std::io::stdout()));

@@ -1,8 +1,8 @@
-//! The histories of many hosts as one: ordered by what each entry could have known of the others.
+//! Merges the histories of many hosts: an entry comes after the entries on which it may depend.
 //!
-//! Entries of one host keep the order of its journal. Between hosts the Lamport number decides: an
-//! entry that depends on another host's has the greater one. Equal numbers: clock, name, position.
-//! Each history comes in pages, so that no more of it is held than the merge needs.
+//! Entries of a host keep the order of its journal. Between hosts the Lamport number decides: an entry that depends on
+//! another host's entry has the greater number. Ties are broken by clock, name and position. Each history comes in
+//! pages, so that the merge holds no more entries than it needs.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,7 +14,7 @@ use cob_types::history::HistoryEntry;
 #[derive(Debug)]
 pub struct Merge {
     sources: Vec<Source>,
-    /// The head of every history that has one at hand.
+    /// The first unread entry of every history with loaded entries.
     heads: BinaryHeap<Reverse<(Key, usize)>>,
 }
 
@@ -24,25 +24,25 @@ type Key = (u64, u64, HostName, u64);
 struct Source {
     at_hand: VecDeque<HistoryEntry>,
     ended: bool,
-    /// The greatest Lamport number so far: a journal whose numbers went back keeps its order anyway.
+    /// The greatest Lamport number so far: a journal whose numbers went back still keeps its order.
     floor: u64,
 }
 
 impl Merge {
-    /// A merge of this many histories, of which nothing is at hand yet.
+    /// A merge of this many histories, without entries so far.
     #[must_use]
     pub fn new(sources: usize) -> Self {
         Self { sources: (0..sources).map(|_| Source::default()).collect(), heads: BinaryHeap::new() }
     }
 
-    /// The histories of which the next page is needed before the merge can go on.
+    /// The histories whose next page is needed before the merge can continue.
     #[must_use]
     pub fn wanted(&self) -> Vec<usize> {
         let wanted = |(at, s): (usize, &Source)| (s.at_hand.is_empty() && !s.ended).then_some(at);
         self.sources.iter().enumerate().filter_map(wanted).collect()
     }
 
-    /// Gives the next page of a history; `more`: another may follow.
+    /// Adds the next page of a history; `more`: another page may follow.
     pub fn feed(&mut self, source: usize, page: Vec<HistoryEntry>, more: bool) {
         let Some(fed) = self.sources.get_mut(source) else { return };
         let had = !fed.at_hand.is_empty();
@@ -53,7 +53,7 @@ impl Merge {
         }
     }
 
-    /// The next entry; none: pages are wanted, or all is told.
+    /// The next entry; `None`: pages are missing, or all entries have been returned.
     pub fn next_entry(&mut self) -> Option<HistoryEntry> {
         if self.sources.iter().any(|s| s.at_hand.is_empty() && !s.ended) {
             return None;
@@ -64,7 +64,7 @@ impl Merge {
         entry
     }
 
-    /// Puts the head of a history among the heads.
+    /// Adds the first loaded entry of a history to the heads.
     fn lift(&mut self, at: usize) {
         if let Some(source) = self.sources.get_mut(at)
             && let Some(head) = source.at_hand.front()

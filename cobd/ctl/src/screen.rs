@@ -1,7 +1,7 @@
-//! Where a command writes: answers to the standard output, all else to the standard error.
+//! The outputs of a command: answers go to the standard output, all other text to the standard error.
 //!
-//! Colour only repeats what words and marks say, and is off where nobody would see it (a pipe,
-//! `NO_COLOR`, `TERM=dumb`). A screen can also write to memory, which is how commands are tested.
+//! Colour only repeats the words and marks, and is off where it can't be seen (a pipe, `NO_COLOR`, `TERM=dumb`). A
+//! screen can also write to memory: tests of commands use this.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex};
@@ -12,18 +12,18 @@ use comfy_table::{ContentArrangement, Table};
 use crate::args::ColorChoice;
 use crate::words::clean_to;
 
-/// How often it is looked whether somebody still reads what is written.
+/// The pause between checks whether the output still has a reader.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
-/// The longest problem or hint, in characters: it is told once, and with all that helps.
+/// The longest problem or hint, in characters: it appears once, so it may be long.
 const PROBLEM: usize = 1000;
-/// Lines are not made narrower than this for a small terminal.
+/// The least width of a line, also on a smaller terminal.
 const NARROWEST: usize = 40;
 
-/// The two outputs of a command, and what is known of who reads them.
+/// The two outputs of a command, and the properties of the terminal.
 pub struct Screen {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
-    /// They are those of this process.
+    /// They are the outputs of this process.
     standard: bool,
     out_terminal: bool,
     err_terminal: bool,
@@ -31,14 +31,14 @@ pub struct Screen {
     width: Option<usize>,
 }
 
-/// A colour, by what it says.
+/// A colour, named by its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
     /// As it should be.
     Good,
-    /// On its way.
+    /// In progress.
     Busy,
-    /// Somebody has to act.
+    /// An operator has to act.
     Bad,
     /// Less important.
     Dim,
@@ -58,14 +58,14 @@ impl Paint {
     }
 }
 
-/// A mark in front of a line of a table; it says the same as its colour.
+/// A mark in front of a line of a table; it has the same meaning as its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// As it should be.
     Good,
-    /// On its way.
+    /// In progress.
     Busy,
-    /// Somebody has to act.
+    /// An operator has to act.
     Bad,
     /// Not known.
     Unknown,
@@ -74,7 +74,7 @@ pub enum Mark {
 impl Mark {
     const ALL: [Mark; 4] = [Mark::Good, Mark::Busy, Mark::Bad, Mark::Unknown];
 
-    /// The mark.
+    /// The character of the mark.
     #[must_use]
     pub fn sign(self) -> char {
         match self {
@@ -127,7 +127,7 @@ impl Screen {
         (screen, written)
     }
 
-    /// Decides about colour.
+    /// Turns colour on or off.
     pub fn set_colour(&mut self, choice: ColorChoice) {
         let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
@@ -138,7 +138,7 @@ impl Screen {
         };
     }
 
-    /// Keeps to this width, as on a terminal.
+    /// Sets the width, as on a terminal.
     pub fn set_width(&mut self, width: usize) {
         self.width = Some(width);
     }
@@ -149,13 +149,13 @@ impl Screen {
         self.out_terminal
     }
 
-    /// Whether what is said beside the answer goes to a terminal.
+    /// Whether messages besides the answer go to a terminal.
     #[must_use]
     pub fn is_err_live(&self) -> bool {
         self.err_terminal
     }
 
-    /// Waits until nobody can read the answer any more: the reader of a pipe has gone.
+    /// Waits until the reader of the answer has closed its pipe.
     pub fn abandoned(&self) -> impl Future<Output = io::Error> + use<> {
         let standard = self.standard;
         async move {
@@ -166,20 +166,20 @@ impl Screen {
         }
     }
 
-    /// The width to keep to; none: nothing is wrapped or cut.
+    /// The width of a line; `None`: lines are not wrapped or cut.
     #[must_use]
     pub fn width(&self) -> Option<usize> {
         self.width.map(|w| w.max(NARROWEST))
     }
 
-    /// The lines of the terminal; 24 where there is none.
+    /// The lines of the terminal; 24 without a terminal.
     #[must_use]
     pub fn height(&self) -> usize {
         let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
         size.map(|s| usize::from(s.ws_row)).filter(|h| *h > 0).unwrap_or(24)
     }
 
-    /// Asks the terminal anew how wide it is.
+    /// Reads the width of the terminal again.
     pub fn measure(&mut self) {
         if self.out_terminal
             && let Ok(size) = rustix::termios::tcgetwinsize(io::stdout())
@@ -200,38 +200,38 @@ impl Screen {
         if self.colour { format!("\u{1b}[{}m{text}\u{1b}[0m", paint.code()) } else { text.to_owned() }
     }
 
-    /// A line of the answer.
+    /// Writes a line of the answer.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// If the line can't be written.
     pub fn line(&mut self, text: &str) -> io::Result<()> {
         writeln!(self.out, "{text}")
     }
 
-    /// A part of the answer, as it is.
+    /// Writes a part of the answer unchanged.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// If the text can't be written.
     pub fn raw(&mut self, text: &str) -> io::Result<()> {
         self.out.write_all(text.as_bytes())?;
         self.out.flush()
     }
 
-    /// The answer as JSON, on lines of its own.
+    /// Writes the answer as JSON, on its own lines.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// If the answer can't be written.
     pub fn json<T: serde::Serialize>(&mut self, value: &T) -> io::Result<()> {
         let text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;
         self.line(&text)
     }
 
-    /// Something beside the answer. That nobody reads it is no reason to stop.
+    /// Writes a message besides the answer. A missing reader is no reason to stop.
     pub fn say(&mut self, text: &str) {
         let _ = writeln!(self.err, "{text}");
     }
 
-    /// Something beside the answer that the next such thing overwrites; on a terminal only.
+    /// Writes a message besides the answer that the next such message overwrites; on a terminal only.
     pub fn say_over(&mut self, text: &str) {
         let text = match self.width() {
             Some(width) => text.chars().take(width - 1).collect(),
@@ -241,14 +241,14 @@ impl Screen {
         let _ = self.err.flush();
     }
 
-    /// `error: …`, `hint: …`.
+    /// Writes `error: …`, `hint: …`.
     pub fn problem(&mut self, label: &str, text: &str) {
         let paint = if label == "hint" { Paint::Good } else { Paint::Bad };
         let label = self.paint(paint, &format!("{label}:"));
         self.say(&format!("{label} {}", clean_to(text, PROBLEM)));
     }
 
-    /// A table without lines, as wide as the screen.
+    /// A table without borders, as wide as the screen.
     #[must_use]
     pub fn table(&self, header: &[&str]) -> Table {
         let mut table = Table::new();
@@ -289,7 +289,7 @@ impl std::fmt::Debug for Screen {
     }
 }
 
-/// What was written to a screen in memory.
+/// The text that was written to a screen in memory.
 #[derive(Debug, Clone, Default)]
 pub struct Written {
     out: Arc<Mutex<Vec<u8>>>,

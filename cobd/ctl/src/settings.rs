@@ -1,5 +1,5 @@
-//! What holds for every command beside the command line: `cobctl.toml`, the operator's key and token,
-//! and the publishers whose generations are believed.
+//! Settings for every command besides the command line: `cobctl.toml`, the operator's key and token, and the trusted
+//! publishers.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,34 +22,34 @@ const KEY: &str = "operator.key";
 /// The longest token file that is read, in bytes.
 const MAX_TOKEN: u64 = 1 << 10;
 
-/// What was found.
+/// The settings that were found.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// The depot's folder.
     pub depot: Option<PathBuf>,
-    /// Whose generations are believed; none: those of whoever writes the depot.
+    /// The trusted publishers; `None`: every generation of the depot is trusted.
     pub trust: Option<Publishers>,
-    /// Where the operator's key is, or would be.
+    /// The path of the operator's key, whether or not it exists.
     pub key: Option<KeyPath>,
     /// The file of the token.
     token_file: Option<PathBuf>,
 }
 
-/// Where an operator's key is.
+/// The path of an operator's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPath {
     /// The file.
     pub path: PathBuf,
-    /// It was named; else it is the usual place, and need not be there.
+    /// Whether the user named it; otherwise it is the usual path, and may be missing.
     pub named: bool,
 }
 
-/// What proves to a host who the operator is.
+/// The credentials that prove the operator's identity to a host.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     /// The key.
     pub identity: Option<Identity>,
-    /// `Bearer TOKEN`. Not shown, not even by `{:?}`.
+    /// `Bearer TOKEN`. Never printed, not even by `{:?}`.
     pub token: Option<HeaderValue>,
 }
 
@@ -65,10 +65,10 @@ struct File {
 }
 
 impl Settings {
-    /// The command line first, then the file.
+    /// Reads the settings: the command line takes precedence over the file.
     ///
     /// # Errors
-    /// [`Failure`] when the file is wrong, or could not be read though it was named.
+    /// [`Failure`] if the file is invalid, or was named and can't be read.
     pub fn find(global: &Global) -> Result<Self, Failure> {
         let folder = folder(std::env::var_os("XDG_CONFIG_HOME"), std::env::var_os("HOME"));
         Self::find_in(global, folder.as_deref())
@@ -93,10 +93,10 @@ impl Settings {
         })
     }
 
-    /// Reads key and token. A key in the usual place may be missing.
+    /// Reads key and token. A key at the usual path may be missing.
     ///
     /// # Errors
-    /// [`Failure`] for what was named and is not there, or may be read by others.
+    /// [`Failure`] if a named file is missing, or if others may read it.
     pub fn credentials(&self) -> Result<Credentials, Failure> {
         let identity = match self.secret_key()? {
             Some(key) => Some(Identity::new(&key).map_err(Failure::usage)?),
@@ -109,10 +109,10 @@ impl Settings {
         Ok(Credentials { identity, token: token.as_deref().map(bearer).transpose()? })
     }
 
-    /// The operator's key, if there is one.
+    /// The operator's key, if it exists.
     ///
     /// # Errors
-    /// [`Failure`] for one that was named and is not there, and for one that can't be used.
+    /// [`Failure`] if a named key is missing, and if the key can't be used.
     pub fn secret_key(&self) -> Result<Option<SecretKey>, Failure> {
         let Some(KeyPath { path, named }) = &self.key else { return Ok(None) };
         match SecretKey::load(path) {
@@ -122,10 +122,10 @@ impl Settings {
         }
     }
 
-    /// The operator's key, made if there is none.
+    /// The operator's key; creates it if it is missing.
     ///
     /// # Errors
-    /// [`Failure`] when it can't be made, or there is one that can't be used.
+    /// [`Failure`] if the key can't be created, or an existing key can't be used.
     pub fn create_key(&self) -> Result<(SecretKey, &Path), Failure> {
         let Some(KeyPath { path, .. }) = &self.key else {
             return Err(Failure::usage(anyhow::anyhow!("it is not known where your key should be: there is no HOME"))
@@ -138,7 +138,7 @@ impl Settings {
     }
 }
 
-/// `cob` in the folder of a user's settings, as the XDG base directory specification has it.
+/// `cob` in the folder of a user's settings, as defined by the XDG base directory specification.
 fn folder(xdg: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |text: OsString| Some(PathBuf::from(text)).filter(|p| p.is_absolute());
     let base = xdg.and_then(absolute).or_else(|| Some(home.and_then(absolute)?.join(".config")))?;
@@ -179,7 +179,7 @@ fn unreadable(path: &Path, error: io::Error) -> Failure {
     Failure::usage(anyhow::Error::from(error).context(format!("{} can't be used", path.display())))
 }
 
-/// The first line of a file that nobody else reads.
+/// The first line of a file that only the user may read.
 fn read_token(path: &Path) -> Result<String, Failure> {
     let failed = |e| unreadable(path, e);
     let file = fs::File::open(path).map_err(failed)?;

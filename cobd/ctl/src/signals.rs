@@ -1,4 +1,4 @@
-//! Signals that end the program where it has changed the terminal: it puts that back first.
+//! Signals that end the program after it has changed the terminal: the program restores the terminal first.
 
 use std::io;
 
@@ -6,8 +6,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// The signals that end a program from outside: somebody's `kill`, and a terminal that goes away. From when this is made
-/// on, they end nothing by themselves.
+/// The signals that end a program from outside: `kill`, and a terminal that closes. Once this value exists, they do not
+/// end the program by themselves.
 pub(crate) struct Ends {
     terminate: Signal,
     hangup: Signal,
@@ -18,7 +18,7 @@ impl Ends {
         Ok(Self { terminate: signal(SignalKind::terminate())?, hangup: signal(SignalKind::hangup())? })
     }
 
-    /// Waits for one of them: the failure that ends the command as the signal would have.
+    /// Waits for a signal and returns the failure that ends the command as the signal would have.
     pub(crate) async fn next(&mut self) -> Failure {
         let kind = tokio::select! {
             _ = self.terminate.recv() => SignalKind::terminate(),

@@ -1,8 +1,8 @@
-//! Commands on a host through the program `ssh`: its configuration, agent and jump hosts count as for everybody else.
+//! Runs commands on a host through the program `ssh`: with its usual configuration, agent and jump hosts.
 //!
-//! A command is a script of ours for `sh`, quoted as one word, with arguments that are quoted too: no text of a user or a
-//! host is ever a part of a script. Secrets and programs go by the standard input. What a host says is read up to a bound,
-//! and only lines that begin with [`MARK`] count: profiles and banners of a host may print what they like.
+//! A command is a fixed script for `sh`, quoted as one word, with quoted arguments: no text of a user or a host is ever
+//! a part of a script. Secrets and programs go through the standard input. The output of a host is read up to a limit,
+//! and only lines that begin with [`MARK`] count: profiles and banners of a host may print arbitrary text.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -18,25 +18,25 @@ use tokio::process::Command;
 
 use crate::words::{clean_to, span};
 
-/// What a line of a script's answer begins with.
+/// The prefix of each line of a script's answer.
 const MARK: &str = "cob:";
-/// The last line of a whole answer.
+/// The last line of a complete answer.
 const END: &str = "end";
-/// The line that says why a script could not do its work.
+/// The line that says why a script failed.
 const ERROR: &str = "error=";
-/// What is kept of the answer and of the errors of a host, in bytes.
+/// The most bytes kept of the standard output and the standard error of a host.
 const MOST_OUT: usize = 64 << 10;
 const MOST_ERR: usize = 16 << 10;
 /// The longest text of a host in an error, in characters.
 const LONGEST: usize = 400;
 /// The exit status of `ssh` for its own failures.
 const OWN: i32 = 255;
-/// How often a connection is tried that the other side closes before it has begun, and the pause before the next attempt:
-/// a server or a jump host that gets many connections at once turns some of them away.
+/// How often a connection is tried that the other side closes before it starts, and the pause before the next attempt:
+/// a server or a jump host that gets many connections at once rejects some of these.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where `ssh` connects to: an alias of its configuration, `HOST`, `USER@HOST` or `ssh://USER@HOST:PORT`.
+/// The target of `ssh`: an alias of its configuration, `HOST`, `USER@HOST` or `ssh://USER@HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Destination(String);
 
@@ -44,7 +44,7 @@ impl FromStr for Destination {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // No part of it may be read as an option, by `ssh` or by a program that it starts.
+        // Neither `ssh` nor a program that it starts may read a part of the text as an option.
         let host = text.strip_prefix("ssh://").unwrap_or(text);
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
         if text.starts_with('-') || host.starts_with('-') || text.starts_with("ssh://-") {
@@ -64,33 +64,33 @@ impl fmt::Display for Destination {
     }
 }
 
-/// The program, and how it is called.
+/// The program `ssh` and its options.
 #[derive(Debug, Clone)]
 pub struct Ssh {
     /// The program.
     pub program: OsString,
-    /// Another configuration file than the user's.
+    /// A configuration file in place of the user's.
     pub config: Option<PathBuf>,
-    /// Options as in `ssh_config`; they go before those that are set here.
+    /// Options as in `ssh_config`; they precede the options that cobctl sets.
     pub options: Vec<String>,
-    /// How long a connection may take.
+    /// How long a connection attempt may take.
     pub connect_timeout: Duration,
-    /// The script is run by `sudo`.
+    /// Whether `sudo` runs the script.
     pub sudo: bool,
 }
 
-/// What a script reads from its standard input.
+/// The standard input of a script.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// Nothing.
+    /// No input.
     Nothing,
     /// A program or a package.
     File(Arc<Vec<u8>>),
-    /// A token, which nobody else may see.
+    /// A token, which must stay secret.
     Token(Token),
 }
 
-/// Why a script has not done its work.
+/// Why a script failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
     /// The program can't be started.
@@ -98,42 +98,42 @@ pub enum SshError {
     NoProgram {
         /// Its name.
         program: String,
-        /// What the system says.
+        /// The error of the system.
         why: String,
     },
     /// There is no connection.
     #[error("ssh can't connect to {to}: {why}")]
     Unreachable {
-        /// Where to.
+        /// The destination.
         to: Destination,
-        /// The last words of `ssh`.
+        /// The last line that `ssh` printed.
         why: String,
     },
-    /// It took too long.
+    /// The script took too long.
     #[error("{to} did not finish within {}", span(u64::try_from(.limit.as_nanos()).unwrap_or(u64::MAX)))]
     Late {
-        /// Where.
+        /// The destination.
         to: Destination,
         /// The limit.
         limit: Duration,
     },
-    /// The script says why.
+    /// The script reported an error.
     #[error("{0}")]
     Said(String),
-    /// The script ended before its end, without a reason.
+    /// The script ended early, without an error message.
     #[error("the script on {to} broke off ({status}): {why}")]
     Broken {
-        /// Where.
+        /// The destination.
         to: Destination,
-        /// How it ended.
+        /// The exit status.
         status: String,
-        /// The last words of the host.
+        /// The last line that the host printed.
         why: String,
     },
 }
 
 impl SshError {
-    /// The host was not reached, or was lost; else it has said no.
+    /// Whether the host was not reached, or the connection was lost; otherwise the script reported an error.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         match self {
@@ -142,7 +142,7 @@ impl SshError {
         }
     }
 
-    /// What to do.
+    /// A hint for the operator.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -166,7 +166,7 @@ impl SshError {
 }
 
 impl Ssh {
-    /// Runs a script with these arguments: the lines of its answer, without their marks.
+    /// Runs a script with these arguments and returns the lines of its answer, without their marks.
     ///
     /// # Errors
     /// [`SshError`].
@@ -206,7 +206,7 @@ impl Ssh {
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let give = async {
             if let Some(mut stdin) = stdin {
-                // A script that needs no more of it, or has ended, says why by itself.
+                // A script that reads no further input, or has ended, reports its own error.
                 let _ = match input {
                     Input::Nothing => Ok(()),
                     Input::File(bytes) => stdin.write_all(bytes).await,
@@ -232,10 +232,10 @@ impl Ssh {
         for option in [
             "BatchMode=yes",
             &format!("ConnectTimeout={seconds}"),
-            // A host that is gone is found so within a minute.
+            // A host that is gone is noticed within a minute.
             "ServerAliveInterval=15",
             "ServerAliveCountMax=4",
-            // Nothing of the operator's is lent to a host.
+            // A host gets no access to the operator's agent, display or ports.
             "ForwardAgent=no",
             "ForwardX11=no",
             "ClearAllForwardings=yes",
@@ -251,7 +251,7 @@ impl Ssh {
     }
 }
 
-/// The command for the user's shell on the host, whichever that is.
+/// The command for the user's shell on the host, for any shell.
 fn remote(sudo: bool, script: &str, args: &[&str]) -> String {
     let mut line = format!("{}sh -c {} cob", if sudo { "sudo -n -- " } else { "" }, quoted(script));
     for arg in args {
@@ -261,19 +261,19 @@ fn remote(sudo: bool, script: &str, args: &[&str]) -> String {
     line
 }
 
-/// One word of a shell, whatever is in it.
+/// Quotes any text as one word of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Whether a server has closed a connection before it began: nothing was done then.
+/// Whether a server closed a connection before it started: the script has not run then.
 fn is_turned_away(why: &str) -> bool {
     ["kex_exchange_identification", "ssh_exchange_identification", "Connection reset by", "Connection closed by"]
         .iter()
         .any(|words| why.contains(words))
 }
 
-/// Reads to the end, and keeps no more than so many bytes.
+/// Reads to the end, and keeps at most this many bytes.
 async fn bounded(from: Option<impl AsyncRead + Unpin>, most: usize) -> String {
     let Some(mut from) = from else { return String::new() };
     let (mut kept, mut buffer) = (Vec::new(), [0; 4096]);
@@ -284,7 +284,7 @@ async fn bounded(from: Option<impl AsyncRead + Unpin>, most: usize) -> String {
     String::from_utf8_lossy(&kept).into_owned()
 }
 
-/// What an answer comes to.
+/// The result of a script, from its exit status and output.
 fn judge(to: &Destination, code: Option<i32>, status: &str, out: &str, err: &str) -> Result<Vec<String>, SshError> {
     let lines: Vec<&str> = out.lines().filter_map(|line| line.strip_prefix(MARK)).collect();
     if let Some(why) = lines.iter().find_map(|line| line.strip_prefix(ERROR)) {

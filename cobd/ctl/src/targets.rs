@@ -1,4 +1,4 @@
-//! Whom to ask: the hosts of the depot's newest manifest, the ones named, or the local daemon.
+//! The daemons to ask: the hosts of the depot's newest manifest, the named hosts, or the local daemon.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,19 +17,19 @@ use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::trusted::TrustedDepot;
 
-/// Where a daemon is spoken with.
+/// The address of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Endpoint {
     /// A unix socket.
     Unix(PathBuf),
-    /// An address on this machine, in clear.
+    /// An address on this machine, without encryption.
     Tcp(SocketAddr),
-    /// An address whose daemon must prove to hold one of these keys.
+    /// An address whose daemon must prove that it holds one of these keys.
     Tls(SocketAddr, Vec<PublicKey>),
 }
 
 impl Endpoint {
-    /// The same host at another one's address; none: it is there. By which keys the host proves itself does not change.
+    /// The same host, with the same keys, at the address of another endpoint. `None`: the host is already there.
     fn moved_to(&self, other: &Self) -> Option<Self> {
         let (Endpoint::Tcp(there) | Endpoint::Tls(there, _)) = other else { return None };
         match self {
@@ -70,12 +70,12 @@ impl FromStr for Endpoint {
     }
 }
 
-/// What `--host` takes.
+/// The value of `--host`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostArg {
     /// A host of the depot.
     Name(HostName),
-    /// An address, and the name that is expected to answer there, where it is given.
+    /// An address, and the host name that is expected to answer there, if given.
     At(Option<HostName>, Endpoint),
 }
 
@@ -95,23 +95,23 @@ impl FromStr for HostArg {
     }
 }
 
-/// One daemon to ask.
+/// A daemon to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Who is expected to answer; none: whoever does.
+    /// The host that is expected to answer; `None`: any host.
     pub name: Option<HostName>,
-    /// Where.
+    /// The address.
     pub endpoint: Endpoint,
 }
 
 impl Target {
-    /// These hosts.
+    /// The targets for these hosts.
     pub(crate) fn all_of(hosts: BTreeMap<HostName, Endpoint>) -> Vec<Self> {
         hosts.into_iter().map(|(name, endpoint)| Self { name: Some(name), endpoint }).collect()
     }
 
-    /// The name that stands for it when nobody has answered: its own, or its address in the letters
-    /// that a host's name may have.
+    /// The name to show while no daemon has answered: the expected name, or the address in the letters that a host name
+    /// may have.
     #[must_use]
     pub fn stand_in(&self) -> HostName {
         if let Some(name) = &self.name {
@@ -131,21 +131,21 @@ impl Target {
 /// The daemons to ask, and the depot if there is one.
 #[derive(Debug, Clone)]
 pub struct Targets {
-    /// The daemons.
+    /// The daemons to ask.
     pub all: Vec<Target>,
     /// The depot's folder.
     pub depot: Option<PathBuf>,
-    /// Whose generations in it are believed.
+    /// The publishers whose generations in the depot are trusted.
     trust: Option<Publishers>,
     /// The local daemon's socket.
     pub socket: PathBuf,
-    /// Only some hosts were named.
+    /// The operator named some of the hosts.
     pub narrowed: bool,
-    /// What the operator should know about them.
+    /// Warnings for the operator about the targets.
     pub warnings: Vec<String>,
 }
 
-/// Where the hosts of a depot's newest generation were before, looked up when one of them does not answer.
+/// The previous addresses of the hosts of a depot's newest generation, computed when a host does not answer.
 #[derive(Debug, Clone, Default)]
 pub struct Formers {
     targets: Option<Arc<Targets>>,
@@ -153,13 +153,13 @@ pub struct Formers {
 }
 
 impl Formers {
-    /// By the generations of the depot of these.
+    /// Previous addresses from the generations of the depot of these targets.
     #[must_use]
     pub fn of_depot(targets: &Targets) -> Self {
         Self { targets: targets.depot.is_some().then(|| Arc::new(targets.clone())), found: Arc::default() }
     }
 
-    /// Where the host of an address was before, the last place first.
+    /// The previous addresses of the host at an address, the most recent first.
     #[must_use]
     pub fn of(&self, at: &Endpoint) -> Vec<Endpoint> {
         let Some(targets) = &self.targets else { return Vec::new() };
@@ -168,7 +168,7 @@ impl Formers {
 }
 
 impl Targets {
-    /// The addresses that hosts had in the generations before the newest one, by the address that they have now.
+    /// The addresses that hosts had in the generations before the newest generation, by their present address.
     fn moved(&self) -> Option<BTreeMap<Endpoint, Vec<Endpoint>>> {
         let depot = self.open_depot().ok()??;
         let newest = depot.newest().ok()?.manifest;
@@ -178,7 +178,7 @@ impl Targets {
         before.sort_unstable();
         before.dedup();
         let mut moved: BTreeMap<Endpoint, Vec<Endpoint>> = BTreeMap::new();
-        // A generation that the depot has lost, or that is not believed, names no hosts.
+        // A generation that the depot has lost, or that is not trusted, names no hosts.
         for manifest in before.into_iter().rev().filter_map(|generation| depot.manifest(generation).ok()) {
             for (host, at) in endpoints(&manifest, &self.socket).unwrap_or_default() {
                 let Some((own, at)) = now.get(&host).and_then(|own| Some((own, own.moved_to(&at)?))) else { continue };
@@ -194,8 +194,7 @@ impl Targets {
     /// Finds the daemons that the options name.
     ///
     /// # Errors
-    /// [`Failure`] when the depot can't be read or is not believed, when it does not know a host that
-    /// was named, and for an address that nobody has to prove.
+    /// [`Failure`] if the depot can't be read, is not trusted or lacks a named host, and for an address without a key.
     pub fn find(global: &Global, settings: &Settings) -> Result<Self, Failure> {
         let mut targets = Self {
             all: Vec::new(),
@@ -207,7 +206,7 @@ impl Targets {
         };
         one_place(global)?;
         if global.explicit.socket && global.hosts.is_empty() {
-            // What stands in the command line goes before a depot of the environment or of the settings.
+            // The command line takes precedence over a depot of the environment or of the settings.
             targets.depot = None;
             targets.all.push(Target { name: None, endpoint: Endpoint::Unix(global.socket.clone()) });
             return Ok(targets);
@@ -240,7 +239,7 @@ impl Targets {
         Ok(targets)
     }
 
-    /// The manifest in which hosts are looked up, where that is needed.
+    /// The manifest in which hosts are looked up, if any has to be looked up.
     fn newest(&mut self, global: &Global) -> Result<Option<Manifest>, Failure> {
         let Some(depot) = self.open_depot()? else { return Ok(None) };
         let over_network = |h: &HostArg| matches!(h, HostArg::At(_, Endpoint::Tcp(_)));
@@ -256,13 +255,13 @@ impl Targets {
         Ok(Some(newest.manifest))
     }
 
-    /// Where a host was that the newest generation does not have, by the last one of those before it that did: it may be
-    /// about to leave.
+    /// The last address of a host that the newest generation does not contain, from the latest earlier generation that
+    /// did: the host may be about to depart.
     fn endpoint_before(&self, newest: &Manifest, name: &HostName) -> Option<Endpoint> {
         let depot = self.open_depot().ok()??;
         let mut before: Vec<GenerationNumber> = newest.back.iter().map(|way| way.generation).collect();
         before.sort_unstable();
-        // A generation that the depot has lost, or that is not believed, names no hosts.
+        // A generation that the depot has lost, or that is not trusted, names no hosts.
         let manifests = before.into_iter().rev().filter_map(|generation| depot.manifest(generation).ok());
         let mut endpoint = manifests.filter_map(|m| endpoints(&m, &self.socket).ok()?.remove(name)).next()?;
         if let Endpoint::Tls(_, keys) = &mut endpoint {
@@ -271,16 +270,16 @@ impl Targets {
         Some(endpoint)
     }
 
-    /// Whether any of them is to be spoken with over TLS.
+    /// Whether any target uses TLS.
     #[must_use]
     pub fn need_credentials(&self) -> bool {
         self.all.iter().any(|t| matches!(t.endpoint, Endpoint::Tls(..)))
     }
 
-    /// Only the daemons of these hosts. Where names are not known beforehand, all of them: who they are is for them to say.
+    /// Only the daemons of these hosts. If a target has no name, all daemons: their answers will name them.
     ///
     /// # Errors
-    /// [`Failure`] for a host that is not among them.
+    /// [`Failure`] for a host that is not among the targets.
     pub fn only(&self, hosts: &[HostName]) -> Result<Vec<Target>, Failure> {
         if hosts.is_empty() || self.all.iter().any(|t| t.name.is_none()) {
             return Ok(self.all.clone());
@@ -294,7 +293,7 @@ impl Targets {
         Ok(named)
     }
 
-    /// A host that the newest generation does not have any more.
+    /// The target for a host that the newest generation does not contain any more.
     fn before(&self, host: &HostName) -> Option<Target> {
         let newest = self.open_depot().ok()?.filter(|_| !self.narrowed)?.newest().ok()?;
         let endpoint = self.endpoint_before(&newest.manifest, host)?;
@@ -304,16 +303,16 @@ impl Targets {
     /// The depot, if there is one.
     ///
     /// # Errors
-    /// [`Failure`] when it can't be opened any more.
+    /// [`Failure`] if it can't be opened any more.
     pub fn open_depot(&self) -> Result<Option<TrustedDepot>, Failure> {
         let depot = self.depot.as_deref().map(Depot::open).transpose()?;
         Ok(depot.map(|depot| TrustedDepot::new(depot, self.trust.clone())))
     }
 
-    /// Which content the depot has under a number; none: there is no depot, or it has no such generation.
+    /// The content that the depot has under a number; `None`: there is no depot, or no such generation.
     ///
     /// # Errors
-    /// [`Failure`] when the depot can't be opened any more.
+    /// [`Failure`] if the depot can't be opened any more.
     pub fn content(&self, generation: GenerationNumber) -> Result<Option<BlobHash>, Failure> {
         Ok(self.open_depot()?.and_then(|depot| depot.content(generation)))
     }
@@ -321,13 +320,13 @@ impl Targets {
     /// The manifest of a generation, if there is a depot.
     ///
     /// # Errors
-    /// [`Failure`] when the depot has no such generation, or it is not accepted.
+    /// [`Failure`] if the depot has no such generation, or it is not accepted.
     pub fn manifest(&self, generation: GenerationNumber) -> Result<Option<Manifest>, Failure> {
         self.open_depot()?.map(|depot| depot.manifest(generation)).transpose()
     }
 }
 
-/// The hosts of a depot and the daemon of a socket are not both meant.
+/// Refuses `--socket` together with `--depot`: it would be unclear which daemons are meant.
 fn one_place(global: &Global) -> Result<(), Failure> {
     if !(global.explicit.socket && global.explicit.depot && global.hosts.is_empty()) {
         return Ok(());
@@ -336,7 +335,7 @@ fn one_place(global: &Global) -> Result<(), Failure> {
         .hint("leave one of the two out; with --host unix:PATH --depot DIR one daemon is asked and the depot is known"))
 }
 
-/// A key that was named is one host's.
+/// Refuses `--host-key` unless exactly one address is named.
 fn one_address(global: &Global) -> Result<(), Failure> {
     if global.host_keys.is_empty() || matches!(global.hosts.as_slice(), [HostArg::At(_, Endpoint::Tcp(_))]) {
         return Ok(());
@@ -359,7 +358,8 @@ fn proving(
     }
     let is_there = |e: &&Endpoint| matches!(e, Endpoint::Tls(at, _) | Endpoint::Tcp(at) if at == address);
     let known = match name {
-        // It may be reached at another address than the manifest's, through a tunnel say: the key counts.
+        // The host may be reached at another address than the manifest's, for example through a tunnel: only the key
+        // counts.
         Some(name) => by_name.get(name),
         None => by_name.values().find(is_there),
     };
@@ -389,11 +389,11 @@ fn unknown_host<'a>(name: &HostName, depot: bool, known: impl Iterator<Item = &'
     }
 }
 
-/// The hosts of a manifest and where they are. A host without an address has no link to others: it
-/// can only be this one.
+/// The hosts of a manifest and their addresses. A host without an address has no link to others: it can only be the
+/// local host.
 ///
 /// # Errors
-/// [`Failure`] for an address that is none.
+/// [`Failure`] for an invalid address.
 pub fn endpoints(manifest: &Manifest, socket: &Path) -> Result<BTreeMap<HostName, Endpoint>, Failure> {
     let mut all = BTreeMap::new();
     for (name, host) in &manifest.hosts {
@@ -412,7 +412,7 @@ pub fn endpoints(manifest: &Manifest, socket: &Path) -> Result<BTreeMap<HostName
     Ok(all)
 }
 
-/// With the keys that are not revoked, where hosts have keys.
+/// Adds the keys that are not revoked, if the hosts have keys.
 fn protected(manifest: &Manifest, keys: &[PublicKey], endpoint: Endpoint) -> Endpoint {
     match (manifest.security, endpoint) {
         (Security::Identities, Endpoint::Tcp(address)) => {

@@ -1,10 +1,10 @@
-//! Values that tests are made of.
+//! Builders of values for tests.
 
 use cob_types::history::HistoryEntry;
 use cob_types::status::{ActionStatus, ClusterStatus, CobStatus, HostStatus, Phase, Wait};
 use cob_types::{CobId, GenerationNumber, HostName, StateName};
 
-/// What every host's clock shows: 1000 s.
+/// The time on every host's clock: 1000 s.
 pub(crate) const NOW: u64 = 1_000_000_000_000;
 
 pub(crate) fn s(seconds: u64) -> u64 {

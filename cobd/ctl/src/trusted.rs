@@ -1,5 +1,5 @@
-//! The depot as far as it is believed: its manifests say where hosts are, and by which keys they prove
-//! it, so a wrong one leads astray.
+//! The trusted part of the depot: its manifests contain the addresses and the keys of hosts, so a forged manifest would
+//! mislead the operator.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use cobgen::forecast::Source;
 
 use crate::failure::Failure;
 
-/// How many generations back one is looked for that is accepted.
+/// The most generations to search backwards for an accepted generation.
 const BACK: u64 = 20;
 
-/// A depot, and whose signatures in it count.
+/// A depot, and the publishers whose signatures count.
 #[derive(Debug)]
 pub struct TrustedDepot {
     depot: Depot,
@@ -27,18 +27,18 @@ pub struct TrustedDepot {
 pub struct Newest {
     /// Its manifest.
     pub manifest: Manifest,
-    /// That it is not the newest of all, and why; empty if it is.
+    /// Why a newer generation was not accepted; empty if this is the newest of all.
     pub warnings: Vec<String>,
 }
 
 impl TrustedDepot {
-    /// Believes what these publishers have signed; without publishers, everything.
+    /// Trusts generations that these publishers have signed; without publishers, every generation.
     #[must_use]
     pub fn new(depot: Depot, trust: Option<Publishers>) -> Self {
         Self { depot, trust }
     }
 
-    /// Its folder.
+    /// The folder of the depot.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.depot.path()
@@ -47,7 +47,7 @@ impl TrustedDepot {
     /// The number of the newest generation, accepted or not.
     ///
     /// # Errors
-    /// [`Failure`] when the depot can't be read or is empty.
+    /// [`Failure`] if the depot can't be read or is empty.
     pub fn latest(&self) -> Result<GenerationNumber, Failure> {
         self.depot.latest()?.ok_or_else(|| {
             Failure::usage(anyhow::anyhow!("the depot {} holds no generation", self.depot.path().display()))
@@ -55,10 +55,10 @@ impl TrustedDepot {
         })
     }
 
-    /// The number of a generation as people name it.
+    /// The number of a generation from the name that the user gave.
     ///
     /// # Errors
-    /// [`Failure`] when the depot can't be read, or has not so many generations.
+    /// [`Failure`] if the depot can't be read, or has too few generations.
     pub fn find(&self, named: GenerationName) -> Result<GenerationNumber, Failure> {
         Ok(named.find(&self.depot)?)
     }
@@ -66,7 +66,7 @@ impl TrustedDepot {
     /// The manifest of a generation.
     ///
     /// # Errors
-    /// [`Failure`] when the depot does not have it, or it is not accepted.
+    /// [`Failure`] if the depot does not have it, or it is not accepted.
     pub fn manifest(&self, generation: GenerationNumber) -> Result<Manifest, Failure> {
         let Some(trust) = &self.trust else { return Ok(self.depot.read_manifest(generation)?) };
         let bytes = self.depot.read_manifest_bytes(generation)?;
@@ -87,25 +87,25 @@ impl TrustedDepot {
         Ok(manifest)
     }
 
-    /// Which content the depot has under a number, accepted or not; none: it has none.
+    /// The content that the depot has under a number, accepted or not; `None`: no generation has this number.
     #[must_use]
     pub fn content(&self, generation: GenerationNumber) -> Option<BlobHash> {
         self.depot.read_manifest_bytes(generation).ok().map(|bytes| canonical::blob_hash(&bytes))
     }
 
-    /// A generation that is accepted, to be looked at bundle by bundle.
+    /// An accepted generation as a source that is read bundle by bundle.
     ///
     /// # Errors
-    /// As of [`TrustedDepot::manifest`].
+    /// As for [`TrustedDepot::manifest`].
     pub fn source(&self, generation: GenerationNumber) -> Result<Source<'_>, Failure> {
         self.manifest(generation)?;
         Ok(Source::Depot(&self.depot, generation))
     }
 
-    /// Notes what came of a switch, for people: whether it is new.
+    /// Records the outcome of a switch in the depot, for people to read. Returns whether it is new.
     ///
     /// # Errors
-    /// [`Failure`] when the depot can't be written.
+    /// [`Failure`] if the depot can't be written.
     pub fn add_outcome(&self, outcome: &SwitchOutcome) -> Result<bool, Failure> {
         let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
         let time = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -115,21 +115,21 @@ impl TrustedDepot {
         })
     }
 
-    /// What came of the switches that were noted last, the newest first, as far as that can be read.
+    /// The outcomes of the most recently recorded switches, the newest first, as far as they can be read.
     #[must_use]
     pub fn newest_outcomes(&self, most: usize) -> Vec<SwitchOutcome> {
         self.depot.last_outcomes(most).map(|outcomes| outcomes.all).unwrap_or_default()
     }
 
-    /// A whole generation.
+    /// A complete generation.
     ///
     /// # Errors
-    /// As of [`TrustedDepot::manifest`], or when a bundle can't be read.
+    /// As for [`TrustedDepot::manifest`], or if a bundle can't be read.
     pub fn whole(&self, generation: GenerationNumber) -> Result<Generation, Failure> {
         let manifest = self.manifest(generation)?;
         let mut bundles = std::collections::BTreeMap::new();
         for (host, entry) in &manifest.hosts {
-            // Judged by the manifest that is accepted, whatever the depot's own says by now.
+            // Check against the accepted manifest: the manifest in the depot may have changed since.
             let bytes = self.depot.read_bundle_bytes(generation, host)?;
             let wrong = |why: &dyn std::fmt::Display| {
                 Failure::refused(anyhow::anyhow!("the bundle of {host} in generation {generation}: {why}"))
@@ -143,10 +143,10 @@ impl TrustedDepot {
         Ok(Generation { manifest, bundles })
     }
 
-    /// The newest generation that is accepted: the last one may wait for a signature.
+    /// The newest generation that is accepted: the last generation may still wait for a signature.
     ///
     /// # Errors
-    /// [`Failure`] when the depot can't be read, is empty, or holds none that is accepted.
+    /// [`Failure`] if the depot can't be read, is empty, or holds no accepted generation.
     pub fn newest(&self) -> Result<Newest, Failure> {
         let latest = self.latest()?;
         let first = match self.manifest(latest) {

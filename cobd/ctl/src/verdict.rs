@@ -1,8 +1,8 @@
-//! Whether all is as it should be: the one place that says "converged".
+//! Decides whether the cluster is converged: only this module may say so.
 //!
-//! Never a false yes. Every host that counts must have answered this question, under its own name, with
-//! the same active generation and no switch under way; it must call itself converged, and every change
-//! object that it lists must bear that out; where the manifest is at hand, the number of them too.
+//! A yes is never false. Every host that counts must have answered this question, under its own name, with the same
+//! active generation and no switch under way; it must report itself as converged, and every change object that it lists
+//! must confirm that; if the manifest is available, their number must match too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,20 @@ use crate::gather::refusal;
 use crate::identity::{Contents, others};
 use crate::words::{clean, count, heading, list_and, phase, trouble};
 
-/// What a yes needs beyond the hosts' own words.
+/// The conditions for a yes besides the hosts' own reports.
 #[derive(Debug, Clone, Default)]
 pub struct Expected {
-    /// The generation that must be active, with nothing of it stopped by an operator; none: any, if all have the same.
+    /// The required generation, with no change object stopped by an operator; `None`: any generation that all hosts
+    /// share.
     pub generation: Option<GenerationNumber>,
-    /// The hosts that must be there and how many change objects each has.
+    /// The hosts that must be present, and the number of change objects of each.
     pub cobs: BTreeMap<HostName, u64>,
-    /// The contents that numbers of generations must stand for: those of the depot.
+    /// The contents that the generation numbers must stand for: the depot's contents.
     pub contents: Contents,
 }
 
 impl Expected {
-    /// What a manifest says.
+    /// The conditions from a manifest.
     #[must_use]
     pub fn of(manifest: &Manifest) -> Self {
         Self {
@@ -40,16 +41,16 @@ impl Expected {
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Everything is where it should be, in this generation; none: single change objects were asked about.
+    /// All change objects are in their preferred states in this generation; `None`: single change objects were judged.
     Converged(Option<GenerationNumber>),
-    /// Not, and why: one line each.
+    /// Not converged, and why: a reason per line.
     Not(Vec<String>),
-    /// Not all could be asked; what else is wrong.
+    /// Some hosts did not answer; and the other faults.
     Unreached(Vec<HostName>, Vec<String>),
 }
 
 impl Verdict {
-    /// How a command with this answer ends.
+    /// The result of a command with this answer.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
@@ -83,7 +84,7 @@ pub fn judge(status: &ClusterStatus, expected: &Expected) -> Verdict {
     }
 }
 
-/// Judges what was named of the hosts that have answered: these hosts as wholes, and single change objects of any.
+/// Judges the named hosts as a whole, and the named change objects of any host.
 #[must_use]
 pub fn judge_named(
     status: &ClusterStatus,
@@ -113,18 +114,18 @@ pub fn judge_named(
     }
 }
 
-/// What operators have stopped: it is where they want it, and not where the generation does.
+/// Change objects that operators have stopped: they are where the operator wants them, not where the generation does.
 fn stopped(status: &ClusterStatus) -> impl Iterator<Item = String> {
     let cobs = status.hosts.iter().filter(|h| h.reachable).flat_map(|h| &h.cobs);
     cobs.filter_map(|cob| Some(format!("{} is {}", cob.id, clean(&cob.stopped.as_ref()?.in_words()))))
 }
 
-/// The highest generation that is active on one of these.
+/// The highest active generation of these hosts.
 fn highest<'a>(hosts: impl Iterator<Item = &'a HostStatus>) -> Option<GenerationNumber> {
     hosts.filter(|h| h.reachable).filter_map(|h| h.generation).max()
 }
 
-/// Why these hosts are not where they should be, as far as they have answered.
+/// Why these hosts are not converged, as far as they have answered.
 fn not_converged<'a>(
     hosts: impl Iterator<Item = &'a HostStatus>,
     wanted: Option<GenerationNumber>,
@@ -140,7 +141,7 @@ pub fn unreached(status: &ClusterStatus) -> Vec<HostName> {
     status.hosts.iter().filter(silent).map(|h| h.name.clone()).collect()
 }
 
-/// Of the hosts that did not answer, those that an operator has fenced: some host says so, and none has a link to them.
+/// The hosts without an answer that an operator has fenced: a host reports the fence, and no host has a link to them.
 #[must_use]
 pub fn fenced(status: &ClusterStatus) -> BTreeSet<HostName> {
     let said = |host: &HostName| {
@@ -150,13 +151,13 @@ pub fn fenced(status: &ClusterStatus) -> BTreeSet<HostName> {
     unreached(status).into_iter().filter(said).collect()
 }
 
-/// The hosts that refuse to tell anything, and why: a sentence each.
+/// The hosts that refuse to answer, and why: a sentence for each.
 #[must_use]
 pub fn refusing(status: &ClusterStatus) -> Vec<String> {
     status.hosts.iter().filter_map(|h| Some(format!("{} refuses: {}", h.name, refusal(h)?))).collect()
 }
 
-/// Why a host is not where it should be, in the generation that is wanted and with so many change objects.
+/// Why a host is not converged in the wanted generation with this many change objects.
 pub(crate) fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Option<u64>) -> Option<String> {
     let name = &host.name;
     if let Some(switch) = host.switch.as_ref().filter(|switch| switch.stage == SwitchStage::Stopped) {
@@ -195,34 +196,34 @@ pub(crate) fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs:
     (!host.converged).then(|| format!("{name} has not finished"))
 }
 
-/// How often a service has ended by itself after its start, where that is too often: a crash loop. What users change again
-/// and again, and what makes way for others, leaves other states.
+/// The crash loop of a service: how often it ended by itself after its start, if that is too often. Repeated edits by
+/// users and transitions requested by others leave states other than `failed`.
 fn does_not_stay(cob: &CobStatus) -> Option<String> {
     let is_crash = |t: &&Trouble| matches!(t, Trouble::Flap { state, because_of: None, .. } if *state == "failed");
     cob.trouble.iter().find(is_crash).map(trouble)
 }
 
-/// Whether a change object is where it should be: one that leaves, in the state that it leaves in.
+/// Whether a change object is idle in its preferred state; a departing change object, in its exit state.
 #[must_use]
 pub fn is_home(cob: &CobStatus) -> bool {
     let home = if cob.retiring { cob.target.as_ref() } else { Some(&cob.preferred) };
     cob.state.is_some() && cob.state.as_ref() == home && !cob.failed && cob.phase == Phase::Settled
 }
 
-/// Whether a change object is observed, and known to be elsewhere than it would go: nothing more is done with it.
+/// Whether an observed change object is known to be away from its preferred state: COB does not change that.
 #[must_use]
 pub fn is_left_there(cob: &CobStatus) -> bool {
     cob.observed && !cob.retiring && cob.state.is_some() && !is_home(cob)
 }
 
-/// The change objects that keep what is under way from ending, if nothing that still goes on can end
-/// it: each that is not where it should be has given up, is stuck, or waits for one that is.
+/// The change objects that prevent the present work from ending, if no active change object can end it: each change
+/// object away from its preferred state has failed, is deadlocked, or waits for a failed or deadlocked one.
 ///
-/// None while anything may still get on by itself, or where nothing hinders. A host that switches
-/// waits for what leaves alone: what had given up before may get on with the next generation.
+/// `None` while a change object may still progress by itself, or if no change object is in the way. A host that
+/// switches waits only for departing change objects: others that had failed may progress with the next generation.
 ///
-/// Of a host that does not list all of those that only wait for others, none of these count: whom they wait for in the end is
-/// listed, if it is not in a circle. Who goes by that asks for all of them before he says so.
+/// If a host does not list all change objects that only wait for others, none of these count: the final cause of their
+/// wait is listed, unless it is a deadlock. A caller fetches the full list before it reports the result.
 #[must_use]
 pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
     let switching = |h: &HostStatus| h.goal().is_some();
@@ -231,7 +232,7 @@ pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
     let counts = |h: &'_ HostStatus, c: &CobStatus| away(h, c) && (all_listed || !c.only_waits());
     let pending: Vec<&CobStatus> =
         status.hosts.iter().flat_map(|h| h.cobs.iter().filter(move |c| counts(h, c))).collect();
-    // No host waits for one that is fenced.
+    // No host waits for a fenced host.
     let (lost, fenced) = (lost(status), fenced(status));
     let may_get_on = pending.is_empty()
         || status.hosts.iter().any(|h| !h.reachable && !fenced.contains(&h.name))
@@ -243,8 +244,8 @@ pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {
     Some(status.hosts.iter().flat_map(|h| &h.cobs).filter(|c| ended(c)).map(|c| c.id.clone()).collect())
 }
 
-/// Whether not all of these are where they should be, and none that is not gets on by itself: each has given up, is stuck,
-/// or waits for one that is.
+/// Whether some of these change objects are away from their preferred states and cannot progress by themselves:
+/// each has failed, is deadlocked, or waits for a failed or deadlocked one.
 #[must_use]
 pub fn stranded(status: &ClusterStatus, cobs: &[CobId]) -> bool {
     let lost = lost(status);
@@ -253,8 +254,8 @@ pub fn stranded(status: &ClusterStatus, cobs: &[CobId]) -> bool {
     away.peek().is_some() && away.all(|c| c.phase != Phase::Moving && lost.contains(&c.id))
 }
 
-/// The change objects that do not get on by themselves, and all that wait for them. A budget is lost to its waiting members
-/// when every holder of a token is lost, or one stops it: then no token comes.
+/// The change objects that do not progress by themselves, and all that wait for them. For its waiting members, a budget
+/// is lost if every token holder is lost, or if a lost holder stops the budget: then no token becomes free.
 fn lost(status: &ClusterStatus) -> BTreeSet<&CobId> {
     let all = || status.hosts.iter().flat_map(|h| &h.cobs);
     let mut waiters: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
@@ -292,7 +293,7 @@ fn lost(status: &ClusterStatus) -> BTreeSet<&CobId> {
     lost
 }
 
-/// Whether a change object does not get on by itself any more.
+/// Whether a change object no longer progresses by itself.
 #[must_use]
 pub fn ended(cob: &CobStatus) -> bool {
     let stuck = cob.trouble.iter().any(|t| matches!(t, Trouble::Stuck { .. }));
@@ -467,7 +468,7 @@ mod tests {
             "n1: 10 change objects not where they should be: n1/app and 9 more"
         );
         assert_eq!(only_reason(vec![with(vec![], 1)]), "n1: 1 change object not where it should be: 1 more");
-        // Whether the one in the middle waits for the one that has failed is not known; whoever gets on would be listed.
+        // The unlisted change object may wait for the failed one; if it could progress, it would be listed.
         let db = || failed("n1/db", "down", "up");
         assert_eq!(hopeless(&cluster(vec![with(vec![app(), db()], 1)])), Some(vec![id("n1/db")]));
         assert_eq!(hopeless(&cluster(vec![with(vec![app(), db(), moving("n1/ip", "down", "up")], 1)])), None);

@@ -1,16 +1,16 @@
-//! The servers of the example `webshop`: real processes that fail when what they need is not there.
+//! The servers of the example `webshop`: real processes that fail when a dependency is missing.
 //!
-//! The demo and `examples/webshop` run this program as a database, as application servers and as a
-//! load balancer, so the example needs nothing else on the machine.
+//! The demo and `examples/webshop` run this program as a database, as application servers and as a load balancer, so
+//! the example needs no other program on the machine.
 //!
 //! ```text
 //!   ask ──> lb ──> app ──> db <── its configuration file
 //! ```
 //!
-//! Rules: a server looks for everything that it needs before it listens, and ends with an error when
-//! something is missing. It keeps a line open to each server that it rests on; when such a line ends,
-//! it ends with an error too. So a change in a wrong order leaves a trace: a server that ended by
-//! itself. Only loopback addresses, short lines, few connections.
+//! Rules: a server looks for its dependencies before it listens, and ends with an error if a dependency is missing. It
+//! keeps a connection open to each server that it depends on; when this connection ends, the server ends with an error
+//! too. So a change in a wrong order leaves a trace: a server that ended by itself. All addresses are loopback, lines
+//! are short, connections few.
 
 use std::fmt;
 use std::fs;
@@ -26,73 +26,73 @@ mod model;
 
 pub use model::{Ports, Version, write_model};
 
-/// The word after which this program plays a server: `cobctl __webshop db …`.
+/// The word after which this program acts as a server: `cobctl __webshop db …`.
 pub const SUBCOMMAND: &str = "__webshop";
-/// How to call it.
+/// The usage text.
 pub const USAGE: &str = "usage: __webshop db --listen ADDRESS --config FILE
        __webshop app --listen ADDRESS --db ADDRESS
        __webshop lb --listen ADDRESS --apps ADDRESS,ADDRESS…
        __webshop ask ADDRESS";
 
-/// One that waits for an answer waits no longer.
+/// How long a server waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest line and the longest configuration, in bytes.
 const MAX_TEXT: u64 = 4096;
 /// The most connections that a server serves at a time.
 const MAX_CONNECTIONS: usize = 64;
 
-/// What one process is to be.
+/// The role of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// Answers with what its configuration says.
+    /// Answers with the text of its configuration.
     Db {
-        /// Where it listens.
+        /// Its own address.
         listen: SocketAddr,
-        /// Its configuration, read once, when it starts.
+        /// Its configuration, read once at its start.
         config: PathBuf,
     },
-    /// Answers with what the database says.
+    /// Answers with the answer of the database.
     App {
-        /// Where it listens.
+        /// Its own address.
         listen: SocketAddr,
         /// The database.
         db: SocketAddr,
     },
-    /// Answers with what the application servers say, one after the other.
+    /// Answers with the answers of the application servers in turn.
     Lb {
-        /// Where it listens.
+        /// Its own address.
         listen: SocketAddr,
         /// All application servers.
         apps: Vec<SocketAddr>,
     },
-    /// No server: asks one, prints the answer and ends.
+    /// No server: asks a server, prints the answer and ends.
     Ask(SocketAddr),
 }
 
 /// Why a process ended.
 #[derive(Debug)]
 pub enum ShopError {
-    /// It was called in a wrong way.
+    /// Its arguments are wrong.
     Usage(String),
-    /// Something that it needs is not there.
+    /// A dependency is missing.
     Missing {
-        /// What it needs.
+        /// The dependency.
         what: String,
-        /// What was found.
+        /// The error.
         why: String,
     },
-    /// Something that it rests on went away while it served.
+    /// A dependency was lost while the server ran.
     Lost {
-        /// What it needs.
+        /// The dependency.
         what: String,
-        /// How that showed.
+        /// The error.
         why: String,
     },
-    /// It can't listen, or can't print.
+    /// The process can't listen, or can't print.
     Io {
-        /// What was tried.
+        /// The failed action.
         what: String,
-        /// The system's words.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -111,10 +111,10 @@ impl fmt::Display for ShopError {
 impl std::error::Error for ShopError {}
 
 impl Role {
-    /// Reads the words after [`SUBCOMMAND`].
+    /// Parses the words after [`SUBCOMMAND`].
     ///
     /// # Errors
-    /// [`ShopError::Usage`] that says what is wrong with them.
+    /// [`ShopError::Usage`] with the mistake.
     pub fn parse<I: IntoIterator<Item = S>, S: Into<String>>(words: I) -> Result<Self, ShopError> {
         let words: Vec<String> = words.into_iter().map(Into::into).collect();
         let usage = |what: String| ShopError::Usage(what);
@@ -158,11 +158,11 @@ impl fmt::Display for Role {
     }
 }
 
-/// Plays a role to its end, which for a server is an error; a signal ends it as any process. What
-/// happens is printed to `log`, the answer of [`Role::Ask`] too.
+/// Plays a role to its end. For a server each end is an error, except by a signal. Events are printed to `log`, and so
+/// is the answer of [`Role::Ask`].
 ///
 /// # Errors
-/// Why it ended.
+/// The reason of the end.
 pub fn play(role: &Role, log: &mut dyn Write) -> Result<(), ShopError> {
     match role {
         Role::Db { listen, config } => {
@@ -197,15 +197,15 @@ pub fn play(role: &Role, log: &mut dyn Write) -> Result<(), ShopError> {
     }
 }
 
-/// Asks a server as a customer would.
+/// Asks a server, as a customer does.
 ///
 /// # Errors
-/// When it gives no answer.
+/// If the server gives no answer.
 pub fn ask(server: SocketAddr) -> Result<String, ShopError> {
     answer_of("the server", server)
 }
 
-/// A loopback address: this is an example, and nobody else's business.
+/// Parses a loopback address: the example must not be reachable from other machines.
 fn address(text: &str) -> Result<SocketAddr, ShopError> {
     match text.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => Ok(address),
@@ -214,7 +214,7 @@ fn address(text: &str) -> Result<SocketAddr, ShopError> {
     }
 }
 
-/// The configuration in one line: `goods = teapot, price = 10`.
+/// The configuration in a single line: `goods = teapot, price = 10`.
 fn read_config(path: &Path) -> Result<String, ShopError> {
     let missing = |why: String| ShopError::Missing { what: format!("the configuration {}", path.display()), why };
     let mut text = String::new();
@@ -227,10 +227,10 @@ fn read_config(path: &Path) -> Result<String, ShopError> {
     Ok(lines.join(", "))
 }
 
-/// What a server says to each who asks.
+/// Computes the answer of a server to each question.
 type Answer = Arc<dyn Fn() -> Result<String, ShopError> + Send + Sync>;
 
-/// Listens, and answers on threads of their own.
+/// Listens, and answers each connection on its own thread.
 fn serve(
     role: &Role,
     listen: SocketAddr,
@@ -255,7 +255,7 @@ fn serve(
             };
             let place = Place::take(&open);
             let (answer, ended) = (Arc::clone(&answer), ended.clone());
-            // Beyond the limit the connection is closed without a word, which the asker reports.
+            // Beyond the limit the connection is closed without an answer, which the client reports.
             let Some(place) = place else { continue };
             std::thread::spawn(move || {
                 let _place = place;
@@ -268,13 +268,13 @@ fn serve(
     Ok(())
 }
 
-/// Answers one connection until the other side ends it. An error is one of what this server needs;
-/// what the other side does is not.
+/// Answers a connection until the client ends it. An error means that a dependency failed; a fault of the client is no
+/// error.
 fn converse(stream: &TcpStream, answer: &Answer) -> Result<(), ShopError> {
     while let Ok(line) = read_line(stream) {
         let reply = match line.as_str() {
             "ask" => answer()?,
-            // Who rests on this server keeps the line open and learns of its end from that.
+            // A dependent server keeps the connection open and so notices the end of this server.
             "rest" => "resting".to_owned(),
             _ => "what?".to_owned(),
         };
@@ -286,7 +286,7 @@ fn converse(stream: &TcpStream, answer: &Answer) -> Result<(), ShopError> {
     Ok(())
 }
 
-/// One of the connections that are served at a time.
+/// A slot for an open connection.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -302,7 +302,7 @@ impl Drop for Place {
     }
 }
 
-/// Opens the line to a server that is needed, and a thread that reports its end.
+/// Opens the connection to a dependency, and starts a thread that reports its end.
 fn rest_on(what: &'static str, server: SocketAddr, ended: &Sender<ShopError>) -> Result<(), ShopError> {
     let what = format!("{what} at {server}");
     let missing = |e: io::Error| ShopError::Missing { what: what.clone(), why: e.to_string() };
@@ -342,7 +342,7 @@ fn read_line(stream: &TcpStream) -> io::Result<String> {
     }
 }
 
-/// Until something that this server needs goes away.
+/// Waits until a dependency is lost.
 fn wait(end: &Receiver<ShopError>) -> Result<(), ShopError> {
     // The thread that listens holds the other end.
     end.recv().map_or(Ok(()), Err)

@@ -1,7 +1,7 @@
-//! Words for people: durations, times, states, what is waited for.
+//! Texts for people: durations, times, states, reasons to wait.
 //!
-//! Text that comes from a host (an error, a line that an action printed) goes through [`clean`]
-//! before it is shown: it may hold anything, also what a terminal would obey.
+//! Text that comes from a host (an error, a line that an action printed) goes through [`clean`] before it is shown: it
+//! may contain terminal control sequences.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -17,16 +17,16 @@ pub use cob_types::words::{clean_lines, count, is_hostile, list, list_and, span}
 /// The longest text of a host that is shown in a line.
 const LINE: usize = 200;
 
-/// The time from `since` to `now`, by one clock; a clock that was set back gives `0 ms`.
+/// The time from `since` to `now`, by the same clock; `0 ms` if the clock was set back.
 #[must_use]
 pub fn ago(now_ns: u64, since_ns: u64) -> String {
     span(now_ns.saturating_sub(since_ns))
 }
 
-/// A duration as an argument: `500ms`, `30s`, `5m`, `1h30m`.
+/// Parses a duration argument: `500ms`, `30s`, `5m`, `1h30m`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The fault in the text.
 pub fn parse_span(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no duration: write a number with its unit, as in 500ms, 30s, 5m or 1h30m");
     let mut rest = text.trim();
@@ -63,8 +63,8 @@ pub fn utc(ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}.{:03}Z", ms % 1000)
 }
 
-/// The date of a day counted from 1970-01-01 (Howard Hinnant's `civil_from_days`, for days after it:
-/// years begin in March, so that the day that is leapt is the last of a year).
+/// The date of a day counted from 1970-01-01 (Howard Hinnant's `civil_from_days`, for later days: years begin in March,
+/// so that the leap day is the last of a year).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
@@ -76,14 +76,13 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year + next, month, day)
 }
 
-/// One line of text that is safe to show: what a terminal would obey is spelled out, and it is cut at
-/// a bound.
+/// A line of text that is safe to show: control characters are escaped, and long text is cut.
 #[must_use]
 pub fn clean(text: &str) -> String {
     clean_to(text, LINE)
 }
 
-/// The same with another bound.
+/// The same with another limit.
 #[must_use]
 pub fn clean_to(text: &str, longest: usize) -> String {
     let mut shown = String::new();
@@ -103,7 +102,7 @@ pub fn clean_to(text: &str, longest: usize) -> String {
     shown
 }
 
-/// How much of a host may be moved at a time, where an operator has limited it.
+/// The operator's limits on how many change objects of a host may move at a time.
 #[must_use]
 pub fn limits(host: &HostStatus) -> Vec<String> {
     let all = host.limit.map(|limit| format!("{limit} at a time"));
@@ -111,7 +110,7 @@ pub fn limits(host: &HostStatus) -> Vec<String> {
     all.into_iter().chain(host.limits.iter().map(of_budget)).collect()
 }
 
-/// What there is to say of a host's switch, a line each.
+/// The state of a host's switch, in lines.
 #[must_use]
 pub fn switch(host: &HostStatus) -> Vec<String> {
     let (Some(switch), name) = (&host.switch, &host.name) else { return Vec::new() };
@@ -119,7 +118,7 @@ pub fn switch(host: &HostStatus) -> Vec<String> {
     let mut lines = match (switch.stage, switch.left) {
         (SwitchStage::Stopped, _) => vec![format!("{name} has stopped on its way back{why}")],
         (SwitchStage::Going | SwitchStage::Settled, Some(left)) => {
-            // Whether it stays so is found out in the seconds after.
+            // Whether this lasts is known a few seconds later.
             let there = host.converged && host.generation == Some(switch.to);
             let returns = if switch.stage == SwitchStage::Settled || there { "has returned" } else { "returns" };
             vec![format!("{name} {returns} from generation {left} to {}{why}", switch.to)]
@@ -144,7 +143,7 @@ pub fn switch(host: &HostStatus) -> Vec<String> {
     lines
 }
 
-/// A promise that is broken, and what to do, as the host tells it that knows of it.
+/// An invalidated grant, and the next steps, as the host that knows of it reports.
 #[must_use]
 pub fn lapse(host: &HostStatus, lapse: &Lapse) -> String {
     let Lapse { of, held_by, since_ns, cause } = lapse;
@@ -182,8 +181,8 @@ pub fn state(state: Option<&StateName>) -> &str {
     state.map_or("unknown", StateName::as_str)
 }
 
-/// Where a change object is and where it goes: `up`, `down → up`, `unknown`. An `absent` that says nothing about the host
-/// is shown as `not managed`: the account or the file may exist.
+/// The present and the desired state of a change object: `up`, `down → up`, `unknown`. An `absent` that says nothing
+/// about the host is shown as `not managed`: the account or the file may exist.
 #[must_use]
 pub fn heading(cob: &CobStatus) -> String {
     let unmanaged = |state: &StateName| is_unmanaged(&cob.kind, state.as_str());
@@ -194,7 +193,7 @@ pub fn heading(cob: &CobStatus) -> String {
     }
 }
 
-/// The phase in a word, with what an operator must see first in front of it.
+/// The phase in a word; faults take precedence.
 #[must_use]
 pub fn phase(cob: &CobStatus) -> &'static str {
     let stuck = cob.trouble.iter().any(|t| matches!(t, Trouble::Stuck { .. }));
@@ -210,7 +209,7 @@ pub fn phase(cob: &CobStatus) -> &'static str {
     }
 }
 
-/// What a change object waits for or does, in a few words for a table.
+/// The waits or the work of a change object, in a few words for a table.
 #[must_use]
 pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
     let told = |w: &Wait| {
@@ -252,7 +251,7 @@ pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
     all.join("; ")
 }
 
-/// What others have changed, and what is known of them.
+/// The change that others made to a file, and its known details.
 #[must_use]
 pub fn drift(file: &FileDrift, now_ns: u64) -> String {
     let mut text = format!("{} was changed by others", clean(&file.path));
@@ -269,7 +268,7 @@ pub fn drift(file: &FileDrift, now_ns: u64) -> String {
     text
 }
 
-/// One reason to wait, in a few words.
+/// A reason to wait, in a few words.
 #[must_use]
 pub fn wait(wait: &Wait, now_ns: u64) -> String {
     match wait {
@@ -298,7 +297,7 @@ pub fn wait(wait: &Wait, now_ns: u64) -> String {
     }
 }
 
-/// Named trouble, in a few words.
+/// A trouble of a change object, in a few words.
 #[must_use]
 pub fn trouble(trouble: &Trouble) -> String {
     match trouble {

@@ -1,9 +1,9 @@
-//! Which needs count in a switch: those of change objects that move in it, and of states that are kept to.
+//! Which needs count in a switch: needs of change objects that move in it, and of states that change objects stay in.
 //!
-//! Who differs moves by itself. It may ask others to be elsewhere than where they are; these move too, come back
-//! afterwards, and ask others in turn. All that differs is taken to move at once, on whatever host, and each to set out
-//! from any of its states: so some are counted that stay, and none is left out that moves. Who stays where it is makes
-//! no transition, and what these would need counts for nothing.
+//! A changed change object moves by itself. It may request states of others; these move too, return afterwards, and
+//! send requests in turn. The calculation assumes that all changes happen at once, on every host, and start from any
+//! state: so it counts some change objects that stay, and misses no change object that moves. A change object that
+//! stays makes no transition, so the needs of its transitions do not count.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,25 +17,25 @@ pub(super) struct Known<'a> {
     kind: Option<&'a Kind>,
 }
 
-/// All of a generation.
+/// All change objects of a generation.
 pub(super) type Side<'a> = BTreeMap<&'a CobId, Known<'a>>;
 
-/// Where one goes.
+/// The target states of a change object.
 #[derive(Debug, Default)]
 struct Goals<'a> {
-    /// By itself, because it differs: when its own host goes.
+    /// Its own target states because it changes: when its own host switches.
     own: BTreeSet<&'a StateName>,
-    /// At any time: others ask for it, or it is not where it should be as it is.
+    /// Target states at any time: others request them, or it is not in its preferred state now.
     called: BTreeSet<&'a StateName>,
-    /// It is asked to stay.
+    /// Another change object requests that it stay.
     stays: bool,
 }
 
-/// Which move, and where to.
+/// The change objects that move, and their target states.
 pub(super) struct Moves<'a> {
-    /// As it is.
+    /// The old generation.
     pub(super) old: Side<'a>,
-    /// As it will be.
+    /// The new generation.
     pub(super) new: Side<'a>,
     taken_back: Option<&'a BTreeSet<CobId>>,
     goals: BTreeMap<&'a CobId, Goals<'a>>,
@@ -43,7 +43,7 @@ pub(super) struct Moves<'a> {
 }
 
 impl<'a> Moves<'a> {
-    /// Between two generations; `at_rest` says who is where it should be under the old one.
+    /// The moves between two generations; `at_rest` returns whether an object is idle in its old preferred state.
     pub(super) fn between(
         old: Option<&'a Generation>,
         new: &'a Generation,
@@ -70,7 +70,7 @@ impl<'a> Moves<'a> {
         moves
     }
 
-    /// Whether promises of the one stand for the other: nothing of it differs that others could notice.
+    /// Whether grants of the old and the new change object are equivalent: no difference that others could notice.
     pub(super) fn is_same(&self, id: &CobId) -> bool {
         let what =
             |known: &Known<'a>| (known.cob.fingerprint, known.cob.rests_on, &known.cob.preferred, known.cob.observe);
@@ -78,8 +78,8 @@ impl<'a> Moves<'a> {
         !taken_back && self.old.get(id).map(what) == self.new.get(id).map(what)
     }
 
-    /// Whether the difference of the needed one matters to who needs it, in this generation. A token of a budget is worth
-    /// the same whatever the content of the budget is: no content is expected of it.
+    /// Whether the change of the needed object matters to the change object that needs it, in this generation. A token
+    /// of a budget has the same value for every content of the budget: requests expect no content.
     pub(super) fn matters(&self, side: &Side<'a>, asker: &CobId, need: &Need) -> bool {
         let needed = &need.cob;
         let expects = side.get(asker).is_some_and(|known| known.cob.expects.contains_key(needed));
@@ -88,12 +88,12 @@ impl<'a> Moves<'a> {
         !self.is_same(needed) && (expects || is_remade || !stays)
     }
 
-    /// What one needs on a host that has gone.
+    /// The needs of a change object on a host that has switched.
     pub(super) fn needs_of_new(&self, id: &CobId) -> impl Iterator<Item = &'a Need> {
         self.of(&self.new, id, true).into_iter().chain(kept_to(&self.new, id))
     }
 
-    /// What one needs on a host that has not gone: what it would do by itself when that goes is still to come.
+    /// The needs of a change object on a host that has not switched: its own moves start only with the switch.
     pub(super) fn needs_of_old(&self, id: &CobId) -> impl Iterator<Item = &'a Need> {
         self.of(&self.old, id, false).into_iter().chain(kept_to(&self.old, id))
     }
@@ -118,7 +118,7 @@ impl<'a> Moves<'a> {
         self.open.push(id);
     }
 
-    /// Somebody may ask for this.
+    /// Notes that the target of this need may be requested.
     fn ask(&mut self, need: &'a Need) {
         let (old, new) = (self.old.get(&need.cob), self.new.get(&need.cob));
         let homes: BTreeSet<&StateName> = old.into_iter().chain(new).map(|known| &known.cob.preferred).collect();
@@ -137,7 +137,7 @@ impl<'a> Moves<'a> {
         }
     }
 
-    /// What one needs for its moves and promises in one of the generations; with or without what it does by itself.
+    /// The needs of the moves and grants of a change object in a generation; with or without its own moves.
     fn of(&self, side: &Side<'a>, id: &CobId, own: bool) -> Vec<&'a Need> {
         let (Some(known), Some(goals)) = (side.get(id), self.goals.get(id)) else { return Vec::new() };
         let mut needs = Vec::new();
@@ -157,7 +157,7 @@ fn side(generation: &Generation) -> Side<'_> {
     bundles.flat_map(|b| b.cobs.iter().map(|(id, cob)| (id, Known { cob, kind: b.kinds.get(&cob.kind) }))).collect()
 }
 
-/// What somebody may rest on at any time, if only for the time of an action.
+/// The needs of a state that others may rely on at any time, even if only during an action.
 fn kept_to<'a>(side: &Side<'a>, id: &CobId) -> impl Iterator<Item = &'a Need> {
     side.get(id).into_iter().flat_map(|known| promised(known.cob, &known.cob.preferred))
 }
@@ -166,10 +166,10 @@ fn promised<'a>(cob: &'a Cob, state: &StateName) -> impl Iterator<Item = &'a Nee
     cob.locks.iter().filter(move |lock| lock.state == *state).flat_map(|lock| &lock.needs)
 }
 
-/// What the hops of the shortest ways from everywhere to a state need.
+/// The needs of the transitions on the shortest paths from every state to a state.
 fn on_the_way<'a>(known: Known<'a>, to: &StateName) -> Vec<&'a Need> {
     let Known { cob, kind } = known;
-    // Who is observed goes nowhere.
+    // An observed change object does not move.
     if cob.observe {
         return Vec::new();
     }
@@ -180,7 +180,7 @@ fn on_the_way<'a>(known: Known<'a>, to: &StateName) -> Vec<&'a Need> {
     hops.flat_map(|t| &t.needs).chain(cob.budget.as_deref()).collect()
 }
 
-/// How many transitions lie between each state and one, from where it can be reached.
+/// The number of transitions from each state to a given state, as far as it can be reached.
 fn distances<'k>(kind: &'k Kind, to: &'k StateName) -> BTreeMap<&'k StateName, usize> {
     let mut far = BTreeMap::from([(to, 0)]);
     let mut next = VecDeque::from([(to, 0)]);

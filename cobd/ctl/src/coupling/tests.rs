@@ -1,4 +1,4 @@
-//! What ties hosts together, on generations of a few lines and on those of models.
+//! The coupling of hosts, in generations of a few lines and in generations from models.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ fn name(text: &str) -> HostName {
     HostName::new(text).expect("a name")
 }
 
-/// `n1/db 1`, `n2/app 1 <- n1/db`: a change object, its content, and what it needs. A name that begins with `budget`
-/// is needed in whatever content.
+/// `n1/db 1`, `n2/app 1 <- n1/db`: a change object, its content, and its needs. A need of a name that begins with
+/// `budget` expects no content.
 fn generation(number: u64, lines: &[&str]) -> Generation {
     let up = StateName::new("up").expect("a state");
     let before = GenerationNumber(number - 1);
@@ -63,7 +63,7 @@ fn print(content: &str) -> Fingerprint {
     Fingerprint([content.parse().expect("a number"); 16])
 }
 
-/// Between generations whose change objects are all where they should be.
+/// The coupling between generations whose change objects are all in their preferred states.
 fn between(old: Option<&Generation>, new: &Generation) -> Coupling {
     Coupling::between(old, new, &|_| true)
 }
@@ -168,8 +168,8 @@ fn waits_and_what_they_come_after_are_followed() {
     assert_eq!(closure(&coupling, &["n3"]), [""; 0], "who is waited for waits for nobody");
 }
 
-/// The web shop on three hosts; of the database, the application servers and the load balancer what each is, and how the
-/// last one depends on those in the middle.
+/// The web shop on three hosts: the versions of the database, the application servers and the load balancer, and how
+/// the load balancer depends on the application servers.
 fn shop([db, app, lb]: [u32; 3], word: &str) -> Generation {
     let model = format!(
         r#"
@@ -210,7 +210,7 @@ fn groups(coupling: &Coupling) -> Vec<String> {
 
 #[test]
 fn needs_of_transitions_that_nobody_makes_tie_nobody() {
-    // The database would stop only while the application servers are stopped; and nobody starts the load balancer.
+    // The database would stop only while the application servers are stopped; and no change starts the load balancer.
     let coupling = between(Some(&shop([1, 1, 1], "after")), &shop([1, 2, 1], "after"));
     for host in ["n1", "n2", "n3"] {
         assert_eq!(closure(&coupling, &[host]), [""; 0], "{host}");
@@ -230,7 +230,7 @@ fn who_is_stopped_for_another_needs_it_when_it_starts_again() {
         ["n2 goes too: n3/lb needs n2/app, which changes, and would not converge without it"]
     );
     assert_eq!(groups(&coupling), ["n1", "n2 n3"]);
-    // Who is stopped needs the others to be so for it.
+    // To stop, a change object needs the others to be stopped.
     let coupling = between(Some(&shop([1, 1, 1], "after")), &shop([2, 1, 1], "after"));
     assert_eq!(closure(&coupling, &["n1"]).len(), 2, "both application servers stop for the database");
     assert_eq!(groups(&coupling), ["n1 n2 n3"]);

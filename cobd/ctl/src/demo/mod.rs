@@ -1,9 +1,9 @@
-//! `cobctl demo`: a cluster of three daemons on this machine, from a model to servers that run, to a
-//! changed configuration, back again, and away without a trace.
+//! `cobctl demo`: a cluster of three daemons on this machine, from a model to running servers, to a changed
+//! configuration and a rollback, until all is removed.
 //!
-//! Nothing is played: the generator and the commands are those that a person would type (each is shown
-//! before it runs, inside this process), the daemons are processes of their own that this program makes
-//! by executing itself, and the servers of the web shop are real ones. What is said was seen.
+//! The demo is real: it runs the generator and the commands that an operator would type (each is shown before it runs,
+//! inside this process), the daemons are separate processes that execute this program, and the servers of the web shop
+//! are real too. Each printed result was observed.
 
 pub mod stage;
 
@@ -22,18 +22,18 @@ use crate::signals::Ends;
 use crate::webshop::{self, Version};
 use stage::Stage;
 
-/// How long the demo waits for anything that should take a second.
+/// How long the demo waits for a step that should take a second.
 const PATIENCE: &str = "60s";
 
 /// Runs the demo.
 pub(crate) async fn run(screen: &mut Screen, args: &DemoArgs) -> Result<Exit, Failure> {
-    // From here on no signal ends this program by itself: what it has started would go on without it.
+    // From here on no signal ends this program by itself: the processes that it has started would continue without it.
     let mut ends = Ends::open().map_err(Failure::environment)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::environment)?;
     let mut stage = Stage::set(args.keep.clone())?;
     let began = Instant::now();
     let played = tokio::select! {
-        // The commands of the demo hear of an interrupt too, and would take it for an end of their own.
+        // The commands of the demo also receive the interrupt, and would treat it as their own end.
         biased;
         _ = interrupt.recv() => Err(Failure::ended_by(SignalKind::interrupt())),
         signal = ends.next() => Err(signal),
@@ -167,7 +167,7 @@ fn how_to_look(screen: &mut Screen, stage: &Stage) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ends a cluster that an earlier `demo --keep` left.
+/// Removes a cluster that an earlier `demo --keep` left.
 pub(crate) fn end(screen: &mut Screen, folder: &Path) -> Result<Exit, Failure> {
     let stage = Stage::found(folder)?;
     stage.clear_all()?;
@@ -175,7 +175,7 @@ pub(crate) fn end(screen: &mut Screen, folder: &Path) -> Result<Exit, Failure> {
     Ok(Exit::Yes)
 }
 
-/// Something moves or waits, worth asking about.
+/// Whether a change object waits for a lock, so that `explain` has an answer.
 fn is_worth_asking(cob: &cob_types::status::CobStatus) -> bool {
     cob.phase == Phase::Waiting && cob.waits_for.iter().any(|w| matches!(w, Wait::Lock { .. }))
 }
@@ -185,5 +185,5 @@ fn line(words: &[&str]) -> Vec<OsString> {
     std::iter::once("cobctl").chain(words.iter().copied()).map(OsString::from).collect()
 }
 
-/// The time between two looks.
+/// The pause between two checks.
 const LOOK: Duration = Duration::from_millis(20);

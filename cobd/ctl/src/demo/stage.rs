@@ -1,4 +1,4 @@
-//! The cluster of the demo: its folder, its daemons, and how it is taken away.
+//! The cluster of the demo: its folder, its daemons, and their removal.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -19,12 +19,12 @@ use crate::failure::Failure;
 use crate::screen::{Paint, Screen};
 use crate::webshop::{self, Ports, Version};
 
-/// The first argument with which this program is the daemon.
+/// The first argument with which this program runs as the daemon.
 pub const DAEMON: &str = "__cobd";
-/// What all that the daemons have begun has in its environment, with a path in the folder.
+/// The environment variables of all processes that the daemons start; their values are paths in the folder.
 const MARKS: [&str; 3] = ["COB_JOB=", "COB_SERVICE=", "COB_COMMAND="];
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
-/// How long daemons may take to come up, and processes to end.
+/// How long daemons may take to start, and processes to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Stage {
@@ -32,7 +32,7 @@ pub(super) struct Stage {
     program: PathBuf,
     ports: Ports,
     daemons: Vec<Child>,
-    /// Take everything away when this ends, however it ends.
+    /// Whether to remove the cluster when the demo ends, even after a failure.
     clear_at_end: bool,
 }
 
@@ -59,7 +59,7 @@ impl Stage {
         Ok(Self { folder, program, ports, daemons: Vec::new(), clear_at_end })
     }
 
-    /// The stage of an earlier demo.
+    /// The cluster of an earlier demo.
     pub(super) fn found(folder: &Path) -> Result<Self, Failure> {
         let is_ours = HOSTS.iter().all(|h| folder.join(format!("{h}.toml")).is_file()) && folder.join("model").is_dir();
         if !is_ours {
@@ -89,7 +89,7 @@ impl Stage {
         Ok(model.map_err(|e| cant("write the model into", &folder, e))?.display().to_string())
     }
 
-    /// The hosts, and nothing on them.
+    /// Writes a model with the hosts and without change objects.
     pub(super) fn write_empty_model(&self) -> Result<String, Failure> {
         let path = self.folder.join("closed.yaml");
         let mut text = "security: loopback-only\nhosts:\n".to_owned();
@@ -114,7 +114,7 @@ impl Stage {
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(log)
-                // A Ctrl-C is for the demo, which then takes everything away in order.
+                // Ctrl-C reaches only the demo, which then removes the cluster in order.
                 .process_group(0)
                 .spawn();
             self.daemons.push(daemon.map_err(|e| cant("execute", &self.program, e))?);
@@ -131,7 +131,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Shows a command as a person would type it.
+    /// Shows a command as an operator would type it.
     pub(super) fn show(&self, screen: &mut Screen, words: &[&str]) -> Result<(), Failure> {
         self.typed(screen, &format!("cobctl --depot depot {}", words.join(" ")))
     }
@@ -143,7 +143,7 @@ impl Stage {
         Ok(())
     }
 
-    /// A command of the generator.
+    /// Runs a command of the generator.
     pub(super) fn generator(&self, screen: &mut Screen, words: &[&str]) -> Result<(), Failure> {
         let quoted: Vec<String> =
             words.iter().map(|w| if w.contains(' ') { format!("\"{w}\"") } else { (*w).to_owned() }).collect();
@@ -162,20 +162,20 @@ impl Stage {
         if code == 0 { Ok(()) } else { Err(Failure::environment(anyhow::anyhow!("cobgen ended with status {code}"))) }
     }
 
-    /// A command of this program: shown, then run.
+    /// Shows a command of this program, then runs it.
     pub(super) async fn command(&self, screen: &mut Screen, words: &[&str]) -> Result<(), Failure> {
         self.show(screen, words)?;
         let depot = self.depot();
         let all: Vec<&str> = ["--depot", &depot].into_iter().chain(words.iter().copied()).collect();
         let code = Box::pin(crate::run(line(&all), screen)).await;
-        // `explain` answers no where there is something to wait for.
+        // `explain` exits with a non-zero status if the change object waits.
         if code == 0 || words.first() == Some(&"explain") {
             return Ok(());
         }
         Err(Failure::environment(anyhow::anyhow!("`cobctl {}` ended with status {code}", words.join(" "))))
     }
 
-    /// A command whose words nobody needs to see.
+    /// Runs a command without showing it.
     pub(super) async fn order(&self, words: &[&str]) -> Result<(), Failure> {
         let (code, out) = self.quietly(words).await;
         if code == 0 { Ok(()) } else { Err(Failure::environment(anyhow::anyhow!("{out}"))) }
@@ -189,7 +189,7 @@ impl Stage {
         (code, written.out())
     }
 
-    /// The last of the chain that waits for a lock, as soon as somebody does; none when all is too quick.
+    /// The last change object of the chain that waits for a lock, once it waits; `None` if the demo is too fast.
     pub(super) async fn somebody_who_waits(&self) -> Option<String> {
         let limit = Instant::now() + Duration::from_secs(2);
         while Instant::now() < limit {
@@ -210,7 +210,7 @@ impl Stage {
         None
     }
 
-    /// Asks the shop, as a customer would.
+    /// Asks the shop, as a customer does.
     pub(super) fn customer(&self, screen: &mut Screen, version: Version) -> Result<(), Failure> {
         let answer = webshop::ask(self.shop()).map_err(|e| Failure::environment(anyhow::anyhow!("{e}")))?;
         screen.line(&format!("  A customer asks the load balancer: {answer}"))?;
@@ -220,7 +220,7 @@ impl Stage {
         Err(Failure::environment(anyhow::anyhow!("the shop answers with another price than {}", version.price())))
     }
 
-    /// The actions since the switch to a generation began, from the hosts' histories.
+    /// The actions since the start of the switch to a generation, from the hosts' histories.
     pub(super) async fn what_happened(&self, screen: &mut Screen, generation: u64) -> Result<(), Failure> {
         let (_, text) = self.quietly(&["history", "--json"]).await;
         let entries: Vec<HistoryEntry> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
@@ -252,7 +252,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The last lines of the daemons' logs, for a demo that did not go well.
+    /// The last lines of the daemons' logs, for a failed demo.
     pub(super) fn explain_failure(&self, screen: &mut Screen) {
         for host in HOSTS {
             let log = fs::read_to_string(self.folder.join(format!("{host}.log"))).unwrap_or_default();
@@ -262,7 +262,7 @@ impl Stage {
         }
     }
 
-    /// The daemons go on when this program ends.
+    /// Lets the daemons continue after the end of this program.
     pub(super) fn leave_standing(&mut self) {
         self.daemons.clear();
         self.clear_at_end = false;
@@ -277,20 +277,20 @@ impl Stage {
             while Instant::now() < limit && matches!(daemon.try_wait(), Ok(None)) {
                 std::thread::sleep(LOOK);
             }
-            // One that did not end by itself; one that did is not hurt.
+            // For a daemon that did not end by itself; otherwise without effect.
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
         self.daemons.clear();
     }
 
-    /// Deletes the folder; says so if something is still there.
+    /// Deletes the folder; fails if a part of it remains.
     pub(super) fn clear(&mut self) -> Result<(), Failure> {
         self.clear_at_end = false;
         self.clear_all()
     }
 
-    /// Ends every process that lives in the folder, and deletes it.
+    /// Ends every process of the cluster, and deletes the folder.
     pub(super) fn clear_all(&self) -> Result<(), Failure> {
         for how in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
             let limit = Instant::now() + Duration::from_secs(3);
@@ -312,14 +312,14 @@ impl Drop for Stage {
     fn drop(&mut self) {
         if self.clear_at_end {
             self.stop_daemons();
-            // What can't be deleted stays in the folder for temporary files.
+            // Undeletable files remain in the folder for temporary files.
             let _ = self.clear_all();
         }
     }
 }
 
-/// The cluster's own processes: daemons, runners and keepers, which are told of something in this folder, and what these
-/// have begun, which has that in its environment. Whoever else looks at the folder, or stands in it, is a stranger.
+/// The processes of the cluster: daemons, runners and supervisors, with a path in this folder among their arguments,
+/// and their children, with this path in their environment. Other processes that use the folder do not count.
 fn living_in(folder: &Path) -> Vec<u32> {
     let within = |word: &[u8]| Path::new(OsStr::from_bytes(word)).starts_with(folder);
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
@@ -339,7 +339,7 @@ fn living_in(folder: &Path) -> Vec<u32> {
 fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
-        // One that has ended needs no signal.
+        // A process that has ended needs no signal.
         let _ = rustix::process::kill_process(pid, signal);
     }
 }
@@ -371,7 +371,7 @@ mod tests {
         fs::write(&log, "").expect("written");
         let sleeps = |name: &str, words: &[&str]| {
             let mut command = Command::new("/bin/sh");
-            // The words are those of a program that `exec` names as it likes; it sleeps whatever they are.
+            // `exec` names the program freely; the script ignores its arguments and sleeps.
             command.arg0(name).args(["-c", "while :; do sleep 0.1; done", "sh"]).args(words);
             command
         };

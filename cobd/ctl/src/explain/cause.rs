@@ -1,4 +1,4 @@
-//! First causes: the reasons to wait behind which there is no other change object to look at.
+//! First causes: the reasons to wait that lead to no further change object.
 
 use cob_types::status::{
     ActionStatus, CobStatus, EARLIER_CONTENT, HostStatus, IN_CONFLICT, PeerStatus, Phase, Stopped, Trouble, Unheard,
@@ -8,69 +8,69 @@ use serde::Serialize;
 
 use crate::words::{ago, circle, clean, count, list, span, state, trouble};
 
-/// What a first cause is. In the order in which an operator should hear of them: what ends only by
-/// somebody's hand first, what ends by itself last.
+/// The type of a first cause, in the order in which an operator should see them: first the causes that need an
+/// operator, last the causes that end by themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CauseKind {
-    /// A circle of waiters that the daemons have found and can't dissolve.
+    /// A deadlock that the daemons have found and can't break.
     Stuck,
-    /// It has used up its retries.
+    /// It has failed after its last attempt.
     GivenUp,
-    /// Its state can't be told.
+    /// Its check fails, so that its state is not known.
     CheckFailing,
-    /// No route leads to where it should be.
+    /// It has no exit state: no transitions lead to its desired state.
     NoRoute,
-    /// It is observed, and not where it should be: people bring it there.
+    /// It is observed, and not in its preferred state: only people can bring it there.
     Observed,
-    /// The one that it asked has refused.
+    /// The change object that it asked has refused.
     Refused,
-    /// Its host can't be reached from here.
+    /// Its host is not reachable from here.
     Unreachable,
-    /// Its host and the asking one don't reach each other.
+    /// Its host and the requester's host do not reach each other.
     LinkDown,
     /// Its host does not know it.
     Absent,
-    /// Its host was not among those that could be asked.
+    /// Its host was not among the hosts to ask.
     NotAsked,
     /// Its daemon is newer than this program, which does not know the reason.
     Newer,
-    /// Its daemon is of the version before, and does not say what others must hear.
+    /// Its daemon has the previous version, and does not report its departure.
     Older,
     /// An operator has stopped it.
     Stopped,
     /// An operator has paused its host, or has cancelled the switch.
     Paused,
-    /// An operator's limit lets no more go at a time on its host.
+    /// An operator's limit allows no further transition on its host.
     Limit,
-    /// Its host has another generation active than the asking one.
+    /// Its host has another active generation than the requester's host.
     OtherGeneration,
-    /// It serves only those who leave, until it is gone itself.
+    /// It is departing, and until then serves only other departing change objects.
     Leaving,
-    /// It was braked.
+    /// A rate limit delays it.
     Rest,
     /// It waits for its next attempt.
     Retry,
-    /// Each waits for the next; the daemons look for a way out.
+    /// The waits form a cycle; the daemons look for a way to break it.
     Circle,
     /// Its transition runs.
     Moving,
     /// Its check runs.
     Checking,
-    /// What is waited for has been done, or is being said: nothing stands in the way.
+    /// The awaited state is reached, or a message is on the way: no obstacle remains.
     OnItsWay,
-    /// It waits for nothing.
+    /// It does not wait.
     Settled,
 }
 
 /// A first cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
-    /// What it is.
+    /// Its type.
     pub kind: CauseKind,
-    /// In words, to be read after the change object's name: "has given up after 3 attempts".
+    /// Its text, to be read after the change object's name: "has given up after 3 attempts".
     pub words: String,
-    /// What to do about it; empty: wait.
+    /// A hint for the operator; empty: wait.
     pub hint: String,
 }
 
@@ -84,7 +84,7 @@ impl Cause {
         self
     }
 
-    /// One more thing to do about it.
+    /// Adds a further hint.
     pub(super) fn add_hint(&mut self, more: &str) {
         if !self.hint.is_empty() {
             self.hint.push_str("; ");
@@ -130,7 +130,7 @@ impl Cause {
             None => "has given up".to_owned(),
         };
         let id = &cob.id;
-        // On a host that stands still an attempt would not start.
+        // On a paused host an attempt would not start.
         let resume = match host.held.is_some() || host.paused {
             true => format!("`cobctl resume --host {}` and ", host.name),
             false => String::new(),
@@ -197,7 +197,7 @@ impl Cause {
         Self::new(CauseKind::Refused, format!("was refused by {asked}: {}", clean(reason)))
     }
 
-    /// One that an operator has stopped, of itself or of one that needs it.
+    /// An operator has stopped the change object, or a change object that needs it.
     pub(super) fn stopped(cob: &CobId, stopped: &Stopped, itself: bool) -> Self {
         let words = clean(&stopped.in_words());
         let words = if itself { format!("is {words}") } else { format!("waits for {cob}, which is {words}") };
@@ -292,7 +292,7 @@ impl Cause {
         ))
     }
 
-    /// It has left, and its host is asked in vain whether it has.
+    /// It has departed, and its host does not understand the question whether it has.
     pub(super) fn says_nothing(cob: &CobId, host: &HostStatus) -> Self {
         let words = format!(
             "has left, and nobody hears of it: the daemon of {} is of a version that does not know the question",
@@ -318,7 +318,7 @@ impl Cause {
         ))
     }
 
-    /// `there`: the other end, which is the one that calls if it has the lower name, and so knows why it is in vain.
+    /// `there` is the other end. If it has the lower name, it opens the connection, and so knows why this fails.
     pub(super) fn link_down(asking: &HostStatus, asked: &CobId, link: &PeerStatus, there: Option<&HostStatus>) -> Self {
         let caller = there.and_then(|there| there.peers.iter().find(|p| p.host == asking.name && !p.up));
         let theirs = caller.filter(|_| link.host < asking.name).and_then(|p| p.error.as_deref());
@@ -338,7 +338,7 @@ impl Cause {
         ))
     }
 
-    /// What the asking one's host says does not count at the asked one's, or the other way round.
+    /// Two hosts, of `asked` and of the requester: the host `hears` ignores the messages of the host `says`.
     pub(super) fn unheard(asked: &CobId, says: &HostStatus, hears: &HostStatus, why: Unheard) -> Self {
         let (says, hears) = (&says.name, &hears.name);
         let (words, hint) = match why {
@@ -388,12 +388,12 @@ impl Cause {
     }
 }
 
-/// Whether the daemon itself does what there is to do, without a process that could print anything.
+/// Whether the daemon itself acts, without a process that could print output.
 fn acts_inside(cob: &CobStatus) -> bool {
     matches!(cob.kind.as_str(), "file-tree" | "noop" | "wait" | "tcp-check" | "http-check" | "budget")
 }
 
-/// What a person does about a file that both sides have changed.
+/// How to resolve a conflict in a file.
 fn how_to_decide(id: &CobId) -> String {
     format!(
         "`cobctl diff {id}` shows both; `cobctl resolve {id}` decides, with --theirs for what the model wants, --ours for \
@@ -410,8 +410,7 @@ fn way(action: &ActionStatus) -> String {
     }
 }
 
-/// ` (attempt 2 of 3; exit status 1; last line: …)`.
-/// What to do about a gate that does not open; none: it is no gate, or is on its way elsewhere.
+/// A hint for a gate that does not open; `None`: it is no gate, or has another desired state.
 fn gate_remedy(cob: &CobStatus) -> Option<String> {
     let (opens, id) = (cob.target.as_ref() == Some(&cob.preferred), &cob.id);
     (cob.is_gate() && opens).then(|| {
@@ -421,6 +420,7 @@ fn gate_remedy(cob: &CobStatus) -> Option<String> {
     })
 }
 
+/// ` (attempt 2 of 3; exit status 1; last line: …)`.
 fn remarks(action: &ActionStatus, attempt: bool) -> String {
     let mut all = Vec::new();
     if attempt {

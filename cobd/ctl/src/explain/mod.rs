@@ -1,12 +1,12 @@
-//! Why a change object is where it is: the chain of waits, across hosts, down to its first cause.
+//! Explains why a change object is in its state: the chain of waits, across hosts, to its first cause.
 //!
 //! ```text
-//! statuses of hosts --> [walk]: what each waits for --> [cause]: whom somebody must see to
+//! statuses of hosts --> [walk]: the waits of each object --> [cause]: the reason that needs action
 //!                                                   \-> [told]: one sentence, the tree, JSON
 //! ```
 //!
-//! A pure function over what was fetched. The statuses of two hosts are never of the same instant, so
-//! what fits together only a moment later ("its promise is on the way") is told as just that.
+//! A pure function of the fetched statuses. The statuses of two hosts are never from the same moment, so a difference
+//! that disappears a moment later is reported as temporary ("its promise is on the way").
 
 mod cause;
 mod told;

@@ -1,4 +1,4 @@
-//! Each kind of first cause, over clusters of a few change objects.
+//! Each type of first cause, in clusters of a few change objects.
 
 use cob_types::status::{
     CobStatus, Holder, HostStatus, Lapse, LapseCause, PeerStatus, Phase, SwitchWait, Trouble, Unheard, Wait,
@@ -8,7 +8,7 @@ use cob_types::{CobId, GenerationNumber, HostName};
 use super::{CauseKind, Explanation, Seen, explain, explain_leaving};
 use crate::testing::{NOW, failed, grant, host, id, lock, moving, s, settled, state, waiting};
 
-/// What a walk sees of these hosts. A host that is not reachable is one that was asked in vain.
+/// The view of a walk on these hosts. A host with `reachable: false` was asked and did not answer.
 fn see<'a>(hosts: &'a [HostStatus]) -> impl Fn(&CobId) -> Seen<'a> {
     |cob| match hosts.iter().find(|h| h.name.as_str() == cob.host_str()) {
         None => Seen::NotAsked,
@@ -24,13 +24,13 @@ fn of<'a>(hosts: &'a [HostStatus], cob: &str) -> Explanation<'a> {
     explain(&id(cob), &see(hosts))
 }
 
-/// The kind of the first cause, whose it is, and the sentence.
+/// The type of the first cause, its change object, and the sentence.
 fn told(hosts: &[HostStatus], cob: &str) -> (CauseKind, String, String) {
     let explanation = of(hosts, cob);
     (explanation.first.kind, explanation.culprit().to_string(), explanation.sentence())
 }
 
-/// One host each, at generation 7, for change objects of one host a name.
+/// The hosts of these change objects, at generation 7.
 fn hosts(cobs: Vec<CobStatus>) -> Vec<HostStatus> {
     let mut all: Vec<HostStatus> = Vec::new();
     for cob in cobs {
@@ -62,7 +62,7 @@ fn a_chain_ends_at_what_runs() {
     assert_eq!(told(&all, "n1/db").0, CauseKind::Moving);
 }
 
-/// A host that waits for these to leave before it goes on to generation 8.
+/// A host that waits for these change objects to depart before it activates generation 8.
 fn switching(host: HostStatus, waits: &[&str]) -> HostStatus {
     let wait = |cob: &&str| SwitchWait { cob: id(cob), since_ns: NOW - s(40), asked: 3 };
     HostStatus {
@@ -93,12 +93,12 @@ fn what_keeps_a_host_from_going_on_is_explained() {
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to go on to generation 8, for which n1/old must have left for good, which waits for n3/lb down, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
     insta::assert_snapshot!(told(&all, "n3/web").2, @"n3/web up waits for n2/app up, which waits for n2 to go on to generation 8, for which n1/old must have left for good, which waits for n3/lb down, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
     insta::assert_snapshot!(explain_leaving(&id("n1/old"), &see(&all)).sentence(), @"n1/old down waits for n3/lb down, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
-    // Who leaves is where it should be, and somebody has not given back what it promised.
+    // The departing object is in its exit state, and a holder has not released its grant.
     all[0].cobs[0] = held(CobStatus { retiring: true, ..settled("n1/old", "down") }, "n3/lb", true);
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to go on to generation 8, for which n1/old must have left for good, which needs n3/lb to give back the promise of down first, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
     all[0].cobs[0].held_by.clear();
     assert_eq!(told(&all, "n2/app").0, CauseKind::OnItsWay);
-    // Its host has not heard of the switch, or is away.
+    // Its host has not received the switch, or is away.
     all[0] = host("n1", 7, vec![settled("n1/old", "up")]);
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to go on to generation 8, for which n1/old must have left for good, which has not begun to leave: n1 has generation 7 active and is not switching");
     all[0] = HostStatus { reachable: false, error: Some("Connection refused".to_owned()), ..all[0].clone() };
@@ -106,7 +106,7 @@ fn what_keeps_a_host_from_going_on_is_explained() {
     assert!(lost.is_incomplete() && lost.first.hint.contains("cobctl declare-final n1/old"), "{}", lost.first.hint);
 }
 
-/// It leaves, and can't be asked whether it has.
+/// It is departing, and its host can't report whether it has departed.
 #[test]
 fn a_daemon_of_the_version_before_does_not_say_what_has_left() {
     let before = HostStatus { says_final: false, ..host("n1", 8, vec![settled("n1/ip", "up")]) };
@@ -118,7 +118,7 @@ fn a_daemon_of_the_version_before_does_not_say_what_has_left() {
     insta::assert_snapshot!(leaving.sentence(), @"n1/old has left, and nobody hears of it: the daemon of n1 is of a version that does not know the question");
     insta::assert_snapshot!(leaving.first.hint, @"update cobd on n1, and the switch goes on by itself; or, as it has left, `cobctl declare-final n1/old`");
     assert_eq!(told(&all, "n2/app").0, CauseKind::Older);
-    // As long as it leaves there is nothing to hear.
+    // While it departs, no report is needed.
     all[0].cobs.push(CobStatus { retiring: true, ..moving("n1/old", "up", "down") });
     assert_eq!(told(&all, "n2/app").0, CauseKind::Moving);
 }
@@ -135,7 +135,7 @@ fn broken_promises_are_told_on_both_sides() {
     assert_eq!((of(&all, "n1/net").told().lapses, of(&all, "n1/ip").told().lapses.len()), (all[0].lapses.clone(), 0));
     all[0].lapses = lapse(LapseCause::Drift);
     insta::assert_snapshot!(tree(&all, "n1/net"), @"n1/net was found 12 s ago elsewhere than it had promised to n2/app: n2/app gives it back, checks what it did under it, and asks again; `cobctl history --cob n1/net` shows what was found");
-    // Also of one that has left.
+    // Also for a departed change object.
     all[0].cobs.clear();
     assert!(tree(&all, "n1/net").contains("promised to n2/app"));
 }
@@ -199,7 +199,7 @@ fn a_token_is_out_since_its_own_grant_and_the_remedy_of_a_gate_is_told() {
         "n1/gate can only wait: if a change object of the model brings what it looks for, give n1/gate that dependency \
          (`requires`); `cobctl budget n3/budget/app --at-most 2` lets one more member go all the same, until the next generation"
     );
-    // The same cause, where it is told as JSON.
+    // The JSON contains the same cause.
     assert_eq!(explanation.told().first_cause.hint, explanation.first.hint);
 }
 
@@ -284,7 +284,7 @@ fn who_refuses_for_a_conflict_is_looked_at_too() {
     };
     let all = hosts(vec![conflict, up("n2/app", vec![refused])]);
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up was refused by n1/conf, which is in conflict: somebody has changed on the host what the model changes too");
-    // It has moved since, and is on its way: what it was when it refused is no news.
+    // It has changed its state since and is in progress: its state at the refusal no longer matters.
     let mut moved = all.clone();
     moved[0].cobs[0] = waiting("n1/conf", "absent", "present", vec![Wait::Paused]);
     assert_eq!(told(&moved, "n2/app").0, CauseKind::Paused);
@@ -318,7 +318,7 @@ fn of_a_service_that_has_given_up_what_it_printed_is_named() {
     assert_eq!(hint(&db), "mend what it says; it is tried on, at once with `cobctl retry n1/db`");
     db.kind = "script".to_owned();
     assert!(hint(&db).contains("`cobctl output n1/db`, mend"));
-    // What the daemon does itself prints nothing.
+    // A daemon that acts itself prints no output.
     db.kind = "file-tree".to_owned();
     assert_eq!(hint(&db), "mend what it says, then `cobctl retry n1/db`");
     if let Some(action) = &mut db.action {
@@ -430,7 +430,7 @@ fn what_is_kept_elsewhere_leads_to_what_those_do_who_keep_it() {
     assert_eq!((kind, culprit.as_str()), (CauseKind::Moving, "n1/schema"));
     insta::assert_snapshot!(sentence, @"n2/web down is kept there by n1/schema, which has been moving from absent to present for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
     assert_eq!(crate::words::reasons(&kept("n2/web"), 0), "kept there by n1/schema");
-    // And who waits for it waits for these.
+    // A change object that waits for it waits for its holders.
     let paused = waiting("n1/schema", "absent", "present", vec![Wait::Paused]);
     let all = hosts(vec![waiting("n3/lb", "down", "up", vec![lock("n2/web", "up")]), kept("n2/web"), paused]);
     let (kind, culprit, sentence) = told(&all, "n3/lb");
@@ -460,7 +460,7 @@ fn long_chains_and_wide_fans_are_walked_once() {
     insta::assert_snapshot!(explanation.sentence(), @"n1/c0 up waits for n1/c1 up, which waits for n1/c2 up, which waits for 4993 more, one behind the other, which waits for n1/c4996 up, which waits for n1/c4997 up, which waits for n1/c4998 up, which waits for n1/c4999 up, which waits for n1/c5000 up, which has given up moving from down to up after 3 attempts (exit status 1; last line: port 5432 is taken)");
     assert_eq!(explanation.told().chain.len(), n + 1);
 
-    // Each of 30 layers waits for both of the next: a thousand million ways.
+    // Each of 30 layers waits for both objects of the next: a thousand million paths.
     let mut layers: Vec<CobStatus> = Vec::new();
     for i in 0..30 {
         let both = |j: u32| ["a", "b"].map(|side| lock(&format!("n1/{side}{j}"), "up")).to_vec();

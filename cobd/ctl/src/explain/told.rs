@@ -1,4 +1,4 @@
-//! The explanation as people and programs get it: a sentence, a tree, JSON.
+//! The explanation for people and programs: a sentence, a tree, JSON.
 
 use std::collections::BTreeSet;
 
@@ -10,29 +10,29 @@ use super::cause::{Cause, CauseKind};
 use super::walk::{Edge, Explanation, Place, Seen, Then, Why};
 use crate::words::{ago, heading, lapse, phase, span, state};
 
-/// The steps of a chain that are told in the sentence; of a longer one the first and the last.
+/// The most steps of a chain in the sentence; a longer chain is cut in the middle.
 const TOLD: usize = 8;
-/// The lines of the tree.
+/// The most lines of the tree.
 const LINES: usize = 200;
-/// How deep the tree is shown.
+/// The greatest depth of the tree.
 const DEPTH: usize = 24;
 
-/// The JSON of `cobctl explain`. Fields are only added.
+/// The JSON of `cobctl explain`. New versions only add fields.
 #[derive(Debug, Clone, Serialize)]
 pub struct Explained {
-    /// The change object asked about.
+    /// The change object of the question.
     pub cob: CobId,
-    /// The answer in one sentence.
+    /// The answer in a sentence.
     pub answer: String,
     /// The first cause.
     pub first_cause: ExplainedCause,
-    /// The change objects from the one asked about to the first cause.
+    /// The change objects from the question to the first cause.
     pub chain: Vec<CobId>,
-    /// Everything that was looked at, the one asked about first.
+    /// All visited change objects, first the object of the question.
     pub cobs: Vec<ExplainedCob>,
-    /// More was waited for than can be looked at.
+    /// Whether the walk stopped at its limit.
     pub cut: bool,
-    /// Broken promises of it, and those that it held.
+    /// Invalidated grants that it gave or held.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lapses: Vec<Lapse>,
 }
@@ -40,46 +40,46 @@ pub struct Explained {
 /// A first cause.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainedCause {
-    /// Whose it is.
+    /// Its change object.
     pub cob: CobId,
-    /// What it is.
+    /// Its type.
     pub cause: CauseKind,
     /// In words.
     pub text: String,
-    /// What to do; empty: wait.
+    /// A hint; empty: wait.
     pub hint: String,
 }
 
-/// One change object on the way.
+/// A change object in the walk.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainedCob {
     /// Its id.
     pub id: CobId,
     /// Its state; null: unknown, or its host was not reached.
     pub state: Option<StateName>,
-    /// Where it is to go.
+    /// Its desired state.
     pub target: Option<StateName>,
     /// The generation that is active on its host.
     pub generation: Option<GenerationNumber>,
-    /// What it waits for.
+    /// Its waits for other change objects.
     pub waits: Vec<ExplainedWait>,
-    /// What it waits for that leads to no other.
+    /// Its waits that lead to no other change object.
     pub causes: Vec<ExplainedCause>,
 }
 
-/// One wait.
+/// A wait.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainedWait {
-    /// For whom.
+    /// The change object that it waits for.
     pub cob: CobId,
     /// In words.
     pub text: String,
-    /// For how long, in nanoseconds by the clock of the waiter's host.
+    /// The duration, in nanoseconds by the clock of the waiter's host.
     pub for_ns: u64,
 }
 
 impl Explanation<'_> {
-    /// The answer in one sentence.
+    /// The answer in a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let mut parts: Vec<String> = self.chain.iter().map(|e| e.words.clone()).collect();
@@ -91,7 +91,7 @@ impl Explanation<'_> {
         format!("{} {}", self.subject(), parts.join(", which "))
     }
 
-    /// The change object and where it is to go: `n3/lb up`.
+    /// The change object and its desired state: `n3/lb up`.
     fn subject(&self) -> String {
         match (self.seen.get(&self.cob), self.first.kind) {
             (Some(Seen::Found(_, cob)), kind) if kind != CauseKind::Settled => match &cob.target {
@@ -102,13 +102,13 @@ impl Explanation<'_> {
         }
     }
 
-    /// The change object whose cause is the first.
+    /// The change object with the first cause.
     #[must_use]
     pub fn culprit(&self) -> &CobId {
         self.chain.last().map_or(&self.cob, |edge| &edge.to)
     }
 
-    /// All branches, a line each, indented.
+    /// All branches, indented, in lines.
     #[must_use]
     pub fn tree(&self) -> Vec<String> {
         let mut tree = Tree { of: self, lines: Vec::new(), shown: BTreeSet::new() };
@@ -133,7 +133,7 @@ impl Explanation<'_> {
         tree.lines
     }
 
-    /// Broken promises of the one that was asked about, and those that it held.
+    /// Invalidated grants that the object of the question gave or held.
     fn lapses(&self) -> impl Iterator<Item = (&HostStatus, &Lapse)> {
         let host = match self.seen.get(&self.cob) {
             Some(Seen::Found(host, _) | Seen::Absent(host)) => Some(*host),
@@ -143,7 +143,7 @@ impl Explanation<'_> {
         of_host.filter(|(_, l)| l.of == self.cob || l.held_by == self.cob)
     }
 
-    /// The whole as JSON.
+    /// The explanation as JSON.
     #[must_use]
     pub fn told(&self) -> Explained {
         let mut chain = vec![self.cob.clone()];

@@ -1,9 +1,9 @@
-//! The walk: from a change object along what it waits for, each visited once.
+//! The walk: from a change object along its waits; each change object is visited once.
 //!
-//! Two questions are asked of a change object. *Why is it not where it is wanted?* leads along its
-//! locks to those it waits for, and along its grants to those who must give them back. *Why does it not
-//! give back what it holds?* leads to those who hold something of it in turn. Chains may be as long as
-//! a cluster is deep and share their ends, so nothing here recurses and nothing is looked at twice.
+//! A change object is asked two questions. *Why is it not in its desired state?* leads along its locks to the change
+//! objects that it waits for, and along its grants to the holders that must release them. *Why does it not release its
+//! locks?* leads to its own holders in turn. Chains may be as long as a cluster is deep and share their ends, so no
+//! function here recurses and no change object is visited twice.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,15 +13,15 @@ use cob_types::{CobId, StateName};
 use super::cause::{Cause, CauseKind};
 use crate::words::states;
 
-/// The most change objects that are looked at for one explanation.
+/// The most change objects that an explanation visits.
 const MOST: usize = 20_000;
 
-/// What is known of a change object.
+/// The known facts about a change object.
 #[derive(Debug, Clone, Copy)]
 pub enum Seen<'a> {
     /// Its host answered, and has it.
     Found(&'a HostStatus, &'a CobStatus),
-    /// Its host answered, and has no such change object.
+    /// Its host answered, and does not have the change object.
     Absent(&'a HostStatus),
     /// Its host could not be reached, and why.
     Unreachable(&'a str),
@@ -32,41 +32,41 @@ pub enum Seen<'a> {
 /// A question about a change object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Why {
-    /// Why is it not where it is wanted?
+    /// Why is it not in its desired state?
     Away,
-    /// Why does it not give back what it holds?
+    /// Why does it not release its locks?
     Holding,
-    /// Why has it, a budget, no token left?
+    /// Why does it, a budget, have no free token?
     Drained,
-    /// Why has it not left for good?
+    /// Why has it not departed?
     Leaving,
 }
 
 pub(super) type Place = (CobId, Why);
 
-/// One wait that leads to another change object.
+/// A wait that leads to another change object.
 #[derive(Debug, Clone)]
 pub(super) struct Edge {
     /// In words, after the waiter's name: "waits for n1/db up".
     pub(super) words: String,
-    /// For how long, in nanoseconds.
+    /// The duration in nanoseconds.
     pub(super) for_ns: u64,
     /// The change object that it leads to.
     pub(super) to: CobId,
     pub(super) then: Then,
 }
 
-/// How it goes on at the end of an edge.
+/// The continuation at the end of an edge.
 #[derive(Debug, Clone)]
 pub(super) enum Then {
-    /// With a question.
+    /// Continue with this question.
     Ask(Why),
-    /// Not at all: the cause lies between the two.
+    /// Stop: the cause lies between the two change objects.
     Stop(Cause),
 }
 
 impl Edge {
-    /// The place that it leads to, if it goes on there.
+    /// The place that the edge leads to, if the walk continues there.
     pub(super) fn place(&self) -> Option<Place> {
         match &self.then {
             Then::Ask(why) => Some((self.to.clone(), *why)),
@@ -82,36 +82,36 @@ impl Edge {
     }
 }
 
-/// What was found at one place.
+/// The edges and causes at a place.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Found {
     pub(super) edges: Vec<Edge>,
     pub(super) causes: Vec<Cause>,
 }
 
-/// Everything found on the way, and the first cause.
+/// All visited places, and the first cause.
 #[derive(Debug)]
 pub struct Explanation<'a> {
-    /// The change object asked about.
+    /// The change object of the question.
     pub cob: CobId,
     pub(super) places: BTreeMap<Place, Found>,
     pub(super) seen: BTreeMap<CobId, Seen<'a>>,
-    /// From the first step to the one whose cause is told.
+    /// The edges from the question to the first cause.
     pub(super) chain: Vec<Edge>,
     /// The cause of the chain's last place.
     pub first: Cause,
-    /// There was more to look at than [`MOST`].
+    /// Whether there were more places than [`MOST`].
     pub(super) cut: bool,
-    /// The question that was asked.
+    /// The question.
     pub(super) why: Why,
 }
 
-/// Explains why a change object is where it is. `see` is asked for each change object on the way, once.
+/// Explains why a change object is in its state. The walk calls `see` once for each change object.
 pub fn explain<'a>(cob: &CobId, see: &dyn Fn(&CobId) -> Seen<'a>) -> Explanation<'a> {
     answer(cob, Why::Away, see)
 }
 
-/// Explains why a change object that leaves with a switch has not left for good.
+/// Explains why a change object that a switch removes has not departed.
 pub fn explain_leaving<'a>(cob: &CobId, see: &dyn Fn(&CobId) -> Seen<'a>) -> Explanation<'a> {
     answer(cob, Why::Leaving, see)
 }
@@ -130,7 +130,7 @@ fn answer<'a>(cob: &CobId, why: Why, see: &dyn Fn(&CobId) -> Seen<'a>) -> Explan
 }
 
 impl Explanation<'_> {
-    /// Whether a host that matters could not be asked.
+    /// Whether a host on the path could not be asked.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         self.seen.values().any(|s| matches!(s, Seen::Unreachable(_) | Seen::NotAsked))
@@ -151,7 +151,7 @@ impl<'a> Walk<'a, '_> {
         *self.seen.entry(cob.clone()).or_insert_with(|| see(cob))
     }
 
-    /// Visits every place that can be reached; true: there were too many.
+    /// Visits every reachable place; returns whether there were too many.
     fn collect(&mut self, root: &Place) -> bool {
         let mut next = VecDeque::from([root.clone()]);
         while let Some(place) = next.pop_front() {
@@ -227,7 +227,7 @@ impl<'a> Walk<'a, '_> {
         found
     }
 
-    /// It would be elsewhere by itself: what those do who hold its promise to be where it is.
+    /// Its preferred state is another, and holders of its grants keep it there: leads to these holders.
     fn kept_there(&mut self, host: &'a HostStatus, cob: &'a CobStatus, found: &mut Found) {
         for holder in kept_by(cob) {
             let is_settled = matches!(self.look(&holder.cob), Seen::Found(_, by) if by.phase == Phase::Settled);
@@ -250,7 +250,7 @@ impl<'a> Walk<'a, '_> {
                 }
                 let is_lost = |wait: &Wait| matches!(wait, Wait::NoRoute { .. });
                 if matches!(self.look(asked), Seen::Found(_, refusing) if refusing.waits_for.iter().any(is_lost)) {
-                    // It says itself what keeps it from what it was asked for, and what to do.
+                    // The asked change object reports its own obstacle and the hint.
                     found.edges.push(Edge {
                         words: format!("was refused by {asked}"),
                         for_ns: now.saturating_sub(*since_ns),
@@ -311,8 +311,8 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Whether a refusal is of the state in which the one that was asked is: that it has moved on since is not told to the
-    /// one that was refused.
+    /// Whether a refusal still applies to the present state of the asked change object: the requester is not informed
+    /// of later transitions.
     fn still_refuses(&mut self, asked: &CobId, reason: &str) -> bool {
         let Some((from, _)) = reason.strip_prefix("no route leads from ").and_then(|r| r.split_once(' ')) else {
             return true;
@@ -323,7 +323,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Whether the host of a change object has gone on already, and this one waits to.
+    /// Whether the host of the asked change object has already activated a newer generation than the requester's host.
     fn is_ahead_of(&mut self, asking: &HostStatus, asked: &CobId) -> bool {
         match self.look(asked) {
             Seen::Found(host, _) | Seen::Absent(host) => host.generation > asking.generation,
@@ -331,7 +331,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// The link to the asked one's host is down, or one of the two does not hear what the other one says.
+    /// A broken link to the host of the asked change object, or a host that ignores the other's messages.
     fn link_down(&mut self, asking: &HostStatus, asked: &CobId) -> Option<Cause> {
         let there = match self.look(asked) {
             Seen::Found(host, _) | Seen::Absent(host) => Some(host),
@@ -348,7 +348,7 @@ impl<'a> Walk<'a, '_> {
         Some(Cause::link_down(asking, asked, link, there))
     }
 
-    /// What keeps a change object that is at rest from giving a promise: nothing of its own.
+    /// Why an idle change object has not given a grant: a cause outside the change object.
     fn between(&mut self, asking: &'a HostStatus, asked: &CobId, wanted: &[StateName]) -> Option<Cause> {
         let (host, cob) = match self.look(asked) {
             Seen::Found(host, cob) => (host, cob),
@@ -369,7 +369,7 @@ impl<'a> Walk<'a, '_> {
         if cob.retiring {
             return Some(Cause::leaving(cob));
         }
-        // It would go there by itself: who keeps it where it is tells more.
+        // Its holders keep it away from its preferred state: they explain the wait better.
         if cob.state.as_ref() != Some(&cob.preferred) && kept_by(cob).next().is_some() {
             return None;
         }
@@ -381,7 +381,7 @@ impl<'a> Walk<'a, '_> {
         }))
     }
 
-    /// Gives a cause to places from which none can be reached: they wait in a circle.
+    /// Gives a cause to places that reach no cause: their waits form a cycle.
     fn name_circles(&mut self) {
         let mut before: BTreeMap<Place, Vec<&Place>> = BTreeMap::new();
         for (place, found) in &self.places {
@@ -416,7 +416,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Follows first edges until a place comes again; the circle found, if it is none of the `done`.
+    /// Follows the first edges until a place repeats; returns that cycle, unless it reaches a place in `done`.
     fn round_from(&self, start: &Place, done: &BTreeSet<Place>) -> Vec<Place> {
         let mut path: Vec<Place> = Vec::new();
         let mut met: BTreeMap<Place, usize> = BTreeMap::new();
@@ -438,8 +438,8 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// What to do about a budget whose tokens are held by change objects that wait for a gate or have failed. A gate may
-    /// wait for what a waiting member brings, and the model does not say so.
+    /// A hint for a budget whose token holders wait for a gate or have failed. A gate may wait for the effect of a
+    /// waiting member, without a dependency in the model.
     fn more_tokens(&self, chain: &[Edge], first: &Cause) -> Option<String> {
         let waits = chain.iter().find(|edge| matches!(edge.then, Then::Ask(Why::Drained)))?;
         let culprit = &chain.last()?.to;
@@ -452,7 +452,7 @@ impl<'a> Walk<'a, '_> {
             .then(|| format!("{more} lets one more member go all the same, until the next generation"))
     }
 
-    /// Puts a first cause with another hint in the place of the cause that it was.
+    /// Replaces a cause by the first cause with a new hint.
     fn replace_hint(&mut self, chain: &[Edge], root: &Place, first: &Cause) {
         let place = chain.last().map_or(Some(root.clone()), Edge::place);
         let Some(found) = place.and_then(|place| self.places.get_mut(&place)) else { return };
@@ -460,7 +460,7 @@ impl<'a> Walk<'a, '_> {
         found.causes.iter_mut().filter(same).for_each(|cause| cause.hint.clone_from(&first.hint));
     }
 
-    /// The worst cause that can be reached, the nearest of equals, and the way to it.
+    /// The worst reachable cause, the nearest among equals, and the path to it.
     fn first_cause(&self, root: &Place) -> (Vec<Edge>, Cause) {
         let mut came: BTreeMap<Place, Option<(Place, &Edge)>> = BTreeMap::from([(root.clone(), None)]);
         let mut next = VecDeque::from([root.clone()]);
@@ -497,29 +497,29 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// It has left.
+/// It has departed.
 fn has_left(cob: &CobId, host: &HostStatus) -> Cause {
     heard_of(cob, host, "has left: word of it is on the way")
 }
 
-/// It is where it leaves, and counts as gone when all are that go before it.
+/// It is in its exit state, and counts as departed after all that depart before it.
 fn is_where_it_leaves(cob: &CobId, host: &HostStatus) -> Cause {
     heard_of(cob, host, "is where it leaves: it counts as gone as soon as those that go before it do")
 }
 
-/// Who waits for that on another host hears of it, where its host is asked and answers.
+/// The waiting host learns of the departure, if the departed object's host understands the question.
 fn heard_of(cob: &CobId, host: &HostStatus, words: &str) -> Cause {
     if host.says_final { Cause::on_its_way(words) } else { Cause::says_nothing(cob, host) }
 }
 
-/// Of those that a host waits for, the ones that are not where they leave yet; all, when there is nobody else.
+/// The awaited change objects that are not in their exit states yet; if there are no others, all.
 pub fn still_there(host: &HostStatus) -> impl Iterator<Item = &SwitchWait> {
     let done = move |wait: &&SwitchWait| host.cobs.iter().any(|cob| cob.id == wait.cob && has_nothing_to_do(cob));
     let nobody_else = host.switch_waits.iter().all(|wait| done(&wait));
     host.switch_waits.iter().filter(move |wait| nobody_else || !done(wait))
 }
 
-/// It leaves, is where it does so, and keeps nothing.
+/// It is departing, is idle in its exit state, and has no holders.
 fn has_nothing_to_do(cob: &CobStatus) -> bool {
     cob.retiring && is_at_rest(cob) && cob.held_by.is_empty()
 }
@@ -528,7 +528,7 @@ fn is_at_rest(cob: &CobStatus) -> bool {
     cob.phase == Phase::Settled && cob.waits_for.is_empty() && !cob.failed
 }
 
-/// Who must have left for good before a host goes on to its next generation.
+/// The change objects that must depart before a host activates its next generation.
 pub(super) fn activation<'a>(host: &'a HostStatus, of: &'a CobId) -> impl Iterator<Item = Edge> + 'a {
     let next = host.switching_to.map_or_else(String::new, |next| format!(" to generation {next}"));
     still_there(host).filter(move |wait| wait.cob != *of).map(move |wait| Edge {
@@ -539,7 +539,7 @@ pub(super) fn activation<'a>(host: &'a HostStatus, of: &'a CobId) -> impl Iterat
     })
 }
 
-/// Why a change object that holds something does not give it back.
+/// Why a holder does not release its lock.
 fn holding(host: &HostStatus, cob: &CobStatus) -> Found {
     let now = host.now_ns;
     let mut found = Found::default();
@@ -554,7 +554,7 @@ fn holding(host: &HostStatus, cob: &CobStatus) -> Found {
     found
 }
 
-/// Why a budget has no token left: those who have them are not back.
+/// Why a budget has no free token: its holders have not returned to their preferred states.
 fn drained(host: &HostStatus, cob: &CobStatus) -> Found {
     let limited = host.limits.get(&cob.id).map(|tokens| format!(" ({tokens} at a time, by an operator's limit)"));
     let limited = limited.unwrap_or_default();
@@ -569,12 +569,12 @@ fn drained(host: &HostStatus, cob: &CobStatus) -> Found {
     Found { edges, causes }
 }
 
-/// Those who hold a change object's promise to be where it is.
+/// The holders of a grant of its present state.
 fn kept_by(cob: &CobStatus) -> impl Iterator<Item = &Holder> {
     cob.held_by.iter().filter(|holder| cob.state.as_ref() == Some(&holder.state))
 }
 
-/// The holders of a change object's promises: those that it has asked back, if it has asked any.
+/// The holders of a change object's grants; after recalls, only the recalled holders.
 fn holders<'a>(host: &'a HostStatus, cob: &'a CobStatus) -> impl Iterator<Item = Edge> + 'a {
     let any = cob.held_by.iter().any(|h| h.recalled);
     cob.held_by.iter().filter(move |h| h.recalled || !any).map(|h| Edge {

@@ -1,4 +1,4 @@
-//! What is installed: packages and programs that were named, and which of them a host gets.
+//! The packages and programs to install, and the choice for each host.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -17,7 +17,7 @@ const UNIT: &str = include_str!("../../../../packaging/cobd.service");
 const PACKAGED: &str = "/usr/bin/cobd ";
 const ALONE: &str = "/usr/local/bin/cobd ";
 
-/// A processor, by the name that Linux gives it.
+/// A processor architecture, by its Linux name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Processor {
     /// `x86_64`, in packages also `amd64`.
@@ -27,7 +27,7 @@ pub enum Processor {
 }
 
 impl Processor {
-    /// Of `uname -m`, or of a package.
+    /// Parses the output of `uname -m`, or the architecture of a package.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         match name {
@@ -47,12 +47,12 @@ impl fmt::Display for Processor {
     }
 }
 
-/// How a package is installed.
+/// The package manager for a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manager {
-    /// By apt and dpkg.
+    /// apt and dpkg.
     Deb,
-    /// By dnf, yum, zypper or rpm.
+    /// dnf, yum, zypper or rpm.
     Rpm,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Manager {
     }
 }
 
-/// What sort of file it is.
+/// The form of an artefact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
     /// A package, and its version.
@@ -77,36 +77,36 @@ pub enum Form {
 /// A file that is installed on hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Artefact {
-    /// Where it is here.
+    /// Its path on this machine.
     pub path: PathBuf,
-    /// What it is.
+    /// Its form.
     pub form: Form,
-    /// For which processor; none: for each.
+    /// The processor that it is built for; `None`: any processor.
     pub processor: Option<Processor>,
-    /// What is sent.
+    /// The content that is sent.
     pub bytes: Arc<Vec<u8>>,
     /// Its SHA-256.
     pub sum: String,
 }
 
-/// Why a file is none that can be installed.
+/// Why a file can't be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum ArtefactError {
-    /// The file.
+    /// The file is unsuitable.
     #[error("{}: {why}", .path.display())]
     Unfit {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
 impl Artefact {
-    /// A package, with what it says of itself.
+    /// Reads a package and its metadata.
     ///
     /// # Errors
-    /// When it can't be read, or is no package of COB.
+    /// If the file can't be read, or is no package of COB.
     pub fn package(path: &Path) -> Result<Self, ArtefactError> {
         let unfit = |why: String| ArtefactError::Unfit { path: path.to_owned(), why };
         let bytes = read(path)?;
@@ -136,14 +136,14 @@ impl Artefact {
         Ok(Self::new(path, Form::Package(manager, label.version), processor, bytes))
     }
 
-    /// The program `cobd`.
+    /// Reads the program `cobd`.
     ///
     /// # Errors
-    /// When it can't be read, or is no program for Linux on a processor that is known.
+    /// If the file can't be read, or is no program for Linux on a supported processor.
     pub fn program(path: &Path) -> Result<Self, ArtefactError> {
         let unfit = |why: &str| ArtefactError::Unfit { path: path.to_owned(), why: why.to_owned() };
         let bytes = read(path)?;
-        // An ELF file of 64 bits, little endian; the processor stands in the second half of its word.
+        // A 64-bit, little-endian ELF file; bytes 18 and 19 name the processor.
         let processor = match bytes.get(..20) {
             Some(head) if head.starts_with(b"\x7fELF\x02\x01") => match (head[18], head[19]) {
                 (62, 0) => Processor::X86,
@@ -160,7 +160,7 @@ impl Artefact {
         Self { path: path.to_owned(), form, processor, bytes: Arc::new(bytes), sum }
     }
 
-    /// Whether it fits a host.
+    /// Whether the artefact fits a host.
     #[must_use]
     pub fn fits(&self, processor: Processor, manager: Option<Manager>) -> bool {
         let managed = match self.form {
@@ -180,7 +180,7 @@ impl fmt::Display for Artefact {
     }
 }
 
-/// The unit of a program that was installed without a package.
+/// The unit for a program that is installed without a package.
 #[must_use]
 pub fn unit() -> String {
     UNIT.replace(PACKAGED, ALONE)
@@ -195,7 +195,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ArtefactError> {
     std::fs::read(path).map_err(|e| unfit(e.to_string()))
 }
 
-/// What a package says of itself.
+/// The metadata of a package.
 #[derive(Debug, PartialEq, Eq)]
 struct Label {
     name: String,
@@ -203,7 +203,7 @@ struct Label {
     architecture: String,
 }
 
-/// Asks the programs of this machine, where they are there.
+/// Asks the tools of this machine, if they are installed.
 fn asked(manager: Manager, path: &Path) -> Option<Label> {
     let path = std::path::absolute(path).ok()?;
     let output = match manager {
@@ -222,7 +222,7 @@ fn asked(manager: Manager, path: &Path) -> Option<Label> {
     Some(Label { name: words.next()?, version: words.next()?, architecture: words.next()? })
 }
 
-/// Goes by the file's name, as the tools that make packages write it.
+/// Parses the file's name, as package tools write it.
 fn named(manager: Manager, path: &Path) -> Option<Label> {
     let name = path.file_name().and_then(OsStr::to_str)?;
     let label = |name: &str, version: &str, architecture: &str| {

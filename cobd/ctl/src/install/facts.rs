@@ -1,4 +1,4 @@
-//! What a host says of itself. It may say anything: what does not fit is as good as not said.
+//! The facts that a host reports about itself. The report may contain arbitrary text: unknown lines are ignored.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,62 +9,62 @@ use serde::Deserialize;
 use super::artefact::{Manager, Processor};
 use crate::words::clean;
 
-/// Where the daemon keeps everything unless its configuration says otherwise.
+/// The daemon's state folder, unless its configuration names another.
 const STATE_DIR: &str = "/var/lib/cob";
 
 /// The facts that decide about the next step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The processor, as the host calls it.
+    /// The processor, as the host names it.
     pub arch: String,
     /// Whether the script ran as root.
     pub is_root: bool,
     /// Whether systemd runs the host.
     pub systemd: bool,
-    /// How packages are installed there.
+    /// The package manager of the host.
     pub manager: Option<Manager>,
-    /// The version of the installed package; with `false`, one that is not installed whole.
+    /// The version of the installed package; `false`: the package is not installed completely.
     pub package: Option<(String, bool)>,
-    /// The SHA-256 of a program that was installed alone, and of its unit.
+    /// The SHA-256 of a program that was installed without a package.
     pub alone: Option<String>,
-    /// See there.
+    /// The SHA-256 of its unit.
     pub unit: Option<String>,
-    /// What `cobd --version` says.
+    /// The output of `cobd --version`.
     pub version: Option<String>,
-    /// The key that the host has.
+    /// The key of the host.
     pub key: Option<PublicKey>,
-    /// A file of a key is there.
+    /// Whether the key file exists.
     pub has_key_file: bool,
     /// The configuration.
     pub config: Option<Configured>,
     /// The unit's state: `active`, `failed`, …
     pub active: String,
-    /// The unit is started at each boot.
+    /// Whether the unit starts at each boot.
     pub enabled: bool,
-    /// What the daemon says of itself.
+    /// The status text of the daemon.
     pub status: String,
-    /// The running program is the one that is installed.
+    /// Whether the running program is the installed program.
     pub current: bool,
 }
 
-/// What a `cobd.toml` says, as far as it concerns enrolment.
+/// The part of `cobd.toml` that concerns enrolment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configured {
-    /// Whose it is.
+    /// The host that it names.
     pub host: Option<HostName>,
     /// The server of its depot.
     pub server: Option<SocketAddr>,
-    /// What is written there, for words.
+    /// The text of `depot`, for messages.
     pub depot: String,
     /// The keys that the server may have.
     pub depot_keys: Vec<PublicKey>,
-    /// State and key are where `cobd join` puts them.
+    /// Whether state and key are where `cobd join` puts them.
     pub usual: bool,
-    /// It can't be read.
+    /// Whether the file can't be parsed.
     pub broken: bool,
 }
 
-/// The part of `cobd.toml` that is looked at.
+/// The fields of `cobd.toml` that are read.
 #[derive(Debug, Deserialize)]
 struct Toml {
     host: Option<String>,
@@ -75,7 +75,7 @@ struct Toml {
 }
 
 impl Facts {
-    /// Reads the lines of an answer.
+    /// Parses the lines of an answer.
     #[must_use]
     pub fn read(lines: &[String]) -> Self {
         let mut facts = Self::default();
@@ -102,7 +102,7 @@ impl Facts {
                 "UnitFileState" => facts.enabled = value == "enabled",
                 "StatusText" => facts.status = clean(value),
                 "current" => facts.current = true,
-                // Of another version of the scripts.
+                // From another version of the scripts.
                 _ => {}
             }
         }
@@ -110,19 +110,19 @@ impl Facts {
         facts
     }
 
-    /// The processor, if COB runs on it.
+    /// The processor, if COB supports it.
     #[must_use]
     pub fn processor(&self) -> Option<Processor> {
         Processor::of(&self.arch)
     }
 
-    /// The daemon runs.
+    /// Whether the daemon runs.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.active == "active"
     }
 
-    /// The daemon says that its host has converged, or that there is nothing yet to converge to.
+    /// Whether the daemon reports that its host has converged, or that it has no generation yet.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let waits = ["waits for its first generation", "no generation yet"];
@@ -138,7 +138,7 @@ impl Facts {
     }
 }
 
-/// `0.1.0-1 installed`; a package that was removed has no version, or only its settings are left.
+/// Parses `0.1.0-1 installed`; a removed package has no version, or only its configuration files are left.
 fn package(text: &str) -> Option<(String, bool)> {
     let (version, state) = text.split_once(' ')?;
     let gone = version.is_empty() || ["not-installed", "config-files"].contains(&state);

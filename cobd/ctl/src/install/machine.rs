@@ -1,4 +1,4 @@
-//! One host, as it is reached by `ssh`: runs the scripts there.
+//! Runs the scripts on a host through `ssh`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,39 +10,39 @@ use super::artefact::{Artefact, Form, Manager, unit};
 use super::facts::Facts;
 use crate::ssh::{Destination, Input, Ssh, SshError};
 
-/// How long a script may take, beside the time for the connection: to look and to enrol, to install (a package manager may
-/// wait for another one), to start.
+/// The time limits of scripts, in addition to the connection time: to look and to enrol, to install (a package manager
+/// may wait for another process), to start.
 const QUICK: Duration = Duration::from_secs(120);
 const INSTALLING: Duration = Duration::from_secs(1200);
 const STARTING: Duration = Duration::from_secs(240);
-/// How long the unit may take to be active, in seconds.
+/// How long the unit may take to become active, in seconds.
 const START_SECONDS: &str = "60";
 
 /// A host.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// How it is reached.
+    /// The connection.
     pub ssh: Ssh,
-    /// Where.
+    /// The destination.
     pub to: Destination,
-    /// What stands before all paths there: nothing but in tests.
+    /// The prefix of all paths on the host: empty except in tests.
     pub root: String,
 }
 
 impl Machine {
-    /// Looks.
+    /// Reads the facts of the host.
     ///
     /// # Errors
-    /// [`SshError`], as for all that follows.
+    /// [`SshError`], as for all functions below.
     pub async fn look(&self) -> Result<Facts, SshError> {
         self.run(Script::Look, &[], &Input::Nothing, QUICK).await
     }
 
-    /// Installs a package or a program. Where a version is named, an older package takes the place of a newer one, too, and
-    /// a program that says another version is not put in place.
+    /// Installs a package or a program. If `version` is given, a package may also replace a newer package, and a
+    /// program that reports another version is not installed.
     ///
     /// # Errors
-    /// See above.
+    /// As for [`Machine::look`].
     pub async fn install(&self, artefact: &Artefact, version: Option<&str>) -> Result<Facts, SshError> {
         let input = Input::File(artefact.bytes.clone());
         let (script, second) = match &artefact.form {
@@ -53,10 +53,10 @@ impl Machine {
         self.run(script, &[&artefact.sum, &second, version.unwrap_or_default()], &input, INSTALLING).await
     }
 
-    /// Enrols it.
+    /// Enrols the host.
     ///
     /// # Errors
-    /// See above.
+    /// As for [`Machine::look`].
     pub async fn join(&self, server: SocketAddr, token: Token, follow: bool) -> Result<Facts, SshError> {
         let server = format!("tcp://{server}");
         let follow = if follow { "yes" } else { "no" };
@@ -66,15 +66,15 @@ impl Machine {
     /// Starts the daemon.
     ///
     /// # Errors
-    /// See above.
+    /// As for [`Machine::look`].
     pub async fn start(&self) -> Result<Facts, SshError> {
         self.run(Script::Start, &["start", START_SECONDS], &Input::Nothing, STARTING).await
     }
 
-    /// Starts the daemon again.
+    /// Restarts the daemon.
     ///
     /// # Errors
-    /// See above.
+    /// As for [`Machine::look`].
     pub async fn restart(&self) -> Result<Facts, SshError> {
         self.run(Script::Start, &["restart", START_SECONDS], &Input::Nothing, STARTING).await
     }

@@ -1,4 +1,4 @@
-//! Installing the daemon on a host: what is there, what is missing, and the scripts that bring it about.
+//! Installs the daemon on a host: the present state, the next step, and the scripts that perform it.
 //!
 //! ```text
 //!   look ---> [facts] ---> [steps]: the next step ---> a script ---+
@@ -6,21 +6,21 @@
 //!               +------------------ looks again <------------------+
 //! ```
 //!
-//! Each script looks again at its end, so a step is made because of what the host says and never because of what was done
-//! before. That is why a run may break off anywhere and is given again.
+//! Each script looks again at its end, so each step follows from the host's report and never from earlier steps. So a
+//! run may break off at any point and can be repeated.
 
 pub mod artefact;
 pub mod facts;
 pub mod machine;
 pub mod steps;
 
-/// Words that all scripts have.
+/// Functions that all scripts use.
 const COMMON: &str = include_str!("common.sh");
 
 /// The scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Script {
-    /// Looks.
+    /// Reads the facts.
     Look,
     /// Installs a package.
     Package,
@@ -43,7 +43,7 @@ impl Script {
             Self::Join => include_str!("join.sh"),
             Self::Start => include_str!("start.sh"),
         };
-        // Comments are for those who read them here.
+        // The host does not need the comments.
         let lines = COMMON.lines().chain(own.lines()).filter(|line| !line.trim_start().starts_with('#'));
         lines.map(|line| format!("{line}\n")).collect()
     }
@@ -57,7 +57,7 @@ mod tests {
     fn scripts_are_well_formed_and_read_by_other_shells_too() {
         for script in [Script::Look, Script::Package, Script::Program, Script::Join, Script::Start] {
             let text = script.text();
-            // In quotes, fish takes these two for something else.
+            // fish interprets these two sequences inside quotes.
             assert!(!text.contains("\\'") && !text.contains("\\\\"), "{script:?}");
             let checked = std::process::Command::new("sh").args(["-n", "-c", &text]).status().expect("sh");
             assert!(checked.success(), "{script:?}");

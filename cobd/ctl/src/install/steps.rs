@@ -1,4 +1,4 @@
-//! Which step is next, from what a host says: pure, and the same whoever asks and however often.
+//! Chooses the next step from the facts of a host: a pure function, so that it can be repeated.
 
 use std::net::SocketAddr;
 
@@ -7,75 +7,75 @@ use cob_types::{HostName, PublicKey};
 use super::artefact::{Artefact, Form, Manager, Processor};
 use super::facts::Facts;
 
-/// What a host is to be.
+/// The desired installation of a host.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// Its name in the model.
     pub host: &'a HostName,
-    /// What may be installed.
+    /// The artefacts to choose from.
     pub artefacts: &'a [Artefact],
-    /// Where it is let in.
+    /// The server that enrols it.
     pub server: SocketAddr,
     /// The key of that server.
     pub server_key: PublicKey,
     /// The keys with which a host of this name has enrolled.
     pub enrolled: &'a [PublicKey],
-    /// Its key may take the place of those.
+    /// Whether its key may replace these keys.
     pub replace: bool,
 }
 
-/// Something that is missing.
+/// A missing step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// The daemon.
+    /// Install the daemon.
     Install(&'a Artefact),
-    /// The enrolment.
+    /// Enrol the host.
     Join,
-    /// The unit does not run, or not at each boot.
+    /// Start the unit: it does not run, or not at each boot.
     Start,
-    /// The unit runs a program that is not there any more.
+    /// Restart the unit: it runs a program that was replaced.
     Restart,
 }
 
-/// Why a host is left as it is.
+/// Why a host is left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Not root.
+    /// The login is not root.
     #[error("the login on this host is not root")]
     NotRoot,
-    /// No systemd.
+    /// The host has no systemd.
     #[error("systemd does not run this host")]
     NoSystemd,
-    /// A processor that nothing is built for.
+    /// A processor without a build of COB.
     #[error("COB runs on x86-64 and arm64, not on {0:?}")]
     Processor(String),
-    /// Nothing that was named fits.
+    /// No named artefact fits the host.
     #[error("nothing that was named can be installed on this host: {processor}, {}",
         .manager.map_or_else(|| "no apt and no rpm".to_owned(), |m| format!("packages are {m}")))]
     NothingFits {
         /// Its processor.
         processor: Processor,
-        /// Its packages.
+        /// Its package manager.
         manager: Option<Manager>,
     },
-    /// It was installed in another way.
+    /// COB was installed in another way.
     #[error("COB was installed in another way: {0}")]
     OtherWay(&'static str),
-    /// Nothing is installed.
+    /// COB is not installed.
     #[error("COB is not installed on this host, or not enrolled")]
     NotThere,
     /// A daemon of another version runs.
     #[error("this host runs another version ({running}) and not {named}: it is left alone")]
     OtherVersion {
-        /// What runs.
+        /// The running version.
         running: String,
-        /// What was named.
+        /// The named version.
         named: String,
     },
     /// The configuration can't be read.
     #[error("/etc/cob/cobd.toml is there and can't be read: it is left alone")]
     BadConfig,
-    /// The configuration is of another host.
+    /// The configuration belongs to another host.
     #[error("/etc/cob/cobd.toml is there and is of another host ({0}): it is left alone")]
     OtherHost(String),
     /// The configuration names another depot.
@@ -91,10 +91,10 @@ pub enum Refusal {
         host: HostName,
         /// The keys that it has enrolled with.
         enrolled: Vec<PublicKey>,
-        /// This machine has enrolled as that host, in its own view.
+        /// Whether this machine's configuration says that it has enrolled as that host.
         configured: bool,
     },
-    /// A step was made, and the host says what it said before.
+    /// A step succeeded, and the host's facts are unchanged.
     #[error("the script to {0} ended well, and the host is as it was")]
     NoEffect(&'static str),
 }
@@ -104,7 +104,7 @@ fn keys(all: &[PublicKey]) -> String {
 }
 
 impl Refusal {
-    /// What to do.
+    /// A hint for the operator.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -134,7 +134,7 @@ impl Refusal {
     }
 }
 
-/// How a host has what is to be installed.
+/// Whether the host has the artefact.
 #[derive(Debug, PartialEq, Eq)]
 enum Has {
     Same,
@@ -142,7 +142,7 @@ enum Has {
     Nothing,
 }
 
-/// The next step of an installation; none: the host is as it is wanted.
+/// The next step of an installation; `None`: the host has the desired installation.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -161,7 +161,7 @@ pub fn install<'a>(facts: &Facts, wanted: &Wanted<'a>) -> Result<Option<Step<'a>
     Ok((!facts.is_active() || !facts.enabled).then_some(Step::Start))
 }
 
-/// The next step of an upgrade; none: the host runs what was named.
+/// The next step of an upgrade; `None`: the host runs the named version.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -175,7 +175,7 @@ pub fn upgrade<'a>(facts: &Facts, artefacts: &'a [Artefact]) -> Result<Option<St
     }
 }
 
-/// What this host gets.
+/// The artefact for this host.
 fn fitting<'a>(facts: &Facts, artefacts: &'a [Artefact]) -> Result<&'a Artefact, Refusal> {
     if !facts.is_root {
         return Err(Refusal::NotRoot);
@@ -213,7 +213,7 @@ fn has(facts: &Facts, artefact: &Artefact) -> Result<Has, Refusal> {
     }
 }
 
-/// An epoch of zero is none.
+/// A missing epoch counts as zero.
 fn same(installed: &str, named: &str) -> bool {
     let plain = |text: &str| text.strip_prefix("0:").unwrap_or(text).to_owned();
     plain(installed) == plain(named)
@@ -234,7 +234,7 @@ fn is_member(facts: &Facts, wanted: &Wanted<'_>) -> Result<bool, Refusal> {
             return Err(Refusal::OtherDepot(config.depot.clone()));
         }
         if !config.usual {
-            // Set up by hand: its key is where its administrator has put it.
+            // The host was set up manually: its administrator has chosen the path of the key.
             return Ok(true);
         }
     }
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// The next step, in a word, where these keys have enrolled.
+    /// The next step as a word, if these keys have enrolled.
     fn next(facts: &Facts, artefact: &Artefact, enrolled: &[u8], replace: bool) -> Result<&'static str, Refusal> {
         let host = HostName::new("web1").expect("a name");
         let enrolled: Vec<_> = enrolled.iter().map(|n| key(*n)).collect();

@@ -1,7 +1,7 @@
-//! What was: the state of everything at a moment, and a switch step by step, from the hosts' histories.
+//! The past: the state of the cluster at a moment, and the steps of a switch, from the hosts' histories.
 //!
-//! Nothing here asks anybody: entries go in, in the order of the merged history, and a picture comes out. A host's
-//! own entries count by its own clock; what its history does not tell is said to be not known.
+//! This module asks no daemon: the entries of the merged history go in, in order, and a picture comes out. The entries
+//! of a host count by its own clock; unrecorded facts are reported as not known.
 
 pub mod moment;
 pub mod picture;

@@ -1,4 +1,4 @@
-//! Moments as people write them: `2026-11-21T14:03:00Z`, `14:03`, `5m` (ago), `now`.
+//! Parses moments as people write them: `2026-11-21T14:03:00Z`, `14:03`, `5m` (ago), `now`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use crate::words::parse_span;
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
 
-/// A moment, as far as the text says it.
+/// A moment, as precise as the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// So long before now.
+    /// This long before now.
     Ago(Duration),
     /// Nanoseconds since 1970.
     At(u64),
-    /// The latest moment at which clocks (UTC) show so many nanoseconds of a day.
+    /// The latest moment at which clocks (UTC) show this many nanoseconds of a day.
     Clock(u64),
 }
 
 impl Moment {
-    /// Nanoseconds since 1970, when it is now `now_ns`.
+    /// The moment in nanoseconds since 1970, when the present time is `now_ns`.
     #[must_use]
     pub fn ns(self, now_ns: u64) -> u64 {
         match self {
@@ -49,7 +49,7 @@ impl FromStr for Moment {
         if let Some(span) = text.strip_prefix('-') {
             return parse_span(span).map(Moment::Ago).map_err(|_| wrong());
         }
-        // A span by itself is one ago, too: `10m`.
+        // A span alone also means the past: `10m`.
         if text.ends_with(|c: char| c.is_ascii_alphabetic())
             && let Ok(span) = parse_span(text)
         {
@@ -64,7 +64,7 @@ impl FromStr for Moment {
     }
 }
 
-/// RFC 3339; without an offset UTC, without a time the day's beginning.
+/// Parses RFC 3339; without an offset as UTC, without a time as the start of the day.
 fn date_time(text: &str) -> Option<u64> {
     let (date, rest) = text.split_at_checked(10)?;
     let mut parts = date.split('-');
@@ -79,7 +79,7 @@ fn date_time(text: &str) -> Option<u64> {
     ns.checked_add_signed(-ahead_s.checked_mul(i64::try_from(SECOND).ok()?)?)
 }
 
-/// Cuts the offset off: what is before it, and how many seconds its clock is ahead of UTC.
+/// Cuts the offset off: returns the text before it, and how many seconds its clock is ahead of UTC.
 fn offset(text: &str) -> Option<(&str, i64)> {
     if let Some(time) = text.strip_suffix(['Z', 'z']) {
         return Some((time, 0));
@@ -92,7 +92,7 @@ fn offset(text: &str) -> Option<(&str, i64)> {
     inside.then_some((time, if offset.starts_with('-') { -seconds } else { seconds }))
 }
 
-/// `14:03`, `14:03:20`, `14:03:20.5`, as nanoseconds of the day.
+/// Parses `14:03`, `14:03:20`, `14:03:20.5` into nanoseconds of the day.
 fn clock(text: &str) -> Option<u64> {
     let mut parts = text.split(':');
     let (hour, minute) = (digits(parts.next()?, 2)?, digits(parts.next()?, 2)?);
@@ -122,7 +122,7 @@ fn days_of(year: u64, month: u64) -> u64 {
     }
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar; none before it.
+/// Days from 1970-01-01 to a date of the Gregorian calendar; `None` for earlier dates.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     // Years begin in March, so that the leap day is their last.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };

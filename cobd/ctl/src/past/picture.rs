@@ -1,4 +1,4 @@
-//! Everything as it was at a moment, folded from histories.
+//! The state of the cluster at a moment, computed from histories.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,59 +15,59 @@ pub struct Picture {
     pub hosts: Vec<PastHost>,
 }
 
-/// A host as it was.
+/// A past state of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PastHost {
     /// Its name.
     pub name: HostName,
-    /// It answers now, so that its history could be read.
+    /// Whether it answers now, so that its history could be read.
     pub reachable: bool,
-    /// Why something of it is not known; none: all is.
+    /// Why a part of its state is not known; `None`: the whole state is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
-    /// The active generation; none: not known, or there was none.
+    /// The active generation; `None`: not known, or no generation was active.
     pub generation: Option<GenerationNumber>,
-    /// To which it was on its way.
+    /// The generation of its pending switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switching_to: Option<GenerationNumber>,
-    /// An operator had paused it, or it stood still for a switch that was cancelled.
+    /// Whether an operator had paused it, or a cancelled switch had paused it.
     pub paused: bool,
     /// The generation whose switch was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<GenerationNumber>,
-    /// Why its switch led neither on nor back, if it did not.
+    /// Why its switch could neither continue nor roll back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
     /// Its change objects, by id.
     pub cobs: Vec<PastCob>,
 }
 
-/// A change object as it was.
+/// A past state of a change object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PastCob {
     /// `HOST/NAME`.
     pub id: CobId,
     /// Its state; absent: the host did not know it either, or `known` is false.
     pub state: Option<StateName>,
-    /// The history tells.
+    /// Whether the history contains its state.
     pub known: bool,
-    /// Where an action was bringing it.
+    /// The target state of a running transition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moving_to: Option<StateName>,
-    /// The attempt of that action, or of the last one that failed.
+    /// The attempt of that transition, or of the last failed transition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// Since when it had been so.
+    /// The start of this condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_ns: Option<u64>,
-    /// It had given up.
+    /// Whether it had failed.
     pub failed: bool,
-    /// The locks that it had asked for and not got, as `COB@STATE|STATE`.
+    /// The locks that it had requested and not received, as `COB@STATE|STATE`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
 }
 
-/// Takes entries, and gives the picture that they add up to.
+/// Collects entries and computes the picture from them.
 #[derive(Debug)]
 pub struct Folding {
     at: u64,
@@ -76,10 +76,10 @@ pub struct Folding {
 
 #[derive(Debug, Default)]
 struct Host {
-    /// Number and time of the first entry that it still has.
+    /// Number and time of the oldest entry in its history.
     first: Option<(u64, u64)>,
     generation: Option<GenerationNumber>,
-    /// The one before it.
+    /// The generation before it.
     came_from: Option<GenerationNumber>,
     switching_to: Option<GenerationNumber>,
     paused: bool,
@@ -91,44 +91,44 @@ struct Host {
 #[derive(Debug, Default)]
 struct Cob {
     state: Option<StateName>,
-    /// An entry after the moment has told of it.
+    /// Whether an entry after the moment mentions it.
     later: bool,
     gone: bool,
     moving_to: Option<StateName>,
     attempt: Option<u32>,
     since: Option<u64>,
     failed: bool,
-    /// What it has asked for, by who is asked.
+    /// Its pending requests, by the requested change object.
     waits: BTreeMap<String, Asked>,
 }
 
-/// A lock that was asked for and has not come.
+/// A pending request for a lock.
 #[derive(Debug)]
 struct Asked {
     /// As `COB@STATE|STATE`.
     what: String,
-    /// The host has activated or settled since. What is given back before it came leaves no word, so it is not known any
-    /// more whether it is still asked for: only a lock that comes later, without being asked for again, tells.
+    /// The host has activated or settled since. The history does not record the withdrawal of a pending request, so the
+    /// request may be over: only a later lock without a new request shows that it was still pending.
     doubtful: bool,
 }
 
 impl Folding {
-    /// A picture of this moment, of these hosts at least.
+    /// A picture of this moment, with at least these hosts.
     pub fn new<'h>(at: u64, hosts: impl IntoIterator<Item = &'h HostName>) -> Self {
         Self { at, hosts: hosts.into_iter().map(|name| (name.clone(), Host::default())).collect() }
     }
 
-    /// This host is to be in the picture, too.
+    /// Adds this host to the picture.
     pub fn expect(&mut self, host: &HostName) {
         self.hosts.entry(host.clone()).or_default();
     }
 
-    /// The generations that the hosts had, came from and were on their way to: what these name was there, or leaving.
+    /// The present, previous and next generations of the hosts: their change objects were there, or departing.
     pub fn generations(&self) -> impl Iterator<Item = GenerationNumber> + '_ {
         self.hosts.values().flat_map(|host| [host.generation, host.came_from, host.switching_to]).flatten()
     }
 
-    /// Takes the next entry. Those after the moment count, too: they tell what was before them.
+    /// Takes the next entry. Entries after the moment count too: they show the state before them.
     pub fn take(&mut self, entry: &HistoryEntry) {
         let host = self.hosts.entry(entry.host.clone()).or_default();
         host.first.get_or_insert((entry.seq, entry.ts_ns));
@@ -139,7 +139,7 @@ impl Folding {
         }
     }
 
-    /// The picture; `lost` are the hosts that could not be read to their end.
+    /// Computes the picture; `lost` are the hosts whose histories could not be read completely.
     #[must_use]
     pub fn picture(self, lost: &BTreeSet<HostName>) -> Picture {
         let at = self.at;
@@ -175,7 +175,7 @@ impl Host {
             "resume" => (self.paused, self.held) = (false, None),
             "cancel" => self.held = entry.about(),
             "unhold" => self.held = None,
-            // Of what was only asked for nothing is left in a new life.
+            // A restarted daemon has lost its pending requests.
             "daemon" => self.cobs.values_mut().for_each(|cob| cob.waits.clear()),
             _ => {}
         }
@@ -184,19 +184,19 @@ impl Host {
         }
     }
 
-    /// What its change objects had asked for may be asked for no longer.
+    /// Marks the pending requests of the host's change objects as doubtful: they may be over.
     fn doubt(&mut self) {
         self.cobs.values_mut().flat_map(|cob| cob.waits.values_mut()).for_each(|asked| asked.doubtful = true);
     }
 
     fn after(&mut self, entry: &HistoryEntry) {
         let Some(id) = &entry.cob else { return };
-        // Of all that this host had there was a word before: this one came with a generation that it never activated.
+        // In a complete history an earlier entry is missing only if the object's generation was never activated.
         let whole = self.first.is_some_and(|(seq, _)| seq <= 1);
         if entry.event == "gone" && whole && !self.cobs.contains_key(id) {
             return;
         }
-        // What came with a later generation was not there yet.
+        // A change object of a later generation did not exist yet.
         if !self.cobs.contains_key(id) && self.generation != Some(entry.generation) {
             return;
         }
@@ -206,7 +206,7 @@ impl Host {
     fn picture(self, name: HostName, at: u64, reachable: bool) -> PastHost {
         let missing = match self.first {
             _ if !reachable => Some("its history could not be read to its end".to_owned()),
-            // A history that begins with the first record is whole: the host was not there before.
+            // A history that begins with the first record is complete: the host did not exist before.
             Some((seq, ns)) if seq <= 1 && ns > at => None,
             Some((_, ns)) if ns > at => Some(format!("its history begins later, at {}", crate::words::utc(ns))),
             Some(_) => None,
@@ -231,7 +231,7 @@ impl Cob {
                 self.moving_to.clone_from(&entry.to);
                 self.attempt = entry.attempt;
                 self.since = Some(entry.ts_ns);
-                // Who moves has all that it needs.
+                // A change object in a transition has all its locks.
                 self.waits.clear();
             }
             "end" => {
@@ -261,7 +261,7 @@ impl Cob {
         }
     }
 
-    /// The first thing that was told of it later may tell in which state it was before.
+    /// Learns from a later entry: the first one may show the state before it.
     fn after(&mut self, entry: &HistoryEntry) {
         match entry.event.as_str() {
             "hold" => {
@@ -296,26 +296,26 @@ impl Cob {
     }
 }
 
-/// Who is asked by a `request`: its detail is `COB@STATE|STATE`.
+/// The change object that a `request` asks: the detail of the entry is `COB@STATE|STATE`.
 pub(super) fn asked_of(entry: &HistoryEntry) -> &str {
     entry.detail.rsplit_once('@').map_or(&*entry.detail, |(of, _)| of)
 }
 
-/// What differs between two pictures.
+/// A difference between two pictures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// The host, or that of the change object.
+    /// The host, or the host of the change object.
     pub host: HostName,
-    /// The change object; none: the host itself.
+    /// The change object; `None`: the host itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cob: Option<CobId>,
-    /// How it was at the first moment, in words.
+    /// The state at the first moment, in words.
     pub before: String,
-    /// How it was at the second.
+    /// The state at the second moment, in words.
     pub after: String,
 }
 
-/// Everything that was otherwise at the second moment.
+/// All differences between two pictures.
 #[must_use]
 pub fn changes(first: &Picture, second: &Picture) -> Vec<Change> {
     let by_name = |p: &Picture| p.hosts.iter().map(|h| (h.name.clone(), h.clone())).collect::<BTreeMap<_, _>>();
@@ -344,7 +344,7 @@ fn note(all: &mut Vec<Change>, host: &HostName, cob: Option<&CobId>, before: Str
 }
 
 impl PastHost {
-    /// The host itself, in a few words.
+    /// The state of the host itself, in a few words.
     #[must_use]
     pub fn words(&self) -> String {
         let mut text = match self.generation {
@@ -366,7 +366,7 @@ impl PastHost {
         text
     }
 
-    /// Everything that was to be told is known.
+    /// Whether the whole state is known.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.missing.is_none() && self.cobs.iter().all(|cob| cob.known)
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(seen(65), (false, None, "generation 7, on its way to 9".to_owned()));
     }
 
-    /// A change object that has asked for a lock at 20, under these words afterwards.
+    /// A change object that requested a lock at 20, with these later entries.
     fn asker(later: Vec<HistoryEntry>) -> Vec<HistoryEntry> {
         let first = HistoryEntry { to: Some(state("down")), ..told(1, 10, "check", "n1/db") };
         [first, asks(2, 20)].into_iter().chain(later).collect()
@@ -515,7 +515,7 @@ mod tests {
         }
         let moves = asker(vec![moved(3, 30, "start", "down", "up", None)]);
         assert_eq!((waits(25, &moves), waits(35, &moves)), (true, false));
-        // It was asked for all the time: it comes in the end.
+        // The request was pending all the time: the lock arrives in the end.
         let came = asker(vec![told(3, 30, "activate", ""), holds(4, 40)]);
         assert_eq!((waits(35, &came), waits(45, &came)), (true, false));
         let anew = asker(vec![told(3, 30, "activate", ""), asks(4, 40), holds(5, 50)]);
@@ -527,7 +527,7 @@ mod tests {
         let mut all = life();
         all.push(told(14, 130, "gone", "n1/other"));
         assert!(at(115, &all).cobs.iter().all(|c| c.id != id("n1/other")));
-        // Where the history is cut off it may have been.
+        // In a truncated history it may have existed.
         assert!(at(115, &all[6..]).cobs.iter().any(|c| c.id == id("n1/other") && !c.known));
     }
 
@@ -551,7 +551,7 @@ mod tests {
         assert!(host.missing.as_deref().is_some_and(|m| m.contains("begins later")), "{host:?}");
         assert!(!host.is_known() && host.cobs.is_empty());
         assert_eq!(at(75, kept).cobs[0].words(), "down → up");
-        // Another one of which nothing was told between.
+        // Another change object, without entries in between.
         let mut silent = kept.to_vec();
         silent.push(HistoryEntry { to: Some(state("up")), ..told(14, 130, "check", "n1/silent") });
         let host = at(75, &silent);

@@ -1,4 +1,4 @@
-//! One switch, step by step: every entry with its time from the beginning and what it had waited for.
+//! The steps of a switch: every entry with its time since the start and the waits before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,32 +8,32 @@ use serde::Serialize;
 
 use super::picture::asked_of;
 
-/// A switch has ended when nothing has begun or ended for so long after the last host has activated.
+/// A switch has ended when no work has started or ended for this time after the last host has activated.
 const QUIET_NS: u64 = 60_000_000_000;
 
-/// One entry of a switch.
+/// An entry of a switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
     /// Nanoseconds since the first entry of the switch, by the clocks of the hosts.
     pub offset_ns: u64,
-    /// What happened.
+    /// The entry.
     #[serde(flatten)]
     pub entry: HistoryEntry,
-    /// What it had waited for until then, the longest first.
+    /// The waits that ended with this entry, the longest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waited: Vec<Waited>,
 }
 
-/// A lock that was waited for, or a change object that had to leave.
+/// A wait for a lock, or for a change object that had to depart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Waited {
     /// `COB@STATE|STATE`; or `COB gone`.
     pub of: String,
-    /// How long.
+    /// The duration of the wait.
     pub ns: u64,
 }
 
-/// Takes the entries of the merged history, and keeps those of the last switch to a generation.
+/// Takes the entries of the merged history, and keeps the entries of the last switch to a generation.
 #[derive(Debug)]
 pub struct Replay {
     generation: GenerationNumber,
@@ -41,16 +41,16 @@ pub struct Replay {
     taken: usize,
 }
 
-/// What one host did in the switch.
+/// The part of a host in the switch.
 #[derive(Debug, Default)]
 struct Part {
-    /// It has `go`, and no other one since.
+    /// Whether the host has received `go` for this switch, and no later `go` for another.
     on: bool,
-    /// It is on, and goes there by another generation first.
+    /// Whether the host first switches to another generation on the path to this one.
     in_steps: bool,
-    /// Its word to get ready, as long as there is no `go`.
+    /// The `prepare` entry, until `go`.
     prepared: Option<(usize, HistoryEntry)>,
-    /// That it sets out for this generation, as long as there is no `go`.
+    /// The `terms` entry, which starts the switch to this generation, until `go`.
     sets_out: Option<(usize, HistoryEntry)>,
     entries: Vec<(usize, HistoryEntry)>,
 }
@@ -71,7 +71,7 @@ impl Replay {
         match entry.event.as_str() {
             "prepare" if here() && !part.on => part.prepared = Some((place, entry)),
             "terms" if here() && !part.on => part.sets_out = Some((place, entry)),
-            // Of the next one, before its `go`.
+            // Belongs to the next switch, before its `go`.
             "terms" if !here() && entry.about().is_some() => {}
             "go" if !part.on && (here() || part.sets_out.is_some()) => {
                 part.on = true;
@@ -94,7 +94,7 @@ impl Replay {
         }
     }
 
-    /// The generations whose hosts have had a part in it: this one, and those that hosts were under when they were told.
+    /// The generations that take part in the switch: this one, and the active generations of hosts at their `go`.
     #[must_use]
     pub fn generations(&self) -> BTreeSet<GenerationNumber> {
         let goes = self.hosts.values().flat_map(|part| &part.entries).filter(|(_, entry)| entry.event == "go");
@@ -104,7 +104,7 @@ impl Replay {
     /// The steps, in the order of the merged history; with `all`, until the next switch of each host.
     #[must_use]
     pub fn steps(self, all: bool) -> Vec<Step> {
-        // The last word of those that went elsewhere.
+        // The last entries of hosts that then switched to another generation.
         let last = |(host, part): (&HostName, &Part)| Some((host.clone(), part.entries.last()?.1.seq));
         let over = self.hosts.iter().filter(|(_, part)| !part.on).filter_map(last).collect();
         let mut entries: Vec<_> = self.hosts.into_values().flat_map(|part| part.entries).collect();
@@ -122,9 +122,9 @@ impl Replay {
     }
 }
 
-/// How many of the entries belong to the switch itself: all of what moves, leads on or takes back, up to the first quiet
-/// [`QUIET_NS`] once every host has activated; and what is looked at and said about locks, until every host has settled or
-/// gone elsewhere.
+/// How many of the entries belong to the switch itself: all entries of transitions, progress and rollback, up to the
+/// first quiet period of [`QUIET_NS`] after every host has activated; and entries of checks and locks, until every host
+/// has settled or has switched to another generation.
 fn end(entries: &[HistoryEntry], generation: GenerationNumber, over: &BTreeMap<HostName, u64>) -> usize {
     let activated = entries.iter().rposition(|e| e.event == "activate" && e.generation == generation);
     let mut pending: BTreeSet<&HostName> = entries.iter().filter(|e| e.event == "go").map(|e| &e.host).collect();
@@ -160,18 +160,18 @@ fn end(entries: &[HistoryEntry], generation: GenerationNumber, over: &BTreeMap<H
     end
 }
 
-/// Who waits for what, as the entries tell.
+/// The pending waits, from the entries.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Asked for and not got, by who asks and who is asked: what, and since when.
+    /// Pending requests, by requester and requested change object: the lock, and the time of the request.
     asked: BTreeMap<(CobId, String), (String, u64)>,
     got: BTreeMap<CobId, Vec<Waited>>,
-    /// When each host was told to go, and what has left since.
+    /// The time of each host's `go`, and the change objects that have departed since.
     leaving: BTreeMap<HostName, (u64, Vec<Waited>)>,
 }
 
 impl Waiting {
-    /// Takes note of an entry, and gives what it had waited for.
+    /// Processes an entry, and returns the waits that it ended.
     fn before(&mut self, entry: &HistoryEntry) -> Vec<Waited> {
         let mut waited = match (entry.event.as_str(), &entry.cob) {
             ("go", _) => {
@@ -186,7 +186,7 @@ impl Waiting {
                 return Vec::new();
             }
             ("start", Some(cob)) => {
-                // Who moves has all that it needs: what else it had asked for it has given back without a word.
+                // A change object in a transition has all its locks: other requests are withdrawn without an entry.
                 self.asked.retain(|(asker, _), _| asker != cob);
                 self.got.remove(cob).unwrap_or_default()
             }
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(of(13), (496, vec![]));
     }
 
-    /// The words of these entries, `HOST EVENT`, as the replay of generation 8 has them.
+    /// The entries of a replay of generation 8 from these entries, as `HOST EVENT`.
     fn replayed(entries: Vec<HistoryEntry>) -> Vec<String> {
         let mut replay = Replay::of(GenerationNumber(8));
         for entry in entries {

@@ -1,7 +1,7 @@
-//! The model of the example `webshop`, in this program, so that the demo works from any folder.
+//! The model of the example `webshop`, inside this program, so that the demo works from any folder.
 //!
-//! What is written is `examples/webshop` with other values: the program that plays the servers, the
-//! folder of the configuration, ports that are free, and for its second version another price.
+//! The written model is `examples/webshop` with other values: the program that acts as the servers, the folder of the
+//! configuration, free ports, and for its second version another price.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -18,12 +18,12 @@ const SCRIPTS: [(&str, u32, &str); 4] = [
     ("file.sh", 0o644, include_str!("../../../../examples/webshop/file.sh")),
 ];
 
-/// Which of the two versions.
+/// A version of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// The example as it stands.
+    /// The unchanged example.
     First,
-    /// Another price in the configuration of the database, and nothing else.
+    /// The same with another price in the configuration of the database.
     Second,
 }
 
@@ -38,28 +38,28 @@ impl Version {
     }
 }
 
-/// Ports of this machine, each another one.
+/// Different ports of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
-    /// Those of the daemons of n1, n2 and n3.
+    /// The ports of the daemons of n1, n2 and n3.
     pub hosts: [u16; 3],
-    /// That of the database.
+    /// The port of the database.
     pub db: u16,
-    /// Those of the application servers of n2 and n3.
+    /// The ports of the application servers of n2 and n3.
     pub apps: [u16; 2],
-    /// That of the load balancer.
+    /// The port of the load balancer.
     pub lb: u16,
 }
 
 impl Default for Ports {
-    /// Those of the example.
+    /// The ports of the example.
     fn default() -> Self {
         Self { hosts: [7271, 7272, 7273], db: 7411, apps: [7412, 7413], lb: 7410 }
     }
 }
 
 impl Ports {
-    /// Where customers ask.
+    /// The address for customers.
     #[must_use]
     pub fn shop(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.lb).into()
@@ -71,16 +71,16 @@ impl Ports {
     }
 }
 
-/// Writes the model into `dir`, over what an earlier call wrote, and gives the path of its file. The
-/// servers are played by `program`; the database's configuration lies in `dir` too.
+/// Writes the model into `dir`, over an earlier version, and returns the path of its file. `program` acts as the
+/// servers; the database's configuration is in `dir` too.
 ///
 /// # Errors
-/// When a file can't be written, or a path is not UTF-8.
+/// If a file can't be written, or a path is not UTF-8.
 pub fn write_model(dir: &Path, program: &Path, ports: &Ports, version: Version) -> io::Result<PathBuf> {
     fs::create_dir_all(dir)?;
     let text = text(program, &dir.join("run"), ports, version)?;
     for (name, mode, content) in SCRIPTS.iter().copied().chain([("model.yaml", 0o644, text.as_str())]) {
-        // Beside its place, then renamed: whoever reads it meanwhile finds a whole one.
+        // Write a temporary file, then rename it: a concurrent reader always finds a complete file.
         let (new, place) = (dir.join(format!("{name}.new")), dir.join(name));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new)?;
         file.write_all(content.as_bytes())?;
@@ -106,7 +106,7 @@ fn text(program: &Path, folder: &Path, ports: &Ports, version: Version) -> io::R
     Ok(swap(MODEL, &swaps))
 }
 
-/// Replaces in one pass, so that what was put in is not replaced again.
+/// Replaces in a single pass, so that inserted text is not replaced again.
 fn swap(text: &str, swaps: &[(String, String)]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn program_folder_and_ports_reach_the_contents() {
         let dir = tempfile::tempdir().expect("a folder");
-        // Each takes the place of another one.
+        // Each port is the default port of another server.
         let ports = Ports { hosts: [7412, 7271, 7410], db: 7413, apps: [7411, 7272], lb: 7273 };
         let program = Path::new("/opt/a \"b\"/cobctl");
         let generation = made(&write_model(dir.path(), program, &ports, Version::First).expect("written"));

@@ -1,4 +1,4 @@
-//! The servers, each on a thread, on ports of their own.
+//! The servers, each on its own thread and its own port.
 
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// An address that nobody else comes to have before it is listened on: a host of its own on the loopback network.
+/// An address on a separate loopback host, so that no other process can take it before the server listens.
 fn free() -> SocketAddr {
     static GIVEN: AtomicU8 = AtomicU8::new(0);
     let [high, low] = u16::try_from(std::process::id() % 65_000).expect("it fits").to_be_bytes();
@@ -17,7 +17,7 @@ fn free() -> SocketAddr {
     listener.local_addr().expect("its address")
 }
 
-/// What a server printed.
+/// The output of a server.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -30,7 +30,7 @@ impl Write for Log {
     }
 }
 
-/// Begins a server and waits until it serves.
+/// Starts a server and waits until it serves.
 fn begin(role: Role) -> JoinHandle<Result<(), ShopError>> {
     let log = Log::default();
     let mut to = log.clone();
@@ -84,7 +84,7 @@ fn nobody_starts_without_what_it_needs() {
     let empty = self::config("\n");
     let empty = ended(Role::Db { listen: free(), config: empty.path().to_owned() });
     assert!(empty.ends_with("it names no price"), "{empty}");
-    // Who needs nothing still needs its port.
+    // A server without dependencies still needs its port.
     assert!(ended(Role::Db { listen: db, config: config.path().to_owned() }).contains("can't listen"));
 }
 
@@ -101,8 +101,8 @@ fn who_loses_what_it_rests_on_ends() {
     let listen = free();
     let app = begin(Role::App { listen, db: address });
     let lb = begin(Role::Lb { listen: free(), apps: vec![listen] });
-    // The database ends, and with it the application server; its process would take its lines along,
-    // but a thread does not, so the load balancer learns of it from the next customer.
+    // The database ends, and so does the application server. A process would close its connections, but a thread does
+    // not, so the load balancer notices the end only at the next customer.
     drop(database.join().expect("the line"));
     let error = app.join().expect("no panic").expect_err("the database went away").to_string();
     assert_eq!(error, format!("the database at {address} went away while it was needed: the connection was closed"));
