@@ -1,7 +1,7 @@
-//! Words of other hosts that each leave something on record: of one host so many at once, and then one a second.
+//! The rate limit for messages of other hosts that cause records: a burst for each host, and then a message a second.
 //!
-//! No host that does as it should comes near it: these are later rounds and turns of switches, which people bring about. A word
-//! that is left out is as if it had got lost.
+//! A correct host stays far below it: the messages are later attempts of switches and epochs of departures, which
+//! people cause. A dropped message counts as lost.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use cob_types::{Batch, HostName, Item};
 const AT_ONCE: u64 = 32;
 const EVERY: Span = Span::secs(1);
 
-/// How much each host has said.
+/// The time until which each host has used its rate.
 #[derive(Debug, Default)]
 pub(super) struct Brakes(BTreeMap<HostName, Time>);
 
 impl Brakes {
-    /// Whether one more word of a host may leave something on record.
+    /// Whether another message of a host may cause a record.
     pub(super) fn allows(&mut self, host: &HostName, now: Time) -> bool {
-        // When all that it has said would have been said, one after the other.
+        // When all messages of the host would have been sent at one a second.
         let until = self.0.entry(host.clone()).or_default();
         let next = (*until).max(now) + EVERY;
         let free = next <= now + Span(EVERY.0 * AT_ONCE);
@@ -29,7 +29,7 @@ impl Brakes {
         free
     }
 
-    /// Takes out of a batch the turns beyond the one that is known, where its host says too many. How many words that are.
+    /// Removes items with new epochs from a batch if its host exceeds the rate. Returns the number of removed items.
     pub(super) fn hold_turns(&mut self, batch: &mut Batch, mut known: u64, now: Time) -> usize {
         let all = batch.items.len();
         let from = &batch.from;

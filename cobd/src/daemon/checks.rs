@@ -1,8 +1,8 @@
-//! Checks that begin in turn.
+//! Queued checks.
 //!
-//! After a start the engine asks for the check of everything on the host, which may be ten thousand. Those that wait for
-//! the same few threads end no sooner for being begun at once, and each takes memory from its beginning on: a context, a
-//! task and two channels, some 3 KiB.
+//! After a start, the engine requests a check of every change object, perhaps ten thousand. Checks that wait for the
+//! same few threads do not end sooner if all start at once, and each uses memory from its start: a context, a task and
+//! two channels, some 3 KiB.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,11 +12,10 @@ use cob_types::{CobId, Number};
 use super::{Daemon, job_id};
 use crate::run::JobId;
 
-/// So many have begun and not ended, at most: enough for the threads to have something to do until the daemon's loop comes
-/// round again.
+/// The most checks under way: enough to keep the threads busy until the next tick of the loop.
 const MOST: usize = 128;
 
-/// The checks that begin in turn.
+/// The queue of checks.
 #[derive(Default)]
 pub(super) struct Checks {
     begun: BTreeSet<JobId>,
@@ -24,7 +23,7 @@ pub(super) struct Checks {
 }
 
 impl Checks {
-    /// Whether it is the turn of this check; if not, it waits.
+    /// Whether this check may start; otherwise it waits.
     fn take(&mut self, cob: &CobId, number: Number) -> bool {
         let free = self.begun.len() < MOST;
         if free {
@@ -35,7 +34,7 @@ impl Checks {
         free
     }
 
-    /// A job has ended.
+    /// Notes the end of a job.
     pub(super) fn ended(&mut self, job: JobId) {
         self.begun.remove(&job);
     }
@@ -46,7 +45,7 @@ impl Checks {
         }
         let next = self.waiting.pop_front();
         if self.waiting.is_empty() {
-            // There may have been very many.
+            // Frees the memory: the queue may have been very long.
             self.waiting = VecDeque::new();
         }
         next
@@ -54,14 +53,14 @@ impl Checks {
 }
 
 impl Daemon {
-    /// Whether a check may begin now; if not, it begins when others have ended.
+    /// Whether a check may start now; otherwise it starts after others have ended.
     pub(super) fn may_check(&mut self, cob: &CobId, number: Number) -> bool {
         let kind = self.active.as_ref().and_then(|active| active.kind_of(cob));
         let in_turn = kind.is_some_and(|kind| self.kinds.checks_in_turn(kind));
         !in_turn || self.checks.take(cob, number)
     }
 
-    /// Begins the checks that have waited, if the engine still wants them.
+    /// Starts waiting checks that the engine still awaits.
     pub(super) fn begin_waiting_checks(&mut self) {
         while let Some((cob, job)) = self.checks.next() {
             if self.engine.awaits_check(&cob, job) {
@@ -84,7 +83,7 @@ mod tests {
         assert!((0..most).all(|n| checks.take(&cob(n), number(n))));
         assert!((most..most + 3).all(|n| !checks.take(&cob(n), number(n))));
         assert_eq!(checks.next(), None);
-        // One that is none of these changes nothing.
+        // The end of an unrelated job changes nothing.
         checks.ended(job_id(number(most + 7)));
         assert_eq!(checks.next(), None);
         checks.ended(job_id(number(5)));

@@ -1,8 +1,8 @@
-//! A host without a generation: it waits until one says where it is to listen.
+//! Start of a host without a generation: it waits until a generation names its address.
 //!
-//! A new host's daemon may start before its first generation is published, before the depot is made, or before the depot's
-//! server knows the host. None of that is a failure: the daemon says what it waits for, in its log and to the service
-//! manager, and goes on when it is there. What no generation can change ends the start.
+//! The daemon of a new host may start before its first generation is published, before the depot is made, or before the
+//! depot's server knows the host. These are no failures: the daemon reports its obstacle in the log and to the service
+//! manager, and continues when it is gone. The start fails only for a reason that no generation can change.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use crate::config::Config;
 use crate::generations::{self, FetchError, Generations};
 use crate::remote::RemoteError;
 
-/// How often the depot is looked at.
+/// How often the daemon looks into the depot.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the log says the same again.
+/// How often the log repeats the same message.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// Why there is no address yet.
 #[derive(Debug)]
 enum Missing {
-    /// A later generation may have it.
+    /// A later generation may contain it.
     NotYet(String),
-    /// No generation helps.
+    /// No later generation helps.
     Never(FetchError),
 }
 
-/// Waits until the newest generation of the depot gives this host an address.
+/// Waits until the newest generation of the depot names an address of this host.
 ///
 /// # Errors
-/// [`StartError::Unusable`] when no later generation can change it.
+/// [`StartError::Unusable`] if no later generation can change it.
 pub(super) async fn address(config: &Config, generations: &Generations) -> Result<SocketAddr, StartError> {
     let manager = ServiceManager::of_environment();
     let mut said: Option<(Instant, String)> = None;
@@ -54,7 +54,7 @@ pub(super) async fn address(config: &Config, generations: &Generations) -> Resul
     }
 }
 
-/// The address that the newest generation of the depot gives this host, where that can be read now.
+/// The address of this host in the newest generation of the depot, if it can be read now.
 pub(super) fn address_in_depot(config: &Config, generations: &Generations) -> Option<SocketAddr> {
     look(config, generations).ok()
 }
@@ -72,7 +72,7 @@ fn look(config: &Config, generations: &Generations) -> Result<SocketAddr, Missin
     })
 }
 
-/// Whether a later generation may help.
+/// Judges whether a later generation may help.
 fn judge(error: FetchError) -> Missing {
     let remedy = match &error {
         FetchError::Depot { source: DepotError::Missing { .. }, .. } => {

@@ -1,7 +1,7 @@
-//! Following the depot: tells the loop of the newest generation, when there is a new one and at intervals.
+//! Following the depot: reports the newest generation to the loop, after each change and at intervals.
 //!
-//! A hint only: where nothing can be watched, or the server is away, what is active stays as it is, and
-//! orders still work. All reading and waiting is done beside the loop.
+//! The reports are only hints: without them the active generation stays, and orders still work. All reading and waiting
+//! happens outside the loop.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::generations::{FetchError, Generations};
 use crate::remote::Remote;
 use crate::source::Source;
 
-/// What the watch misses (a network file system, an overflow) a look now and then finds.
+/// The interval of looks that find changes which the watch misses (a network file system, an overflow).
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Changes that come together are looked at together.
+/// Changes within this time share a look.
 const GATHER: Duration = Duration::from_millis(200);
-/// How long one question to a server waits for something new.
+/// How long a question to a server waits for a new generation.
 const WAIT: Duration = Duration::from_secs(30);
-/// Between two questions to a server that gives no answer.
+/// The first and the longest delay after a failed question to a server.
 const AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
 
-/// Follows the depot. What is returned is kept as long as that goes on.
+/// Follows the depot as long as the returned value is kept.
 pub(super) fn follow(
     config: &Config,
     generations: &Generations,
@@ -53,7 +53,7 @@ pub(super) fn follow(
     }
 }
 
-/// Gives a hint at each change below a folder, but not of what is only opened there: each look would lead to the next one.
+/// Wakes the task at each change below a folder, but not when a file is only opened: each look would cause the next.
 fn watch(folder: &Path, wake: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
     let handler = move |_: notify::Result<notify::Event>| wake.notify_one();
     let only_changes = notify::Config::default().with_event_kinds(EventKindMask::CORE);
@@ -62,7 +62,7 @@ fn watch(folder: &Path, wake: Arc<Notify>) -> notify::Result<RecommendedWatcher>
     Ok(watcher)
 }
 
-/// Looks into a folder at every hint and at intervals.
+/// Looks into a folder at every change and at intervals.
 async fn look(generations: Generations, wake: Arc<Notify>, tell: mpsc::Sender<GenerationNumber>) {
     let (mut trouble, mut behind) = (Trouble::default(), Behind::default());
     loop {
@@ -81,7 +81,7 @@ async fn look(generations: Generations, wake: Arc<Notify>, tell: mpsc::Sender<Ge
     }
 }
 
-/// Asks a server again and again; each question waits there for something new.
+/// Asks a server repeatedly; each question waits there for a new generation.
 async fn listen(generations: Generations, remote: Remote, tell: mpsc::Sender<GenerationNumber>) {
     let (mut trouble, mut behind) = (Trouble::default(), Behind::default());
     let (mut known, mut last, mut rest) = (None, None, AGAIN[0]);
@@ -97,7 +97,7 @@ async fn listen(generations: Generations, remote: Remote, tell: mpsc::Sender<Gen
         if let Some(newest) = trouble.judge(newest.await) {
             rest = AGAIN[0];
             known = Some(newest.unwrap_or_default());
-            // Its manifest is not asked for again and again.
+            // The manifest is only fetched after a change.
             if last != newest {
                 behind.judge(&generations, newest).await;
                 last = newest;
@@ -114,21 +114,21 @@ async fn listen(generations: Generations, remote: Remote, tell: mpsc::Sender<Gen
     }
 }
 
-/// The newest generation could not be had or is not accepted yet: it is tried again, with growing pauses.
-/// A server may come back, a signature may still be added, and neither makes a new generation to hear of.
+/// Retries the newest generation at growing intervals if it could not be fetched or is not accepted yet. When a server
+/// comes back or a signature is added, no new generation is reported.
 #[derive(Debug)]
 pub(super) struct Again {
     tell: mpsc::Sender<GenerationNumber>,
-    /// What failed last, and in which words.
+    /// The generation that failed last, and the error.
     failed: Option<(GenerationNumber, String)>,
-    /// The first pause and the longest.
+    /// The shortest and the longest pause.
     bounds: [Duration; 2],
     pause: Duration,
     timer: Option<AbortOnDrop>,
 }
 
 impl Again {
-    /// Tells of the generation here, as [`follow`] does.
+    /// Reports the generation to this channel, like [`follow`].
     pub(super) fn new(tell: mpsc::Sender<GenerationNumber>) -> Self {
         Self::within(tell, AGAIN)
     }
@@ -137,7 +137,7 @@ impl Again {
         Self { tell, failed: None, bounds, pause: bounds[0], timer: None }
     }
 
-    /// It failed. Whether that is news: another generation, or another reason.
+    /// Notes a failure. Returns whether it is new: another generation, or another error.
     pub(super) fn failed(&mut self, generation: GenerationNumber, error: &FetchError) -> bool {
         if self.failed.as_ref().is_none_or(|(other, _)| *other != generation) {
             self.pause = self.bounds[0];
@@ -147,7 +147,7 @@ impl Again {
         self.failed = failed;
         let (pause, tell) = (self.pause, self.tell.clone());
         self.pause = (pause * 2).min(self.bounds[1]);
-        // One timer, whoever asked: hints from elsewhere make no further ones.
+        // A single timer, also if several hints come.
         self.timer = Some(AbortOnDrop(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             // Without a receiver the daemon is ending.
@@ -156,20 +156,20 @@ impl Again {
         is_news
     }
 
-    /// One was taken: there is nothing to try again.
+    /// A generation was accepted: ends the retries.
     pub(super) fn taken(&mut self) {
         *self = Self::within(self.tell.clone(), self.bounds);
     }
 }
 
-/// Looks for the newest one in a thread of its own.
+/// Looks up the newest generation in a thread of its own.
 async fn read_beside<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, FetchError> + Send + 'static,
 ) -> Result<T, FetchError> {
     beside(read).await.unwrap_or_else(|lost| Err(FetchError::lost(GenerationNumber(0), lost)))
 }
 
-/// A depot that this host knows better than is told of when that begins, and when it is another one.
+/// Warns about a depot that is older than this host, or has different content: when that begins, and when it changes.
 #[derive(Debug, Default)]
 struct Behind(Option<String>);
 
@@ -185,7 +185,7 @@ impl Behind {
     }
 }
 
-/// Trouble with the depot is told when it begins, when it changes, and when it ends.
+/// Logs failures of the depot: at their start, at each change, and at their end.
 #[derive(Debug, Default)]
 struct Trouble(Option<String>);
 
@@ -246,7 +246,7 @@ mod tests {
             assert_eq!(told.recv().await, Some(one));
             assert!(began.elapsed() >= ms(pause), "{pause} ms");
         }
-        // Another generation begins anew, and the timer of the first one is gone.
+        // Another generation starts with the shortest pause, without the timer of the first.
         again.failed(one, &untrusted(1));
         assert!(again.failed(two, &untrusted(2)), "that is news");
         assert_eq!(again.pause, ms(20));

@@ -79,8 +79,8 @@ const TURN: usize = 512;
 const TURN_TIME: Span = Span::millis(50);
 /// How long the shutdown waits until peers have acknowledged the last messages.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// Records without a waiting effect are committed after this time. People read them as history, and a later incarnation
-/// must not contradict the history that they have read.
+/// Records without a waiting effect are committed after this time. People read such records as history, and a later
+/// incarnation must not contradict that history.
 const COMMIT_WITHIN: Span = Span::secs(1);
 /// How often the busy hosts are looked up: the hosts with which work is under way.
 const BUSY_EVERY: Duration = Duration::from_millis(500);
@@ -153,7 +153,7 @@ pub struct Daemon {
     foreseen: (mpsc::Sender<foresee::Foreseen>, mpsc::Receiver<foresee::Foreseen>),
     /// Started fetches, and which fetches were discarded.
     fetches: words::Fetches,
-    /// Lookups of requesters in generations that other hosts name.
+    /// Lookups of the askers of generations that other hosts name.
     askers: askers::Looks,
     depot_changes: mpsc::Receiver<GenerationNumber>,
     /// A followed generation that could not be fetched yet.

@@ -1,14 +1,14 @@
-//! Batches with very many items, in parts: each part has a turn of the loop, and people are answered between two of them.
+//! Very large batches, in parts: each part has a tick of its own, and operators get answers in between.
 
 use std::collections::VecDeque;
 
 use cob_types::{Batch, Item};
 
-/// The most items that the engine gets at once. At the largest state that a host may make this one keep, none of them takes
-/// more than a fraction of a millisecond.
+/// The most items that the engine gets at once. With the largest state that a peer can cause here, an item takes a
+/// fraction of a millisecond.
 const ITEMS: usize = 256;
 
-/// The batch in parts, in the order of its items; a hello, without which nothing counts, is in the first.
+/// The batch in parts, in the order of its items; a hello, which the engine needs first, is in the first part.
 pub(super) fn in_parts(mut batch: Batch) -> VecDeque<Batch> {
     if batch.items.len() <= ITEMS {
         return VecDeque::from([batch]);

@@ -1,4 +1,4 @@
-//! The second half of a turn: what the engine wants done, in its fixed order.
+//! The second half of a tick: the engine's effects, in a fixed order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,15 +16,14 @@ use crate::generations::Prepared;
 use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};
 use crate::peer::Transport as _;
 
-/// Generations kept on this host's disk.
+/// The number of generations kept on this host's disk.
 const KEEP_GENERATIONS: usize = 10;
 
-/// So many items are put into one batch at most.
+/// The most items of a batch.
 const AT_ONCE: usize = 4096;
 
 impl Daemon {
-    /// Carries out what the turn has gathered: records, answers, messages, jobs, and last what only
-    /// serves people.
+    /// Performs the effects of the tick: records, answers, messages, jobs, and last the data that only serve people.
     pub(super) fn finish_turn(&mut self) -> Result<(), RunError> {
         let mut turn = std::mem::take(&mut self.turn);
         turn.effects.persist.extend(self.note_settled(turn.effects.activated));
@@ -34,7 +33,7 @@ impl Daemon {
         let now = self.clock.now();
         let written = self.book.end_turn(&persist, now)?;
         for (reply, answer) in turn.answers {
-            // The one who asked may have gone away.
+            // A failed send is harmless: the asker has gone.
             let _ = reply.send(answer);
         }
         for work in turn.beside {
@@ -83,7 +82,7 @@ impl Daemon {
             by_host.entry(host).or_default().push(item);
         }
         for (host, mut items) in by_host {
-            // Very many at once would be encoded again and again to find out how many fit.
+            // A very long list would be encoded again and again to find the number that fits.
             while items.len() > AT_ONCE {
                 let more = items.split_off(AT_ONCE);
                 self.send_batch(&host, std::mem::replace(&mut items, more));
@@ -92,7 +91,7 @@ impl Daemon {
         }
     }
 
-    /// One batch, or as many as its size asks for.
+    /// Sends a batch, or several if it is too large.
     fn send_batch(&mut self, host: &HostName, items: Vec<Item>) {
         let batch = Batch {
             from: self.config.host.clone(),
@@ -113,7 +112,7 @@ impl Daemon {
         }
     }
 
-    /// A generation was activated: its change objects are made ready for jobs.
+    /// A generation was activated: makes its change objects ready for jobs.
     fn activated(&mut self) {
         let Some(prepared) = self.coming.take() else { return };
         info!(generation = %prepared.manifest.generation, "activated");
@@ -124,7 +123,7 @@ impl Daemon {
         let back = self.active.iter().flat_map(|a| &a.prepared.manifest.back);
         needed.extend(back.map(|way| way.generation));
         needed.extend(self.needed_for_parted());
-        // What can't be read now is needed as well: nothing is deleted before it is known.
+        // An unreadable record of the abandoned generation stops the deletion: that generation may be needed.
         match self.generations.returned_from() {
             Ok(left) => needed.extend(left),
             Err(error) => {
@@ -135,8 +134,8 @@ impl Daemon {
         self.generations.prune(KEEP_GENERATIONS, &needed);
     }
 
-    /// Moves that only wait, for what their change objects named before this generation, end now: they are made again with
-    /// what is named now. All others end by themselves first.
+    /// Ends running transitions that only wait, if this generation changed what they wait for: they start again with
+    /// the new content. Other transitions end by themselves.
     fn end_outdated_waits(&self) {
         for (cob, from, to) in self.engine.actions_with_earlier_content() {
             let kind = self.active.as_ref().and_then(|active| active.kind_of(&cob));
@@ -148,8 +147,8 @@ impl Daemon {
         }
     }
 
-    /// Puts a generation's files where jobs find them, and says to the links who exists. What is as it was before is
-    /// ready; what has left is forgotten.
+    /// Puts a generation's files in place for jobs, and updates the links' roster. Unchanged change objects are ready
+    /// already; departed change objects are forgotten.
     pub(super) fn make_ready(&mut self, prepared: Prepared) {
         let bundle = &prepared.bundle;
         let (before, earlier) = match self.active.take() {
@@ -183,10 +182,10 @@ impl Daemon {
         folders.take_over(earlier, |id| bundle.has(id));
         self.moved_at.retain(|id, _| bundle.has(id));
         self.kinds.watch(bundle, &concerned);
-        // Only now is it known which change object is about what those were about.
+        // The notes of departed change objects are given up only after the new change objects are known.
         for id in gone {
             let departures = self.kinds.forget(&id);
-            // The next one of this name and back end takes over what is noted.
+            // The next change object with the same name and back end takes over the notes.
             let backend = |bundle: &Packed| Some(bundle.kinds().get(bundle.kind_of(&id)?)?.backend.clone());
             if backend(bundle).is_some_and(|now| backend(&before) == Some(now)) {
                 drop(departures);
@@ -244,15 +243,15 @@ impl Daemon {
         }
     }
 
-    /// Notes that a job runs. Where one is in its place, that is a check whose content has changed since it began: the engine
-    /// wants nothing of it any more.
+    /// Notes that a job runs. It may replace a check whose content has changed since its start: the engine does not
+    /// await that check any more.
     fn runs(&mut self, cob: CobId, job: crate::run::JobId, handle: crate::kinds::JobHandle) {
         if let Some((_, before)) = self.running.insert(cob, (job, handle)) {
             before.cancel();
         }
     }
 
-    /// Told to the engine like any other end, in a later turn.
+    /// Reports a job that could not start as ended, in a later tick.
     fn could_not_begin(&mut self, cob: CobId, job: crate::run::JobId, is_check: bool, reason: String) {
         warn!(%cob, reason, "a job could not be begun");
         let end = if is_check {
@@ -263,7 +262,7 @@ impl Daemon {
         self.pending_ends.push(JobEnded { job, cob, end, last_lines: String::new(), began_ns: 0, ended_ns: 0 });
     }
 
-    /// What is known of a change object, without a move.
+    /// The context of a change object without a transition.
     pub(super) fn context_of(&self, cob: &CobId) -> Result<Context, String> {
         self.context(cob, BTreeMap::new())
     }
@@ -271,7 +270,7 @@ impl Daemon {
     fn context(&self, cob: &CobId, imports: BTreeMap<CobId, Import>) -> Result<Context, String> {
         let found = self.active.as_ref().and_then(|active| Some((active, active.ready(cob)?)));
         let (active, ready) = found.ok_or_else(|| "it is not in the active generation".to_owned())?;
-        // A job that was decided on before an activation begins under the generation before: the engine is ahead.
+        // A job that was decided before an activation starts under the previous generation: the engine is ahead.
         let context = ready.context_in(&active.prepared)?;
         let leaving = !ready.cob.leaves_as_it_is()
             && self
@@ -282,7 +281,7 @@ impl Daemon {
         Ok(Context { imports, leaving, rested_for, ..context })
     }
 
-    /// What the locks of an action carry.
+    /// The values that come with an action's locks.
     fn imports_of(run: &Run) -> BTreeMap<CobId, Import> {
         match run {
             Run::Check { .. } => BTreeMap::new(),
@@ -293,7 +292,7 @@ impl Daemon {
         }
     }
 
-    /// Takes over an action that an earlier life began.
+    /// Adopts an action that an earlier incarnation started.
     pub(super) fn adopt_job(&mut self, cob: &CobId, number: cob_types::Number, hop: Hop) -> Result<(), String> {
         let job = job_id(number);
         let context = self.context_of(cob)?;
@@ -302,7 +301,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends of jobs that never began.
+    /// Reports the ends of jobs that never started.
     pub(super) fn take_pending_ends(&mut self) -> bool {
         let ends = std::mem::take(&mut self.pending_ends);
         let any = !ends.is_empty();

@@ -1,5 +1,4 @@
-//! For how long what a change object rests on has been as it is: something that was started after that runs with it, whoever
-//! started it.
+//! How long the dependencies of a change object have been unchanged: a service that was started later runs with them.
 
 use std::time::Duration;
 
@@ -10,8 +9,8 @@ use cob_types::{Cob, CobId};
 use super::Daemon;
 
 impl Daemon {
-    /// For so long everything that it takes to be brought up has been where it is needed; none: something is not, is of
-    /// another host, or nothing is known of it.
+    /// How long all dependencies of its start have been in the needed states; absent: a dependency is in another or
+    /// unknown state, or on another host.
     pub(super) fn rested_for(&self, cob: &Cob) -> Option<Duration> {
         cob.rests_on?;
         let mut least: Option<Duration> = None;
@@ -32,7 +31,8 @@ impl Daemon {
         least
     }
 
-    /// What no transition has touched since the machine was started was there before anything that runs now.
+    /// How long the change object has been unchanged. Without a transition since the machine booted, it is older than
+    /// all running services.
     fn unmoved_for(&self, status: &CobStatus, now: Time) -> Duration {
         let since = match self.moved_at.get(&status.id) {
             Some(at) => at.0,
@@ -42,7 +42,7 @@ impl Daemon {
         Duration::from_nanos(now.0.saturating_sub(since))
     }
 
-    /// Nothing of what it rests on has moved since a check of it began.
+    /// Whether no dependency has changed since a check of the change object started.
     pub(super) fn still_rests(&self, cob: &CobId, check_began_ns: u64) -> bool {
         let Some(ready) = self.active.as_ref().and_then(|active| active.ready(cob)) else { return false };
         let began = self.clock.of_wall(check_began_ns).0;

@@ -1,12 +1,12 @@
-//! Rounds of checks: an operator asks for what the host is like now, and hears of checks that began after the question.
+//! Check rounds: an operator asks for the present state of the host; only checks that start afterwards count.
 //!
 //! ```text
 //!   asked ---- each change object: a check is wanted ---- its end counts --------------+
-//!                |  one was under way already: its end counts for nothing, the next does |---- ended
-//!                +- it is being moved, begins to be, or leaves: not looked at -----------+
+//!                |  a check ran already: its end does not count, the next does          |---- ended
+//!                +- it is in transition, starts one, or departs: not checked -----------+
 //! ```
 //!
-//! The engine does with what is found whatever it always does: a round lets it be looked, and changes nothing else.
+//! The engine handles the results as always: a round only requests checks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,27 +21,27 @@ use super::{Daemon, job_id};
 use crate::run::JobId;
 use crate::web::{Refusal, RefusalKind};
 
-/// So many rounds can be asked about.
+/// The number of rounds that are kept.
 const KEPT: usize = 8;
-/// Names of what is unknown that are told in a refusal.
+/// The most unknown names in a refusal.
 const NAMED: usize = 6;
 
-/// The last rounds.
+/// The last check rounds.
 #[derive(Default)]
 pub(super) struct Rounds {
-    /// Rounds begun in this life.
+    /// The number of rounds in this incarnation.
     begun: u32,
     kept: VecDeque<Round>,
 }
 
 struct Round {
     told: CheckRound,
-    /// What is to be looked at yet, with the check that was under way when the round began.
+    /// Change objects still to be checked, each with the check that was running when the round started.
     awaited: BTreeMap<CobId, Option<JobId>>,
     end: watch::Sender<bool>,
 }
 
-/// What a check says of what is wanted.
+/// The result of a check, compared with the desired state.
 #[derive(Clone)]
 enum Seen {
     AsWanted,
@@ -49,7 +49,7 @@ enum Seen {
     Unknown(Unknown),
 }
 
-/// Adds to a list that has a bound.
+/// Appends to a bounded list.
 fn list<T>(to: &mut Vec<T>, one: T) {
     if to.len() < LISTED {
         to.push(one);
@@ -64,13 +64,13 @@ impl Round {
         }
     }
 
-    /// So many of those awaited will not be.
+    /// This number of awaited change objects will not be checked.
     fn not_looked_at(&mut self, many: usize) {
         self.told.moving += many as u64;
         self.end_if_complete();
     }
 
-    /// One of those awaited was looked at.
+    /// An awaited change object was checked.
     fn looked(&mut self, seen: Seen) {
         let told = &mut self.told;
         told.looked += 1;
@@ -90,13 +90,13 @@ impl Round {
 }
 
 impl Rounds {
-    /// How a round stands, and word of its end.
+    /// The progress of a round, and a channel that reports its end.
     pub(super) fn standing(&self, number: u64) -> Option<(CheckRound, watch::Receiver<bool>)> {
         let round = self.kept.iter().find(|round| round.told.round == number)?;
         Some((round.told.clone(), round.end.subscribe()))
     }
 
-    /// Whether anything is awaited at all.
+    /// Whether no round is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.kept.iter().all(|round| round.told.ended)
     }
@@ -115,7 +115,7 @@ impl Rounds {
         self.kept.push_back(round);
     }
 
-    /// The rounds for which the end of this check counts. They wait for it no longer.
+    /// The rounds for which the end of this check counts. They do not await it any more.
     pub(super) fn awaiting(&mut self, cob: &CobId, check: JobId) -> Vec<u64> {
         let mut rounds = Vec::new();
         for round in &mut self.kept {
@@ -131,7 +131,7 @@ impl Rounds {
         rounds
     }
 
-    /// It is being moved: it was not looked at.
+    /// The change object is in transition: it was not checked.
     pub(super) fn moved(&mut self, cob: &CobId) {
         for round in &mut self.kept {
             let awaited = round.awaited.remove(cob).is_some();
@@ -139,7 +139,7 @@ impl Rounds {
         }
     }
 
-    /// Only these are on the host from now on.
+    /// Forgets change objects that are not on the host any more.
     pub(super) fn only(&mut self, stays: impl Fn(&CobId) -> bool) {
         for round in &mut self.kept {
             let before = round.awaited.len();
@@ -150,7 +150,7 @@ impl Rounds {
 }
 
 impl Daemon {
-    /// Begins a round; returns its number.
+    /// Starts a round; returns its number.
     pub(super) fn begin_round(&mut self, cobs: &[CobId]) -> Result<u64, Refusal> {
         if self.rounds.is_full() {
             let what = format!("{} of checks are under way already", count(KEPT, "round"));
@@ -164,7 +164,7 @@ impl Daemon {
             let what = format!("the active generation of this host has no {names}{more}");
             return Err(Refusal::new(RefusalKind::NotFound, what, "`cobctl status` lists what it has"));
         }
-        // What was seen before the question does not answer it.
+        // Results from before the question do not answer it.
         self.ahead.forget_what_counts();
         let all: BTreeSet<CobId> = match (&self.active, cobs) {
             (Some(active), []) => active.prepared.bundle.ids().cloned().collect(),
@@ -189,7 +189,7 @@ impl Daemon {
         Ok(number)
     }
 
-    /// A check has ended that these rounds have waited for, and the engine knows what it found.
+    /// Handles the end of an awaited check, after the engine has its result.
     pub(super) fn looked_in(&mut self, rounds: &[u64], cob: &CobId, found: &CheckOutcome) {
         if rounds.is_empty() {
             return;
@@ -207,7 +207,7 @@ impl Daemon {
             CheckOutcome::Found { state, detail, .. } => (state, detail),
         };
         let Some(status) = self.cob_status(cob) else { return unknown("it has left") };
-        // What the engine makes of it: what rests on something else than what is there is outdated.
+        // The engine's view counts: a change object with changed dependencies is outdated.
         let (found, wanted) = (status.state.unwrap_or_else(|| state.clone()), status.preferred);
         let detail = match status.drift.first() {
             None if found == wanted => return Seen::AsWanted,

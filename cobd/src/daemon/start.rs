@@ -1,4 +1,4 @@
-//! How a daemon comes up: state folder, journal, a new life, the engine as it was, links, API.
+//! Start of the daemon: state folder, journal, a new incarnation, the recovered engine, links, API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -38,38 +38,38 @@ use crate::run::{Opener, Program};
 use crate::source::Source;
 use crate::web::{Access, Api, Front, ServeError, UnixServer};
 
-/// The file that says which boot of the machine the last daemon ran in.
+/// The file with the boot of the machine in which the last daemon ran.
 const BOOT_ID: &str = "boot-id";
-/// Events that wait for the loop.
+/// The most events in a queue to the loop.
 const QUEUE: usize = 1024;
 
-/// Why a daemon can't come up.
+/// Why a daemon can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The state folder.
     #[error("state folder {0}")]
     StateDir(Exposed),
-    /// A depot whose generations are taken as they come, and that others may write.
+    /// Others may write the depot, and generations are followed without signatures.
     #[error("`follow` without `trust` takes whatever is put into the depot {0}; or name the publishers in `trust`")]
     Depot(Exposed),
-    /// The host's key is there and of no use.
+    /// The key of this host is unusable.
     #[error("the key of this host: {0}")]
     Identity(#[from] cob_trust::KeyFileError),
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The store of files.
+    /// The file store.
     #[error("{0}")]
     Files(String),
     /// A record that this version does not understand.
     #[error("journal record {seq} is not understood ({what}); was the state folder used by a newer cobd?")]
     Record {
-        /// Its number.
+        /// The number of the record.
         seq: u64,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
-    /// It is another host's state folder.
+    /// The state folder belongs to another host.
     #[error(
         "{} is the state folder of the host {theirs}, and cobd.toml says `host = \"{host}\"`: mend `host` or `state_dir`; \
          a host that was renamed is a new one and begins with an empty state folder",
@@ -78,20 +78,20 @@ pub enum StartError {
     OtherHost {
         /// The state folder.
         folder: PathBuf,
-        /// Whose it is.
+        /// The owner of the state folder.
         theirs: HostName,
-        /// Who this is.
+        /// This host.
         host: HostName,
     },
-    /// A generation that is needed can't be read.
+    /// A necessary generation can't be read.
     #[error("generation {generation}, which this host has activated, can't be read: {source}")]
     Generation {
-        /// Which.
+        /// The generation.
         generation: GenerationNumber,
-        /// Why.
+        /// The cause.
         source: FetchError,
     },
-    /// The host has no generation, and can have none from this depot.
+    /// The host has no generation, and can't get one from this depot.
     #[error("this host has no generation yet, and can't get one: {0}")]
     Unusable(FetchError),
     /// The links.
@@ -100,19 +100,18 @@ pub enum StartError {
     /// The API.
     #[error(transparent)]
     Api(#[from] ServeError),
-    /// Something else of the system.
+    /// Another error of the system.
     #[error("{doing}: {source}")]
     System {
-        /// What was being done.
+        /// The failed operation.
         doing: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Daemon {
-    /// Brings a daemon up. `program` is this very program, for running itself again. Must be called in
-    /// a tokio runtime.
+    /// Starts a daemon. `program` is this very program, to run itself again. Must be called in a tokio runtime.
     ///
     /// # Errors
     /// [`StartError`].
@@ -120,7 +119,7 @@ impl Daemon {
         let state_dir = permissions::own_folder(&config.state_dir).map_err(StartError::StateDir)?;
         crate::identity::Keys::load(&config.identity)?;
         if let (true, None, Source::Folder(depot)) = (config.follow, &config.trust, &config.depot) {
-            // One that is still to be made can be made by who may write where it will be.
+            // A user who may write the parent folder can create a missing depot.
             let there = depot.ancestors().find(|p| p.exists()).unwrap_or(depot);
             permissions::believed(there).map_err(StartError::Depot)?;
         }
@@ -142,7 +141,7 @@ impl Daemon {
         if let Some(theirs) = of_another(&durable, &config.host) {
             return Err(StartError::OtherHost { folder: config.state_dir, theirs, host: config.host });
         }
-        // Before anything is written: a journal that has lost its end goes no further.
+        // Before anything is written: a journal that has lost its end is not continued.
         let index = usable(config.state_dir.join("index"), &opened.journal)?;
         let clock = Clock::start(last);
         let seconds = clock.ahead_s();
@@ -158,7 +157,7 @@ impl Daemon {
             );
         }
         let life = next_life(durable.life);
-        // Before anybody can hear of it: links say it in their first words.
+        // Recorded before the links exist: they announce the incarnation in their first messages.
         note_life(&mut opened.journal, &mut durable, life, clock.now())?;
         let same_boot = same_boot(&config.state_dir)?;
         let generations = Generations::new(&config.state_dir, &config.depot, &config.host, config.trust.clone());
@@ -188,7 +187,7 @@ impl Daemon {
             limits: Limits::default(),
         };
         let (links, moved) = match start_links(&listen, &link_config, link_tx.clone()).await {
-            // It was away while its address changed: what it has on disk names the one before.
+            // The host was away while its address changed: the generation on disk names the old address.
             Err(error @ LinkError::Listen { .. }) if config.listen.is_none() => {
                 let moved = super::first::address_in_depot(&config, &generations);
                 let moved = moved.filter(|address| !listen.contains(address)).ok_or(error)?;
@@ -226,7 +225,7 @@ impl Daemon {
         };
         let (engine, mut effects) = Engine::recover(&back, clock.now());
         let switch = SwitchWatch::returned(&durable);
-        // It is on record already.
+        // The new incarnation is on record already.
         effects.persist.retain(|r| !matches!(r.body, Body::Life(_)));
         info!(
             host = %config.host, start = life.start, generation = %engine.generation(), listen = %links.address(),
@@ -297,7 +296,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Makes ready what was active, and sees to the jobs of earlier lives.
+    /// Makes the active generation ready, and handles the jobs of earlier incarnations.
     fn come_back(&mut self, active: Option<Prepared>, effects: Effects) -> Result<(), StartError> {
         if let Some(active) = active {
             let bundles = [Some(&active), self.coming.as_ref()];
@@ -310,7 +309,7 @@ impl Daemon {
         self.turn.effects = effects;
         self.take_up_switch();
         let found = self.kinds.scan().map_err(|source| StartError::System { doing: "looking for jobs", source })?;
-        // What the engine begins as it comes back has no job yet.
+        // Actions that the engine starts during recovery have no job yet.
         let start = self.engine.life().start;
         let earlier = self.engine.running_actions().into_iter().filter(|(_, number)| number.start != start);
         let mut running: BTreeMap<CobId, Number> = earlier.collect();
@@ -339,12 +338,12 @@ impl Daemon {
     }
 }
 
-/// Who may look and order through the API.
+/// The access rights of the API.
 pub(super) fn access(config: &Config, active: Option<&Manifest>, coming: Option<&Manifest>) -> Access {
     Access::of(&config.host, config.trust.is_some(), active, coming)
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted with its owner.
 #[derive(Debug)]
 pub(super) struct AbortOnDrop(pub(super) tokio::task::JoinHandle<()>);
 
@@ -354,12 +353,12 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// What only a daemon leaves behind that had its first life on record.
+/// A file that exists only if a daemon has recorded its first incarnation.
 fn trace_of_use(state_dir: &Path) -> Option<PathBuf> {
     [BOOT_ID, "generations", "index"].iter().map(|name| state_dir.join(name)).find(|path| path.exists())
 }
 
-/// Whose the journal is, where it has change objects on record and none of this host.
+/// The owner of the journal, if it has records of change objects but none of this host.
 fn of_another(durable: &Durable, host: &HostName) -> Option<HostName> {
     let mut all = durable.cobs.keys().chain(durable.gone.keys());
     let first = all.clone().next()?;
@@ -374,7 +373,7 @@ fn next_life(last: Option<Incarnation>) -> Incarnation {
     }
 }
 
-/// Makes a new life durable.
+/// Makes a new incarnation durable.
 fn note_life(journal: &mut FileJournal, durable: &mut Durable, life: Incarnation, at: Time) -> Result<(), StartError> {
     let body = Body::Life(life);
     let record = Record { at, lamport: durable.lamport.saturating_add(1), generation: durable.active, body, by: None };
@@ -386,14 +385,14 @@ fn note_life(journal: &mut FileJournal, durable: &mut Durable, life: Incarnation
     Ok(())
 }
 
-/// From the system's entropy, as the standard library's hasher is seeded.
+/// A number from the system's entropy, like the seed of the standard library's hasher.
 fn random() -> u64 {
     let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     hasher.finish()
 }
 
-/// Whether the host itself has run on since the last life; notes the present boot.
+/// Whether the machine has not rebooted since the last incarnation; records the present boot.
 fn same_boot(state_dir: &Path) -> Result<bool, StartError> {
     let system = |doing| move |source| StartError::System { doing, source };
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(system("reading the boot id"))?;
@@ -420,7 +419,7 @@ fn load_needed(
     Ok((active, going))
 }
 
-/// The order of the switch that was under way: of the newest generation that it leads to or from and that has it.
+/// The switch order of an interrupted switch: from the newest of its generations that contains it.
 fn order_of_return(
     generations: &Generations,
     active: Option<&Prepared>,
@@ -434,7 +433,7 @@ fn order_of_return(
     super::orders::order_in(left.into_iter().chain(at_hand), from, active.map(Prepared::id), to)
 }
 
-/// Links at the first of these addresses that can be had: a host that moves may still have the one before.
+/// Starts the links at the first usable address: a host with a new address may still have the old one.
 async fn start_links(
     addresses: &[std::net::SocketAddr],
     config: &impl Fn(std::net::SocketAddr) -> LinkConfig,
@@ -451,8 +450,8 @@ async fn start_links(
     Err(failed.unwrap_or_else(|| unreachable!("there is an address, or an error before")))
 }
 
-/// Where the manifests at hand say that this host is, the newest first; `named_by`: the last generation that named it, if it
-/// has left.
+/// The addresses of this host in the present manifests, the newest first. `named_by`: the last generation that named
+/// the host, if it was removed.
 fn own_addresses(
     host: &HostName,
     generations: &Generations,
@@ -470,7 +469,7 @@ fn own_addresses(
     left_from.and_then(|manifest| generations::addresses(&manifest).get(host).copied()).into_iter().collect()
 }
 
-/// The index's folder, and the last record that it may know of. Without it there is no history, and everything else works.
+/// The folder of the index, and the last record in it. Without an index there is no history; all else works.
 fn usable(index: PathBuf, journal: &FileJournal) -> Result<Option<(PathBuf, u64)>, JournalError> {
     match Index::known_beside(&index, journal.last_seq()) {
         Ok(known) => Ok(Some((index, known))),

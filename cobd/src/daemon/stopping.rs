@@ -1,4 +1,4 @@
-//! Change objects that an operator stops, starts and restarts.
+//! Stop, start and restart of change objects by an operator.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,18 @@ use tracing::{error, info};
 use super::{Daemon, Reply};
 use crate::web::{RefusalKind, StopOne};
 
-/// How change objects are stopped.
+/// The options of a stop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
     pub(super) restart: bool,
     pub(super) until_boot: bool,
 }
 
-/// So many refused change objects are named.
+/// The most refused change objects that an answer names.
 const NAMED: usize = 8;
 
 impl Daemon {
-    /// All of these are stopped, or none.
+    /// Stops all of these change objects, or refuses the order.
     pub(super) fn stop(&mut self, cobs: Vec<StopOne>, how: How, who: &str, reply: Reply) {
         let How { restart, until_boot } = how;
         let stopped = self.engine.stopped();
@@ -39,7 +39,7 @@ impl Daemon {
         let mut news = 0;
         for StopOne { cob, with } in cobs {
             let order = Stopped { who: who.to_owned(), restart, with, until_boot };
-            // What was stopped by itself does not start with the one that it needs, nor with the next boot.
+            // A change object that was stopped on its own does not start with its dependency, nor after the next boot.
             let stands = stopped.get(&cob).is_some_and(|was| {
                 let own = was.with.is_none() && !was.until_boot;
                 was.restart == restart && (own || until_boot || *was == order)
@@ -58,7 +58,7 @@ impl Daemon {
         self.done(reply, news > 0, detail);
     }
 
-    /// All of these are stopped no more, or none.
+    /// Starts all of these stopped change objects, or refuses the order.
     pub(super) fn start_again(&mut self, cobs: Vec<CobId>, who: &str, reply: Reply) {
         let unknown = |cob: &&CobId| self.engine.stops(cob).is_none();
         let refused: Vec<String> = cobs.iter().filter(unknown).map(|cob| format!("{cob} is not here")).collect();
@@ -80,7 +80,7 @@ impl Daemon {
         self.done(reply, news > 0, detail);
     }
 
-    /// Reboots this host, if nothing runs that an operator has not stopped until then.
+    /// Reboots this host, if operators have stopped all running change objects until then.
     pub(super) fn reboot(&mut self, who: &str, reply: Reply) {
         let now = self.clock.now();
         let is_stopped = |cob: &CobStatus| cob.stopped.is_some() && cob.state.as_ref() == Some(&cob.preferred);

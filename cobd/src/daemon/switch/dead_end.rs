@@ -1,8 +1,8 @@
-//! Change objects that are where no transition leads on from: only people, or the world, bring them to where they should be.
+//! Change objects without an exit state (dead ends): no transition leads from the present state to the desired one.
 //!
-//! A file tree in conflict is one of them, or whatever a check of one's own calls `broken`. With the policy `hold` a switch
-//! waits for them as for everybody else. With `rollback` nobody may be there to decide: what lasts is a failure. Who was
-//! there before the switch began is not of it: going back would not help.
+//! Only people or the environment can change that, as with a file tree in conflict, or a custom check that reports
+//! `broken`. With the policy `hold`, a switch waits. With `rollback`, perhaps no operator is there to decide: a lasting
+//! dead end is a failure. A dead end from before the switch does not count: a rollback would not help.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,53 +11,53 @@ use cob_engine::record::{Body, Record};
 use cob_engine::time::Span;
 use cob_types::CobId;
 
-/// What lasts so long is a failure, if a look after that finds it so still: some states are left without a transition (a
-/// service that comes up by itself), and some were seen before another one had done its part.
+/// After this time, a further check decides whether a dead end is a failure: some states end without a transition (a
+/// service that starts by itself), and some checks came before another change object had finished its part.
 const LASTS: Span = Span::secs(3);
 
-/// Those that are in a dead end in the switch under way.
+/// The change objects in dead ends in the present switch.
 #[derive(Debug, Default)]
 pub(super) struct DeadEnds {
-    /// Known to be in one when the switch began, and never seen out of it since: also where the switch has changed them.
+    /// In a dead end at the start of the switch, and never seen outside it since: also if the switch has changed them.
     before: BTreeSet<CobId>,
-    /// Found somewhere in this turn.
+    /// Found in a state in this tick.
     found: BTreeSet<CobId>,
     come: BTreeMap<CobId, Come>,
 }
 
-/// How it stands with one.
+/// The progress of a change object in a dead end.
 #[derive(Debug)]
 struct Come {
     since: Time,
-    /// It was looked at once more, or is being.
+    /// A further check was made or is running.
     looked: bool,
 }
 
-/// What came of a look at those in dead ends.
+/// The result of a look at dead ends.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Lasting {
-    /// To be looked at once more.
+    /// To be checked again.
     pub(super) look: Vec<CobId>,
-    /// That was done, and found them there still.
+    /// Still in a dead end after the further check.
     pub(super) failed: Vec<CobId>,
 }
 
-/// How it stands with one now.
+/// The present position of a change object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stands {
     InOne,
-    /// Nobody knows where it is.
+    /// Its state is unknown.
     Unknown,
     Elsewhere,
 }
 
 impl DeadEnds {
-    /// A switch begins, and these are in one.
+    /// Starts with the change objects that are in dead ends at the start of a switch.
     pub(super) fn begin(&mut self, before: BTreeSet<CobId>) {
         *self = Self { before, ..Self::default() };
     }
 
-    /// Takes up where somebody was found, or was left by an action.
+    /// Notes a change object whose state was found by a check or after an action.
     pub(super) fn hear(&mut self, record: &Record) {
         if let Body::Checked { cob, state: Some(_), unclear: false, .. }
         | Body::Ended { cob, state: Some(_), failed: false, ok: Some(false), .. } = &record.body
@@ -66,12 +66,12 @@ impl DeadEnds {
         }
     }
 
-    /// Those that have come to one in an earlier life, of which no record is told any more.
+    /// Adds change objects that reached dead ends in an earlier incarnation, whose records are not repeated.
     pub(super) fn suspect(&mut self, cobs: impl Iterator<Item = CobId>) {
         self.found.extend(cobs);
     }
 
-    /// Those that have been in one for long. A check that runs then is the look that counts: its end is waited for.
+    /// The change objects that have been in dead ends for long. A running check counts as the further check.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -101,7 +101,7 @@ impl DeadEnds {
         waits.map(|come| come.since + LASTS).min().unwrap_or(Time::NEVER)
     }
 
-    /// It does not matter who has come to one.
+    /// Forgets the found dead ends.
     pub(super) fn forget(&mut self) {
         self.found.clear();
         self.come.clear();
@@ -139,7 +139,7 @@ mod tests {
         Record { at: at(0), lamport: 1, generation: GenerationNumber(1), body, by: None }
     }
 
-    /// A look: who is to be looked at once more, and who has failed.
+    /// Looks at the dead ends: change objects to check again, and failures.
     fn look(ends: &mut DeadEnds, secs: u64, in_one: &[&str], checked: &[&str]) -> (Vec<String>, Vec<String>) {
         let names = |all: Vec<CobId>| all.into_iter().map(|cob| cob.to_string()).collect();
         let is = |of: &[&str], cob: &CobId| of.contains(&cob.as_str());
@@ -161,7 +161,7 @@ mod tests {
         }
         assert_eq!(look(&mut ends, 10, &["n1/a", "n1/b", "n1/c"], &[]), told(&[], &[]));
         assert_eq!(ends.due(), at(13));
-        // One has gone on by itself; what was found again is in it since it was found first.
+        // A change object has left its dead end by itself; the time of another counts from its first discovery.
         assert_eq!(look(&mut ends, 12, &["n1/a", "n1/c"], &[]), told(&[], &[]));
         ends.hear(&checked("n1/a", Some("conflict")));
         ends.suspect([id("n1/d")].into_iter());
@@ -182,7 +182,7 @@ mod tests {
     fn who_was_in_one_before_is_not_of_the_switch_until_he_is_seen_elsewhere() {
         let mut ends = DeadEnds::default();
         ends.begin([id("n1/a")].into());
-        // The switch has changed it: nobody knows where it is until it is looked at anew.
+        // The switch has changed it: its state is unknown until the next check.
         let unknown = ends.look(at(0), |_| Stands::Unknown, |_| true);
         assert_eq!(unknown, Lasting::default());
         ends.hear(&checked("n1/a", Some("conflict")));

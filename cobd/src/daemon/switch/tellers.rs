@@ -1,7 +1,8 @@
-//! What other hosts have said of where they go, until this host goes there.
+//! Announcements of other hosts (`Word`) that this host has not followed yet.
 //!
-//! Of each host its last word is kept: one that lies hides no word of another. One word at a time is followed up, as that reads
-//! the depot; what can't be had is tried again with growing pauses, however often its host says something else.
+//! Only the last announcement of each host is kept: a lying host hides no other announcement. Only one is followed at a
+//! time, because that reads the depot. A failed fetch is retried at growing intervals, whatever its host announces
+//! next.
 
 use std::collections::BTreeMap;
 
@@ -13,53 +14,53 @@ use cob_types::{GenerationNumber, HostName};
 use super::AGAIN;
 use crate::generations::Wanted;
 
-/// A fetch that has not ended by then keeps the others from theirs no longer.
+/// A fetch that takes longer does not block other fetches any more.
 const LONGEST: Span = Span::secs(600);
 
-/// The last words of the hosts that go somewhere.
+/// The last announcement of each host.
 #[derive(Debug, Default)]
 pub(super) struct Tellers {
     words: BTreeMap<HostName, Word>,
-    /// Words so far.
+    /// The number of announcements so far.
     heard: u64,
-    /// Something is being fetched, and how long it is waited for.
+    /// A fetch is running, and blocks other fetches until this time.
     fetching: Option<Time>,
 }
 
 #[derive(Debug, Clone)]
 struct Word {
-    /// By number and, where the host says it, content: of two contents under one number each is tried for itself.
+    /// By number and, if announced, by content: each of two contents under one number is tried separately.
     wanted: Wanted,
     terms: Terms,
-    /// Which word it is, of all hosts.
+    /// The serial number of the announcement, over all hosts.
     number: u64,
-    /// When it is tried.
+    /// When it is followed.
     at: Time,
     pause: Span,
-    /// This one has been tried and could not be had; or one of the host before it.
+    /// The fetch for this announcement has failed; `host_failed`: also for an earlier one of the host.
     failed: bool,
     host_failed: bool,
 }
 
-/// A word to be followed up.
+/// An announcement that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Next {
     pub(super) by: HostName,
     pub(super) wanted: Wanted,
     pub(super) round: u32,
-    /// Nobody who has said it has failed with it, or with another word, before.
+    /// No fetch for it, or for another announcement of its host, has failed before.
     pub(super) is_news: bool,
 }
 
 impl Tellers {
-    /// A host says where it goes, on which terms.
+    /// Handles a host's announcement of a switch with its terms.
     pub(super) fn hear(&mut self, host: &HostName, wanted: Wanted, terms: Terms, now: Time) {
         let last = self.words.get(host);
         if last.is_some_and(|last| (last.wanted, last.terms.round) == (wanted, terms.round)) {
             return;
         }
         self.heard += 1;
-        // What others have failed with is not tried sooner because one more says it; nor is the next word of one that has.
+        // Neither a further announcer nor a further announcement of the host causes a retry sooner.
         let same = self.words.values().find(|word| word.wanted == wanted && word.failed);
         let host_failed = last.is_some_and(|last| last.host_failed);
         let (at, pause) = match (same, last.filter(|_| host_failed)) {
@@ -72,14 +73,14 @@ impl Tellers {
         self.words.insert(host.clone(), word);
     }
 
-    /// When a word is followed up next.
+    /// When the next announcement is due.
     pub(super) fn due(&self) -> Time {
         let first = self.words.values().map(|word| word.at).min();
         first.map_or(Time::NEVER, |first| first.max(self.fetching.unwrap_or_default()))
     }
 
-    /// The word that is followed up now, if one is due: one that nobody has tried before those that failed, the newest
-    /// generation first.
+    /// The announcement to follow now, if any is due: new announcements before failed ones, the newest generation
+    /// first.
     pub(super) fn next(&self, now: Time) -> Option<Next> {
         if now < self.due() {
             return None;
@@ -91,7 +92,7 @@ impl Tellers {
         Some(Next { by: by.clone(), wanted: *wanted, round: terms.round, is_news })
     }
 
-    /// What was [next](Self::next) is being fetched.
+    /// The fetch for the [next](Self::next) announcement has started.
     pub(super) fn fetches(&mut self, now: Time) {
         self.fetching = Some(now + LONGEST);
     }
@@ -101,7 +102,7 @@ impl Tellers {
         self.fetching = None;
     }
 
-    /// It could not be had, or not gone to. Who said it first, where that was its first try.
+    /// The fetch or the start of the switch has failed. Returns the first announcer after the first failure.
     pub(super) fn failed(&mut self, wanted: Wanted, now: Time) -> Option<HostName> {
         let first = self.word_of(wanted).filter(|(_, word)| !word.failed).map(|(by, _)| by.clone());
         for word in self.words.values_mut().filter(|word| word.wanted == wanted) {
@@ -112,8 +113,8 @@ impl Tellers {
         first
     }
 
-    /// Whose word it is to go to a generation, and on which terms: of those of the last round, the first host that has said
-    /// it. A host that says the number alone may mean any content.
+    /// The host whose announcement this host follows to a generation, and the terms: the first announcer of the last
+    /// attempt. An announcement by number alone may mean any content.
     pub(super) fn of(&self, wanted: Wanted) -> Option<(&HostName, Terms)> {
         let may_mean = |word: &Word| {
             let contents = (word.wanted.manifest, wanted.manifest);
@@ -131,7 +132,7 @@ impl Tellers {
         all.min_by_key(|(_, word)| (std::cmp::Reverse(word.terms.round), word.number))
     }
 
-    /// These are not followed any more; whether there was any.
+    /// Forgets announcements. Returns whether there were any.
     pub(super) fn forget(&mut self, which: impl Fn(GenerationNumber) -> bool) -> bool {
         let all = self.words.len();
         self.words.retain(|_, word| !which(word.wanted.generation));
@@ -161,7 +162,7 @@ mod tests {
         Time(0) + Span::secs(seconds)
     }
 
-    /// Tries what is due, in vain: who has said it, and which.
+    /// Follows the due announcement without success: returns its host and generation.
     fn tries(tellers: &mut Tellers, now: u64) -> Option<(String, u64)> {
         let next = tellers.next(at(now))?;
         tellers.fetches(at(now));
@@ -187,7 +188,7 @@ mod tests {
         let one = |content: u8| Wanted { manifest: Some(BlobHash([content; 32])), ..number(5) };
         tellers.hear(&host("a0"), one(1), Terms::default(), at(0));
         assert_eq!(tries(&mut tellers, 0), Some(("a0".to_owned(), 5)));
-        // The other content is not held back by the failure of the first one.
+        // The failure of the first content does not delay the other content.
         tellers.hear(&host("n1"), one(2), Terms { round: 1, ..Terms::default() }, at(0));
         assert_eq!(tellers.next(at(0)).map(|next| (next.by, next.wanted)), Some((host("n1"), one(2))));
         assert_eq!(tellers.of(one(1)), Some((&host("a0"), Terms::default())));

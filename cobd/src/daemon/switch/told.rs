@@ -1,4 +1,4 @@
-//! What hosts tell each other of a switch, and what people are shown of it.
+//! Announcements of switches between hosts, and the report on the switch for people.
 
 use cob_engine::Time;
 use cob_engine::record::Body;
@@ -15,30 +15,30 @@ use crate::daemon::Daemon;
 use crate::generations::Wanted;
 use crate::peer::{Topic, Transport as _};
 
-/// The shortest guard that another host's word may set.
+/// The shortest guard that an announcement of another host may set.
 const TOLD_GUARD_MS: u64 = 5000;
-/// So long after it has set out, and up to twice as long, a host tells all others of it.
+/// A host announces its switch to all others after this time, and after twice this time at the latest.
 const REST: Span = Span::secs(5);
 
-/// Of `count` others in a ring, in the order of their names, `own` of them before this host: those that it tells first.
+/// The hosts to which this host announces first: positions in a ring of `count` other hosts by name; `own` precede it.
 ///
-/// They are 1, 2, 4, 8 … further on, as the fingers of Chord (Stoica et al., SIGCOMM 2001, section 4.3): all know after
-/// at most as many steps as there are fingers, with `count` times as many messages in all. If everybody told everybody,
-/// the `go` of 1,000 hosts would be a million messages in one moment.
+/// They are 1, 2, 4, 8 … positions further on, as the fingers of Chord (Stoica et al., SIGCOMM 2001, section 4.3): all
+/// hosts know after at most as many steps as there are fingers, with `count` times as many messages in all. If all
+/// hosts announced to all, the switch of 1,000 hosts would cause a million messages at once.
 fn spread(own: usize, count: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1), |step| Some(step * 2))
         .take_while(move |step| *step <= count)
         .map(move |step| (own + step - 1) % count)
 }
 
-/// When a host tells the rest: each at another time, as that is many messages again.
+/// When a host announces to the remaining hosts: each host at a different time, because these are many messages again.
 fn tells_rest_after(own: usize, count: usize) -> Span {
     let share = |span: Span| span.0 * own as u64 / (count as u64 + 1);
     Span(REST.0 + share(REST))
 }
 
 impl Daemon {
-    /// Tells a host of the switch that this one is in.
+    /// Announces the switch of this host to another host.
     pub(in crate::daemon) fn tell_switch(&mut self, host: &HostName) {
         if let Some(item) = self.switch.stance(|generation| self.generations.manifest_known(generation)) {
             self.turn.effects.send.push((host.clone(), item));
@@ -50,8 +50,8 @@ impl Daemon {
         self.linked().iter().for_each(|host| self.tell_switch(host));
     }
 
-    /// Tells some hosts that this one has set out; they tell others. When things have calmed down it tells all that it
-    /// can reach: somebody may have no link to those who should have told it.
+    /// Announces the switch to some hosts, which announce it further. Later this host announces it to all linked hosts:
+    /// a host may lack links to its announcers.
     pub(super) fn spread_switch(&mut self) {
         let linked = self.linked();
         let own = linked.partition_point(|host| *host < self.config.host);
@@ -61,12 +61,12 @@ impl Daemon {
         self.switch.tell_rest = self.clock.now() + tells_rest_after(own, linked.len());
     }
 
-    /// The hosts that there is a link to, by name.
+    /// The linked hosts, by name.
     pub(super) fn linked(&self) -> Vec<HostName> {
         self.links.status().into_iter().filter(|p| p.up).map(|p| p.host).collect()
     }
 
-    /// What another host says of its switch.
+    /// Handles another host's announcement of its switch.
     pub(in crate::daemon) fn heard_of_switch(&mut self, host: &HostName, item: Item) {
         if let Item::Going(going) = item {
             self.heard_going(host, going);
@@ -87,7 +87,7 @@ impl Daemon {
             self.turn.effects.send.push((host.clone(), item));
             return;
         }
-        // Where others go is not for one to say that was left behind.
+        // Announcements of a removed host do not start a switch.
         if !self.is_member(host) {
             return;
         }
@@ -102,7 +102,7 @@ impl Daemon {
             }
             return;
         }
-        // Whether it is gone to is looked at when its turn comes: that reads files.
+        // The check whether this host follows reads files, so it happens later, in [`Self::follow_told`].
         let is_ahead = self.active.is_some() && generation > self.furthest();
         if is_ahead {
             policy.guard_ms = policy.guard_ms.map(|ms| ms.max(TOLD_GUARD_MS));
@@ -111,7 +111,7 @@ impl Daemon {
         }
     }
 
-    /// Whether another host speaks of a generation that is another one here: what it says of it is not of this one.
+    /// Whether an announcement names different content under a number that is known here: then it does not apply.
     fn is_told_of_another(&mut self, host: &HostName, told: Wanted) -> bool {
         let Err(error) = self.generations.is_the_one(told) else { return false };
         self.quiet.say(Topic::Told, Some(host), |more| {
@@ -120,7 +120,7 @@ impl Daemon {
         true
     }
 
-    /// Fetches what another host has told of, if it is time and this host goes there.
+    /// Fetches an announced generation when it is due and this host follows the announcement.
     pub(super) fn follow_told(&mut self, now: Time) {
         while let Some(Next { by, wanted, round, is_news }) = self.switch.told.next(now) {
             let generation = wanted.generation;
@@ -136,16 +136,16 @@ impl Daemon {
         }
     }
 
-    /// What another host has said in the switch that it is under way in; `greets`: together with where it goes, which is
-    /// answered if that was withdrawn.
+    /// Handles the present switch in another host's batch. `greets`: the batch also contains an announcement, which
+    /// this host answers if that generation was rolled back.
     pub(in crate::daemon) fn asked_in_switch(&mut self, batch: &mut Batch, greets: bool) {
         let Some(switch) = batch.under_way else { return };
         let state = &self.switch.state;
         if state.has_settled_in(switch) && batch.items.iter().any(Item::may_move) {
             self.switch.asked_by = Some(batch.from.clone());
         }
-        // Who asks for something in a switch that was left has not heard of that yet. It goes back as well, and what it
-        // is not to have any more must not fail here once more. Who does not go back asks again.
+        // A host that sends a request in an abandoned switch does not know about the rollback yet. It rolls back later,
+        // and until then its request must not fail here again. A host that does not roll back repeats its request.
         let (to, round) = (switch.to, switch.round);
         let unaware = state.is_on_its_way_back_from(to, round) || greets && state.is_withdrawn(to, round);
         if switch.left.is_none() && unaware {
@@ -153,7 +153,7 @@ impl Daemon {
         }
     }
 
-    /// Whether this host goes where another one says that it goes: onward only, and to nothing that was left.
+    /// Whether this host follows an announcement: only to a newer generation, and not to an abandoned one.
     pub(super) fn goes_when_told(&self, generation: GenerationNumber, round: u32) -> bool {
         let again = self.switch.state.withdrawn.contains_key(&generation);
         self.active.is_some()
@@ -169,13 +169,13 @@ impl Daemon {
         }
         let takes_part = self.is_member(host) || self.switch.state.takes_part(host);
         if takes_part && self.switch.state.was_ordered_since(generation, round) {
-            // A host that was away goes by an old word, and may have led others by it.
+            // A host that was away repeats an old announcement, and may have misled others.
             return self.tell_switch(host);
         }
         if !takes_part || !self.switch.state.follows(generation, round, ordered) {
             return;
         }
-        // Where others had nothing before, this host may have had something.
+        // Other hosts may have had no generation before, but this host may have had an installation.
         let had_nothing = || self.switch.state.came_from_nothing(generation);
         if !self.names_way_back(generation, to) || to == GenerationNumber(0) && !ordered && !had_nothing() {
             return self.quiet.say(Topic::Withdrawal, Some(host), |more| {
@@ -186,12 +186,12 @@ impl Daemon {
         self.withdraw(generation, to, ordered, why, None);
     }
 
-    /// Where the switch forward that the host is in, or was in last, leads.
+    /// The target of the present or last forward switch.
     pub(super) fn current_goal(&self) -> Option<GenerationNumber> {
         self.switch.state.current.as_ref().filter(|c| c.left.is_none()).map(|c| c.to)
     }
 
-    /// The newest of where this host goes, and where the switch forward that it was in last led.
+    /// The newer of two generations: the present target, and the target of the last forward switch.
     pub(super) fn furthest(&self) -> GenerationNumber {
         self.goal().max(self.current_goal().unwrap_or_default())
     }
@@ -209,7 +209,7 @@ impl Daemon {
         self.turn.effects.persist.push(record);
     }
 
-    /// The switch for people; none when there is nothing to say of it.
+    /// The switch for people; absent: there is no report.
     pub(in crate::daemon) fn switch_status(&self) -> Option<SwitchStatus> {
         let current = self.switch.state.current.as_ref()?;
         let returned = self.switch.state.returned();
@@ -249,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// How many steps it takes until all of so many hosts know, and how many messages are said.
+    /// The number of steps until all hosts know, and the number of messages.
     fn told(hosts: usize) -> (usize, usize) {
         let (mut known, mut news) = (BTreeSet::from([hosts / 3]), vec![hosts / 3]);
         let (mut steps, mut said) = (0, 0);
@@ -258,7 +258,7 @@ mod tests {
             for own in std::mem::take(&mut news) {
                 for at in spread(own, hosts - 1) {
                     said += 1;
-                    // The others, without this one.
+                    // The positions leave this host out.
                     let host = if at < own { at } else { at + 1 };
                     assert_ne!(host, own);
                     if known.insert(host) {

@@ -1,4 +1,4 @@
-//! Looking after the switch: it settles, is withdrawn, stops, goes on to the next generation.
+//! Supervision of the switch: it settles, is rolled back, stops, or continues to the next generation.
 
 use std::collections::BTreeSet;
 
@@ -16,13 +16,13 @@ use super::{Aim, NO_WAY_BACK, SETTLED_AFTER, Start, short};
 use crate::daemon::Daemon;
 use crate::generations::Wanted;
 
-/// How often a guard is looked at.
+/// How often a guard is checked.
 const LOOK: Span = Span::millis(500);
-/// How long hosts must be out of reach on a return before promises to them lapse, at most: half of the guard.
+/// After this time in a rollback, grants to unreachable hosts are invalidated; after half the guard, if that is less.
 const CUT_OFF: Span = Span::secs(7);
 
 impl Daemon {
-    /// Takes up what an earlier life was at.
+    /// Continues the switch of an earlier incarnation.
     pub(in crate::daemon) fn take_up_switch(&mut self) {
         let guard = self.switch.state.current.as_ref().and_then(|c| c.guard);
         if let Some(guard) = guard {
@@ -37,15 +37,15 @@ impl Daemon {
         self.look_after_switch();
     }
 
-    /// What has failed in the switch under way counts by the policy, of which no record is told any more: it happened in an
-    /// earlier life, or the policy is another one now.
+    /// Reports failures in the present switch whose records are not repeated: from an earlier incarnation, or from
+    /// before a change of the policy.
     pub(super) fn suspect_all(&mut self) {
         let Some(current) = &self.switch.state.current else { return };
         self.switch.failed.extend(self.engine.given_up(current.at));
         self.switch.dead_ends.suspect(self.engine.dead_ends(current.at));
     }
 
-    /// Does what the switch asks for, once everything of the turn is known.
+    /// Performs the next step of the switch at the end of a tick.
     pub(in crate::daemon) fn look_after_switch(&mut self) {
         let now = self.clock.now();
         if self.is_converged() {
@@ -63,7 +63,7 @@ impl Daemon {
             self.tell_all_of_switch();
         }
         self.switch.due = self.next_look(now);
-        // What was activated in this turn is made ready first.
+        // First the generation that was activated in this tick is made ready.
         if self.turn.effects.activated {
             self.switch.due = now;
             return;
@@ -74,7 +74,7 @@ impl Daemon {
                 self.note_switch(SwitchRecord::Settled, None);
             }
             Some(Act::GoBack { left, to }) => self.get(self.way_named(left, to), Start::Return { left }),
-            // One that was cancelled on the way stands still.
+            // A cancelled switch is paused at its present step.
             Some(Act::GoOn(_)) if self.engine.held().is_some() => {}
             Some(Act::GoOn(goal)) => self.get(goal.into(), Start::Onward),
             Some(Act::Guard(guard)) => {
@@ -87,7 +87,7 @@ impl Daemon {
         }
     }
 
-    /// What makes this host move is of the switch again if a host asked for it that is still under way in it.
+    /// If a host that is still under way has sent a request that makes this host move, this host is under way again.
     fn reopen(&mut self) {
         let Some(by) = self.switch.asked_by.take() else { return };
         if self.switch.converged.is_none() {
@@ -121,7 +121,7 @@ impl Daemon {
         })
     }
 
-    /// Those that have given up, and moves that can't be taken back.
+    /// Handles failures and irreversible transitions of the tick.
     fn hear_of_the_turn(&mut self) {
         let failed = std::mem::take(&mut self.switch.failed);
         let made = std::mem::take(&mut self.switch.made);
@@ -143,7 +143,7 @@ impl Daemon {
         }
     }
 
-    /// Under the policy `rollback` those that no transition leads on from where they are have failed, when that lasts.
+    /// Under the policy `rollback`, a lasting dead end is a failure.
     fn look_into_dead_ends(&mut self, now: Time) {
         if self.switch.state.on_failure(now) != Failing::Withdraw {
             return self.switch.dead_ends.forget();
@@ -168,7 +168,7 @@ impl Daemon {
         });
     }
 
-    /// What was there before a change object that has left can't be put back: a failure of the switch that it has left in.
+    /// The state before a departed change object can't be restored: a failure of the switch in which it departed.
     pub(in crate::daemon) fn departure_failed(&mut self, why: String) {
         if self.switch.state.current.as_ref().is_some_and(|c| c.stage == Stage::UnderWay) {
             let now = self.clock.now();
@@ -199,7 +199,7 @@ impl Daemon {
         }
     }
 
-    /// Withdraws the generation that the host goes to, if there is a way back.
+    /// Rolls back the present generation, if there is a rollback target.
     fn withdraw_by_policy(&mut self, why: String) {
         let Some(left) = self.current_goal() else { return };
         match self.way_back(left) {
@@ -228,7 +228,7 @@ impl Daemon {
                 self.note_switch(SwitchRecord::Confirmed, None);
             }
             Judgement::Lost(_) => {
-                // What the return may do for it is known by this, also after a restart.
+                // This record keeps the permission to invalidate grants, also after a restart.
                 self.note_switch(SwitchRecord::Guarded(watch.guard().fired()), None);
                 let lost: Vec<_> = self.unreached(&required, now);
                 let of = count(required.len(), "host");
@@ -238,8 +238,8 @@ impl Daemon {
         }
     }
 
-    /// On a return that the guard of this host has begun: promises that are asked back from hosts out of reach are
-    /// waited for no longer. Without that, what others *require* could never be taken back, and with it the network.
+    /// During a rollback that this host's guard began: recalled grants of unreachable hosts are invalidated. Otherwise
+    /// this host could never leave a state that they *require*, and so never restore the network.
     fn let_lapse(&mut self, now: Time) {
         let returns = |c: &&Current| c.left.is_some() && c.stage == Stage::UnderWay && !c.peers.is_empty();
         let Some(current) = self.switch.state.current.as_ref().filter(returns) else {
@@ -252,7 +252,7 @@ impl Daemon {
             self.switch.cut_off = None;
             return;
         }
-        // Links need a moment to come up after a start, and what is brought back may bring them.
+        // Links need a moment to come up after a start, and the rollback may restore them.
         let pause = current.terms.policy.guard_ms.map_or(CUT_OFF, |ms| CUT_OFF.min(Span::millis(ms / 2)));
         let since = *self.switch.cut_off.get_or_insert(now);
         if now >= since + pause && lost.iter().any(|host| self.engine.asks_back_from(host)) {
@@ -262,7 +262,7 @@ impl Daemon {
         }
     }
 
-    /// The hosts that the guard asks for: they answered before, and are in the generation.
+    /// The hosts that the guard requires: they answered before, and are in the generation.
     pub(super) fn required(&self) -> Vec<HostName> {
         let (Some(current), Some(active)) = (&self.switch.state.current, &self.active) else { return Vec::new() };
         let hosts = &active.prepared.manifest.hosts;
@@ -279,7 +279,7 @@ impl Daemon {
         required.iter().filter(|host| silent(self.heard(host))).cloned().collect()
     }
 
-    /// The hosts that must be heard from soon.
+    /// The hosts from which a message must arrive soon.
     pub(in crate::daemon) fn guarded_hosts(&self) -> Vec<HostName> {
         if self.switch.guard.is_some() { self.required() } else { Vec::new() }
     }
