@@ -1,21 +1,21 @@
-//! Looking ahead: what is new or changed in a generation is looked at while it is prepared, and links to hosts that are
-//! new in it are opened.
+//! Prechecks (`Look`): new and changed change objects of a generation are checked during `prepare`, and links to its
+//! new hosts are opened.
 //!
-//! Nothing of a generation moves before its first check has ended, and for many kinds a check is a process. Those that
-//! were made before `go` are not waited for after it:
+//! No change object starts a transition before its first check has ended, and for many kinds a check is a process.
+//! After the switch has started, it does not wait for checks that were made before:
 //!
 //! ```text
-//!   prepare --- look at each new or changed change object, open links --- answer: prepared
-//!      go ----- activate --- first checks: answered by the looks --- actions
+//!   prepare --- precheck each new or changed change object, open links --- answer: prepared
+//!      go ----- activate --- first checks: answered by the prechecks --- actions
 //! ```
 //!
-//! Rules: a look counts as the first check only if it is of that very content, is not older than [`FRESH`], and no
-//! action was begun on this host since; else it is made again. It serves once. The engine knows nothing of all this:
-//! it asks for a check and is told what was found. A host that is not at rest does not look ahead, and one that is not
-//! asked to prepare (it follows the depot, or is told to go by another) neither.
+//! Rules: a precheck counts as the first check only if it has the same content, is not older than [`FRESH`], and no
+//! action has started on this host since; otherwise the check is repeated. It counts once. The engine does not know
+//! prechecks: it requests a check and gets a result. A host that is not idle makes no prechecks, nor does a host
+//! without a `prepare` (which follows the depot or an announcement).
 //!
-//! Links are waited for so that opening them does not share the processor with the first actions, and so that whoever
-//! prepares hears of a wall between two hosts before anything is touched. What is not there yet holds nothing up.
+//! Links are opened first so that this does not compete with the first actions for the processor, and so that a blocked
+//! link between two hosts is reported before the switch. A missing link causes no delay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,43 +38,44 @@ use crate::peer::Transport as _;
 use crate::run::JobId;
 use crate::web::{Done, RefusalKind};
 
-/// So old a look may be when it counts as a check.
+/// The greatest age of a precheck that counts as a check.
 const FRESH: Span = Span::secs(10);
-/// So long whoever prepares waits for the looks at most; those that have not ended then go on.
+/// How long `prepare` waits for prechecks; later they continue without it.
 const PATIENCE: Span = Span::secs(5);
-/// The same for looks at what would be in conflict: what was not looked at is told, and nobody goes on without being told to.
+/// How long `prepare` waits for the conflict preview; missing parts are reported, so no switch starts without a
+/// warning.
 const FORESIGHT: Span = Span::secs(20);
-/// So long whoever prepares waits for links to hosts that are new, at most; one that is not there yet is told.
+/// How long `prepare` waits for links to new hosts; a missing link is reported.
 const LINKS: Span = Span::secs(1);
-/// What tells the jobs of looks from those of the engine, which counts from 1 in each life.
+/// Distinguishes the jobs of prechecks from those of the engine, which counts from 1 in each incarnation.
 const MARK: u64 = 1 << 39;
 
-/// The looks at one generation that is prepared.
+/// The prechecks of a prepared generation.
 #[derive(Default)]
 pub(super) struct Ahead {
     generation: Option<GenerationNumber>,
-    /// It was activated: its looks count.
+    /// It was activated: its prechecks count.
     active: bool,
     looks: BTreeMap<CobId, Look>,
-    /// Looks begun in this life.
+    /// The number of prechecks in this incarnation.
     begun: u64,
     asked: Option<Asked>,
     pub(super) foresight: Foresight,
-    /// The generation that was prepared, or that the host goes to in several steps: its hosts are met before that.
+    /// The prepared generation, or the target of a switch in several steps: links to its hosts are opened early.
     meets: Option<Arc<Manifest>>,
 }
 
-/// Somebody waits to hear that a generation is prepared.
+/// An operator's `prepare` that waits for its answer.
 struct Asked {
     generation: GenerationNumber,
     reply: Reply,
     since: Time,
-    /// Hosts that there is no link to yet, and that are waited for.
+    /// Hosts whose links are awaited.
     links: BTreeSet<HostName>,
     detail: String,
 }
 
-/// A look at one change object.
+/// A precheck of a change object.
 struct Look {
     job: JobId,
     of: Fingerprint,
@@ -83,23 +84,23 @@ struct Look {
 
 enum State {
     UnderWay(JobHandle),
-    /// The engine waits for it, by the number of this job.
+    /// The engine awaits it as the check with this number.
     Awaited(JobId),
     Ended(Time, Box<JobEnded>),
 }
 
-/// What the looks say to a check that the engine wants.
+/// The answer of a precheck to a requested check.
 pub(super) enum Seen {
-    /// Nothing that counts.
+    /// No result.
     Nothing,
-    /// It is being found out.
+    /// The precheck is still running.
     Soon(JobHandle),
-    /// This was found.
+    /// This result.
     Found(Box<JobEnded>),
 }
 
 impl Ahead {
-    /// When [`Daemon::end_preparing`] is to be called.
+    /// When [`Daemon::end_preparing`] must be called.
     pub(super) fn due(&self) -> Time {
         let Some(asked) = &self.asked else { return Time::NEVER };
         let waits = [
@@ -110,17 +111,17 @@ impl Ahead {
         waits.iter().filter(|(waits, _)| *waits).map(|(_, most)| asked.since + *most).max().unwrap_or(asked.since)
     }
 
-    /// Whose hosts are met.
+    /// The generation whose hosts get links early.
     pub(super) fn meets(&self) -> Option<&Manifest> {
         self.meets.as_deref()
     }
 
-    /// The hosts of this generation are met, if of any.
+    /// Sets the generation whose hosts get links early.
     pub(super) fn meet(&mut self, manifest: Option<Arc<Manifest>>) {
         self.meets = manifest;
     }
 
-    /// A link is up.
+    /// Notes a link that is up.
     pub(super) fn linked(&mut self, host: &HostName) {
         if let Some(asked) = &mut self.asked {
             asked.links.remove(host);
@@ -132,12 +133,12 @@ impl Ahead {
         job_id(cob_types::Number { start, counter: MARK | self.begun })
     }
 
-    /// Looks that have not ended.
+    /// The number of running prechecks.
     fn under_way(&self) -> usize {
         self.looks.values().filter(|look| !matches!(look.state, State::Ended(..))).count()
     }
 
-    /// What was seen counts no more: an action begins, or nobody goes there. Looks that the engine waits for go on.
+    /// Drops the results: an action starts, or the generation is discarded. Prechecks that the engine awaits continue.
     pub(super) fn drop_looks(&mut self) {
         self.looks.retain(|_, look| match &look.state {
             State::UnderWay(handle) => {
@@ -149,19 +150,19 @@ impl Ahead {
         });
     }
 
-    /// Nothing that was seen so far answers a check any more.
+    /// Drops the results, so that they answer no further check.
     pub(super) fn forget_what_counts(&mut self) {
         if self.active {
             self.drop_looks();
         }
     }
 
-    /// The engine waits for a look at it: another one must not take its place.
+    /// Whether the engine awaits the precheck of this change object: another must not replace it.
     fn is_awaited(&self, cob: &CobId) -> bool {
         self.looks.get(cob).is_some_and(|look| matches!(look.state, State::Awaited(_)))
     }
 
-    /// The engine wants a check of what is active now.
+    /// Answers the engine's request for a check under the active generation.
     fn seen(&mut self, cob: &CobId, of: Fingerprint, job: JobId, now: Time) -> Seen {
         let Some(look) = self.looks.get_mut(cob).filter(|look| self.active && look.of == of) else {
             return Seen::Nothing;
@@ -179,7 +180,7 @@ impl Ahead {
         }
     }
 
-    /// A job has ended: as the check that it counts as, if the engine waits for it; none if it was a look.
+    /// Handles the end of a job: returns it as the check that the engine awaits; absent: it was only a precheck.
     pub(super) fn ended(&mut self, ended: JobEnded, now: Time) -> Option<JobEnded> {
         if ended.job.0 & MARK == 0 {
             return Some(ended);
@@ -192,7 +193,7 @@ impl Ahead {
         if let State::Awaited(job) = look.state {
             return Some(JobEnded { job, ..ended });
         }
-        // One that could not tell is made again.
+        // A precheck without a result is repeated.
         if matches!(&ended.end, JobEnd::Checked(checked) if checked.state.is_ok()) {
             let cob = ended.cob.clone();
             self.looks.insert(cob, Look { state: State::Ended(now, Box::new(ended)), ..look });
@@ -202,8 +203,7 @@ impl Ahead {
 }
 
 impl Daemon {
-    /// A generation is at hand, or none any more. Returns the hosts that are new to this one by where that leads: links to
-    /// them are being opened.
+    /// Sets or clears the prepared generation. Returns the hosts that it adds: links to them are being opened.
     pub(super) fn have_at_hand(&mut self, route: Option<&Route>) -> BTreeSet<HostName> {
         let known: BTreeSet<HostName> = self.links.status().into_iter().map(|peer| peer.host).collect();
         self.at_hand = route.map(|route| route.next.clone());
@@ -213,7 +213,7 @@ impl Daemon {
         now.filter(|host| !known.contains(host)).collect()
     }
 
-    /// A generation is here, and somebody waits to hear it: what is new in it is looked at first, and these links opened.
+    /// Prepares a fetched generation before the answer: starts prechecks and awaits these links.
     pub(super) fn look_ahead(&mut self, prepared: &Prepared, links: BTreeSet<HostName>, reply: Reply, detail: String) {
         self.forget_looks();
         let generation = prepared.manifest.generation;
@@ -243,13 +243,13 @@ impl Daemon {
             debug!(%generation, looks, "looking ahead");
             format!("{detail}; {} looked at", count(looks, "new or changed change object"))
         };
-        // Of what is prepared in several steps it is the goal that was asked for.
+        // In several steps, the order was for the target.
         let generation = self.ahead.meets().map_or(generation, |goal| goal.generation);
         self.ahead.asked = Some(Asked { generation, reply, since: self.clock.now(), links, detail });
         self.end_preparing();
     }
 
-    /// Whoever prepares hears when all looks have ended and all links are there, or when that takes too long.
+    /// Answers `prepare` when all prechecks have ended and all links are up, or when that takes too long.
     pub(super) fn end_preparing(&mut self) {
         let now = self.clock.now();
         let looked = self.ahead.under_way() == 0;
@@ -262,7 +262,7 @@ impl Daemon {
         }
     }
 
-    /// A generation was activated: looks at this one count from now on, others never will.
+    /// A generation was activated: its prechecks count from now on; others are dropped.
     pub(super) fn looks_may_count(&mut self, generation: GenerationNumber) {
         if self.ahead.generation == Some(generation) {
             self.ahead.active = true;
@@ -271,7 +271,7 @@ impl Daemon {
         }
     }
 
-    /// A generation was called off.
+    /// Forgets a discarded generation.
     pub(super) fn forget_looks_at(&mut self, generation: GenerationNumber) {
         if let Some(asked) = self.ahead.asked.take_if(|asked| asked.generation == generation) {
             let what = format!("generation {generation} was called off");
@@ -285,19 +285,19 @@ impl Daemon {
         }
     }
 
-    /// What was seen is of a generation that nobody goes to.
+    /// Forgets the prechecks of a generation that this host does not switch to.
     fn forget_looks(&mut self) {
         self.ahead.drop_looks();
         self.ahead.generation = None;
         self.ahead.active = false;
-        // There is nothing to wait for any more.
+        // A waiting `prepare` is answered now.
         self.answer_preparing();
     }
 
     fn answer_preparing(&mut self) {
         let Some(Asked { generation, reply, detail, .. }) = self.ahead.asked.take() else { return };
         let (conflicts, unseen) = self.ahead.foresight.take();
-        // Of another one that was prepared in its place nothing is told.
+        // If another generation was prepared meanwhile, its links are not reported.
         let goal = self.ahead.meets().filter(|goal| goal.generation == generation);
         let named = |host: &HostName| goal.is_some_and(|goal| goal.hosts.contains_key(host));
         let down = self.links.status().into_iter().filter(|peer| !peer.up && named(&peer.host));
@@ -313,7 +313,7 @@ impl Daemon {
         ));
     }
 
-    /// What was seen ahead of a change object that the engine wants checked.
+    /// The precheck of a change object that the engine wants to check.
     pub(super) fn seen_ahead(&mut self, cob: &CobId, job: JobId) -> Seen {
         if self.ahead.looks.is_empty() {
             return Seen::Nothing;
@@ -325,7 +325,7 @@ impl Daemon {
         self.ahead.seen(cob, of, job, self.clock.now())
     }
 
-    /// Those that are looked at anew when a generation is activated.
+    /// The change objects that the activation of a generation checks anew.
     fn new_in(&self, prepared: &Prepared) -> Vec<CobId> {
         let nothing;
         let before = match &self.active {
@@ -350,7 +350,7 @@ mod tests {
     use crate::kinds::CheckOutcome;
 
     const OF: Fingerprint = Fingerprint([1; 16]);
-    /// A check of the engine's.
+    /// A check of the engine.
     const JOB: JobId = JobId(3 << 40 | 17);
 
     fn cob() -> CobId {
@@ -418,7 +418,7 @@ mod tests {
         let mut ahead = ended(Ok("up"));
         ahead.drop_looks();
         assert!(matches!(ahead.seen(&cob(), OF, JOB, at(5)), Seen::Nothing));
-        // What ends after an action has begun was cancelled.
+        // A precheck that ends after the start of an action was cancelled.
         let (mut ahead, job, cancelled) = looking();
         ahead.drop_looks();
         assert!(*cancelled.borrow());

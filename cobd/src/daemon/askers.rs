@@ -1,5 +1,5 @@
-//! The askers of generations that requests of other hosts name, and that this host neither has nor goes to: hosts that are
-//! ahead (a canary) or behind (a host that was away).
+//! The askers of generations that requests of other hosts name, although this host does not have them: the other hosts
+//! are ahead (a canary) or behind (after an absence).
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use tracing::info;
 use super::Daemon;
 use crate::blocking::beside;
 
-/// Refusals are shown for so long.
+/// How long refusals are shown.
 const SHOWN: cob_engine::time::Span = cob_engine::time::Span::secs(3600);
-/// After a vain look, so that generations that do not exist, which a host that lies may name, cost little.
+/// The pause after a failed lookup, so that a lying host that names absent generations causes little work.
 const REST: Duration = Duration::from_secs(1);
 
-/// What was found, for which generation.
+/// The result of a lookup, with its generation.
 pub(super) type Found = (GenerationNumber, KnownAskers);
 
-/// Looks for askers, one at a time.
+/// Lookups of askers, one at a time.
 pub(super) struct Looks {
     tell: mpsc::Sender<Found>,
     pub(super) found: mpsc::Receiver<Found>,
@@ -35,7 +35,7 @@ impl Default for Looks {
 }
 
 impl Daemon {
-    /// Looks for the askers that requests of other hosts wait for: on the disk, then in the depot.
+    /// Looks up the askers that requests of other hosts wait for: on disk, then in the depot.
     pub(super) fn look_for_askers(&mut self) {
         let Some(generation) = self.engine.wanted_askers().filter(|_| !self.askers.under_way) else { return };
         self.askers.under_way = true;
@@ -62,7 +62,7 @@ impl Daemon {
         self.feed(Event::Askers { generation, askers });
     }
 
-    /// Requests of other hosts that were refused of late because no dependency justifies them.
+    /// Recently refused requests of other hosts that no dependency justifies.
     pub(super) fn unjustified(&self) -> Vec<Unjustified> {
         let now = self.clock.now();
         let recent = self.engine.unjustified().filter(|(_, refused)| now < refused.at + SHOWN);

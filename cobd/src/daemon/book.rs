@@ -1,11 +1,11 @@
-//! What is on record: the journal, what its records add up to, and what is told of them.
+//! The record writer (`Book`): the journal, the state that its records add up to, and the reports on switches.
 //!
 //! ```text
 //!   engine ── records ──> write ──> journal (durable with the next commit), durable
 //!                           └─────> list ──> course of the switch, index of the history
 //! ```
-//! A turn's records are written when it ends, and listed when everything else that it has caused is under way. Where it makes
-//! very many, parts of them come before: a chain that is let go makes some for each of its change objects at once.
+//! The records of a tick are written at its end, and listed after all its other effects have started. If a tick makes
+//! very many records, parts are written before: a released chain makes records for each of its change objects at once.
 
 use std::sync::Arc;
 
@@ -22,25 +22,25 @@ use crate::history;
 use crate::journal::index::Query;
 use crate::journal::{FileJournal, Journal, JournalError};
 
-/// From so many bytes on the journal gets a new segment that begins with a snapshot.
+/// From this size on, the journal gets a new segment that begins with a snapshot.
 const SEGMENT: u64 = 8 << 20;
 
-/// So much is read in no time.
+/// A segment of this size is read quickly.
 const SHORT: u64 = 64 << 10;
 
-/// All that records are for.
+/// The journal and all data that records feed.
 pub(super) struct Book<J = FileJournal> {
     host: HostName,
     journal: J,
-    /// What the records add up to.
+    /// The state that the records add up to.
     durable: Durable,
-    /// What people may ask for.
+    /// The index of the history.
     index: Indexing,
-    /// What came of the last switches that began in this life.
+    /// The results of the last switches that began in this incarnation.
     course: Course,
-    /// When records that wait for no other are committed.
+    /// When records are committed that no effect waits for.
     commit_at: Time,
-    /// Something that was written must be durable before anything that comes of it.
+    /// A written record must be durable before its effects.
     urgent: bool,
     /// Why a part could not be written.
     failed: Option<JournalError>,
@@ -48,7 +48,7 @@ pub(super) struct Book<J = FileJournal> {
 }
 
 impl<J: Journal> Book<J> {
-    /// The journal's segment begins with a snapshot of so many bytes; none: zero.
+    /// The journal's segment begins with a snapshot of this size; zero: no snapshot.
     pub(super) fn new(host: HostName, journal: J, durable: Durable, index: Indexing, snapshot_bytes: u64) -> Self {
         Self {
             host,
@@ -63,7 +63,7 @@ impl<J: Journal> Book<J> {
         }
     }
 
-    /// What the records written so far add up to.
+    /// The state that the written records add up to.
     pub(super) fn durable(&self) -> &Durable {
         &self.durable
     }
@@ -72,12 +72,12 @@ impl<J: Journal> Book<J> {
         &self.course
     }
 
-    /// When the daemon must come here, whatever else there is to do.
+    /// When the daemon must call the record writer.
     pub(super) fn due(&self) -> Time {
         self.commit_at.min(self.index.due())
     }
 
-    /// Takes a part of a turn that goes on. That it could not be written is said at the end of the turn.
+    /// Writes a part of a running tick. The end of the tick reports an error.
     pub(super) fn take_part(&mut self, records: &[Record], now: Time) {
         if self.failed.is_some() {
             return;
@@ -91,7 +91,7 @@ impl<J: Journal> Book<J> {
         }
     }
 
-    /// Takes the last records of a turn: all of it that must be durable is. The number of the first of them.
+    /// Writes the last records of a tick, and commits if necessary. Returns the number of the first.
     pub(super) fn end_turn(&mut self, records: &[Record], now: Time) -> Result<u64, JournalError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -103,7 +103,7 @@ impl<J: Journal> Book<J> {
         Ok(first)
     }
 
-    /// Writes records; the number of the first.
+    /// Writes records; returns the number of the first.
     fn write(&mut self, records: &[Record], now: Time) -> Result<u64, JournalError> {
         let first = self.journal.last_seq() + 1;
         for record in records {
@@ -126,7 +126,7 @@ impl<J: Journal> Book<J> {
         Ok(())
     }
 
-    /// Puts what people may ask for on the index's list.
+    /// Lists records for the index.
     pub(super) fn list(
         &mut self,
         records: Vec<Record>,
@@ -145,7 +145,7 @@ impl<J: Journal> Book<J> {
         Ok(())
     }
 
-    /// Asks for a part of the history, with what was written just now. The answer comes in another thread.
+    /// Queries the history, including the latest records. The answer comes in another thread.
     pub(super) fn history(
         &mut self,
         bundle: Option<&Arc<Packed>>,
@@ -158,7 +158,7 @@ impl<J: Journal> Book<J> {
         }
     }
 
-    /// Takes up what a record says of a switch.
+    /// Notes the step of a switch.
     fn note_course(&mut self, seq: u64, record: &Record) {
         use Body::{Activated, Begun, Checked, Ended, Go, Ordered, Settled, Switch};
         let body = &record.body;
@@ -169,19 +169,19 @@ impl<J: Journal> Book<J> {
             || matches!(body, Go(_) | Activated(_) | Settled(_) | Ordered(_) | Begun { .. } | Ended { .. })
         {
             history::entry(&self.host, seq, record).iter().for_each(|entry| self.course.note(entry));
-            // A canary's part is looked at again when the host is sent back.
+            // The outcome of the previous switch stays: a canary's part is queried after the host was rolled back.
             self.course.keep(1);
         }
     }
 
-    /// Begins a new segment of the journal where the present one has become long.
+    /// Begins a new segment of the journal if the present segment has become long.
     pub(super) fn rotate_if_long(&mut self, now: Time) -> Result<(), JournalError> {
         if self.journal.segment_bytes() <= SEGMENT.max(2 * self.snapshot_bytes) { Ok(()) } else { self.rotate(now) }
     }
 
     fn rotate(&mut self, now: Time) -> Result<(), JournalError> {
         let (lamport, generation) = (self.durable.lamport, self.durable.active);
-        // Lent, not copied: it is large where the host has much.
+        // Lent, not copied: it may be large.
         let body = Body::Snapshot(Box::new(std::mem::take(&mut self.durable)));
         let record = Record { at: now, lamport, generation, body, by: None };
         let rotated =
@@ -196,7 +196,7 @@ impl<J: Journal> Book<J> {
             }
             Err(error @ JournalError::TooLong { .. }) => {
                 error!(%error, "the snapshot can't be written; the journal goes on growing");
-                // Tried again when it is twice as long.
+                // Tried again at twice this size.
                 self.snapshot_bytes = self.journal.segment_bytes();
                 Ok(())
             }
@@ -204,11 +204,11 @@ impl<J: Journal> Book<J> {
         }
     }
 
-    /// The daemon ends. What the next life would have to read is put together for it, where that is less. In the midst of
-    /// something the records stay as they are: an older program, if it is put back, refuses those that it does not know,
-    /// and passes over what it does not know in a snapshot.
+    /// Ends the daemon's journal. If that saves reading time, the next incarnation gets a snapshot. While the host is
+    /// active, the records stay: an older program, if it is reinstalled, refuses unknown records, but skips unknown
+    /// parts of a snapshot.
     pub(super) fn close(mut self, rests: bool, now: Time) {
-        // An index that knows of more than the journal would keep the host from ever starting.
+        // An index with more records than the journal would prevent every further start.
         let committed = self.commit().is_ok();
         let since = self.journal.segment_bytes().saturating_sub(self.snapshot_bytes);
         if rests
@@ -239,7 +239,7 @@ mod tests {
         Book::new(host(), journal, Durable::default(), index, 0)
     }
 
-    /// What need not be durable before anything comes of it.
+    /// A record that need not be durable before its effects.
     fn record(lamport: u64) -> Record {
         let (generation, body) = (GenerationNumber(1), Body::Settled(GenerationNumber(1)));
         Record { at: Time(lamport), lamport, generation, body, by: None }
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(book.durable().lamport, 1, "nothing is taken for written that is not");
     }
 
-    /// Lives that write so many records each: what the journal's newest segment begins with then, and how many records it has.
+    /// Runs incarnations with these numbers of records. Returns the journal's first entry and its number of records.
     fn after(rests: bool, lives: &[u64]) -> (What, usize) {
         let disk = MemoryDisk::default();
         for records in lives {
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(after(false, &[much, 3]).0, What::Change);
     }
 
-    /// A journal whose segment has grown to so many bytes, and to which every snapshot is too long.
+    /// A journal whose segment has grown to this size, and for which every snapshot is too long.
     struct Full(MemoryJournal, u64);
 
     impl Journal for Full {

@@ -1,9 +1,9 @@
-//! What excludes each other in a generation that is prepared: seen, told and decided before anything is touched.
+//! The conflict preview: conflicts in a prepared generation are found, reported and decided before the switch.
 //!
-//! A file that users and the model have changed alike is in conflict as soon as its generation is active, and by then what
-//! requires it may be down. While a generation is prepared each shared file tree that it changes or takes back is looked at
-//! with the content to come, beside the loop. Whoever prepares hears of the conflicts; a decision about one of them is for
-//! what was seen, whatever generation is active ([`cob_files::Files::resolve`]), so it can be made now.
+//! A file that users and the model have changed alike is in conflict as soon as its generation is active, and by then
+//! change objects that need it may be down. So during `prepare`, the preview compares each shared file tree that the
+//! generation changes or takes back with its future content, outside the loop. A decision about a conflict refers to
+//! the shown texts, not to the active generation ([`cob_files::Files::resolve`]), so it can precede the switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,38 +17,38 @@ use super::folders::Folders;
 use crate::generations::Prepared;
 use crate::kinds::{Context, FileConflict, FilesAnswer, FilesQuery};
 
-/// So many are told by name.
+/// The most change objects in a report.
 const MOST: usize = 100;
-/// So many files of each.
+/// The most files of each in a report.
 const FILES: usize = 3;
 
-/// What was foreseen.
+/// The result of a conflict preview.
 #[derive(Debug)]
 pub(super) struct Foreseen {
-    /// Which look into what is to come it was.
+    /// The number of the preview.
     look: u64,
     conflicts: BTreeMap<CobId, Vec<FileConflict>>,
-    /// Those that could not be looked at, and why.
+    /// Change objects that could not be previewed, and why.
     unseen: BTreeMap<CobId, String>,
 }
 
-/// The looks into what is to come, and what the last one has found.
+/// The conflict previews, and the latest result.
 #[derive(Debug, Default)]
 pub(super) struct Foresight {
     begun: u64,
-    /// The one that is waited for.
+    /// The preview that is awaited.
     awaited: Option<u64>,
     conflicts: BTreeMap<CobId, String>,
     unseen: BTreeMap<CobId, String>,
 }
 
 impl Foresight {
-    /// Whether one is still waited for.
+    /// Whether a preview is still awaited.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited.is_some()
     }
 
-    /// Takes what was foreseen of the generation that is prepared, and why that is not all.
+    /// Takes the conflicts in the prepared generation, and the reason why the list is incomplete.
     pub(super) fn take(&mut self) -> (BTreeMap<CobId, String>, String) {
         let unseen = std::mem::take(&mut self.unseen);
         let unseen = match (self.awaited.take(), unseen.first_key_value()) {
@@ -73,17 +73,16 @@ impl Foresight {
         self.begun
     }
 
-    /// Whether that is what was waited for.
+    /// Whether the awaited preview has ended.
     fn is_over(&mut self, foreseen: &Foreseen) -> bool {
         self.awaited.take_if(|look| *look == foreseen.look).is_some()
     }
 }
 
 impl Daemon {
-    /// Begins to look at the shared file trees that a generation changes or takes back, and at those that are in conflict
-    /// now.
+    /// Starts a preview of shared file trees that a generation changes or takes back, or that are in conflict now.
     pub(super) fn foresee(&mut self, prepared: &Prepared) {
-        // Of one that was called off meanwhile nothing is told.
+        // The result for a discarded generation is not reported.
         drop(self.ahead.foresight.take());
         let concerned = self.may_conflict(prepared);
         if concerned.is_empty() {
@@ -99,7 +98,7 @@ impl Daemon {
             });
             match look {
                 Ok(Some(look)) => drop(looks.spawn(async move { (cob, look.await) })),
-                // It leaves as it is.
+                // It departs without a change of its files.
                 Ok(None) => {}
                 Err(why) => drop(unseen.insert(cob, why)),
             }
@@ -115,23 +114,23 @@ impl Daemon {
                     }
                     Ok((_, Ok(_))) => {}
                     Ok((cob, Err(why))) => drop(unseen.insert(cob, why)),
-                    // A look that has panicked ends the daemon, or nobody waits for this one any more.
+                    // A panic ends the daemon, or this preview is not awaited any more.
                     Err(_) => {}
                 }
             }
-            // Nobody waits for it when the daemon has ended.
+            // A failed send is harmless: the daemon has ended.
             let _ = foreseen.send(Foreseen { look, conflicts, unseen }).await;
         });
     }
 
-    /// What was begun has ended.
+    /// Handles the end of a preview.
     pub(super) fn foreseen(&mut self, foreseen: Foreseen) {
         if !self.ahead.foresight.is_over(&foreseen) {
             return;
         }
         let mut told = BTreeMap::new();
         for (cob, mut conflicts) in foreseen.conflicts {
-            // What another one takes goes with it as it is.
+            // A file that another change object takes over stays as it is.
             conflicts.retain(|conflict| !(conflict.goes && self.goes_on_elsewhere(&cob, &conflict.path)));
             told.extend(in_words(&conflicts).map(|what| (cob, what)));
             if told.len() == MOST {
@@ -142,21 +141,22 @@ impl Daemon {
         self.ahead.foresight.unseen = foreseen.unseen;
     }
 
-    /// Whether another change object has this path in the generation that is prepared. What leaves has left before it can.
+    /// Whether another change object has this path in the prepared generation. It takes over the file after the
+    /// departure.
     fn goes_on_elsewhere(&self, cob: &CobId, path: &str) -> bool {
         let (Some(active), Some(prepared)) = (&self.active, &self.at_hand) else { return false };
         let named = canonical::json(&serde_json::json!(path));
         let bundle = &prepared.bundle;
-        // Another file tree: who only speaks of the path does not take it.
+        // Only another file tree takes the path; a mention in another kind does not.
         let is_alike = |other: &CobId| other != cob && bundle.kind_of(other) == bundle.kind_of(cob);
         let names = |other: &CobId| bundle.get(other).is_some_and(|other| other.content.contains(&named));
         bundle.has(cob) && bundle.changed(&active.prepared.bundle).any(|other| is_alike(other) && names(other))
     }
 
-    /// What is known of a change object in a generation that is at hand, and whether it is taken back by it.
+    /// The context of a change object in a present generation, and whether that generation takes it back.
     ///
     /// # Errors
-    /// Why it can't be known, in words.
+    /// A text that says why it is unknown.
     pub(super) fn context_ahead(&self, generation: GenerationNumber, cob: &CobId) -> Result<(Context, bool), String> {
         let is_it = |prepared: &&Prepared| prepared.manifest.generation == generation;
         let at_hand = [self.at_hand.as_ref(), self.coming.as_ref()].into_iter().flatten().find(is_it);
@@ -174,8 +174,8 @@ impl Daemon {
         }
     }
 
-    /// A generation that was prepared is called off: what was decided about its conflicts counts no more. Where it is not at
-    /// hand (it was prepared before another one, or in an earlier life) nobody knows what that was, and nothing counts.
+    /// Revokes the decisions about conflicts in a discarded generation. If it is not at hand (it was prepared earlier,
+    /// or in another incarnation), all decisions are revoked, because its own are unknown.
     pub(super) fn undecide(&mut self, generation: GenerationNumber) {
         let at_hand = self.at_hand.as_ref().filter(|at_hand| at_hand.manifest.generation == generation);
         let concerned = match (at_hand, &self.active) {
@@ -194,7 +194,7 @@ impl Daemon {
         }
     }
 
-    /// Those of which what users have changed may be in the way of what is to come, or of what was before.
+    /// The change objects whose edits by users may conflict with the future or the previous content.
     fn may_conflict(&self, prepared: &Prepared) -> BTreeSet<CobId> {
         let Some(active) = &self.active else { return BTreeSet::new() };
         let was = &*active.prepared.bundle;
@@ -208,7 +208,8 @@ impl Daemon {
         its.is_some_and(|(kind, cob)| self.kinds.may_conflict(kind, &cob))
     }
 
-    /// What is known of a change object in a generation to come, and whether it is taken back; none: it leaves as it is.
+    /// The context of a change object in a future generation, and whether it is taken back; absent: it departs
+    /// unchanged.
     fn context_to_come(
         &self,
         prepared: &Prepared,
@@ -218,7 +219,7 @@ impl Daemon {
         let bundle = &prepared.bundle;
         let next = bundle.kind_of(cob).and_then(|kind| bundle.kinds().get(kind));
         let was = self.active.as_ref().and_then(|active| active.kind_of(cob));
-        // As another kind it is another thing: what it was is taken back.
+        // Another kind under the same name: the previous change object is taken back.
         if was.is_some_and(|was| next.is_none_or(|next| !next.continues(was))) {
             let context = self.context_of(cob)?;
             return Ok((!context.cob.leaves_as_it_is()).then_some((context, true)));
@@ -230,7 +231,7 @@ impl Daemon {
     }
 }
 
-/// `/etc/x: the same lines were changed here and in the model`; none: nothing excludes each other.
+/// `/etc/x: the same lines were changed here and in the model`; absent: no conflict.
 fn in_words(conflicts: &[FileConflict]) -> Option<String> {
     let of = |conflict: &FileConflict| format!("{}: {}", conflict.path, conflict.what);
     let mut all: Vec<String> = conflicts.iter().take(FILES).map(of).collect();
@@ -261,7 +262,7 @@ mod tests {
         };
         assert_eq!(unseen(&["n1/a"]), "n1/a can't be looked at: too large");
         assert_eq!(unseen(&["n1/a", "n1/b"]), "2 file trees can't be looked at; n1/a: too large");
-        // Whoever waited is answered before its end: he must not take it for all.
+        // An operator who is answered before the end must learn that the list is incomplete.
         let third = foresight.begin();
         let (told, unseen) = foresight.take();
         assert!(told.is_empty() && unseen.contains("were not all looked at"), "{unseen}");

@@ -1,9 +1,9 @@
-//! Feeding the index: together, when nothing else is to be done, and in a thread of its own.
+//! Feeds the index in batches, when the loop is idle, in a thread of its own.
 //!
-//! What is on record is safe in the journal; the index only serves people, and taking records in costs more
-//! than what they tell of did. So a short list of records is kept, which goes to the index when the daemon
-//! has been quiet for a moment, and before anybody asks. Where the list would grow long, or the thread is behind,
-//! it is dropped: the thread reads the journal itself, later. The loop never waits for it.
+//! Records are safe in the journal; the index only serves people, and to index a record costs more than the work that
+//! it records. So a short list of records waits until the daemon has been quiet for a moment, or until a query comes.
+//! If the list would grow long, or the thread is behind, the list is dropped: the thread reads the journal itself
+//! later. The loop never waits for the thread.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -24,54 +24,54 @@ use crate::history;
 use crate::journal::index::{Entry, Index, IndexError, Measured, Query};
 use crate::journal::{MAX_PAYLOAD, Past, What};
 
-/// After so long without a record the index is fed; whoever asks before that has it fed. Between the steps of a switch
-/// it is quiet for seconds, and what comes next is what hosts wait for.
+/// The index is fed after this time without a record, or by an earlier query. Between the steps of a switch it is quiet
+/// for seconds, and hosts wait for the next step.
 const QUIET: Span = Span::secs(3);
-/// So long records wait at most, however busy the daemon is.
+/// The longest time that records wait, also if the daemon is busy.
 const AT_LAST: Span = Span::secs(60);
-/// A list of this length is dropped: it costs memory, and the journal has it all.
+/// A list of this length is dropped: it costs memory, and the journal has all its records.
 const LONG: usize = 1024;
-/// From so many records on they are not kept waiting: the journal forgets old ones.
+/// From this number of records on they do not wait: the journal forgets old records.
 const MANY: u64 = 200_000;
-/// So many orders are put aside at most, while the index is to read the journal: the newest.
+/// The most orders that are kept aside while the index has yet to read the journal: the newest.
 const ASIDE: usize = 1024;
-/// So many lists are on their way at most.
+/// The most lists on their way to the thread.
 const LISTS: usize = 4;
 
-/// Records with their numbers, and what was measured of them.
+/// Records with their numbers and measurements.
 type List = Vec<(u64, Record, Option<Measured>)>;
-/// A part of the history; none: there is no index.
+/// A part of the history; absent: there is no index.
 pub(super) type Answer = Option<Result<Vec<HistoryEntry>, IndexError>>;
 type Reply = Box<dyn FnOnce(Answer) + Send>;
 
-/// The index and what it has yet to be fed.
+/// The index and its waiting records.
 pub(super) struct Indexing {
-    /// None: it could not be opened.
+    /// Absent: the index could not be opened.
     keeper: Option<Keeper>,
     waiting: List,
-    /// The index is to read the journal from this record on.
+    /// The record from which the index must read the journal.
     behind: Option<u64>,
-    /// What operators have ordered since, and how switches went: the journal may forget it before it is read.
+    /// Orders and steps of switches since then: the journal may forget them before the index reads it.
     aside: VecDeque<(u64, Record)>,
-    /// The last record that it was told of.
+    /// The last known record.
     last: u64,
     due: Time,
     at_last: Time,
 }
 
-/// The thread that has the index, and the way to it. What it is told it does in this order.
+/// The thread with the index, and its queue, which it processes in order.
 struct Keeper {
     words: Sender<Word>,
-    /// Words on their way that feed it.
+    /// The number of queued messages that feed the index.
     feeding: Arc<AtomicUsize>,
-    /// The daemon ends: what the journal has is left to the next life.
+    /// The daemon ends: reading the journal is left to the next incarnation.
     closing: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 enum Word {
     Feed(List),
-    /// What it lacks up to this record is in the journal; what moves are of is known from the bundle.
+    /// The index reads the records up to this one from the journal; the bundle tells the kinds of their change objects.
     CatchUp {
         upto: u64,
         bundle: Option<Arc<Packed>>,
@@ -81,8 +81,8 @@ enum Word {
 }
 
 impl Indexing {
-    /// Of a journal whose last record is `last`; `index`: the index's folder, and the last record that it may know of. It is
-    /// opened when it is fed for the first time.
+    /// For a journal whose last record is `last`; `index`: the index's folder, and the last record that it may contain.
+    /// The index is opened when it is first fed.
     pub(super) fn new(host: HostName, journal: PathBuf, last: u64, index: Option<(PathBuf, u64)>, now: Time) -> Self {
         let lacks_from = index.as_ref().map(|(_, known)| known + 1);
         let keeper = index.and_then(|(folder, _)| {
@@ -99,19 +99,19 @@ impl Indexing {
                 }
             }
         });
-        // What it may know of it need not have taken in.
+        // The index may lack earlier records.
         let behind = lacks_from.filter(|_| keeper.is_some());
         let due = if behind.is_some() { now + QUIET } else { Time::NEVER };
         let aside = VecDeque::new();
         Self { keeper, waiting: Vec::new(), behind, aside, last, due, at_last: now + AT_LAST }
     }
 
-    /// When [`Indexing::feed`] is to be called.
+    /// When [`Indexing::feed`] must be called.
     pub(super) fn due(&self) -> Time {
         self.due
     }
 
-    /// A record that the journal has.
+    /// Adds a record of the journal.
     pub(super) fn add(&mut self, seq: u64, record: Record, bundle: Option<&Arc<Packed>>, now: Time) {
         if self.keeper.is_none() {
             return;
@@ -128,7 +128,7 @@ impl Indexing {
         }
     }
 
-    /// Very many records that the journal has: the first of them, and the last.
+    /// Adds very many records of the journal: the first and the last number.
     pub(super) fn add_many(&mut self, first: u64, last: u64, now: Time) {
         if self.keeper.is_some() {
             self.come_to(last, now);
@@ -146,7 +146,7 @@ impl Indexing {
         self.due = if many { now } else { (now + QUIET).min(self.at_last) };
     }
 
-    /// What waits is left to be read from the journal.
+    /// Drops the waiting list: its records will be read from the journal.
     fn fall_behind(&mut self) {
         let first = self.waiting.first().map(|(seq, _, _)| *seq);
         self.behind = self.behind.or(first);
@@ -164,14 +164,14 @@ impl Indexing {
         }
     }
 
-    /// Hands over what waits, which must be committed: an index that knows of more than the journal is put aside. It can
-    /// be rebuilt, so its faults stop nothing.
+    /// Feeds the waiting records, which must be committed: an index with more records than the journal is rejected. The
+    /// index can be rebuilt, so its errors do not stop the daemon.
     pub(super) fn feed(&mut self, bundle: Option<&Arc<Packed>>, now: Time) {
         self.due = Time::NEVER;
         let Some(keeper) = &self.keeper else { return };
         if keeper.feeding.load(Ordering::Relaxed) >= LISTS {
             self.fall_behind();
-            // It has enough to do.
+            // The thread is busy.
             self.due = if self.behind.is_some() { now + QUIET } else { Time::NEVER };
             return;
         }
@@ -190,12 +190,12 @@ impl Indexing {
         let Some(keeper) = &self.keeper else { return };
         keeper.feeding.fetch_add(1, Ordering::Relaxed);
         if keeper.words.send(word).is_err() {
-            // Its thread has panicked, and has said so.
+            // The thread has panicked and has logged that.
             self.keeper = None;
         }
     }
 
-    /// Asks for a part of the history, of committed records. The answer comes in another thread.
+    /// Queries committed records. The answer comes in another thread.
     pub(super) fn history(&mut self, bundle: Option<&Arc<Packed>>, query: Query, reply: Reply) {
         self.hand_over(bundle);
         self.due = Time::NEVER;
@@ -211,8 +211,8 @@ impl Indexing {
         }
     }
 
-    /// Feeds a short list that waits, if it is `committed`, and hands everything to the system. What is to be read from the
-    /// journal is left to the next life: nobody waits long for the end of this one.
+    /// Feeds a short waiting list if it is `committed`, and flushes the index. Reading the journal is left to the next
+    /// incarnation: a shutdown must be quick.
     pub(super) fn close(mut self, committed: bool) {
         if committed && self.behind.is_none() {
             self.hand_over(None);
@@ -226,7 +226,7 @@ impl Indexing {
     }
 }
 
-/// What the thread has.
+/// The data of the thread.
 struct Keeping {
     index: State,
     host: HostName,
@@ -235,12 +235,12 @@ struct Keeping {
     closing: Arc<AtomicBool>,
 }
 
-/// How it stands with the index.
+/// The state of the index.
 enum State {
-    /// It is in this folder, and nobody has wanted anything of it yet.
+    /// The index is in this folder and has not been used yet.
     Closed(PathBuf),
     Open(Index),
-    /// It could not be opened, or has failed.
+    /// The index could not be opened, or has failed.
     Gone,
 }
 
@@ -255,7 +255,7 @@ impl Keeping {
                     self.index.add(upto, entries);
                 }
                 Word::CatchUp { upto, bundle, aside } => self.catch_up(upto, bundle.as_deref(), aside),
-                // One who has gone away does not miss the answer.
+                // The answer may be lost if the asker has gone.
                 Word::Ask(query, reply) => {
                     reply(self.index.opened().map(|index| index.history(&query)));
                     continue;
@@ -284,7 +284,7 @@ impl Keeping {
         let first = past.peek().and_then(|entry| entry.as_ref().ok()).map_or(upto, |entry| entry.seq);
         let forgotten = aside.iter().take_while(|(seq, _)| *seq < first);
         let forgotten: Vec<_> = forgotten.map(|(seq, record)| entry(&self.host, *seq, record, None)).collect();
-        // A snapshot tells nothing that was not told before.
+        // A snapshot adds no history.
         let past = past.map_while(Result::ok).take_while(|_| !self.closing.load(Ordering::Relaxed));
         let entries = past.filter(|entry| entry.what == What::Change).filter_map(|entry| {
             let record = codec::decode::<Record>(&entry.payload, MAX_PAYLOAD).ok()?;
@@ -296,7 +296,7 @@ impl Keeping {
 }
 
 impl State {
-    /// Opens it, if that was not tried, beside a journal with so many records.
+    /// Opens the index at its first use, beside a journal with this number of records.
     fn open(&mut self, last: u64) {
         let Self::Closed(folder) = self else { return };
         *self = match Index::open_beside(folder, last) {
@@ -315,7 +315,7 @@ impl State {
         }
     }
 
-    /// An index that fails is let go.
+    /// Adds entries; a failed index is closed.
     fn add(&mut self, upto: u64, entries: impl IntoIterator<Item = Entry>) {
         let Self::Open(index) = self else { return };
         if let Err(error) = index.add(upto, entries) {
@@ -325,7 +325,7 @@ impl State {
     }
 }
 
-/// How long a transition that was made took, as those who forecast want to know it.
+/// The duration of a transition, for forecasts.
 fn measured(bundle: Option<&Packed>, record: &Record) -> Option<Measured> {
     let Body::Ended { cob, from, to, ok: Some(true), span, .. } = &record.body else { return None };
     if span.0 == 0 || span.1 < span.0 {
@@ -362,7 +362,7 @@ mod tests {
         Record { at: Time(generation.0), lamport: 1, generation, body: Body::Go(generation), by: None }
     }
 
-    /// A daemon's journal and index, with the time standing still: busy, as long as nobody feeds.
+    /// A daemon's journal and index, with a stopped clock: the daemon looks busy as long as the index is not fed.
     struct Life {
         journal: FileJournal,
         indexing: Indexing,
@@ -406,7 +406,7 @@ mod tests {
             assert_eq!(life.told(), all);
         }
         life.add(7);
-        // A new segment begins with what tells nothing.
+        // A new segment begins with a record without history.
         let snapshot = Record { body: Body::Snapshot(Box::default()), ..record(1) };
         let snapshot = life.journal.rotate(&codec::encode_packed(&snapshot).expect("encodes")).expect("rotated");
         life.add(2 * LONG as u64);
@@ -445,8 +445,8 @@ mod tests {
         assert_eq!(next.told(), (1..=13).collect::<Vec<_>>());
     }
 
-    /// Words of other hosts fill segment after segment while the index reads nothing: the journal forgets, and no order, nor
-    /// where the host went, is lost.
+    /// Messages of other hosts fill segment after segment while the index is not fed: the journal forgets, but no order
+    /// and no step of a switch is lost.
     #[test]
     fn orders_outlive_the_journal_that_others_fill() {
         let folder = tempfile::tempdir().expect("folder");

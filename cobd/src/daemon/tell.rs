@@ -1,4 +1,4 @@
-//! What the daemon tells of itself.
+//! The reports of the daemon about itself.
 
 use cob_engine::Restless;
 use cob_types::outcome::OutcomeOf;
@@ -80,9 +80,9 @@ impl Daemon {
         }
     }
 
-    /// What came of the last switch to a generation, if it began in this life.
+    /// The result of the last switch to a generation, if it began in this incarnation.
     pub(super) fn outcome(&mut self, to: GenerationNumber) -> Option<OutcomeOf> {
-        // What is told must not be taken back by the next life.
+        // A later incarnation must not contradict the report.
         if let Err(error) = self.book.commit() {
             warn!(%error, "what came of the switch is not told");
             return None;
@@ -91,7 +91,7 @@ impl Daemon {
         Some(OutcomeOf { host: self.config.host.clone(), outcome })
     }
 
-    /// Where the host stands, for those who wait for it.
+    /// Reports the awaited part of the status to watchers.
     pub(super) fn tell_standing(&self) {
         self.front.api.pace.stands(Stands {
             converged: self.is_converged(),
@@ -101,10 +101,10 @@ impl Daemon {
         });
     }
 
-    /// The loop lives, and what it is at, for the service manager.
+    /// Reports to the service manager that the loop runs, and the status.
     pub(super) fn tell_manager(&mut self) {
         let now = self.clock.now();
-        // Every turn that changed something has counted it for those who watch.
+        // Every tick with a change has counted it for watchers.
         let changes = *self.changes.borrow();
         let changed = std::mem::replace(&mut self.told_changes, changes) != changes;
         let through = self.are_through();
@@ -126,7 +126,7 @@ impl Daemon {
         });
     }
 
-    /// How this host is protected: as its generation says or, before the first, as it could only be.
+    /// The protection of this host: as in its generation or, before the first, as its configuration allows.
     fn security(&self) -> Option<String> {
         let word = match &*self.front.api.access() {
             Access::LoopbackOnly => "loopback-only",
@@ -143,7 +143,7 @@ impl Daemon {
         Some(status)
     }
 
-    /// What the running action has printed so far, or what the last one printed.
+    /// The output of the running action, or of the last action.
     pub(super) fn output(&self, cob: &CobId) -> Option<String> {
         match self.running.get(cob) {
             Some((job, _)) => Some(self.kinds.said(*job, cob)),
@@ -151,7 +151,7 @@ impl Daemon {
         }
     }
 
-    /// What the engine does not know of.
+    /// Adds the data that the engine lacks.
     fn add_more(&self, status: &mut CobStatus) {
         status.drift = self.kinds.drift(&status.id);
         let Some(ActionStatus { last_line, .. }) = status.action.as_mut() else { return };

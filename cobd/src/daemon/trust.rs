@@ -1,5 +1,4 @@
-//! Who is who: the roster for the links, with the keys of the generations at hand, and what is taken
-//! from whom.
+//! The roster for the links, with the keys of the present generations, and the acceptance of messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,12 +19,12 @@ use crate::generations::Prepared;
 use crate::identity::Keys;
 use crate::peer::{Protection, Reason, Roster, RosterHost, Topic, Transport as _};
 
-/// How soon it is tried again to listen at an address that could not be had.
+/// The interval of attempts to listen at an address that could not be bound.
 const LISTEN_AGAIN: Span = Span::secs(1);
 
 impl Daemon {
-    /// Hosts of the active generation and of the coming one: both are spoken to during a switch, and a
-    /// key that either of them revokes is not believed any more. And those that were left behind.
+    /// Updates the roster with the hosts of the active and the pending generation, and the removed hosts: a switch
+    /// needs links to all, and a key that either generation revokes is not trusted any more.
     pub(super) fn tell_roster(&mut self) {
         let active = self.active.as_ref().map(|a| &*a.prepared.manifest);
         let coming = self.coming.as_ref().map(|p| &*p.manifest);
@@ -44,7 +43,7 @@ impl Daemon {
         let also: Vec<&Manifest> = ahead.into_iter().chain(named_me).collect();
         let mut roster = roster(&self.config, &manifests, &also, &keys);
         if introduction.is_some() {
-            // There is nothing yet to speak of with other hosts.
+            // There is no reason yet to communicate with other hosts.
             roster.hosts.clear();
         }
         if let Some(ahead) = ahead {
@@ -79,8 +78,8 @@ impl Daemon {
         self.listen_where_named();
     }
 
-    /// Listens where the generation that this host goes to says that it is, or the one that it has. Where it was before it
-    /// still answers, until the active generation has another host there.
+    /// Listens at the address in the pending generation, or else in the active generation. The previous address still
+    /// answers, until another host has it in the active generation.
     pub(super) fn listen_where_named(&mut self) {
         self.listen_again = Time::NEVER;
         let active = self.active.as_ref().map(|a| a.prepared.addresses()).unwrap_or_default();
@@ -91,7 +90,7 @@ impl Daemon {
         if active.get(me).copied() == self.moved {
             self.moved = None;
         }
-        // A host that leaves has no address in the active generation, and keeps the one that it had.
+        // A departing host has no address in the active generation, and keeps its previous address.
         if active.contains_key(me) {
             let of_others = |open: &SocketAddr| {
                 self.moved != Some(*open) && active.iter().any(|(host, at)| host != me && at == open)
@@ -107,7 +106,7 @@ impl Daemon {
             Ok(true) => info!("this host listens at {address}"),
             Ok(false) => {}
             Err(error) => {
-                // The host that has it may not have moved yet, or this machine does not have the address yet.
+                // The host that has the address may not have moved yet, or this machine does not have the address yet.
                 self.listen_again = self.clock.now() + LISTEN_AGAIN;
                 self.quiet.say(Topic::Moved, None, |more| {
                     warn!("this host is to be reached at {address}: {error}; that is tried again each second{more}");
@@ -116,7 +115,7 @@ impl Daemon {
         }
     }
 
-    /// Something arrived over the link of a host. Only what is said in its own name counts.
+    /// Handles a batch that arrived over the link of a host. Only messages in the host's own name count.
     pub(super) fn received(&mut self, host: &HostName, bytes: &[u8]) {
         let quiet = &self.quiet;
         let mut received = match Batch::decode(bytes) {
@@ -159,7 +158,7 @@ impl Daemon {
         self.too_much(host, held_back as u64);
         let all = received.batch.items.len();
         let of_switches = received.batch.items.extract_if(.., |i| i.is_of_switches());
-        // A host that is met ahead of its generation says nothing yet of where this one is to go.
+        // Announcements of a host that is not a member yet do not count.
         let counts = self.is_member(host) || self.has_parted_with(host);
         let of_switches: Vec<Item> = of_switches.filter(|_| counts).collect();
         let greets = of_switches.iter().any(|item| matches!(item, Item::Going(_)));
@@ -170,14 +169,14 @@ impl Daemon {
             self.heard_of_switch(host, item);
         }
         self.asked_in_switch(&mut received.batch, greets);
-        // A batch that was of switches alone concerns no change object.
+        // A batch with announcements only concerns no change object.
         if all == 0 || !received.batch.items.is_empty() {
             self.parts.extend(in_parts(received.batch));
             self.take_part();
         }
     }
 
-    /// Hands the engine the next part of what a host has said, if there is one.
+    /// Passes the next part of a host's batch to the engine, if there is one.
     pub(super) fn take_part(&mut self) -> bool {
         let Some(part) = self.parts.pop_front() else { return false };
         let (host, left_out) = (part.from.clone(), self.engine.left_out());
@@ -187,7 +186,7 @@ impl Daemon {
         true
     }
 
-    /// A host says more than one that does as it should: so many of its words are left out.
+    /// Reports that a host exceeded its limits: this number of its messages was dropped.
     pub(super) fn too_much(&self, host: &HostName, words: u64) {
         if words == 0 {
             return;
@@ -198,7 +197,7 @@ impl Daemon {
         });
     }
 
-    /// Says once that what a host says does not count here.
+    /// Logs once that a host's messages are ignored here.
     fn note_unheard(&mut self, host: &HostName) {
         let Some(why) = self.engine.unheard(host) else {
             self.unheard.remove(host);
@@ -217,20 +216,21 @@ impl Daemon {
     }
 }
 
-/// How connections are protected before the first roster.
+/// The protection of connections before the first roster.
 pub(super) fn protection(config: &Config, prepared: [Option<&Prepared>; 2]) -> Protection {
     let with = prepared.into_iter().flatten().any(|p| p.manifest.security == Security::Identities);
     if with || config.trust.is_some() { Protection::Identities(None) } else { Protection::LoopbackOnly }
 }
 
-/// What the links need to know of these manifests; of others, which key this host shows if they name none.
+/// The roster for these manifests; `also`: further manifests for the choice of this host's key, if the first do not
+/// name a key.
 fn roster(config: &Config, manifests: &[&Manifest], also: &[&Manifest], keys: &Keys) -> Roster {
     let mut hosts: BTreeMap<HostName, RosterHost> = BTreeMap::new();
     let mut roster = Roster::default();
     for manifest in manifests {
         for (host, entry) in &manifest.hosts {
             let known = hosts.entry(host.clone()).or_default();
-            // Addresses were looked at when the generation was taken.
+            // The addresses were verified when the generation was accepted.
             let address = entry.address.as_deref().and_then(|a| parse_address(a).ok());
             known.address = address.or(known.address);
             known.keys.extend(&entry.keys);
@@ -238,7 +238,7 @@ fn roster(config: &Config, manifests: &[&Manifest], also: &[&Manifest], keys: &K
         roster.operators.extend(manifest.operators.values().flat_map(|o| &o.keys));
         roster.revoked.extend(&manifest.revoked);
     }
-    // A publisher may ask which generations this host knows; whoever answers looks at what else it asks.
+    // A publisher may ask which generations this host knows; the API checks its further rights.
     roster.operators.extend(config.trust.iter().flat_map(Publishers::keys));
     let revoked: &BTreeSet<PublicKey> = &roster.revoked;
     hosts.values_mut().for_each(|h| h.keys.retain(|k| !revoked.contains(k)));
@@ -261,8 +261,8 @@ fn roster(config: &Config, manifests: &[&Manifest], also: &[&Manifest], keys: &K
     roster
 }
 
-/// Adds the hosts that are new in a generation which is prepared: links to them are opened before `go`. Of hosts that are
-/// known already nothing changes by it, and nobody is let in or shut out who orders.
+/// Adds the new hosts of a prepared generation: links to them are opened before the switch. Known hosts and the rights
+/// of operators do not change.
 fn meet_ahead(roster: &mut Roster, ahead: &Manifest, host: &HostName) {
     let as_protected = roster.protection.has_identities() == (ahead.security == Security::Identities);
     if !as_protected || !ahead.hosts.contains_key(host) {
@@ -274,8 +274,8 @@ fn meet_ahead(roster: &mut Roster, ahead: &Manifest, host: &HostName) {
     }
 }
 
-/// Adds the hosts that were left behind, each as the last generation has it that names it. One whose keys are all revoked
-/// is shut out, and so is one that is not to be spoken with as all are now.
+/// Adds the removed hosts, each as in the last generation that names it. A host whose keys are all revoked is left out,
+/// and so is a host with a different protection.
 fn keep_parted<'a>(roster: &mut Roster, parted: impl Iterator<Item = (&'a HostName, &'a Manifest)>, me: &HostName) {
     let with_identities = roster.protection.has_identities();
     for (host, manifest) in parted.filter(|(host, _)| *host != me) {
@@ -287,7 +287,7 @@ fn keep_parted<'a>(roster: &mut Roster, parted: impl Iterator<Item = (&'a HostNa
     }
 }
 
-/// So many hosts are known beside those that there are links to.
+/// The most known hosts outside the roster.
 const KNOWN: usize = 100_000;
 
 /// Adds the hosts of generations, with their keys.
@@ -299,7 +299,7 @@ fn add_known<'a>(known: &mut BTreeMap<HostName, BTreeSet<PublicKey>>, manifests:
     }
 }
 
-/// The known hosts that there is no link to, and the keys that no host has any more; but for those that are revoked.
+/// The known hosts outside the roster, with their keys that are not revoked.
 fn former_of(
     known: &BTreeMap<HostName, BTreeSet<PublicKey>>,
     roster: &Roster,
@@ -309,7 +309,7 @@ fn former_of(
     gone.map(|(host, keys)| (host.clone(), believed(keys))).collect()
 }
 
-/// A host as a manifest has it, with the keys that are believed.
+/// A host's entry in a manifest, with the keys that are not revoked.
 fn entry_of(manifest: &Manifest, host: &HostName, revoked: &BTreeSet<PublicKey>) -> Option<RosterHost> {
     let entry = manifest.hosts.get(host)?;
     let believed = |key: &&PublicKey| !revoked.contains(key) && !manifest.revoked.contains(key);
