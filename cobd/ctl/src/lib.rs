@@ -3,7 +3,7 @@
 //! ```text
 //! [args], [settings] --> [targets]: the daemons to ask --> [client], [gather], [live]: their answers
 //!                                            |
-//! [verdict]: converged?   [explain]: why not?   [merge]: the common history
+//!              [verdict]: converged?   [explain]: why not?   [merge]: the common history
 //!                                            |
 //!                         [commands] --> [screen]: the answer, in [words] or JSON
 //! ```

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! statuses of hosts --> [walk]: the waits of each object --> [cause]: the reason that needs action
-//!                                                   \-> [told]: one sentence, the tree, JSON
+//!                                                        \-> [told]: a sentence, the tree, JSON
 //! ```
 //!
 //! A pure function of the fetched statuses. The statuses of two hosts are never from the same moment, so a difference

@@ -1,4 +1,4 @@
-//! A switch to an older generation: said in one sentence, and never done without a word that it is meant.
+//! A switch to an older generation: announced in a sentence, and made only with the operator's consent.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, IsTerminal as _};
@@ -9,20 +9,20 @@ use cob_types::status::{ClusterStatus, HostStatus};
 use crate::screen::Screen;
 use crate::words::{count, list};
 
-/// Whether a switch that leads back may begin.
+/// Whether a switch to an older generation may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Consent {
-    /// The operator has said so.
+    /// The operator has consented.
     Given,
-    /// The operator was asked, and has said no.
+    /// The operator was asked, and has declined.
     Denied,
-    /// Nobody can be asked.
+    /// No terminal to ask the operator.
     Missing,
 }
 
-/// Says that a switch leads back, and from where; none: it leads forward on every host that has answered.
+/// Says from which generations a switch goes back; `None`: it goes forward on every host that has answered.
 pub(super) fn in_words(to: GenerationNumber, cluster: &ClusterStatus) -> Option<String> {
-    // A host that is on its way there already is not led back by this.
+    // For a host that already switches to this generation, the order changes nothing.
     let leads_back = |h: &&HostStatus| h.reachable && h.goal() != Some(to);
     let mut from: BTreeMap<GenerationNumber, usize> = BTreeMap::new();
     for newest in cluster.hosts.iter().filter(leads_back).filter_map(HostStatus::newest).filter(|newest| *newest > to) {
@@ -36,7 +36,7 @@ pub(super) fn in_words(to: GenerationNumber, cluster: &ClusterStatus) -> Option<
     Some(format!("this goes BACK {}", list(&parts, parts.len())))
 }
 
-/// Whether the operator means it: by `--back`, or by an answer on a terminal.
+/// Whether the operator consents: by `--back`, or by an answer on a terminal.
 pub(super) async fn consent(screen: &mut Screen, said: bool, words: &str) -> Consent {
     if said {
         screen.problem("note", words);
@@ -80,7 +80,7 @@ mod tests {
             words(8, vec![at("n1", 9), at("n2", 8), going]).as_deref(),
             Some("this goes BACK from 10 to 8 on 1 host and from 9 to 8 on 1 host")
         );
-        // One that returns there by itself is not led back by the order.
+        // For a host that already rolls back by itself, the order changes nothing.
         let mut returning = at("n1", 9);
         returning.switching_to = Some(GenerationNumber(8));
         assert_eq!(words(8, vec![returning, at("n2", 8)]), None);

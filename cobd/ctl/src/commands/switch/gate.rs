@@ -1,4 +1,4 @@
-//! The gate of a canary: it must stay healthy for a time, and an operator's own check must say yes.
+//! The gate of a canary: the hosts must stay healthy for a time, and the operator's own check must succeed.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::verdict::{Expected, Verdict, judge};
 use crate::words::{clean, list};
 
 impl Run<'_> {
-    /// Watches until the gate's time is over: everybody stays converged, and nobody changes anything by hand.
+    /// Watches until the gate's time is over: all hosts must stay converged, without manual changes.
     pub(super) async fn stay_healthy(&self, screen: &mut Screen, set: &BTreeSet<HostName>, until: Instant) -> Settled {
         let part = Part::of(self.plan, set);
         let begins = match self.ends_of_histories(&part.plan.hosts).await {
@@ -56,7 +56,7 @@ impl Run<'_> {
         settled
     }
 
-    /// Where the histories of these hosts end.
+    /// The last positions in the histories of these hosts.
     async fn ends_of_histories(&self, hosts: &[Target]) -> Result<Vec<(Target, u64)>, Vec<String>> {
         let newest = |_: &Target| "/v1/history?newest=true&limit=1".to_owned();
         let (mut ends, mut wrong) = (Vec::new(), Vec::new());
@@ -69,7 +69,7 @@ impl Run<'_> {
         if wrong.is_empty() { Ok(ends) } else { Err(wrong) }
     }
 
-    /// What was no good since then, also what was put right again before anybody saw it.
+    /// Faults since then, including faults that were corrected before a status showed them.
     async fn happened_since(&self, ends: &[(Target, u64)]) -> Vec<String> {
         let hosts: Vec<Target> = ends.iter().map(|(target, _)| target.clone()).collect();
         let after = |target: &Target| {
@@ -114,7 +114,7 @@ impl Run<'_> {
         let mut shell = tokio::process::Command::new("/bin/sh");
         shell.arg("-c").arg(command).stdin(std::process::Stdio::null()).kill_on_drop(true);
         shell.env("COB_GENERATION", self.plan.generation.to_string()).env("COB_CANARY", hosts.join(" "));
-        // What it prints is for people; the answer on standard output is this program's own.
+        // Its output is for people; the standard output is reserved for the answer of cobctl.
         shell.stdout(std::io::stderr());
         let limit = self.args.wait.unwrap_or(PATIENCE);
         tokio::select! {
@@ -129,7 +129,7 @@ impl Run<'_> {
     }
 }
 
-/// What an entry of a history tells that a healthy host does not have.
+/// The fault in an entry of a history; `None` for an entry of a healthy host.
 fn no_good(entry: &HistoryEntry) -> Option<String> {
     let cob = entry.cob.as_ref()?;
     let detail = clean(&entry.detail);
@@ -141,14 +141,14 @@ fn no_good(entry: &HistoryEntry) -> Option<String> {
     }
 }
 
-/// What is wrong with hosts that had converged.
+/// The faults of hosts that had converged.
 fn unhealthy(cluster: &ClusterStatus, expected: &Expected) -> Option<Vec<String>> {
     let drift = |c: &&cob_types::status::CobStatus| !c.drift.is_empty();
     let drifted: Vec<_> = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(drift).map(|c| &c.id).collect();
     if !drifted.is_empty() {
         return Some(vec![format!("others have changed {}", list(drifted, 6))]);
     }
-    // One check that can't tell is none of the three that make it fail; the last one before the others go is.
+    // A single failed check does not set `failed`, which needs three; here it counts, before the rest starts.
     let unclear = |c: &&cob_types::status::CobStatus| c.action.as_ref().is_some_and(|a| a.to.is_none());
     let unclear: Vec<_> = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(unclear).map(|c| &c.id).collect();
     if !unclear.is_empty() {

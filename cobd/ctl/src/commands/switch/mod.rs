@@ -1,15 +1,15 @@
-//! `cobctl switch`: prepare on every host, `go`, and with `--wait` stay until it has ended.
+//! `cobctl switch`: prepare on every host, send `go`, and with `--wait` stay until the end.
 //!
 //! ```text
-//! [prepare]: every host has it and has verified it   -- one refuses --> called off, nothing has changed
+//! [prepare]: every host has fetched and verified it   -- a host refuses --> discarded, no change
 //!     |
-//!     go: durable at each host that is ready; it spreads along the links from there
+//!     go: durable at each host that is ready; hosts pass it on to their peers
 //!     |
-//! [wait]: hosts that were absent are tried on; converged, failed, or out of time
+//! [wait]: absent hosts are tried repeatedly; the end is converged, failed, or out of time
 //! ```
 //!
-//! Hosts that leave with the generation are asked too. One that can't be reached does not keep the others
-//! from a yes: that is why hosts are mostly removed. One that refuses does: what runs there goes on.
+//! Hosts that the generation removes are asked too. An unreachable one does not prevent success: most removed hosts are
+//! gone. A refusal of a removed host does: its services continue.
 
 mod back;
 mod gate;
@@ -43,45 +43,45 @@ use prepare::{Gone, Ready};
 use report::{Report, Then};
 use staged::Staged;
 
-/// How long a switch to the active generation is waited for when no wait is given.
+/// How long to wait for a switch to the active generation if no wait is given.
 const DEFAULT_WAIT: Duration = Duration::from_secs(600);
 
-/// How long a host that answers may take to get ready when nothing is said.
+/// The default time that an answering host has to prepare.
 const PREPARE: Duration = Duration::from_secs(30);
-/// Between two looks whether hosts have set out on their way back.
+/// The pause between two checks whether hosts have started the rollback.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How often it is said who is waited for.
+/// The interval of the messages about awaited hosts.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A switch as ordered: to what, where, and what its success is measured by.
+/// A switch as ordered: the generation, the hosts, and the conditions for success.
 struct Plan {
     generation: GenerationNumber,
-    /// The hosts that decide the answer.
+    /// The hosts that decide the result.
     hosts: Vec<Target>,
-    /// Hosts that leave with it.
+    /// Hosts that the generation removes.
     leaving: Vec<Target>,
     expected: Expected,
     how: SwitchHow,
-    /// What a failure leads to if nobody says; none: what the generation says is not known.
+    /// The effective failure policy if the order does not name one; `None`: the policy of the generation is not known.
     policy: Option<OnFailure>,
-    /// The newest generation that a host has, or goes to, when the switch begins.
+    /// The newest generation that a host has, or switches to, at the start of the switch.
     newest: GenerationNumber,
-    /// It had ended well on every host before it was ordered: there is no outcome to be written down.
+    /// Whether it had succeeded on every host before the order: then no outcome has to be recorded.
     had_ended: bool,
-    /// What a way back has left: its outcome is another one now.
+    /// The generation that a rollback has abandoned: its outcome is another now.
     left: Option<GenerationNumber>,
-    /// Which content the depot has under the number; none: no depot is known.
+    /// The content that the depot has under the number; `None`: no depot is known.
     manifest: Option<BlobHash>,
 }
 
 impl Plan {
-    /// The `go` for hosts that have heard another one before: what was not ordered is as the generation says.
+    /// The `go` for hosts that have received another `go` before: missing options come from the generation.
     fn go_in_full(&self) -> prepare::Go {
         let how = SwitchHow { on_failure: self.how.on_failure.or(self.policy), ..self.how };
         prepare::Go { how, ..prepare::Go::to_all(self) }
     }
 
-    /// The judgement on the hosts of the manifest, and on those that leave while they can be asked.
+    /// The verdict on the hosts of the manifest, and on the removed hosts that can be reached.
     fn verdict(&self, cluster: &ClusterStatus) -> Verdict {
         let leaves = |name: &HostName| self.leaving.iter().any(|t| t.name.as_ref() == Some(name));
         let hosts = cluster.hosts.iter().filter(|h| h.reachable || !leaves(&h.name)).cloned().collect();
@@ -92,7 +92,7 @@ impl Plan {
         matches!(self.verdict(cluster), Verdict::Converged(_))
     }
 
-    /// The hosts of the generation that are fenced, where all others have converged.
+    /// The fenced hosts of the generation, if all other hosts have converged.
     fn only_fenced_are_left(&self, cluster: &ClusterStatus) -> Option<Vec<HostName>> {
         let fenced = fenced(cluster);
         if fenced.is_empty() {
@@ -104,13 +104,13 @@ impl Plan {
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &SwitchArgs) -> Result<Exit, Failure> {
-    // Who waits no longer than this does not want to wait longer for any one answer either.
+    // A user with a short wait also wants to wait no longer for a single answer.
     let within =
         Context { client: args.wait.map_or(context.client.clone(), |w| context.client.at_most(w)), ..context.clone() };
     run_within(&within, screen, args, Instant::now()).await
 }
 
-/// `cobctl rollback`: every host leaves the generation that it was last told to go to.
+/// `cobctl rollback`: every host rolls back the generation that it was last told to activate.
 pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Exit, Failure> {
     let began = Instant::now();
     let context = &with_those_who_left(context)?;
@@ -141,15 +141,15 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     plan.newest = switch.left.unwrap_or(switch.to).max(plan.newest);
     plan.left = switch.left;
     go_by_the_way_back(screen, &mut plan, &switch);
-    // Some may be back already: who leaves is a host of what is left, wherever the others are.
+    // Some hosts may be back already, so the abandoned generation is searched for removed hosts too.
     add_leaving(context, &mut plan, &now, switch.left)?;
     let mut report = Report::new(plan.generation);
     report.gone = now.hosts.iter().filter(|h| h.reachable).map(|h| h.name.clone()).collect();
-    // Who is away follows when it is back: the others tell it.
+    // Absent hosts follow when they are back: other hosts tell them.
     wait::until_ended(context, screen, &plan, Vec::new(), report, (began, began + limit)).await
 }
 
-/// Where the latest generation has no host, those of the one before it are meant: nobody else has left anything.
+/// If the latest generation has no hosts, the rollback is for the hosts of its parent: no other host has switched.
 fn with_those_who_left(context: &Context) -> Result<Context, Failure> {
     let mut context = context.clone();
     if context.targets.all.is_empty()
@@ -162,7 +162,7 @@ fn with_those_who_left(context: &Context) -> Result<Context, Failure> {
     Ok(context)
 }
 
-/// Hosts go back to the content that the way back was signed for, whatever the depot has under the number.
+/// Hosts roll back to the content that was signed as rollback target, even if the depot has another under the number.
 fn go_by_the_way_back(screen: &mut Screen, plan: &mut Plan, switch: &SwitchStatus) {
     let (Some(own), Some(of_depot)) = (switch.manifest, plan.manifest) else { return };
     if own == of_depot {
@@ -178,15 +178,15 @@ fn go_by_the_way_back(screen: &mut Screen, plan: &mut Plan, switch: &SwitchStatu
     plan.expected = Expected { generation: Some(to), contents, ..Expected::default() };
 }
 
-/// What hosts have said of where they would go back to.
+/// The hosts' reports about their rollback targets.
 struct Looked {
-    /// How that ends it, if it does.
+    /// The result, if this ends the command.
     exit: Option<Exit>,
-    /// The generations that they would go back to.
+    /// The generations to which the hosts would roll back.
     leads_to: BTreeSet<GenerationNumber>,
 }
 
-/// Has every host look at where it would go back to. Hosts that can't tell keep no other host from going back.
+/// Asks every host for its rollback target. A host without an answer does not stop the others.
 async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) -> Result<Looked, Failure> {
     let generation = args.generation.map(|named| context.generation(named)).transpose()?;
     let order = RollbackOrder { generation, prepare: true, who: context.client.who() };
@@ -194,7 +194,7 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
     let looks = gather::each(&context.targets.all, |target| {
         let (client, order) = (context.client.clone(), order.clone());
         async move {
-            // One that does not answer a question is not waited for as long as one that is looking.
+            // A host that does not answer a status query gets less time than a host that searches its rollback target.
             gather::ask(&client, &target, StatusOf::Restless).await?;
             client.order_within(&target.endpoint, "/v1/rollback", &order, within).await
         }
@@ -207,7 +207,7 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
             looks.await
         }
     };
-    // One for each generation that they lead to.
+    // A report for each rollback target.
     let mut reports: BTreeMap<GenerationNumber, Report> = BTreeMap::new();
     let mut hosts: BTreeMap<GenerationNumber, Vec<HostName>> = BTreeMap::new();
     let mut exits = Vec::new();
@@ -218,7 +218,7 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
                 hosts.entry(to).or_default().push(name.clone());
                 reports.entry(to).or_insert_with(|| Report::new(to)).prepared(&name, done);
             }
-            // The order itself tells of all others.
+            // The order itself will report all other hosts.
             Ok(_) | Err(_) if !args.prepare => {}
             Ok(done) => screen.say(&format!("{name}: {}", clean(&done.detail))),
             Err(error) if context.json && gather::is_refusal(&error) => {
@@ -253,8 +253,8 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
     Ok(Looked { exit, leads_to: reports.into_keys().collect() })
 }
 
-/// Waits until a host is on its way back: it has to find the generation first, after it has taken the word. A return to
-/// another generation than the hosts have named is an earlier one.
+/// Waits until a host has started its rollback: after it has accepted the order, it has to find the generation. A
+/// rollback to a target that the hosts did not name is an earlier rollback.
 async fn return_begun(
     context: &Context,
     leads_to: &BTreeSet<GenerationNumber>,
@@ -291,8 +291,8 @@ async fn run_within(
     plan.newest = known.max().unwrap_or_default();
     leads_back(context, screen, args, &plan, &first).await?;
     add_leaving(context, &mut plan, &first, None)?;
-    // Also hosts that have not ended to leave since an earlier order, and those of the generation before where no host of the
-    // new one has been in it.
+    // Also hosts that an earlier order still removes, and hosts of the parent generation, in case no host of the new
+    // generation has been in it.
     let parent = context.targets.manifest(plan.generation)?.map(|manifest| manifest.parent);
     let told = first.hosts.iter().flat_map(leaving::generations).chain(parent);
     for (target, _) in leaving::find_in(context, told, StatusOf::Restless).await? {
@@ -300,7 +300,7 @@ async fn run_within(
             plan.leaving.push(target);
         }
     }
-    // A later generation may have given the address of one of them to another host.
+    // A later generation may have given the address of a removed host to another host.
     let called: Vec<Target> = plan.hosts.iter().chain(&plan.leaving).cloned().collect();
     let context = &Context { client: context.client.clone().meaning(&called), ..context.clone() };
     let stages = staged::find(context, screen, args, &plan, &first)?;
@@ -312,7 +312,7 @@ async fn run_within(
     }
     let due: Vec<Target> = plan.hosts.iter().filter(|t| !is_there(&first, t, &plan)).cloned().collect();
     let has_it: Vec<Target> = plan.hosts.iter().filter(|t| is_on_other_terms(&first, t, &plan)).cloned().collect();
-    // No host of the generation could tell them.
+    // No host of the generation could tell the removed hosts.
     let all_leave = plan.hosts.is_empty() && !plan.leaving.is_empty();
     if due.is_empty() && !all_leave && args.prepare {
         report.finish(context, screen, &first, &plan.expected)?;
@@ -406,7 +406,7 @@ async fn run_within(
             }
         }
     }
-    // Whoever is told by one of them goes on its terms.
+    // A host that learns of the switch from another host adopts that host's options.
     let mut go = if has_it.is_empty() { prepare::Go::to_all(&plan) } else { plan.go_in_full() };
     if tolerates {
         go.how.on_failure = Some(OnFailure::Hold);
@@ -426,7 +426,7 @@ async fn run_within(
     }
 }
 
-/// Says `go` to these. Those that are to follow when they are back.
+/// Sends `go` to these hosts. Returns the hosts that shall follow when they are back.
 async fn say_go(
     context: &Context,
     screen: &mut Screen,
@@ -453,8 +453,8 @@ async fn say_go(
     absent
 }
 
-/// Refuses a switch that leads back where nobody says that it is meant. Says, too, where the depot does not have the newest
-/// generation that hosts know: then the latest one may be no way forward.
+/// Refuses a switch to an older generation without consent. Warns if the depot lacks the newest generation that hosts
+/// know: then its latest generation may be older.
 async fn leads_back(
     context: &Context,
     screen: &mut Screen,
@@ -483,7 +483,7 @@ async fn leads_back(
     Err(Failure::refused(anyhow::anyhow!("{words}; nothing was ordered")).hint(hint))
 }
 
-/// Refuses a newest generation that was left by those that had gone to it: who wants that again has to name it.
+/// Refuses a newest generation that all its hosts have rolled back: to repeat it, the operator has to name it.
 fn withdrawn_everywhere(plan: &Plan, first: &ClusterStatus) -> Result<(), Failure> {
     let goes = |host: &&HostStatus| host.newest() == Some(plan.generation);
     let left: Vec<&HostName> =
@@ -499,13 +499,13 @@ fn withdrawn_everywhere(plan: &Plan, first: &ClusterStatus) -> Result<(), Failur
     ))
 }
 
-/// What is ordered beside the generation. Whoever names hosts means these alone.
+/// The options of the order besides the generation. An order with named hosts is for these alone.
 fn how(args: &SwitchArgs, narrowed: bool) -> SwitchHow {
     let guard_ms = args.guard.map(|guard| u64::try_from(guard.as_millis()).unwrap_or(u64::MAX));
     SwitchHow { on_failure: args.on_failure.map(Into::into), guard_ms, alone: narrowed }
 }
 
-/// Has the hosts that lack it prepare, and those that leave; says on the way who is waited for.
+/// Makes the hosts that lack the generation prepare it, removed hosts too; reports awaited hosts meanwhile.
 async fn prepare_all(
     context: &Context,
     screen: &mut Screen,
@@ -542,8 +542,8 @@ async fn prepare_all(
     answers
 }
 
-/// How long a host may take to get ready. One that did not answer just now is not waited for as long as
-/// one that may be fetching, and never so long that no time is left for the others.
+/// How long a host may take to prepare. A host that did not answer the first query gets less time than a host that may
+/// be fetching, and leaves time for the others.
 fn patience(args: &SwitchArgs, timeout: Duration, answers: bool) -> Duration {
     match (args.prepare_timeout, args.wait) {
         (Some(given), _) => given,
@@ -553,7 +553,7 @@ fn patience(args: &SwitchArgs, timeout: Duration, answers: bool) -> Duration {
     }
 }
 
-/// Which generation is meant, and which hosts it names.
+/// The plan for a named generation and its hosts.
 fn plan(context: &Context, wanted: GenerationName) -> Result<Plan, Failure> {
     let targets = &context.targets;
     let generation = context.generation(wanted)?;
@@ -561,7 +561,7 @@ fn plan(context: &Context, wanted: GenerationName) -> Result<Plan, Failure> {
     plan_of(context, generation, manifest, hash)
 }
 
-/// The plan of a return: what the generation has that it leads to; the empty one is made of the one that is left.
+/// The plan of a rollback, from its target generation; the empty generation is derived from the abandoned one.
 fn plan_back(context: &Context, switch: &SwitchStatus) -> Result<Plan, Failure> {
     let nothing = GenerationNumber(0);
     let Some(left) = switch.left.filter(|_| switch.to == nothing) else {
@@ -597,7 +597,7 @@ fn plan_of(
             })
         }
         manifest => {
-            // Only the hosts that were named; what the manifest says of them still holds.
+            // Only the named hosts; the manifest's expectations for them still hold.
             let mut expected = manifest.as_ref().map(Expected::of).unwrap_or_default();
             expected.generation = Some(generation);
             expected.contents = contents;
@@ -618,7 +618,7 @@ fn plan_of(
     }
 }
 
-/// Finds the hosts of the generations that are active now, and of the one that is left, which the new one does not have.
+/// Finds the hosts of the active generations, and of the abandoned generation, that the new generation does not have.
 fn add_leaving(
     context: &Context,
     plan: &mut Plan,
@@ -630,8 +630,8 @@ fn add_leaving(
     Ok(())
 }
 
-/// The first look at every host. A daemon that was named by its address alone has the name that it
-/// answers with from here on.
+/// The first query to every host. A daemon that was named only by its address is known by its answered name from here
+/// on.
 async fn look(context: &Context, plan: &mut Plan) -> ClusterStatus {
     let answers = gather::each(&plan.hosts, |target| {
         let client = context.client.clone();
@@ -646,12 +646,12 @@ async fn look(context: &Context, plan: &mut Plan) -> ClusterStatus {
     gather::picture(answers.into_iter().map(|(_, status)| status))
 }
 
-/// Whether a host has been where it should be since its generation was activated.
+/// Whether a host has been converged since its generation was activated.
 fn has_settled(cluster: &ClusterStatus, target: &Target) -> bool {
     cluster.hosts.iter().any(|h| h.settled && target.name.as_ref() == Some(&h.name))
 }
 
-/// Whether a host has the generation, and is to hear the word all the same: others may need to know that it goes by it.
+/// Whether a host has the generation, and still needs a `go` with other options: its peers may need to know them.
 fn is_on_other_terms(cluster: &ClusterStatus, target: &Target, plan: &Plan) -> bool {
     let alone = cluster.hosts.iter().any(|h| h.alone && target.name.as_ref() == Some(&h.name));
     let other = plan.how.on_failure.is_some() || alone && !plan.how.alone;
@@ -661,7 +661,7 @@ fn is_on_other_terms(cluster: &ClusterStatus, target: &Target, plan: &Plan) -> b
 /// Whether a host has the generation active, with no switch under way.
 fn is_there(cluster: &ClusterStatus, target: &Target, plan: &Plan) -> bool {
     let host = cluster.hosts.iter().find(|h| target.name.as_ref() == Some(&h.name));
-    // A daemon of the version before does not tell which content it has.
+    // A daemon of the previous version does not report its content.
     let is_another = |h: &HostStatus| matches!((h.manifest, plan.manifest), (Some(has), Some(wanted)) if has != wanted);
     host.is_some_and(|h| h.reachable && h.generation == Some(plan.generation) && h.goal().is_none() && !is_another(h))
 }

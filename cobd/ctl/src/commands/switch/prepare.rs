@@ -1,4 +1,4 @@
-//! The two orders of a switch, to many hosts, with the patience that each deserves.
+//! The two orders of a switch, to many hosts, each with a suitable time limit.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,25 +14,25 @@ use crate::gather;
 use crate::targets::Target;
 use crate::words::list;
 
-/// A host that was not ready is not asked again with less than this left.
+/// The least remaining time to ask an unready host again.
 const AGAIN: Duration = Duration::from_millis(400);
-/// The least that one question gets, however late it is.
+/// The least time limit of a query, even at the deadline.
 const LEAST: Duration = Duration::from_millis(500);
-/// So many connections are opened ahead, well within the open files that a user's programs have.
+/// How many connections are opened in advance, well within the usual limit of open files.
 const OPEN: usize = 512;
-/// Those that can be reached are not kept waiting longer than this by one that can't.
+/// The longest delay that an unreachable host causes for reachable hosts.
 const OPENING: Duration = Duration::from_secs(1);
 
-/// Whether a host has the generation and has verified it.
+/// Whether a host has fetched and verified the generation.
 #[derive(Debug)]
 pub(super) enum Ready {
-    /// What it has no link to, and what excludes each other in it.
+    /// The answer contains its missing links, and the conflicts in the generation.
     Yes(Done),
     Absent(AskError),
     Refused(AskError),
 }
 
-/// Whether a host has taken the `go`.
+/// Whether a host has accepted the `go`.
 #[derive(Debug)]
 pub(super) enum Gone {
     Yes,
@@ -40,28 +40,28 @@ pub(super) enum Gone {
     Refused(AskError),
 }
 
-/// What a `go` says.
+/// The content of a `go`.
 #[derive(Debug, Clone)]
 pub(super) struct Go {
     pub(super) generation: GenerationNumber,
-    /// Which content that is; none: no depot is known.
+    /// The hash of the manifest; `None`: no depot is known.
     pub(super) manifest: Option<BlobHash>,
     pub(super) how: SwitchHow,
-    /// For these alone; none: for everybody.
+    /// Only for these hosts; empty: for all.
     pub(super) only: Vec<HostName>,
     /// The newest generation that was seen on any host.
     pub(super) seen: GenerationNumber,
 }
 
 impl Go {
-    /// For everybody.
+    /// A `go` for all hosts.
     pub(super) fn to_all(plan: &super::Plan) -> Self {
         let (generation, manifest) = (plan.generation, plan.manifest);
         Self { generation, manifest, how: plan.how, only: Vec::new(), seen: plan.newest }
     }
 }
 
-/// The hosts that are not ready yet, by name, and what the last try at them came to.
+/// The hosts that are not ready yet, by name, and the result of the last attempt.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pending(Arc<Mutex<BTreeMap<HostName, String>>>);
 
@@ -78,7 +78,7 @@ impl Pending {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `n1 and n2; n2: no connection to …`, the names and the first thing that went wrong.
+    /// `n1 and n2; n2: no connection to …`, the names and the first error.
     pub(super) fn in_words(&self) -> String {
         let hosts = self.hosts();
         let names: Vec<&HostName> = hosts.keys().collect();
@@ -89,7 +89,7 @@ impl Pending {
     }
 }
 
-/// Has every host prepare, trying each until its time is up.
+/// Makes every host prepare, and repeats this for each host until its deadline.
 pub(super) async fn all(
     client: &Client,
     targets: &[(Target, Instant)],
@@ -109,12 +109,12 @@ pub(super) async fn all(
     answers.await.into_iter().map(|((target, _), ready)| (target, ready)).collect()
 }
 
-/// Says `go` to every host, and to all in the same moment: connections are open before the first of them is told, so that
-/// what it begins does not go on while the others are still called. An answer is waited for until then, if there is a time.
+/// Sends `go` to all hosts at once: connections are open before the first host gets it, so that its work does not run
+/// while other hosts are still being connected. Waits for answers until the deadline, if there is one.
 pub(super) async fn go(client: &Client, targets: &[Target], go: &Go, until: Option<Instant>) -> Vec<(Target, Gone)> {
     let opened = gather::each_of(OPEN, &targets[..targets.len().min(OPEN)], |target| {
         let client = client.at_most(OPENING);
-        // Why it can't be opened is told when the order can't be given either.
+        // The order reports the error if it can't be sent either.
         async move { client.open(&target.endpoint).await.ok() }
     });
     let mut opened = opened.await.into_iter().map(|(_, open)| open);
@@ -127,7 +127,7 @@ pub(super) async fn go(client: &Client, targets: &[Target], go: &Go, until: Opti
     answers.await.into_iter().map(|((target, _), gone)| (target, gone)).collect()
 }
 
-/// A connection for one of many tasks.
+/// A connection that is passed to one of many tasks.
 #[derive(Debug, Clone)]
 struct Held(Arc<Mutex<Option<Open>>>);
 
@@ -141,8 +141,7 @@ impl Held {
     }
 }
 
-/// Brings a host that was absent to the switch, when it comes back. Ends when it has taken the `go`,
-/// or has refused.
+/// Adds an absent host to the switch when it comes back. Ends when the host has accepted the `go`, or has refused.
 pub(super) async fn catch_up(client: Client, target: Target, go: Go) -> (Target, Gone) {
     let wanted = (go.generation, go.manifest);
     let mut backoff = Backoff::default();
@@ -179,9 +178,9 @@ async fn prepare(
         if error.is_from_daemon() {
             backoff.answered();
         }
-        // What is not in a host's depot may be on its way there; any other refusal is its last word.
+        // A generation that a host's depot lacks may still arrive; every other refusal is final.
         if order.manifest.is_some() && is_unknown_field(&error) {
-            // A daemon of the version before knows generations by their numbers.
+            // A daemon of the previous version knows generations by their numbers.
             order.manifest = None;
             continue;
         }
@@ -193,7 +192,7 @@ async fn prepare(
             error if over => return Ready::Absent(error),
             error => {
                 pending.note(target, error.in_a_line());
-                // Once more at the very end, however long the pauses are by now.
+                // Try a last time shortly before the deadline, however long the pauses are.
                 let last = until.saturating_duration_since(Instant::now() + AGAIN);
                 tokio::time::sleep(backoff.pause().min(last.max(AGAIN))).await;
             }
@@ -208,12 +207,12 @@ async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go,
         GoOrder { generation, who: client.who(), on_failure, guard_ms, alone, only, seen: Some(seen), manifest };
     let mut answer = say_go(client, open, target, &order, until).await;
     if manifest.is_some() && answer.as_ref().is_err_and(is_unknown_field) {
-        // A daemon of the version before knows generations by their numbers.
+        // A daemon of the previous version knows generations by their numbers.
         order.manifest = None;
         answer = say_go(client, None, target, &order, until).await;
     }
     if answer.as_ref().is_err_and(is_unknown_field) && (on_failure, guard_ms) == (None, None) {
-        // A daemon of version 0.1.0 tells nobody else of a `go`, and takes the words that it knows.
+        // A daemon of version 0.1.0 does not pass a `go` on, and accepts only the fields that it knows.
         let plain = GenerationOrder { generation, who: client.who() };
         answer = say_go(client, None, target, &plain, until).await;
     }
@@ -224,7 +223,7 @@ async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go,
     }
 }
 
-/// Whether a daemon does not know a word of an order: it is of an earlier version.
+/// Whether a daemon does not know a field of an order: it has an earlier version.
 fn is_unknown_field(error: &AskError) -> bool {
     matches!(error, AskError::Refused { status: 400, error, .. } if error.contains("unknown field"))
 }

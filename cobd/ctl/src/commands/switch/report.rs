@@ -1,4 +1,4 @@
-//! What a switch tells: on the way, and at its end.
+//! The output of a switch: progress, and the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,75 +21,75 @@ use crate::words::{clean, count, list, list_and, span};
 
 /// The least time between two lines of progress on a pipe.
 const SPARSE: Duration = Duration::from_secs(2);
-/// The same when nothing but the time has changed.
+/// The same if only the time has changed.
 const STILL: Duration = Duration::from_secs(30);
-/// The hosts that are told of by name at the end.
+/// The most unfinished hosts named at the end.
 const UNFINISHED: usize = 5;
 
-/// The conflicts that are told by name.
+/// The most conflicts that are listed.
 const CONFLICTS: usize = 8;
 
 /// How a switch ended.
 #[derive(Debug)]
 pub(super) enum Ended {
     Converged,
-    /// These have given up or are stuck, and nothing else is left to do.
+    /// These change objects have failed or are deadlocked, and no other work is left.
     Failed(Vec<CobId>),
     /// A host has refused it.
     Refused,
-    /// Another generation is on its way.
+    /// Another generation replaces it.
     Replaced((HostName, GenerationNumber)),
-    /// Somebody has cancelled it there.
+    /// An operator has cancelled it on this host.
     Cancelled(HostName),
-    /// A host has left it again, and all who follow: how, in words.
+    /// A host has rolled it back, and its followers too: with a description.
     Withdrawn(Vec<String>),
-    /// Whoever waited has no more time. The switch does not mind.
+    /// The user has interrupted the wait. The switch continues.
     Interrupted,
     /// Out of time.
     Late,
-    /// All hosts have converged but these, which are fenced.
+    /// All hosts have converged except these, which are fenced.
     Fenced(Vec<HostName>),
     /// Out of time, and these could not be reached.
     Unreached(Vec<HostName>),
 }
 
-/// What the absence of a host leads to.
+/// The consequence of a host's absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// It has left when it hears of the generation.
+    /// It is removed when it receives the generation.
     Leaves,
-    /// The others go on, and it follows.
+    /// The others continue, and it follows.
     Follows,
-    /// Nothing: the switch is called off.
+    /// The prepared generation is discarded.
     CalledOff,
 }
 
-/// The JSON of `cobctl switch`. Fields are only added.
+/// The JSON of `cobctl switch`. New versions only add fields.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     generation: GenerationNumber,
-    /// Whether every host of the generation reported, when asked, that it is active and converged.
+    /// Whether every host of the generation answered that it is active and converged.
     converged: bool,
-    /// The hosts that got ready.
+    /// The hosts that have prepared.
     prepared: Vec<HostName>,
-    /// Pairs of hosts that could be reached and had no link to each other yet, by name.
+    /// Pairs of reachable hosts without a link so far, by name.
     unlinked: Vec<Unlinked>,
-    /// File trees in which the generation excludes what users have changed, and in which files.
+    /// File trees in which the generation conflicts with users' edits, and the files.
     conflicts: BTreeMap<CobId, String>,
-    /// Hosts on which there may be more of them, and why.
+    /// Hosts that may have further conflicts, and why.
     unseen: BTreeMap<HostName, String>,
-    /// The hosts that took the `go`.
+    /// The hosts that accepted the `go`.
     pub(super) gone: Vec<HostName>,
     /// The hosts that could not be reached.
     absent: Vec<HostName>,
     /// The hosts that refused, and why.
     pub(super) refusals: Vec<RefusedBy>,
-    /// The hosts that leave with the generation and have refused it: what runs there goes on.
+    /// The removed hosts that refused the generation: their services continue.
     left_behind: Vec<RefusedBy>,
     hosts: Vec<HostLine>,
     /// Why it has not converged, in words.
     why: Vec<String>,
-    /// Hosts that an earlier order had left held, and whose failure this order tolerates.
+    /// Hosts that an earlier order had left paused, and whose failure this order tolerates.
     #[serde(skip)]
     pub(super) held_before: BTreeSet<HostName>,
 }
@@ -100,7 +100,7 @@ pub(super) struct RefusedBy {
     error: String,
 }
 
-/// Of two hosts, as the first one says.
+/// A missing link between two hosts, as reported by the first.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Unlinked {
     host: HostName,
@@ -135,7 +135,7 @@ impl Report {
         }
     }
 
-    /// A host is ready; what it has said of that.
+    /// Records the answer of a host that is ready.
     pub(super) fn prepared(&mut self, host: &HostName, done: Done) {
         let with = |(peer, why)| Unlinked { host: host.clone(), peer, why };
         self.unlinked.extend(done.unlinked.into_iter().map(with));
@@ -144,7 +144,7 @@ impl Report {
         self.prepared.push(host.clone());
     }
 
-    /// Tells, before anything begins, who has no link to whom though both can be reached.
+    /// Reports missing links between reachable hosts before the switch starts.
     pub(super) fn links(&mut self, screen: &mut Screen) {
         self.unlinked = pairs(std::mem::take(&mut self.unlinked), &self.absent);
         if self.unlinked.is_empty() {
@@ -162,8 +162,7 @@ impl Report {
         );
     }
 
-    /// Tells, before anything begins, in which file trees the generation excludes what users have changed. Whether the
-    /// switch ends with that.
+    /// Reports conflicts with users' edits before the switch starts. Returns whether these end the switch.
     pub(super) fn excludes(&self, screen: &mut Screen, despite_conflicts: bool, only_prepare: bool) -> bool {
         let (first, generation) = (self.conflicts.keys().next(), self.generation);
         let ends = !despite_conflicts && (first.is_some() || !self.unseen.is_empty());
@@ -191,7 +190,7 @@ impl Report {
         ends
     }
 
-    /// Nothing more than preparing was asked for, or it ends with that.
+    /// Reports that the generation is only prepared: as ordered, or because of conflicts.
     pub(super) fn prepared_only(&self, screen: &mut Screen) -> Exit {
         let hosts = count(self.prepared.len(), "host");
         screen.say(&format!("generation {} is prepared on {hosts}, nothing has changed", self.generation));
@@ -202,7 +201,7 @@ impl Report {
         }
     }
 
-    /// A host could not be reached.
+    /// Records a host that could not be reached.
     pub(super) fn absent(&mut self, screen: &mut Screen, target: &Target, then: Then, error: &AskError) {
         let name = target.stand_in();
         let then = match then {
@@ -215,7 +214,7 @@ impl Report {
         self.absent.push(name);
     }
 
-    /// A host has refused.
+    /// Records a host that has refused.
     pub(super) fn refused(&mut self, screen: &mut Screen, target: &Target, leaves: bool, error: &AskError) {
         let name = target.stand_in();
         if leaves {
@@ -231,17 +230,17 @@ impl Report {
         self.refusals.push(RefusedBy { host: name, error: error.in_a_line() });
     }
 
-    /// Whether a host has answered to an order of this switch.
+    /// Whether a host has accepted an order of this switch.
     pub(super) fn has_reached(&self, host: &HostName) -> bool {
         self.prepared.contains(host) || self.gone.contains(host)
     }
 
-    /// Whether a host that stays has refused.
+    /// Whether a host of the generation has refused.
     pub(super) fn is_refused(&self) -> bool {
         !self.refusals.is_empty()
     }
 
-    /// Who is waited for from now on, and how long.
+    /// Reports the hosts that the command now waits for, and the limit.
     pub(super) fn waits(screen: &mut Screen, absent: &[Target], limit: Duration) {
         if !absent.is_empty() {
             let away = list(absent.iter().map(Target::stand_in), 6);
@@ -250,7 +249,7 @@ impl Report {
         }
     }
 
-    /// A host that was absent has taken the `go`.
+    /// An absent host has accepted the `go`.
     pub(super) fn came(&mut self, screen: &mut Screen, target: &Target) {
         let name = target.stand_in();
         screen.say(&format!("{name} is back and follows"));
@@ -258,12 +257,12 @@ impl Report {
         self.gone.push(name);
     }
 
-    /// The end of a switch in which all went well on the hosts that stay.
+    /// The result of a switch that succeeded on the hosts of the generation.
     pub(super) fn exit(&self) -> Exit {
         if self.left_behind.is_empty() { Exit::Yes } else { Exit::No }
     }
 
-    /// The `go` is given where that was possible; nobody waits for its end.
+    /// The result after `go`, without a wait for the end.
     pub(super) fn ordered(&self, context: &Context, screen: &mut Screen, absent: &[Target]) -> Result<Exit, Failure> {
         let exit = if absent.is_empty() { self.exit() } else { Exit::Unreached };
         if context.json {
@@ -290,7 +289,7 @@ impl Report {
         Ok(exit)
     }
 
-    /// It was called off, or refused on the way.
+    /// Reports a switch that was discarded, or was refused on the way.
     pub(super) fn finish(
         &mut self,
         context: &Context,
@@ -307,7 +306,7 @@ impl Report {
         Ok(())
     }
 
-    /// A stage has ended it before all were told: says why.
+    /// Reports why a stage has ended the switch before all hosts had started.
     pub(super) fn stopped(
         &mut self,
         context: &Context,
@@ -331,7 +330,7 @@ impl Report {
         Ok(Exit::No)
     }
 
-    /// It has ended: says how, and why it ended so.
+    /// Reports how the switch has ended, and why.
     pub(super) fn ended(
         &mut self,
         context: &Context,
@@ -440,19 +439,19 @@ impl Report {
     }
 }
 
-/// Whether hosts have left a generation again that was withdrawn.
+/// Whether a host has rolled back this generation.
 fn goes_back(cluster: &ClusterStatus, generation: GenerationNumber) -> bool {
     cluster.hosts.iter().any(|host| host.switch.as_ref().is_some_and(|switch| switch.left == Some(generation)))
 }
 
-/// The hosts that are silent, if any.
+/// The hosts that do not answer, if any.
 fn do_not_answer(cluster: &ClusterStatus) -> Option<String> {
     let silent = unreached(cluster);
     let do_not = if silent.len() == 1 { "does not" } else { "do not" };
     (!silent.is_empty()).then(|| format!("{} {do_not} answer now", list(silent, 6)))
 }
 
-/// What is missing, and the first causes of some that are not where they should be.
+/// The unmet conditions, and the first causes for some change objects.
 fn unfinished(plan: &Plan, cluster: &ClusterStatus) -> Vec<String> {
     let mut lines = match plan.verdict(cluster) {
         Verdict::Converged(_) => Vec::new(),
@@ -468,17 +467,17 @@ fn unfinished(plan: &Plan, cluster: &ClusterStatus) -> Vec<String> {
     lines
 }
 
-/// Since when hosts have not answered.
+/// The times since which hosts have not answered.
 #[derive(Debug, Default)]
 pub(super) struct Silent(BTreeMap<HostName, Instant>);
 
 impl Silent {
-    /// These have not answered since.
+    /// Adds hosts that have not answered since `began`.
     fn since(&mut self, hosts: impl Iterator<Item = HostName>, began: Instant) {
         self.0.extend(hosts.map(|host| (host, began)));
     }
 
-    /// Notes who answers by now.
+    /// Updates the hosts from a new status.
     fn note(&mut self, cluster: &ClusterStatus, now: Instant) {
         let silent = unreached(cluster);
         self.0.retain(|host, _| silent.contains(host));
@@ -499,7 +498,7 @@ impl Silent {
     }
 }
 
-/// The line that shows how far it is.
+/// The line that shows the progress.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     said: String,
@@ -509,7 +508,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Hosts that were called since then in vain.
+    /// Adds hosts that have not answered since `began`.
     pub(super) fn absent<'a>(&mut self, targets: impl Iterator<Item = &'a Target>, began: Instant) {
         self.silent.since(targets.map(Target::stand_in), began);
     }
@@ -519,7 +518,7 @@ impl Progress {
         self.silent.note(cluster, now);
         let line = progress(plan, cluster);
         let told = format!("{line}{}", self.silent.in_words(now, deadline));
-        // Times that pass are no news, but on a pipe a sign of life is due now and then.
+        // A changed duration is no news, but on a pipe a periodic sign of life is due.
         let news = format!("{line}; {}", list(self.silent.0.keys(), usize::MAX));
         if screen.is_err_live()
             || self.at.is_none_or(|at| at.elapsed() >= if news == self.said { STILL } else { SPARSE })
@@ -528,7 +527,7 @@ impl Progress {
         }
     }
 
-    /// Shows a line in place of the last one; on a pipe, a few.
+    /// Shows a line in place of the last line; on a pipe, at limited frequency.
     pub(super) fn line(&mut self, screen: &mut Screen, line: String) {
         if screen.is_err_live() || line != self.said && self.at.is_none_or(|at| at.elapsed() >= SPARSE) {
             self.put(screen, &line.clone(), line);
@@ -553,7 +552,7 @@ impl Progress {
     }
 }
 
-/// As many as there can be, where hosts tell of more.
+/// Saturates, because hosts may report absurd numbers.
 fn sum(numbers: impl Iterator<Item = u64>) -> usize {
     usize::try_from(numbers.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
 }
@@ -584,17 +583,17 @@ fn progress(plan: &Plan, cluster: &ClusterStatus) -> String {
     part("failed", cobs().filter(|c| c.failed).map(|c| &c.id).collect(), 0);
     let in_phase = |phase| cobs().filter(|c| c.phase == phase && !c.failed).map(|c| &c.id).collect::<Vec<_>>();
     let (checking, waits) = (in_phase(Phase::Checking), in_phase(Phase::Waiting));
-    // Those that are not listed are like those that are.
+    // The unlisted change objects count like the listed.
     let unlisted = if waits.is_empty() && !checking.is_empty() { (waiting, 0) } else { (0, waiting) };
     part("checking", checking, unlisted.0);
     part("waiting", waits, unlisted.1);
     line
 }
 
-/// Each pair once, by what is known of it, without hosts that can't be reached anyway.
+/// Each pair once, with its known reason, without unreachable hosts.
 fn pairs(mut said: Vec<Unlinked>, absent: &[HostName]) -> Vec<Unlinked> {
     said.retain(|u| !absent.contains(&u.peer));
-    // The host with the lower name calls, and so knows why it is in vain.
+    // The host with the lower name connects, and so knows why this fails.
     let key = |u: &Unlinked| (u.host.clone().min(u.peer.clone()), u.host.clone().max(u.peer.clone()), u.host > u.peer);
     said.sort_by_key(key);
     said.dedup_by(|next, kept| (&next.host, &next.peer) == (&kept.peer, &kept.host));
@@ -680,7 +679,7 @@ mod tests {
         let cobs = vec![moving("n1/ip", "down", "up"), waiting("n1/db", "down", "up", vec![lock("n1/ip", "up")])];
         let line = progress(&plan(), &cluster(vec![HostStatus { waiting: 1, at_rest: 2, ..host("n1", 7, cobs) }]));
         assert!(line.ends_with("2 of 5 change objects settled; moving n1/ip; waiting n1/db and 1 more"), "{line}");
-        // After a start nobody waits yet.
+        // Directly after a start no change object waits yet.
         let looked_at = cob_types::status::CobStatus { phase: Phase::Checking, state: None, ..settled("n1/db", "up") };
         let host = HostStatus { waiting: 3, at_rest: 1, ..host("n1", 7, vec![looked_at]) };
         let line = progress(&plan(), &cluster(vec![host]));

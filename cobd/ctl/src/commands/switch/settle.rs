@@ -1,4 +1,4 @@
-//! When a stage is over: all of it has converged, or nothing that still goes on can bring that about.
+//! Decides when a stage is over: all its hosts have converged, or no remaining work can achieve that.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::verdict::{Expected, Verdict, ended, judge, stranded, why_not};
 use crate::words::list;
 use cobd::web::StatusOf;
 
-/// How often hosts that are in no stage yet are looked at while those of a stage stand still.
+/// How often hosts outside the stages are queried while the hosts of a stage are blocked.
 const LOOK_AROUND: Duration = Duration::from_secs(2);
 
 /// How a stage ended.
 pub(super) enum Settled {
-    /// All have converged, but for these failed hosts, which are tolerated.
+    /// All have converged except these failed hosts, which are tolerated.
     Yes(BTreeSet<HostName>),
     No(Vec<String>),
-    /// They wait for what these other hosts hold, where something gave up before: the switch itself may mend that. And why,
-    /// in words.
+    /// They wait for locks of these other hosts, where a change object had failed before: the switch itself may repair
+    /// that. With the reasons in words.
     Behind(BTreeSet<HostName>, Vec<String>),
     Interrupted,
 }
@@ -36,14 +36,14 @@ pub(super) enum Settled {
 /// Hosts of a stage that have not converged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Failing {
-    /// The switch has failed on these hosts: a change object there has given up, or the host was held before this order.
+    /// The hosts on which the switch has failed: a change object has failed, or the host was paused before this order.
     hosts: BTreeSet<HostName>,
-    /// The change objects that have given up.
+    /// The failed change objects.
     cobs: Vec<CobId>,
 }
 
 impl Run<'_> {
-    /// Waits until these have converged.
+    /// Waits until these hosts have converged.
     pub(super) async fn settle(&self, screen: &mut Screen, set: &BTreeSet<HostName>) -> Settled {
         let deadline = Instant::now() + self.args.wait.unwrap_or(PATIENCE);
         let part = Part::of(self.plan, set);
@@ -68,7 +68,7 @@ impl Run<'_> {
                     break Settled::Yes(BTreeSet::new());
                 }
             }
-            // What these wait for may have failed since on a host that is in no stage yet.
+            // The awaited change objects may have failed since, on a host outside the stages.
             if looked.elapsed() >= LOOK_AROUND && seen.hosts.iter().all(stands_still) {
                 let rest: Vec<Target> = self.all().filter(|t| !set.contains(&t.stand_in())).cloned().collect();
                 others = gather::cluster(&self.context.client, &rest).await;
@@ -104,7 +104,7 @@ impl Run<'_> {
         settled
     }
 
-    /// The hosts that have not converged, if nothing that still goes on can change that; none: something may.
+    /// The hosts that have not converged, if no remaining work can change that; `None`: some work may.
     fn failing(&self, seen: &ClusterStatus, all: &ClusterStatus, plan: &Plan) -> Option<Failing> {
         let generation = plan.generation;
         let cobs = |host: &HostStatus| plan.expected.cobs.get(&host.name).copied();
@@ -113,7 +113,7 @@ impl Run<'_> {
         let leaves = |host: &HostStatus| self.plan.leaving.iter().any(|t| t.name.as_ref() == Some(&host.name));
         let is_over = |host: &&HostStatus| {
             let ids: Vec<CobId> = host.cobs.iter().map(|cob| cob.id.clone()).collect();
-            // A host that leaves does not have the generation before all of its own has left.
+            // A removed host activates the generation only after all its change objects have departed.
             let is_there = host.goal().is_none() || leaves(host);
             host.reachable && (self.was_held(host) || is_there && stranded(all, &ids))
         };
@@ -126,17 +126,17 @@ impl Run<'_> {
             let hosts: BTreeSet<HostName> = hosts.iter().filter(has_failed).map(|h| h.name.clone()).collect();
             (!hosts.is_empty()).then_some(Failing { hosts, cobs })
         };
-        // What has given up on a host whose turn has not come may hold what these wait for.
+        // A failed change object on a host of a later stage may hold the awaited locks.
         of(&away).or_else(|| of(&all.hosts.iter().collect::<Vec<_>>()))
     }
 
-    /// Whether an earlier order has failed on this host, which has been held since.
+    /// Whether an earlier order has failed on this host, which has been paused since.
     fn was_held(&self, host: &HostStatus) -> bool {
         let before = self.before.hosts.iter().find(|h| h.name == host.name);
         host.held == Some(self.plan.generation) && before.is_some_and(|h| h.held == host.held)
     }
 
-    /// Why the stages stop: the first causes, and the hosts that are held.
+    /// Why the stages stop: the first causes, and the paused hosts.
     fn why(&self, seen: &ClusterStatus, failing: &Failing) -> Vec<String> {
         let mut why = first_causes(seen, failing.cobs.iter());
         let of = |host: &HostName| failing.cobs.iter().any(|cob| cob.host_str() == host.as_str());
@@ -149,7 +149,7 @@ impl Run<'_> {
         why
     }
 
-    /// Somebody else has sent one of them to a newer generation, or has cancelled the switch.
+    /// Whether another operator has sent a host to a newer generation, or has cancelled the switch.
     fn elsewhere(&self, cluster: &ClusterStatus) -> Option<String> {
         cluster.hosts.iter().find_map(|h| {
             let newest = h.goal().or(h.generation)?;
@@ -162,19 +162,19 @@ impl Run<'_> {
     }
 }
 
-/// What is seen of a stage, with other hosts as they were seen last.
+/// The present status of a stage, with the last known status of other hosts.
 fn with_others(seen: &ClusterStatus, others: &ClusterStatus) -> ClusterStatus {
     let is_seen = |host: &&HostStatus| seen.hosts.iter().any(|other| other.name == host.name);
     let others = others.hosts.iter().filter(|host| !is_seen(host)).cloned();
     ClusterStatus { hosts: seen.hosts.iter().cloned().chain(others).collect(), ..ClusterStatus::default() }
 }
 
-/// Whether nothing is done on a host: it can only wait for others.
+/// Whether a host is inactive: its change objects are settled or wait for others.
 fn stands_still(host: &HostStatus) -> bool {
     host.reachable && host.cobs.iter().all(|cob| matches!(cob.phase, Phase::Settled | Phase::Waiting))
 }
 
-/// The plan as far as it concerns a part of the hosts.
+/// The part of the plan that concerns some of the hosts.
 pub(super) struct Part {
     pub(super) plan: Plan,
 }

@@ -1,16 +1,16 @@
-//! `go` in stages: first to a canary set and, after a gate, to the rest; or to so many hosts at a time.
+//! `go` in stages: first to a canary set and, after a gate, to the rest; or to a limited number of hosts at a time.
 //!
 //! ```text
 //! prepared everywhere --> go: the canary set --> converged, healthy for the gate's time, check says yes --> go: the rest
 //!                                   |                       |
-//!                                Ctrl-C: stays as it is     no: held, or taken back; the rest forgets it
+//!                                Ctrl-C: no change          no: paused, or rolled back; the rest discards it
 //! ```
 //!
-//! Nothing of this is known to the hosts but whom a `go` is for: when this program ends half-way, those that have
-//! heard it have the generation, the others have it prepared, and the same order once more goes on from there.
+//! The hosts know only the recipients of a `go`: if this program ends early, the hosts that have received it have the
+//! generation, the others have it prepared, and the same order continues from there.
 //!
-//! A host on which the switch fails stops the stages, also when the same order is given again: the hosts that have the
-//! generation already come first, before any other host is told. `--max-failures` tolerates so many failed hosts.
+//! A host on which the switch fails stops the stages, even if the same order is repeated: the hosts that already have
+//! the generation come first, before any other host is told. `--max-failures` tolerates this many failed hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,36 +35,36 @@ use crate::targets::Target;
 use crate::verdict::{Expected, Verdict, hopeless, judge};
 use crate::words::{count, list, span};
 
-/// How long a stage may take to converge when no wait is given.
+/// How long a stage may take to converge if no wait is given.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
-/// As in a wait: how long nothing but what has given up must be left.
+/// As in a wait: how long only failed change objects must remain.
 pub(super) const HOPELESS_FOR: Duration = Duration::from_secs(1);
-/// So many reasons are told why hosts go together.
+/// The most reasons shown why hosts switch together.
 const SHOWN: usize = 3;
 pub(super) const TICK: Duration = Duration::from_millis(500);
-/// So much of what happened during a gate is told.
+/// The most events of a gate that are shown.
 pub(super) const TOLD: usize = 6;
 
-/// In which stages `go` is said.
+/// The stages of `go`.
 pub(super) enum Stages {
-    /// To these first.
+    /// To these hosts first.
     Canary(BTreeSet<HostName>),
-    /// To so many hosts at a time: groups of those that go together, each after those that it needs.
+    /// To this many hosts at a time: groups that switch together, each after the groups that it needs.
     Waves(usize, Vec<BTreeSet<HostName>>),
 }
 
-/// What came of the stages.
+/// The result of the stages.
 pub(super) enum Staged {
-    /// These hosts are left, and are told with nobody left to wait for. A host has failed, and is tolerated: the policy of
-    /// the generation is not to take the others back for it.
+    /// These hosts remain, and start without a further wait. If a host has failed and is tolerated, the policy of the
+    /// generation must not roll the others back because of it.
     Rest { hosts: Vec<Target>, tolerates: bool },
-    /// It has ended before all were told: why, in words, and how to go on.
+    /// The stages ended before all hosts had started: the reason in words, and hints to continue.
     Ended(String, Vec<String>),
-    /// All that can be reached are through; these were not there when their turn would have come.
+    /// All reachable hosts are done; these did not answer when their stage came.
     Away(Vec<HostName>),
 }
 
-/// Finds the stages, if any were asked for; refuses what would be none.
+/// Finds the stages, if any were ordered; refuses invalid stages.
 pub(super) fn find(
     context: &Context,
     screen: &mut Screen,
@@ -87,7 +87,7 @@ pub(super) fn find(
         return Err(Failure::usage(anyhow::anyhow!("--gate {} would outlast --wait {}", told(gate), told(wait)))
             .hint("--wait is the longest that anything may take: give it more than the gate's time"));
     }
-    // Hosts that leave take their turn as well: others may wait for what leaves there.
+    // Removed hosts have a stage too: others may wait for their departures.
     let all: BTreeSet<HostName> = plan.hosts.iter().chain(&plan.leaving).map(Target::stand_in).collect();
     let coupling = coupling(context, plan, first)?;
     if let Some(limit) = args.limit_hosts {
@@ -135,19 +135,19 @@ pub(super) fn find(
     Ok(Some(Stages::Canary(set)))
 }
 
-/// Hosts on which something gave up before are next in turn; nothing of this switch has failed.
+/// The next hosts are those with earlier failures; this switch itself has not failed.
 fn behind(screen: &mut Screen, hosts: &BTreeSet<HostName>) -> BTreeSet<HostName> {
     let hosts = list(hosts, 6);
     screen.say(&format!("the hosts so far wait for {hosts}, where something gave up before; next: {hosts}"));
     BTreeSet::new()
 }
 
-/// The hosts on which something has given up: what they hold others may wait for, so they are mended first.
+/// The hosts with failed change objects: others may wait for their locks, so these hosts are repaired first.
 fn failed_on(first: &ClusterStatus) -> BTreeSet<HostName> {
     first.hosts.iter().filter(|host| host.cobs.iter().any(|cob| cob.failed)).map(|host| host.name.clone()).collect()
 }
 
-/// What ties hosts together between what is active and the generation that they go to.
+/// The coupling of hosts between the active generations and the new one.
 fn coupling(context: &Context, plan: &Plan, first: &ClusterStatus) -> Result<Coupling, Failure> {
     let Some(depot) = context.targets.open_depot()? else {
         return Err(Failure::usage(anyhow::anyhow!("which hosts need each other stands in the depot alone"))
@@ -164,7 +164,7 @@ fn coupling(context: &Context, plan: &Plan, first: &ClusterStatus) -> Result<Cou
     Ok(coupling)
 }
 
-/// Who is where it should be. Of a host of which not all is known, or that is on its way somewhere, nobody is taken to be.
+/// Whether a change object is idle in its preferred state; not so on a host with unlisted objects or a pending switch.
 fn at_rest(first: &ClusterStatus) -> impl Fn(&CobId) -> bool {
     let is_known = |h: &&HostStatus| h.reachable && h.goal().is_none() && h.waiting == 0;
     let hosts: BTreeSet<HostName> = first.hosts.iter().filter(is_known).map(|h| h.name.clone()).collect();
@@ -174,20 +174,20 @@ fn at_rest(first: &ClusterStatus) -> impl Fn(&CobId) -> bool {
     move |id| hosts.contains(id.host_str()) && !astray.contains(id)
 }
 
-/// A switch whose stages are gone through.
+/// A switch in stages.
 pub(super) struct Run<'a> {
     pub(super) context: &'a Context,
     pub(super) args: &'a SwitchArgs,
     pub(super) plan: &'a Plan,
     pub(super) first: &'a ClusterStatus,
-    /// All of the hosts, before the first stage.
+    /// The status of all hosts before the first stage.
     pub(super) before: &'a ClusterStatus,
-    /// Who is prepared.
+    /// The hosts that have prepared.
     pub(super) ready: &'a [Target],
 }
 
 impl Run<'_> {
-    /// Says `go` stage by stage, but for the last one.
+    /// Sends `go` stage by stage, except for the last stage.
     pub(super) async fn go(&self, screen: &mut Screen, report: &mut Report, stages: &Stages) -> Staged {
         match stages {
             Stages::Canary(set) => self.canary(screen, report, set).await,
@@ -202,7 +202,7 @@ impl Run<'_> {
             let why = format!("called off, nothing has changed: {} can't be told to go", list(missing, 6));
             return Staged::Ended(why, Vec::new());
         }
-        // Hosts that an earlier order has told belong to the canary: what fails there is not to reach others.
+        // Hosts that an earlier order has told belong to the canary: a failure there must not reach others.
         let before = self.told_before();
         if let Err(ended) = self.settle_before(screen, &before, set).await {
             return ended;
@@ -239,8 +239,8 @@ impl Run<'_> {
         Staged::Rest { hosts, tolerates: !failed.is_empty() }
     }
 
-    /// Waits until the hosts that an earlier order has told have converged, before any other host is told; those that have
-    /// failed and are tolerated.
+    /// Waits until the hosts that an earlier order has told have converged, before any other host is told. Returns the
+    /// hosts that failed and are tolerated.
     async fn settle_before(
         &self,
         screen: &mut Screen,
@@ -278,7 +278,7 @@ impl Run<'_> {
             Ok(tolerated) => tolerated,
             Err(ended) => return ended,
         };
-        // When these are back, others would tell them all at once.
+        // When these hosts come back, other hosts would tell all of them at once.
         let hosts = self.plan.hosts.iter().map(Target::stand_in);
         let away: Vec<HostName> = hosts.filter(|host| !self.is_ready(host) && !told.contains(host)).collect();
         while let Some(group) = left.pop() {
@@ -314,10 +314,10 @@ impl Run<'_> {
         Staged::Rest { hosts: Vec::new(), tolerates: !failed.is_empty() }
     }
 
-    /// The word as it was ordered, without a set: from here on those who have heard it tell others too, on the terms of
-    /// all, and follow them.
+    /// Sends the `go` as ordered, without a set: from here on the hosts that have received it tell others too, with the
+    /// common options, and follow them.
     ///
-    /// With failed hosts that are tolerated the policy must not take the others back.
+    /// With tolerated failed hosts the policy must not roll the others back.
     async fn widen(&self, screen: &mut Screen, told: &BTreeSet<HostName>, tolerates: bool) {
         let mut open = Go { seen: self.plan.generation.max(self.plan.newest), ..self.plan.go_in_full() };
         if tolerates {
@@ -340,18 +340,18 @@ impl Run<'_> {
         self.ready.iter().any(|t| t.stand_in() == *host)
     }
 
-    /// It has the generation already.
+    /// Whether the host already has the generation.
     fn is_told(&self, host: &HostName) -> bool {
         let has = |h: &HostStatus| h.reachable && h.newest() == Some(self.plan.generation);
         self.before.hosts.iter().any(|h| h.name == *host && has(h))
     }
 
-    /// The hosts that an earlier order has told to go to this generation.
+    /// The hosts that an earlier order has sent to this generation.
     fn told_before(&self) -> BTreeSet<HostName> {
         self.all().map(Target::stand_in).filter(|host| self.is_told(host)).collect()
     }
 
-    /// The hosts of the generation, and those that leave.
+    /// The hosts of the generation, and the removed hosts.
     pub(super) fn all(&self) -> impl Iterator<Item = &Target> {
         self.plan.hosts.iter().chain(&self.plan.leaving)
     }
@@ -360,7 +360,7 @@ impl Run<'_> {
         self.all().filter(|t| set.contains(&t.stand_in())).cloned().collect()
     }
 
-    /// Says `go` to some hosts, for some alone.
+    /// Sends `go` to these hosts, for the hosts in `only`.
     async fn tell(
         &self,
         screen: &mut Screen,
@@ -369,14 +369,14 @@ impl Run<'_> {
         only: Vec<HostName>,
     ) -> Result<(), String> {
         let targets: Vec<Target> = self.targets(set).into_iter().filter(|t| self.is_ready(&t.stand_in())).collect();
-        // What becomes of a stage that fails is decided here.
+        // This program decides about a stage that fails.
         let how = SwitchHow { on_failure: Some(OnFailure::Hold), alone: true, ..self.plan.how };
         let go = Go { how, only, ..Go::to_all(self.plan) };
         let mut wrong = Vec::new();
         for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
             match answer {
                 Gone::Yes => report.gone.push(target.stand_in()),
-                // Most hosts that leave do so because they are gone.
+                // Most removed hosts are gone.
                 Gone::Absent(error) if self.plan.leaving.contains(&target) => {
                     report.absent(screen, &target, Then::Leaves, &error);
                 }
@@ -393,7 +393,7 @@ impl Run<'_> {
         if wrong.is_empty() { Ok(()) } else { Err(format!("{} did not take the go", list(&wrong, 6))) }
     }
 
-    /// A canary waits for what other hosts hold, where something gave up before.
+    /// A canary waits for locks of other hosts, where a change object had failed before.
     async fn blocked(
         &self,
         screen: &mut Screen,
@@ -419,7 +419,7 @@ impl Run<'_> {
         }
     }
 
-    /// The stage has failed: what was told to go holds, or goes back; the others forget what they have prepared.
+    /// The stage has failed: its hosts pause, or roll back; the others discard the prepared generation.
     async fn give_up(&self, screen: &mut Screen, set: &BTreeSet<HostName>, mut why: Vec<String>) -> Staged {
         self.forget(screen, set).await;
         let policy = self.args.on_failure.unwrap_or(OnFailureArg::Hold);
@@ -445,7 +445,7 @@ impl Run<'_> {
         Staged::Ended(format!("{}; {then}", why.join("; ")), hints)
     }
 
-    /// What an operator can do about hosts that hold, and about a rollout that has stopped there.
+    /// Hints for an operator about paused hosts, and about a rollout that has stopped there.
     async fn how_to_go_on(&self, set: &BTreeSet<HostName>) -> Vec<String> {
         let now = gather::cluster(&self.context.client, &self.targets(set)).await;
         let held: Vec<&HostName> = now.hosts.iter().filter(|h| h.held.is_some()).map(|h| &h.name).collect();
@@ -468,7 +468,7 @@ impl Run<'_> {
         ]
     }
 
-    /// Sends hosts back to what each had before; with --wait, until they are there.
+    /// Switches hosts back to their previous generations; with --wait, until they have converged.
     async fn take_back(&self, screen: &mut Screen, set: &BTreeSet<HostName>, why: &mut Vec<String>) -> String {
         let mut by_generation: BTreeMap<(GenerationNumber, Option<BlobHash>), Vec<Target>> = BTreeMap::new();
         for target in self.targets(set) {
@@ -509,10 +509,10 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until each of these has converged in its generation.
+    /// Waits until each of these hosts has converged in its generation.
     ///
     /// # Errors
-    /// Why not, host by host, when nothing gets on any more, or the time is over.
+    /// The reasons for each host, if no host progresses any more, or the time is over.
     async fn until_back(&self, hosts: &[(Target, GenerationNumber)], deadline: Instant) -> Result<(), Vec<String>> {
         let targets: Vec<Target> = hosts.iter().map(|(target, _)| target.clone()).collect();
         let mut stuck_since: Option<Instant> = None;
@@ -530,10 +530,10 @@ impl Run<'_> {
             if not.is_empty() {
                 return Ok(());
             }
-            // A look may have come a moment before something moves.
+            // A status may have been taken just before a transition starts.
             stuck_since = hopeless(&now).map(|_| stuck_since.unwrap_or_else(Instant::now));
             let is_stuck = stuck_since.is_some_and(|since| since.elapsed() >= HOPELESS_FOR);
-            // Whom others wait for in the end is told by all of them.
+            // Only the complete status contains the final causes of waits.
             if Instant::now() >= deadline
                 || is_stuck && hopeless(&gather::cluster(&self.context.client, &targets).await).is_some()
             {
@@ -546,7 +546,7 @@ impl Run<'_> {
         }
     }
 
-    /// Those that were prepared and not told to go forget it.
+    /// Makes the hosts that have prepared but not started discard the generation.
     async fn forget(&self, screen: &mut Screen, told_to_go: &BTreeSet<HostName>) {
         let others: Vec<Target> = self.ready.iter().filter(|t| !told_to_go.contains(&t.stand_in())).cloned().collect();
         forget(self.context, screen, self.plan.generation, &others).await;
@@ -563,18 +563,18 @@ impl Run<'_> {
     }
 }
 
-/// These forget a generation that they have prepared.
+/// Makes these hosts discard a prepared generation.
 pub(super) async fn forget(context: &Context, screen: &mut Screen, generation: GenerationNumber, targets: &[Target]) {
     let order = GenerationOrder { generation, who: context.client.who() };
     for (target, answer) in order_each(&context.client, targets, "/v1/call-off", order).await {
-        // An older daemon does not know the word; what it has prepared does no harm.
+        // An older daemon does not know this order; its prepared generation is harmless.
         if let Err(error) = answer.map_err(|e| e.in_a_line()) {
             screen.problem("warning", &format!("{} keeps what it has prepared: {error}", target.stand_in()));
         }
     }
 }
 
-/// Gives an order to each.
+/// Sends an order to each host.
 async fn order_each<B: serde::Serialize + Clone + Send + Sync + 'static>(
     client: &crate::client::Client,
     targets: &[Target],

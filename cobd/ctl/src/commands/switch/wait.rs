@@ -1,7 +1,6 @@
-//! Waiting for a switch to end: converged, failed, replaced by another, or out of time.
+//! Waits for the end of a switch: converged, failed, replaced by another, or out of time.
 //!
-//! What is watched only tells when to look. The answer is given on fresh answers of all hosts, asked
-//! for it.
+//! The watched status only decides when to check. The result is based on fresh answers of all hosts.
 
 use std::time::Duration;
 
@@ -23,14 +22,14 @@ use crate::screen::Screen;
 use crate::targets::Target;
 use crate::verdict::{Verdict, hopeless};
 
-/// How often the progress line is looked after when nothing is heard.
+/// How often the progress line is updated while no status arrives.
 const TICK: Duration = Duration::from_millis(500);
-/// How long nothing but what has given up must be left before the wait ends: the status of a host that
-/// is about to move may have been taken a moment before it does.
+/// How long only failed change objects must remain before the wait ends: the status of a host may have been taken just
+/// before a transition starts.
 const HOPELESS_FOR: Duration = Duration::from_secs(1);
-/// The same where the policy takes it back, which a host does when what has failed has lasted for three seconds.
+/// The same if the policy rolls the switch back, which a host does after a failure has lasted for three seconds.
 const GOES_BACK_IN: Duration = Duration::from_secs(6);
-/// When the time is over a host gets no longer than this to answer once more.
+/// The time limit of a host's last answer after the deadline.
 const LAST: Duration = Duration::from_secs(1);
 
 pub(super) async fn until_ended(
@@ -51,7 +50,7 @@ pub(super) async fn until_ended(
         late.spawn(prepare::catch_up(context.client.clone(), target, prepare::Go::to_all(plan)));
     }
     let mut hopeless_since: Option<(Vec<CobId>, Instant)> = None;
-    // One future for the whole wait: a signal that comes between two turns of the loop is not lost.
+    // A single future for the whole wait, so that a signal between two iterations is not lost.
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     let (ended, cluster) = loop {
         tokio::select! {
@@ -67,7 +66,7 @@ pub(super) async fn until_ended(
         if live.is_complete() {
             progress.show(screen, plan, &watched, deadline);
         }
-        // What an operator has ordered since is certain, whoever does not answer.
+        // A later order of an operator is certain, even if some hosts do not answer.
         if let Some(newer) = replaced(&watched, plan) {
             break (Ended::Replaced(newer), watched);
         }
@@ -80,7 +79,7 @@ pub(super) async fn until_ended(
             break (Ended::Withdrawn(lines), watched);
         }
         if Instant::now() >= deadline {
-            // Who answers does so at once, and the time is over.
+            // A responsive host answers at once, and the time is over.
             let fresh = gather::cluster(&context.client.once_more(LAST), &targets).await;
             break (last_look(plan, &report, &fresh), fresh);
         }
@@ -101,7 +100,7 @@ pub(super) async fn until_ended(
         let patience = if goes_back(&watched) { GOES_BACK_IN } else { HOPELESS_FOR };
         let given_up = hopeless_since.as_ref().is_some_and(|(_, since)| since.elapsed() >= patience);
         if given_up || plan.is_converged(&watched) || plan.only_fenced_are_left(&watched).is_some() {
-            // Why it does not get on is told by all of them; that nothing is left to do by those that are left.
+            // A failure is explained from all change objects; convergence is confirmed by the active ones.
             let of = if given_up { StatusOf::All } else { StatusOf::Restless };
             let fresh = gather::cluster_of(&context.client, &targets, of).await;
             if plan.is_converged(&fresh) {
@@ -120,7 +119,7 @@ pub(super) async fn until_ended(
     if has_ended && (!plan.had_ended || outcomes::is_to_be_noted(context, plan.generation)) {
         let within = Context { client: context.client.once_more(LAST), ..context.clone() };
         let context = if Instant::now() >= deadline { &within } else { context };
-        // Those that are silent have told nothing, and would be waited for once more.
+        // Hosts that do not answer have no outcome, and would cost the timeout again.
         let is_silent = |t: &Target| cluster.hosts.iter().any(|h| !h.reachable && t.name.as_ref() == Some(&h.name));
         let (silent, heard): (Vec<Target>, Vec<Target>) = targets.iter().cloned().partition(is_silent);
         for generation in plan.left.into_iter().chain([plan.generation]) {
@@ -139,7 +138,7 @@ fn arrive(screen: &mut Screen, report: &mut Report, arrived: Result<(Target, Gon
     }
 }
 
-/// The answer at the end of the time. Who has taken an order and is silent now was reached: it is late like any other.
+/// The result at the deadline. A host that has accepted an order and is silent now was reached: it counts as late.
 fn last_look(plan: &Plan, report: &Report, fresh: &ClusterStatus) -> Ended {
     match plan.verdict(fresh) {
         Verdict::Converged(_) => Ended::Converged,
@@ -154,20 +153,19 @@ fn last_look(plan: &Plan, report: &Report, fresh: &ClusterStatus) -> Ended {
     }
 }
 
-/// Whether a host would go back by itself for what fails in the switch under way.
+/// Whether a host would roll back by itself after a failure of the pending switch.
 fn goes_back(cluster: &ClusterStatus) -> bool {
     let switches = cluster.hosts.iter().filter_map(|host| host.switch.as_ref());
     let mut on_its_way = switches.filter(|switch| switch.stage == SwitchStage::Going && switch.left.is_none());
     on_its_way.any(|switch| switch.on_failure == OnFailure::Rollback)
 }
 
-/// How a generation was left again, host by host, once nobody is on the way back any more; none: it was not, or
-/// the end is not there yet.
+/// How hosts rolled a generation back, once no host is still rolling back; `None`: no rollback, or it has not ended.
 fn withdrawn(cluster: &ClusterStatus, generation: GenerationNumber) -> Option<Vec<String>> {
     let of = |host: &HostStatus| host.switch.clone().filter(|s| s.left == Some(generation));
     let done = |host: &HostStatus| match of(host) {
         Some(switch) => switch.stage != SwitchStage::Going,
-        // Where a failure holds the others, they go on.
+        // If the policy is to pause on a failure, the other hosts continue.
         None => host.converged && host.goal().is_none(),
     };
     let some = cluster.hosts.iter().any(|host| of(host).is_some());
@@ -175,21 +173,21 @@ fn withdrawn(cluster: &ClusterStatus, generation: GenerationNumber) -> Option<Ve
     (some && over).then(|| cluster.hosts.iter().flat_map(crate::words::switch).collect())
 }
 
-/// How an operator has ordered hosts back that had taken this switch; none: no operator has. Only the hosts that have taken
-/// the `go` count: another one may still show how it left the generation before.
+/// The rollback that an operator has ordered on hosts of this switch; `None`: no order. Only hosts that have accepted
+/// the `go` count: another host may still show its earlier rollback.
 fn ordered_back(cluster: &ClusterStatus, plan: &Plan, report: &Report) -> Option<Vec<String>> {
     let left = |host: &&HostStatus| {
         let switch = host.switch.as_ref().filter(|s| s.left == Some(plan.generation) && s.ordered);
-        // Where no `go` was due, all were there when the wait began.
+        // If no `go` was due, all hosts had the generation when the wait started.
         switch.is_some() && (report.gone.is_empty() || report.gone.contains(&host.name))
     };
     let lines: Vec<String> = cluster.hosts.iter().filter(left).flat_map(crate::words::switch).collect();
     (!lines.is_empty()).then_some(lines)
 }
 
-/// A newer generation that somebody else has switched a host to.
+/// A newer generation to which another operator has switched a host.
 ///
-/// On a way back, hosts begin with newer generations than the one that they are to go to.
+/// In a rollback, hosts start with newer generations than its target.
 fn replaced(cluster: &ClusterStatus, plan: &Plan) -> Option<(HostName, GenerationNumber)> {
     let known = plan.generation.max(plan.newest);
     cluster.hosts.iter().find_map(|h| {
