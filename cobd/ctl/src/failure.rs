@@ -42,7 +42,7 @@ impl Exit {
     }
 }
 
-/// The cause of a failure: who has to act on it.
+/// The responsible side of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
     /// A daemon refused, or the answer is no.

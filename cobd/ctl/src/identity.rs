@@ -27,7 +27,7 @@ pub type Contents = BTreeMap<GenerationNumber, BlobHash>;
 pub struct OfDepot {
     /// The newest generation of the depot.
     newest: GenerationNumber,
-    /// The contents of the generations that hosts have or know, as far as the depot has them.
+    /// The depot's contents of the generations that hosts have or know.
     contents: Contents,
 }
 

@@ -222,7 +222,7 @@ pub fn is_left_there(cob: &CobStatus) -> bool {
 /// `None` while a change object may still progress by itself, or if no change object is in the way. A host that
 /// switches waits only for departing change objects: others that had failed may progress with the next generation.
 ///
-/// If a host does not list all change objects that only wait for others, none of these count: the final cause of their
+/// If a host does not list all change objects that only wait for others, these do not count: the final cause of their
 /// wait is listed, unless it is a deadlock. A caller fetches the full list before it reports the result.
 #[must_use]
 pub fn hopeless(status: &ClusterStatus) -> Option<Vec<CobId>> {

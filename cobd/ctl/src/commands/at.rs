@@ -1,4 +1,4 @@
-//! `cobctl at`: everything as it was at a moment, or what changed between two.
+//! `cobctl at`: the state of the cluster at a moment, or the changes between two moments.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::past::picture::{Change, Folding, PastHost, Picture, changes};
 use crate::screen::Screen;
 use crate::words::{ago, clean, utc};
 
-/// So much later than the clocks that are known a moment may be: they are not exactly the same.
+/// How far a moment may be ahead of the known clocks, which differ a little.
 const AHEAD_NS: u64 = 60 * 1_000_000_000;
 
 /// Arguments of `at`.
@@ -55,7 +55,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -
         if !args.only.is_empty() {
             break;
         }
-        // Hosts that the newest generation does not have any more may have been there then.
+        // Hosts that the newest generation does not contain any more may have existed then.
         let generations: BTreeSet<_> = second.iter().chain([&folding]).flat_map(Folding::generations).collect();
         let more = histories.add_hosts_of(&context, screen, generations.into_iter()).await?;
         if more.is_empty() {
@@ -90,7 +90,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -
     Ok(if lost.is_empty() { exit } else { Exit::Unreached })
 }
 
-/// A moment that no clock has shown yet is none to ask about: not this machine's, nor that of a host, which may be ahead.
+/// Refuses a moment that no clock has shown yet: neither this machine's clock nor a host's clock, which may be ahead.
 async fn refuse_future(context: &Context, asked: u64, now: u64) -> Result<(), Failure> {
     if asked <= now.saturating_add(AHEAD_NS) {
         return Ok(());
@@ -105,13 +105,13 @@ async fn refuse_future(context: &Context, asked: u64, now: u64) -> Result<(), Fa
     Err(Failure::usage(what).hint("`cobgen plan --from N --to M` forecasts a switch"))
 }
 
-/// This machine's clock, as `-5m` and `14:03` are meant.
+/// This machine's clock, the base of `-5m` and `14:03`.
 fn now_ns() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Only these hosts and change objects.
+/// Keeps only these hosts and change objects.
 fn narrow(picture: &mut Picture, only: &[Which]) {
     if only.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! `cobctl bootstrap`: from a machine with sshd to a host that runs the daemon and has enrolled.
+//! `cobctl bootstrap`: turns a machine with sshd into an enrolled host that runs the daemon.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,13 +19,13 @@ use crate::install::steps::{self, Refusal, Step, Wanted};
 use crate::screen::Screen;
 use crate::settings::Settings;
 
-/// How long a token is good, in seconds: it is used at once.
+/// The lifetime of a token, in seconds: it is used at once.
 const LIFETIME: u64 = 900;
 
-/// What was done with a host that has enrolled.
+/// The result of a host that has enrolled.
 const ENROLLED: &str = "enrolled";
 
-/// What holds for all hosts.
+/// The settings for all hosts.
 #[derive(Debug)]
 struct Site {
     depot: PathBuf,
@@ -85,7 +85,7 @@ fn tell_what_is_next(screen: &mut Screen, site: &Site, exit: Exit, enrolled: boo
 }
 
 impl Site {
-    /// Makes the steps that are missing, one after the other.
+    /// Runs the missing steps one after the other.
     async fn bring(&self, work: &mut Work) -> Result<Facts, Trouble> {
         let name = work.host.name.clone();
         work.does("connects").await;
@@ -131,7 +131,7 @@ impl Site {
             .await
     }
 
-    /// A token for it.
+    /// Issues a token for the host.
     async fn token(&self, name: &HostName) -> Result<Token, Trouble> {
         let (depot, key, name) = (self.depot.clone(), self.server_key, name.clone());
         aside(move || {
@@ -145,7 +145,7 @@ impl Site {
     }
 }
 
-/// Waits for files in a thread of its own.
+/// Runs blocking file work on a separate thread.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> Result<T, Trouble> + Send + 'static) -> Result<T, Trouble> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,

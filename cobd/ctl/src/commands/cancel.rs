@@ -1,6 +1,6 @@
-//! `cobctl cancel`, `call-off`, `limit`: words about a switch that is under way or about to be.
+//! `cobctl cancel`, `call-off`, `limit`: orders about a pending or prepared switch.
 //!
-//! Each goes to every daemon, which answers what it has changed when that is durable. Given again they change nothing.
+//! Each order goes to every daemon, which answers with its change once that is durable. A repeated order has no effect.
 
 use cob_types::status::{ClusterStatus, HostStatus};
 use cob_types::words::count;
@@ -18,7 +18,7 @@ use crate::screen::Screen;
 pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &CancelArgs) -> Result<Exit, Failure> {
     let CancelArgs { generation, on_failure } = *args;
     let generation = generation.map(|named| context.generation(named)).transpose()?;
-    // Hosts on which it has converged go back with the others: they must be told which one is meant.
+    // Hosts on which the switch has converged roll back with the others: the order must name its generation.
     let (generation, leave) = match generation {
         Some(named) => (Some(named), None),
         None => {
@@ -34,7 +34,7 @@ pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &Cancel
     to_everybody(context, screen, "/v1/cancel", &order, words, leave).await
 }
 
-/// The generation to which some host is being switched.
+/// The generation to which a host is being switched.
 fn under_way(cluster: &ClusterStatus) -> Option<GenerationNumber> {
     let of = |h: &HostStatus| {
         let converging = h.generation.filter(|_| !h.converged && !h.settled);
@@ -87,7 +87,7 @@ async fn find_budget(context: &Context, name: &str) -> Result<CobId, Failure> {
     }
 }
 
-/// Gives the host of a budget an order about it, and says what the host has answered.
+/// Sends an order about a budget to its host, and prints the host's answer.
 async fn order_budget<B: Serialize>(
     context: &Context,
     screen: &mut Screen,
@@ -105,7 +105,7 @@ async fn order_budget<B: Serialize>(
     Ok(Exit::Yes)
 }
 
-/// The budget of this name: one host has it.
+/// The budget of this name: it is on exactly one host.
 fn named_budget(cluster: &ClusterStatus, name: &str) -> Result<CobId, Failure> {
     let all = || cluster.hosts.iter().flat_map(|h| &h.cobs).filter(|c| c.id.name().starts_with("budget/"));
     let found: Vec<&CobId> = all().map(|c| &c.id).filter(|id| id.name() == format!("budget/{name}")).collect();

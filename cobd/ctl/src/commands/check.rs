@@ -1,7 +1,6 @@
-//! `cobctl check`: let daemons look now, and hear what they have found.
+//! `cobctl check`: makes daemons check their change objects now, and shows the results.
 //!
-//! A daemon answers within a second, with what it knows of the round by then; it is asked again until the round has
-//! ended.
+//! A daemon answers within a second, with the results so far; it is asked again until the round of checks has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,12 +23,12 @@ use crate::screen::{Paint, Screen};
 use crate::targets::Target;
 use crate::words::{clean, count, list};
 
-/// How long a daemon may take to begin a round.
+/// How long a daemon may take to start a round.
 const BEGIN: Duration = Duration::from_secs(60);
-/// How often it is told how far rounds are.
+/// The interval between progress lines.
 const TOLD: Duration = Duration::from_secs(1);
 
-/// What a host has answered; a daemon that answers under another name than expected has said nothing of it.
+/// The answer of a host; an answer under an unexpected name does not count.
 fn answer(target: &Target, told: Result<CheckRound, AskError>) -> Answer<CheckRound> {
     match told {
         Ok(round) if target.name.as_ref().is_some_and(|name| *name != round.host) => {
@@ -46,12 +45,12 @@ fn is_well(answer: &Answer<CheckRound>) -> bool {
     answer.done.as_ref().is_some_and(CheckRound::is_well)
 }
 
-/// How far all rounds are together.
+/// The progress of all rounds together.
 #[derive(Debug, Default)]
 struct Progress {
     asked: AtomicU64,
     looked: AtomicU64,
-    /// Those who should have begun by now.
+    /// The hosts that should have started by now.
     late: Mutex<BTreeSet<HostName>>,
 }
 
@@ -97,7 +96,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &CheckArgs
     })
 }
 
-/// The change objects that are meant on each host that is not meant as a whole.
+/// The named change objects of each host that is not named itself.
 fn wanted(only: &[Which]) -> BTreeMap<HostName, Vec<CobId>> {
     let mut wanted: BTreeMap<HostName, Vec<CobId>> = BTreeMap::new();
     for which in only {
@@ -109,7 +108,7 @@ fn wanted(only: &[Which]) -> BTreeMap<HostName, Vec<CobId>> {
     wanted
 }
 
-/// A round on one host, until it has ended or the time is over.
+/// A round on a host, until it has ended or the time is over.
 async fn round(
     client: &Client,
     target: &Target,
@@ -133,7 +132,7 @@ async fn round(
     }
 }
 
-/// Waits for the beginning of a round; a host that has not begun when a question would have had its answer is late.
+/// Waits for the start of a round; a host that has not started within the timeout of a query is late.
 async fn not_silently(
     client: &Client,
     target: &Target,
@@ -150,7 +149,7 @@ async fn not_silently(
     answer
 }
 
-/// Waits for all rounds; on a terminal it is told how far they are, and in any case who is late.
+/// Waits for all rounds; shows progress on a terminal, and late hosts everywhere.
 async fn with_progress<T>(screen: &mut Screen, rounds: impl Future<Output = T>, progress: &Progress) -> T {
     tokio::pin!(rounds);
     let mut late = BTreeSet::new();
@@ -215,7 +214,7 @@ fn tell(screen: &mut Screen, answer: &Answer<CheckRound>) -> std::io::Result<()>
     Ok(())
 }
 
-/// How a round stands, in a line.
+/// The state of a round in a line.
 fn in_words(round: &CheckRound) -> (Paint, String) {
     if round.generation == GenerationNumber(0) {
         return (Paint::Bad, "no generation yet: nothing is known to be wanted".to_owned());

@@ -1,4 +1,4 @@
-//! `cobctl diff`: in what files differ from what is wanted, of a change object, of a host, of all hosts.
+//! `cobctl diff`: differences between present and desired files, of a change object, a host, or all hosts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::screen::Screen;
 use crate::targets::Target;
 use crate::words::{clean, count, list};
 
-/// The kind whose differences are told.
+/// The kind that has differences.
 const KIND: &str = "file-tree";
-/// File trees of one host that are asked for at the same time.
+/// How many file trees of a host are queried at the same time.
 const AT_ONCE: usize = 8;
 
-/// The JSON of more than one change object. Fields are only added.
+/// The JSON for several change objects. New versions only add fields.
 #[derive(Serialize)]
 struct Told {
     hosts: Vec<OfHost>,
@@ -38,13 +38,13 @@ struct OfHost {
     reachable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// None: nothing is known to be wanted.
+    /// `None`: the host has no generation, so no desired files are known.
     generation: Option<GenerationNumber>,
-    /// So many were looked at.
+    /// How many file trees were compared.
     looked: usize,
-    /// Those that differ.
+    /// The file trees that differ.
     differing: Vec<Differing>,
-    /// Those of which it can't be told.
+    /// The file trees that could not be compared.
     unknown: Vec<Unknown>,
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs)
     Ok(worst.unwrap_or(Exit::Yes))
 }
 
-/// The daemons that are asked. A host that was named is one that answers to that name.
+/// The daemons to ask. For a named host, the daemon that answers to that name.
 async fn targets(context: &Context, only: &[Which]) -> Result<Vec<Target>, Failure> {
     if only.is_empty() {
         return Ok(context.targets.all.clone());
@@ -124,7 +124,7 @@ async fn targets(context: &Context, only: &[Which]) -> Result<Vec<Target>, Failu
     Ok(targets)
 }
 
-/// The file trees of a host, each looked at now.
+/// The file trees of a host, each compared now.
 async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
     let HostStatus { name, reachable, error, generation, cobs, .. } =
         status(&context.client, target, StatusOf::All).await;
@@ -157,7 +157,7 @@ async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
     told
 }
 
-/// What may have been meant by an id that the host does not have.
+/// Suggestions for an id that the host does not have.
 fn instead(cobs: &[CobStatus], cob: &CobId) -> String {
     let like = near(cobs.iter(), cob);
     if like.is_empty() {
@@ -186,7 +186,7 @@ fn is_same(answer: &FilesAnswer) -> bool {
     answer.text.is_empty() && answer.conflicts.is_empty()
 }
 
-/// What differs goes to the output, where a patch is made of it; how much was looked at goes beside it.
+/// Differences go to the standard output, usable as a patch; the number of compared trees goes to standard error.
 fn tell_host(screen: &mut Screen, host: &OfHost) -> std::io::Result<()> {
     let OfHost { name, looked, differing, unknown, .. } = host;
     for Differing { cob, answer } in differing {

@@ -1,4 +1,4 @@
-//! `cobctl trust doctor`: what keeps two hosts from believing each other.
+//! `cobctl trust doctor`: finds why two hosts do not trust each other.
 
 use cob_types::generation::{ManifestHost, Security};
 use cob_types::status::{ClusterStatus, HostStatus, Unheard};
@@ -17,7 +17,7 @@ use crate::screen::{Mark, Screen};
 use crate::targets::Target;
 use crate::words::clean_to;
 
-/// Something that is wrong, and what helps.
+/// A fault and its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     host: HostName,
@@ -30,16 +30,16 @@ struct Finding {
 struct Diagnosis {
     hosts: [HostName; 2],
     generation: cob_types::GenerationNumber,
-    /// Both say that their link is up.
+    /// Whether both hosts report that their link is up.
     up: bool,
     findings: Vec<Finding>,
 }
 
-/// One of the two hosts, as the depot and its daemon have it.
+/// A host, as described by the depot and by its daemon.
 struct Side<'a> {
     status: &'a HostStatus,
     entry: &'a ManifestHost,
-    /// The key that is shown at its address, where it is not one of its own.
+    /// The key that is shown at its address, if it is not a key of the host.
     shows: Option<PublicKey>,
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DoctorArg
     })
 }
 
-/// The key that somebody shows at a host's address, if it is not the host's.
+/// The key that is shown at a host's address, if it is not the host's.
 async fn other_key(client: &Client, target: &Target) -> Option<PublicKey> {
     match client.get::<HostStatus>(&target.endpoint, "/v1/status").await {
         Err(AskError::OtherKey { shown, .. }) => Some(shown),
@@ -112,7 +112,7 @@ fn show(screen: &mut Screen, diagnosis: &Diagnosis) -> Result<(), Failure> {
     Ok(screen.line(&line)?)
 }
 
-/// All that is wrong between the two, the cause before what it brings about.
+/// All faults between the two hosts, a cause before its effects.
 fn diagnose(manifest: &Manifest, depot: &str, sides: &[Side<'_>; 2]) -> Diagnosis {
     let mut findings = Vec::new();
     for (side, other) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
@@ -145,7 +145,7 @@ fn diagnose(manifest: &Manifest, depot: &str, sides: &[Side<'_>; 2]) -> Diagnosi
     Diagnosis { hosts, generation: manifest.generation, up, findings }
 }
 
-/// Somebody with another key answers at its address: what that may be, and what to do about each.
+/// A machine with another key answers at the host's address: the possible reasons, each with a remedy.
 fn other_machine(
     manifest: &Manifest,
     depot: &str,
@@ -178,7 +178,7 @@ fn other_machine(
     say(problem, &remedy);
 }
 
-/// Whether it can be reached, and listens where it should.
+/// Checks whether the host can be reached, and listens at its address.
 fn place(side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
     if side.entry.address.is_none() {
         say(
@@ -202,7 +202,7 @@ fn place(side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
     }
 }
 
-/// Whether who listens here is reached there: at the same address, or at any with the same port.
+/// Whether a daemon that listens at `listens` is reached at `named`: same port, and same or wildcard address.
 fn covers(listens: &str, named: &str) -> bool {
     let read = |text: &str| cobd::config::parse_address(text).ok();
     match (read(listens), read(named)) {
@@ -213,7 +213,7 @@ fn covers(listens: &str, named: &str) -> bool {
     }
 }
 
-/// Whether it goes by the generation of the depot.
+/// Checks whether the host has the depot's newest generation.
 fn generation(manifest: &Manifest, side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
     let status = side.status;
     let has = status.goal().or(status.generation);
@@ -269,7 +269,7 @@ fn word(security: Security) -> &'static str {
     }
 }
 
-/// Whether the key that it has is one that others believe.
+/// Checks whether other hosts accept the host's key.
 fn keys(manifest: &Manifest, side: &Side<'_>, other: &Side<'_>, say: &mut impl FnMut(String, &str)) {
     let named = &side.entry.keys;
     if named.is_empty() {
@@ -311,7 +311,7 @@ fn linked(side: &Side<'_>, other: &Side<'_>) -> bool {
     side.status.peers.iter().any(|p| p.up && p.unheard.is_none() && p.host == other.status.name)
 }
 
-/// What the daemons themselves say of it: the one that dials first.
+/// The faults that the daemons themselves report, first from the daemon that opens the connection.
 fn told(sides: &[Side<'_>; 2]) -> Vec<Finding> {
     let mut pairs = [(&sides[0], &sides[1]), (&sides[1], &sides[0])];
     pairs.sort_by_key(|(side, _)| &side.status.name);
@@ -404,7 +404,7 @@ mod tests {
         diagnose(manifest, "depot", &sides)
     }
 
-    /// Something is done to a healthy pair; this is then found of this host.
+    /// Spoils a healthy pair and expects this finding about this host.
     #[track_caller]
     fn finds(host: &str, problem: &str, spoil: impl FnOnce(&mut Manifest, &mut HostStatus, &mut HostStatus)) {
         let (mut manifest, mut one, mut other) = (manifest(), status("n1", 1, "n2"), status("n2", 2, "n1"));

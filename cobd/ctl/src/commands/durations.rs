@@ -1,8 +1,8 @@
-//! `cobctl durations`: how long actions took, in the form that `cobgen plan --durations` reads.
+//! `cobctl durations`: the durations of actions, in the form that `cobgen plan --durations` reads.
 //!
-//! Services with `actions` have one change object a node, `NODE/SERVICE/instance`, and each of its moves is one
-//! action: it is known by the state that it leads to. Out of `outdated` two actions are made in one move, and
-//! nobody knows which took how long.
+//! Services with `actions` have a change object on each node, `NODE/SERVICE/instance`, and each of its transitions is
+//! an action, identified by its target state. A transition from `outdated` combines two actions, whose separate
+//! durations are not known.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::args::DurationsArgs;
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 
-/// Of each action on a node the last so many count.
+/// How many recent runs of each action on a node count.
 const LAST: usize = 9;
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DurationsArgs) -> Result<Exit, Failure> {
@@ -56,7 +56,7 @@ async fn print<R: Record>(context: &Context, screen: &mut Screen, args: &Duratio
         history.for_each(|entry| recorded.take(entry));
         recorded.end();
     }
-    // All files that are no histories are told, and nothing is made of the others.
+    // Report all invalid files, and print no result.
     let last = wrong.pop();
     for failure in wrong {
         failure.print(screen);
@@ -75,14 +75,14 @@ async fn print<R: Record>(context: &Context, screen: &mut Screen, args: &Duratio
     Ok((recorded, exit))
 }
 
-/// What the histories say of actions.
+/// The durations of actions in the histories.
 #[derive(Debug, Default)]
 struct Recorded {
-    /// The action that runs on each change object: when it began, and from where to where.
+    /// The action that runs on each change object: its start, its source and its target state.
     running: BTreeMap<CobId, (u64, StateName, StateName)>,
-    /// Milliseconds, by action, service and node; each is known by when it ended.
+    /// Milliseconds by action, service and node, each identified by the time of its end.
     times: BTreeMap<(&'static str, String, String), Latest<u64, u64>>,
-    /// Moves that ended well and are no action of a plan.
+    /// Successful transitions that are no action of a plan.
     others: usize,
     left_out: usize,
 }
@@ -109,7 +109,7 @@ impl Record for Recorded {
         self.left_out
     }
 
-    /// `ACTION SERVICE NODE`, `ACTION SERVICE` and `ACTION`, with the median of each.
+    /// `ACTION SERVICE NODE`, `ACTION SERVICE` and `ACTION`, each with the median.
     fn lines(&self) -> BTreeMap<String, Value> {
         let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for ((action, service, node), times) in &self.times {
@@ -138,7 +138,7 @@ impl Recorded {
     }
 }
 
-/// The action of a service that a move is; none: another one, or two in one.
+/// The action that a transition performs; `None`: another transition, or two actions in a single transition.
 fn action(from: &StateName, to: &StateName) -> Option<&'static str> {
     if *from == StateName::OUTDATED {
         return None;
@@ -154,7 +154,7 @@ fn action(from: &StateName, to: &StateName) -> Option<&'static str> {
     }
 }
 
-/// The middle one; of two in the middle the longer.
+/// The median; of an even number the upper middle value.
 fn median(mut times: Vec<u64>) -> u64 {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or(0)
@@ -167,9 +167,9 @@ mod tests {
     use super::*;
     use crate::testing::{entry, id, state};
 
-    /// An action from `from` to `to` that takes so long.
+    /// An action from `from` to `to` with this duration.
     fn action(recorded: &mut Recorded, cob: &str, from: &str, to: &str, ms: u64, ok: Option<bool>) {
-        // No two end at the same moment.
+        // No two actions end at the same moment.
         static BEGUN: AtomicU64 = AtomicU64::new(1_795_226_464_000_000_000);
         let base = entry(id(cob).host_str(), 1, 1, BEGUN.fetch_add(1, Ordering::Relaxed));
         let base = HistoryEntry { cob: Some(id(cob)), from: Some(state(from)), to: Some(state(to)), ..base };
@@ -211,7 +211,7 @@ mod tests {
         action(&mut r, "n1/db/instance", "outdated", "stopped", 100, Some(true));
         action(&mut r, "n1/instance", "absent", "installed", 100, Some(true));
         assert_eq!((lines(&r).as_str(), r.others), ("", 3));
-        // An end without a beginning: the history does not reach back so far.
+        // An end without a start: the history begins later.
         let base = entry("n1", 1, 1, 5);
         r.take(HistoryEntry { cob: Some(id("n1/db/instance")), event: "end".to_owned(), ok: Some(true), ..base });
         assert_eq!(lines(&r), "");

@@ -1,6 +1,6 @@
-//! `cobctl explain`: why a change object is where it is.
+//! `cobctl explain`: explains why a change object is in its state.
 //!
-//! Only the hosts on the way are asked: those that the walk leads to, until it leads to no other.
+//! It asks only the hosts that the walk reaches, until the walk reaches no further host.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,9 +21,9 @@ use crate::targets::Target;
 use crate::verdict::why_not;
 use crate::words::{clean, count, lapse, list};
 
-/// So many change objects are explained of a host that waits for more.
+/// How many change objects of a host are explained if more wait.
 const SHOWN: usize = 3;
-/// So many first causes are told of change objects that have not arrived.
+/// How many first causes of unfinished change objects are shown.
 const CAUSES: usize = 5;
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ExplainArgs) -> Result<Exit, Failure> {
@@ -35,7 +35,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ExplainAr
 
 async fn of_cob(context: &Context, screen: &mut Screen, cob: &CobId) -> Result<Exit, Failure> {
     if context.targets.depot.is_some() && !context.targets.narrowed {
-        // A host that the depot does not have is a slip of the pen.
+        // A host that is missing in the depot is a typing error.
         context.targets.only(&[cob.host()])?;
     }
     let hosts = fetch(context, cob, BTreeMap::new(), explain).await;
@@ -61,16 +61,16 @@ async fn of_cob(context: &Context, screen: &mut Screen, cob: &CobId) -> Result<E
     })
 }
 
-/// What a host waits for: the JSON of `cobctl explain HOST`. Fields are only added.
+/// The waits of a host: the JSON of `cobctl explain HOST`. New versions only add fields.
 #[derive(Debug, Serialize)]
 struct ExplainedHost {
     host: HostName,
     answer: String,
     generation: Option<GenerationNumber>,
     switching_to: Option<GenerationNumber>,
-    /// Each that is waited for.
+    /// Each awaited change object.
     waits: Vec<Explained>,
-    /// Promises of it, and to it, that are broken.
+    /// Invalidated grants that it gave or held.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lapses: Vec<Lapse>,
 }
@@ -86,7 +86,7 @@ async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Res
         return Err(Failure::environment(anyhow::anyhow!("{name} can't be reached: {}", clean(&error))));
     };
     let mut leaving: Vec<CobId> = still_there(&host).map(|wait| wait.cob.clone()).collect();
-    // What ends only by somebody's hand first.
+    // Change objects that need an operator come first.
     leaving.sort_by_key(|id| !host.cobs.iter().any(|cob| cob.id == *id && cob.failed));
     let others = host.switch_waits.len() - leaving.len();
     let (ask, cobs): (Ask, Vec<CobId>) = match leaving.is_empty() {
@@ -123,12 +123,12 @@ async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Res
     Ok(if incomplete { Exit::Unreached } else { Exit::Yes })
 }
 
-/// Not where it should be, or with something that is to be told.
+/// Whether a change object is away from its preferred state, active or failed.
 fn is_away(cob: &CobStatus) -> bool {
     cob.phase != Phase::Settled || cob.failed || cob.state.as_ref() != Some(&cob.preferred)
 }
 
-/// `leaving`: what is told leaves with the switch, and so many more do that are where they leave already.
+/// `leaving`: the explained change objects depart with the switch, and this many more are in their exit states already.
 fn answer(host: &HostStatus, cobs: &[CobId], leaving: Option<usize>) -> String {
     let name = &host.name;
     let active = host.generation.map_or_else(|| "no generation".to_owned(), |g| format!("generation {g}"));
@@ -159,7 +159,7 @@ pub(super) fn from_cluster<'a>(cluster: &'a ClusterStatus, cob: &CobId) -> Expla
 pub(super) fn first_causes<'a>(cluster: &ClusterStatus, cobs: impl Iterator<Item = &'a CobId>) -> Vec<String> {
     let mut culprits = Vec::new();
     let mut lines = Vec::new();
-    // Of thousands that wait for one, the first few lead to it.
+    // Of thousands of waiters for the same change object, the first few are enough.
     for cob in cobs.take(CAUSES * 20) {
         let explanation = from_cluster(cluster, cob);
         if lines.len() == CAUSES {
@@ -173,7 +173,7 @@ pub(super) fn first_causes<'a>(cluster: &ClusterStatus, cobs: impl Iterator<Item
     lines
 }
 
-/// One of the questions that can be asked of a change object.
+/// A question about a change object.
 type Ask = for<'a> fn(&CobId, &dyn Fn(&CobId) -> Seen<'a>) -> Explanation<'a>;
 
 fn over<'a>(
@@ -203,7 +203,7 @@ fn seen<'a>(host: Option<&'a HostStatus>, id: &CobId) -> Seen<'a> {
     }
 }
 
-/// Asks the hosts on the way, beyond those that have answered already.
+/// Asks the hosts on the path that have not answered yet.
 async fn fetch(
     context: &Context,
     cob: &CobId,
@@ -221,7 +221,7 @@ async fn fetch(
         && !silent.reachable
         && named.is_empty()
     {
-        // The one daemon that was asked stands for the host of what is asked about.
+        // The only asked daemon stands for the host of the change object.
         let silent = HostStatus { name: cob.host(), ..(*silent).clone() };
         hosts.insert(cob.host(), silent);
     }
@@ -234,7 +234,7 @@ async fn fetch(
         let wanted: Vec<_> = named.iter().filter(is_missing).cloned().collect();
         let before = hosts.len();
         if wanted.is_empty() {
-            // Those that the latest generation has no more. The others know in which generations they were.
+            // Hosts that the latest generation no longer contains: other hosts report the generations that did.
             if hosts.is_empty() {
                 take(&mut hosts, gather::cluster(&context.client, &named).await);
             }
@@ -253,7 +253,7 @@ async fn fetch(
     }
 }
 
-/// Writes the sentence, the tree and what to do.
+/// Writes the sentence, the tree and the hint.
 fn print(screen: &mut Screen, explanation: &Explanation<'_>) -> Result<(), Failure> {
     let sentence = screen.paint(Paint::Strong, &explanation.sentence());
     screen.line(&sentence)?;

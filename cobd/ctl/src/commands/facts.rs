@@ -1,7 +1,7 @@
-//! `cobctl facts`: what hosts are, as a section of a model.
+//! `cobctl facts`: the facts of hosts, as a section of a model.
 //!
-//! What is printed is the same as long as the hosts are: names in order, one value a line, so that a file of it can be
-//! compared and kept beside the model.
+//! The output is stable as long as the hosts are: names in order, each value on its own line, so that a saved file can
+//! be compared and kept with the model.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::screen::Screen;
 use crate::targets::Target;
 use crate::words::clean;
 
-/// The section, as models have it.
+/// The section in the form of a model.
 #[derive(Debug, Default, Serialize)]
 struct Section {
     facts: BTreeMap<HostName, HostFacts>,
@@ -56,7 +56,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &FactsArgs
     Ok(if silent == 0 { Exit::Yes } else { Exit::Unreached })
 }
 
-/// The facts of one host, from itself.
+/// The facts of a host, from its daemon.
 async fn ask(client: &Client, target: &Target) -> Result<FactsOf, String> {
     let answer = client.get::<FactsOf>(&target.endpoint, "/v1/facts").await;
     let answer = answer.map_err(|error| why_silent(&error))?;
@@ -68,7 +68,7 @@ async fn ask(client: &Client, target: &Target) -> Result<FactsOf, String> {
     }
 }
 
-/// YAML: one key a line, in blocks; texts and lists as JSON has them, which is YAML too.
+/// Writes YAML: each key on its own line, in blocks; texts and lists as JSON, which is YAML too.
 fn lines(value: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     block(value, 0, &mut lines);
@@ -87,11 +87,11 @@ fn block(value: &Value, depth: usize, lines: &mut Vec<String>) {
     }
 }
 
-/// A key that is plain in YAML, else one in quotes.
+/// A key as plain YAML if possible, otherwise in quotes.
 fn written(key: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let is_plain = key.starts_with(|c: char| c.is_ascii_lowercase()) && key.chars().all(plain);
-    // What another reader takes for something else is told apart by its quotes.
+    // Words that YAML readers interpret need quotes.
     let is_word = !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&key);
     if is_plain && is_word { key.to_owned() } else { Value::from(key).to_string() }
 }
@@ -115,7 +115,7 @@ mod tests {
         let text = lines(&serde_json::to_value(&section).expect("plain data")).join("\n");
         assert!(text.starts_with("facts:\n  n1:\n    addresses: [\"10.0.0.1\",\"fd00::1\"]\n"), "{text}");
         assert!(text.contains("\n      \"no\":\n        bytes: 0\n"), "{text}");
-        // It is read as what was told.
+        // It reads back as the reported facts.
         let model = cobgen::model::Model::of_text("facts.yaml", &text);
         assert_eq!(model.diagnostics.errors(), 0);
         let read =

@@ -1,4 +1,4 @@
-//! `cobctl resolve`, `files log|show|restore`: a change object's files, as they were and should be.
+//! `cobctl resolve`, `files log|show|restore`: earlier and desired versions of a change object's files.
 
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
@@ -17,9 +17,9 @@ use crate::screen::Screen;
 use crate::targets::Target;
 use crate::words::{clean, clean_lines};
 
-/// What stands where both sides of a conflict are.
+/// The conflict markers.
 const MARKS: [&str; 3] = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
-/// Digits of a version that are shown.
+/// How many digits of a version are shown.
 const DIGITS: usize = 12;
 
 pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &ResolveArgs) -> Result<Exit, Failure> {
@@ -30,11 +30,11 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
         let choice = if args.ours { ChoiceWord::Ours } else { ChoiceWord::Theirs };
         decide(context, screen, &target, args, args.path.clone(), None, choice).await?
     };
-    // One that has given up over it tries again.
+    // A change object that has failed because of the conflict tries again.
     let again = CobOrder { cob: args.cob.clone(), who: context.client.who() };
     let asked = context.client.order(&target.endpoint, "/v1/retry", &again);
     match patiently(context, screen, &target, asked).await {
-        // It comes with that generation.
+        // The change object comes with that generation.
         Err(error) if args.generation.is_some() && error.is_not_found() => {}
         answer => _ = answer?,
     }
@@ -46,7 +46,7 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
     Ok(Exit::Yes)
 }
 
-/// Decides by what somebody makes of both sides.
+/// Resolves a conflict with a text that the user edits.
 async fn edited(context: &Context, screen: &mut Screen, target: &Target, args: &ResolveArgs) -> Result<Done, Failure> {
     let generation = args.generation.map(|named| context.generation(named)).transpose()?;
     let generation = generation.map(|generation| generation.to_string());
@@ -59,7 +59,7 @@ async fn edited(context: &Context, screen: &mut Screen, target: &Target, args: &
         Ok(text) => {
             let path = answer.path.or_else(|| args.path.clone());
             let decided = decide(context, screen, target, args, path, answer.conflict, ChoiceWord::Edited(text)).await;
-            // It may be about what is there no more.
+            // The decided conflict may not exist any more.
             decided.map_err(|failure| {
                 let then = |_: &str| "look at the conflict again, and take over from there what still fits".to_owned();
                 keep(file, &answer.text, failure, then)
@@ -86,7 +86,7 @@ async fn decide(
     let asked = context.client.order(&target.endpoint, "/v1/files/resolve", &order);
     match patiently(context, screen, target, asked).await {
         Ok(done) => Ok(done),
-        // What comes with a later generation the host does not have yet.
+        // The host does not yet have a change object of a later generation.
         Err(error) if args.generation.is_some() => Err(error.into()),
         Err(error) => Err(context.refused_of(&args.cob, error).await),
     }
@@ -147,7 +147,7 @@ pub(super) async fn walk(context: &Context, screen: &mut Screen, args: &FilesArg
     Ok(Exit::Yes)
 }
 
-/// What a daemon tells of the files of one of its change objects.
+/// Asks a daemon about the files of a change object.
 pub(super) async fn ask(
     context: &Context,
     cob: &CobId,
@@ -173,13 +173,13 @@ async fn ask_at(
     }
 }
 
-/// A value as it stands in a query.
+/// Escapes a value for a query.
 fn escaped(value: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/".contains(&b);
     value.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-/// On a terminal without what could steer it.
+/// Removes control sequences if the output is a terminal.
 pub(super) fn shown(screen: &Screen, text: &str) -> String {
     if screen.is_live() { clean_lines(text) } else { text.to_owned() }
 }
@@ -188,7 +188,7 @@ fn undecided(what: impl std::fmt::Display) -> Failure {
     Failure::usage(anyhow::anyhow!("nothing was decided: {what}"))
 }
 
-/// With what somebody edits.
+/// The editor of the user.
 fn editor() -> Result<String, Failure> {
     if !std::io::stdin().is_terminal() && std::env::var_os("EDITOR").is_none() && std::env::var_os("VISUAL").is_none() {
         return Err(undecided("there is nobody to edit it").hint("set EDITOR, or take --ours or --theirs"));
@@ -197,16 +197,16 @@ fn editor() -> Result<String, Failure> {
     Ok(set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| "vi".to_owned()))
 }
 
-/// A file with this text, to be edited.
+/// A temporary file with this text, for the editor.
 fn written(text: &str) -> Result<NamedTempFile, Failure> {
     let mut file = NamedTempFile::new().map_err(undecided)?;
     file.write_all(text.as_bytes()).and_then(|()| file.flush()).map_err(undecided)?;
     Ok(file)
 }
 
-/// Lets a person edit a file; what is in it then.
+/// Lets the user edit a file, and returns its content.
 fn edit(editor: &str, file: &Path) -> Result<String, Failure> {
-    // As git does it: the variable may have arguments.
+    // As in git, the variable may contain arguments.
     let ended = Command::new("/bin/sh").args(["-c", &format!("{editor} \"$1\""), "edit"]).arg(file).status();
     match ended {
         Ok(status) if status.success() => {}
@@ -221,7 +221,7 @@ fn edit(editor: &str, file: &Path) -> Result<String, Failure> {
     Ok(edited)
 }
 
-/// What somebody has written stays where it is, also where nothing could be decided by it; and what to do `then`.
+/// Keeps the edited file after a failure, and adds a hint with its path and the next step `then`.
 fn keep(file: NamedTempFile, given: &str, failure: Failure, then: impl Fn(&str) -> String) -> Failure {
     if fs::read(file.path()).is_ok_and(|text| text == given.as_bytes()) {
         return failure;

@@ -1,4 +1,4 @@
-//! A plan of `cobgen plan --from --json` beside what the hosts' histories say.
+//! Compares a plan of `cobgen plan --from --json` with the hosts' histories.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::screen::{Paint, Screen};
 use crate::words::{count, list};
 
-/// A plan, and how far it is.
+/// A plan and its progress.
 #[derive(Debug)]
 pub(super) struct Beside {
     plan: SwitchPlan,
@@ -40,30 +40,30 @@ impl Beside {
         self.progress.take(&self.plan, entry);
     }
 
-    /// Between which it is: their hosts take part.
+    /// The generations before and after the switch: their hosts take part.
     pub(super) fn generations(&self) -> impl Iterator<Item = GenerationNumber> + use<> {
         [self.plan.from, self.plan.to].into_iter()
     }
 
-    /// Whether the switch was ever begun.
+    /// Whether the switch has ever started.
     pub(super) fn has_begun(&self) -> bool {
         self.progress.began().is_some()
     }
 
-    /// Forgets a switch that all hosts have left again: the one that the plan is of is to come.
+    /// Forgets a switch that all hosts have rolled back: the planned switch is still to come.
     pub(super) fn wait_for_the_next(&mut self) {
         if self.progress.is_left() {
             self.progress.begin(&self.plan);
         }
     }
 
-    /// How many transitions have ended, how many wait for hosts that stand still, and when all ends.
+    /// How many transitions have ended, how many wait for paused hosts, and when the last one ends.
     pub(super) fn stands(&self, now_ns: u64) -> (usize, usize, u64) {
         let stands = self.progress.stands(&self.plan, now_ns);
         (stands.ended, stands.held, stands.end_us)
     }
 
-    /// The forecast as it stands, in a line.
+    /// The present forecast in a line.
     pub(super) fn line(&self, now_ns: u64) -> String {
         let (plan, Some(began)) = (&self.plan, self.progress.began()) else {
             return format!(
@@ -103,7 +103,7 @@ impl Beside {
         format!("plan {} -> {}: {made}, {when}; {late}{beyond}", plan.from, plan.to)
     }
 
-    /// The same for programs.
+    /// The present forecast as JSON.
     pub(super) fn json(&self, now_ns: u64) -> Value {
         let stands = self.progress.stands(&self.plan, now_ns);
         let transition = |(step, now): (&Planned, &cobgen::forecast::progress::Expected)| {
@@ -131,9 +131,9 @@ impl Beside {
         })
     }
 
-    /// What was planned and what was, a line a transition, and in all.
+    /// Planned and real times, for each transition and in total.
     pub(super) fn compared(&self, screen: &Screen) -> Vec<String> {
-        // What has not ended is not compared, so the moment does not matter.
+        // Unfinished transitions are not compared, so the present time does not matter.
         let stands = self.progress.stands(&self.plan, 0);
         let mut table = screen.table(&["TRANSITION", "PLANNED", "WAS", "BEGAN", "TOOK"]);
         for (step, now) in self.plan.transitions.iter().zip(&stands.transitions) {
@@ -178,7 +178,7 @@ impl Beside {
     }
 }
 
-/// The hosts that stand still for this reason.
+/// The hosts that are paused for this reason.
 fn still(stands: &Standing, why: Still) -> Vec<&HostName> {
     stands.still.iter().filter(|(_, is)| **is == why).map(|(host, _)| host).collect()
 }
@@ -324,10 +324,10 @@ mod tests {
     #[test]
     fn what_a_host_begins_before_its_own_go_because_another_has_gone_on_counts() {
         let mut beside = plan();
-        // Before anybody has: another story.
+        // Before any host has started: not part of the switch.
         told(&mut beside, "n1/db", "start", 0, None);
         go_on(&mut beside, "n2", 1);
-        // Of a host that has not been told, what the plan does not have is its own affair.
+        // An unplanned transition on a host that has not started does not count.
         told(&mut beside, "n1/other", "start", 2, None);
         told(&mut beside, "n1/other", "end", 3, Some(true));
         told(&mut beside, "n1/db", "start", 4, None);
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(beside.compared(&screen).last().map(String::as_str), Some(last));
     }
 
-    /// It would set out from `outdated`, had its host heard `go` before.
+    /// With an earlier `go` on its host, the transition would start from `outdated`.
     #[test]
     fn what_sets_out_from_another_state_because_go_comes_later_is_the_planned_move() {
         let mut beside = plan();
@@ -363,7 +363,7 @@ mod tests {
         told(&mut beside, "n2/app", "start", 1010, None);
         told(&mut beside, "n2/app", "end", 2010, Some(true));
         assert_eq!(in_short(&beside), [2, 0, 0, 0]);
-        // What comes to that end once more is not planned.
+        // Another transition to that state is not planned.
         beside.take(&from("start", "half", 2020, None));
         assert_eq!(in_short(&beside), [2, 0, 1, 0]);
     }
@@ -433,13 +433,13 @@ mod tests {
         switched(&mut beside, 8, 6, 2000);
         let line = "plan 6 -> 7: not begun; 2 transitions would take 2.000 s";
         assert_eq!((beside.has_begun(), beside.line(BEGAN).as_str()), (false, line));
-        // The planned one counts, also when it was left again.
+        // The planned switch counts, even after its rollback.
         switched(&mut beside, 6, 7, 3000);
         switched(&mut beside, 7, 6, 4000);
         assert!(beside.has_begun());
     }
 
-    /// The last moves of the switch before may stand behind the first `go` of this one, in the order of causes.
+    /// The last transitions of the previous switch may come after the first `go` of this switch in causal order.
     #[test]
     fn what_ended_before_the_switch_began_is_none_of_it() {
         let mut beside = plan();

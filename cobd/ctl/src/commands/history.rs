@@ -1,4 +1,4 @@
-//! `cobctl history`: the merged journal, to its end or on and on.
+//! `cobctl history`: the merged history, to its end or continuously.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,22 +18,22 @@ use crate::screen::Screen;
 use crate::targets::Target;
 use crate::words::{clean, utc};
 
-/// Entries asked for at once.
+/// How many entries are requested at once.
 const PAGE: usize = 1000;
-/// The most that a daemon gives at once.
+/// The most entries that a daemon returns at once.
 const LONGEST_PAGE: usize = 10_000;
-/// How often hosts are asked for what is new.
+/// How often hosts are asked for new entries.
 const FOLLOW: Duration = Duration::from_millis(400);
 
-/// The words about locks.
+/// The events of locks.
 const LOCKS: [&str; 6] = ["request", "hold", "grant", "release", "returned", "recall"];
 
-/// Which entries are taken.
+/// Selects entries.
 #[derive(Debug, Clone)]
 struct Wanted {
     cob: Option<CobId>,
     since_generation: Option<GenerationNumber>,
-    /// None of the words about locks.
+    /// Leaves out the events of locks.
     moves: bool,
     /// Only from this time on, in nanoseconds.
     since_ns: u64,
@@ -51,24 +51,24 @@ impl Wanted {
             && (self.since_ns..=self.until_ns).contains(&entry.ts_ns)
     }
 
-    /// It is about locks, and these are not asked for.
+    /// Whether the entry is about a lock, and these are left out.
     fn leaves_out(&self, entry: &HistoryEntry) -> bool {
         self.moves && LOCKS.contains(&entry.event.as_str())
     }
 }
 
-/// Where the reading of one host's history stands.
+/// The read position in the history of a host.
 #[derive(Debug, Clone)]
 struct Reading {
     target: Target,
-    /// The position of the last entry told.
+    /// The position of the last printed entry.
     next: u64,
-    /// The entries of this position that are told: what was written in one go has one position, and a
-    /// page may end within it.
+    /// How many entries of this position are printed: entries of a single write share a position, and a page may end
+    /// between them.
     told: usize,
-    /// It was not reached, and that has been said.
+    /// Whether it could not be reached, and this was reported.
     lost: bool,
-    /// It has left, or is about to, and does not answer: it is not asked any more.
+    /// Whether it is removed or about to depart, and does not answer: it is not asked again.
     silent: bool,
 }
 
@@ -81,7 +81,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
         Some(Which::Cob(cob)) => (None, Some(cob.clone())),
         None => (None, args.cob.clone()),
     };
-    // What a budget does is to give tokens, which are locks.
+    // A budget gives tokens, which are locks.
     let is_budget = cob.as_ref().is_some_and(|cob| cob.name().starts_with("budget/"));
     let now = now_ns();
     let wanted = Wanted {
@@ -140,7 +140,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
     Ok(exit)
 }
 
-/// Says how the history is ordered, and what of it is not shown.
+/// Reports the order of the history, and the entries that are left out.
 fn note(screen: &mut Screen, hosts: usize, left_out: usize, nothing: bool) {
     let mut parts = Vec::new();
     if nothing {
@@ -158,13 +158,13 @@ fn note(screen: &mut Screen, hosts: usize, left_out: usize, nothing: bool) {
     }
 }
 
-/// This machine's clock, by which `-5m` and `14:03` are meant.
+/// This machine's clock, the base of `-5m` and `14:03`.
 fn now_ns() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a plan said beside what was.
+/// Compares a plan with the real switch.
 async fn compare(context: &Context, screen: &mut Screen, plan: &std::path::Path) -> Result<Exit, Failure> {
     let mut beside = Beside::read(plan)?;
     let mut following = Following::new(context);
@@ -183,14 +183,14 @@ async fn compare(context: &Context, screen: &mut Screen, plan: &std::path::Path)
     Ok(if exit == Exit::Yes && !beside.has_begun() { Exit::No } else { exit })
 }
 
-/// The histories of some hosts, read on and on.
+/// The histories of some hosts, read continuously.
 #[derive(Debug)]
 pub(super) struct Following {
     readings: Vec<Reading>,
 }
 
 impl Following {
-    /// Those of the hosts that are asked.
+    /// The histories of the hosts to ask.
     pub(super) fn new(context: &Context) -> Self {
         Self::of(&context.targets.all)
     }
@@ -199,7 +199,7 @@ impl Following {
         Self { readings: targets.iter().map(beginning).collect() }
     }
 
-    /// Those of all hosts, also of those that leave with the switch that the others are in or were in last.
+    /// The histories of all hosts, with the hosts that the present or last switch of the others removes.
     async fn of_everybody(context: &Context, screen: &mut Screen) -> Result<Self, Failure> {
         let mut all = Self::new(context);
         if !context.targets.narrowed && context.targets.depot.is_some() {
@@ -209,8 +209,8 @@ impl Following {
         Ok(all)
     }
 
-    /// Adds the hosts that these generations name and nobody else did, unless hosts were named; says which of them do
-    /// not answer. The names of those that are new.
+    /// Adds further hosts that these generations name, unless the user named hosts; reports hosts that do not answer.
+    /// Returns the names of the added hosts.
     pub(super) async fn add_hosts_of(
         &mut self,
         context: &Context,
@@ -232,7 +232,7 @@ impl Following {
         Ok(names)
     }
 
-    /// Takes what is new.
+    /// Takes new entries.
     pub(super) async fn go_on(
         &mut self,
         context: &Context,
@@ -247,12 +247,12 @@ impl Following {
         Ok(())
     }
 
-    /// All is new again.
+    /// Starts again at the first entry.
     pub(super) fn begin_again(&mut self) {
         self.readings.iter_mut().for_each(|reading| (reading.next, reading.told) = (0, 0));
     }
 
-    /// The hosts that could not be read to their end.
+    /// The hosts whose histories could not be read completely.
     pub(super) fn lost(&self) -> BTreeSet<HostName> {
         self.readings.iter().filter(|r| r.lost).map(|r| r.target.stand_in()).collect()
     }
@@ -262,10 +262,10 @@ impl Following {
     }
 }
 
-/// Everything.
+/// Selects every entry.
 const ALL: Wanted = Wanted { cob: None, since_generation: None, moves: false, since_ns: 0, until_ns: u64::MAX };
 
-/// Takes every entry that the hosts have, in the order of the merged history; how far they were reached.
+/// Takes every entry of the hosts, in the order of the merged history; returns whether all hosts were reached.
 pub(super) async fn each(
     context: &Context,
     screen: &mut Screen,
@@ -286,7 +286,7 @@ fn beginning(target: &Target) -> Reading {
     Reading { target: target.clone(), next: 0, told: 0, lost: false, silent: false }
 }
 
-/// Merges what the hosts have from where their readings stand; how many entries about locks were left out.
+/// Merges the histories from their read positions; returns how many entries about locks were left out.
 async fn to_the_end(
     context: &Context,
     screen: &mut Screen,
@@ -332,7 +332,7 @@ async fn to_the_end(
     }
 }
 
-/// The next pages of these readings, and how long each might have been.
+/// The next pages of these histories, each with its limit.
 async fn pages(
     client: &Client,
     what: &Wanted,
@@ -354,8 +354,8 @@ async fn pages(
     answers.await.into_iter().map(|((at, limit, _, _), page)| (at, limit, page)).collect()
 }
 
-/// Moves a reading behind a page, which must be this host's, in order, and from where it was asked for.
-/// What of it is told already goes.
+/// Moves a read position past a page, which must be from this host, in order, and start where it was requested. Removes
+/// entries that are printed already.
 fn advance(
     reading: &mut Reading,
     mut page: Vec<HistoryEntry>,
@@ -391,12 +391,12 @@ fn told(json: bool, entry: &HistoryEntry) -> Result<String, Failure> {
     Ok(line(entry))
 }
 
-/// One entry for people.
+/// An entry as a line for people.
 fn line(entry: &HistoryEntry) -> String {
     format!("{}  {}", utc(entry.ts_ns), what(entry))
 }
 
-/// What happened, without the time.
+/// An entry without the time.
 pub(super) fn what(entry: &HistoryEntry) -> String {
     let subject = entry.cob.as_ref().map_or_else(|| entry.host.to_string(), ToString::to_string);
     let mut text = format!("g{:<3} {subject:<24} {:<9}", entry.generation, clean(&entry.event));

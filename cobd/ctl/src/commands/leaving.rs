@@ -1,7 +1,7 @@
-//! Hosts that leave with a switch: no generation that the others have names them any more, and they take down what they
-//! have while the others are there already.
+//! Hosts that a switch removes: the present generations of other hosts do not contain these hosts any more, and they
+//! stop their services while the others already have the new generation.
 //!
-//! They are found by what the others tell: the generations that these have, and those that they came from.
+//! They are found from the statuses of the others: their present and previous generations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::failure::Failure;
 use crate::gather;
 use crate::targets::{Target, Targets, endpoints};
 
-/// How long they are waited for: most hosts leave because they are gone.
+/// The time limit for their answers: most removed hosts are gone.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Those that answer and are not through, and what each tells of itself; nobody, where hosts were named.
+/// The removed hosts that answer and are not drained yet, each with its status; empty if the user named hosts.
 pub(super) async fn find(
     context: &Context,
     others: &ClusterStatus,
@@ -27,7 +27,7 @@ pub(super) async fn find(
     find_in(context, others.hosts.iter().flat_map(generations), of).await
 }
 
-/// The same of the hosts that these generations name.
+/// The same for the hosts that these generations name.
 pub(super) async fn find_in(
     context: &Context,
     generations: impl Iterator<Item = GenerationNumber>,
@@ -38,7 +38,7 @@ pub(super) async fn find_in(
     Ok(asked.into_iter().filter(|(_, host)| host.reachable && !is_through(host)).collect())
 }
 
-/// What each of them tells of itself, or why it does not.
+/// The status of each host, or the error.
 pub(super) async fn ask(context: &Context, named: &[Target], of: StatusOf) -> Vec<(Target, HostStatus)> {
     let answers = gather::each(named, |target| {
         let client = context.client.at_most(PATIENCE);
@@ -47,12 +47,12 @@ pub(super) async fn ask(context: &Context, named: &[Target], of: StatusOf) -> Ve
     answers.await
 }
 
-/// The generations that a host has, and that it came from: what these name may be about to leave, or have left.
+/// The present and previous generations of a host: their hosts may be about to depart, or have departed.
 pub(super) fn generations(h: &HostStatus) -> impl Iterator<Item = GenerationNumber> + use<> {
     [h.generation, h.came_from, h.switch.as_ref().and_then(|s| s.left)].into_iter().flatten()
 }
 
-/// The hosts that generations name, but for these others; nobody, where hosts were named.
+/// The hosts that generations name, except these others; empty if the user named hosts.
 pub(super) fn named_in(
     targets: &Targets,
     generations: impl Iterator<Item = GenerationNumber>,
@@ -61,7 +61,7 @@ pub(super) fn named_in(
     let Some(depot) = targets.open_depot()?.filter(|_| !targets.narrowed) else { return Ok(Vec::new()) };
     let mut named = BTreeMap::new();
     for generation in generations.collect::<BTreeSet<_>>() {
-        // A generation that the depot has lost, or that is not believed, names no hosts.
+        // A generation that the depot has lost, or that is not trusted, names no hosts.
         if let Ok(manifest) = depot.manifest(generation) {
             named.extend(endpoints(&manifest, &targets.socket)?);
         }
@@ -76,7 +76,7 @@ pub(super) fn names(targets: &Targets, generation: GenerationNumber, host: &Host
     manifest.is_some_and(|manifest| manifest.hosts.contains_key(host))
 }
 
-/// Nothing of it is left, and nothing keeps it from going.
+/// Whether the host is drained and not blocked.
 fn is_through(host: &HostStatus) -> bool {
     host.cob_count() == 0 && host.goal().is_none() && host.converged && !host.paused
 }

@@ -1,4 +1,4 @@
-//! `cobctl logs`: what a service prints, its last lines or as it comes.
+//! `cobctl logs`: the output of a service, its last lines or continuously.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::gather;
 use crate::screen::Screen;
 use crate::words::clean_lines;
 
-/// How often what is new is asked for.
+/// How often new output is requested.
 const FOLLOW: Duration = Duration::from_millis(400);
 
 #[derive(Serialize)]
@@ -39,7 +39,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &LogsArgs)
         Err(error) => return Err(context.refused_of(cob, error).await),
     };
     if *lines == 0 {
-        // Where the end is, and nothing of what is before it.
+        // Only the end position matters, not the text before it.
         answer.text.clear();
     }
     let mut away = false;
@@ -82,7 +82,7 @@ fn show(context: &Context, screen: &mut Screen, args: &LogsArgs, answer: &LogsAn
     } else if !screen.is_live() {
         screen.raw(&answer.text)?;
     } else if args.follow {
-        // Its last line may go on.
+        // Its last line may continue.
         screen.raw(&clean_lines(&answer.text))?;
     } else {
         screen.raw(&whole_lines(clean_lines(&answer.text)))?;

@@ -1,4 +1,4 @@
-//! What `bootstrap` and `upgrade` have in common: many hosts by `ssh`, a line of result for each.
+//! The common part of `bootstrap` and `upgrade`: many hosts over `ssh`, with a result line for each.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,39 +19,39 @@ use crate::screen::{Mark, Paint, Screen};
 use crate::ssh::SshError;
 use crate::words::{clean, list};
 
-/// Messages that wait for the screen.
+/// How many messages may wait for the screen.
 const WAITING: usize = 64;
-/// Hints that are shown; --json has all.
+/// How many hints are shown; --json shows all.
 const HINTS: usize = 5;
-/// Hosts that are named while they are worked at.
+/// How many active hosts the progress line names.
 const NAMED: usize = 4;
 
-/// What a daemon without a generation says.
+/// The status of a daemon without a generation.
 const WAITS: &str = "waits for its first generation";
 
-/// How a host came out.
+/// The result for a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
-    /// It is as it is wanted, and was not before.
+    /// The host has the desired installation, and did not have it before.
     Changed,
-    /// It was so already.
+    /// The host already had the desired installation.
     Unchanged,
-    /// It is not.
+    /// The host does not have the desired installation.
     Failed,
-    /// It can't be reached, or was lost.
+    /// The host could not be reached, or the connection was lost.
     Unreachable,
-    /// It was left alone, because a host before it is not done.
+    /// The host was left alone, because an earlier host has not succeeded.
     Untouched,
 }
 
-/// One host's result: the JSON of these commands.
+/// The result for a host: the JSON of these commands.
 #[derive(Debug, Serialize)]
 pub(super) struct HostResult {
     name: HostName,
     destination: String,
     outcome: Outcome,
-    /// The steps that were made.
+    /// The completed steps.
     did: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
@@ -69,7 +69,7 @@ struct Results<'a> {
     hosts: &'a [HostResult],
 }
 
-/// Why a host is not done.
+/// Why a host has not succeeded.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) what: String,
@@ -95,7 +95,7 @@ impl Trouble {
     }
 }
 
-/// One host at work: tells what it does.
+/// The work on a host, with progress messages.
 pub(super) struct Work {
     pub(super) host: HostAt,
     pub(super) machine: Machine,
@@ -110,13 +110,13 @@ enum Event {
 }
 
 impl Work {
-    /// What is done now.
+    /// Reports the current step.
     pub(super) async fn does(&self, what: &'static str) {
-        // A screen that is gone has ended the command.
+        // A closed screen has ended the command.
         let _ = self.events.send(Event::Does(self.at, what)).await;
     }
 
-    /// What was done.
+    /// Records a completed step.
     pub(super) fn did(&mut self, what: String) {
         self.did.push(what);
     }
@@ -150,7 +150,7 @@ impl Work {
 }
 
 impl HostResult {
-    /// Of a host that was left alone.
+    /// The result for a host that was left alone.
     pub(super) fn untouched(host: &HostAt) -> Self {
         Self {
             name: host.name.clone(),
@@ -169,13 +169,13 @@ impl HostResult {
         self.did.iter().any(|did| did == step)
     }
 
-    /// The host is as it is wanted.
+    /// Whether the host has the desired installation.
     pub(super) fn is_good(&self) -> bool {
         matches!(self.outcome, Outcome::Changed | Outcome::Unchanged)
     }
 }
 
-/// Works at all hosts, so many at a time, and prints a line for each as it ends; results in the order of the hosts.
+/// Works on all hosts, at most `at_once` at a time, and prints a line for each at its end; keeps their order.
 pub(super) async fn each<F, Fut>(
     screen: &mut Screen,
     json: bool,
@@ -188,7 +188,7 @@ where
 {
     let places = Arc::new(Semaphore::new(usize::from(at_once)));
     let (events, mut heard) = mpsc::channel(WAITING);
-    // Dropped with this future: what is under way ends then.
+    // Dropped with this future, which stops the running work.
     let mut working = JoinSet::new();
     for (at, host) in hosts.iter().enumerate() {
         let machine = Machine { ssh: ssh.ssh(), to: host.to.clone(), root: ssh.root.clone() };
@@ -266,7 +266,7 @@ pub(super) fn line(screen: &Screen, result: &HostResult) -> String {
     format!("{sign} {}  {}", result.name, words.join("; "))
 }
 
-/// What a daemon says of itself, without the reason for which it waits: that is the same on all new hosts.
+/// The daemon's status without the reason of its wait, which is the same on all new hosts.
 fn short(status: &str) -> &str {
     match status.strip_prefix(WAITS) {
         Some(rest) if rest.starts_with(':') => WAITS,
@@ -274,7 +274,7 @@ fn short(status: &str) -> &str {
     }
 }
 
-/// Says how all came out; the exit status.
+/// Prints the summary; returns the exit status.
 pub(super) fn conclude(screen: &mut Screen, json: bool, results: &[HostResult]) -> Result<Exit, Failure> {
     let of = |wanted: Outcome| results.iter().filter(|r| r.outcome == wanted).count();
     let (failed, unreachable) = (of(Outcome::Failed), of(Outcome::Unreachable));
@@ -310,7 +310,7 @@ pub(super) fn conclude(screen: &mut Screen, json: bool, results: &[HostResult]) 
     })
 }
 
-/// Reads what is to be installed.
+/// Reads the artefacts to install.
 pub(super) fn artefacts(args: &ArtefactArgs) -> Result<Arc<Vec<Artefact>>, Failure> {
     let all = |paths: &[PathBuf], read: fn(&std::path::Path) -> Result<Artefact, ArtefactError>| {
         paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()
@@ -338,7 +338,7 @@ fn manager(artefact: &Artefact) -> Option<Manager> {
     }
 }
 
-/// Each host once.
+/// Refuses a host that is named twice.
 pub(super) fn once(hosts: &[HostAt]) -> Result<(), Failure> {
     for (at, host) in hosts.iter().enumerate() {
         if let Some(twin) = hosts[..at].iter().find(|other| other.name == host.name || other.to == host.to) {

@@ -1,7 +1,7 @@
-//! The commands: each asks or orders, and writes its answer to the screen.
+//! The commands: each queries daemons or sends orders, and writes its answer to the screen.
 //!
-//! One file a command or a family of them, each with a `run` that takes the [`Context`] and its own
-//! arguments. [`run`] is the way in, for the program and for tests.
+//! Each file contains a command or a family of commands, with a `run` that takes the [`Context`] and its own arguments.
+//! [`run`] is the entry point for the program and for tests.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -55,7 +55,7 @@ mod view;
 mod watch;
 mod who;
 
-/// What every command works with.
+/// The common inputs of the commands.
 #[derive(Clone)]
 struct Context {
     client: Client,
@@ -63,7 +63,7 @@ struct Context {
     json: bool,
 }
 
-/// Runs the program with this command line, the program's name first; the exit status.
+/// Runs the program with this command line, which starts with the program's name; returns the exit status.
 pub async fn run(line: impl IntoIterator<Item = OsString>, screen: &mut Screen) -> u8 {
     let line: Vec<OsString> = line.into_iter().collect();
     let args = match Args::read(line.iter().cloned()) {
@@ -104,7 +104,7 @@ pub async fn run(line: impl IntoIterator<Item = OsString>, screen: &mut Screen) 
     }
 }
 
-/// Prints what went wrong as an answer for programs.
+/// Prints a failure as JSON.
 fn told_in_json(screen: &mut Screen, failure: &Failure) -> u8 {
     if !failure.is_silent()
         && let Err(error) = screen.json(&failure.to_json())
@@ -114,7 +114,7 @@ fn told_in_json(screen: &mut Screen, failure: &Failure) -> u8 {
     failure.code()
 }
 
-/// Neither a host nor a depot was named, wherever that may be done.
+/// Whether neither a host nor a depot was named.
 fn names_nobody(global: &Global) -> bool {
     let depot = || Settings::find(global).is_ok_and(|settings| settings.depot.is_some());
     global.hosts.is_empty() && !global.explicit.socket && !depot()
@@ -173,7 +173,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
     }
 }
 
-/// Whom to ask, and as whom.
+/// The daemons to ask, and the credentials.
 fn context(global: &Global, screen: &mut Screen) -> Result<Context, Failure> {
     let settings = Settings::find(global)?;
     let targets = Targets::find(global, &settings)?;
@@ -186,7 +186,7 @@ fn context(global: &Global, screen: &mut Screen) -> Result<Context, Failure> {
 }
 
 impl Context {
-    /// The number of a generation, in the depot where it is counted back from the latest.
+    /// The number of a generation; a number relative to the latest needs the depot.
     fn generation(&self, named: GenerationName) -> Result<GenerationNumber, Failure> {
         if let GenerationName::Number(number) = named {
             return Ok(number);
@@ -198,7 +198,7 @@ impl Context {
         }
     }
 
-    /// The daemons of these hosts; of all, where none is named. A host that was named is one that answers to that name.
+    /// The daemons of these hosts; all if `hosts` is empty. A named host is the daemon that answers to that name.
     async fn only(&self, hosts: &[HostName]) -> Result<Vec<Target>, Failure> {
         let all = self.targets.only(hosts)?;
         if hosts.is_empty() || all.iter().all(|t| t.name.is_some()) {
@@ -208,7 +208,7 @@ impl Context {
         let missing: BTreeSet<&HostName> = hosts.iter().filter(|host| !met.has(host)).collect();
         match (missing.first(), met.silent.as_slice()) {
             (None, _) => Ok(met.named),
-            // Whoever is silent is expected to be the one that is missing.
+            // The only silent daemon counts as the only missing host.
             (Some(host), [(target, _)]) if missing.len() == 1 => {
                 met.named.push(Target { name: Some((*host).clone()), ..target.clone() });
                 Ok(met.named)
@@ -217,7 +217,7 @@ impl Context {
         }
     }
 
-    /// The daemon of a host. Where names are not known beforehand, the daemons are asked for theirs.
+    /// The daemon of a host. Daemons without a known name are asked for their names.
     async fn locate(&self, host: &HostName) -> Result<Target, Failure> {
         let all = self.targets.only(std::slice::from_ref(host))?;
         if let Some(target) = all.iter().find(|t| t.name.as_ref() == Some(host)) {
@@ -227,7 +227,7 @@ impl Context {
         met.named.pop().ok_or_else(|| met.lacks(host))
     }
 
-    /// Which of these daemons are those of these hosts; those without a name are asked for theirs.
+    /// Finds the daemons of these hosts; daemons without a known name are asked for their names.
     async fn meet(&self, all: Vec<Target>, hosts: &[HostName]) -> Met {
         let (mut named, unnamed): (Vec<_>, Vec<_>) = all.into_iter().partition(|t| t.name.is_some());
         named.retain(|t| t.name.as_ref().is_some_and(|name| hosts.contains(name)));
@@ -249,13 +249,13 @@ impl Context {
     }
 }
 
-/// Daemons, as they have answered for hosts that were named.
+/// The answers of daemons to a query for named hosts.
 struct Met {
-    /// Those of these hosts, by their names.
+    /// The daemons of these hosts, by name.
     named: Vec<Target>,
     /// Other hosts that were asked.
     others: Vec<HostName>,
-    /// Those that have not answered, and why.
+    /// The daemons that have not answered, and why.
     silent: Vec<(Target, AskError)>,
 }
 
@@ -264,7 +264,7 @@ impl Met {
         self.named.iter().any(|t| t.name.as_ref() == Some(host))
     }
 
-    /// A host that was named is not among them.
+    /// The failure for a named host that is not among the daemons.
     fn lacks(self, host: &HostName) -> Failure {
         if let Some((_, error)) = self.silent.into_iter().next() {
             return error.into();

@@ -1,4 +1,4 @@
-//! Ids that no host knows: what they may have been meant to be.
+//! Suggestions for ids that no host knows.
 
 use cob_types::CobId;
 use cob_types::status::CobStatus;
@@ -10,7 +10,7 @@ use crate::gather;
 use crate::words::list;
 
 impl Context {
-    /// The error of a change object that its host does not have, with ids that are like it; none: the host has it, or can't
+    /// The error for a change object that its host does not have, with similar ids; `None`: the host has it, or can't
     /// be asked.
     pub(super) async fn unknown(&self, cob: &CobId) -> Option<Failure> {
         let target = self.locate(&cob.host()).await.ok()?;
@@ -28,14 +28,14 @@ impl Context {
         Some(Failure::refused(anyhow::anyhow!("{} has no change object {cob}", host.name)).hint(hint))
     }
 
-    /// A host's refusal to tell of a change object: another error where it has none of this id.
+    /// The failure for a host's refusal: with suggestions if the host does not have the change object.
     pub(super) async fn refused_of(&self, cob: &CobId, error: AskError) -> Failure {
         let unknown = if error.is_not_found() { self.unknown(cob).await } else { None };
         unknown.unwrap_or_else(|| error.into())
     }
 }
 
-/// Change objects whose ids are like one that is not there: the same last part, or a letter or two off.
+/// Change objects with ids similar to a missing id: the same last part, or a letter or two different.
 pub(super) fn near<'c>(cobs: impl Iterator<Item = &'c CobStatus>, cob: &CobId) -> Vec<CobId> {
     let last = |id: &CobId| id.as_str().rsplit('/').next().unwrap_or_default().to_owned();
     let mut all: Vec<(usize, CobId)> = cobs
@@ -49,7 +49,7 @@ pub(super) fn near<'c>(cobs: impl Iterator<Item = &'c CobStatus>, cob: &CobId) -
     all.into_iter().take(3).map(|(_, id)| id).collect()
 }
 
-/// How many letters must be added, dropped or changed to make one text of the other.
+/// The number of letters to add, drop or change between the two texts.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,6 +1,6 @@
-//! `cobctl pause`, `resume`, `fence`, `declare-final`: an operator's word to one daemon, or to each.
+//! `cobctl pause`, `resume`, `fence`, `declare-final`: an order to a single daemon, or to all.
 //!
-//! A daemon answers when the word is durable. Giving it again does no harm.
+//! A daemon answers once the order is durable. A repeated order is harmless.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal};
@@ -21,16 +21,16 @@ use crate::screen::{Paint, Screen};
 use crate::targets::Target;
 use crate::words::{clean, count, list, span};
 
-/// The holders of promises that are named before a fence.
+/// The most grant holders that are named before a fence.
 const SHOWN: usize = 12;
 
-/// What came of an order, host by host: the JSON of these commands.
+/// The results of an order by host: the JSON of these commands.
 #[derive(Debug, Serialize)]
 pub(super) struct Answers<T> {
     pub(super) hosts: Vec<Answer<T>>,
 }
 
-/// What a host has answered, or why it has not.
+/// The answer of a host, or the error.
 #[derive(Debug, Serialize)]
 pub(super) struct Answer<T> {
     pub(super) name: HostName,
@@ -143,7 +143,7 @@ pub(super) async fn declare_final(
     to_all(context, screen, &waiting, "/v1/declare-final", &order, words).await
 }
 
-/// Says what a fence frees, as far as the reachable hosts know.
+/// Lists the grants that a fence releases, as far as the reachable hosts know.
 fn warn(screen: &mut Screen, host: &HostName, cluster: &ClusterStatus) {
     let held: Vec<String> = cluster
         .hosts
@@ -178,7 +178,7 @@ fn warn(screen: &mut Screen, host: &HostName, cluster: &ClusterStatus) {
     }
 }
 
-/// Has a name typed before something is done that can't be taken back.
+/// Asks the user to type a name before an irreversible order.
 fn confirm(screen: &mut Screen, name: &str, question: &str, done: &str) -> Result<(), Failure> {
     let not_confirmed = |why: &str| Err(Failure::usage(anyhow::anyhow!("{name} is not {done}: {why}")));
     if !io::stdin().is_terminal() {
@@ -190,8 +190,8 @@ fn confirm(screen: &mut Screen, name: &str, question: &str, done: &str) -> Resul
     if line.trim() == name { Ok(()) } else { not_confirmed("its name was not typed") }
 }
 
-/// Gives an order to all hosts and to those that leave, and says what each has answered. Where it is not known who does,
-/// they are looked for, and nobody waits for that.
+/// Sends an order to all hosts and to removed hosts, and prints the answers. If the removed hosts are not known, it
+/// searches them without delaying the order.
 pub(super) async fn to_everybody<B: Serialize + Clone + Send + Sync + 'static>(
     context: &Context,
     screen: &mut Screen,
@@ -211,13 +211,13 @@ pub(super) async fn to_everybody<B: Serialize + Clone + Send + Sync + 'static>(
     let (answers, leave) =
         tokio::join!(give(context, screen, &context.client, &context.targets.all, path, order, words), found);
     let (mut answers, leave): (Vec<_>, Vec<Target>) = (answers?, leave?);
-    // A later generation may have given the address of one of them to another host.
+    // A later generation may have given the address of a removed host to another host.
     let client = context.client.clone().meaning(&leave);
     answers.extend(give(context, screen, &client, &leave, path, order, words).await?);
     finish(context, screen, answers)
 }
 
-/// Gives an order to each, and says what each has answered.
+/// Sends an order to each target, and prints the answers.
 pub(super) async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
     context: &Context,
     screen: &mut Screen,
@@ -230,8 +230,8 @@ pub(super) async fn to_all<B: Serialize + Clone + Send + Sync + 'static>(
     finish(context, screen, answers)
 }
 
-/// As [`to_all`], for a command that prints an answer of its own after the order: with `--json` the hosts' answers are printed
-/// only if no host has taken the order, or a host refuses. Returns the exit status, and whether a host has taken the order.
+/// As [`to_all`], for a command that prints its own answer afterwards: with `--json` it prints the hosts' answers only
+/// if no host has accepted the order, or a host refuses. Returns the exit status, and whether a host has accepted it.
 pub(super) async fn to_all_first<B: Serialize + Clone + Send + Sync + 'static>(
     context: &Context,
     screen: &mut Screen,
@@ -248,11 +248,11 @@ pub(super) async fn to_all_first<B: Serialize + Clone + Send + Sync + 'static>(
     Ok((ended, true))
 }
 
-/// Whom an order was given to, and what it has answered.
+/// The recipient of an order, and its answer.
 type Answered = (Target, Result<Done, AskError>);
 
-/// Gives an order to each, and says what each has answered while the answers come. An order may take longer than a question:
-/// when a question would have had its answer, it is said who is waited for.
+/// Sends an order to each target, and prints the answers as they arrive. An order may take longer than a query: after
+/// the timeout of a query, the awaited hosts are reported.
 async fn give<B: Serialize + Clone + Send + Sync + 'static>(
     context: &Context,
     screen: &mut Screen,
@@ -268,7 +268,7 @@ async fn give<B: Serialize + Clone + Send + Sync + 'static>(
         let (client, order, tell) = (client.clone(), order.clone(), tell.clone());
         async move {
             let answer = client.order(&target.endpoint, path, &order).await;
-            // Without a receiver nobody wants to know any more.
+            // Without a receiver the answer is no longer needed.
             let _ = tell.send((at, (target, answer))).await;
         }
     });
@@ -285,13 +285,13 @@ async fn give<B: Serialize + Clone + Send + Sync + 'static>(
     Ok(coming.answers.into_iter().flatten().map(|one| one.answered).collect())
 }
 
-/// Answers to an order, while they come.
+/// The answers to an order, as they arrive.
 struct Coming<'w> {
     json: bool,
     words: (&'w str, &'w str),
-    /// By the places of the hosts.
+    /// In the order of the hosts.
     answers: Vec<Option<One>>,
-    /// Whoever has not answered yet lets nobody else wait any more.
+    /// Whether the query timeout is over: then answers are printed without waiting for earlier hosts.
     late: bool,
 }
 
@@ -315,7 +315,7 @@ impl Coming<'_> {
         Ok(())
     }
 
-    /// Says what was not said yet: in the order of the hosts, as long as nobody is late.
+    /// Prints new answers: in the order of the hosts, until a host is late.
     fn tell(&mut self, screen: &mut Screen) -> Result<(), Failure> {
         let (words, late) = (self.words, self.late);
         let there = self.answers.iter_mut().take_while(|answer| late || answer.is_some()).flatten();
@@ -327,7 +327,7 @@ impl Coming<'_> {
     }
 }
 
-/// Says who has not answered yet.
+/// Reports the hosts that have not answered yet.
 pub(super) fn say_waits(screen: &mut Screen, client: &Client, silent: &[&HostName]) {
     let after = |time: Duration| span(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     let (now, most) = (client.timeout(), client.order_timeout());
@@ -341,7 +341,7 @@ pub(super) fn say_waits(screen: &mut Screen, client: &Client, silent: &[&HostNam
     }
 }
 
-/// Waits for the answer of one; when a question would have had its answer, that is said.
+/// Waits for the answer of a host; reports the wait after the timeout of a query.
 pub(super) async fn patiently<T>(
     context: &Context,
     screen: &mut Screen,
@@ -356,7 +356,7 @@ pub(super) async fn patiently<T>(
     asked.await
 }
 
-/// Ends with what came of an order.
+/// Ends with the results of an order.
 fn finish(context: &Context, screen: &mut Screen, answers: Vec<Answered>) -> Result<Exit, Failure> {
     let exit = exit(answers.iter().map(|(_, answer)| answer));
     if context.json {
@@ -367,7 +367,7 @@ fn finish(context: &Context, screen: &mut Screen, answers: Vec<Answered>) -> Res
     Ok(exit)
 }
 
-/// Says what one has answered.
+/// Prints the answer of a host.
 fn tell(screen: &mut Screen, (target, answer): &Answered, (changed, unchanged): (&str, &str)) -> Result<(), Failure> {
     let name = match &target.name {
         Some(name) => name.to_string(),

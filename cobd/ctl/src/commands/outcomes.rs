@@ -1,4 +1,4 @@
-//! `cobctl outcomes`: what came of switches, from the histories of all hosts.
+//! `cobctl outcomes`: the results of switches, from the histories of all hosts.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,16 +23,16 @@ use crate::screen::Screen;
 use crate::targets::Target;
 use crate::words::{clean, count, list, span, utc};
 
-/// The entries that are asked for at once.
+/// How many entries are requested at once.
 const PAGE: usize = 10_000;
-/// So many of the newest entries are looked at first for the beginning of a switch, and so many times as many next.
+/// How many of the newest entries are first searched for the start of a switch, and the growth of later searches.
 const NEWEST: (usize, usize) = (64, 8);
-/// So many of those that were noted last are looked at.
+/// How many of the last recorded outcomes are checked.
 const NOTED: usize = 32;
-/// How long a switch that has ended waits for the histories.
+/// The time limit to read the histories after a switch.
 const RECORD: Duration = Duration::from_secs(10);
 
-/// The JSON. Fields are only added.
+/// The JSON. New versions only add fields.
 #[derive(Serialize)]
 struct Told {
     outcomes: Vec<SwitchOutcome>,
@@ -88,7 +88,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
     Ok(exit)
 }
 
-/// The outcomes that these hosts tell of, and which of them have answered: of all switches, or of the last one to a
+/// The outcomes from these hosts, and the hosts that have answered: of all switches, or of the last switch to a
 /// generation.
 async fn gathered(
     context: &Context,
@@ -105,7 +105,7 @@ async fn gathered(
 
 type Parts = BTreeMap<HostName, Vec<HostOutcome>>;
 
-/// What each of these hosts has done, and which have told nothing.
+/// The outcomes on each of these hosts, and the hosts without an answer.
 async fn parts(
     context: &Context,
     screen: &mut Screen,
@@ -115,7 +115,7 @@ async fn parts(
     let answers = gather::each(targets, |target| {
         let client = context.client.clone();
         async move {
-            // A host that tells no time is taken to have the same as the others.
+            // A host that does not report its time counts as having the common time.
             let offset = gather::ask(&client, &target, StatusOf::Restless).await.ok().and_then(|h| h.clock_offset_ms);
             let history = match only {
                 Some(generation) => match told(&client, &target, generation).await?.filter(is_whole) {
@@ -155,7 +155,7 @@ async fn parts(
     (hosts, silent)
 }
 
-/// The host that tells of these: the one that was asked, or where it was asked by its address, the one it says it is.
+/// The host of these entries: the asked host or, for a bare address, the host that the entries name.
 fn whose<'e>(target: &Target, mut hosts: impl Iterator<Item = &'e HostName>) -> Result<HostName, AskError> {
     let Some(host) = target.name.clone().or_else(|| hosts.next().cloned()) else { return Ok(target.stand_in()) };
     match hosts.find(|other| **other != host) {
@@ -167,8 +167,8 @@ fn whose<'e>(target: &Target, mut hosts: impl Iterator<Item = &'e HostName>) -> 
     }
 }
 
-/// Adds the parts of hosts that the newest generation does not have any more, and that were there in these switches. Those
-/// that tell nothing, each with the generations that name it.
+/// Adds hosts that the newest generation does not contain any more, and that took part in these switches. Returns the
+/// hosts without an answer, each with the generations that name it.
 async fn add_left(
     context: &Context,
     screen: &mut Screen,
@@ -204,13 +204,13 @@ async fn add_left(
     }
 }
 
-/// Of hosts that tell nothing those of which no host that answers knows that they have left: the others are off, as they may be.
+/// Without the unreachable hosts that an answering host knows as drained: these may be switched off.
 fn without_drained(silent: Vec<(Target, HostStatus)>, cluster: &ClusterStatus) -> Vec<(Target, HostStatus)> {
     let is_drained = |host: &HostName| cluster.hosts.iter().any(|other| other.drained.contains_key(host));
     silent.into_iter().filter(|(_, host)| !is_drained(&host.name)).collect()
 }
 
-/// Between which generations these switches are, or those of them that led to this one.
+/// The generations before and after these switches, or only of the switches to `to`.
 fn generations<'o>(
     parts: impl Iterator<Item = &'o HostOutcome>,
     to: Option<GenerationNumber>,
@@ -225,7 +225,7 @@ async fn history(client: &Client, target: &Target) -> Result<Vec<HistoryEntry>, 
         let since = all.last().map_or(0, |e| e.seq + 1);
         let path = format!("/v1/history?since={since}&limit={PAGE}");
         let page: Vec<HistoryEntry> = client.lines(&target.endpoint, &path).await?;
-        // An answer that does not get on would be asked for again and again.
+        // An answer without progress would be requested again and again.
         let ends = page.len() < PAGE || page.last().is_none_or(|e| e.seq < since);
         all.extend(page);
         if ends {
@@ -234,29 +234,29 @@ async fn history(client: &Client, target: &Target) -> Result<Vec<HistoryEntry>, 
     }
 }
 
-/// What the daemon itself knows of a switch that has begun in its life: its history of a large switch is long.
+/// The outcome that the daemon itself has counted in this incarnation: the history of a large switch is long.
 async fn told(client: &Client, target: &Target, to: GenerationNumber) -> Result<Option<OutcomeOf>, AskError> {
     match client.get::<OutcomeOf>(&target.endpoint, &format!("/v1/outcome?to={to}")).await {
         Ok(told) => Ok(Some(told)),
-        // It was started since, or is one that does not know the question.
+        // The daemon was restarted since, or does not know the question.
         Err(AskError::Refused { status: 404, .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Daemons of before do not tell a return that belongs to the switch from one that does not: the history does.
+/// Older daemons do not distinguish a rollback that belongs to the switch; the history does.
 fn is_whole(told: &OutcomeOf) -> bool {
     told.outcome.later.last().is_none_or(|later| later.ended != Ended::RolledBack)
 }
 
-/// A host's history since it was last told to go to a generation; all of it, if it was not, or that is not told.
+/// A host's history since its last `go` to a generation; all of it without such an entry.
 async fn since_go(client: &Client, target: &Target, to: GenerationNumber) -> Result<Vec<HistoryEntry>, AskError> {
     let mut limit = NEWEST.0;
     while limit < PAGE {
         let path = format!("/v1/history?newest=true&limit={limit}");
         let mut newest: Vec<HistoryEntry> = match client.lines(&target.endpoint, &path).await {
             Ok(newest) => newest,
-            // A daemon that knows no newest ones.
+            // A daemon that does not know `newest`.
             Err(AskError::Refused { status: 400, .. }) => break,
             Err(error) => return Err(error),
         };
@@ -271,17 +271,17 @@ async fn since_go(client: &Client, target: &Target, to: GenerationNumber) -> Res
     history(client, target).await
 }
 
-/// Whether what came of the last switch to this generation is to be noted, though nothing was left to do: it is not, or as
-/// one that had not converged.
+/// Whether the outcome of the last switch to this generation must be recorded although no work was left: it is missing,
+/// or recorded as not converged.
 pub(super) fn is_to_be_noted(context: &Context, generation: GenerationNumber) -> bool {
     let Ok(Some(depot)) = context.targets.open_depot() else { return false };
     let noted = depot.newest_outcomes(NOTED).into_iter().find(|noted| noted.to == generation);
     noted.is_none_or(|noted| !noted.is_converged())
 }
 
-/// Writes what came of a switch that was waited for into the depot, if there is one that may be written. Nothing is known of
-/// the hosts that are `silent`. Those that were noted before it as not at their end, or without hosts that answer now, may
-/// have ended without anybody who waited: that is noted, too.
+/// Writes the outcome of an awaited switch into the depot, if it is writable. The outcomes of the hosts in `silent` are
+/// not known. Earlier outcomes that were recorded as unfinished, or without hosts that answer now, may have changed
+/// without a waiting command: these are updated too.
 pub(super) async fn record(
     context: &Context,
     screen: &mut Screen,
@@ -308,7 +308,7 @@ pub(super) async fn record(
     };
     outcomes.retain(|outcome| outcome.to == generation);
     let newest = outcomes.pop();
-    // It is told where there is time for it.
+    // Only if there is time.
     let (all, all_heard) = if open.is_empty() { Default::default() } else { gather(None).await.unwrap_or_default() };
     let others = open.iter().filter_map(|noted| all.iter().find(|now| now.is_same_as(noted)).zip(Some(*noted)));
     let others = others.filter(|(now, _)| newest.as_ref().is_none_or(|newest| !newest.is_same_as(now)));
@@ -323,10 +323,9 @@ pub(super) async fn record(
     }
 }
 
-/// Of those that were noted last, the oldest first, the ones that were not at their end, or without hosts that are among
-/// these now.
+/// The last recorded outcomes, the oldest first, that were unfinished, or lack hosts that are among these targets.
 fn open<'o>(noted: &'o [SwitchOutcome], targets: &[Target]) -> Vec<&'o SwitchOutcome> {
-    // One that went on after it was noted was noted again.
+    // A switch that continued after its recording was recorded again.
     let is_last = |(at, one): &(usize, &SwitchOutcome)| !noted[..*at].iter().any(|later| later.is_same_as(one));
     let answers = |host: &HostName| targets.iter().any(|target| target.stand_in() == *host);
     let is_open = |noted: &&SwitchOutcome| {
@@ -335,7 +334,7 @@ fn open<'o>(noted: &'o [SwitchOutcome], targets: &[Target]) -> Vec<&'o SwitchOut
     noted.iter().enumerate().filter(is_last).map(|(_, noted)| noted).filter(is_open).rev().collect()
 }
 
-/// What is to be noted of all that hosts tell of: the newest, and what is known better by now of those that were noted last.
+/// The outcomes to record from all that hosts report: the newest, and updates of the last recorded outcomes.
 fn to_be_noted(outcomes: &[SwitchOutcome], noted: &[SwitchOutcome], heard: &BTreeSet<HostName>) -> Vec<SwitchOutcome> {
     let Some((newest, older)) = outcomes.split_last() else { return Vec::new() };
     let before = |now: &SwitchOutcome| noted.iter().find(|noted| noted.is_same_as(now));
@@ -343,16 +342,16 @@ fn to_be_noted(outcomes: &[SwitchOutcome], noted: &[SwitchOutcome], heard: &BTre
     older.chain(known(newest, noted, heard)).collect()
 }
 
-/// What is known of a switch by now, with what was noted of it; none: that is what was noted last, or less.
+/// The present outcome of a switch, completed by its recorded outcome; `None`: no more than the recorded outcome.
 fn known(now: &SwitchOutcome, noted: &[SwitchOutcome], heard: &BTreeSet<HostName>) -> Option<SwitchOutcome> {
     let Some(before) = noted.iter().find(|noted| noted.is_same_as(now)) else { return Some(now.clone()) };
     let known = now.clone().with_noted(before, heard);
-    // A history that is not told from its beginning any more has less.
+    // A history that is pruned at its start contains less.
     let is_told = |host: &HostName| known.hosts.contains_key(host) || known.silent.contains(host);
     (known != *before && before.hosts.keys().all(is_told)).then_some(known)
 }
 
-/// The same of one that nobody waits for: how it ended after all, or of whom that is known now.
+/// The same for a switch without a waiting command: its later end, or hosts that report now.
 fn known_since(now: &SwitchOutcome, before: &SwitchOutcome, heard: &BTreeSet<HostName>) -> Option<SwitchOutcome> {
     let known = known(now, std::slice::from_ref(before), heard)?;
     let was_named = |host: &HostName| before.silent.contains(host) || before.hosts.contains_key(host);

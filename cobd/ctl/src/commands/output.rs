@@ -1,4 +1,4 @@
-//! `cobctl output`: what the last action or check of a change object printed.
+//! `cobctl output`: the output of the last action or check of a change object.
 
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutputArg
     Ok(Exit::Yes)
 }
 
-/// With an end of the last line: a terminal's prompt comes behind it.
+/// Ends the last line, so that a terminal's prompt starts on a new line.
 pub(super) fn whole_lines(mut text: String) -> String {
     if !(text.is_empty() || text.ends_with('\n')) {
         text.push('\n');

@@ -1,7 +1,7 @@
-//! `cobctl plan`: what a switch would do from where the hosts are now, before any of them is touched.
+//! `cobctl plan`: previews a switch from the present state of the hosts, before it changes a host.
 //!
-//! As `cobgen plan --from N --to M`, with what the hosts say: which generation they have, where their change objects are,
-//! and how long transitions took so far.
+//! It works like `cobgen plan --from N --to M`, with data from the hosts: their generations, the states of their change
+//! objects, and the durations of earlier transitions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -71,8 +71,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
     }
 }
 
-/// Where the hosts are, those of the generation that is gone to and those that are left by it, and which generation most
-/// of them have.
+/// The status of the hosts, with the new hosts and the removed hosts of the switch, and the generation that most hosts
+/// have.
 async fn look(
     context: &Context,
     depot: &TrustedDepot,
@@ -93,8 +93,8 @@ async fn look(
     Ok((now, from))
 }
 
-/// A plan goes by what the depot has: of a host with another content, or with one that the depot does not have, it would
-/// say nothing that is so.
+/// Refuses hosts whose generation has another content in the depot, or is missing there: a plan from the depot would be
+/// wrong for them.
 fn is_of_depot(context: &Context, screen: &mut Screen, now: &ClusterStatus) -> Result<(), Failure> {
     let Some(depot) = OfDepot::of(&context.targets, now)? else { return Ok(()) };
     depot.tell_ahead(now, screen);
@@ -112,7 +112,7 @@ fn is_of_depot(context: &Context, screen: &mut Screen, now: &ClusterStatus) -> R
     }
 }
 
-/// Adds the hosts of a generation that are not there yet.
+/// Adds the hosts of a generation that are not among the targets yet.
 fn add(
     context: &Context,
     depot: &TrustedDepot,
@@ -127,8 +127,8 @@ fn add(
     Ok(())
 }
 
-/// The generation that most hosts have, of those that are alike the newest; 0 if none of them has any. Those that join
-/// have none.
+/// The generation that most hosts have, the newest among equals; 0 if no host has a generation. New hosts have no
+/// generation.
 fn most_common(now: &ClusterStatus) -> GenerationNumber {
     let mut counts: BTreeMap<GenerationNumber, usize> = BTreeMap::new();
     for generation in now.hosts.iter().filter(|h| h.reachable).filter_map(|h| h.generation) {
@@ -137,7 +137,7 @@ fn most_common(now: &ClusterStatus) -> GenerationNumber {
     counts.into_iter().max_by_key(|(generation, hosts)| (*hosts, *generation)).map(|(most, _)| most).unwrap_or_default()
 }
 
-/// Says of which hosts the plan knows less than it should. Returns whether one could not be reached.
+/// Reports the hosts with incomplete data. Returns whether a host could not be reached.
 fn tell_where(screen: &mut Screen, now: &ClusterStatus, from: GenerationNumber) -> bool {
     let names = |which: &dyn Fn(&&HostStatus) -> bool| -> Vec<HostName> {
         now.hosts.iter().filter(which).map(|h| h.name.clone()).collect()
@@ -162,7 +162,7 @@ fn tell_where(screen: &mut Screen, now: &ClusterStatus, from: GenerationNumber) 
     !away.is_empty()
 }
 
-/// Says what a plan does not know of: it takes everything for possible.
+/// Warns about obstacles that a plan ignores.
 fn tell_what_stands(screen: &mut Screen, now: &ClusterStatus, to: GenerationNumber) {
     let left = now.hosts.iter().filter(|h| h.withdrawn.contains(&to)).map(|h| &h.name);
     let left: Vec<_> = left.collect();
@@ -190,11 +190,11 @@ fn states(now: &ClusterStatus) -> BTreeMap<CobId, StateName> {
     cobs.filter_map(|cob| Some((cob.id.clone(), cob.state.clone()?))).collect()
 }
 
-/// How long transitions took, by the histories of the hosts.
+/// The durations of transitions, from the histories of the hosts.
 async fn recorded(context: &Context, screen: &mut Screen, now: &ClusterStatus) -> Result<Durations, Failure> {
     let mut recorded = Transitions::default();
     let mut context = context.clone();
-    // Of the others it is said already that they are missing.
+    // The other hosts are already reported as missing.
     let answers = |t: &Target| now.hosts.iter().any(|h| h.reachable && t.name.as_ref().is_none_or(|n| *n == h.name));
     context.targets.all.retain(answers);
     history::each(&context, screen, None, |entry| recorded.take(entry)).await?;
@@ -218,7 +218,7 @@ pub(super) fn generation_of_hosts(context: &Context, now: &ClusterStatus) -> Res
     }
 }
 
-/// What comes of an order that leads these change objects to these states, one list after the other.
+/// Forecasts an order that leads these change objects to these states, list by list.
 pub(super) async fn of_order(
     context: &Context,
     screen: &mut Screen,
@@ -246,7 +246,7 @@ pub(super) async fn of_order(
             exit = Exit::No;
         }
         plans.push(planned);
-        // From then on all is where this way leads.
+        // The next step starts from the result of this step.
         (before, states) = (after, BTreeMap::new());
     }
     if context.json {
@@ -272,7 +272,7 @@ pub(super) async fn of_order(
     Ok(exit)
 }
 
-/// The generation with what operators have stopped, as if the model said so.
+/// The generation with stopped change objects as preferred states.
 fn as_it_is(active: &Generation, now: &ClusterStatus) -> Generation {
     let mut generation = active.clone();
     let cobs = now.hosts.iter().flat_map(|host| &host.cobs);
@@ -288,7 +288,7 @@ fn set_preferred(generation: &mut Generation, to: &[(CobId, StateName)]) {
         if let Some(cob) = bundle.and_then(|bundle| bundle.cobs.get_mut(id)) {
             Arc::make_mut(cob).preferred = state.clone();
         }
-        // Hosts are compared by the hashes of their parts: this one is of no bundle that was published.
+        // Hosts are compared by the hashes of their bundles: this bundle was never published.
         if let Some(host) = generation.manifest.hosts.get_mut(&id.host()) {
             host.bundle.0[..8].copy_from_slice(&generation.manifest.generation.0.to_be_bytes());
             host.bundle.0[8..].fill(0);

@@ -15,9 +15,9 @@ use crate::screen::Screen;
 use crate::signals::Ends;
 use crate::words::{clean, count, span};
 
-/// What was waited for less than this is not worth a word.
+/// Shorter waits are not shown.
 const WORTH_NS: u64 = 1_000_000;
-/// The end of text, as Ctrl-C gives it where it is read as a key.
+/// The end-of-text character, which Ctrl-C sends if it is read as a key.
 const CTRL_C: u8 = 3;
 
 /// Arguments of `replay`.
@@ -48,7 +48,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArg
     let replay = loop {
         let mut replay = Replay::of(generation);
         histories.go_on(context, screen, |entry| replay.take(entry)).await?;
-        // Hosts that have left with it, or since: what they did is to stand among the rest.
+        // Hosts that departed with the switch or later: their entries belong to it too.
         if histories.add_hosts_of(context, screen, replay.generations().into_iter()).await?.is_empty() {
             break replay;
         }
@@ -119,21 +119,21 @@ fn line(step: &Step) -> String {
     text
 }
 
-/// What a key says.
+/// The meaning of a key.
 enum Key {
     Next,
     All,
     Quit,
 }
 
-/// The keyboard, read key by key; as it was again when this goes.
+/// Reads the keyboard key by key; restores the terminal when dropped.
 struct Keys {
     before: Termios,
     ends: Ends,
 }
 
 impl Keys {
-    /// None where nobody presses keys, or a speed was given.
+    /// `None` without a terminal, or with `--speed`.
     fn open(args: &ReplayArgs, screen: &Screen, json: bool) -> Result<Option<Self>, Failure> {
         let terminal = std::io::stdin().is_terminal() && screen.is_live();
         if args.speed.is_some() || !terminal || (json && !args.step) {
@@ -152,7 +152,7 @@ impl Keys {
         Ok(Some(Self { before, ends }))
     }
 
-    /// Waits for a key that says something.
+    /// Waits for a key with a meaning.
     async fn next(&mut self) -> Result<Key, Failure> {
         loop {
             let key = tokio::select! {
@@ -170,8 +170,8 @@ impl Keys {
     }
 }
 
-/// Waits for the next key; none: the keyboard has gone. Reading can't be interrupted: a thread does it, which may stay
-/// behind when the program ends.
+/// Waits for the next key; `None`: the input has ended. A read can't be interrupted: it runs on a thread, which may
+/// remain until the program ends.
 async fn key() -> std::io::Result<Option<u8>> {
     let (tell, told) = oneshot::channel();
     std::thread::spawn(move || {

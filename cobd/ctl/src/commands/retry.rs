@@ -1,6 +1,6 @@
-//! `cobctl retry`: let change objects try again that have given up, and hear what comes of it.
+//! `cobctl retry`: lets failed change objects try again, and shows the result.
 //!
-//! Each is an order of its own to its host, in the order in which they are named; hosts are told at the same time.
+//! Each change object is a separate order to its host, in command-line order; hosts get their orders concurrently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,33 +26,33 @@ use crate::targets::Target;
 use crate::verdict::{Verdict, is_home, judge_named, stranded};
 use crate::words::{clean, count, list};
 
-/// How often it is looked whether the time is over when nothing is heard.
+/// How often the deadline is checked while no status arrives.
 const TICK: Duration = Duration::from_millis(500);
-/// How long nothing must get on before that is the end: a status may have been taken a moment before something does.
+/// How long no progress ends the wait: a status may have been taken just before a transition starts.
 const STRANDED_FOR: Duration = Duration::from_secs(1);
-/// When the time is over a host gets no longer than this to answer once more.
+/// The time limit of a host's last answer after the deadline.
 const LAST: Duration = Duration::from_secs(1);
 
-/// The JSON of `cobctl retry`. Fields are only added.
+/// The JSON of `cobctl retry`. New versions only add fields.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Whether any of them had given up.
+    /// Whether any of the change objects had failed.
     changed: bool,
-    /// What it did, in words.
+    /// The effect, in words.
     detail: String,
     cobs: Vec<Told>,
-    /// The hosts that could not be asked what has given up there.
+    /// The hosts that could not be asked for failed change objects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreached: Vec<HostName>,
-    /// What came of it, if that was waited for.
+    /// The result, if the command waited for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<Ended>,
-    /// Why they are not settled, a sentence each.
+    /// Why the change objects are not settled, in sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     why: Vec<String>,
 }
 
-/// What came of the order to one.
+/// The result of the order for a change object.
 #[derive(Debug, Serialize)]
 struct Told {
     cob: CobId,
@@ -69,17 +69,17 @@ struct Told {
     missing: bool,
 }
 
-/// What came of all that were tried again.
+/// The result of all new attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Ended {
-    /// Each is where it should be.
+    /// Each change object is in its preferred state.
     Settled,
-    /// Nothing gets on any more, and not each is.
+    /// No change object progresses any more, and some are not in their preferred states.
     Failed,
     /// Out of time.
     Late,
-    /// Out of time, and a host of theirs did not answer.
+    /// Out of time, and a host of these change objects did not answer.
     Unreached,
 }
 
@@ -164,7 +164,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RetryArgs
 }
 
 impl Report {
-    /// What waiting for it has shown, of all that have settled, or of those that have not.
+    /// Prints the result of the wait, for the settled change objects or for the others.
     fn say_end(&self, screen: &mut Screen, cobs: &[CobId]) -> std::io::Result<()> {
         let Some(ended) = self.ended else { return Ok(()) };
         let cobs = match cobs {
@@ -182,7 +182,7 @@ impl Report {
 }
 
 impl Ended {
-    /// How a command ends that has waited for it.
+    /// The exit status of a command that has waited for this result.
     pub(super) fn exit(self) -> Exit {
         match self {
             Ended::Settled => Exit::Yes,
@@ -191,7 +191,7 @@ impl Ended {
         }
     }
 
-    /// Says of these whether they are what they were to be (`settled`, `stopped`), and why they are not.
+    /// Prints whether the change objects are `done` (`settled`, `stopped`), and the reasons if not.
     pub(super) fn say(self, screen: &mut Screen, cobs: &str, done: &str, why: &[String]) -> std::io::Result<()> {
         let (paint, head) = match self {
             Ended::Settled => (Paint::Good, format!("{cobs} {done}")),
@@ -204,7 +204,7 @@ impl Ended {
     }
 }
 
-/// Notes in the depot what came of the switch that it has mended, if that was not noted as converged.
+/// Records in the depot the outcome of the repaired switch, unless it was recorded as converged.
 async fn note(context: &Context, screen: &mut Screen, cluster: &ClusterStatus, cobs: &[CobId]) {
     let generations: BTreeSet<GenerationNumber> = of_theirs(cluster, cobs).filter_map(|host| host.generation).collect();
     let is_silent = |t: &Target| cluster.hosts.iter().any(|h| !h.reachable && h.name == t.stand_in());
@@ -216,13 +216,13 @@ async fn note(context: &Context, screen: &mut Screen, cluster: &ClusterStatus, c
     }
 }
 
-/// Each once, in the order in which they were named.
+/// Each change object once, in the order of the command line.
 fn named(cobs: &[CobId]) -> Vec<CobId> {
     let mut seen = BTreeSet::new();
     cobs.iter().filter(|cob| seen.insert(*cob)).cloned().collect()
 }
 
-/// All that have given up, and the hosts that have not told.
+/// All failed change objects, and the hosts that have not answered.
 async fn given_up(context: &Context) -> (Vec<CobId>, Vec<HostName>) {
     let cluster = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
     let failed = cluster.hosts.iter().flat_map(|host| &host.cobs).filter(|cob| cob.failed);
@@ -230,7 +230,7 @@ async fn given_up(context: &Context) -> (Vec<CobId>, Vec<HostName>) {
     (failed.map(|cob| cob.id.clone()).collect(), silent.collect())
 }
 
-/// The daemons that are told.
+/// The daemons of these change objects.
 async fn hosts_of(context: &Context, cobs: &[CobId]) -> Result<BTreeMap<HostName, Target>, Failure> {
     let mut targets = BTreeMap::new();
     for host in cobs.iter().map(CobId::host) {
@@ -241,7 +241,7 @@ async fn hosts_of(context: &Context, cobs: &[CobId]) -> Result<BTreeMap<HostName
     Ok(targets)
 }
 
-/// Tells each of them; the answers in their order.
+/// Sends the order to each; returns the answers in the same order.
 async fn order(
     context: &Context,
     screen: &mut Screen,
@@ -278,8 +278,8 @@ async fn order(
     cobs.iter().filter_map(|cob| by_cob.remove(cob)).collect()
 }
 
-/// Waits for all of them to be where they should be, or for nothing to get on any more. The answer is given on fresh
-/// answers of all hosts: what one of them waits for may be anywhere.
+/// Waits until all are in their preferred states, or no progress is possible. The result is based on fresh answers of
+/// all hosts, because a wait may lead to any host.
 pub(super) async fn until_ended(context: &Context, cobs: &[CobId], deadline: Instant) -> (Ended, ClusterStatus) {
     let targets = &context.targets.all;
     let mut live = Live::start(&context.client, targets, StatusOf::Restless);
@@ -311,7 +311,7 @@ pub(super) async fn until_ended(context: &Context, cobs: &[CobId], deadline: Ins
     }
 }
 
-/// What these answers say, if nobody waits any longer.
+/// The result from these answers, if the wait ends now.
 fn at_the_end(fresh: &ClusterStatus, cobs: &[CobId]) -> Ended {
     match verdict(fresh, cobs) {
         Verdict::Converged(_) => Ended::Settled,
@@ -321,7 +321,7 @@ fn at_the_end(fresh: &ClusterStatus, cobs: &[CobId]) -> Ended {
     }
 }
 
-/// Why they are not settled: what their hosts say, and the first causes of those that wait.
+/// Why they are not settled: errors of their hosts, and the first causes of their waits.
 pub(super) fn why(fresh: &ClusterStatus, cobs: &[CobId]) -> Vec<String> {
     let of_hosts = match verdict(fresh, cobs) {
         Verdict::Unreached(hosts, _) => vec![format!("{} could not be reached", list(hosts, 6))],
@@ -331,7 +331,7 @@ pub(super) fn why(fresh: &ClusterStatus, cobs: &[CobId]) -> Vec<String> {
     of_hosts.into_iter().chain(first_causes(fresh, cobs.iter().filter(away))).collect()
 }
 
-/// The judgement on these alone: other hosts may be away.
+/// The verdict on these change objects alone: other hosts may be unreachable.
 fn verdict(cluster: &ClusterStatus, cobs: &[CobId]) -> Verdict {
     let hosts = of_theirs(cluster, cobs).cloned().collect();
     judge_named(
@@ -342,7 +342,7 @@ fn verdict(cluster: &ClusterStatus, cobs: &[CobId]) -> Verdict {
     )
 }
 
-/// The hosts that have these.
+/// The hosts of these change objects.
 fn of_theirs<'a>(cluster: &'a ClusterStatus, cobs: &[CobId]) -> impl Iterator<Item = &'a HostStatus> {
     cluster.hosts.iter().filter(|host| cobs.iter().any(|cob| cob.host_str() == host.name.as_str()))
 }

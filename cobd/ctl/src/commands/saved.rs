@@ -1,4 +1,4 @@
-//! Histories that were saved: what `cobctl history --json` printed, read in place of those of the hosts.
+//! Saved histories: the output of `cobctl history --json`, read in place of the hosts' histories.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,17 +14,17 @@ use crate::merge::Merge;
 use crate::screen::Screen;
 use crate::words::clean_to;
 
-/// The longest line, in bytes. An entry holds no output, and its words are short.
+/// The longest line, in bytes. An entry contains no output, and its texts are short.
 const MAX_LINE: u64 = 1 << 20;
-/// So many lines that are no entries are told, of a file.
+/// How many invalid lines of a file are reported.
 const TOLD: usize = 10;
-/// So much is said of each, in characters.
+/// The longest error text of a line, in characters.
 const LONGEST: usize = 200;
 
 /// Takes the entries of a history.
 ///
 /// # Errors
-/// When the file can't be read, or has lines that are no entries: all of them are told. What was taken is then of no use.
+/// If the file can't be read, or has invalid lines: all of these are reported. The taken entries are then useless.
 pub(super) fn each(file: &Path, screen: &mut Screen, mut take: impl FnMut(HistoryEntry)) -> Result<(), Failure> {
     // `-` is the standard input.
     let text: io::Result<Box<dyn BufRead>> = if file == Path::new("-") {
@@ -45,12 +45,12 @@ pub(super) fn each(file: &Path, screen: &mut Screen, mut take: impl FnMut(Histor
     Err(named(first).hint("`cobctl history --json` prints such a file"))
 }
 
-/// Lines that are no entries.
+/// Invalid lines.
 #[derive(Default)]
 struct Wrong {
-    /// The first ones, with their numbers, and what is wrong with them.
+    /// The first invalid lines, each with its number and error.
     lines: Vec<(u64, String)>,
-    /// How many more there are.
+    /// The number of further invalid lines.
     more: usize,
 }
 
@@ -81,7 +81,7 @@ fn entries(mut text: impl BufRead, mut take: impl FnMut(HistoryEntry)) -> io::Re
         match serde_json::from_slice(line.trim_ascii_end()) {
             Ok(entry) => take(entry),
             Err(error) => {
-                // Each line is a text of its own to who reads it.
+                // The parser sees each line as a separate text.
                 let what = form(&error);
                 let what = what.split(" at line ").next().unwrap_or(&what);
                 wrong.add(number, &format!("at byte {}: {what}", error.column()));
@@ -91,16 +91,16 @@ fn entries(mut text: impl BufRead, mut take: impl FnMut(HistoryEntry)) -> io::Re
     Ok(wrong)
 }
 
-/// What several files have, put together again: one history may be in parts, cut by time or host by host, and parts may
-/// have the same. What can't be of one history, as that of another cluster with the same names, stays apart.
+/// Joins the histories of several files: a history may be split by time or by host, and parts may overlap. Entries that
+/// can't belong to the same history, for example of another cluster with the same names, stay apart.
 #[derive(Debug, Default)]
 pub(super) struct Parts(Vec<History>);
 
-/// By host, and by position there: what was written in one go has one.
+/// By host, and by position there: entries of a single write share a position.
 type History = BTreeMap<HostName, BTreeMap<u64, Vec<HistoryEntry>>>;
 
 impl Parts {
-    /// Adds what a file has.
+    /// Adds the entries of a file.
     pub(super) fn add(&mut self, part: Vec<HistoryEntry>) {
         let mut hosts = History::new();
         for entry in part {
@@ -127,7 +127,7 @@ impl Parts {
     }
 }
 
-/// Whether nothing says that they are of different histories: one position is one record, and Lamport numbers rise.
+/// Whether both may be parts of the same history: a position has only one record, and Lamport numbers rise.
 fn are_of_one(history: &History, part: &History) -> bool {
     part.iter().all(|(host, entries)| {
         let Some(known) = history.get(host) else { return true };
@@ -151,7 +151,7 @@ fn join(history: &mut History, part: History) {
         for (seq, entries) in entries {
             let at = known.entry(seq).or_default();
             let new: Vec<_> = entries.into_iter().filter(|entry| !at.contains(entry)).collect();
-            // The words behind a move come after it.
+            // The `failed` entry of a transition comes after its end.
             at.extend(new);
             at.sort_by_key(|entry| entry.event == "failed");
         }
@@ -182,7 +182,7 @@ mod tests {
             let lamport = other.lamport;
             assert_eq!(put_together(vec![early.clone(), vec![other]]), [vec![1, 2, 5], vec![lamport]]);
         }
-        // A move and that it was given up have one position, and may be cut apart.
+        // The end of a transition and its failure share a position, and may be split apart.
         let word = |event: &str| HistoryEntry { event: event.to_owned(), ..at("n1", 4, 9) };
         let mut parts = Parts::default();
         parts.add(vec![word("failed")]);

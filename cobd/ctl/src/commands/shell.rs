@@ -1,4 +1,4 @@
-//! `cobctl completions` and `cobctl man`: what packages install, of all three programs.
+//! `cobctl completions` and `cobctl man`: files for packages, for all three programs.
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;

@@ -1,4 +1,4 @@
-//! `cobctl status`: everything, once.
+//! `cobctl status`: the present state of the cluster.
 
 use cob_depot::tokens;
 use cob_types::CobId;
@@ -25,7 +25,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &StatusArg
         cluster.hosts.sort_by(|a, b| a.name.cmp(&b.name));
     }
     if let Some(depot) = context.targets.depot.as_deref().filter(|_| args.only.is_empty()) {
-        // They are for those alone who let hosts in; `cobgen enroll --list` tells them what is wrong with the file.
+        // Only operators with enrolment duties need the tokens; `cobgen enroll --list` reports a broken file.
         cluster.refused_tokens = tokens::read(depot).map(|tokens| tokens.refused()).unwrap_or_default();
     }
     let named = args.only.iter().filter_map(|which| match which {

@@ -15,7 +15,7 @@ use crate::failure::{Exit, Failure};
 use crate::screen::{Mark, Screen};
 use crate::words::clean_to;
 
-/// The longest line that is shown of what a kind's commands said.
+/// The longest line of a command's output that is shown.
 const LONGEST: usize = 1000;
 
 pub(super) async fn run(screen: &mut Screen, args: &TestKindArgs, json: bool) -> Result<Exit, Failure> {
@@ -49,7 +49,7 @@ pub(super) async fn run(screen: &mut Screen, args: &TestKindArgs, json: bool) ->
     Ok(if report.holds { Exit::Yes } else { Exit::No })
 }
 
-/// The folder for all that is made, away again at the end unless it was named.
+/// The folder for all files of the test, deleted at the end unless it was named.
 enum Scratch {
     Named(PathBuf),
     Made(tempfile::TempDir),
@@ -83,7 +83,7 @@ fn scratch(args: &TestKindArgs) -> Result<Scratch, Failure> {
     Ok(scratch)
 }
 
-/// The kind and the change object: of the model, or of one that is made for a built-in kind.
+/// The kind and the change object: from the model, or from a small model for a built-in kind.
 fn subject(args: &TestKindArgs, scratch: &Path, screen: &mut Screen) -> Result<(Kind, Cob, Bundle), Failure> {
     let model = match &args.model {
         Some(model) => model.clone(),
@@ -118,7 +118,7 @@ fn subject(args: &TestKindArgs, scratch: &Path, screen: &mut Screen) -> Result<(
     Ok((kind, cob, bundle.clone()))
 }
 
-/// A kind that a content makes is named after it: `script.0123…`.
+/// A kind that is made from a content is named after it: `script.0123…`.
 fn is_meant(args: &TestKindArgs, cob: &Cob) -> bool {
     let name = cob.kind.as_str();
     let of_kind = name == args.kind || name.strip_prefix(&args.kind).is_some_and(|rest| rest.starts_with('.'));
@@ -153,7 +153,7 @@ fn small_model(args: &TestKindArgs, scratch: &Path) -> Result<PathBuf, Failure> 
     Ok(path)
 }
 
-/// Content as bundles have it.
+/// Content in the form of bundles.
 fn content(text: &str, option: &str) -> Result<String, Failure> {
     json_of(text, option).map(|value| canonical::json(&value))
 }

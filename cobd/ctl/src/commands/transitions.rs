@@ -1,5 +1,5 @@
-//! `cobctl durations --transitions`: how long every transition took, and words between hosts, each with its spread, in the
-//! form that `cobgen plan --from --durations` reads.
+//! `cobctl durations --transitions`: the durations of every transition, and of messages between hosts, each with its
+//! spread, in the form that `cobgen plan --from --durations` reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -10,28 +10,28 @@ use serde_json::{Value, json};
 
 use super::recorded::{Latest, Record, took};
 
-/// Of each transition of a change object the last so many count.
+/// How many recent runs of each transition of a change object count.
 const LAST: usize = 50;
-/// A first check that came so long after its generation was activated was not made because of it.
+/// A first check that comes later than this after an activation has another cause.
 const CHECK_NS: u64 = 60_000_000_000;
 
-/// What the histories say of transitions. Times are in microseconds.
+/// The durations of transitions in the histories, in microseconds.
 #[derive(Debug, Default)]
 pub(super) struct Transitions {
-    /// By what is done; each is known by when it ended.
+    /// By change object and transition; each duration is identified by the time of its end.
     times: BTreeMap<(CobId, String), Latest<u64, u64>>,
-    /// From one host to another.
+    /// From the first host to the second.
     messages: BTreeMap<(HostName, HostName), Latest<Taken, u64>>,
     history: Reading,
     left_out: usize,
 }
 
-/// How far a history is read.
+/// The state of reading a history.
 #[derive(Debug, Default)]
 struct Reading {
     running: BTreeMap<CobId, (u64, StateName, StateName)>,
     activated: BTreeMap<HostName, Activated>,
-    /// Those of which a check has been seen.
+    /// The change objects with a recorded check.
     known: BTreeSet<CobId>,
     messages: Messages,
 }
@@ -39,9 +39,9 @@ struct Reading {
 /// The last activation of a host.
 #[derive(Debug, Default)]
 struct Activated {
-    /// None: it was not told.
+    /// `None`: the history does not contain it.
     at: Option<u64>,
-    /// Those of which there was a check, a move or drift since: a check after that is not made because of it.
+    /// The change objects with a check, transition or drift since: a later check has another cause.
     looked: BTreeSet<CobId>,
 }
 
@@ -61,7 +61,7 @@ impl Record for Transitions {
             ("drift", Some(cob), ..) => _ = history.activated.entry(host).or_default().looked.insert(cob),
             ("end", Some(cob), ..) => {
                 if let (Some((began, from, to)), Some(true)) = (history.running.remove(&cob), ok) {
-                    // What comes next comes when the daemon has heard of it.
+                    // The next step starts when the daemon learns of the end.
                     match took(began, heard_ns.unwrap_or(ts_ns)) {
                         Some(ns) => {
                             let times = self.times.entry((cob, format!("{from}>{to}"))).or_default();
@@ -72,7 +72,7 @@ impl Record for Transitions {
                 }
             }
             ("check", Some(cob), _, Some(found)) => {
-                // Only a new one and one whose content differs are looked at because a generation is active.
+                // An activation checks only new change objects, and those with changed content.
                 let due = found == StateName::OUTDATED || !history.known.contains(&cob);
                 let activated = history.activated.entry(host).or_default();
                 let since = activated.at.and_then(|at| took(at, ts_ns));
@@ -87,7 +87,7 @@ impl Record for Transitions {
     }
 
     fn end(&mut self) {
-        // Only a whole history tells by how much the clocks of its hosts differ.
+        // Only a complete history shows the differences between the clocks of its hosts.
         for (way, times) in mem::take(&mut self.history).messages.times() {
             let latest = self.messages.entry(way).or_default();
             times.into_iter().for_each(|(taken, us)| latest.add(taken, us, LAST));
@@ -98,7 +98,7 @@ impl Record for Transitions {
         self.left_out
     }
 
-    /// `HOST/NAME FROM>TO`, for names that several hosts have `*/NAME FROM>TO`, and `message`.
+    /// `HOST/NAME FROM>TO`, for names on several hosts `*/NAME FROM>TO`, and `message`.
     fn lines(&self) -> BTreeMap<String, Value> {
         let mut alike: BTreeMap<(&str, &str), (usize, Vec<u64>)> = BTreeMap::new();
         let mut lines = BTreeMap::new();
@@ -118,23 +118,23 @@ impl Record for Transitions {
     }
 }
 
-/// How long it takes to write a word about a lock and tell it to another host.
+/// The time to record a lock message and deliver it to another host.
 ///
-/// Both hosts write down when they have sent it or taken it, each by its own clock. Between two hosts some go one way
-/// (promises) and some the other (what is given back), and by as much as the clocks differ, the ones seem longer and the
-/// others shorter: half of the difference of their medians is taken off again.
+/// Both hosts record the time of sending or receiving, each by its own clock. Between two hosts some messages go in one
+/// direction (grants), some in the other (releases). A clock difference makes the messages of one direction seem longer
+/// and of the other shorter: half the difference of their medians is subtracted again.
 #[derive(Debug, Default)]
 struct Messages {
-    /// When the last word of this kind, from the first to the second, was sent.
+    /// The time when the last message of this type, from the first change object to the second, was sent.
     sent: BTreeMap<(Word, CobId, CobId), u64>,
-    /// By who sent and who took it.
+    /// By sender and receiver.
     took: BTreeMap<(HostName, HostName), Latest<Taken, i64>>,
 }
 
-/// When a word was taken, of whom, by whom.
+/// The time of receipt, the sender and the receiver of a message.
 type Taken = (u64, CobId, CobId);
 
-/// A word that both hosts write down.
+/// A message that both hosts record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Word {
     Grant,
@@ -174,8 +174,7 @@ impl Messages {
         }
     }
 
-    /// The words, and how long they took in microseconds: of all pairs of hosts between which words went both
-    /// ways.
+    /// The messages, and their durations in microseconds: of all pairs of hosts with messages in both directions.
     fn times(&self) -> BTreeMap<(HostName, HostName), Vec<(Taken, u64)>> {
         let median = |times: &Latest<Taken, i64>| {
             let mut times: Vec<i64> = times.values().copied().collect();
@@ -194,13 +193,13 @@ impl Messages {
     }
 }
 
-/// The two in the middle, whose mean is the median; of an odd number they are one.
+/// The two middle values, whose mean is the median; of an odd number they are the same.
 fn middle<T: Copy + Default>(sorted: &[T]) -> (T, T) {
     let at = |n: usize| sorted.get(n).copied().unwrap_or_default();
     (at(sorted.len().saturating_sub(1) / 2), at(sorted.len() / 2))
 }
 
-/// The shortest, the median, and the one that nine of ten do not exceed.
+/// The minimum, the median and the 90th percentile.
 fn summed(mut times: Vec<u64>) -> Value {
     times.sort_unstable();
     let at = |n: usize| times.get(n).copied().unwrap_or(0);
@@ -218,7 +217,7 @@ mod tests {
     use super::*;
     use crate::testing::{entry, id, state};
 
-    /// What is made of one history.
+    /// The lines from a single history.
     fn lines(t: &mut Transitions) -> BTreeMap<String, Value> {
         t.end();
         t.lines()
@@ -285,7 +284,7 @@ mod tests {
             word(&mut t, "n2/app", "release", "n1/db", round + 5000 + ahead / 1000);
             word(&mut t, "n1/db", "returned", "by n2/app (1.6)", round + 5000 + took);
         }
-        // On the same host, or never taken: no message.
+        // On the same host, or never received: no message.
         word(&mut t, "n1/db", "grant", "to n1/app (1.7)", 0);
         word(&mut t, "n1/app", "hold", "n1/db", 70_000);
         word(&mut t, "n1/db", "grant", "to n3/app (1.8)", 0);
@@ -297,7 +296,7 @@ mod tests {
     #[test]
     fn times_in_which_a_clock_was_put_right_are_left_out() {
         let mut t = Transitions::default();
-        // A host that starts in 1970 and hears of the time meanwhile; and one whose clock goes back.
+        // A host that starts in 1970 and then corrects its clock; and a host whose clock goes back.
         for (began, ended) in [(0, 1_795_226_464 * SECOND), (90 * SECOND, 80 * SECOND), (100 * SECOND, 102 * SECOND)] {
             told(&mut t, "n1/db", "start", ("down", "up"), began, None);
             told(&mut t, "n1/db", "end", ("down", "up"), ended, Some(true));
@@ -318,12 +317,12 @@ mod tests {
             told(t, "n1/db", "start", ("down", "up"), at + SECOND, None);
             told(t, "n1/db", "end", ("down", "up"), at + SECOND + ms * 1_000_000, Some(true));
         };
-        // What one history ends with does not go on in the next: this move never ended.
+        // A transition at the end of a history does not continue in the next: it never ended.
         play(&mut t, 0, 100);
         told(&mut t, "n1/db", "start", ("up", "down"), 5 * SECOND, None);
         t.end();
         told(&mut t, "n1/db", "end", ("up", "down"), 9 * SECOND, Some(true));
-        // A later one, and then the first once more, with what came after it.
+        // A later history, and then the first once more, with entries after it.
         play(&mut t, 100 * SECOND, 300);
         t.end();
         play(&mut t, 0, 100);
@@ -342,7 +341,7 @@ mod tests {
         told(&mut t, "n1/db", "check", ("", "up"), 2 * SECOND, Some(true));
         t.take(entry("n1", 1, 1, 10 * SECOND));
         told(&mut t, "n1/db", "check", ("", "outdated"), 10 * SECOND + 9_000_000, Some(true));
-        // After a move that failed, and after drift.
+        // After a failed transition, and after drift.
         told(&mut t, "n1/db", "start", ("outdated", "up"), 10 * SECOND + 9_100_000, None);
         told(&mut t, "n1/db", "end", ("outdated", "up"), 20 * SECOND, Some(false));
         told(&mut t, "n1/db", "check", ("", "outdated"), 21 * SECOND, Some(true));

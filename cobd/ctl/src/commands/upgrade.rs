@@ -14,10 +14,10 @@ use crate::install::steps::{self, Refusal, Step};
 use crate::screen::Screen;
 use crate::words::{list, span};
 
-/// Between two looks at a host that settles.
+/// The pause between two checks of a host that converges.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// What holds for all hosts.
+/// The settings for all hosts.
 #[derive(Debug)]
 struct Rollout {
     to: String,
@@ -70,13 +70,13 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &UpgradeArgs
     Ok(exit)
 }
 
-/// Whether a package of this version has this version of the program: behind it stands the package's own number.
+/// Whether a package of this version contains this version of the program: the package's own revision may follow.
 fn is_of(package: &str, version: &str) -> bool {
     let package = package.split_once(':').map_or(package, |(_, rest)| rest);
     package.strip_prefix(version).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// Who goes when: each canary by itself, then so many at a time.
+/// The batches: each canary alone, then this many hosts at a time.
 fn batches(hosts: &[HostAt], canaries: &[HostName], size: usize) -> Result<Vec<Vec<HostAt>>, Failure> {
     let strangers: Vec<_> = canaries.iter().filter(|name| hosts.iter().all(|host| host.name != **name)).collect();
     if !strangers.is_empty() {
@@ -121,7 +121,7 @@ impl Rollout {
         self.settled(work, facts).await
     }
 
-    /// Waits until the host is as it has to be for the next one to go.
+    /// Waits until the host has converged, so that the next host may start.
     async fn settled(&self, work: &Work, mut facts: Facts) -> Result<Facts, Trouble> {
         let begin = Instant::now();
         loop {

@@ -13,22 +13,22 @@ use crate::screen::{Mark, Paint, Screen};
 use crate::verdict::{Expected, Verdict, is_home, is_left_there, judge, judge_named};
 use crate::words::{ago, clean, count, heading, lapse, limits, list, phase, reasons, span, switch};
 
-/// So many change objects are shown in full; of more, only those that are not settled.
+/// Up to this many change objects are all shown; of more, only the ones that are not settled.
 const MANY: usize = 60;
 
-/// So many broken promises are told.
+/// How many invalidated grants are shown.
 const LAPSES: usize = 8;
 
 /// Which change objects are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// All, where they are few or were named.
+    /// All, if they are few or were named; otherwise the ones that are not settled.
     Fitting,
     /// All.
     All,
 }
 
-/// Leaves what was named: other hosts and their change objects go. Nothing named: all stays.
+/// Keeps only the named hosts and change objects; without names, all.
 pub(super) fn narrow(cluster: &mut ClusterStatus, only: &[Which]) {
     if only.is_empty() {
         return;
@@ -42,7 +42,7 @@ pub(super) fn narrow(cluster: &mut ClusterStatus, only: &[Which]) {
     }
 }
 
-/// The answer for what was named: for a change object, whether it is where it should be.
+/// The verdict on the named hosts and change objects.
 pub(super) fn answer(cluster: &ClusterStatus, only: &[Which], expected: &Expected) -> Verdict {
     let (mut whole, mut cobs) = (BTreeSet::new(), Vec::new());
     for which in only {
@@ -54,7 +54,7 @@ pub(super) fn answer(cluster: &ClusterStatus, only: &[Which], expected: &Expecte
     if cobs.is_empty() { judge(cluster, expected) } else { judge_named(cluster, &whole, &cobs, &expected.contents) }
 }
 
-/// Everything: hosts, change objects, the answer.
+/// Hosts, change objects, and the answer.
 pub(super) fn lines(
     screen: &Screen,
     cluster: &ClusterStatus,
@@ -97,7 +97,7 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
     lines
 }
 
-/// Promises that are broken, of the hosts and change objects that were named.
+/// Invalidated grants of the named hosts and change objects.
 fn lapses(screen: &Screen, cluster: &ClusterStatus, only: &[Which]) -> Vec<String> {
     let concerns = |host: &HostStatus, lapse: &Lapse| {
         only.is_empty()
@@ -118,7 +118,7 @@ fn lapses(screen: &Screen, cluster: &ClusterStatus, only: &[Which]) -> Vec<Strin
     lines
 }
 
-/// What people should know about who may order and who tried, and about clocks.
+/// Warnings about access, refused attempts and clocks.
 fn safety(screen: &Screen, cluster: &ClusterStatus) -> Vec<String> {
     let differing = clocks::differing(cluster).into_iter();
     let mut lines: Vec<String> =
@@ -144,7 +144,7 @@ fn count64(requests: u64) -> String {
     count(usize::try_from(requests).unwrap_or(usize::MAX), "request")
 }
 
-/// What a host has sent away of late, if it has.
+/// The requests that a host has refused recently, if any.
 fn refused(host: &HostStatus) -> Option<String> {
     let counts = host.refused.counts();
     let told: Vec<_> =
@@ -152,7 +152,7 @@ fn refused(host: &HostStatus) -> Option<String> {
     (!told.is_empty()).then(|| format!("{} has refused: {} (its log tells whom)", host.name, told.join(", ")))
 }
 
-/// Hosts that ask a host for what no dependency lets them ask for.
+/// Hosts that send a host requests without a dependency.
 fn unjustified(host: &HostStatus) -> Vec<String> {
     let told = |refused: &Unjustified| {
         let (here, there) = (&host.name, &refused.host);
@@ -164,7 +164,7 @@ fn unjustified(host: &HostStatus) -> Vec<String> {
     host.unjustified.iter().map(told).collect()
 }
 
-/// Tokens of enrolment that were shown in vain.
+/// Refused enrolment tokens.
 fn refused_tokens(tokens: &RefusedTokens) -> Vec<String> {
     let times = |n: u64| count(usize::try_from(n).unwrap_or(usize::MAX), "time");
     let of_host = |(host, n): (&HostName, &u64)| {
@@ -201,7 +201,7 @@ fn hosts(screen: &Screen, cluster: &ClusterStatus) -> Table {
     table
 }
 
-/// Why a host is not in the generation of the others, if it is not: then it is not as it should be, whatever it says.
+/// Why a host has another generation than the others, if so: then it is not well, even if it says so.
 fn apart(host: &HostStatus, cluster: &ClusterStatus) -> Option<&'static str> {
     let own = host.generation.filter(|_| host.reachable && host.goal().is_none())?;
     let others = || cluster.hosts.iter().filter(|other| other.reachable);
@@ -228,7 +228,7 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
     } else if host.converged && host.cobs.iter().all(|c| is_home(c) || is_left_there(c)) {
         "converged".to_owned()
     } else if failed > 0 && !host.cobs.iter().any(|c| matches!(c.phase, Phase::Checking | Phase::Moving)) {
-        // Nothing goes on by itself.
+        // No change object progresses by itself.
         "not converged".to_owned()
     } else {
         "converging".to_owned()
@@ -271,7 +271,7 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
     (mark, parts.join(", "))
 }
 
-/// Whether nothing of a host has to be told: it is shown as it should be.
+/// Whether a host is shown as well.
 pub(super) fn is_well(host: &HostStatus) -> bool {
     host_state(host).0 == Mark::Good
 }
@@ -451,7 +451,7 @@ mod tests {
         let of = |which: &str| verdict(&[which]).0.exit();
         assert_eq!((of("n1/ip"), of("n1/db"), of("n1/nothing"), of("n1")), (Exit::Yes, Exit::No, Exit::No, Exit::No));
 
-        // Hosts beside it are judged as wholes, each with its own generation.
+        // Other named hosts are judged as a whole, each with its own generation.
         let Verdict::Not(why) = verdict(&["n1/ip", "n4"]).0 else { panic!("n4/fs has failed") };
         assert_eq!(why, ["n4: 1 change object not where it should be: n4/fs"]);
         let Verdict::Not(why) = verdict(&["n1/ip", "n2", "n4"]).0 else { panic!("n2 switches") };

@@ -1,4 +1,4 @@
-//! `cobctl watch`: everything, as it changes.
+//! `cobctl watch`: the state of the cluster, live.
 //!
 //! On a terminal a view that is redrawn in place; on a pipe a line for each change.
 
@@ -23,7 +23,7 @@ use crate::signals::Ends;
 use crate::verdict::{Expected, Verdict};
 use crate::words::{clean, count, heading, limits, phase, reasons, utc};
 
-/// The view is drawn anew at least this often: what it says of elapsed time goes on.
+/// The longest time between redraws: the shown durations grow.
 const REDRAW: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs) -> Result<Exit, Failure> {
@@ -90,7 +90,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
         }
         let home = matches!(verdict, Verdict::Converged(_));
         if args.until_converged && home && live.is_complete() {
-            // A yes is said of answers to this question, not of the last that were heard.
+            // A yes needs fresh answers to this query.
             let mut fresh = gather::cluster(&context.client, &targets).await;
             view::narrow(&mut fresh, &args.only);
             let verdict = view::answer(&fresh, &args.only, &Expected::default());
@@ -110,7 +110,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &WatchArgs
     Ok(if args.until_converged { verdict.exit() } else { Exit::Yes })
 }
 
-/// Waits for a signal that ends the program, where it is to tidy up before.
+/// Waits for a signal that ends the program, if the terminal must be restored.
 async fn ended_from_outside(ends: &mut Option<Ends>) -> Failure {
     match ends {
         Some(ends) => ends.next().await,
@@ -118,23 +118,23 @@ async fn ended_from_outside(ends: &mut Option<Ends>) -> Failure {
     }
 }
 
-/// To the terminal's other page, without a cursor.
+/// Switches to the terminal's alternate screen and hides the cursor.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
-/// And back.
+/// Switches back.
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
 
-/// A plan that is held against what happens.
+/// A plan that is compared with the real progress.
 struct Forecast {
     beside: Beside,
     history: Following,
-    /// What of it was told last.
+    /// The last reported state.
     told: Option<(usize, usize, u64)>,
 }
 
-/// The forecast as it stands.
+/// The present forecast.
 struct Line {
     text: String,
-    /// More has been made, or the end has moved.
+    /// Whether more transitions have ended, or the end has moved.
     is_new: bool,
 }
 
@@ -148,14 +148,14 @@ impl Forecast {
         let beside = &mut self.beside;
         self.history.go_on(context, screen, |entry| beside.take(&entry)).await?;
         if self.told.is_none() {
-            // What was there before somebody began to watch.
+            // Events from before the start of the watch.
             beside.wait_for_the_next();
         }
         let Some(now) = cluster.hosts.iter().map(|host| host.now_ns).max().filter(|now| *now > 0) else {
             return Ok(None);
         };
         let (ended, held, end_us) = self.beside.stands(now);
-        // Where the end moves only because time passes, a line each second is enough.
+        // If the end moves only because time passes, a line per second is enough.
         let told = (ended, held, end_us / 1_000_000);
         let is_new = self.told != Some(told);
         self.told = Some(told);
@@ -183,8 +183,8 @@ fn draw(
     screen.raw(&page)
 }
 
-/// The view in so many lines. What has no place in them is the end: where not everything has, the answer and the hosts
-/// that are not well come first.
+/// The view in this many lines. Lines that do not fit are cut at the end; in that case the answer and the hosts with
+/// problems come first.
 fn fitting(
     screen: &Screen,
     cluster: &ClusterStatus,
@@ -214,7 +214,7 @@ fn compact(cluster: &ClusterStatus) -> Result<String, Failure> {
     serde_json::to_string(cluster).map_err(|e| Failure::environment(anyhow::Error::from(e)))
 }
 
-/// What differs between two pictures, a line each.
+/// The differences between two pictures, in lines.
 fn changes(before: &ClusterStatus, after: &ClusterStatus) -> Vec<String> {
     let old: BTreeMap<_, _> = before.hosts.iter().map(|h| (&h.name, h)).collect();
     let mut lines = Vec::new();
@@ -272,7 +272,7 @@ fn host_words(host: &HostStatus) -> String {
     text
 }
 
-/// Times that pass and lines that are printed are no change.
+/// Elapsed times and printed lines do not count as changes.
 fn differs(a: &CobStatus, b: &CobStatus) -> bool {
     let waits = |c: &CobStatus| c.waits_for.iter().map(|w| crate::words::wait(w, u64::MAX)).collect::<Vec<_>>();
     (&a.state, &a.target, a.phase, a.failed, a.retiring) != (&b.state, &b.target, b.phase, b.failed, b.retiring)

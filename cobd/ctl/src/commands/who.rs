@@ -1,4 +1,4 @@
-//! `cobctl trust whoami` and `trust key`: who the operator is for the hosts.
+//! `cobctl trust whoami` and `trust key`: the operator's identity on the hosts.
 
 use cob_types::{HostName, PublicKey};
 use cobd::web::Whoami;

@@ -1,5 +1,4 @@
-//! Daemons that are only their API: a real server on a real socket, and a loop that answers from what
-//! the test has put there.
+//! Fake daemons: a real server on a real socket, with answers that the test has prepared.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// What every host's clock shows.
+/// The time on every host's clock.
 pub(crate) const NOW: u64 = 1_000_000_000_000;
 
 pub(crate) fn id(text: &str) -> CobId {
@@ -63,7 +62,7 @@ pub(crate) fn waiting(cob: &str, waits_for: Vec<Wait>) -> CobStatus {
     CobStatus { state: Some(state("down")), phase: Phase::Waiting, waits_for, ..settled(cob) }
 }
 
-/// A change object that has used up its retries.
+/// A change object that has failed after its last attempt.
 pub(crate) fn failed(cob: &str) -> CobStatus {
     let action = ActionStatus {
         from: Some(state("down")),
@@ -101,26 +100,26 @@ pub(crate) fn entry(host: &str, seq: u64, lamport: u64) -> HistoryEntry {
     }
 }
 
-/// What a fake daemon is and does.
+/// The state and behaviour of a fake daemon.
 pub(crate) struct Inside {
     pub(crate) status: HostStatus,
     pub(crate) history: Vec<HistoryEntry>,
-    /// What it tells of the last switch without its history.
+    /// The outcome of the last switch that it reports without its history.
     pub(crate) outcome: Option<OutcomeOf>,
     pub(crate) output: Option<String>,
-    /// The orders that it got.
+    /// The orders that it received.
     pub(crate) orders: Vec<Command>,
-    /// Who gave them.
+    /// The authors of the orders.
     pub(crate) authors: Vec<String>,
-    /// Questions for its status so far.
+    /// How often its status was queried so far.
     pub(crate) asked: usize,
-    /// What it says to a `prepare`.
+    /// Its answer to a `prepare`.
     pub(crate) refuses: Option<RefusalKind>,
-    /// The change objects that it has once it is told to switch.
+    /// The change objects that it has after a switch.
     pub(crate) next: Vec<CobStatus>,
-    /// Whether it activates at once what it is told to switch to; else it stays on its way.
+    /// Whether it activates a generation at once; otherwise the switch stays pending.
     pub(crate) prompt: bool,
-    /// Whether it takes questions and gives no answers.
+    /// Whether it accepts queries and gives no answers.
     pub(crate) silent: bool,
     kept: Vec<Ask>,
     changes: watch::Sender<u64>,
@@ -214,22 +213,22 @@ impl Inside {
     }
 }
 
-/// A fake daemon; ends with its value.
+/// A fake daemon; stops when dropped.
 pub(crate) struct Daemon {
     inside: Arc<Mutex<Inside>>,
-    /// As `--host` takes it.
+    /// Its address for `--host`.
     pub(crate) address: String,
     _tasks: JoinSet<()>,
 }
 
 impl Daemon {
-    /// Behind a TCP port of this machine.
+    /// On a TCP port of this machine.
     pub(crate) async fn tcp(host: &str, generation: u64, cobs: Vec<CobStatus>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         Self::on(listener, host, generation, cobs)
     }
 
-    /// Behind this listener.
+    /// On this listener.
     pub(crate) fn on(listener: TcpListener, host: &str, generation: u64, cobs: Vec<CobStatus>) -> Self {
         let address = format!("tcp://{}", listener.local_addr().expect("an address"));
         let (api, inside, mut tasks) = Self::inside(host, generation, cobs);
@@ -242,8 +241,7 @@ impl Daemon {
         Self { inside, address, _tasks: tasks }
     }
 
-    /// Behind TLS with this key, open to the operators of this manifest. Keys that `admits` does not
-    /// like end the handshake.
+    /// With TLS and this key, for the operators of this manifest. Keys that `admits` rejects end the handshake.
     pub(crate) async fn tls(host: &str, key: &SecretKey, manifest: &Manifest, admits: Admits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = format!("tcp://{}", listener.local_addr().expect("an address"));
@@ -264,7 +262,7 @@ impl Daemon {
         Self { inside, address, _tasks: tasks }
     }
 
-    /// Behind a unix socket.
+    /// On a unix socket.
     pub(crate) async fn unix(path: &Path, host: &str, generation: u64, cobs: Vec<CobStatus>) -> Self {
         let server = UnixServer::bind(path).await.expect("bound");
         let (api, inside, mut tasks) = Self::inside(host, generation, cobs);
@@ -312,25 +310,25 @@ impl Daemon {
         (api, inside, tasks)
     }
 
-    /// Its inside, to look at and to set up.
+    /// Its state, to read and to change.
     pub(crate) fn look(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().expect("not poisoned")
     }
 
-    /// Changes its status and says so to its watchers.
+    /// Changes its status and notifies its watchers.
     pub(crate) fn change(&self, change: impl FnOnce(&mut HostStatus)) {
         let mut inside = self.look();
         change(&mut inside.status);
         inside.changes.send_modify(|n| *n += 1);
     }
 
-    /// Waits until its inside is as wanted.
+    /// Waits until its state fulfils the condition.
     pub(crate) async fn until(&self, wanted: impl Fn(&Inside) -> bool) {
         until(|| wanted(&self.look())).await;
     }
 }
 
-/// Waits until something is so.
+/// Waits until the condition is true.
 pub(crate) async fn until(wanted: impl Fn() -> bool) {
     let met = async {
         while !wanted() {
@@ -340,7 +338,7 @@ pub(crate) async fn until(wanted: impl Fn() -> bool) {
     tokio::time::timeout(std::time::Duration::from_secs(20), met).await.expect("met in time");
 }
 
-/// What a run of `cobctl` gave.
+/// The result of a run of `cobctl`.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: u8,
@@ -365,7 +363,7 @@ pub(crate) fn cobctl(args: &[&str]) -> impl Future<Output = Ran> + use<> {
     }
 }
 
-/// Runs `cobctl` with a command that goes on, as long as `seen` looks at what it writes.
+/// Runs `cobctl` with a command that does not end, while `seen` checks its output.
 pub(crate) async fn cobctl_while(args: &[&str], seen: impl AsyncFnOnce(Written)) {
     let (mut screen, written) = Screen::memory();
     tokio::select! {
@@ -374,12 +372,12 @@ pub(crate) async fn cobctl_while(args: &[&str], seen: impl AsyncFnOnce(Written))
     }
 }
 
-/// Without the settings of whoever runs the tests.
+/// Without the settings of the user who runs the tests.
 fn line(args: &[&str]) -> Vec<std::ffi::OsString> {
     ["cobctl", "--config", "/dev/null"].iter().chain(args).map(std::ffi::OsString::from).collect()
 }
 
-/// A depot with one generation: these hosts, their addresses and how many change objects they have.
+/// A depot with a generation: these hosts, their addresses and their numbers of change objects.
 pub(crate) fn publish(depot: &Path, generation: u64, hosts: &[(&str, &str, u64)]) {
     let host = |address: &str, cobs| ManifestHost {
         address: Some(address.to_owned()).filter(|a| !a.is_empty()),
@@ -396,7 +394,7 @@ pub(crate) fn publish(depot: &Path, generation: u64, hosts: &[(&str, &str, u64)]
     publish_manifest(depot, &manifest);
 }
 
-/// A depot with this generation, or one more in it.
+/// Creates a depot with this generation, or adds the generation.
 pub(crate) fn publish_manifest(depot: &Path, manifest: &Manifest) {
     let generation = manifest.generation;
     let repository = git2::Repository::init_bare(depot).expect("a repository");

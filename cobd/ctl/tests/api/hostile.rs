@@ -1,5 +1,4 @@
-//! Daemons that are none: what speaks garbage, says nothing, never ends or lies costs a line and no
-//! more.
+//! Servers that are no daemons: garbage, silence, endless answers or lies cost only an error line.
 
 use crate::fake::{Daemon, cobctl, cobctl_while, entry, settled, until};
 use cobctl::screen::Written;
@@ -7,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// A server that does this to each connection; its address.
+/// A server that does this with each connection; returns its address.
 async fn server<F, Fut>(deed: F) -> (String, JoinSet<()>)
 where
     F: Fn(TcpStream) -> Fut + Send + 'static,
@@ -25,14 +24,14 @@ where
     (address, tasks)
 }
 
-/// Reads a request's head, so that the answer does not come before the question.
+/// Reads the head of a request, so that the answer does not come before the query.
 async fn heard(mut stream: TcpStream) -> TcpStream {
     let mut part = [0; 4096];
     let _ = stream.read(&mut part).await;
     stream
 }
 
-/// A server that gives these bytes as its answer.
+/// A server that sends these bytes as its answer.
 async fn saying(answer: &'static [u8]) -> (String, JoinSet<()>) {
     server(move |stream| async move {
         let mut stream = heard(stream).await;
@@ -41,7 +40,7 @@ async fn saying(answer: &'static [u8]) -> (String, JoinSet<()>) {
     .await
 }
 
-/// The status of a good daemon and of this one: the good one's answer stands, the other's is named.
+/// The status of a good daemon and of this server: the good answer counts, the other is reported as an error.
 async fn beside_a_good_one(address: &str, error: &str) {
     let good = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--timeout", "2s", "--host", &good.address, "--host", address, "status"]).await;
@@ -124,7 +123,7 @@ async fn a_hosts_words_do_not_reach_the_terminal_as_they_are() {
 
 #[tokio::test]
 async fn a_history_that_never_ends_where_it_should_is_left() {
-    // The same page again and again, whatever was asked for.
+    // The same page again and again, for every query.
     let page: String = (1..=1000).map(|n| serde_json::to_string(&entry("n1", n, n)).expect("json") + "\n").collect();
     let (address, _tasks) = server(move |stream| {
         let page = page.clone();
@@ -139,7 +138,7 @@ async fn a_history_that_never_ends_where_it_should_is_left() {
     assert!(ran.code == 3 && ran.err.contains("entry 1 comes where 1000 or a later one was asked for"), "{ran:?}");
 }
 
-/// A server that answers questions for events with these bytes and what follows, and all others as a good daemon would.
+/// A server that answers event queries with these bytes and `and_on`, and other queries like a good daemon.
 async fn telling(events: &'static [u8], and_on: &'static [u8]) -> (String, JoinSet<()>) {
     let mut status = String::new();
     let good = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
@@ -167,7 +166,7 @@ async fn telling(events: &'static [u8], and_on: &'static [u8]) -> (String, JoinS
 
 #[tokio::test]
 async fn one_that_tells_no_status_with_its_events_is_asked_for_it() {
-    // As daemons of the version before tell: in pieces, with comments between.
+    // As daemons of the previous version report: in pieces, with comments between.
     let (address, _tasks) = telling(b": here\n\nevent: change\ndata: {\"change\":1}\n\n", b"").await;
     let ran = cobctl(&["--host", &address, "watch", "--until-converged"]).await;
     assert_eq!(ran.code, 0, "{ran:?}");

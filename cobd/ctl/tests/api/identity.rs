@@ -1,4 +1,4 @@
-//! Numbers of generations and their contents, and switches that lead back, against daemons on real sockets.
+//! Generation numbers and their contents, and switches to older generations, against daemons on real sockets.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ async fn a_switch_back_is_said_and_not_begun_without_a_word() {
     assert_eq!(ran.code, 0, "forward needs no word: {ran:?}");
 }
 
-/// One host has gone on to a generation that the depot does not have (any more).
+/// A host has activated a generation that the depot does not have (any more).
 #[tokio::test]
 async fn hosts_that_are_ahead_of_the_depot_are_told_of() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -109,7 +109,7 @@ async fn who_waits_for_the_newer_generation_is_told_at_once_that_hosts_go_back()
     let going_back = async {
         n1.until(|inside| inside.orders.len() == 2).await;
         n2.until(|inside| inside.orders.len() == 2).await;
-        // Another operator has ordered one host back, and it has not got far.
+        // Another operator has ordered the rollback of a host, which has just started.
         n1.change(|status| {
             status.generation = Some(N7);
             status.switching_to = Some(N6);

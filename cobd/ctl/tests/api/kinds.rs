@@ -1,4 +1,4 @@
-//! `cobctl test-kind`: on kinds of a model, on built-in ones, and on such that are broken.
+//! `cobctl test-kind`: on kinds of a model, on built-in kinds, and on broken kinds.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -15,7 +15,7 @@ fn test_kind(args: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// A model with a kind whose move up is given.
+/// A model with a kind whose transition to `up` is given.
 fn model(up: &str) -> String {
     format!(
         "security: loopback-only
@@ -92,7 +92,7 @@ fn built_in_kinds_need_no_model() {
         {"from": "down", "to": "up", "run": "touch $COB_STATE_DIR/x"}, {"from": "up", "to": "down", "run": "rm -f $COB_STATE_DIR/x"},
         {"from": "outdated", "to": "down", "run": "rm -f $COB_STATE_DIR/x"}]}"#;
     let (code, out, err) = test_kind(&["script", "--content", script, "--kills", "1"]);
-    // Made twice, `touch` writes again, which nobody who reads the file sees.
+    // Run twice, `touch` writes again, which is invisible in the file's content.
     assert_eq!(code, Some(0), "{out}{err}");
 }
 
@@ -126,7 +126,7 @@ fn the_plug_ins_of_the_example_keep_the_contract() {
         assert_eq!(code, Some(0), "{cob}: {out}{err}");
         assert!(!out.contains("not tried"), "{cob}: {out}");
     }
-    // Both have put back what was there.
+    // Both have restored the original content.
     assert_eq!(fs::read_to_string(motd).expect("read"), "welcome\n");
     assert_eq!(fs::read_to_string(notes).expect("read"), "{\"owner\": \"nobody\", \"size\": 3}\n");
 }

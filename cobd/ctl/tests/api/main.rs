@@ -1,4 +1,4 @@
-//! The real client against daemons that are only their API, and against what is no daemon at all.
+//! The real client against fake daemons, and against servers that are no daemons.
 
 mod fake;
 mod hostile;

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 const N7: GenerationNumber = GenerationNumber(7);
 
-/// Two hosts at generation 6 and a depot with generation 7, which has one change object for each.
+/// Two hosts at generation 6 and a depot with generation 7, in which each has a change object.
 async fn two(depot: &Path) -> (Daemon, Daemon) {
     let (n1, n2) = (Daemon::tcp("n1", 6, vec![]).await, Daemon::tcp("n2", 6, vec![]).await);
     n1.look().next = vec![settled("n1/db")];
@@ -27,7 +27,7 @@ async fn two(depot: &Path) -> (Daemon, Daemon) {
     (n1, n2)
 }
 
-/// The orders that a daemon has heard, by the numbers of generations alone.
+/// The orders that a daemon has received, with only the numbers of generations.
 fn orders(daemon: &Daemon) -> Vec<Command> {
     let mut orders = daemon.look().orders.clone();
     for order in &mut orders {
@@ -78,7 +78,7 @@ async fn a_switch_prepares_everywhere_goes_and_waits() {
     assert_eq!(orders(&n1).len(), 2, "and orders nothing");
 }
 
-/// As an interrupted canary leaves one, or a word to hosts by name.
+/// A host in a state that an interrupted canary, or an order to named hosts, leaves behind.
 #[tokio::test]
 async fn a_host_that_has_it_alone_hears_that_it_is_for_all_and_on_which_terms() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -104,7 +104,7 @@ async fn a_host_that_has_it_alone_hears_that_it_is_for_all_and_on_which_terms() 
     assert_eq!(orders(&n2).last(), Some(&go(OnFailure::Rollback, N7)));
 }
 
-/// One daemon has counted what came of the switch, another one was started since and has only its history.
+/// One daemon has counted the outcome of the switch, the other was restarted since and has only its history.
 #[tokio::test]
 async fn what_came_of_a_switch_is_in_the_depot_whoever_tells_it() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -157,7 +157,7 @@ async fn a_host_that_refuses_calls_the_switch_off() {
     assert!(ran.err.contains("called off, nothing has changed"), "{}", ran.err);
     let called_off = [Command::Prepare { generation: N7, manifest: None }, Command::CallOff { generation: N7 }];
     assert_eq!(orders(&n1), called_off, "no go anywhere, and what was prepared for it is forgotten");
-    // What was there before the switch was ordered is there after it.
+    // A generation that was prepared before the order stays prepared after it.
     n1.look().status.prepared = vec![N7];
     cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7"]).await;
     assert_eq!(orders(&n1)[2..], [Command::Prepare { generation: N7, manifest: None }]);
@@ -218,7 +218,7 @@ async fn an_absent_host_is_named_and_follows_when_it_comes() {
         coming.await
     };
     let (ran, n2) = tokio::join!(switching, late);
-    // By then the other one is in it.
+    // By then the other host has activated it.
     let go = Command::Switch { generation: N7, manifest: None, how: HOW, only: Vec::new(), seen: Some(N7) };
     assert_eq!((ran.code, orders(&n2)), (0, vec![TAKEN[0].clone(), go]), "{ran:?}");
 }
@@ -258,7 +258,7 @@ async fn a_switch_that_reaches_nobody_is_no_success() {
     assert!(ran.out.contains("go on no host, because n2 could not be reached"), "{ran:?}");
 }
 
-/// A port that takes connections and never answers, as a host behind a dead link does.
+/// A port that accepts connections and never answers, like a host behind a broken link.
 async fn silent() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = format!("tcp://{}", listener.local_addr().expect("an address"));
@@ -329,7 +329,7 @@ async fn who_has_taken_the_order_was_reached() {
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "0s"]).await;
     let taken = orders(&n1).len() == 2 && orders(&n2).len() == 2;
     assert!(!taken || ran.code == 1 && ran.out.contains("has not converged in time"), "{ran:?}");
-    // Who has gone and falls silent then was reached, too.
+    // A host that accepts the `go` and then falls silent was reached too.
     let folder = tempfile::tempdir().expect("a folder");
     let depot = folder.path().to_str().expect("text");
     let (n1, n2) = two(folder.path()).await;

@@ -5,7 +5,7 @@ use cob_types::history::HistoryEntry;
 
 use crate::fake::{Daemon, NOW, cobctl, entry, id, publish, state};
 
-/// An entry of one host, `at` nanoseconds after the beginning.
+/// An entry of a host, `at` nanoseconds after the start.
 fn told(host: &str, seq: u64, at: u64, event: &str, cob: &str, detail: &str) -> HistoryEntry {
     let cob = (!cob.is_empty()).then(|| id(cob));
     let (event, detail) = (event.to_owned(), detail.to_owned());
@@ -51,7 +51,7 @@ async fn everything_is_shown_as_it_was() {
         let ran = at(ahead).await;
         assert!(ran.code == 2 && ran.err.contains("2099-01-01 00:00:00.000Z is still to come"), "{ran:?}");
     }
-    // The fake clock begins 1000 s after 1970.
+    // The fake clock starts 1000 s after 1970.
     let ran = at(&["1970-01-01T00:16:41Z"]).await;
     assert_eq!(ran.code, 0, "{ran:?}");
     for part in ["n1: generation 7\n", "n1/db  down  for 996 ms  waits for n2/db@up", "n2/db  down → up  for 990 ms"]
@@ -69,7 +69,7 @@ async fn everything_is_shown_as_it_was() {
     assert!(ran.code == 0 && ran.out.ends_with("nothing changed\n"), "{ran:?}");
     let ran = at(&["yesterday"]).await;
     assert!(ran.code == 2 && ran.err.contains("is no moment"), "{ran:?}");
-    // A history that was cut off says so.
+    // A truncated history is reported.
     n1.look().history.drain(..4);
     let ran = at(&["1970-01-01T00:16:40.003Z"]).await;
     assert!(
@@ -130,7 +130,7 @@ async fn who_can_not_be_reached_is_named() {
     assert!(ran.code == 3 && ran.out.contains("n1/db") && ran.err.contains("n2 is missing"), "{ran:?}");
 }
 
-/// A plan of the switch of [`two`], of a second a move.
+/// A plan of the switch of [`two`], with a second for each transition.
 fn plan() -> String {
     let step = |at: u64, cob: &str| {
         serde_json::json!({
@@ -182,7 +182,7 @@ async fn what_hosts_have_done_that_left_stands_beside_the_rest() {
     assert_eq!((ran.code, &ran.json()["outcomes"][0]["silent"]), (3, &serde_json::json!(["n2"])), "{ran:?}");
     let ran = cobctl(&[&at[..], &["--diff", "now"]].concat()).await;
     assert_eq!(ran.err.matches("n2: not all of it is known").count(), 1, "{ran:?}");
-    // Whoever names hosts means these.
+    // With named hosts, only these count.
     let ran = cobctl(&["--host", &n1.address, "--depot", depot, "history"]).await;
     assert_eq!(ran.code, 0, "{ran:?}");
 }
@@ -215,7 +215,7 @@ async fn durations_come_from_saved_histories_too() {
     assert_eq!((none.code, none.out.trim()), (1, "{}"));
 
     let lines: Vec<&str> = saved.lines().collect();
-    // The parts of one history are one again, however it was cut.
+    // The parts of a history are joined again, for every split.
     let whole = cobctl(&["durations", "--transitions", &first]).await.out;
     let of = |host: &str| {
         lines.iter().filter(|l| l.contains(&format!("\"host\":\"{host}\""))).copied().collect::<Vec<_>>().join("\n")

@@ -1,4 +1,4 @@
-//! The program as a process: its exit status, its outputs, what packages install.
+//! The program as a process: its exit status, its outputs, the files for packages.
 
 use std::process::{Command, Output, Stdio};
 
@@ -142,7 +142,7 @@ fn the_demo_shows_no_options_that_it_ignores() {
     assert!(shown.contains("--keep") && shown.contains("--color"), "{shown}");
 }
 
-/// Whatever the demo is at when it is interrupted, also with a folder that it was to keep.
+/// An interrupt at any stage of the demo, also with a folder to keep.
 #[test]
 fn an_interrupted_demo_leaves_nothing_behind() {
     use std::io::{BufRead as _, BufReader};
@@ -161,7 +161,7 @@ fn an_interrupted_demo_leaves_nothing_behind() {
         assert!(lines.any(|line| line.contains(said)), "{said}");
         let pid = rustix::process::Pid::from_child(&demo);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-        // What it goes on to print must find a reader.
+        // Its further output needs a reader.
         lines.for_each(drop);
         let ended = demo.wait_with_output().expect("it ends");
         assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));

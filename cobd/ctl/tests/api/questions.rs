@@ -100,7 +100,7 @@ async fn a_daemon_under_a_false_name_is_not_believed() {
     let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "status"]).await;
     assert!(ran.code == 3 && ran.out.contains("answers as n2, not as n1"), "{ran:?}");
 
-    // Nor for what came of a switch, which is not recorded as if all had been heard.
+    // Also not for the outcome of a switch, which must not be recorded as complete.
     let go =
         HistoryEntry { event: "go".to_owned(), detail: "to generation 7".to_owned(), cob: None, ..entry("n2", 1, 1) };
     n2.look().history = vec![go];
@@ -141,7 +141,7 @@ async fn hosts_that_were_named_are_the_ones_that_answer() {
     let ran = cobctl(&[&both[..], &["status", "n3/db"]].concat()).await;
     assert!(ran.code == 0 && ran.out.contains("converged: 1 change object on 1 host"), "{ran:?}");
     assert!(n3.look().asked > asked && !ran.out.contains("n1"), "{ran:?}");
-    // One that is silent is told of as the one that was named.
+    // A silent daemon is reported under the name of the named host.
     let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "status", "n2"]).await;
     assert!(ran.code == 3 && ran.out.contains("n2 could not be reached"), "{ran:?}");
 }
@@ -203,7 +203,7 @@ async fn broken_promises_are_told_by_status_and_explain() {
 #[tokio::test]
 async fn histories_are_merged_page_by_page() {
     let (n1, n2) = (Daemon::tcp("n1", 7, vec![]).await, Daemon::tcp("n2", 7, vec![]).await);
-    // Three entries a position: pages end within one.
+    // Three entries share a position: pages end within a position.
     n1.look().history = (1..=2500).map(|n| entry("n1", n / 3, 2 * n)).collect();
     n2.look().history = (1..=1200).map(|n| entry("n2", n, 2 * n + 1)).collect();
     let (first, second) = (n1.address.clone(), n2.address.clone());
@@ -370,7 +370,7 @@ async fn facts_are_a_section_of_a_model_and_the_silent_are_named() {
     assert!(ran.code == 3 && ran.err.contains("n2") && ran.err.contains("no connection"), "{ran:?}");
     assert!(ran.out.contains("  n1:\n") && !ran.out.contains("  n2:\n"), "{ran:?}");
 
-    // One that answers under another name is not believed.
+    // A daemon that answers under another name does not count.
     publish(folder.path(), 8, &[("n3", &n1.address, 0)]);
     let ran = cobctl(&["--depot", depot, "facts"]).await;
     assert!(ran.code == 3 && ran.err.contains("answers as n1, not as n3"), "{ran:?}");

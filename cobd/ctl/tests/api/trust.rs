@@ -1,4 +1,4 @@
-//! Hosts and operators that prove who they are, and depots that are believed or not.
+//! Hosts and operators that prove their identity, and depots that are trusted or not.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ struct Place {
 }
 
 impl Place {
-    /// A daemon of n1 that holds this key, and a depot with generation 7, in which it is.
+    /// A daemon of n1 that holds this key, and a depot with generation 7, which names it.
     async fn new(holds: u8, admits: Admits) -> Self {
         let daemon = Daemon::tls("n1", &secret(holds), &manifest(7, "tcp://127.0.0.1:1"), admits).await;
         let place = Self { folder: tempfile::tempdir().expect("a folder"), daemon };
@@ -71,7 +71,7 @@ impl Place {
         self.path(&format!("{n}.key"))
     }
 
-    /// With the depot, and the key of this number.
+    /// Runs `cobctl` with the depot and the key of this number.
     async fn run(&self, n: u8, args: &[&str]) -> crate::fake::Ran {
         let (depot, key) = (self.depot(), self.key(n));
         let mut line = vec!["--depot", text(&depot), "--key", text(&key)];
@@ -131,7 +131,7 @@ async fn a_token_does_where_there_is_no_key() {
     std::fs::write(&file, "token-of-lou\n").expect("written");
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("set");
     let depot = place.depot();
-    // A key that is nobody's does not keep the token from being looked at.
+    // An unknown key does not prevent the check of the token.
     let (stranger, depot) = (place.key(5), text(&depot));
     let line = ["--depot", depot, "--key", text(&stranger), "--token-file", text(&file), "trust", "whoami", "--json"];
     let ran = cobctl(&line).await;

@@ -22,7 +22,7 @@ pub(super) enum Consent {
 
 /// Says from which generations a switch goes back; `None`: it goes forward on every host that has answered.
 pub(super) fn in_words(to: GenerationNumber, cluster: &ClusterStatus) -> Option<String> {
-    // For a host that already switches to this generation, the order changes nothing.
+    // For a host that already switches to this generation, the order has no effect.
     let leads_back = |h: &&HostStatus| h.reachable && h.goal() != Some(to);
     let mut from: BTreeMap<GenerationNumber, usize> = BTreeMap::new();
     for newest in cluster.hosts.iter().filter(leads_back).filter_map(HostStatus::newest).filter(|newest| *newest > to) {
@@ -80,7 +80,7 @@ mod tests {
             words(8, vec![at("n1", 9), at("n2", 8), going]).as_deref(),
             Some("this goes BACK from 10 to 8 on 1 host and from 9 to 8 on 1 host")
         );
-        // For a host that already rolls back by itself, the order changes nothing.
+        // For a host that already rolls back by itself, the order has no effect.
         let mut returning = at("n1", 9);
         returning.switching_to = Some(GenerationNumber(8));
         assert_eq!(words(8, vec![returning, at("n2", 8)]), None);

@@ -8,8 +8,8 @@
 //! [wait]: absent hosts are tried repeatedly; the end is converged, failed, or out of time
 //! ```
 //!
-//! Hosts that the generation removes are asked too. An unreachable one does not prevent success: most removed hosts are
-//! gone. A refusal of a removed host does: its services continue.
+//! Hosts that the generation removes are asked too. An unreachable removed host does not prevent success: most removed
+//! hosts are gone. A refusal of a removed host does: its services continue.
 
 mod back;
 mod gate;
