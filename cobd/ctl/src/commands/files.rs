@@ -34,7 +34,7 @@ pub(super) async fn resolve(context: &Context, screen: &mut Screen, args: &Resol
     let again = CobOrder { cob: args.cob.clone(), who: context.client.who() };
     let asked = context.client.order(&target.endpoint, "/v1/retry", &again);
     match patiently(context, screen, &target, asked).await {
-        // The change object comes with that generation.
+        // A change object that is new in that generation can't be retried yet.
         Err(error) if args.generation.is_some() && error.is_not_found() => {}
         answer => _ = answer?,
     }

@@ -50,7 +50,7 @@ struct Part {
     in_steps: bool,
     /// The `prepare` entry, until `go`.
     prepared: Option<(usize, HistoryEntry)>,
-    /// The `terms` entry, which starts the switch to this generation, until `go`.
+    /// The `terms` entry (the announced options of the switch) for this generation, until `go`.
     sets_out: Option<(usize, HistoryEntry)>,
     entries: Vec<(usize, HistoryEntry)>,
 }
