@@ -1,8 +1,8 @@
-//! Which generations this host accepts: signed by the publishers that it trusts, and never an older
-//! one, but for the way back that was signed together with the way forward.
+//! The generations that this host accepts: signed by trusted publishers, and never older, except a rollback target that
+//! was signed together with the newer generation.
 //!
-//! Pure: `generations` brings the bytes, `daemon/orders` asks before anything is done with them. A
-//! generation passes [`verify`] whenever its bytes come from a disk or the network, its own included.
+//! Pure: `generations` fetches the bytes, and `daemon/orders` asks before each use. A generation passes [`verify`]
+//! whenever its bytes come from a disk or the network, also from this host's own disk.
 
 use cob_trust::Publishers;
 use cob_types::canonical::blob_hash;
@@ -13,14 +13,14 @@ use cob_types::{BlobHash, GenerationNumber, Manifest, codec};
 use crate::config::parse_address;
 use crate::generations::FetchError;
 
-/// The longest manifest that is looked into although its signatures prove nothing, only to word the refusal: decoding
-/// takes twenty times the memory of the bytes.
+/// The longest manifest without valid signatures that is decoded, only to choose the error: decoding takes twenty times
+/// the memory of the bytes.
 pub const MAX_UNPROVED: usize = 64 << 10;
 
 /// A manifest that this host accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// What it says.
+    /// The decoded manifest.
     pub manifest: Manifest,
     /// Hash of its bytes.
     pub hash: BlobHash,
@@ -28,10 +28,10 @@ pub struct Verified {
     pub signers: Vec<PublicKey>,
 }
 
-/// Judges a manifest's bytes.
+/// Verifies a manifest's bytes.
 ///
 /// # Errors
-/// [`FetchError`] that says why it is refused.
+/// [`FetchError`] with the reason of the refusal.
 pub fn verify(
     trust: Option<&Publishers>,
     generation: GenerationNumber,
@@ -39,8 +39,8 @@ pub fn verify(
     signatures: &[Signed],
 ) -> Result<Verified, FetchError> {
     let bad = |what: String| FetchError::Bad { generation, what };
-    // The signatures come first: nothing that a stranger wrote is looked at any further. Only the
-    // refusal tells apart what was never meant to be signed.
+    // The signatures come first: unsigned bytes are not examined any further. Only the error distinguishes a manifest
+    // that needs no signatures.
     let signers = match trust.map(|trust| trust.judge(bytes, signatures)).transpose() {
         Ok(signers) => signers.unwrap_or_default(),
         Err(why) => {
@@ -66,7 +66,7 @@ pub fn verify(
     Ok(Verified { manifest, hash: blob_hash(bytes), signers })
 }
 
-/// Addresses that can be used, and under `loopback-only` no others than this machine's own.
+/// Checks that all addresses are usable, and under `loopback-only` addresses of this machine.
 fn check_hosts(manifest: &Manifest) -> Result<(), String> {
     for (host, entry) in &manifest.hosts {
         let Some(address) = &entry.address else { continue };
@@ -87,32 +87,29 @@ fn check_hosts(manifest: &Manifest) -> Result<(), String> {
     Ok(())
 }
 
-/// Where an order to switch leads.
+/// The direction of an allowed switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// To a newer generation.
     Forward,
-    /// To an older one, which must have the manifest that the newest one's publishers have signed.
+    /// To an older generation, which must have the manifest that the newest generation's publishers have signed.
     Back(WayBack),
 }
 
-/// The newest generation that this host has been told to go to, and what it says of ways back.
+/// The newest generation to which this host was switched, and its rollback targets.
 ///
-/// After a return the newest one is still the one that was left: the ways back of the generation that
-/// was returned to were signed for those who come from below, and would lead down step by step.
+/// After a rollback, the abandoned generation is still the newest: the rollback targets of the now active generation
+/// were signed for hosts that came from older generations, and would lead down step by step.
 #[derive(Debug, Clone, Copy)]
 pub struct Newest<'a> {
     /// Its number.
     pub generation: GenerationNumber,
-    /// Its manifest; none when there is no generation yet, or it can't be read any more.
+    /// Its manifest; absent: there is no generation yet, or its manifest can't be read any more.
     pub manifest: Option<&'a Manifest>,
 }
 
 impl Newest<'_> {
-    /// Whether this host may go from generation `here` to `to`.
-    ///
-    /// # Errors
-    /// [`FetchError::Older`].
+    /// Whether this host may switch from generation `here` to `to`.
     pub fn way(&self, here: GenerationNumber, to: GenerationNumber) -> Result<Way, FetchError> {
         if to > here {
             return Ok(Way::Forward);
@@ -186,7 +183,7 @@ mod tests {
         let mut long = manifest(Security::LoopbackOnly, "tcp://127.0.0.1:7077");
         let way = WayBack { generation: GenerationNumber(2), manifest: BlobHash([5; 32]) };
         long.back = vec![way; MAX_UNPROVED / 32];
-        // A decoded one would be refused for what stands in it.
+        // After decoding, another error would come first.
         assert!(refused(Some(&trust), &long, &[]).contains("nobody has signed it"));
         assert!(refused(Some(&trust), &long, &[&SecretKey::from_seed(&[8; 32])]).contains("does not trust"));
         assert!(refused(Some(&trust), &long, &[&key]).contains("`security: loopback-only`"), "it is signed");
@@ -216,7 +213,7 @@ mod tests {
         let number = GenerationNumber;
         assert_eq!(newest.way(number(3), number(4)).expect("forward"), Way::Forward);
         assert_eq!(newest.way(number(3), number(2)).expect("back"), Way::Back(way));
-        // After the return: forward again, but no further down, whatever generation 2 says.
+        // After the rollback: forward again, but no further down, even if generation 2 names a target.
         assert_eq!(newest.way(number(2), number(3)).expect("forward"), Way::Forward);
         let error = newest.way(number(2), number(1)).expect_err("not named").to_string();
         assert!(error.contains("generation 1 is older than 2") && error.contains("generation 3"), "{error}");

@@ -1,21 +1,21 @@
-//! Work that blocks, in threads of the runtime.
+//! Blocking work in threads of the runtime.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Why there is no answer.
+/// Why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Lost {
-    /// No thread could be made.
+    /// The system made no thread.
     #[error("the system makes no more threads")]
     NoThread,
-    /// It has panicked.
+    /// The work has panicked.
     #[error("it failed in an unexpected way")]
     Panicked,
 }
 
-/// Does what blocks in a thread of its own. Whoever waits for it has an answer in any case.
+/// Runs blocking work in a thread of its own. The caller always gets an answer.
 pub(crate) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Lost> {
-    // Where no thread can be made the call itself panics: so there is a task around it.
+    // `spawn_blocking` panics if it can make no thread: so a task surrounds it.
     let task = tokio::spawn(async move { tokio::task::spawn_blocking(work).await });
     match task.await {
         Ok(done) => done.map_err(|_| Lost::Panicked),
@@ -23,7 +23,7 @@ pub(crate) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 
     }
 }
 
-/// The same; where no thread can be made it is done here: for what is not to be lost, and does not take long.
+/// Like [`beside`], but runs the work here if no thread can be made: for short work that must not be lost.
 pub(crate) async fn beside_or_here<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let work = Arc::new(Mutex::new(Some(work)));
     let taken = {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     const CHILD: &str = "COB_WITHOUT_THREADS";
-    /// A stack for which there is no room.
+    /// A stack that does not fit into the limit.
     const STACK: usize = 256 << 20;
     const ROOM: u64 = 64 << 20;
 

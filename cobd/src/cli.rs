@@ -1,4 +1,4 @@
-//! The command line of `cobd`, also for programs that carry the daemon within them.
+//! The command line of `cobd`, also for programs that contain the daemon.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write};
@@ -116,18 +116,18 @@ struct Join {
     wait: u64,
 }
 
-/// Exit code for wrong input or usage.
+/// Exit code for invalid input or usage.
 const USAGE: u8 = 2;
-/// Exit code when the daemon could not come up or could not go on.
+/// Exit code if the daemon could not start or continue.
 const FAILED: u8 = 1;
 
-/// Runs the command line; `program` is what the daemon executes to run itself again.
+/// Runs the command line; `program` is the program that the daemon executes to run itself again.
 #[must_use]
 pub fn run(args: impl IntoIterator<Item = OsString>, program: Program) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to stdout and are no failures; clap knows.
+            // Help and version go to stdout and are no failures; clap distinguishes them.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
         }
@@ -146,7 +146,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, program: Program) -> ExitCo
         Ok(config) => config,
         Err(code) => return code,
     };
-    // Whoever may write it names the depot and the publishers.
+    // A user who may write the file could replace the depot and the publishers.
     if let Err(error) = permissions::believed(path) {
         complain(&error.to_string());
         return ExitCode::from(USAGE);
@@ -170,7 +170,7 @@ fn read(path: &Path) -> Result<Config, ExitCode> {
     })
 }
 
-/// Makes this host's key, or shows the one that it has.
+/// Makes this host's key, or shows the existing key.
 fn init(config: &Path, state_dir: Option<&Path>, next: bool) -> ExitCode {
     let identity = match state_dir {
         Some(folder) => folder.join(crate::config::IDENTITY),
@@ -181,7 +181,7 @@ fn init(config: &Path, state_dir: Option<&Path>, next: bool) -> ExitCode {
     };
     match identity::init(&identity, next) {
         Ok(made) => {
-            // The key alone on stdout: it is meant to be put into a model.
+            // Only the key on stdout: it goes into a model.
             let word = if made.new { "new key" } else { "the key that was there" };
             let _ = writeln!(std::io::stderr(), "{}: {word}", made.path.display());
             say(&made.public.to_string())
@@ -205,7 +205,7 @@ fn join(options: &Join) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    // Runners work in folders of their own: no path in the configuration may depend on this one.
+    // Runners work in folders of their own: no path in the configuration may depend on the present folder.
     let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let host = token.host().clone();
     let invitation = Invitation {
@@ -239,7 +239,7 @@ fn join(options: &Join) -> ExitCode {
     }
 }
 
-/// Says what was asked for. Lost on its way it is not done: it may be a key that is meant to be put into a model.
+/// Prints a result. A failed write is an error: the result may be a key for a model.
 fn say(what: &str) -> ExitCode {
     let mut out = WhileRead::new(std::io::stdout());
     match writeln!(out, "{what}").and_then(|()| out.flush()) {
@@ -252,11 +252,11 @@ fn say(what: &str) -> ExitCode {
 }
 
 fn complain(what: &str) {
-    // Nobody to tell is no reason to fail otherwise.
+    // A failed write changes no exit code.
     let _ = writeln!(std::io::stderr(), "error: {}", clean_lines(what));
 }
 
-/// A daemon's whole life, in this thread.
+/// Runs a daemon in this thread until it ends.
 fn live(config: Config, program: Program) -> Result<(), String> {
     log_to_stderr(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
@@ -269,15 +269,15 @@ fn live(config: Config, program: Program) -> Result<(), String> {
         tokio::spawn(until_told(stop));
         daemon.run(stopped).await.map_err(|e| e.to_string())
     });
-    // Whoever waits for a depot's server is not waited for.
+    // A thread that waits for the depot's server does not delay the end.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     lived
 }
 
-/// Reads what is to be logged.
+/// Parses the log filter.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// A text that describes the error.
 pub(crate) fn log_filter(text: &str) -> Result<tracing_subscriber::EnvFilter, String> {
     tracing_subscriber::EnvFilter::try_new(text).map_err(|e| format!("`log`: {text:?} is no filter: {e}"))
 }

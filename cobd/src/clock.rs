@@ -1,13 +1,13 @@
 //! The daemon's only clock: the wall time of its start plus a monotonic clock.
 //!
-//! The engine is given this time. A wall clock that is set back or jumps moves no deadline, and times
-//! in the history never run backwards within one life of the daemon.
+//! The engine uses this time. A wall clock that jumps or is set back moves no deadline, and times in the history never
+//! run backwards within an incarnation of the daemon.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cob_engine::Time;
 
-/// A clock that was ahead by less when it was started is not told of.
+/// A clock that is less ahead at its start is not reported.
 const FAR_AHEAD: Duration = Duration::from_mins(1);
 
 /// A clock that only goes forward.
@@ -19,7 +19,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts now; not before `not_before`, the last time on record.
+    /// Starts now; not before `not_before`, the last recorded time.
     #[must_use]
     pub fn start(not_before: Time) -> Self {
         let wall = wall_ns();
@@ -27,34 +27,34 @@ impl Clock {
         Self { began: Instant::now(), began_ns, ahead: Duration::from_nanos(began_ns - wall) }
     }
 
-    /// By how many seconds it was ahead of the wall clock when it was started, as times on record were: an earlier life had
-    /// begun with a wall clock that was wrong. Zero: by less than a minute.
+    /// The seconds that the clock was ahead of the wall clock at its start, because recorded times were: an earlier
+    /// incarnation had a wrong wall clock. Zero: less than a minute.
     #[must_use]
     pub fn ahead_s(&self) -> u64 {
         if self.ahead >= FAR_AHEAD { self.ahead.as_secs() } else { 0 }
     }
 
-    /// The time.
+    /// The present time.
     #[must_use]
     pub fn now(&self) -> Time {
         let since = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Time(self.began_ns.saturating_add(since))
     }
 
-    /// The time of a moment of the monotonic clock.
+    /// The time of an instant of the monotonic clock.
     #[must_use]
     pub fn at(&self, moment: Instant) -> Time {
         let since = u64::try_from(moment.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
         Time(self.began_ns.saturating_add(since))
     }
 
-    /// When something was by this clock that the wall clock has stamped with `wall_ns` a while ago.
+    /// The time by this clock of an event that the wall clock has stamped with `wall_ns`.
     #[must_use]
     pub fn of_wall(&self, wall_ns: u64) -> Time {
         Time(self.now().0.saturating_sub(self::wall_ns().saturating_sub(wall_ns)))
     }
 
-    /// How long until `at`.
+    /// The time left until `at`.
     #[must_use]
     pub fn until(&self, at: Time) -> Duration {
         Duration::from_nanos(at.0.saturating_sub(self.now().0))

@@ -1,14 +1,13 @@
-//! Files that are whole or not there: written beside their place, made durable, renamed over.
+//! Files that are complete or absent: written under a temporary name, made durable, renamed.
 //!
-//! Used wherever something must survive a crash: journal segments, results of actions, payload
-//! files.
+//! Used for all files that must survive a crash: journal segments, results of actions, payload files.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// The ending of files that are not yet in their place. Whoever finds one may delete it.
+/// The ending of temporary names. A file with this ending may always be deleted.
 pub const TEMP_SUFFIX: &str = ".tmp";
 
 /// Whether [`write_file`] waits for the disk.
@@ -16,24 +15,24 @@ pub const TEMP_SUFFIX: &str = ".tmp";
 pub enum Sync {
     /// The content and the name survive a power failure once the call returns.
     Now,
-    /// They survive the end of this process; after a power failure the file is old, new or absent,
+    /// The content and the name survive the end of this process; after a power failure the file is old, new or absent,
     /// and on some file systems empty.
     Later,
 }
 
-/// Writes `bytes` to `folder/name`: a reader sees the whole old content or the whole new one. Its mode is `mode`, of which
-/// the umask takes nothing.
+/// Writes `bytes` to `folder/name`: a reader sees either the complete old content or the complete new content. The file
+/// has exactly the mode `mode`, regardless of the umask.
 ///
 /// # Errors
-/// What the file system says; the old content is untouched then.
+/// The error of the file system; the old content is then untouched.
 pub fn write_file(folder: &Path, name: &str, mode: u32, bytes: &[u8], sync: Sync) -> io::Result<()> {
     write_file_with(folder, name, mode, sync, |file| file.write_all(bytes))
 }
 
-/// The same with what `fill` writes into the file.
+/// Like [`write_file`], with the content that `fill` writes.
 ///
 /// # Errors
-/// As [`write_file`], and those of `fill`.
+/// Like [`write_file`], and the errors of `fill`.
 pub fn write_file_with(
     folder: &Path,
     name: &str,
@@ -44,7 +43,7 @@ pub fn write_file_with(
     let temp = folder.join(format!("{name}{TEMP_SUFFIX}"));
     let written = make(&temp, mode, sync, fill).and_then(|()| fs::rename(&temp, folder.join(name)));
     if let Err(error) = written {
-        // The first error is the one that counts; a left-over is deleted by whoever finds it.
+        // The first error counts; a leftover file is deleted later.
         let _ = fs::remove_file(&temp);
         return Err(error);
     }
@@ -54,21 +53,21 @@ pub fn write_file_with(
     }
 }
 
-/// Writes a new file durably at `path`, in place of whatever lies there. The caller gives it its name, or removes it.
+/// Writes a new file durably at `path` and replaces an existing file. The caller renames or removes it.
 ///
 /// # Errors
-/// What the file system says, and those of `fill`; nothing is left there then.
+/// The error of the file system or of `fill`; then no file is left.
 pub fn stage(path: &Path, mode: u32, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     make(path, mode, Sync::Now, fill).inspect_err(|_| {
         let _ = fs::remove_file(path);
     })
 }
 
-/// Deletes what somebody who was killed has left half-way in a folder: all that bears [`TEMP_SUFFIX`].
+/// Deletes the leftovers of killed processes in a folder: all files with [`TEMP_SUFFIX`].
 pub fn sweep(folder: &Path) {
     let left = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     for path in left.filter(|path| path.to_str().is_some_and(|path| path.ends_with(TEMP_SUFFIX))) {
-        // What can't be deleted is in nobody's way.
+        // A leftover that can't be deleted is harmless.
         let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
     }
 }
@@ -78,12 +77,12 @@ fn make(temp: &Path, mode: u32, sync: Sync, fill: impl FnOnce(&mut File) -> io::
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    // `create_new` follows no link that somebody may have put there.
+    // `create_new` does not follow a link that another user may have put there.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(temp)?;
     fill(&mut file)?;
     file.set_permissions(Permissions::from_mode(mode))?;
     match sync {
-        // The mode, too.
+        // Also makes the mode durable.
         Sync::Now => file.sync_all(),
         Sync::Later => Ok(()),
     }
@@ -92,7 +91,7 @@ fn make(temp: &Path, mode: u32, sync: Sync, fill: impl FnOnce(&mut File) -> io::
 /// Makes the names in a folder durable.
 ///
 /// # Errors
-/// What the file system says.
+/// The error of the file system.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

@@ -1,6 +1,6 @@
-//! What this host is, read from where the kernel and the distribution tell it.
+//! Facts about this host, from files of the kernel and the distribution.
 //!
-//! Nothing is executed and nothing changed; what can't be read is left empty.
+//! The module executes no program and changes no file; an unreadable fact stays empty.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,9 +9,9 @@ use std::path::Path;
 
 use cob_types::facts::{Disk, Distribution, HostFacts, Interface};
 
-/// The size of a sector in `/sys/block`, whatever the disk's own is.
+/// The size of a sector in `/sys/block`, regardless of the disk's own.
 const SECTOR: u64 = 512;
-/// What looks like a disk and is none of the machine's: loops, memory, drives for media.
+/// Block devices that are no disks of the machine: loops, memory, drives for media.
 const NO_DISKS: [&str; 7] = ["loop", "ram", "zram", "sr", "fd", "nbd", "dm-"];
 
 /// The facts of the host whose files are below `root`.
@@ -38,7 +38,7 @@ fn text(root: &Path, file: &str) -> String {
     fs::read(root.join(file)).map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()).unwrap_or_default()
 }
 
-/// How many a list such as `0-3,8` names.
+/// The number of members of a list like `0-3,8`.
 fn count(list: &str) -> u32 {
     let number = |text: &str| text.trim().parse::<u32>().ok();
     let part = |part: &str| match part.split_once('-') {
@@ -54,7 +54,7 @@ fn kibibytes(memory: &str, key: &str) -> u64 {
     number.unwrap_or_default().saturating_mul(1024)
 }
 
-/// The names in a folder, in their order.
+/// The names in a folder, sorted.
 fn names(root: &Path, folder: &str) -> Vec<String> {
     let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -99,7 +99,7 @@ fn distribution(root: &Path) -> Distribution {
     }
 }
 
-/// A value as a shell would read it, of which only quotes and backslashes are used there.
+/// A value as a shell would read it, limited to quotes and backslashes.
 fn unquoted(value: &str) -> String {
     let value = value.trim();
     let inner = ['"', '\''].iter().find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
@@ -111,7 +111,7 @@ fn unquoted(value: &str) -> String {
     plain
 }
 
-/// All addresses of this host, from the kernel's own tables.
+/// All addresses of this host, from the kernel's tables.
 fn addresses(fib_trie: &str, if_inet6: &str) -> Vec<String> {
     let mut found: Vec<IpAddr> = Vec::new();
     let mut last: Option<Ipv4Addr> = None;
@@ -125,7 +125,7 @@ fn addresses(fib_trie: &str, if_inet6: &str) -> Vec<String> {
     for line in if_inet6.lines() {
         let mut words = line.split_whitespace();
         let address = words.next().and_then(|digits| u128::from_str_radix(digits, 16).ok());
-        // Of the whole world, not of one link or of this machine alone.
+        // Of global scope, not of a link or of this machine alone.
         let is_global = words.nth(2) == Some("00");
         found.extend(address.filter(|_| is_global).map(|bits| IpAddr::V6(Ipv6Addr::from(bits))));
     }

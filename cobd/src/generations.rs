@@ -1,6 +1,6 @@
 //! Generations on this host's own disk: fetched from the depot once, verified, kept.
 //!
-//! After `prepare` the depot is not needed any more to switch to a generation, nor to return to it.
+//! After `prepare`, the depot is not needed any more for a switch to the generation or a rollback to it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,19 +32,19 @@ pub use error::FetchError;
 const MANIFEST: &str = "manifest.cbor";
 const SIGNATURES: &str = "signatures.cbor";
 const BUNDLE: &str = "bundle.cbor";
-/// Names the newest generation that was left for an older one.
+/// The file that names the newest abandoned generation.
 const RETURNED: &str = "returned";
-/// The empty generation before the first one. It is made of the manifest that leads to it, and in no depot.
+/// The empty generation before the first. It is made from the manifest that leads to it, and is in no depot.
 const NOTHING: GenerationNumber = GenerationNumber(0);
-/// Names the generation of which the empty one is made.
+/// The file that names the generation from which the empty generation was made.
 const MADE_OF: &str = "of";
-/// The longest file of signatures that is read, in bytes.
+/// The longest accepted file of signatures, in bytes.
 const MAX_KEPT: usize = 1 << 20;
 
-/// The part of a generation that concerns this host, verified.
+/// The verified part of a generation that this host needs.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// What all hosts share.
+    /// The part that all hosts share.
     pub manifest: Arc<Manifest>,
     /// This host's bundle.
     pub bundle: Arc<Packed>,
@@ -54,12 +54,12 @@ pub struct Prepared {
     pub signers: Vec<PublicKey>,
 }
 
-/// A generation that is wanted.
+/// A requested generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// Its number.
     pub generation: GenerationNumber,
-    /// Hash of its manifest's bytes; none: whoever wants it knows the number alone.
+    /// Hash of its manifest's bytes; absent: only the number is known.
     pub manifest: Option<BlobHash>,
 }
 
@@ -69,13 +69,13 @@ impl From<GenerationNumber> for Wanted {
     }
 }
 
-/// What is kept beside a manifest.
+/// The data beside a kept manifest.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
     /// Hash of the manifest's bytes.
     manifest: BlobHash,
-    /// Its signatures, as they were in the depot.
+    /// Its signatures, as in the depot.
     signatures: Vec<Signed>,
 }
 
@@ -86,14 +86,14 @@ pub struct Generations {
     depot: Source,
     host: HostName,
     trust: Option<Publishers>,
-    /// Which contents the numbers stand for.
+    /// The known contents of the numbers.
     known: Known,
-    /// One at a time: an operator and another host may speak of the same generation.
+    /// One writer at a time: an operator and an announcement may name the same generation.
     keeping: Arc<Mutex<()>>,
 }
 
 impl Generations {
-    /// Keeps them below the state folder, and accepts what `trust` accepts; without, only what says
+    /// Keeps generations below the state folder, and accepts what `trust` accepts; without it, only generations with
     /// `security: loopback-only`.
     #[must_use]
     pub fn new(state_dir: &Path, depot: &Source, host: &HostName, trust: Option<Publishers>) -> Self {
@@ -102,21 +102,17 @@ impl Generations {
         Self { folder, depot: depot.clone(), host: host.clone(), trust, known, keeping }
     }
 
-    /// The newest generation of the depot; none: it has none yet.
-    ///
-    /// # Errors
-    /// [`FetchError::Depot`] or [`FetchError::Remote`].
+    /// The newest generation of the depot; absent: the depot is empty.
     pub fn newest(&self) -> Result<Option<GenerationNumber>, FetchError> {
         self.depot.newest()
     }
 
-    /// Gets a generation from the depot, verifies it and keeps it; one that is kept already is only
-    /// read. With `leaving` a generation that lacks this host is one with nothing on it: a host that
-    /// takes part already is being taken out; one that never did has the wrong name. What stands in it as it
-    /// does in `known` is taken over from there.
+    /// Fetches a generation from the depot, verifies and keeps it; a kept generation is only read. With `leaving`, a
+    /// generation that lacks this host counts as empty: the host is being removed. Without it, the host never took part
+    /// and has the wrong name. Parts that are the same in `known` are taken over from there.
     ///
     /// # Errors
-    /// [`FetchError`]; nothing is kept of one that is not in order.
+    /// [`FetchError`]; an invalid generation is not kept.
     pub fn fetch(
         &self,
         wanted: impl Into<Wanted>,
@@ -132,12 +128,12 @@ impl Generations {
         match self.load(generation, known) {
             Ok(prepared) => return Ok(prepared),
             Err(error) if error.is_missing() => {}
-            // The depot may have more signatures by now, or an unharmed copy.
+            // The depot may have more signatures by now, or an undamaged copy.
             Err(error) => warn!(%generation, %error, "what is kept of a generation is not used; the depot is asked"),
         }
         let (manifest_bytes, signatures, verified) = self.manifest_from_depot(generation)?;
         self.is_offered(wanted, verified.hash)?;
-        // Signatures that nobody here asks for are not kept: nothing would notice if they were altered.
+        // Without trusted publishers, signatures are not kept: no check would detect that they were altered.
         let signatures = if self.trust.is_some() { signatures } else { Vec::new() };
         let kept = Kept { manifest: verified.hash, signatures };
         if !verified.manifest.hosts.contains_key(&self.host) {
@@ -153,22 +149,19 @@ impl Generations {
         Ok(prepared(verified, bundle))
     }
 
-    /// What a number stands for on this host; none: it does not know the number.
+    /// The known content of a number; absent: this host does not know the number.
     #[must_use]
     pub fn manifest_known(&self, generation: GenerationNumber) -> Option<BlobHash> {
         self.known.of(generation, |noted| self.ids_kept(noted))
     }
 
-    /// The newest generations that this host knows, also when they are not kept any more, at most so many.
+    /// The newest known generations, at most this many, including generations that are not kept any more.
     #[must_use]
     pub fn newest_known(&self, most: usize) -> Vec<GenerationId> {
         self.known.newest(most, |noted| self.ids_kept(noted))
     }
 
-    /// Whether what is wanted is not another content than the one that this host knows under the number.
-    ///
-    /// # Errors
-    /// [`FetchError::Another`].
+    /// Checks that the request does not mean different content under a known number.
     pub fn is_the_one(&self, wanted: Wanted) -> Result<(), FetchError> {
         let generation = wanted.generation;
         match (self.manifest_known(generation), wanted.manifest) {
@@ -179,7 +172,7 @@ impl Generations {
         }
     }
 
-    /// Whether what the depot offers is what is wanted, and what this host knows under the number.
+    /// Checks that the depot's content is the requested content, and the known content of the number.
     fn is_offered(&self, wanted: Wanted, has: BlobHash) -> Result<(), FetchError> {
         let generation = wanted.generation;
         match (self.manifest_known(generation), wanted.manifest) {
@@ -191,13 +184,13 @@ impl Generations {
         }
     }
 
-    /// Which content the depot has under a number that this host knows; none: it can't tell now.
+    /// The depot's content under a known number; absent: it is not available now.
     #[must_use]
     pub fn manifest_in_depot(&self, generation: GenerationNumber) -> Option<BlobHash> {
         self.ask(generation).ok().map(|(bytes, _)| canonical::blob_hash(&bytes))
     }
 
-    /// What is wrong with a depot that has this as its newest generation, if this host knows better.
+    /// The error of a depot with this newest generation, if this host knows better.
     #[must_use]
     pub fn behind(&self, newest: GenerationNumber) -> Option<String> {
         let known = self.newest_known(1).first().map(|known| known.generation)?;
@@ -211,15 +204,15 @@ impl Generations {
         })
     }
 
-    /// Those of the kept generations that are not noted, by number and content.
+    /// The kept generations that are not noted, by number and content.
     fn ids_kept(&self, noted: &BTreeMap<GenerationNumber, BlobHash>) -> Vec<GenerationId> {
         let hash = |generation| {
-            // Each generation that leads to the empty one has one of its own.
+            // Each generation that leads to the empty generation has an empty generation of its own.
             if generation == NOTHING {
                 return None;
             }
             let manifest = self.read_kept(generation, MANIFEST).ok()?;
-            // What is damaged stands for nothing.
+            // A damaged generation has no known content.
             let is_whole = match self.read_kept(generation, SIGNATURES) {
                 Ok(bytes) => self.parse_kept(generation, &bytes, &manifest).is_ok(),
                 Err(error) => error.is_missing(),
@@ -230,8 +223,8 @@ impl Generations {
         self.kept().into_iter().filter(|generation| !noted.contains_key(generation)).filter_map(id).collect()
     }
 
-    /// The bytes of a manifest and its signatures, as the depot has them. The signatures come first: a manifest that they
-    /// can't prove is not worth the longest answer.
+    /// The bytes of a manifest and its signatures from the depot. The signatures come first: without enough of them, a
+    /// long manifest is not fetched.
     fn ask(&self, generation: GenerationNumber) -> Result<(Vec<u8>, Vec<Signed>), FetchError> {
         let signatures = self.depot.signatures(generation)?;
         let possible = self.trust.as_ref().map_or(Ok(()), |trust| trust.could_be_enough(&signatures));
@@ -242,11 +235,10 @@ impl Generations {
         }
     }
 
-    /// The askers that this host's bundle of a generation names: of one that is kept here, or else of the depot's, verified;
-    /// nothing is kept.
+    /// The askers in this host's bundle of a generation: the kept bundle, or else the depot's, verified but not kept.
     ///
     /// # Errors
-    /// [`FetchError`]; a generation that lacks this host lets nothing be asked of it.
+    /// [`FetchError`]; a generation without this host allows no requests to it.
     pub fn askers(&self, generation: GenerationNumber, known: Option<&Prepared>) -> Result<KnownAskers, FetchError> {
         let bundle = match self.load(generation, known) {
             Ok(prepared) => prepared.bundle,
@@ -271,7 +263,7 @@ impl Generations {
         Ok((bytes, signatures, verified))
     }
 
-    /// The bytes of this host's bundle: its own of a known generation where they are the same, or the depot's.
+    /// The bytes of this host's bundle: from a known generation with the same bundle, or from the depot.
     fn bundle_bytes(&self, manifest: &Manifest, known: Option<&Prepared>) -> Result<Vec<u8>, FetchError> {
         match known.and_then(|known| self.bytes_of_the_same(manifest, known)) {
             Some(bytes) => Ok(bytes),
@@ -279,11 +271,11 @@ impl Generations {
         }
     }
 
-    /// The manifest of a generation as the depot has it, verified; nothing is kept. Nothing else of it is needed to know
-    /// where hosts are.
+    /// The verified manifest of a generation in the depot, without keeping it. It suffices to find the addresses of
+    /// hosts.
     ///
     /// # Errors
-    /// [`FetchError`], also when this host is not in it.
+    /// [`FetchError`], also if this host is not in the generation.
     pub fn manifest_of_depot(&self, generation: GenerationNumber) -> Result<Manifest, FetchError> {
         let (.., verified) = self.manifest_from_depot(generation)?;
         let manifest = verified.manifest;
@@ -293,7 +285,7 @@ impl Generations {
         Ok(manifest)
     }
 
-    /// The bundle of a known generation as it is kept here, where that is the bundle of this one too.
+    /// The kept bundle of a known generation, if it is also the bundle of this generation.
     fn bytes_of_the_same(&self, manifest: &Manifest, known: &Prepared) -> Option<Vec<u8>> {
         let hash = known.bundle_hash(&self.host)?;
         let same = manifest.hosts.get(&self.host)?.bundle == hash;
@@ -301,7 +293,7 @@ impl Generations {
         same.then(kept).flatten().filter(|bytes| canonical::blob_hash(bytes) == hash)
     }
 
-    /// Sees to it that the generations are here to which a generation leads back: a return needs no depot.
+    /// Fetches the rollback targets of a generation in advance: a rollback needs no depot.
     pub fn fetch_ways_back(&self, manifest: &Manifest) {
         let is_kept =
             |way: &&WayBack| self.keeps(way.generation) && self.manifest_known(way.generation) == Some(way.manifest);
@@ -313,14 +305,14 @@ impl Generations {
                 continue;
             }
             let wanted = Wanted { generation: way.generation, manifest: Some(way.manifest) };
-            // A host that is not in it leaves with the return.
+            // A host that is not in the target departs with the rollback.
             if let Err(error) = self.fetch(wanted, true, None) {
                 warn!(generation = %way.generation, %error, "the generation of a way back can't be had");
             }
         }
     }
 
-    /// Keeps the empty generation, made of one that is kept here.
+    /// Keeps the empty generation, made from a kept generation.
     fn keep_nothing(&self, of: GenerationNumber) -> Result<(), FetchError> {
         let _alone = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         let temp = self.folder.join(format!("{NOTHING}.tmp"));
@@ -346,11 +338,10 @@ impl Generations {
         durable::sync_folder(&self.folder).map_err(disk(&self.folder))
     }
 
-    /// Reads a generation that is kept here, and judges it as if it had just come. What stands in it as it does in
-    /// `known` is taken over from there.
+    /// Reads a kept generation and verifies it again. Parts that are the same in `known` are taken over from there.
     ///
     /// # Errors
-    /// [`FetchError`] when it is not, or is damaged.
+    /// [`FetchError`] if the generation is not kept, or is damaged.
     pub fn load(&self, generation: GenerationNumber, known: Option<&Prepared>) -> Result<Prepared, FetchError> {
         let verified = self.load_verified(generation)?;
         if generation == NOTHING || !verified.manifest.hosts.contains_key(&self.host) {
@@ -361,10 +352,10 @@ impl Generations {
         Ok(prepared(verified, bundle))
     }
 
-    /// Reads the manifest of a generation that is kept here, and judges it as if it had just come.
+    /// Reads and verifies the manifest of a kept generation.
     ///
     /// # Errors
-    /// As [`Generations::load`].
+    /// Like [`Generations::load`].
     pub fn manifest(&self, generation: GenerationNumber) -> Result<Arc<Manifest>, FetchError> {
         self.load_verified(generation).map(|verified| Arc::new(verified.manifest))
     }
@@ -382,12 +373,12 @@ impl Generations {
         self.verify_kept(generation, generation)
     }
 
-    /// The manifest of a generation that is kept in the folder of another one, or in its own.
+    /// Verifies the manifest of a generation that is kept in the folder of another generation, or in its own.
     fn verify_kept(&self, folder: GenerationNumber, generation: GenerationNumber) -> Result<Verified, FetchError> {
         let manifest_bytes = self.read_kept(folder, MANIFEST)?;
         let signatures = match self.read_kept(folder, SIGNATURES) {
             Ok(bytes) => self.parse_kept(generation, &bytes, &manifest_bytes)?,
-            // Kept by version 0.1.0, which knew no signatures.
+            // Kept by version 0.1.0, which had no signatures.
             Err(error) if error.is_missing() => Vec::new(),
             Err(error) => return Err(error),
         };
@@ -399,17 +390,14 @@ impl Generations {
         std::fs::read(&path).map_err(|source| FetchError::Disk { path, source })
     }
 
-    /// Whether something of a generation is kept here, in order or not.
+    /// Whether files of a generation are kept here, valid or not.
     #[must_use]
     pub fn keeps(&self, generation: GenerationNumber) -> bool {
         self.folder_of(generation).exists()
     }
 
-    /// Notes that this host leaves a generation for an older one: from then on nothing but an order
-    /// leads forward to it again, and its ways back are those that count.
-    ///
-    /// # Errors
-    /// [`FetchError::Disk`].
+    /// Notes that this host abandons a generation for an older generation: from then on only an order leads forward to
+    /// it again, and its rollback targets apply.
     pub fn note_return(&self, from: GenerationNumber) -> Result<(), FetchError> {
         if self.returned_from().is_ok_and(|noted| noted == Some(from)) {
             return Ok(());
@@ -419,10 +407,10 @@ impl Generations {
             .map_err(|source| FetchError::Disk { path: self.folder.join(RETURNED), source })
     }
 
-    /// The newest generation that this host has left for an older one.
+    /// The newest generation that this host has abandoned for an older generation.
     ///
     /// # Errors
-    /// [`FetchError`] when the note can't be read, or is damaged.
+    /// [`FetchError`] if the note can't be read, or is damaged.
     pub fn returned_from(&self) -> Result<Option<GenerationNumber>, FetchError> {
         let path = self.folder.join(RETURNED);
         let text = match std::fs::read_to_string(&path) {
@@ -440,17 +428,17 @@ impl Generations {
         }
     }
 
-    /// Deletes the kept generations that are older than the newest `keep` and not among `needed`.
+    /// Deletes kept generations that are older than the newest `keep` and not among `needed`.
     pub fn prune(&self, keep: usize, needed: &[GenerationNumber]) {
         let kept = self.kept();
         let old = kept.len().saturating_sub(keep);
         for number in kept.into_iter().take(old).filter(|n| !needed.contains(n)) {
-            // What can't be deleted now is tried again after the next activation.
+            // A failed deletion is tried again after the next activation.
             let _ = std::fs::remove_dir_all(self.folder_of(number));
         }
     }
 
-    /// The numbers of those that are kept here.
+    /// The numbers of the kept generations.
     #[must_use]
     pub fn kept(&self) -> Vec<GenerationNumber> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
@@ -460,10 +448,7 @@ impl Generations {
         kept
     }
 
-    /// Forgets one, durably; whether it was kept here.
-    ///
-    /// # Errors
-    /// [`FetchError::Disk`].
+    /// Forgets a generation durably. Returns whether it was kept.
     pub fn forget(&self, generation: GenerationNumber) -> Result<bool, FetchError> {
         let path = self.folder_of(generation);
         let failed = |source| FetchError::Disk { path: path.clone(), source };
@@ -491,7 +476,7 @@ impl Generations {
         let bad = |what: String| FetchError::Bad { generation, what };
         let kept: Kept =
             codec::decode(bytes, MAX_KEPT).map_err(|e| bad(format!("its signatures, kept on this host: {e}")))?;
-        // CBOR has more than one writing for some values; here there is one.
+        // CBOR has several encodings of some values; only the canonical encoding is accepted here.
         if codec::encode(&kept).ok().as_deref() != Some(bytes) {
             return Err(bad("its signatures, kept on this host, were altered".to_owned()));
         }
@@ -536,7 +521,7 @@ impl Generations {
         Ok(Arc::new(bundle))
     }
 
-    /// Whether just this is kept already.
+    /// Whether exactly this content is kept already.
     fn is_kept(&self, generation: GenerationNumber, manifest: &[u8], kept: &Kept, bundle: Option<&[u8]>) -> bool {
         let folder = self.folder_of(generation);
         let is = |name: &str, bytes: &[u8]| std::fs::read(folder.join(name)).is_ok_and(|read| read == bytes);
@@ -552,7 +537,7 @@ impl Generations {
         bundle: Option<&[u8]>,
     ) -> Result<(), FetchError> {
         let _alone = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another one may have been kept since this one was asked for.
+        // Different content may have been kept under the number since the fetch started.
         self.is_offered(generation.into(), kept.manifest)?;
         if self.is_kept(generation, manifest, kept, bundle) {
             return self.note(generation, kept);
@@ -578,7 +563,7 @@ impl Generations {
         self.note(generation, id)
     }
 
-    /// Notes what a number stands for from now on.
+    /// Notes the content of a number.
     fn note(&self, generation: GenerationNumber, kept: &Kept) -> Result<(), FetchError> {
         let id = GenerationId { generation, manifest: kept.manifest };
         let noted = self.known.note(id, |noted| self.ids_kept(noted));
@@ -591,7 +576,7 @@ fn prepared(verified: Verified, bundle: Arc<Packed>) -> Prepared {
     Prepared { manifest: Arc::new(manifest), bundle, hash, signers }
 }
 
-/// Where every host of a generation is.
+/// The addresses of all hosts of a generation.
 pub(crate) fn addresses(manifest: &Manifest) -> BTreeMap<HostName, SocketAddr> {
     let with_address = |(host, entry): (&HostName, &cob_types::generation::ManifestHost)| {
         Some((host.clone(), parse_address(entry.address.as_ref()?).ok()?))
@@ -599,18 +584,18 @@ pub(crate) fn addresses(manifest: &Manifest) -> BTreeMap<HostName, SocketAddr> {
     manifest.hosts.iter().filter_map(with_address).collect()
 }
 
-/// The note's text: the number, and a hash by which damage shows.
+/// The text of the note: the number, and a hash that reveals damage.
 fn return_note(from: GenerationNumber) -> String {
     format!("{from} {}\n", canonical::blob_hash(format!("returned from {from}").as_bytes()))
 }
 
 impl Prepared {
-    /// Looks at every kind and change object with the eyes of the back ends, but for those that stand so in a generation that
-    /// was accepted before; on a way back at the kinds alone: what was gone to once was accepted then, and a back end that has
-    /// become stricter since must not bar it. Checks and moves tell of it.
+    /// Checks every kind and change object with its back end, except unchanged parts of an accepted generation. On a
+    /// rollback, only the kinds are checked: the generation was accepted once, and a back end that has become stricter
+    /// since must not prevent the rollback. Checks and transitions report the errors later.
     ///
     /// # Errors
-    /// Every fault found, in words.
+    /// All errors, in words.
     pub fn accept(&self, kinds: &Kinds, before: Option<&Self>, is_back: bool) -> Result<(), FetchError> {
         let mut faults = Vec::new();
         for kind in self.bundle.kinds().values() {
@@ -636,37 +621,37 @@ impl Prepared {
         Err(FetchError::Bad { generation: self.manifest.generation, what: faults.join("; ") })
     }
 
-    /// The back ends whose work dies with the daemon.
+    /// The back ends whose work ends with the daemon.
     #[must_use]
     pub fn in_process(&self, kinds: &Kinds) -> Vec<String> {
         let inside = |k: &&Kind| !kinds.durable(k).unwrap_or(true);
         self.bundle.kinds().values().filter(inside).map(|k| k.backend.clone()).collect()
     }
 
-    /// Its number and content.
+    /// The number and content of the generation.
     #[must_use]
     pub fn id(&self) -> GenerationId {
         GenerationId { generation: self.manifest.generation, manifest: self.hash }
     }
 
-    /// The hash of its bundle's bytes; none: the host is not in it.
+    /// The hash of the bundle's bytes; absent: the host is not in the generation.
     fn bundle_hash(&self, host: &HostName) -> Option<BlobHash> {
         self.manifest.hosts.get(host).map(|entry| entry.bundle)
     }
 
-    /// Where every host is.
+    /// The addresses of all hosts.
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<HostName, SocketAddr> {
         addresses(&self.manifest)
     }
 
-    /// The kind of a change object of it.
+    /// The kind of a change object of the generation.
     #[must_use]
     pub fn kind_of(&self, cob: &CobId) -> Option<&Kind> {
         self.bundle.kinds().get(self.bundle.kind_of(cob)?)
     }
 
-    /// Whether a change object is in it.
+    /// Whether a change object is in the generation.
     #[must_use]
     pub fn has(&self, cob: &CobId) -> bool {
         self.bundle.has(cob)

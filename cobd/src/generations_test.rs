@@ -1,4 +1,4 @@
-//! Kept generations: what is refused, what is noticed, and that nothing changes meanwhile.
+//! Kept generations: refusal, detection of changes, and reuse.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use super::*;
 
 const ONE: GenerationNumber = GenerationNumber(1);
 
-/// A depot with one generation, and the state folder of its host n1.
+/// A depot with a single generation, and the state folder of its host n1.
 struct Fixture {
     dir: tempfile::TempDir,
     key: SecretKey,
@@ -62,7 +62,7 @@ impl Fixture {
         depot.publish(&publication).expect("published");
     }
 
-    /// The next generation: this one, changed.
+    /// Publishes the next generation: the present generation with a change.
     fn publish(&mut self, number: u64, change: impl FnOnce(&mut Bundle)) {
         let Generation { manifest, bundles } = &mut self.generation;
         let mut of_host = bundles.first_entry().expect("one host");
@@ -71,7 +71,7 @@ impl Fixture {
         entry.bundle = canonical::blob_hash(&codec::encode(of_host.get()).expect("CBOR"));
         entry.cobs = of_host.get().cobs.len() as u64;
         manifest.cobs = entry.cobs;
-        // Something differs in each, if not on this host.
+        // Each generation differs in this value, even if this host's bundle is the same.
         manifest.policy.guard_ms = Some(number);
         (manifest.generation, manifest.parent) = (GenerationNumber(number), GenerationNumber(number - 1));
         self.publish_as_it_is(false);
@@ -121,12 +121,12 @@ fn a_signed_generation_is_kept_with_its_signatures_and_judged_at_each_load() {
     );
     fs::remove_dir_all(fixture.dir.path().join("depot")).expect("gone");
     assert_eq!(generations.load(ONE, None).expect("needs no depot").bundle.whole(), prepared.bundle.whole());
-    // A host that trusts somebody else by now does not believe its own disk.
+    // A host with a different trusted publisher does not accept its own kept generations.
     let other = fixture.generations("n1", &[&SecretKey::from_seed(&[8; 32])]);
     assert!(matches!(other.load(ONE, None), Err(FetchError::Untrusted { .. })));
 }
 
-/// Of the next generation's bundle nothing is read but what is in it otherwise; where it is the same, not even that.
+/// Only the differing parts of the next generation's bundle are read; an equal bundle is not read at all.
 #[test]
 fn what_has_not_changed_is_taken_over() {
     let mut fixture = Fixture::new(Security::LoopbackOnly, false);
@@ -147,11 +147,11 @@ fn what_has_not_changed_is_taken_over() {
     assert_eq!(four.bundle.whole(), fixture.generation.bundles[four.bundle.host()]);
     let differing = |x: &Prepared, y: &Prepared| x.bundle.differences(&y.bundle).map(|d| d.id).collect::<Vec<_>>();
     assert_eq!((differing(&three, &two), differing(&four, &three)), (vec![a.clone(), b], vec![a]));
-    // So it is on the way back, from what is kept here alone.
+    // The same on a rollback, from kept generations alone.
     fs::remove_dir_all(fixture.dir.path().join("depot")).expect("gone");
     let back = generations.fetch(GenerationNumber(3), false, Some(&four)).expect("it is kept");
     assert_eq!(back.bundle.whole(), three.bundle.whole());
-    // What is kept of a generation is whole, whatever its bundle was read beside.
+    // Every kept generation is complete, regardless of the bundle from which parts were taken over.
     for number in 1..=4 {
         generations.load(GenerationNumber(number), None).expect("it is whole");
     }
@@ -174,7 +174,7 @@ fn what_is_refused_leaves_nothing_behind() {
         assert!(error.contains(word), "{error}");
         assert!(!fixture.dir.path().join("state").exists(), "{word}");
     }
-    // Later somebody signs, and nothing else needs to be done.
+    // Later a publisher signs, and no other step is necessary.
     let depot = Depot::open(&unsigned.dir.path().join("depot")).expect("opened");
     let bytes = depot.read_manifest_bytes(ONE).expect("read");
     depot.add_signature(ONE, &publishers::sign(key, &bytes)).expect("added");
@@ -202,7 +202,7 @@ fn every_altered_byte_of_a_kept_generation_is_named() {
                     assert!(error.to_string().contains("generation 1"), "{name}: byte {at}: {error}");
                 }
             }
-            // The depot has an unharmed copy.
+            // The depot has an undamaged copy.
             generations.fetch(ONE, false, None).expect("fetched again");
             assert_eq!(fs::read(&path).expect("read"), bytes, "{name} is whole again");
         }

@@ -1,4 +1,4 @@
-//! Journal records as people read them: one history entry a record, where there is something to tell.
+//! Journal records in readable form: at most a few history entries for each record.
 
 use cob_engine::record::{Body, Note, OrderRecord, Record};
 use cob_engine::switch::SwitchRecord;
@@ -7,7 +7,7 @@ use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::words::count;
 use cob_types::{CobId, HostName, Number, StateName};
 
-/// The history entry of a record; none where it tells people nothing.
+/// The history entries of a record; empty if it has no meaning for people.
 #[must_use]
 pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
     let base = |event: &str| HistoryEntry {
@@ -72,7 +72,7 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
         Body::Settled(generation) => HistoryEntry { detail: format!("generation {generation}"), ..base("settled") },
         Body::Ordered(order) => ordered(base("order"), order),
         Body::Note { cob, note } => noted(of("", cob), note),
-        // Of other goals the `go` tells.
+        // The `go` reports other targets.
         Body::Switch(SwitchRecord::Begun { to, left: None, terms, .. })
             if record.by.is_some() && terms.policy.is_default() =>
         {
@@ -86,11 +86,12 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
     vec![with_author(one, record.by.as_deref())]
 }
 
-/// Says who ordered it.
+/// The names of change objects, separated by blanks.
 fn names(cobs: &[CobId]) -> String {
     cobs.iter().map(CobId::as_str).collect::<Vec<_>>().join(" ")
 }
 
+/// Adds the author of an order to its entry.
 fn with_author(entry: HistoryEntry, by: Option<&str>) -> HistoryEntry {
     let Some(by) = by else { return entry };
     let detail = if entry.detail.is_empty() { format!("by {by}") } else { format!("{}, by {by}", entry.detail) };
@@ -108,7 +109,7 @@ fn ended(
     span: (u64, u64),
     failed: bool,
 ) -> Vec<HistoryEntry> {
-    // Stamped when the action itself ended, not when the daemon heard of it.
+    // The time stamp is the end of the action, not the arrival of its result.
     let ts_ns = if span.1 == 0 { end.ts_ns } else { span.1.min(end.ts_ns) };
     let heard_ns = Some(end.ts_ns).filter(|heard| *heard != ts_ns);
     let detail = error.to_owned();
@@ -183,7 +184,7 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
     }
 }
 
-/// A step of a switch; none: it tells people nothing that `go` and `activate` do not.
+/// A step of a switch; absent if `go` and `activate` tell people the same.
 fn of_switch(base: HistoryEntry, step: &SwitchRecord) -> Option<HistoryEntry> {
     let told = |event: &str, detail: String| Some(HistoryEntry { event: event.to_owned(), detail, ..base.clone() });
     match step {
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(ordered(prepare), told("prepare", "generation 8, by alice (operate)"));
     }
 
-    /// Outcomes of switches are put together from what stands here for people.
+    /// Outcomes of switches are computed from these texts.
     #[test]
     fn what_an_order_is_about_and_whose_it_is_can_be_read_back() {
         let host = HostName::new("n1").expect("a name");
@@ -342,7 +343,7 @@ mod tests {
 
     #[test]
     fn records_of_journals_without_names_are_read() {
-        /// As records were before they could bear a name.
+        /// A record of a version without names.
         #[derive(Serialize)]
         struct Nameless {
             at: Time,

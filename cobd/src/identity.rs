@@ -1,7 +1,7 @@
-//! This host's own keys: where they are kept, and which of them is shown.
+//! This host's own keys: where they are kept, and which key is shown.
 //!
-//! A host has one key, or two while the new one takes the place of the old: `identity.key` and beside
-//! it `identity.next.key`. It shows the newest that the generations at hand name for it.
+//! A host has a single key, or two while a new key replaces the old: `identity.key` and beside it `identity.next.key`.
+//! It shows the newest key that the present generations name for it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,40 +13,40 @@ use cob_trust::{KeyFileError, SecretKey};
 use cob_types::generation::Security;
 use cob_types::{HostName, Manifest, PublicKey};
 
-/// The keys that this host has, the newest first.
+/// The keys of this host, the newest first.
 #[derive(Debug, Clone, Default)]
 pub struct Keys(Vec<SecretKey>);
 
 /// Why a host can't take part in a model with identities.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// A key file.
+    /// A key file is unusable.
     #[error(transparent)]
     File(#[from] KeyFileError),
-    /// No key file.
+    /// There is no key file.
     #[error(
         "it has identities, and this host has no key: make one with `cobd init` (it belongs into {}), put the public key \
          that it prints into the model as the key of host {host}, and make the generation again", .path.display()
     )]
     None {
-        /// Where the key belongs.
+        /// The path where the key belongs.
         path: PathBuf,
         /// This host.
         host: HostName,
     },
-    /// A key that the generation does not name.
+    /// The generation does not name the key.
     #[error(
         "it names {named} as the key of host {host}; this host has {own}: put that into the model, or the right key file into place"
     )]
     NotNamed {
         /// This host.
         host: HostName,
-        /// The keys that the manifest has for it.
+        /// The keys of the host in the manifest.
         named: String,
-        /// Those that it has.
+        /// The keys of the host.
         own: String,
     },
-    /// All keys that it has are revoked.
+    /// All keys of the host are revoked.
     #[error("it revokes the key {own} of host {host}: make another with `cobd init --next` and put it into the model")]
     Revoked {
         /// This host.
@@ -59,30 +59,30 @@ pub enum IdentityError {
     Tls(#[from] TlsError),
 }
 
-/// Where the key belongs that takes the place of the one in this file.
+/// The path of the key that will replace the key in this file.
 #[must_use]
 pub fn next_file(identity: &Path) -> PathBuf {
     identity.with_extension("next.key")
 }
 
-/// What [`init`] has found or made.
+/// The result of [`init`].
 #[derive(Debug)]
 pub struct Made {
     /// The key file.
     pub path: PathBuf,
     /// Its public half.
     pub public: PublicKey,
-    /// It was not there before.
+    /// Whether the key is new.
     pub new: bool,
 }
 
-/// Makes this host's key, or the one that is to take its place. A file that is there is left as it is.
+/// Makes this host's key, or the key that will replace it. An existing file is left as it is.
 ///
 /// # Errors
-/// [`IdentityError`] when it can't be made, or the one that is there is no good.
+/// [`IdentityError`] if the key can't be made, or an existing key is unusable.
 pub fn init(identity: &Path, next: bool) -> Result<Made, IdentityError> {
     if next {
-        // Without a first key there is nothing to take the place of.
+        // Without a first key there is no key to replace.
         SecretKey::load(identity)?;
     }
     let path = if next { next_file(identity) } else { identity.to_owned() };
@@ -96,10 +96,10 @@ pub fn init(identity: &Path, next: bool) -> Result<Made, IdentityError> {
 }
 
 impl Keys {
-    /// Reads the key files that there are.
+    /// Reads the existing key files.
     ///
     /// # Errors
-    /// [`KeyFileError`] for a file that is there and no good.
+    /// [`KeyFileError`] for an unusable file.
     pub fn load(identity: &Path) -> Result<Self, KeyFileError> {
         let mut keys = Vec::new();
         for path in [next_file(identity), identity.to_owned()] {
@@ -112,20 +112,20 @@ impl Keys {
         Ok(Self(keys))
     }
 
-    /// All of them, the newest first.
+    /// All keys, the newest first.
     #[must_use]
     pub fn all(&self) -> &[SecretKey] {
         &self.0
     }
 
-    /// Their public halves, for people.
+    /// The public keys, for people.
     #[must_use]
     pub fn named(&self) -> String {
         list(self.0.iter().map(SecretKey::public))
     }
 
-    /// The key to show under these manifests: the newest that all of them name for this host, else the
-    /// newest that any does. Those that they revoke are never shown.
+    /// The key to show under these manifests: the newest that all manifests name for this host, else the newest that
+    /// any manifest names. Revoked keys are never shown.
     #[must_use]
     pub fn to_show<'a>(&'a self, host: &HostName, manifests: &[&Manifest]) -> Option<&'a SecretKey> {
         let with_identities = || manifests.iter().filter(|m| m.security == Security::Identities);
@@ -139,7 +139,7 @@ impl Keys {
     }
 }
 
-/// Whether this host can take part in a generation, as far as its key matters.
+/// Checks whether this host's key lets it take part in a generation.
 ///
 /// # Errors
 /// [`IdentityError`] in words for people.
@@ -149,7 +149,7 @@ pub fn check(manifest: &Manifest, host: &HostName, identity: &Path) -> Result<()
     };
     let keys = Keys::load(identity)?;
     if let Some(key) = keys.to_show(host, &[manifest]) {
-        // That it can be made is part of being able to take part.
+        // The host can only take part if the certificate can be made.
         Identity::new(key)?;
         return Ok(());
     }

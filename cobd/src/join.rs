@@ -1,9 +1,9 @@
 //! `cobd join`: a new host makes its key, shows its token to the server, and writes its configuration.
 //!
-//! The token names the server's key, so nothing is said to anybody else; the server answers with the
-//! publishers whose generations this host is to accept. May be repeated after any failure: the key is
-//! made once, and the server takes the same token with the same key again. A host whose state folder was lost has no key
-//! any more: it makes a new one and shows a new token, although its configuration is there.
+//! The token names the server's key, so the host trusts only this server, which answers with the trusted publishers.
+//! After any failure, the command may be repeated: the key is made once, and the server accepts the same token with the
+//! same key again. A host that has lost its state folder makes a new key and shows a new token, although its
+//! configuration still exists.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -23,29 +23,29 @@ use hyper::Method;
 use crate::config::{Config, ConfigError};
 use crate::remote::{Question, RemoteError, Server};
 
-/// The name of the key's file in the state folder.
+/// The name of the key file in the state folder.
 const IDENTITY: &str = "identity.key";
-/// How long the server may take.
+/// The longest time for an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two questions whether a person has accepted the key.
+/// The interval of questions whether a person has accepted the key.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
-/// What a host is told to join.
+/// The data that a host needs to join.
 #[derive(Debug, Clone)]
 pub struct Invitation {
-    /// Where the server is.
+    /// The address of the server.
     pub server: SocketAddr,
     /// The token.
     pub token: Token,
-    /// The configuration to be written.
+    /// The path of the configuration to write.
     pub config: PathBuf,
-    /// Everything that the daemon keeps.
+    /// The state folder: all data of the daemon.
     pub state_dir: PathBuf,
-    /// The socket of its API, where it is not the usual one.
+    /// The socket of the API, if it is not the default.
     pub http: Option<PathBuf>,
-    /// Where it is to listen; none: where the manifest says that it is.
+    /// The address where the daemon listens; absent: the address in the manifest.
     pub listen: Option<SocketAddr>,
-    /// Whether it is to switch by itself to the newest generation.
+    /// Whether the daemon switches by itself to the newest generation.
     pub follow: bool,
     /// How long to wait for a person to accept the key.
     pub wait: Duration,
@@ -54,7 +54,7 @@ pub struct Invitation {
 /// Why a host has not joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// There is a configuration of another kind.
+    /// There is a different configuration.
     #[error(
         "{} is there and says something else; it is left alone: move it away, or name another with --config", .path.display()
     )]
@@ -62,7 +62,7 @@ pub enum JoinError {
         /// The file.
         path: PathBuf,
     },
-    /// There is a configuration that can't be read.
+    /// The existing configuration can't be read.
     #[error("{0}")]
     Unreadable(#[from] ConfigError),
     /// The key.
@@ -77,38 +77,38 @@ pub enum JoinError {
     /// The server's answer is not for this host.
     #[error("the server's answer is for the host {0}, not for this one: it is not believed")]
     Answer(cob_types::HostName),
-    /// Nobody has accepted the key.
+    /// The key was not accepted in time.
     #[error(
         "nobody has accepted this host's key {0} yet: have it compared and accepted with `cobgen enroll --accept HOST`, \
          then run this command again"
     )]
     Waiting(PublicKey),
-    /// The system refused.
+    /// The system call failed.
     #[error("{}: {source}", .path.display())]
     Io {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// What came of it.
+/// The result of [`join`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Joined {
-    /// It is a member now, with this key.
+    /// The host is a member now, with this key.
     New(PublicKey),
-    /// Its configuration was there and its key was not: it is a member again, with this new key. The configuration is as
-    /// it was.
+    /// The configuration existed and the key did not: the host is a member again, with this new key and the old
+    /// configuration.
     Again(PublicKey),
-    /// It was a member of this cluster already.
+    /// The host was a member of this cluster already.
     Already,
 }
 
 /// Joins. `waits` is called once with this host's key, if a person has to accept it.
 ///
 /// # Errors
-/// [`JoinError`]; nothing but the key was written then.
+/// [`JoinError`]; then only the key was written.
 pub fn join(invitation: &Invitation, waits: impl FnOnce(&PublicKey)) -> Result<Joined, JoinError> {
     let Invitation { token, config, state_dir, .. } = invitation;
     let server = Server { address: invitation.server, keys: vec![token.server()] };
@@ -121,7 +121,8 @@ pub fn join(invitation: &Invitation, waits: impl FnOnce(&PublicKey)) -> Result<J
         Some(there) => Some(&there.identity),
         None => None,
     };
-    // Beside a configuration the key's file says that the host is a member: it gets its name once that is so.
+    // If there is a configuration, a key file under its final name means that the host is a member: it gets that name
+    // last.
     let file = lost.map_or_else(|| state_dir.join(IDENTITY), |identity| identity.with_extension("joining.key"));
     make_folder(file.parent().unwrap_or(state_dir), 0o700)?;
     let key = SecretKey::load_or_create(&file)?;
@@ -147,7 +148,7 @@ pub fn join(invitation: &Invitation, waits: impl FnOnce(&PublicKey)) -> Result<J
     };
     if let Some(identity) = lost {
         let io = |source| JoinError::Io { path: identity.clone(), source };
-        // Unlike renaming, this replaces no key that has come there meanwhile.
+        // Unlike a rename, this does not replace a key that another process has written meanwhile.
         fs::hard_link(&file, identity).and_then(|()| fs::remove_file(&file)).map_err(io)?;
         crate::durable::sync_folder(identity.parent().unwrap_or(state_dir)).map_err(io)?;
         return Ok(Joined::Again(key.public()));
@@ -163,7 +164,7 @@ fn question(token: &Token, key: &SecretKey) -> Question {
     Question { method: Method::POST, path: ENROL_PATH.to_owned(), body, max: MAX_JSON, patience: PATIENCE }
 }
 
-/// There is a configuration: it is this very one, or it is left alone.
+/// Accepts the existing configuration if it fits the invitation, and never changes it.
 fn configured(invitation: &Invitation, server: &Server) -> Result<Config, JoinError> {
     let path = &invitation.config;
     let there = Config::read(path)?;
@@ -176,7 +177,7 @@ fn configured(invitation: &Invitation, server: &Server) -> Result<Config, JoinEr
 
 fn text(invitation: &Invitation, enrolled: &Enrolled) -> String {
     let Invitation { server, token, state_dir, listen, http, follow, .. } = invitation;
-    // A text in JSON is one in TOML.
+    // A JSON string is also a TOML string.
     let quoted = |path: &Path| serde_json::Value::String(path.display().to_string()).to_string();
     let trust: Vec<String> = enrolled.trust.iter().map(|key| format!("\"{key}\"")).collect();
     let mut text = format!(
@@ -207,7 +208,7 @@ fn text(invitation: &Invitation, enrolled: &Enrolled) -> String {
     text
 }
 
-/// Writes the configuration whole, where there is none.
+/// Writes the complete configuration, unless it exists.
 fn write(path: &Path, text: &str) -> Result<(), JoinError> {
     let io = |source| JoinError::Io { path: path.to_owned(), source };
     let folder = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
@@ -216,7 +217,7 @@ fn write(path: &Path, text: &str) -> Result<(), JoinError> {
     let aside = temp.path().join("cobd.toml");
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&aside).map_err(io)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
-    // Unlike renaming, this replaces nothing that has come there meanwhile.
+    // Unlike a rename, this does not replace a file that another process has written meanwhile.
     fs::hard_link(&aside, path).map_err(io)?;
     crate::durable::sync_folder(folder).map_err(io)
 }

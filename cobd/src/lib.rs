@@ -1,10 +1,10 @@
-//! The daemon of one host: it keeps the journal, runs actions, and lets the engine decide.
+//! The daemon of a host: it keeps the journal, runs actions, and lets the engine decide.
 //!
-//! [`daemon`] is the loop; [`config`] says what it is told, [`identity`] who it is; [`generations`] gets
-//! and keeps what it is to do, from a [`source`] that may be [`remote`], and [`acceptance`] says which of
-//! them it takes; [`join`] makes it a member; [`journal`] is its memory, [`peer`] its links, [`kinds`] and
-//! [`run`] its hands, [`web`] its ear for operators, [`history`] what it tells of the past.
-//! [`permissions`] and [`process`] keep others out.
+//! [`daemon`] is the loop; [`config`] is its configuration, [`identity`] its key; [`generations`] fetches and keeps
+//! generations from a [`source`], which may be [`remote`], and [`acceptance`] verifies them; [`join`] makes the host a
+//! member; [`journal`] keeps its state, [`peer`] its links; [`kinds`] and [`run`] carry out actions, [`web`] takes
+//! orders of operators, and [`history`] reports the past. [`permissions`] and [`process`] protect the daemon from other
+//! users.
 
 pub mod acceptance;
 mod blocking;

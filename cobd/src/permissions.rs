@@ -1,26 +1,27 @@
-//! Who else may write what the daemon believes: its state, its configuration, a depot without signatures.
+//! Checks that no other user may write the files that the daemon trusts: its state, its configuration, a depot without
+//! signatures.
 //!
-//! Whoever may change one of these files, or replace a folder above it, decides what runs as the
-//! daemon's user. So a daemon looks before it begins, and refuses with a word about what to do.
+//! If another user may change such a file or replace a folder above it, that user decides which programs run as the
+//! daemon's user. So a daemon checks before it starts, and refuses with a remedy.
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Others may enter a folder with this bit and make names in it, but not replace those of others.
+/// Other users may create names in a folder with this bit, but not replace names of others.
 const STICKY: u32 = 0o1000;
 
-/// Something that others may write, or can't be looked at.
+/// A path that other users may write, or that can't be checked.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{}: {what}", .path.display())]
 pub struct Exposed {
     /// The file or folder.
     pub path: PathBuf,
-    /// What is wrong, and what to do.
+    /// The error and the remedy.
     pub what: String,
 }
 
-/// Who runs this program.
+/// The user and group of this process.
 #[derive(Debug, Clone, Copy)]
 struct Me {
     user: u32,
@@ -32,25 +33,24 @@ impl Me {
         Self { user: rustix::process::geteuid().as_raw(), group: rustix::process::getegid().as_raw() }
     }
 
-    /// Whether the owner is us or root, who can do everything anyway.
+    /// Whether the owner is this process's user, or root, who has all rights anyway.
     fn trusts_owner(self, found: &Metadata) -> bool {
         [self.user, 0].contains(&found.uid())
     }
 
-    /// Whether others may write. One's own group is commonly one's own alone.
+    /// Whether other users may write. A user's own group usually has no other member.
     fn others_may_write(self, found: &Metadata) -> bool {
         let by_group = found.mode() & 0o020 != 0 && ![self.group, 0].contains(&found.gid());
         by_group || found.mode() & 0o002 != 0
     }
 }
 
-/// Makes the state folder, or closes the one that is there: ours alone, mode 0700, below folders in which
-/// nobody else can put another in its place.
+/// Makes the state folder, or sets its mode to 0700. Only the daemon's user may own or replace it.
 ///
-/// The path that it has without links: what runs is found again by it, whatever way led there.
+/// Returns the path without links: runners find the folder by this path, regardless of the links that led there.
 ///
 /// # Errors
-/// [`Exposed`]: it belongs to somebody else, others may have written into it, or may replace it; or its path is no text.
+/// [`Exposed`]: another user owns the folder, may have written into it, or may replace it; or its path is not UTF-8.
 pub fn own_folder(path: &Path) -> Result<PathBuf, Exposed> {
     let bad = |what: String| Exposed { path: path.to_owned(), what };
     let me = Me::now();
@@ -75,25 +75,25 @@ pub fn own_folder(path: &Path) -> Result<PathBuf, Exposed> {
         fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(|e| bad(e.to_string()))?;
     }
     let path = path.canonicalize().map_err(|e| bad(e.to_string()))?;
-    // Actions are told where their files are, in JSON too.
+    // Actions get the paths of their files, also in JSON.
     if path.to_str().is_none() {
         return Err(bad("its path is no text (UTF-8): name another `state_dir`".to_owned()));
     }
     Ok(path)
 }
 
-/// A file or folder that is believed as it stands: a configuration, a depot without signatures.
+/// Checks a file or folder that is trusted as it is: a configuration, a depot without signatures.
 ///
 /// # Errors
-/// [`Exposed`]: it belongs to somebody else than us and root, or others may write or replace it.
+/// [`Exposed`]: the owner is neither this user nor root, or others may write or replace it.
 pub fn believed(path: &Path) -> Result<(), Exposed> {
     let me = Me::now();
     look(path, me, 0)?;
     unreplaceable(path, me)
 }
 
-/// The folders above: whoever may rename in one of them can put something else in the place of what is
-/// below. Links are followed first.
+/// Checks the folders above: the right to rename in a folder is the right to replace the path below. Links are resolved
+/// first.
 fn unreplaceable(path: &Path, me: Me) -> Result<(), Exposed> {
     let real = fs::canonicalize(path).map_err(|e| Exposed { path: path.to_owned(), what: e.to_string() })?;
     real.ancestors().skip(1).try_for_each(|above| look(above, me, STICKY))
@@ -167,7 +167,7 @@ mod tests {
             assert_eq!(error.path, above.canonicalize().expect("there"));
             assert!(error.what.contains("chmod go-w"), "{error}");
         }
-        // As /tmp is: names of others can't be replaced there.
+        // Like /tmp: names of other users can't be replaced there.
         set(&above, 0o1777);
         let own = own_folder(&link).expect("sticky");
         assert_eq!(own, path.canonicalize().expect("there"), "the same, whatever way led there");
@@ -209,7 +209,7 @@ mod tests {
             let error = error.expect_err("somebody else's").to_string();
             assert!(error.contains("it belongs to user 12345") && error.contains("chown"), "{error}");
         }
-        // Somebody else's group, and that may write.
+        // The group of another user, with the right to write.
         chown(&path, Some(0), Some(12345)).expect("taken back");
         believed(&path).expect("it may not write yet");
         set(&path, 0o770);

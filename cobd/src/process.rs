@@ -1,7 +1,6 @@
-//! What the daemon's process gives up before it does anything: what others left open for it, and
-//! what it could leave lying about.
+//! Protection of the daemon's process: open descriptors of its parent, file modes, and its memory.
 //!
-//! Called once, at the very beginning of `cobd run`, while there is one thread.
+//! Called once, at the start of `cobd run`, while there is a single thread.
 
 use std::{fs, io};
 
@@ -9,50 +8,49 @@ use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit, umask};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The first file descriptor beyond the three standard ones.
+/// The first file descriptor beyond the three standard descriptors.
 const FIRST_OTHER: i32 = 3;
 
-/// Closes the process to others:
+/// Protects the process:
 ///
-/// - files that it makes are its user's alone, unless it says otherwise (mask 077; actions get 022);
-/// - descriptors that whoever started it had left open reach no action;
-/// - it leaves no core dump, and no other process of its user may read its memory: there are keys and
-///   secrets in it. Actions begin without core dumps too, and may ask for them (`ulimit -c`) within the
-///   limit that the daemon itself was given.
+/// - files that it makes are private to its user by default (mask 077; actions get 022);
+/// - actions do not inherit descriptors that the parent process had left open;
+/// - it leaves no core dump, and no other process of its user may read its memory: the memory contains keys and
+///   secrets. Actions also start without core dumps, and may enable core dumps (`ulimit -c`) within the limit that the
+///   daemon itself had.
 ///
 /// # Errors
-/// When the system refuses one of them; a daemon does not go on then.
+/// If the system refuses a step; then the daemon must not continue.
 pub fn close_to_others() -> io::Result<()> {
     umask(Mode::RWXG | Mode::RWXO);
     close_fds::set_fds_cloexec_threadsafe(FIRST_OTHER, &[]);
     keep_memory_private()
 }
 
-/// From here on this process leaves no picture of its memory behind, and others of its user can't look
-/// into it. What it executes can be looked into again, but leaves no core file unless it asks for that.
+/// Prevents core dumps of this process, and access to its memory by other processes of its user. A program that it
+/// executes is accessible again, but leaves no core file unless it enables core dumps.
 ///
 /// # Errors
-/// When the system refuses.
+/// If the system refuses.
 pub(crate) fn keep_memory_private() -> io::Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Core);
     let limited = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum });
-    // The limit alone does not hold where cores are piped into a program (core(5)).
+    // The limit alone does not apply if cores are piped into a program (core(5)).
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(limited?)
 }
 
-/// Sees to it that nothing that the daemon starts has signals ignored.
+/// Prevents that processes inherit ignored signals from the daemon.
 ///
-/// Those that whoever started the daemon had ignored (`nohup`, `&` in a script) would be so in every action and
-/// service too, however they are begun: a service that is told by SIGHUP to look at its configuration again would
-/// be deaf. A signal that is handled is set back to its default by `execve`. So each of them gets a handler here that
-/// does nothing, and the daemon itself heeds them as little as before. To be called in a runtime.
+/// Signals that the daemon's parent had ignored (`nohup`, `&` in a script) would also be ignored in every action and
+/// service: a service would not reread its configuration on SIGHUP. `execve` resets a handled signal to its default. So
+/// each ignored signal gets a handler without effect, and the daemon still ignores it. Must be called in a runtime.
 ///
 /// # Errors
-/// When the system refuses to tell, or to set a handler.
+/// If the system does not list the signals, or refuses a handler.
 pub fn pass_no_ignored_signals_on() -> io::Result<()> {
     for number in ignored(&fs::read_to_string("/proc/self/status")?) {
-        // The handler outlives this.
+        // The handler stays after the drop.
         drop(signal(SignalKind::from_raw(number))?);
     }
     Ok(())
@@ -60,7 +58,7 @@ pub fn pass_no_ignored_signals_on() -> io::Result<()> {
 
 /// The ignored signals in `/proc/PID/status` that can be handled.
 fn ignored(status: &str) -> impl Iterator<Item = i32> {
-    /// Those that nothing may handle, and SIGPIPE, which this program ignores for itself and gives nobody.
+    /// Signals that can't be handled, and SIGPIPE, which this program ignores itself and does not pass on.
     const OTHERS: [i32; 6] = [4, 8, 9, 11, 13, 19];
     let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
     let mask = mask.unwrap_or_default();

@@ -1,8 +1,8 @@
-//! The client of `cobgen serve`: one request a connection, with this host's key, to a server whose key
-//! is known beforehand.
+//! The client of `cobgen serve`: a single request for each connection, with this host's key, to a server with a known
+//! key.
 //!
-//! Blocks its caller, who is a thread of its own: reading a folder does so, too. Every length and every
-//! wait has a bound; what comes is bytes, which whoever asked has yet to judge.
+//! It blocks the caller's thread, as reading a folder does. Every length and wait has a bound; the caller must verify
+//! the received bytes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,54 +28,54 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-/// How long connecting may take, with the handshake.
+/// The time limit for a connection and its handshake.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long nothing may come while an answer is on its way.
+/// The longest pause within an answer.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How slow an answer may be: a server that sends single bytes does not keep this host waiting for ever.
+/// The slowest accepted answer: a server that sends single bytes does not block this host for ever.
 const PACE: Pace = Pace { answer: Duration::from_secs(60), least_rate: 64 << 10 };
 /// The longest text of a server that is shown.
 const MAX_WORDS: usize = 2048;
 
-/// How slow an answer may be.
+/// The slowest accepted answer.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// How long it may take however little of it comes.
+    /// The time limit of a short answer.
     answer: Duration,
-    /// The bytes that have to come each second beyond that.
+    /// The bytes that must arrive in each further second.
     least_rate: usize,
 }
 
-/// A server that gives generations out.
+/// A server of generations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
-    /// Its key; several while it gets a new one.
+    /// Its key; several keys while it gets a new key.
     pub keys: Vec<PublicKey>,
 }
 
-/// Why a server gave no answer, or none that helps.
+/// Why a server gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// Nobody answers.
+    /// No server answers.
     #[error("can't reach `cobgen serve` at tcp://{address}: {source}")]
     Unreachable {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Somebody answers, who is not the server.
+    /// Another server answers.
     #[error(
         "whoever answers at tcp://{address} does not hold the key {}: this is not the server that `depot_key` (or the \
          token) names",
         list(expected)
     )]
     OtherKey {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// The keys that would be right.
+        /// The expected keys.
         expected: Vec<PublicKey>,
     },
     /// The server does not know this host's key.
@@ -84,30 +84,30 @@ pub enum RemoteError {
          `cobd join`), or it was revoked"
     )]
     NotKnown {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// This host's key.
         key: PublicKey,
     },
-    /// The server says no.
+    /// The server refuses the request.
     #[error("the server at tcp://{address} says no ({status}): {error}")]
     Refused {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// The status of HTTP.
+        /// The HTTP status.
         status: u16,
-        /// In its words.
+        /// The server's text.
         error: String,
     },
-    /// The answer is none that a server of this version gives.
+    /// The answer is not from a server of this version.
     #[error("the answer of the server at tcp://{address} is not understood: {what}")]
     Strange {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What is wrong with it.
+        /// The error in the answer.
         what: String,
     },
-    /// This host's own key.
+    /// This host's own key is unusable.
     #[error("this host's key: {0} (`cobd join` and `cobd init` make one)")]
     Key(#[from] KeyFileError),
     /// TLS can't be set up.
@@ -115,27 +115,27 @@ pub enum RemoteError {
     Tls(#[from] TlsError),
 }
 
-/// What is asked.
+/// A request.
 #[derive(Debug)]
 pub(crate) struct Question {
     /// GET or POST.
     pub(crate) method: Method,
     /// The path, with its query.
     pub(crate) path: String,
-    /// What is sent along.
+    /// The body.
     pub(crate) body: Vec<u8>,
-    /// The longest answer that is read, in bytes.
+    /// The longest accepted answer, in bytes.
     pub(crate) max: usize,
-    /// How long the server may take before it begins to answer.
+    /// The time limit until the answer begins.
     pub(crate) patience: Duration,
 }
 
-/// A server as this host asks it.
+/// A server with this host's key file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     /// The server.
     pub server: Server,
-    /// The file of this host's key; beside it may be the one that takes its place.
+    /// The file of this host's key; the key that will replace it may be beside it.
     pub identity: PathBuf,
 }
 
@@ -148,10 +148,7 @@ impl Remote {
         Ok(self.json::<Generations>(GENERATIONS.to_owned(), SILENCE)?.newest)
     }
 
-    /// The newest generation, when there is one after `after` or the time is up.
-    ///
-    /// # Errors
-    /// [`RemoteError`].
+    /// Waits for a generation newer than `after`, or until the time limit; returns the newest.
     pub fn wait(&self, after: GenerationNumber, wait: Duration) -> Result<Option<GenerationNumber>, RemoteError> {
         let path = format!("{GENERATIONS}?after={after}&wait={}", wait.as_secs());
         Ok(self.json::<Generations>(path, wait + SILENCE)?.newest)
@@ -186,7 +183,7 @@ impl Remote {
         self.server.parse(&bytes)
     }
 
-    /// With the key that will be, if there is one, as soon as the server knows it.
+    /// Uses the next key, if there is one, as soon as the server knows it.
     fn get(&self, path: String, max: usize, patience: Duration) -> Result<Vec<u8>, RemoteError> {
         let question = Question { method: Method::GET, path, body: Vec::new(), max, patience };
         let ask = |file: &Path| {
@@ -205,23 +202,17 @@ impl Remote {
 }
 
 impl Server {
-    /// Reads an answer in JSON.
-    ///
-    /// # Errors
-    /// [`RemoteError::Strange`].
+    /// Parses a JSON answer.
     pub(crate) fn parse<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, RemoteError> {
         let what = |e: serde_json::Error| words::foreign(&words::form(e), MAX_WORDS);
         let strange = |e| RemoteError::Strange { address: self.address, what: what(e) };
         serde_json::from_slice(bytes).map_err(strange)
     }
 
-    /// Asks once. Not for tasks of a runtime: it blocks.
-    ///
-    /// # Errors
-    /// [`RemoteError`].
+    /// Sends a request. It blocks, so it must not be called in tasks of a runtime.
     pub(crate) fn ask(&self, identity: &Identity, alpn: &[u8], question: &Question) -> Result<Vec<u8>, RemoteError> {
         let unreachable = |source| RemoteError::Unreachable { address: self.address, source };
-        // A runtime of its own, in a thread of its own: the caller may have one already.
+        // A runtime of its own, in a thread of its own: the caller may have another runtime.
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| {
                 let runtime =
@@ -265,7 +256,7 @@ impl Server {
             let error = refused.map_or_else(|_| "without a word".to_owned(), |r| words::foreign(&r.error, MAX_WORDS));
             Err(RemoteError::Refused { address, status: status.as_u16(), error })
         };
-        // The connection carries the answer, and may end with it or, when it was cut, before it.
+        // The connection carries the answer, and may end with it or, if it was cut, before it.
         tokio::pin!(answering);
         tokio::select! {
             biased;
@@ -277,7 +268,7 @@ impl Server {
         }
     }
 
-    /// Reads an answer of at most `max` bytes; `room`: how many it says that it has.
+    /// Reads an answer of at most `max` bytes; `room`: its declared length.
     async fn read<B: Body<Data = Bytes> + Unpin>(
         &self,
         mut answer: B,
@@ -286,7 +277,7 @@ impl Server {
         failed: &impl Fn(io::Error) -> RemoteError,
         broke: &impl Fn(B::Error) -> RemoteError,
     ) -> Result<Vec<u8>, RemoteError> {
-        // One allocation: growing by doubling would hold the answer twice.
+        // A single allocation: repeated doubling would hold the answer twice.
         let mut bytes = Vec::with_capacity(usize::try_from(room).unwrap_or(usize::MAX).min(max));
         let begin = Instant::now();
         loop {
@@ -298,7 +289,7 @@ impl Server {
             let frame = timeout(left.min(SILENCE), answer.frame()).await;
             let frame = match frame {
                 Ok(frame) => frame,
-                // The next look at the time that is left says so.
+                // The next iteration reports the timeout.
                 Err(_) if left < SILENCE => continue,
                 Err(_) => return Err(late("the answer stopped half-way")),
             };
@@ -313,7 +304,7 @@ impl Server {
         }
     }
 
-    /// What a broken connection means: TLS says who did not believe whom.
+    /// Converts an error of a connection: a TLS error tells which side refused the other's key.
     fn failure(&self, identity: &Identity, source: io::Error) -> RemoteError {
         let address = self.address;
         match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
@@ -332,13 +323,13 @@ impl Server {
 }
 
 impl Pace {
-    /// How long an answer may have taken when so many bytes of it are here.
+    /// The time limit for an answer of which this number of bytes has arrived.
     fn time_of(self, received: usize) -> Duration {
         self.answer + Duration::from_secs((received / self.least_rate.max(1)) as u64)
     }
 }
 
-/// The error of the stream below HTTP, where there is one.
+/// The error of the stream below HTTP, if there is one.
 fn io_error(error: hyper::Error) -> io::Error {
     let mut source = std::error::Error::source(&error);
     while let Some(inner) = source {
@@ -367,7 +358,7 @@ mod tests {
 
     use super::*;
 
-    /// An answer that comes byte by byte, without a pause and without an end.
+    /// An answer that arrives byte by byte, without a pause and without an end.
     struct Drips;
 
     impl Body for Drips {
@@ -397,7 +388,7 @@ mod tests {
         let at_once = Pace { answer: Duration::from_millis(50), least_rate: usize::MAX };
         assert!(read(64 << 20, at_once).await.contains("the answer came too slowly"));
         assert!(read(100, PACE).await.contains("longer than 100 bytes"));
-        // The largest answer at the least rate, and a small one.
+        // The largest answer at the lowest rate, and a small answer.
         assert_eq!(PACE.time_of(256 << 20), Duration::from_secs(60 + 4096));
         assert_eq!(PACE.time_of(1), Duration::from_secs(60));
     }

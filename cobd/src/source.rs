@@ -1,6 +1,6 @@
-//! Where generations come from: the folder of a depot, or `cobgen serve`.
+//! The source of generations: the folder of a depot, or `cobgen serve`.
 //!
-//! Bytes only; whether they are what they should be, `generations` judges, in the same way for both.
+//! It returns bytes only; `generations` verifies them, in the same way for both.
 
 use std::path::{Path, PathBuf};
 
@@ -30,10 +30,7 @@ impl std::fmt::Display for Source {
 }
 
 impl Source {
-    /// The newest generation; none: there is none yet.
-    ///
-    /// # Errors
-    /// [`FetchError`].
+    /// The newest generation; absent: the depot is empty.
     pub fn newest(&self) -> Result<Option<GenerationNumber>, FetchError> {
         match self {
             Self::Folder(folder) => in_folder(folder, Depot::latest),

@@ -1,5 +1,5 @@
-//! Change objects that have left this host and for which something is still put back: a switch is not over before, and what
-//! can't be put back is a failure like that of a transition.
+//! Departed change objects whose previous state is still being restored: the switch ends only afterwards, and a failure
+//! counts like that of a transition.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use tracing::error;
 use super::Daemon;
 use crate::kinds::{Departure, Progress};
 
-/// What a departure is told to lead from and to, as if it were a transition.
+/// The states that are reported for a departure, as if it were a transition.
 const FROM: &str = "down";
 const TO: &str = "restored";
 
-/// All that go on.
+/// All departures under way.
 #[derive(Debug, Default)]
 pub(super) struct Departures(BTreeMap<CobId, Vec<Going>>);
 
@@ -23,7 +23,7 @@ pub(super) struct Departures(BTreeMap<CobId, Vec<Going>>);
 struct Going {
     departure: Departure,
     since: Time,
-    /// That it has failed was told.
+    /// Its failure was reported.
     told: bool,
 }
 
@@ -35,7 +35,7 @@ impl Departures {
         }
     }
 
-    /// A change object is back: what goes on for it ends.
+    /// Ends the departures of a change object that is back.
     pub(super) fn end(&mut self, cob: &CobId) {
         self.0.remove(cob);
     }
@@ -44,7 +44,7 @@ impl Departures {
         self.0.is_empty()
     }
 
-    /// Forgets those that are done, and returns those that have failed and were not told of, with the reason.
+    /// Forgets finished departures; returns new failures with their reasons.
     fn take_failed(&mut self) -> Vec<(CobId, String)> {
         let mut failed = Vec::new();
         self.0.retain(|cob, all| {
@@ -61,7 +61,7 @@ impl Departures {
         failed
     }
 
-    /// Tries again at once; whether it had failed, none: nothing goes on for this one.
+    /// Retries at once. Returns whether a departure had failed; absent: the change object has no departure.
     pub(super) fn retry(&self, cob: &CobId) -> Option<bool> {
         let all = self.0.get(cob)?;
         all.iter().for_each(|going| going.departure.retry());
@@ -115,18 +115,18 @@ impl Going {
 }
 
 impl Daemon {
-    /// Every change object is where it should be, and everything is put back for those that have left.
+    /// Whether every change object is in its desired state, and no departure is under way.
     pub(super) fn is_converged(&self) -> bool {
         self.engine.is_converged() && self.departures.is_empty()
     }
 
-    /// A departure has made a step.
+    /// Handles a step of a departure.
     pub(super) fn look_at_departures(&mut self) {
         for (cob, why) in self.departures.take_failed() {
             error!(%cob, why, "what was there before it can't be put back");
             self.departure_failed(format!("{cob} has left, and what was there before it can't be put back: {why}"));
         }
-        // Nothing of the engine's may have changed in this turn.
+        // The engine may have no change in this tick.
         self.changes.send_modify(|n| *n += 1);
         self.tell_standing();
     }

@@ -1,7 +1,7 @@
-//! Where the files of a generation are, for jobs.
+//! The folders with the files of a generation, for jobs.
 //!
-//! Most change objects have no files of their own: they work in the folder of their kind, which is put in place, or looked
-//! at, once for all of them. So nothing is kept for each.
+//! Most change objects have no files of their own: they work in the folder of their kind, which is prepared once for
+//! all. So only change objects with own files have an entry.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use crate::generations::Prepared;
 use crate::kinds::Context;
 use crate::run::payload;
 
-/// A folder; or why the files could not be put there.
+/// A folder, or the error that prevented it.
 type Folder = Result<PathBuf, String>;
 
-/// Where the files of kinds and change objects are.
+/// The folders of kinds and change objects.
 #[derive(Default)]
 pub(super) struct Folders {
     kinds: BTreeMap<KindName, (Arc<Kind>, Folder)>,
-    /// Of those that have files of their own.
+    /// Of change objects with files of their own.
     own: BTreeMap<CobId, Folder>,
 }
 
@@ -34,8 +34,8 @@ pub(super) struct Ready<'a> {
 }
 
 impl Folders {
-    /// Puts the files of all kinds of a generation in place, and those of these change objects. What could not be put there
-    /// is told, and its jobs fail.
+    /// Puts the files of a generation's kinds and of these change objects in place. An error is logged, and the jobs
+    /// fail.
     pub(super) fn of(root: &Path, bundle: &Packed, cobs: impl Iterator<Item = Arc<Cob>>) -> Self {
         let put = |what: &str, files: &BTreeMap<String, PayloadFile>| {
             let folder = payload::materialise(root, files, bundle.blobs()).map_err(|e| e.to_string());
@@ -56,8 +56,8 @@ impl Folders {
         Self { kinds: bundle.kinds().iter().map(of_kind).collect(), own }
     }
 
-    /// Takes over what an earlier generation had: of change objects that are `still_there` and were not put in place anew, and
-    /// of kinds that are the same where that could not be done.
+    /// Takes over folders of an earlier generation: of change objects that are `still_there` and have no new folder,
+    /// and of unchanged kinds whose files could not be put in place again.
     pub(super) fn take_over(&mut self, earlier: Self, still_there: impl Fn(&CobId) -> bool) {
         for (name, (kind, folder)) in earlier.kinds {
             if let Some((now, missing @ Err(_))) = self.kinds.get_mut(&name)
@@ -74,17 +74,17 @@ impl Folders {
         }
     }
 
-    /// Those whose own files could not be put in place.
+    /// Change objects whose own files could not be put in place.
     pub(super) fn missing(&self) -> impl Iterator<Item = &CobId> {
         self.own.iter().filter(|(_, folder)| folder.is_err()).map(|(cob, _)| cob)
     }
 
-    /// A change object of the generation; none: it is not in it.
+    /// A change object of the generation; absent: it is not in the generation.
     pub(super) fn ready(&self, prepared: &Prepared, cob: &CobId) -> Option<Ready<'_>> {
         self.find(&prepared.bundle, cob)
     }
 
-    /// The kind of a change object of the generation: less than to unpack it.
+    /// The kind of a change object of the generation, without unpacking the change object.
     pub(super) fn kind_of(&self, prepared: &Prepared, cob: &CobId) -> Option<&Arc<Kind>> {
         self.kinds.get(prepared.bundle.kind_of(cob)?).map(|(kind, _)| kind)
     }
@@ -97,8 +97,8 @@ impl Folders {
     }
 }
 
-/// Puts the files of what is new or changed in their place, which may take long: the loop finds them there. What could not be
-/// put there it tries again, and tells.
+/// Puts new and changed files in place before the loop needs them, because that may take long. The loop retries and
+/// reports failures.
 pub(super) fn put_in_place(root: &Path, prepared: &Prepared, before: Option<&Prepared>) {
     let bundle = &prepared.bundle;
     let nothing;
@@ -114,9 +114,9 @@ pub(super) fn put_in_place(root: &Path, prepared: &Prepared, before: Option<&Pre
 }
 
 impl Ready<'_> {
-    /// What is known of it in its generation, without a move.
+    /// The context in its generation, without a transition.
     pub(super) fn context_in(&self, prepared: &Prepared) -> Result<Context, String> {
-        // The secrets that its content names, as they are in the bundle.
+        // The sealed secrets that its content names.
         let secret = |id| prepared.bundle.secrets().get(&id).map(|sealed| (id, sealed.to_vec()));
         Ok(Context {
             cob: self.cob.clone(),
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// A generation of change objects `here/NAME` of the kind `k`, each with a file of its own if a text is given.
+    /// A generation of change objects `here/NAME` of the kind `k`, each with a file of its own if it has a text.
     fn bundle(of_kind: &str, cobs: &[(&str, Option<&str>)]) -> Packed {
         let mut bundle = Bundle::empty("here".parse().expect("a name"));
         let mut file = |text: &str| {
@@ -178,7 +178,7 @@ mod tests {
         Packed::of(&bundle).expect("CBOR")
     }
 
-    /// What stands in the folder of a change object; none: it could not be put there.
+    /// The texts in the folder of a change object; absent: the folder could not be made.
     fn files(folders: &Folders, bundle: &Packed, cob: &str) -> Option<Vec<String>> {
         let ready = folders.find(bundle, &cob.parse().expect("an id")).expect("it is there");
         let folder = ready.folder.as_ref().ok()?;
@@ -193,7 +193,7 @@ mod tests {
         let before = Folders::of(root.path(), &first, all(&first));
         assert_eq!(files(&before, &first, "here/plain"), Some(vec!["1".to_owned()]));
         assert_eq!(files(&before, &first, "here/b"), Some(vec!["1".to_owned(), "b1".to_owned()]));
-        // One has another file, one none any more.
+        // One change object has another file, and another has no file any more.
         let second = bundle("1", &[("plain", None), ("a", Some("a2")), ("b", None), ("c", Some("c"))]);
         let changed = all(&second).filter(|cob| ["here/a", "here/b", "here/c"].contains(&cob.id.as_str()));
         let mut now = Folders::of(root.path(), &second, changed);
@@ -209,7 +209,7 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         let whole = bundle("1", &[("plain", None), ("a", Some("a"))]);
         let had = Folders::of(root.path(), &whole, all(&whole));
-        // Where a file stands no folder can be made.
+        // A file in place of the folder prevents its creation.
         let blocked = root.path().join("file");
         std::fs::write(&blocked, "").expect("written");
         let mut now = Folders::of(&blocked, &whole, std::iter::empty());

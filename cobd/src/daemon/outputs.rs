@@ -1,7 +1,7 @@
-//! What the last action of each change object printed: its last lines.
+//! The last lines of output of each change object's last action.
 //!
-//! What those printed that failed is beside the journal, too, so that `cobctl explain` and `cobctl output` can show it
-//! after a restart of the daemon. The journal does not rest on it: what is lost, or can't be written, is not shown.
+//! The output of failed actions is also kept on disk, so that `cobctl explain` and `cobctl output` can show it after a
+//! restart of the daemon. The journal does not depend on it: lost or unwritable output is not shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use crate::durable;
 use crate::kinds::{file_name, file_names, make_folder};
 use crate::run::{LAST_LINES, tail};
 
-/// The last lines of last actions.
+/// The last lines of the last actions.
 #[derive(Debug)]
 pub(super) struct Outputs {
     folder: PathBuf,
@@ -26,12 +26,12 @@ pub(super) struct Outputs {
 #[derive(Debug)]
 struct Last {
     lines: String,
-    /// They are in a file.
+    /// The lines are in a file.
     kept: bool,
 }
 
 impl Outputs {
-    /// Comes back with what those printed whose failed attempts count; what is kept of others goes.
+    /// Reads the output of change objects with failed attempts, and removes other files.
     pub(super) fn returned<'c>(folder: PathBuf, count: impl Iterator<Item = &'c CobId>) -> Self {
         let mut outputs = Self { folder, of: BTreeMap::new() };
         let files = fs::read_dir(&outputs.folder).into_iter().flatten().flatten();
@@ -49,19 +49,19 @@ impl Outputs {
         outputs
     }
 
-    /// What its last action printed.
+    /// The output of a change object's last action.
     pub(super) fn of(&self, cob: &CobId) -> Option<&str> {
         self.of.get(cob).map(|last| last.lines.as_str())
     }
 
-    /// Another action begins, or nobody asks any more.
+    /// Forgets the output: another action starts, or the change object has departed.
     pub(super) fn forget(&mut self, cob: &CobId) {
         if self.of.remove(cob).is_some_and(|last| last.kept) {
             file_names(cob).iter().for_each(|name| remove(&self.folder.join(name)));
         }
     }
 
-    /// An action has ended.
+    /// Notes the output of an action that has ended.
     pub(super) fn ended(&mut self, cob: &CobId, lines: String, failed: bool) {
         self.forget(cob);
         if lines.is_empty() {
@@ -78,7 +78,7 @@ impl Outputs {
     }
 }
 
-/// What can't be removed is passed over at the next start, too.
+/// Removes a file; a failure is harmless, because the next start ignores the file.
 fn remove(path: &Path) {
     let _ = fs::remove_file(path);
 }
@@ -142,7 +142,7 @@ mod tests {
         for cob in &all {
             outputs.ended(cob, format!("{} failed\n", cob.as_str().len()), true);
         }
-        // As an earlier version has named it.
+        // The name in an earlier version.
         let earlier = long(251, "earlier");
         fs::write(folder.join(earlier.as_str().replace('/', "+")), "long ago\n").expect("written");
         let returned = Outputs::returned(folder.clone(), all.iter().chain([&earlier]));

@@ -1,4 +1,4 @@
-//! The way to a generation, with what a host needs to set out: by the rules of [`cob_engine::route`].
+//! The route to a generation, with the data for its first step: by the rules of [`cob_engine::route`].
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use cob_types::{GenerationNumber, Manifest};
 
 use crate::generations::{FetchError, Prepared};
 
-/// The way to a generation.
+/// The route to a generation.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
-    /// Where it leads.
+    /// The target.
     pub(super) goal: Arc<Manifest>,
-    /// The generation to be gone to first, with this host's bundle: the goal itself or one on the way.
+    /// The first generation on the route, with this host's bundle: the target itself or a step.
     pub(super) next: Prepared,
 }
 
 impl Route {
-    /// The way to a generation that is here, from the active one.
+    /// The route from the active generation to a generation that is here.
     pub(super) fn to(
         goal: Prepared,
         active: GenerationNumber,

@@ -1,8 +1,7 @@
-//! What the service manager (systemd) is told: that the daemon is up, what it is at, that it stops,
-//! and, from the loop itself, that it lives.
+//! Notifications to the service manager (systemd): ready, status, stopping, and the watchdog from the loop itself.
 //!
-//! The sign of life is given between two turns and nowhere else: a loop that hangs gives none, and is
-//! started again. Without a service manager (no `NOTIFY_SOCKET`) nothing is ever due.
+//! The loop sends the watchdog message between two ticks and nowhere else: the service manager restarts a daemon whose
+//! loop hangs. Without a service manager (no `NOTIFY_SOCKET`), no notification is ever due.
 
 use std::time::Duration;
 
@@ -12,40 +11,40 @@ use cob_types::words::foreign;
 use sd_notify::NotifyState;
 use tracing::warn;
 
-/// A changed status is told after this time at the earliest: a busy daemon changes it at every turn.
+/// The shortest interval of status messages: a busy daemon changes its status in every tick.
 const STATUS_AFTER: Span = Span::secs(1);
-/// How often the status is looked at where no sign of life is asked for.
+/// How often the status is computed without a watchdog.
 const STATUS_EVERY: Span = Span::secs(60);
 
 /// The longest status, in characters.
 const STATUS_LENGTH: usize = 500;
 
-/// The service manager that has started this daemon.
+/// The service manager that started this daemon.
 #[derive(Debug)]
 pub(super) struct ServiceManager {
-    /// Between two signs of life.
+    /// The interval of notifications.
     every: Span,
-    /// Whether signs of life are asked for.
+    /// Whether the service manager expects watchdog messages.
     watched: bool,
-    /// When the next word is due.
+    /// When the next notification is due.
     due: Time,
-    /// When the status was told, and what it said.
+    /// The time and text of the last status.
     told: (Time, String),
     tell: Tell,
 }
 
-/// Says it.
+/// Sends a notification.
 type Tell = fn(&[NotifyState<'_>]) -> std::io::Result<()>;
 
 impl ServiceManager {
-    /// The one that the environment names.
+    /// The service manager in the environment.
     pub(super) fn of_environment() -> Self {
         let there = std::env::var_os("NOTIFY_SOCKET").is_some();
         Self::new(there, sd_notify::watchdog_enabled(), sd_notify::notify)
     }
 
     fn new(there: bool, watchdog: Option<Duration>, tell: Tell) -> Self {
-        // Three signs fit into the time after which it gives up: one may come late.
+        // A third of the watchdog's timeout: a single message may be late.
         let third = watchdog.map(|w| Span(u64::try_from(w.as_nanos() / 3).unwrap_or(u64::MAX)));
         Self {
             every: third.unwrap_or(STATUS_EVERY).min(STATUS_EVERY),
@@ -56,12 +55,12 @@ impl ServiceManager {
         }
     }
 
-    /// The daemon is up: it answers, and is linked as far as its peers are there.
+    /// The daemon is ready: it answers, and has links to the peers that are up.
     pub(super) fn up(&self) {
         self.say(&[NotifyState::Ready]);
     }
 
-    /// The daemon has no generation yet: it is up as far as it can be, and lives. `is_new`: the words are others than before.
+    /// The daemon runs, but has no generation yet. `is_new`: the text has changed.
     pub(super) fn waits(&self, what: &str, is_new: bool) {
         let mut words = vec![NotifyState::Ready];
         if self.watched {
@@ -74,17 +73,17 @@ impl ServiceManager {
         self.say(&words);
     }
 
-    /// It begins to stop, as it was told to.
+    /// The daemon begins to stop, as ordered.
     pub(super) fn stopping(&self) {
         self.say(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
     }
 
-    /// When the loop must come by again.
+    /// When the loop must call again.
     pub(super) fn due(&self) -> Time {
         self.due
     }
 
-    /// Called between two turns: the loop lives. `changed`: there may be another status.
+    /// Called between two ticks: the loop runs. `changed`: the status may have changed.
     pub(super) fn alive(&mut self, now: Time, changed: bool, status: impl FnOnce() -> String) {
         if self.due == Time::NEVER {
             return;
@@ -95,7 +94,7 @@ impl ServiceManager {
         if now < self.due {
             return;
         }
-        // A line end would begin another word to the service manager.
+        // A line end would start another field of the notification.
         let status = foreign(&status(), STATUS_LENGTH);
         let mut words = Vec::new();
         if self.watched {
@@ -159,7 +158,7 @@ mod tests {
         manager.alive(seconds(0), true, || "a".to_owned());
         assert_eq!(heard(), ["READY=1", "WATCHDOG=1 STATUS=a"]);
         assert_eq!(manager.due(), seconds(10));
-        // A turn in which nothing happened, and one that changes something at once.
+        // A tick without changes, and then an immediate change.
         manager.alive(seconds(0), false, || unreachable!("not due"));
         manager.alive(seconds(0), true, || unreachable!("too soon"));
         assert_eq!((heard().len(), manager.due()), (0, seconds(1)));

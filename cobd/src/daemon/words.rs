@@ -1,12 +1,11 @@
-//! The words about a switch that is under way or about to be: cancel, call off, limit, and on which terms a `go`
-//! was said.
+//! Orders about a present or future switch: cancel, discard (`call_off`), limit, and the terms of an order to switch.
 //!
 //! ```text
-//!   prepare --- call-off: forgotten, with no trace
+//!   prepare --- discard: forgotten without a trace
 //!      |
-//!      go  --- overtaken: a newer one has said go meanwhile
+//!     go  --- overtaken: a switch to a newer generation has started meanwhile
 //!      |
-//!   retire, activate, converge --- cancel: what runs is asked to end, nothing starts; then it holds, or goes back
+//!   retire, activate, converge --- cancel: actions are asked to end, no transition starts; then pause or rollback
 //! ```
 
 use std::collections::BTreeMap;
@@ -22,20 +21,20 @@ use super::switch::NO_WAY_BACK;
 use super::{Asked, Daemon, Reply};
 use crate::web::{Departing, RefusalKind};
 
-/// On which terms `go` is said.
+/// The terms of an order to switch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Terms {
-    /// The hosts that it is for; none: everybody.
+    /// The hosts that switch; empty: all.
     pub(super) only: Vec<HostName>,
-    /// The newest generation that whoever said it knew of.
+    /// The newest generation that the author of the order knew.
     pub(super) seen: Option<GenerationNumber>,
 }
 
-/// Fetches by number, and up to which one those of a generation count for nothing any more.
+/// Numbered fetches, and for each discarded generation the last fetch that does not count.
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
     last: u64,
-    /// Fetches whose end is not known yet.
+    /// Fetches that have not ended.
     under_way: BTreeMap<u64, GenerationNumber>,
     void: BTreeMap<GenerationNumber, u64>,
 }
@@ -47,7 +46,7 @@ impl Fetches {
         self.last
     }
 
-    /// One has ended: whether it counts for nothing.
+    /// Handles the end of a fetch. Returns whether it does not count.
     pub(super) fn is_void(&mut self, generation: GenerationNumber, fetch: u64) -> bool {
         self.under_way.remove(&fetch);
         let void = self.void.get(&generation).is_some_and(|last| fetch <= *last);
@@ -55,7 +54,7 @@ impl Fetches {
         void
     }
 
-    /// What is being fetched of these generations counts for nothing; whether there is any.
+    /// Discards the running fetches of these generations. Returns whether there are any.
     fn call_off(&mut self, which: impl Fn(GenerationNumber) -> bool) -> bool {
         let called_off: Vec<_> = self.under_way.values().copied().filter(|g| which(*g)).collect();
         for generation in &called_off {
@@ -66,14 +65,15 @@ impl Fetches {
 }
 
 impl Daemon {
-    /// The generation to which a switch is under way here: `go` was said, and it has not converged since.
+    /// The generation to which a switch is under way here: started and not yet converged.
     fn switching(&self) -> Option<GenerationNumber> {
         let (active, goal) = (self.engine.generation(), self.goal());
         let converging = self.active.is_some() && !self.book.durable().settled && !self.is_converged();
         (goal != active || converging).then_some(goal)
     }
 
-    /// A change object that this host waits for so as to activate counts as left; or all of a host that it waits for.
+    /// Marks change objects as departed that this host awaits before it activates: a single change object, or all of a
+    /// host.
     pub(super) fn declare_final(&mut self, departing: &Departing, who: &str, reply: Reply) {
         let next = self.engine.going_to();
         let is_meant = |cob: &CobId| match departing {
@@ -106,7 +106,7 @@ impl Daemon {
         who: &str,
         reply: Reply,
     ) {
-        // One that has converged here may still be under way elsewhere: then it goes back here, too.
+        // A switch that has converged here may be under way elsewhere: then the rollback includes this host.
         let here = wanted.filter(|w| *w == self.engine.generation() && self.active.is_some());
         let Some(generation) = self.switching().or(here) else {
             let is_meant = |g| wanted.is_none_or(|w| w == g);
@@ -115,19 +115,19 @@ impl Daemon {
             self.done(reply, fetching, detail.to_owned());
             return;
         };
-        // Who looks at the host sees the step that it is at.
+        // The operator may see the present step instead of the target.
         if let Some(other) = wanted.filter(|w| *w != generation && *w != self.here()) {
             let what = format!("the switch under way is to generation {generation}, not to {other}");
             let hint = format!("`cobctl cancel {generation}` cancels it; without a number, whichever is under way");
             self.refuse(reply, RefusalKind::Conflict, &what, &hint);
             return;
         }
-        // What is fetched to go beyond the cancelled one was ordered before this word.
+        // A fetch for a newer generation was ordered before this order.
         self.fetches.call_off(|g| g > generation);
         let again = self.engine.held() == Some(generation);
         let ended = self.switching().is_none() && !again;
         let policy = on_failure.unwrap_or_else(|| self.on_failure(generation));
-        // Whoever returns is not to begin what was cancelled, wherever it has converged.
+        // Another host that rolls back must not start the cancelled switch, wherever that has converged.
         let hushed = self.hush(generation, who);
         if ended && policy == OnFailure::Hold {
             let then = if hushed { ": it is kept, and told to no other host any more" } else { "" };
@@ -157,7 +157,7 @@ impl Daemon {
         self.done(reply, true, format!("generation {generation}: {ending}; {then}"));
     }
 
-    /// Withdraws the generation that was cancelled: by the way back that its publishers have signed.
+    /// Rolls back the cancelled generation to the target that its publishers have signed.
     fn go_back_from(&mut self, generation: GenerationNumber, who: &str) -> Result<GenerationNumber, String> {
         self.manifest_of(generation).map_err(|_| "it is not at hand")?;
         let to = self.way_back(generation).ok_or_else(|| format!("it names {NO_WAY_BACK}"))?;
@@ -166,7 +166,7 @@ impl Daemon {
         Ok(to)
     }
 
-    /// Whoever died between the word and the end of what ran: it is asked again.
+    /// Repeats the cancel of running actions after the daemon ended in between.
     pub(super) fn cancel_again(&mut self) {
         if self.engine.held().is_some() {
             self.turn.cancel.extend(self.engine.running_actions().into_iter().map(|(cob, _)| cob));
@@ -187,7 +187,7 @@ impl Daemon {
         }
         let fetching = self.fetches.call_off(|g| g == generation);
         let is_here = self.generations.kept().contains(&generation);
-        // Those that were active here are kept for the way back, and are no switch's to forget.
+        // A generation that was active here is kept as a rollback target, and is not discarded.
         let forgotten = match self.never_gone_to().contains(&generation).then(|| self.generations.forget(generation)) {
             None => self.looked_at() == Some(generation),
             Some(Ok(forgotten)) => forgotten,
@@ -212,7 +212,7 @@ impl Daemon {
         self.done(reply, changed, format!("generation {generation}: {detail}"));
     }
 
-    /// Generations that somebody has prepared, and that this host does not go to.
+    /// Prepared generations to which this host does not switch.
     pub(super) fn prepared(&self) -> Vec<GenerationNumber> {
         let mut prepared = self.never_gone_to();
         prepared.extend(self.looked_at().filter(|older| !prepared.contains(older)));
@@ -220,13 +220,13 @@ impl Daemon {
         prepared
     }
 
-    /// The one that was prepared last, if the host does not go to it. It may be an older one.
+    /// The last prepared generation, unless the host switches to it. It may be older.
     fn looked_at(&self) -> Option<GenerationNumber> {
         let looked_at = self.ahead.meets()?.generation;
         (self.switching().is_none() && looked_at != self.engine.generation()).then_some(looked_at)
     }
 
-    /// Generations that are here, newer than the one that this host has or goes to, by whatever steps, and were never gone to.
+    /// Present generations that are newer than the target of this host and were never switched to.
     fn never_gone_to(&self) -> Vec<GenerationNumber> {
         let Ok(newest) = self.newest() else { return Vec::new() };
         self.generations.kept().into_iter().filter(|g| *g > newest).collect()
@@ -288,7 +288,7 @@ impl Daemon {
             self.refuse_budget(reply, &budget);
             return;
         };
-        // What lets as many go as the model does is no limit, also where a later model gives more.
+        // A limit at or above the model's number of tokens is no limit, also if a later model has more.
         let at_most = at_most.filter(|k| *k < tokens);
         let changed = self.engine.limited_budgets().get(&budget).copied() != at_most;
         if changed {
@@ -301,7 +301,7 @@ impl Daemon {
         self.done(reply, changed, detail);
     }
 
-    /// The newer generation that a switch has set out for since somebody who wanted to go forward looked.
+    /// The newer generation to which a switch has started since the author of an order for a newer generation looked.
     pub(super) fn overtaken(
         &self,
         generation: GenerationNumber,
@@ -319,7 +319,7 @@ impl Daemon {
         self.refuse(reply, RefusalKind::Conflict, &what, &hint);
     }
 
-    /// A fetch has ended whose switch was called off meanwhile: it leaves no trace.
+    /// A fetch of a discarded generation has ended: its result is deleted.
     pub(super) fn was_called_off(&mut self, generation: GenerationNumber, kept: bool, asked: Option<Asked>) {
         info!(%generation, "called off while it was fetched");
         self.switch.forget_told(|told| told == generation);
@@ -335,22 +335,21 @@ impl Daemon {
         }
     }
 
-    /// A `go` that was for some hosts alone is for everybody from now on, where it is said again without them.
+    /// Extends a switch for some hosts to all, if the order is repeated without a list of hosts.
     pub(super) fn widen(&mut self, only: &[HostName], who: &str) {
         if only.is_empty() && !self.book.durable().only.is_empty() {
             self.note_only(Vec::new(), Some(who));
         }
     }
 
-    /// Whom the `go` just said is for.
+    /// Records the hosts of the switch that was just ordered.
     pub(super) fn note_only(&mut self, only: Vec<HostName>, who: Option<&str>) {
         self.note_order(OrderRecord::Only(only), who.map(str::to_owned));
     }
 
-    /// The first time that all is where it should be since the activation, for the outcome of the switch.
+    /// The record of the first time that the host is converged after an activation, for the outcome of the switch.
     pub(super) fn note_settled(&self, activated: bool) -> Option<Record> {
-        // What departs with this very turn's activation is known when that is made ready: the next turn, which comes at once,
-        // looks again.
+        // The departures of this activation are known only after it is made ready: the next tick looks again.
         let first = !activated && !self.book.durable().settled;
         (first && self.is_converged()).then(|| self.record(Body::Settled(self.engine.generation()), None))
     }
@@ -360,7 +359,7 @@ impl Daemon {
         self.turn.effects.persist.push(record);
     }
 
-    /// A record that the engine has nothing to do with.
+    /// A record that does not come from the engine.
     pub(super) fn record(&self, body: Body, by: Option<String>) -> Record {
         let (lamport, generation) = (self.engine.lamport(), self.engine.generation());
         Record { at: self.clock.now(), lamport, generation, body, by }

@@ -1,4 +1,4 @@
-//! Why a generation can't be had.
+//! Errors of fetching a generation.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,70 +9,70 @@ use cob_types::{BlobHash, GenerationNumber, HostName};
 use crate::blocking::Lost;
 use crate::remote::RemoteError;
 
-/// Why a generation can't be had.
+/// Why a generation can't be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The depot can't be read, or does not have it.
+    /// The depot can't be read, or lacks the generation.
     #[error("the depot {}: {source}", .depot.display())]
     Depot {
         /// The depot's folder.
         depot: PathBuf,
-        /// What it said.
+        /// The error of the depot.
         source: cob_depot::DepotError,
     },
-    /// The server of the depot gave no answer, or said no.
+    /// The server of the depot gave no answer, or refused.
     #[error(transparent)]
     Remote(#[from] RemoteError),
     /// The host is not in the manifest.
     #[error("generation {generation} has no host {host}; it has {known}")]
     NotIn {
-        /// Which.
+        /// The generation.
         generation: GenerationNumber,
         /// This host.
         host: HostName,
-        /// Those in it.
+        /// The hosts in it.
         known: String,
     },
-    /// The publishers that are trusted here have not signed it, or not this.
+    /// The trusted publishers have not signed the generation, or have signed different content.
     #[error("generation {generation} is refused: {why}")]
     Untrusted {
-        /// Which.
+        /// The generation.
         generation: GenerationNumber,
-        /// What is wrong with its signatures.
+        /// The error of its signatures.
         why: Untrusted,
     },
-    /// A generation without identities, for a host that has publishers to trust.
+    /// A generation without identities, for a host with trusted publishers.
     #[error(
         "generation {generation} is refused: its model says `security: loopback-only`, and this host takes only signed \
          generations of hosts with identities (`trust` in cobd.toml)"
     )]
     Unprotected {
-        /// Which.
+        /// The generation.
         generation: GenerationNumber,
     },
-    /// A generation with identities, for a host that trusts nobody.
+    /// A generation with identities, for a host without trusted publishers.
     #[error(
         "generation {generation} is refused: its hosts have identities, but this host does not know whose signatures \
          count; set `trust` in cobd.toml to the publishers' keys"
     )]
     NobodyTrusted {
-        /// Which.
+        /// The generation.
         generation: GenerationNumber,
     },
-    /// An older one, to which no way back was signed.
+    /// An older generation that is no signed rollback target.
     #[error(
         "generation {generation} is older than {here}, and history only grows: generation {newest} names no way back \
          to it"
     )]
     Older {
-        /// Which.
+        /// The generation.
         generation: GenerationNumber,
-        /// The one that is active, or being switched to.
+        /// The active or pending generation.
         here: GenerationNumber,
-        /// The newest one that this host has been told to go to.
+        /// The newest generation to which this host was switched.
         newest: GenerationNumber,
     },
-    /// This host knows another content under the number.
+    /// This host knows different content under the number.
     #[error(
         "generation {generation} is refused: this host knows another generation {generation} (manifest {}) than the one {} \
          (manifest {})",
@@ -83,14 +83,14 @@ pub enum FetchError {
     Another {
         /// The number.
         generation: GenerationNumber,
-        /// The manifest that this host knows under it.
+        /// The known manifest.
         here: BlobHash,
-        /// The manifest that was wanted, or offered.
+        /// The requested or offered manifest.
         other: BlobHash,
-        /// The depot offers it; else it is wanted.
+        /// Whether the depot offers it; otherwise it was requested.
         of_depot: bool,
     },
-    /// The depot has another content under the number than the one that is wanted.
+    /// The depot's content under the number is not the requested content.
     #[error(
         "generation {generation} of this host's depot {depot} is another one (manifest {}) than the one that is wanted \
          (manifest {})",
@@ -102,39 +102,39 @@ pub enum FetchError {
         generation: GenerationNumber,
         /// The depot.
         depot: String,
-        /// The manifest that it has under the number.
+        /// The depot's manifest under the number.
         has: BlobHash,
-        /// The manifest that is wanted.
+        /// The requested manifest.
         wanted: BlobHash,
     },
-    /// It is not as it should be.
+    /// The generation is invalid.
     #[error("generation {generation}: {what}")]
     Bad {
-        /// Which.
+        /// The generation.
         generation: GenerationNumber,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
-    /// Nothing can be read now.
+    /// No thread is available to read a generation.
     #[error("no generation can be read now: the system makes no more threads")]
     NoThread,
-    /// This host's disk.
+    /// An error of this host's disk.
     #[error("{}: {source}", .path.display())]
     Disk {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl FetchError {
-    /// Whether a file of this host is not there.
+    /// Whether a file of this host is missing.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::Disk { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Why reading one has come to nothing.
+    /// The error of a read that gave no result.
     pub(crate) fn lost(generation: GenerationNumber, lost: Lost) -> Self {
         match lost {
             Lost::NoThread => Self::NoThread,

@@ -1,8 +1,8 @@
-//! Which content each number stands for on this host.
+//! The content of each generation number that this host knows.
 //!
-//! A depot that was restored from an older copy may give a number out a second time, so a number alone names no
-//! generation. The note of a number is made when its generation is first kept here, and stays when the generation itself
-//! is deleted to make room.
+//! A depot that was restored from an older copy may assign a number a second time, so a number alone does not identify
+//! a generation. A number is noted when its generation is first kept here; the note stays when the generation is
+//! deleted to make room.
 //!
 //! ```text
 //! N HASH          one line a generation, by number: the hash of its manifest, in hexadecimal
@@ -21,13 +21,13 @@ use crate::durable;
 
 /// The file, in the folder of the generations.
 const NAME: &str = "known";
-/// So many numbers are remembered: the newest.
+/// The most numbers that are remembered: the newest.
 const MOST: usize = 1000;
 
-/// What numbers stand for.
+/// The contents by number.
 type Noted = BTreeMap<GenerationNumber, BlobHash>;
 
-/// The numbers and their contents; clones share them.
+/// The numbers and their contents; clones share the data.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     folder: PathBuf,
@@ -35,13 +35,13 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Of the generations that are kept in a folder.
+    /// For the generations that are kept in a folder.
     pub(super) fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), read: Arc::default() }
     }
 
-    /// The content that a number stands for; none: it is not known here. `kept` gives the generations that are kept and
-    /// not noted: an earlier version of the daemon has fetched them.
+    /// The content of a number; absent: it is not known here. `kept` returns the kept generations without a note:
+    /// fetched by an earlier version of the daemon.
     pub(super) fn of(
         &self,
         generation: GenerationNumber,
@@ -50,14 +50,14 @@ impl Known {
         self.all(kept).get_or_insert_default().get(&generation).copied()
     }
 
-    /// The newest, at most so many, the newest first.
+    /// The newest generations, at most this many, the newest first.
     pub(super) fn newest(&self, most: usize, kept: impl FnOnce(&Noted) -> Vec<GenerationId>) -> Vec<GenerationId> {
         let mut all = self.all(kept);
         let all = all.get_or_insert_default().iter().rev().take(most);
         all.map(|(generation, manifest)| GenerationId { generation: *generation, manifest: *manifest }).collect()
     }
 
-    /// Notes, durably, what a number stands for.
+    /// Notes the content of a number durably.
     pub(super) fn note(&self, id: GenerationId, kept: impl FnOnce(&Noted) -> Vec<GenerationId>) -> io::Result<()> {
         let mut all = self.all(kept);
         let all = all.get_or_insert_default();
@@ -70,7 +70,7 @@ impl Known {
         self.write(all)
     }
 
-    /// A number stands for nothing any more, durably: nobody has gone to its generation.
+    /// Forgets the content of a number durably: no host has switched to its generation.
     pub(super) fn forget(
         &self,
         generation: GenerationNumber,
@@ -95,7 +95,7 @@ impl Known {
         read
     }
 
-    /// What is noted; of a damaged file nothing: what is kept is known all the same.
+    /// The notes in the file; empty if it is damaged: kept generations are known anyway.
     fn load(&self) -> Noted {
         let path = self.folder.join(NAME);
         let text = match std::fs::read_to_string(&path) {

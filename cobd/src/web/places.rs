@@ -1,4 +1,4 @@
-//! Slots for connections to the API (`Places`): their number, and which connection yields to a new one.
+//! Slots for connections to the API (`Places`): their number, and which connection yields to a new connection.
 //!
 //! Three kinds of callers have separate slots and do not block each other: the Unix socket, operators with a proved
 //! key, and all others. The others are unknown at first. A new connection takes the slot of the oldest connection that

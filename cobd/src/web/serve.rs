@@ -1,8 +1,8 @@
 //! Connections: their sources, their number and their duration.
 //!
 //! This module owns the Unix socket; TCP connections are accepted elsewhere (peers and the API share one port of the
-//! daemon) and handed over. A connection carries one request: so the number of connections and their duration bound the
-//! resources of a client.
+//! daemon) and handed over. A connection carries a single request: so the number of connections and their duration
+//! bound the resources of a client.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
