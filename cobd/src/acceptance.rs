@@ -110,6 +110,9 @@ pub struct Newest<'a> {
 
 impl Newest<'_> {
     /// Whether this host may switch from generation `here` to `to`.
+    ///
+    /// # Errors
+    /// [`FetchError::Older`].
     pub fn way(&self, here: GenerationNumber, to: GenerationNumber) -> Result<Way, FetchError> {
         if to > here {
             return Ok(Way::Forward);

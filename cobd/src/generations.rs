@@ -103,6 +103,9 @@ impl Generations {
     }
 
     /// The newest generation of the depot; absent: the depot is empty.
+    ///
+    /// # Errors
+    /// [`FetchError::Depot`] or [`FetchError::Remote`].
     pub fn newest(&self) -> Result<Option<GenerationNumber>, FetchError> {
         self.depot.newest()
     }
@@ -162,6 +165,9 @@ impl Generations {
     }
 
     /// Checks that the request does not mean different content under a known number.
+    ///
+    /// # Errors
+    /// [`FetchError::Another`].
     pub fn is_the_one(&self, wanted: Wanted) -> Result<(), FetchError> {
         let generation = wanted.generation;
         match (self.manifest_known(generation), wanted.manifest) {
@@ -398,6 +404,9 @@ impl Generations {
 
     /// Notes that this host abandons a generation for an older generation: from then on only an order leads forward to
     /// it again, and its rollback targets apply.
+    ///
+    /// # Errors
+    /// [`FetchError::Disk`].
     pub fn note_return(&self, from: GenerationNumber) -> Result<(), FetchError> {
         if self.returned_from().is_ok_and(|noted| noted == Some(from)) {
             return Ok(());
@@ -449,6 +458,9 @@ impl Generations {
     }
 
     /// Forgets a generation durably. Returns whether it was kept.
+    ///
+    /// # Errors
+    /// [`FetchError::Disk`].
     pub fn forget(&self, generation: GenerationNumber) -> Result<bool, FetchError> {
         let path = self.folder_of(generation);
         let failed = |source| FetchError::Disk { path: path.clone(), source };

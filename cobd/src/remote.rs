@@ -149,6 +149,9 @@ impl Remote {
     }
 
     /// Waits for a generation newer than `after`, or until the time limit; returns the newest.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
     pub fn wait(&self, after: GenerationNumber, wait: Duration) -> Result<Option<GenerationNumber>, RemoteError> {
         let path = format!("{GENERATIONS}?after={after}&wait={}", wait.as_secs());
         Ok(self.json::<Generations>(path, wait + SILENCE)?.newest)
@@ -203,6 +206,9 @@ impl Remote {
 
 impl Server {
     /// Parses a JSON answer.
+    ///
+    /// # Errors
+    /// [`RemoteError::Strange`].
     pub(crate) fn parse<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, RemoteError> {
         let what = |e: serde_json::Error| words::foreign(&words::form(e), MAX_WORDS);
         let strange = |e| RemoteError::Strange { address: self.address, what: what(e) };
@@ -210,6 +216,9 @@ impl Server {
     }
 
     /// Sends a request. It blocks, so it must not be called in tasks of a runtime.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
     pub(crate) fn ask(&self, identity: &Identity, alpn: &[u8], question: &Question) -> Result<Vec<u8>, RemoteError> {
         let unreachable = |source| RemoteError::Unreachable { address: self.address, source };
         // A runtime of its own, in a thread of its own: the caller may have another runtime.

@@ -31,6 +31,9 @@ impl std::fmt::Display for Source {
 
 impl Source {
     /// The newest generation; absent: the depot is empty.
+    ///
+    /// # Errors
+    /// [`FetchError`].
     pub fn newest(&self) -> Result<Option<GenerationNumber>, FetchError> {
         match self {
             Self::Folder(folder) => in_folder(folder, Depot::latest),

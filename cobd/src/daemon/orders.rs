@@ -487,7 +487,7 @@ impl Daemon {
             }
         };
         info!(%generation, "{}", if matches!(way, Way::Back(_)) { "go back" } else { "go" });
-        // The teller of a switch in several steps is recorded, also if no operator ordered it.
+        // A switch in several steps records its source, also without an operator's order.
         let in_steps = goal.generation != generation;
         let manifest = self.generations.manifest_known(goal.generation);
         let told = Wanted { generation: goal.generation, manifest };
@@ -562,7 +562,7 @@ impl Daemon {
     }
 
     fn pause(&mut self, pause: bool, who: &str, reply: Reply) {
-        // A cancelled switch that is paused does not count as paused by an operator: the next switch continues.
+        // The pause of a cancelled switch is no pause by an operator: the next switch ends it.
         let changed = if pause { !self.engine.is_paused_by_word() } else { self.engine.is_paused() };
         if changed {
             self.feed_ordered(Event::Order(if pause { Order::Pause } else { Order::Resume }), who);

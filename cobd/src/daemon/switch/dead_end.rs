@@ -42,7 +42,7 @@ pub(super) struct Lasting {
     pub(super) failed: Vec<CobId>,
 }
 
-/// The present position of a change object.
+/// Whether a change object is in a dead end now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stands {
     InOne,

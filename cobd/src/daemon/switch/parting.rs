@@ -81,7 +81,7 @@ impl Daemon {
         self.switch.through.insert(host.clone());
     }
 
-    /// At the end of a tick: records the drained hosts, and announces whether this host is drained.
+    /// At the end of a tick: records the drained hosts, and announces that this host is drained, if it is.
     pub(in crate::daemon) fn end_parting(&mut self) {
         let parted = &self.switch.state.parted;
         let news = |(host, of): (&HostName, &Parted)| !of.through && self.switch.through.contains(host);

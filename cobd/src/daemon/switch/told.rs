@@ -169,7 +169,7 @@ impl Daemon {
         }
         let takes_part = self.is_member(host) || self.switch.state.takes_part(host);
         if takes_part && self.switch.state.was_ordered_since(generation, round) {
-            // A host that was away repeats an old announcement, and may have misled others.
+            // A host that was away follows an old announcement, and may have led others to follow it.
             return self.tell_switch(host);
         }
         if !takes_part || !self.switch.state.follows(generation, round, ordered) {
