@@ -1,9 +1,8 @@
 //! `cobd join`: a new host makes its key, shows its token to the server, and writes its configuration.
 //!
-//! The token names the server's key, so the host trusts only this server, which answers with the trusted publishers.
-//! After any failure, the command may be repeated: the key is made once, and the server accepts the same token with the
-//! same key again. A host that has lost its state folder makes a new key and shows a new token, although its
-//! configuration still exists.
+//! The token names the server's key, so the host sends data only to it; the answer names the publishers to trust. After
+//! any failure, the command may be repeated: the key is made once, and the server accepts the same token and key again.
+//! A host that has lost its state folder makes a new key and shows a new token, although its configuration exists.
 
 use std::fs;
 use std::io::{self, Write as _};

@@ -208,8 +208,7 @@ impl Daemon {
         its.is_some_and(|(kind, cob)| self.kinds.may_conflict(kind, &cob))
     }
 
-    /// The context of a change object in a future generation, and whether it is taken back; absent: it departs
-    /// unchanged.
+    /// The context of a change object in a future generation, and whether it is taken back; absent: it departs as is.
     fn context_to_come(
         &self,
         prepared: &Prepared,

@@ -1,8 +1,7 @@
 //! Announcements of other hosts (`Word`) that this host has not followed yet.
 //!
-//! Only the last announcement of each host is kept: a lying host hides no other announcement. Only one is followed at a
-//! time, because that reads the depot. A failed fetch is retried at growing intervals, whatever its host announces
-//! next.
+//! Only the last announcement of each host is kept: a lying host hides no other announcement. A single one is followed
+//! at a time: that reads the depot. A failed fetch is retried at growing intervals, also after a new announcement.
 
 use std::collections::BTreeMap;
 
