@@ -3,7 +3,7 @@
 //! The engine bounds the instructions of a template, and filters have bounds of their own, but a text that doubles
 //! itself sixty times takes only a few hundred instructions. So a program that reads foreign models has a thread that
 //! watches the memory of the process while templates are rendered. No output is written at that time: templates come
-//! first. `docs/decisions/0039-a-template-may-take-so-much.md` has the reasons.
+//! first. `docs/decisions/0030-the-generator-settles-the-model.md` has the reasons.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -5,7 +5,7 @@ Five daemons on loopback go from one random generation to the next: file trees t
 flags that rely on each other, waits, budgets, things that fail. Meanwhile daemons are killed, stopped and frozen,
 actions, runners and services killed, and an operator pauses, cancels, calls off and goes back. After each round all is
 put in order and a generation is ordered, and the world has to become what its model says: processes, marks of the
-scripts, every file with every line of its users (docs/decisions/0070). Wrong are besides: an action that ran while what
+scripts, every file with every line of its users (docs/decisions/0022). Wrong are besides: an action that ran while what
 it relies on did not hold, a panic, a daemon that ends, a command that hangs, a switch that fails and says it did not,
 and whatever is left of all that when everything has left the model.
 
@@ -250,7 +250,7 @@ class Soak:
 
     def certain(self, *generations):
         """The trees that were in every generation that their host has heard of in this round: all lines of their
-        users must be in them. A daemon from before decision 0070 forgot some of a tree that went off and came again."""
+        users must be in them. An older daemon forgot some of a tree that went off and came again."""
         certain = set(self.world.lines)
         for host, daemon in self.daemons.items():
             text = daemon.news()

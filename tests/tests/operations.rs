@@ -2,7 +2,7 @@
 //! a rollback to the previous generation, and simulated daemons converge in both directions.
 //!
 //! If several services request states of the same service, the common solution may need more than each request alone
-//! (docs/decisions/0110): a small model of that case is tested from every combination of states.
+//! (docs/decisions/0004): a small model of that case is tested from every combination of states.
 //!
 //! `COB_OPERATIONS` is the number of histories, `COB_OPERATIONS_SEED` the seed of the first.
 

@@ -25,7 +25,7 @@ use crate::model::Mark;
 /// The most dependencies between two services without a gate.
 pub(super) const MAX_DIRECT: usize = 1000;
 /// The most change objects that name a gate, or that a gate names: together with the needs in the other direction, half
-/// of the limit for a change object (docs/decisions/0106).
+/// of the limit for a change object (docs/decisions/0018).
 const MAX_AT_ONE: usize = cob_types::askers::MAX_OF_ONE / 2;
 
 /// The links, with gates where there were too many; the gates are added to the objects. Groups that are known to be too

@@ -9,7 +9,7 @@
 //!
 //! Many circles exist only through a second state of some set: a change object that is asked for any of several states
 //! stays in its state if that is acceptable, and otherwise goes to the first. Within a circle, goals are ordered by
-//! their needs counted in this way alone (decision 0110).
+//! their needs counted in this way alone (decision 0004).
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

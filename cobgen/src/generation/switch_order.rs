@@ -1,6 +1,6 @@
 //! The order of a switch: which change objects depart before which others, and which hosts wait for departures.
 //!
-//! The rules are in section 8 of the protocol notes (decisions 0033 and 0104). In short: the *closure* of a departing
+//! The rules are in section 8 of the protocol notes (decision 0008). In short: the *closure* of a departing
 //! change object m is all that `(m, off)` needs under the old generation, over all transitions and grants. A goal of it
 //! is *faithful* if its change object is the same in both generations and all its needs are faithful; a goal of a
 //! departing change object if it is its pre-remove state. A host waits for m if it has a goal in m's closure that is
@@ -197,7 +197,7 @@ fn leaving_of(old: Option<&Bundle>, new: Option<&Bundle>, is_back: bool) -> Vec<
     old.cobs.iter().filter_map(|(id, cob)| Some((id.clone(), left(id, cob)?))).collect()
 }
 
-/// Whether some transition of a kind has a revert (decision 0020: the revert is then a transition of its own).
+/// Whether some transition of a kind has a revert (decision 0013: the revert is then a transition of its own).
 fn has_reverts(kind: &Kind) -> bool {
     let leads_back = |revert, from: &StateName, to: &StateName| {
         kind.transitions.iter().any(|t| t.from == *to && t.to == *from && t.run.as_ref() == Some(revert))

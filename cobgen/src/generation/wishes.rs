@@ -1,9 +1,9 @@
 //! The states to which requests of others may lead a change object.
 //!
 //! By rule 1 of the lock protocol it goes to the first state of the first request that the further requests accept too.
-//! If that leads into a circle, it stays in any state of the first request (decision 0110). So a request leads it away
+//! If that leads into a circle, it stays in any state of the first request (decision 0004). So a request leads it away
 //! only from states that the request does not accept, and only to states that come first in a combination of requests
-//! (decision 0104).
+//! (decision 0008).
 
 use std::collections::BTreeSet;
 

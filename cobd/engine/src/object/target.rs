@@ -1,7 +1,7 @@
 //! The target state of a change object: rule 1.
 //!
 //! In the lowest phase, the request whose first state is earliest in the kind's priority decides; the others narrow it.
-//! In an ordered change object the lowest rank decides, and no other asker narrows (decision 0110). The own state never
+//! In an ordered change object the lowest rank decides, and no other asker narrows (decision 0004). The own state never
 //! changes a priority (counterexample 3): the order of arrival does not matter.
 
 use cob_types::Rank;
