@@ -1,4 +1,4 @@
-//! The page about models: its models are valid, and its reference matches the schema.
+//! The pages about models: the models in them are valid, and the reference matches the schema.
 //!
 //! `UPDATE=1 cargo test -p cobgen --test docs` writes the reference anew.
 
@@ -13,13 +13,13 @@ use serde_json::Value;
 const BEGIN: &str = "<!-- reference: made by the test `the_reference_is_that_of_the_schema` -->\n";
 const END: &str = "<!-- end of the reference -->\n";
 
-fn page() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/model.md")
+fn page(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
 }
 
 #[test]
 fn the_models_of_the_page_are_right() {
-    let text = std::fs::read_to_string(page()).expect("the page");
+    let text = std::fs::read_to_string(page("model.md")).expect("the page");
     let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
     let mut whole = 0;
     for block in blocks {
@@ -38,8 +38,7 @@ fn the_models_of_the_page_are_right() {
 
 #[test]
 fn the_model_of_the_page_about_templates_is_laid_out_as_it_says() {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/templates.md");
-    let text = std::fs::read_to_string(page).expect("the page");
+    let text = std::fs::read_to_string(page("templates.md")).expect("the page");
     let block = |begin: &str| text.split(begin).nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
     let dir = tempfile::tempdir().expect("a folder");
     let model = dir.path().join("model.yaml");
@@ -61,14 +60,15 @@ fn the_model_of_the_page_about_templates_is_laid_out_as_it_says() {
 
 #[test]
 fn the_reference_is_that_of_the_schema() {
-    let text = std::fs::read_to_string(page()).expect("the page");
+    let page = page("model-reference.md");
+    let text = std::fs::read_to_string(&page).expect("the page");
     let (before, rest) = text.split_once(BEGIN).expect("the beginning of the reference");
     let (_, after) = rest.split_once(END).expect("the end of the reference");
     let right = format!("{before}{BEGIN}{}{END}{after}", reference());
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(page(), &right).expect("written");
+        std::fs::write(page, &right).expect("written");
     } else {
-        assert!(text == right, "docs/model.md is not that of the schema: UPDATE=1 cargo test -p cobgen --test docs");
+        assert!(text == right, "the page differs from the schema: UPDATE=1 cargo test -p cobgen --test docs");
     }
 }
 

@@ -11,16 +11,16 @@ use super::forms::{Action, Cost, Duration, PreferenceForm, Ratio, Run};
 use super::node::Node;
 use super::read::{Marked, Named};
 
-/// Where machines come from.
+/// Sources of machines.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderEntry {
-    /// What sort of provider it is: `aws`, `openstack`, `metal`.
+    /// The sort of provider: `aws`, `openstack`, `metal`.
     #[serde(rename = "type")]
     pub sort: Option<Marked<String>>,
     /// For people.
     pub description: Option<Marked<String>>,
-    /// What whoever makes its machines needs to know: a region, a zone.
+    /// Settings for making machines: a region, a zone.
     #[serde(default)]
     pub settings: Named<Node>,
 }
@@ -31,9 +31,9 @@ pub struct ProviderEntry {
 pub struct HardwaretypeEntry {
     /// For people.
     pub description: Option<Marked<String>>,
-    /// What a node of it costs, in whatever unit; a provider's mapping may have a `cost` of its own.
+    /// The cost of a node, in any unit; a provider's mapping may override it.
     pub cost: Option<Cost>,
-    /// What each provider calls it: `{aws: {flavor: m1.small}}`. Nodes of a provider have types that it maps.
+    /// Its name at each provider: `{aws: {flavor: m1.small}}`. Nodes of a provider have types that it maps.
     #[serde(default)]
     pub providers: Named<Node>,
 }
@@ -44,7 +44,7 @@ pub struct HardwaretypeEntry {
 pub struct ImagetypeEntry {
     /// For people.
     pub description: Option<Marked<String>>,
-    /// What each provider calls it: `{aws: {image: ami-4287562a}}`. Nodes of a provider have types that it maps.
+    /// Its name at each provider: `{aws: {image: ami-4287562a}}`. Nodes of a provider have types that it maps.
     #[serde(default)]
     pub providers: Named<Node>,
 }
@@ -53,15 +53,15 @@ pub struct ImagetypeEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DependenciesEntry {
-    /// Names that others may depend on instead of its own: `postgresql-17` provides `postgresql`.
+    /// Further names for dependencies: `postgresql-17` provides `postgresql`.
     #[serde(default)]
     pub provides: Vec<Marked<String>>,
-    /// Services that are never in one cluster with this one, by name or by what they provide.
+    /// Services that are never in a cluster with this service, by name or provided name.
     #[serde(default)]
     pub conflicts: Vec<Marked<String>>,
-    /// What is installed before this one is.
+    /// Services to install before this service.
     pub install: Option<StageDependenciesEntry>,
-    /// What is started, on all nodes, before this one is initialized and started, and stopped after it.
+    /// Services that start on all nodes before this service is initialized and started, and stop after it.
     pub runtime: Option<StageDependenciesEntry>,
 }
 
@@ -69,10 +69,10 @@ pub struct DependenciesEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageDependenciesEntry {
-    /// Services without which this one can't be in a cluster, by name or by what they provide.
+    /// Services that this service needs in its cluster, by name or provided name.
     #[serde(default)]
     pub requires: Vec<Marked<String>>,
-    /// Services that come first where the cluster has them.
+    /// Services that come first if the cluster has them.
     #[serde(default)]
     pub uses: Vec<Marked<String>>,
 }
@@ -81,17 +81,17 @@ pub struct StageDependenciesEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ActionsEntry {
-    /// Puts it onto the node.
+    /// Installs it on the node.
     pub install: Option<Action>,
-    /// Writes its configuration; made again when that changes.
+    /// Writes its configuration; repeated when that changes.
     pub configure: Option<Action>,
-    /// Done once, before the first start.
+    /// Runs once, before the first start.
     pub initialize: Option<Action>,
     /// Starts it.
     pub start: Option<Action>,
     /// Stops it.
     pub stop: Option<Action>,
-    /// Takes it off the node.
+    /// Removes it from the node.
     pub remove: Option<Action>,
 }
 
@@ -99,16 +99,16 @@ pub struct ActionsEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ActionEntry {
-    /// What is executed: a text goes to `/bin/sh -c`, a list is executed as it stands. `./x` beside the model travels.
+    /// The command: a text goes to `/bin/sh -c`, a list is executed directly. `./x` beside the model travels.
     #[schemars(required)]
     pub run: Option<Run>,
-    /// The time that it may take; default `5m`.
+    /// Time limit; default `5m`.
     pub timeout: Option<Duration>,
-    /// Between asking it to end and killing it; default `10s`.
+    /// Time between SIGTERM and SIGKILL; default `10s`.
     pub grace: Option<Duration>,
-    /// How often it is tried again after a failure; default 2.
+    /// Repetitions after a failure; default 2.
     pub retries: Option<u32>,
-    /// Before the first retry; doubles with each further one; default `1s`.
+    /// Delay before the first retry, doubled for each further retry; default `1s`.
     pub retry_delay: Option<Duration>,
 }
 
@@ -118,23 +118,23 @@ pub struct ActionEntry {
 pub struct TemplateEntry {
     /// For people.
     pub description: Option<Marked<String>>,
-    /// The template that this one continues: what it says holds where this one says nothing else.
+    /// The template to inherit from; this template overrides it.
     pub parent: Option<Marked<String>>,
-    /// Partial templates that are part of this one; a later one wins over an earlier one.
+    /// Partial templates that are part of this template; the later wins.
     #[serde(default)]
     pub includes: Vec<Marked<String>>,
-    /// It is for inclusion alone, no cluster is made of it.
+    /// For inclusion only; no cluster uses it directly.
     pub partial: Option<Marked<bool>>,
-    /// Of a partial: what it says can't be changed by whoever includes it, nor by clusters.
+    /// Of a partial: including templates and clusters cannot override it.
     pub immutable: Option<Marked<bool>>,
-    /// What clusters of it may have.
+    /// Permitted parts of its clusters.
     pub compatibility: Option<CompatibilityEntry>,
-    /// What clusters of it have that say nothing else.
+    /// Defaults of its clusters.
     pub defaults: Option<DefaultsEntry>,
     /// The rules of its layouts.
     pub constraints: Option<ConstraintsEntry>,
-    /// Which of several layouts is taken: `default` (as many nodes as possible with many services), `cheapest-hardware`,
-    /// `fewest-images`, `spread`, `pack`, or a mix with weights: `{services: 2, hardware_cost: -1}`.
+    /// Choice among layouts: `default` (as many nodes as possible with many services), `cheapest-hardware`,
+    /// `fewest-images`, `spread`, `pack`, or weights: `{services: 2, hardware_cost: -1}`.
     pub preference: Option<Marked<PreferenceForm>>,
 }
 
@@ -142,9 +142,9 @@ pub struct TemplateEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WeightsEntry {
-    /// For each service on a node; default 0.
+    /// Weight of each service on a node; default 0.
     pub services: Option<i64>,
-    /// For what its hardware costs; less than 0 makes cheap hardware better. Default 0.
+    /// Weight of the hardware's cost; below 0 prefers cheap hardware. Default 0.
     pub hardware_cost: Option<i64>,
 }
 
@@ -152,13 +152,13 @@ pub struct WeightsEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CompatibilityEntry {
-    /// The services that they may have.
+    /// Permitted services.
     #[serde(default)]
     pub services: Vec<Marked<String>>,
-    /// The types of hardware that their nodes may have.
+    /// Permitted hardware types.
     #[serde(default)]
     pub hardwaretypes: Vec<Marked<String>>,
-    /// The types of images that their nodes may have.
+    /// Permitted image types.
     #[serde(default)]
     pub imagetypes: Vec<Marked<String>>,
 }
@@ -170,13 +170,13 @@ pub struct DefaultsEntry {
     /// Their services.
     #[serde(default)]
     pub services: Vec<Marked<String>>,
-    /// Where their machines come from.
+    /// The source of the machines.
     pub provider: Option<Marked<String>>,
-    /// The type of hardware of all their nodes.
+    /// The hardware type of all nodes.
     pub hardwaretype: Option<Marked<String>>,
-    /// The type of image of all their nodes.
+    /// The image type of all nodes.
     pub imagetype: Option<Marked<String>>,
-    /// Values for templates: `cluster.config`. Texts in it may be templates and hold Coopr's macros.
+    /// Values for templates: `cluster.config`. Texts may be templates with Coopr's macros.
     #[serde(default)]
     pub config: Named<Node>,
 }
@@ -185,23 +185,23 @@ pub struct DefaultsEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConstraintsEntry {
-    /// Which services share nodes.
+    /// Rules for services on the same node.
     pub layout: Option<LayoutEntry>,
-    /// Where, and how often, single services are.
+    /// Rules for single services.
     #[serde(default)]
     pub services: Named<ServiceConstraintEntry>,
-    /// How many nodes a cluster has.
+    /// The number of nodes of a cluster.
     pub size: Option<Marked<SizeEntry>>,
 }
 
-/// Which services share nodes.
+/// Rules for services on the same node.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LayoutEntry {
-    /// Each item is a list of services: where one of them is on a node, all of them are that the cluster has.
+    /// Lists of services: a node with any of them has all that the cluster has.
     #[serde(default)]
     pub mustcoexist: Vec<Marked<Vec<Marked<String>>>>,
-    /// Each item is a list of services that are never all together on one node.
+    /// Lists of services that are never all on the same node.
     #[serde(default)]
     pub cantcoexist: Vec<Marked<Vec<Marked<String>>>>,
 }
@@ -210,13 +210,13 @@ pub struct LayoutEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceConstraintEntry {
-    /// The types of hardware that it may be on; none: any.
+    /// Permitted hardware types; default: any.
     #[serde(default)]
     pub hardwaretypes: Marked<Vec<Marked<String>>>,
-    /// The types of images that it may be on; none: any.
+    /// Permitted image types; default: any.
     #[serde(default)]
     pub imagetypes: Marked<Vec<Marked<String>>>,
-    /// On how many nodes it is.
+    /// The number of nodes with the service.
     pub quantities: Option<QuantitiesEntry>,
 }
 
@@ -224,15 +224,15 @@ pub struct ServiceConstraintEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuantitiesEntry {
-    /// On so many at least.
+    /// The minimum.
     pub min: Option<Marked<u32>>,
-    /// On so many at most.
+    /// The maximum.
     pub max: Option<Marked<u32>>,
-    /// On an odd number of nodes.
+    /// An odd number.
     pub odd: Option<Marked<bool>>,
-    /// On which share of the cluster's nodes: `{min: 0.1, max: 1/3}`.
+    /// Share of the cluster's nodes: `{min: 0.1, max: 1/3}`.
     pub ratio: Option<RatioEntry>,
-    /// On how many nodes others must be for it: `{zookeeper: 3}`.
+    /// Minimum number of nodes of other services: `{zookeeper: 3}`.
     #[serde(default)]
     pub requires: Named<Marked<u32>>,
 }
@@ -241,18 +241,18 @@ pub struct QuantitiesEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RatioEntry {
-    /// So large at least.
+    /// The minimum.
     pub min: Option<Ratio>,
-    /// So large at most.
+    /// The maximum.
     pub max: Option<Ratio>,
 }
 
-/// How many nodes a cluster has.
+/// The number of nodes of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SizeEntry {
-    /// So many at least; default 1.
+    /// The minimum; default 1.
     pub min: Option<Marked<u32>>,
-    /// So many at most.
+    /// The maximum.
     pub max: Option<Marked<u32>>,
 }

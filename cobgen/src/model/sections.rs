@@ -23,43 +23,42 @@ const LATER: &str = "x-not-supported-yet";
 #[serde(deny_unknown_fields)]
 #[schemars(extend("patternProperties" = {"^x-": {}}))]
 pub struct Sections {
-    /// How links between hosts are protected. `identities` (default): every host has a key and every
-    /// generation is signed. `loopback-only`: no keys and no signatures, accepted only when every
-    /// address is a loopback address.
+    /// Protection of links. `identities` (default): keys and signed generations. `loopback-only`: neither; every
+    /// address must be a loopback address.
     pub security: Option<Marked<Security>>,
     /// The hosts that exist.
     #[serde(default)]
     pub hosts: Named<HostEntry>,
-    /// What hosts are, by their names, as `cobctl facts` prints it; templates know it as `facts` and `host.facts`.
+    /// Facts of hosts by name, as `cobctl facts` prints them; in templates `facts` and `host.facts`.
     #[serde(default)]
     pub facts: Named<Node>,
-    /// Keys that are no longer to be believed, of whomever: `ed25519:…`. Hosts with them are cut.
+    /// Invalid keys of hosts, operators or publishers, `ed25519:…`; their connections are closed.
     #[serde(default)]
     pub revoked: Vec<Marked<String>>,
-    /// Who may give orders from afar.
+    /// Persons who may give orders over the network.
     #[serde(default)]
     pub operators: Named<OperatorEntry>,
-    /// Kinds that the user defines.
+    /// User-defined kinds.
     #[serde(default)]
     pub kinds: Named<KindEntry>,
     /// Change objects written by hand, by their id `HOST/NAME`.
     #[serde(default)]
     pub cobs: Named<CobEntry>,
-    /// What each node with a service gets.
+    /// Services: the change objects of each node that has the service.
     #[serde(default)]
     pub services: Named<ServiceEntry>,
-    /// Which hosts work together, and with which services.
+    /// Groups of hosts with their services.
     #[serde(default)]
     pub clusters: Named<ClusterEntry>,
-    /// Disruption budgets: how many of a group may be disturbed at a time.
+    /// Disruption budgets: limits on how many members of a group are disturbed at a time.
     #[serde(default)]
     pub budgets: Named<BudgetEntry>,
-    /// How hosts behave in a switch to a generation of this model, unless whoever orders it says otherwise.
+    /// Failure policy and guard of a switch to a generation of this model; an order can override both.
     pub switch: Option<SwitchEntry>,
     /// Variables for templates; the nearest wins: all < label < service < cluster < host.
     #[serde(default)]
     pub variables: VariablesEntry,
-    /// Where machines come from.
+    /// Sources of machines.
     #[serde(default)]
     pub providers: Named<ProviderEntry>,
     /// Types of hardware.
@@ -71,7 +70,7 @@ pub struct Sections {
     /// Templates of clusters.
     #[serde(default)]
     pub templates: Named<TemplateEntry>,
-    /// Secrets by name, each only where its value is to be found; templates use them as `secret('NAME')`.
+    /// Secrets by name, with the sources of their values; in templates `secret('NAME')`.
     #[serde(default)]
     pub secrets: Named<SecretEntry>,
 }
@@ -112,11 +111,11 @@ pub enum OnFailureEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetEntry {
-    /// So many of those that name it in `budget` are away from their preferred state by our doing at a time.
+    /// How many members COB may move away from their preferred state at a time.
     #[schemars(required, range(min = 1))]
     pub at_most: Option<u32>,
-    /// The host that keeps its tokens; default: the host of its first member, by id. While that host is
-    /// away nobody new is disturbed.
+    /// The host that keeps its tokens; default: the host of the first member by id. While it is away, no further member
+    /// is disturbed.
     pub host: Option<Marked<String>>,
 }
 
@@ -124,12 +123,12 @@ pub struct BudgetEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OperatorEntry {
-    /// What the operator may do; each role includes those before it.
+    /// The operator's role; each role includes the earlier roles.
     #[schemars(required)]
     pub role: Option<RoleEntry>,
-    /// The public key that proves who it is; two while the old one is replaced.
+    /// The public key that identifies the operator; two during a replacement.
     pub key: Option<KeySet>,
-    /// SHA-256 of the token that proves who it is, in hexadecimal digits.
+    /// SHA-256 of the token that identifies the operator, in hexadecimal digits.
     pub token_sha256: Option<Marked<String>>,
 }
 
@@ -149,21 +148,21 @@ pub enum RoleEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostEntry {
-    /// Where its daemon listens: `tcp://IP:PORT`. Without one it has no link to others.
+    /// The daemon's address, `tcp://IP:PORT`; without it the host has no links.
     pub address: Option<Marked<String>>,
     /// Labels to choose hosts by: `role: app` is chosen as `{label: role=app}`.
     #[serde(default)]
     pub labels: Named<HostLabel>,
-    /// Variables of this host alone, in templates `host.vars.NAME` and `NAME`.
+    /// Variables of this host, in templates `host.vars.NAME` and `NAME`.
     #[serde(default)]
     pub vars: Named<Node>,
     /// Its hardware type.
     pub hardwaretype: Option<Marked<String>>,
     /// Its image type.
     pub imagetype: Option<Marked<String>>,
-    /// Whether its change objects are moved, where they say nothing themselves: `manage` (default) or `observe`.
+    /// Mode of change objects without their own: `manage` (default) or `observe`.
     pub mode: Option<Marked<Mode>>,
-    /// Its public key, `ed25519:…`; two while the old one is replaced. Default: what it has enrolled with.
+    /// Its public key, `ed25519:…`; two during a replacement. Default: the enrolled key.
     pub key: Option<KeySet>,
 }
 
@@ -174,33 +173,33 @@ pub struct KindEntry {
     /// All states, without `unknown`, which every change object has.
     #[schemars(required)]
     pub states: Option<Vec<Marked<String>>>,
-    /// Where it goes when nobody asks for anything else; the on state of the short words.
+    /// The preferred state, the goal without requests; the on state of the short words.
     #[schemars(required)]
     pub preferred: Option<Marked<String>>,
-    /// Where it must be to leave the model; the off state of the short words.
+    /// The pre-remove state, required before removal; the off state of the short words.
     #[schemars(required)]
     pub pre_remove: Option<Marked<String>>,
-    /// Which state wins when two are asked for: first wins. Holds every state once. Default: the
-    /// pre-remove state, the preferred state, then the others in the order of `states`.
+    /// Order of states if two are requested: the first wins. Holds every state once. Default: pre-remove state,
+    /// preferred state, then as in `states`.
     pub priority: Option<Marked<Vec<Marked<String>>>>,
-    /// How the state is found out.
+    /// Finds the present state.
     #[serde(default)]
     pub check: Maybe<Marked<CheckEntry>>,
-    /// The moves that exist, in the order that breaks ties between equally short routes.
+    /// The transitions, in the order that breaks ties between equally short routes.
     #[schemars(required)]
     pub transitions: Option<Vec<Marked<TransitionEntry>>>,
-    /// What carries out the moves. `command` (default): the commands given here. `noop`: nothing is
-    /// done, every move succeeds at once.
+    /// What runs the transitions. `command` (default): the commands of the kind. `noop`: no action, every transition
+    /// succeeds at once.
     pub backend: Option<BackendEntry>,
-    /// The time that a transition may take, where it says nothing itself; default `5m`.
+    /// Time limit of a transition without its own; default `5m`.
     pub timeout: Option<Duration>,
-    /// Between asking an action to end and killing it; default `10s`.
+    /// Time between SIGTERM and SIGKILL; default `10s`.
     pub grace: Option<Duration>,
-    /// How often a failed transition is tried again; default 2.
+    /// Repetitions of a failed transition; default 2.
     pub retries: Option<u32>,
-    /// Before the first retry; doubles with each further one; default `1s`.
+    /// Delay before the first retry, doubled for each further retry; default `1s`.
     pub retry_delay: Option<Duration>,
-    /// The state after a failed transition; without one it is `unknown` and is checked.
+    /// The state after a failed transition; default: `unknown`, then a check.
     pub failure: Option<Marked<String>>,
     /// Further files beside the model that travel with the kind: `./lib.sh`.
     #[serde(default)]
@@ -221,13 +220,13 @@ pub enum BackendEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckEntry {
-    /// Prints the state's name and changes nothing, ever. When it fails or prints no state's name,
-    /// the state is `unknown`.
+    /// Prints the state's name and never changes the host. After a failure or without a known name the state is
+    /// `unknown`.
     #[schemars(required)]
     pub run: Option<Run>,
-    /// The time that it may take; default `30s`.
+    /// Time limit; default `30s`.
     pub timeout: Option<Duration>,
-    /// How often a settled change object is checked for drift; without one, never by itself.
+    /// Interval of checks for drift while idle; default: no periodic check.
     pub interval: Option<Duration>,
 }
 
@@ -235,29 +234,29 @@ pub struct CheckEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TransitionEntry {
-    /// The state that is left.
+    /// The state before.
     #[schemars(required)]
     pub from: Option<Marked<String>>,
-    /// The state that is entered.
+    /// The state after.
     #[schemars(required)]
     pub to: Option<Marked<String>>,
-    /// What makes the move: a text goes to `/bin/sh -c`, a list is executed as it stands. `./x`
-    /// beside the model travels with the kind.
+    /// The command: a text goes to `/bin/sh -c`, a list is executed directly. `./x` beside the model travels with the
+    /// kind.
     #[serde(default)]
     pub run: Maybe<Run>,
-    /// The time that it may take.
+    /// Time limit.
     pub timeout: Option<Duration>,
-    /// Between asking it to end and killing it.
+    /// Time between SIGTERM and SIGKILL.
     pub grace: Option<Duration>,
-    /// How often it is tried again after a failure.
+    /// Repetitions after a failure.
     pub retries: Option<u32>,
-    /// Before the first retry; doubles with each further one.
+    /// Delay before the first retry, doubled for each further retry.
     pub retry_delay: Option<Duration>,
-    /// The state after a failure; without one it is `unknown` and is checked.
+    /// The state after a failure; default: `unknown`, then a check.
     pub failure: Option<Marked<String>>,
-    /// What takes the move back, given its saved result.
+    /// Undoes the transition, given its saved result.
     pub revert: Option<Run>,
-    /// This move can't be taken back.
+    /// The transition cannot be undone.
     pub irreversible: Option<bool>,
 }
 
@@ -265,12 +264,12 @@ pub struct TransitionEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CobEntry {
-    /// What it is: a built-in kind or one of `kinds`.
+    /// A built-in kind or an entry of `kinds`.
     #[schemars(required)]
     pub kind: Option<Marked<String>>,
-    /// Where it goes when nobody asks for anything else; default: the kind's.
+    /// The preferred state; default: the kind's.
     pub preferred: Option<Marked<String>>,
-    /// What the kind asks for. Texts in it may be templates.
+    /// Input of the kind. Texts may be templates.
     pub content: Option<Node>,
     /// Further files beside the model that travel with it: `./app.conf`.
     #[serde(default)]
@@ -281,42 +280,41 @@ pub struct CobEntry {
     /// Lock dependencies: `(A, state) <- needs`.
     #[serde(default)]
     pub locks: Vec<Marked<LockNeedsEntry>>,
-    /// Starts and restarts only with these on; they stop and restart only with this off; while
-    /// promised to stay on, theirs are promised too.
+    /// Starts and restarts only with these on; these stop and restart only with this off; a grant of on needs grants of
+    /// these.
     #[serde(default)]
     pub requires: Vec<Target>,
-    /// Is switched on only while these are on.
+    /// Starts only while these are on.
     #[serde(default)]
     pub after: Vec<Target>,
-    /// `after`, where these exist.
+    /// `after`, if these exist.
     #[serde(default)]
     pub wants: Vec<Target>,
-    /// `after`, and their content is part of what this rests on: outdated when they change.
+    /// `after`; outdated when these change.
     #[serde(default)]
     pub restarts_on: Vec<Target>,
-    /// As `restarts_on`; the kind reloads where its content allows it.
+    /// Like `restarts_on`; the kind reloads if its content permits.
     #[serde(default)]
     pub reloads_on: Vec<Target>,
-    /// On only while these are off.
+    /// Is on only while these are off.
     #[serde(default)]
     pub excludes: Vec<Target>,
-    /// The budget of which it takes a token before it leaves its preferred state (or `outdated`), and keeps it
-    /// until it is back: no more of the budget's members than it says are disturbed at a time.
+    /// Takes a token of this budget before it leaves its preferred state (or `outdated`), and keeps it until it is
+    /// back.
     pub budget: Option<Marked<String>>,
-    /// In a service: on `each` of its nodes (default), on the `first`, on a host by name, or on those
-    /// with `{label: ...}`.
+    /// In a service: on `each` node (default), the `first`, a host by name, or hosts with `{label: ...}`.
     pub place: Option<Marked<Placed>>,
-    /// What is done when it leaves the model. `undo` (default): it goes to its pre-remove state first. `keep`:
-    /// it stays as it is, and what it made stays.
+    /// Reaction to removal. `undo` (default): go to the pre-remove state first. `keep`: stay as it is, with its
+    /// results.
     pub on_remove: Option<Marked<OnRemove>>,
-    /// Whether it is moved. `manage`: it is brought to its preferred state and kept there. `observe`: it is checked
-    /// and shown, and no transition ever runs. Default: the host's.
+    /// `manage`: COB brings it to its preferred state. `observe`: COB checks and shows it, and runs no transition.
+    /// Default: the host's.
     pub mode: Option<Marked<Mode>>,
-    /// In a service: one change object for each item, `{d: host.vars.disks}`. Each value is a list or
-    /// an expression that gives one; the name must differ for each: `"disk-{{ d }}"`.
+    /// In a service: a change object for each item, `{d: host.vars.disks}`. The value is a list or an expression; each
+    /// name must differ: `"disk-{{ d }}"`.
     #[serde(rename = "for", default)]
     pub each: Named<Node>,
-    /// In a service: an expression; only where it is true there is this change object.
+    /// In a service: an expression; the change object exists only where it is true.
     pub when: Option<Marked<String>>,
 }
 
@@ -354,13 +352,13 @@ pub enum OnRemove {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TransitionNeedsEntry {
-    /// The state that is left.
+    /// The state before.
     #[schemars(required)]
     pub from: Option<Marked<String>>,
-    /// The state that is entered.
+    /// The state after.
     #[schemars(required)]
     pub to: Option<Marked<String>>,
-    /// What must be locked meanwhile: `HOST/NAME@state`, several states as `@up|degraded`.
+    /// The locks during the transition: `HOST/NAME@state`, several states as `@up|degraded`.
     #[schemars(required)]
     pub needs: Option<Marked<Vec<Marked<String>>>>,
 }
@@ -369,10 +367,10 @@ pub struct TransitionNeedsEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LockNeedsEntry {
-    /// The state that is promised.
+    /// The granted state.
     #[schemars(required)]
     pub state: Option<Marked<String>>,
-    /// What must be locked for it: `HOST/NAME@state`, several states as `@up|degraded`.
+    /// The locks for the grant: `HOST/NAME@state`, several states as `@up|degraded`.
     #[schemars(required)]
     pub needs: Option<Marked<Vec<Marked<String>>>>,
 }
@@ -383,36 +381,33 @@ pub struct LockNeedsEntry {
 pub struct ServiceEntry {
     /// For people.
     pub description: Option<Marked<String>>,
-    /// Its change objects by name; on host n1 the one named `server` of service `db` is `n1/db/server`.
+    /// Its change objects by name: `server` of service `db` on host n1 is `n1/db/server`.
     #[serde(default)]
     pub cobs: Named<CobEntry>,
-    /// Which of its change objects others mean when they name the service; default: those on which
-    /// none of its others depends.
+    /// The change objects that other services mean by its name; default: without a dependent in the service.
     pub ready: Option<Vec<Marked<String>>>,
-    /// Services without which this one is not on. Holds for the change objects in `ready`, and for
-    /// those that gates among them require.
+    /// Services that must be on for this service. Applies to the change objects in `ready` and those that gates among
+    /// them require.
     #[serde(default)]
     pub requires: Vec<Target>,
-    /// Services that are on before this one is switched on.
+    /// Services that are on before this service starts.
     #[serde(default)]
     pub after: Vec<Target>,
-    /// `after`, where they exist.
+    /// `after`, if they exist.
     #[serde(default)]
     pub wants: Vec<Target>,
-    /// Services that are never in one cluster with this one.
+    /// Services that are never in a cluster with this service.
     #[serde(default)]
     pub conflicts: Vec<Marked<String>>,
-    /// What it provides, and needs of others at installation and at run time.
+    /// Names that it provides; needs at installation and at run time.
     pub dependencies: Option<DependenciesEntry>,
-    /// What is done with it on each of its nodes; instead of `cobs`.
+    /// The actions on each of its nodes; instead of `cobs`.
     pub actions: Option<Marked<ActionsEntry>>,
-    /// With `actions`: the keys of the cluster's `config` that it is configured with, and configured anew when they
-    /// change; default: all.
+    /// With `actions`: the keys of the cluster's `config` that it uses; a change configures it again. Default: all.
     pub config: Option<Vec<Marked<String>>>,
-    /// With `actions`: the budget of which it takes a token on each of its nodes, as a change object does.
+    /// With `actions`: takes a token of this budget on each node, like a change object.
     pub budget: Option<Marked<String>>,
-    /// `stopped`: what runs of it is stopped, and with it what requires it, until the model says otherwise. `running`
-    /// (default).
+    /// `running` (default), or `stopped`, together with its dependents, until the model changes.
     pub desired: Option<Marked<ServiceState>>,
 }
 
@@ -421,28 +416,27 @@ pub struct ServiceEntry {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("x-either" = ["services", "template"], "dependentRequired" = {"template": ["nodes"]}))]
 pub struct ClusterEntry {
-    /// Services placed by hand, `{db: [n1], app: {label: role=app}}`, or a list of services: on all
-    /// `nodes`, or with a template where its rules put them (default there: those of the template).
+    /// Services placed by hand, `{db: [n1], app: {label: role=app}}`, or a list: on all `nodes`, or by the rules of the
+    /// template (default: its services).
     pub services: Option<Nodes>,
-    /// Its hosts, by name or label; or, with a template, how many nodes it has.
+    /// Its hosts, by name or label; or, with a template, the number of nodes.
     #[serde(default)]
     pub nodes: Maybe<Marked<NodeSet>>,
-    /// Values for templates: `cluster.config`. With a template they win over its own. Texts in it may be templates
-    /// and hold Coopr's macros.
+    /// Values for templates: `cluster.config`; they override the template's values. Texts may be templates with Coopr's
+    /// macros.
     pub config: Option<Node>,
-    /// Where the daemons of its nodes listen, when it has a number of nodes and the model has no hosts of their names: a
-    /// template that knows `index`, `"tcp://10.0.0.{{ index }}:7077"`.
+    /// The daemons' address, for a number of nodes without hosts in the model: a template with `index`,
+    /// `"tcp://10.0.0.{{ index }}:7077"`.
     pub address: Option<Marked<String>>,
-    /// The template that says where its services go.
+    /// The template that places its services.
     pub template: Option<Marked<String>>,
-    /// Where its machines come from; default: the template's.
+    /// The source of its machines; default: the template's.
     pub provider: Option<Marked<String>>,
-    /// The type of hardware of all its nodes; default: the template's, else what the rules allow.
+    /// The hardware type of all its nodes; default: the template's, else by the rules.
     pub hardwaretype: Option<Marked<String>>,
-    /// The type of image of all its nodes; default: the template's, else what the rules allow.
+    /// The image type of all its nodes; default: the template's, else by the rules.
     pub imagetype: Option<Marked<String>>,
-    /// `stopped`: what runs of its services is stopped, and with it what requires it, until the model says otherwise. `running`
-    /// (default).
+    /// `running` (default), or `stopped`: its services, together with their dependents, until the model changes.
     pub desired: Option<Marked<ServiceState>>,
 }
 
@@ -451,13 +445,13 @@ pub struct ClusterEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretEntry {
-    /// In a file, relative to the one in which this stands.
+    /// A file, relative to this file.
     pub file: Option<Marked<String>>,
-    /// In a variable of cobgen's environment.
+    /// A variable of cobgen's environment.
     pub env: Option<Marked<String>>,
-    /// Here, encrypted with age for the publisher: the text of an armoured age file.
+    /// The value, encrypted for the publisher: the text of an armoured age file.
     pub age: Option<Marked<String>>,
-    /// In what this command prints: a program and its arguments, executed without a shell.
+    /// Output of this command: a program and its arguments, without a shell.
     #[schemars(length(min = 1))]
     pub command: Option<Marked<Vec<Marked<String>>>>,
 }
@@ -466,10 +460,10 @@ pub struct SecretEntry {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VariablesEntry {
-    /// For everything.
+    /// For all change objects.
     #[serde(default)]
     pub all: Named<Node>,
-    /// For hosts with a label: `{role=app: {port: 80}}`. Of two labels the one later in the alphabet wins.
+    /// For hosts with a label: `{role=app: {port: 80}}`; the alphabetically later label wins.
     #[serde(default)]
     pub label: Named<Named<Node>>,
     /// For the change objects of a service.
