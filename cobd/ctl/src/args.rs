@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
-use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use cob_depot::GenerationName;
 use cob_types::{CobId, GenerationNumber, HostName, PublicKey, StateName};
 
 use crate::targets::HostArg;
 use crate::words::parse_span;
 
+mod help;
 mod hosts;
 mod looks;
 mod words;
@@ -27,9 +28,9 @@ pub use words::{
     OutcomesArgs, RetryArgs, RollbackArgs, StopArgs, SwitchArgs,
 };
 
-/// Shows what the hosts are doing, explains why, and gives them orders.
+/// Shows the state of hosts, explains it, and gives orders.
 #[derive(Debug, Parser)]
-#[command(name = "cobctl", version, about, long_about = None, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "cobctl", version, about, long_about = None, after_help = help::OVERVIEW, max_term_width = 100)]
 pub struct Args {
     /// What holds for every command.
     #[command(flatten)]
@@ -39,72 +40,60 @@ pub struct Args {
     pub command: Command,
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  cobctl status                           this host, through its socket
-  cobctl --depot /srv/depot status        every host of the newest generation
-  cobctl --host tcp://127.0.0.1:7077 status
-  cobctl trust whoami                     who you are for each host
-  cobctl switch latest --wait 5m
-  cobctl explain n3/lb
-
-Exit status: 0 done, or the answer is yes; 1 the answer is no (not converged, refused); \
-2 bad usage; 3 a host could not be reached, or the depot not be read.";
-
 /// Options of every command.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// The depot: its newest generation names the hosts
+    /// Depot folder; its newest generation names the hosts
     #[arg(long, global = true, env = "COB_DEPOT", value_name = "DIR")]
     pub depot: Option<PathBuf>,
 
-    /// Only this daemon: unix:/PATH, tcp://127.0.0.1:PORT, NAME=ADDR, or the name of a host in the depot; may be repeated
+    /// Ask this daemon: unix:/PATH, tcp://127.0.0.1:PORT, NAME=ADDR or a host of the depot; may be repeated
     #[arg(long = "host", global = true, value_name = "ADDR")]
     pub hosts: Vec<HostArg>,
 
-    /// Only the daemon with this socket. COB_SOCKET says where the local one has it if it is to be asked: when neither a
-    /// depot nor a host is named
+    /// Ask the daemon with this socket. COB_SOCKET is the socket of the local daemon, which is asked if neither a depot nor
+    /// a host is named
     #[arg(long, global = true, env = "COB_SOCKET", value_name = "PATH", default_value = "/run/cob/cobd.sock")]
     pub socket: PathBuf,
 
-    /// Which of these stood in the command line itself
+    /// The options given in the command line itself
     #[arg(skip)]
     pub explicit: Explicit,
 
-    /// The key that the daemon at --host must prove to hold; else it is looked up in the depot
+    /// Key that the daemon at --host must prove; without it, the key in the depot
     #[arg(long = "host-key", global = true, value_name = "KEY")]
     pub host_keys: Vec<PublicKey>,
 
-    /// Your key, an operator's in the model [default: $XDG_CONFIG_HOME/cob/operator.key, if it is there]
+    /// Your operator key [default: $XDG_CONFIG_HOME/cob/operator.key, if present]
     #[arg(long, global = true, env = "COB_KEY", value_name = "FILE")]
     pub key: Option<PathBuf>,
 
-    /// The file of your token, instead of a key; COB_TOKEN holds the token itself
+    /// File of your token, instead of a key; COB_TOKEN holds the token itself
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// A publisher whose signature on the depot's generations is believed; may be repeated
+    /// Publisher whose signature on generations is accepted; may be repeated
     #[arg(long = "trust", global = true, value_name = "KEY")]
     pub trust: Vec<PublicKey>,
 
-    /// How many publishers must have signed
+    /// Number of publishers that must have signed
     #[arg(long, global = true, value_name = "N", requires = "trust")]
     pub threshold: Option<usize>,
 
-    /// Settings: trust, threshold, depot, key [default: $XDG_CONFIG_HOME/cob/cobctl.toml]
+    /// Settings file: trust, threshold, depot, key [default: $XDG_CONFIG_HOME/cob/cobctl.toml]
     #[arg(long, global = true, env = "COB_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// How long each host may take to answer; to an order a minute, if that is longer
+    /// Time limit for the answer of each host; for orders at least a minute
     #[arg(long, global = true, value_name = "DURATION", default_value = "5s", value_parser = parse_span)]
     pub timeout: Duration,
 
-    /// Answer in JSON
+    /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// When to use colour; `auto` means on a terminal, unless NO_COLOR is set
+    /// When to use colour; `auto`: on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
     pub color: ColorChoice,
 }
@@ -119,26 +108,10 @@ pub struct Explicit {
 }
 
 impl Args {
-    /// The command line as it is explained: the demo has daemons of its own, `test-kind` needs none and
-    /// `bootstrap` and `upgrade` go by `ssh`, so they do not show the options that choose others.
+    /// The command line with its helps: the options of every command are explained at the top level alone.
     #[must_use]
     pub fn described() -> clap::Command {
-        let command = Self::command();
-        let chosen: Vec<_> = command
-            .get_arguments()
-            .filter(|arg| arg.is_global_set() && arg.get_id() != "color")
-            .map(|arg| arg.clone().hide(true))
-            .collect();
-        let unused = chosen.iter().filter(|arg| arg.get_id() != "json").cloned().collect::<Vec<_>>();
-        let command = command.mut_subcommand("test-kind", |test| test.args(unused));
-        let by_ssh: Vec<_> = chosen
-            .iter()
-            .filter(|arg| !["json", "depot", "config"].contains(&arg.get_id().as_str()))
-            .cloned()
-            .collect();
-        let command = command.mut_subcommand("bootstrap", |bootstrap| bootstrap.args(by_ssh.clone()));
-        let command = command.mut_subcommand("upgrade", |upgrade| upgrade.args(by_ssh));
-        command.mut_subcommand("demo", |demo| demo.args(chosen))
+        help::described()
     }
 
     /// Reads a command line, the program's name first. A variable that is set to nothing counts as not set.
@@ -169,238 +142,116 @@ pub enum ColorChoice {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show hosts and change objects; exit 0 only if all is converged
-    #[command(after_help = "\
-Examples:
-  cobctl status n1            one host
-  cobctl status n1/db n2/app  two change objects; exit 0 if they are where they should be
-  cobctl status --json | jq '.hosts[] | select(.converged | not) | .name'")]
+    /// Show hosts and change objects; exit 0 only if all converged
+    #[command(after_help = help::STATUS)]
     Status(StatusArgs),
-    /// Check hosts and change objects now; exit 0 only if everything was looked at and is as wanted
+    /// Check now; exit 0 only if all objects are in desired states
     #[command(after_help = words::CHECK)]
     Check(CheckArgs),
     /// Show hosts and change objects as they change
-    #[command(after_help = "\
-On a terminal the view is redrawn in place and ends with Ctrl-C; on a pipe each change is a line.")]
+    #[command(after_help = "On a terminal, redraws in place until Ctrl-C; on a pipe, prints a line per change.")]
     Watch(WatchArgs),
-    /// Explain why a change object is where it is, or what a host waits for, down to the first cause
+    /// Explain why an object or host waits, down to the first cause
     #[command(after_help = words::EXPLAIN)]
     Explain(ExplainArgs),
-    /// Show what happened, merged over the hosts
-    #[command(after_help = "\
-Examples:
-  cobctl history --cob n1/db
-  cobctl history --json --since-generation 7 | jq 'select(.ok == false)'
-  cobctl history --since 10m
-  cobctl history n1/budget/web
-  cobctl history --follow
-  cobctl history --compare-plan plan.json
-
-Shown are moves, checks and orders; --locks adds how change objects agreed on locks. The order is that of causes: what \
-depends on something else comes after it, whatever the clocks of the hosts say. The times of one host grow, those of several \
-may not. --since and --until go by the clock of each host.")]
+    /// Show the merged history of the hosts
+    #[command(after_help = help::HISTORY)]
     History(HistoryArgs),
-    /// Show every change object as it was at a past moment, or what changed between two
-    #[command(after_help = AT_EXAMPLES)]
+    /// Show all change objects at a past moment, or what changed
+    #[command(after_help = help::AT)]
     At(crate::commands::at::AtArgs),
-    /// Show a past switch step by step: what happened when, and what it had waited for
-    #[command(after_help = REPLAY_EXAMPLES)]
+    /// Show a past switch step by step, with its waits
+    #[command(after_help = help::REPLAY)]
     Replay(crate::commands::replay::ReplayArgs),
-    /// Tell what a switch would do from where the hosts are now; nothing is touched
-    #[command(after_help = "\
-Examples:
-  cobctl plan latest
-  cobctl plan 8 --gantt plan.svg
-  cobctl plan 8 --json > plan.json; cobctl switch 8; cobctl watch --plan plan.json
-
-The engine of the daemons makes the switch on virtual time: who moves when and why, which services are interrupted for \
-how long, what can't be taken back, when all is done. It begins with the generation that the hosts have and with their \
-change objects where they are, and takes transitions for as long as the histories say that they took. Nothing fails in \
-a plan, and nobody else changes anything. It plans ways back, too: `cobctl plan 7` before `cobctl rollback 7`. What a generation \
-would do that is not published yet, or from another one: `cobgen plan`.
-
-Exit status: 0 there is a plan; 1 the switch would not come to rest; 3 a host could not be reached, or not the depot. \
---json: as of `cobgen plan --from --json` (docs/plan.md).")]
+    /// Show what a switch would do now; changes nothing
+    #[command(after_help = help::PLAN)]
     Plan(PlanArgs),
-    /// Print how long the actions of services took, by the hosts' histories: for `cobgen plan --durations`
-    #[command(after_help = "\
-Examples:
-  cobctl durations > durations.json
-  cobgen plan models/ --operation create --durations durations.json
-  cobctl durations --transitions > moves.json
-  cobgen plan --from 3 --to 4 --depot depot --durations moves.json
-  cobctl --depot staging history --json > monday.jsonl
-  cobctl durations --transitions monday.jsonl tuesday.jsonl > moves.json
-
-For each action of a service with `actions`, on each node and on all: the median of the last times that it ended well. \
-What is no action of a plan (change objects of other services) is left out, and counted in a note. With --transitions: \
-every transition of every change object, and its first check after an activation, with the shortest, the middle and the \
-longest of nine in ten. From saved histories, the oldest first, nobody is asked: they may be of hosts that were given back \
-meanwhile, or of another cluster that has hosts of the same names. What several of them have counts once.
-
-Exit status: 0 printed; 1 no such action has ended well yet; 3 a host could not be reached, and what it knows is missing.")]
+    /// Print how long transitions took: a file for `cobgen plan`
+    #[command(after_help = help::DURATIONS)]
     Durations(DurationsArgs),
-    /// Print what hosts are (processors, memory, disks, distribution, kernel, addresses): a file for a model
-    #[command(after_help = "\
-Examples:
-  cobctl facts > facts.new && mv facts.new model/facts.yaml
-  cobctl facts n1 --json | jq '.facts.n1.memory_bytes'
-
-In a model's folder the file is read with the model, and templates know `facts.n1.cpus` and, on n1, `host.facts.cpus`. \
-A generation holds what was in the file when it was made; hosts that change later change nothing by that.
-
-Exit status: 0 printed; 3 a host could not be reached, and is missing.")]
+    /// Print hardware and system of the hosts: a file for a model
+    #[command(after_help = help::FACTS)]
     Facts(FactsArgs),
-    /// Switch the hosts to a generation; to the active one: wait for it to converge
+    /// Switch the hosts to a generation, or wait for the active one
     #[command(after_help = words::SWITCH)]
     Switch(SwitchArgs),
-    /// Leave the generation that was switched to last, on all hosts, by the way back that it names
-    #[command(after_help = "\
-Examples:
-  cobctl rollback             to the generation before
-  cobctl rollback 7 --wait    to generation 7, and wait up to 10 minutes for it to converge
-
-Where it leads is looked at first, as for a switch: file trees in which what users have changed excludes what was there \
-before are named, and nothing is done (`cobctl resolve COB --generation N` decides, --despite-conflicts goes all the same).
-
-A host that can't be reached follows when it is back: the others tell it. What can't be taken back stays as it \
-is, and `cobctl status` names it. The generation that was left is gone to again by `cobctl switch N` alone, by its number. \
-Further back than the last generation names ways: make a new one with the older content, and switch to that.
-
-Exit status: 0 told, or with --wait converged; 1 refused, in conflict, failed or out of time; 3 a host could not be reached.")]
+    /// Switch all hosts back to an earlier generation
+    #[command(after_help = help::ROLLBACK)]
     Rollback(RollbackArgs),
-    /// Let change objects try again that have given up
+    /// Retry failed change objects
     #[command(after_help = words::RETRY)]
     Retry(RetryArgs),
-    /// Stop services, and what needs them, until they are started or the next generation is activated
+    /// Stop services and their dependents, until `cobctl start`
     #[command(after_help = words::STOP)]
     Stop(StopArgs),
-    /// Start what was stopped, and what was stopped along with it
+    /// Start stopped services, and dependents stopped with them
     #[command(after_help = words::START)]
     Start(StopArgs),
-    /// Stop services once; they start again by themselves
+    /// Restart services, and stop dependents meanwhile
     #[command(after_help = words::RESTART)]
     Restart(StopArgs),
-    /// Stop all that runs on a host, for work on the machine; after its reboot everything returns
+    /// Stop all services of a host for maintenance, or reboot it
     #[command(after_help = words::DRAIN)]
     Drain(DrainArgs),
-    /// Start no new transition; what runs ends
+    /// Start no new transitions; running ones finish
     Pause,
-    /// Let transitions start again
+    /// Start transitions again after `pause` or `cancel`
     Resume,
-    /// Stop a switch that is under way: what runs is asked to end, nothing starts, then the policy applies
+    /// Cancel a switch under way: hold it or roll it back
     #[command(after_help = words::CANCEL)]
     Cancel(CancelArgs),
-    /// Forget a generation that was prepared and to which nobody has said `go`
+    /// Discard a prepared generation that was not started
     #[command(after_help = words::CALL_OFF)]
     CallOff(CallOffArgs),
-    /// Let at most so many change objects of each host move at a time
+    /// Limit how many change objects of each host run transitions
     #[command(after_help = words::LIMIT)]
     Limit(LimitArgs),
-    /// Give a budget another number of tokens than the model does, until the next generation
+    /// Change the tokens of a budget until the next generation
     #[command(after_help = words::BUDGET)]
     Budget(BudgetArgs),
-    /// Free what the change objects of a host hold elsewhere: it will not come back as it was
-    #[command(after_help = "\
-Fence a host only when it is surely off: what it holds keeps others from changing what it may still use. Afterwards no
-host waits for it to leave, either. What stays in the model and needs a change object of the host goes on waiting:
-bring the host back, or take it out of the model.")]
+    /// Declare a host dead: release its locks on other hosts
+    #[command(after_help = help::FENCE)]
     Fence(FenceArgs),
-    /// Let a switch go on as if a change object had left for good that can't leave
+    /// Mark an unremovable change object as removed
     #[command(after_help = words::DECLARE_FINAL)]
     DeclareFinal(DeclareFinalArgs),
-    /// Show what came of switches: who started them, when, from and to where, and how they ended on each host
+    /// Show past switches: operator, times, result on each host
     #[command(after_help = words::OUTCOMES)]
     Outcomes(OutcomesArgs),
-    /// Show what the last action or check of a change object printed
-    #[command(after_help = "What a service prints while it runs is shown by `cobctl logs`.")]
+    /// Show the output of the last action or check of an object
+    #[command(after_help = "The running output of a service: `cobctl logs`.")]
     Output(OutputArgs),
-    /// Show what a service prints
-    #[command(after_help = "\
-Examples:
-  cobctl logs n1/app              the last 100 lines
-  cobctl logs n1/app -f           and what comes, over restarts of the service, until interrupted
-  cobctl logs n1/app --previous   of its life before this one: why it has ended
-
-Of a service with commands, what its daemon has kept: the first 64 KiB and the last 512 KiB of each of the last two \
-lives. Of a unit of systemd, what the journal of its host has, with times.")]
+    /// Show the output of a service
+    #[command(after_help = help::LOGS)]
     Logs(LogsArgs),
-    /// Show in what files differ from what is wanted; exit 0 only if they don't
+    /// Compare files with their desired content; exit 0 if equal
     #[command(after_help = words::DIFF)]
     Diff(DiffArgs),
-    /// Decide a conflict between what somebody changed on a host and what the model wants
-    #[command(after_help = "\
-Examples:
-  cobctl resolve n1/app/config --theirs                 what the model wants, and the user's other lines
-  cobctl resolve n1/app/config --edit                   edit the merge of both in $EDITOR
-  cobctl resolve n1/app/config --ours --path /etc/app.conf")]
+    /// Decide a conflict between a user's edit and the model
+    #[command(after_help = help::RESOLVE)]
     Resolve(ResolveArgs),
-    /// What a change object's files were: list it, show it, put a file back
+    /// Show, compare and restore former versions of files
     Files(FilesArgs),
-    /// Who you are for the hosts, and what keeps hosts from believing each other
+    /// Show your rights, your key, and faults between two hosts
     Trust(TrustArgs),
-    /// Install and enrol hosts over ssh: from machines with sshd to daemons that run
+    /// Install cobd on hosts over ssh, and enrol them
     #[command(after_help = hosts::BOOTSTRAP)]
     Bootstrap(BootstrapArgs),
-    /// Bring the daemons of hosts to another version over ssh, canaries first
+    /// Upgrade the daemons of hosts over ssh, canaries first
     #[command(after_help = hosts::UPGRADE)]
     Upgrade(UpgradeArgs),
-    /// Try whether a kind keeps the contract of kinds: check, move, move twice, kill, go back
-    #[command(after_help = TEST_KIND_EXAMPLES)]
+    /// Test whether a kind keeps the contract of kinds
+    #[command(after_help = help::TEST_KIND)]
     TestKind(TestKindArgs),
     /// Print completions for a shell
-    #[command(after_help = "\
-Examples:
-  cobctl completions bash > /etc/bash_completion.d/cobctl
-  cobctl completions zsh cobgen > /usr/share/zsh/site-functions/_cobgen")]
+    #[command(after_help = help::COMPLETIONS)]
     Completions(CompletionsArgs),
-    /// Write the manual pages of cobctl, cobgen and cobd into a folder
+    /// Write the manual pages of cobctl, cobgen and cobd
     Man(ManArgs),
-    /// Show a cluster of three daemons on this machine, from model to converged, changed and back
-    #[command(after_help = DEMO_EXAMPLES)]
+    /// Run three daemons here, from model to switch and rollback
+    #[command(after_help = help::DEMO)]
     Demo(DemoArgs),
 }
-
-const AT_EXAMPLES: &str = "\
-Examples:
-  cobctl at 14:03                          as it was the last time that clocks showed 14:03 (UTC)
-  cobctl at -5m n1 n2/app                  a host and a change object, five minutes ago
-  cobctl at 2026-11-21T14:03:00+01:00 --diff now
-
-It is made of the hosts' histories, each by its host's clock. What a history does not tell is said to be not known: \
-it may begin later, or its host may not be reachable.
-
-Exit status: 0 all of it is known (with --diff: and nothing changed); 1 not all is known, or something changed; \
-3 a host could not be reached.";
-
-const REPLAY_EXAMPLES: &str = "\
-Examples:
-  cobctl replay 8                  step by step: Enter or space goes on, q ends
-  cobctl replay 8 --speed 10       ten times as fast as it was
-  cobctl replay 8 | less           all steps, a line each
-  cobctl replay 8 --json | jq -r 'select(.event == \"start\") | [.offset_ns, .cob, .waited[0].of] | @tsv'
-
-The steps are in the order of the merged history: what depends on something else comes after it, whatever the \
-clocks of the hosts say. A switch ends when all hosts have activated and nothing has happened for a minute.
-
-Exit status: 0 shown; 1 no such switch is in the histories; 3 a host could not be reached.";
-
-const DEMO_EXAMPLES: &str = "\
-Examples:
-  cobctl demo                     run it and leave nothing behind
-  cobctl demo --keep /tmp/shop    leave it running, and say how to look at it
-  cobctl demo --end /tmp/shop     end what --keep left";
-
-const TEST_KIND_EXAMPLES: &str = "\
-Examples:
-  cobctl test-kind --model model.yaml flag-file
-  cobctl test-kind --model model.yaml --cob n1/flag --other '{\"colour\": \"red\"}' --watch /srv/flags flag-file
-  cobctl test-kind wait --content '{\"ms\": 50}'
-
-The kind's own commands are run on this machine, as you: name a content that does no harm here. What a daemon \
-would keep lies in a scratch folder. Exit status: 0 the contract is kept, 1 it is broken, 2 there is nothing to try. \
-With --json: {\"kind\", \"backend\", \"seed\", \"holds\", \"trials\": [{\"rule\", \"about\", \"verdict\": \"held\", \"broken\" or \
-\"untried\", \"what\" and \"help\", or \"why\"}]}.";
 
 /// A state, and the command that brings it about.
 fn arrangement(text: &str) -> Result<(StateName, String), String> {
@@ -412,36 +263,36 @@ fn arrangement(text: &str) -> Result<(StateName, String), String> {
 /// Arguments of `test-kind`.
 #[derive(Debug, ClapArgs)]
 pub struct TestKindArgs {
-    /// The kind: of the model, or built in
+    /// The kind: from the model, or built in
     #[arg(value_name = "KIND")]
     pub kind: String,
-    /// The model that has the kind and a change object of it; none: a built-in kind
+    /// Model with the kind and a change object of it; leave it out for a built-in kind
     #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
-    /// The change object [default: the first one of the kind]
+    /// The change object [default: the first of the kind]
     #[arg(long, value_name = "COB")]
     pub cob: Option<CobId>,
-    /// Its content, instead of the one in the model
+    /// Its content, instead of the content in the model
     #[arg(long, value_name = "JSON")]
     pub content: Option<String>,
-    /// Another content: what was moved on with it is to be found outdated
+    /// Another content: after a transition with it, the check must report outdated
     #[arg(long, value_name = "JSON")]
     pub other: Option<String>,
-    /// A file or folder that the kind acts on, to be looked at before and after; may be repeated. COB_STATE_DIR is watched
-    /// always
+    /// A file or folder that the kind changes, compared before and after; may be repeated. COB_STATE_DIR is always
+    /// compared
     #[arg(long, value_name = "PATH")]
     pub watch: Vec<PathBuf>,
-    /// A command that brings it into a state that no move leads to, from its preferred one, as an accident would; may
-    /// be repeated: failed='systemctl kill -s KILL x'
+    /// Command that brings it, as an accident would, from its preferred state into a state that no transition leads
+    /// to; may be repeated: failed='systemctl kill -s KILL x'
     #[arg(long, value_name = "STATE=COMMAND", value_parser = arrangement)]
     pub arrange: Vec<(StateName, String)>,
-    /// How often each move is killed; 0: never
+    /// How often each transition is killed; 0: never
     #[arg(long, value_name = "N", default_value_t = cobd::kinds::contract::KILLS)]
     pub kills: u32,
-    /// What the moments of the kills are drawn from
+    /// Seed of the random moments of the kills
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Where it is tried, and what is left of it can be looked at [default: a folder that is taken away again]
+    /// Scratch folder, kept for inspection [default: a temporary folder, deleted at the end]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
 }
@@ -449,10 +300,10 @@ pub struct TestKindArgs {
 /// Arguments of `demo`.
 #[derive(Debug, ClapArgs)]
 pub struct DemoArgs {
-    /// Leave the cluster running, in this folder (empty, or made)
+    /// Leave the cluster running, in this folder (empty or new)
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
-    /// End the cluster that an earlier --keep left in this folder
+    /// End the cluster that --keep left in this folder
     #[arg(long, value_name = "DIR", conflicts_with = "keep")]
     pub end: Option<PathBuf>,
 }
@@ -464,19 +315,19 @@ pub struct ResolveArgs {
     /// The change object
     #[arg(value_name = "COB")]
     pub cob: CobId,
-    /// Lines that exclude each other stay as they are on the host
+    /// Conflicting lines stay as they are on the host
     #[arg(long, group = "choice")]
     pub ours: bool,
-    /// Lines that exclude each other become what the model wants
+    /// Conflicting lines become the lines of the model
     #[arg(long, group = "choice")]
     pub theirs: bool,
     /// Edit the merge of both in $VISUAL or $EDITOR
     #[arg(long, group = "choice")]
     pub edit: bool,
-    /// Only in this file [default: all that are in conflict; with --edit the first]
+    /// Only in this file [default: all files in conflict; with --edit the first]
     #[arg(long, value_name = "PATH")]
     pub path: Option<String>,
-    /// In this generation, which is prepared and not active yet
+    /// In this generation, which is prepared and not yet active
     #[arg(long, value_name = "N", value_parser = generation, allow_negative_numbers = true)]
     pub generation: Option<GenerationName>,
 }
@@ -492,13 +343,13 @@ pub struct FilesArgs {
 /// The commands of `files`.
 #[derive(Debug, Subcommand)]
 pub enum FilesCommand {
-    /// List the versions that are kept, the newest first
+    /// List the stored versions, newest first
     Log {
         /// The change object
         #[arg(value_name = "COB")]
         cob: CobId,
     },
-    /// Show what a version changed, or a file as it was in it
+    /// Show the changes of a version, or a file of it
     #[command(after_help = "\
 Examples:
   cobctl files show n1/app/config 4f5a1c
@@ -514,19 +365,18 @@ Examples:
         #[arg(value_name = "PATH")]
         path: Option<String>,
     },
-    /// Show what others have changed as a patch for the model
+    /// Show the changes of users as a patch for the model
     #[command(after_help = "\
-Files that stand beside the model have their names there, so this takes their changes over:
+Files beside the model have their names of there in the patch, so this applies the changes:
   cobctl files patch n1/app/config | patch -p1
-Others have the path of the host: take the lines over by hand.")]
+Other files have their paths on the host: copy the lines by hand.")]
     Patch {
         /// The change object
         #[arg(value_name = "COB")]
         cob: CobId,
     },
-    /// Put a file back as it was in a version, as somebody with an editor would
-    #[command(after_help = "\
-What the model says holds on: in a file that is not merged, the model's text is back in a moment.")]
+    /// Restore a file from a version, like an edit by a user
+    #[command(after_help = "The model still applies: in a file that is not merged, its text returns at once.")]
     Restore {
         /// The change object
         #[arg(value_name = "COB")]
@@ -551,18 +401,18 @@ pub struct TrustArgs {
 /// The commands of `trust`.
 #[derive(Debug, Subcommand)]
 pub enum TrustCommand {
-    /// Show who you are for each host, and what you may do there
+    /// Show your name, role and rights on each host
     #[command(after_help = "\
 Examples:
   cobctl --depot /srv/depot trust whoami
   cobctl --host tcp://10.0.0.1:7077 --host-key ed25519:… trust whoami")]
     Whoami,
-    /// Print the public half of your key, for `operators` in the model
+    /// Print your public key, for `operators` in the model
     #[command(after_help = "\
 Example:
-  cobctl trust key --create     make the key first, if there is none")]
+  cobctl trust key --create     create the key first, if it does not exist")]
     Key(KeyArgs),
-    /// Find what is wrong between two hosts: keys, addresses, generations; exit 0 only if their link is up
+    /// Find faults between two hosts: keys, addresses, generations; exit 0 only if their link is up
     #[command(after_help = "\
 Example:
   cobctl --depot /srv/cob/depot trust doctor n1 n2")]
@@ -572,7 +422,7 @@ Example:
 /// Arguments of `trust key`.
 #[derive(Debug, ClapArgs)]
 pub struct KeyArgs {
-    /// Make the key if there is none
+    /// Create the key if it does not exist
     #[arg(long)]
     pub create: bool,
 }
@@ -580,10 +430,10 @@ pub struct KeyArgs {
 /// Arguments of `trust doctor`.
 #[derive(Debug, ClapArgs)]
 pub struct DoctorArgs {
-    /// One of the two
+    /// The first host
     #[arg(value_name = "HOST_A")]
     pub one: HostName,
-    /// The other
+    /// The second host
     #[arg(value_name = "HOST_B")]
     pub other: HostName,
 }
@@ -594,7 +444,7 @@ pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
-    /// Of which program
+    /// The program
     #[arg(value_enum, default_value = "cobctl")]
     pub program: Program,
 }
@@ -628,7 +478,7 @@ impl Program {
 /// Arguments of `man`.
 #[derive(Debug, ClapArgs)]
 pub struct ManArgs {
-    /// The folder; it is made if it is not there
+    /// The folder; created if it does not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }
@@ -676,7 +526,7 @@ impl std::str::FromStr for Which {
 /// What is wrong with the text.
 pub(crate) fn generation(text: &str) -> Result<GenerationName, String> {
     match text.parse()? {
-        GenerationName::Number(GenerationNumber(0)) => Err("0 is no generation: they are numbered from 1".to_owned()),
+        GenerationName::Number(GenerationNumber(0)) => Err("0 is not a generation: numbers start at 1".to_owned()),
         named @ (GenerationName::Number(_) | GenerationName::Back(_)) => Ok(named),
     }
 }

@@ -18,13 +18,13 @@ Examples:
   cobctl bootstrap web1=root@10.0.0.1 --depot site/depot --server tcp://10.0.0.100:7070 --binary target/dist/cobd
   cobctl bootstrap web{1..50} --depot site/depot --server tcp://10.0.0.100:7070 --sudo --package amd64.deb --package arm64.deb
 
-On each host, 20 at a time: installs the package or the program, enrols the host with a token that is good once, starts \
-the unit. Each step looks first and is left out where nothing is to be done: a host that runs is reported and not changed, \
-and a run that broke off is given again and goes on. `cobgen serve` has to run at the address of --server, as seen from \
-the hosts. Then `cobgen generate` puts the keys of the new hosts into the next generation.
+On each host, 20 at a time: installs the package or the program, enrols the host with a token for one use, starts the unit. \
+Steps that are already done are skipped: a running host is reported and not changed, and the same command continues an \
+interrupted run. `cobgen serve` must run at the address of --server, as seen from the hosts. Afterwards `cobgen generate` \
+puts the keys of the new hosts into the next generation.
 
-Hosts are reached by the program `ssh`, with its configuration, agent and jump hosts; it never asks for anything. The token \
-goes by the standard input. What may go wrong and what to do: docs/bootstrap.md.
+Hosts are reached with the program `ssh` and its configuration, agent and jump hosts; it never asks questions. The token is \
+sent over the standard input. Faults and remedies: docs/bootstrap.md.
 
 Exit status: 0 all hosts run; 1 a host refused or a step failed; 2 bad usage; 3 a host could not be reached. With --json: \
 {\"hosts\": [{\"name\", \"destination\", \"outcome\": \"changed\", \"unchanged\", \"failed\" or \"unreachable\", \"did\", \"version\", \
@@ -36,14 +36,14 @@ Examples:
   cobctl upgrade web{1..50} db1 --to 0.2.0 --package cob_0.2.0-1_amd64.deb --canary web1 --canary db1 --batch 10
   cobctl upgrade web1=root@10.0.0.1 --to 0.2.0 --binary target/dist/cobd
 
-First the canaries, one after the other, then the others in batches. A host is done when its daemon runs, says this version \
-and is converged. The first host that is not ends the upgrade: the hosts behind it are not touched. Services and actions run on \
-while a daemon is restarted. A host that has the version is not changed, so the same command goes on where it ended.
+First the canaries, one after the other, then the others in batches. A host is done when its daemon runs, reports this \
+version and has converged. The first failure ends the upgrade: later hosts are not changed. Services and actions continue to \
+run while a daemon restarts. A host with this version is not changed, so the same command continues where it ended.
 
-Back to the older version: the same, with its package and its number.
+To downgrade: the same, with the older package and its version.
 
 Exit status: 0 all hosts run the version; 1 a host refused or a step failed; 2 bad usage; 3 a host could not be reached. \
-With --json: as of `cobctl bootstrap`, and \"outcome\" may be \"untouched\".";
+With --json: as for `cobctl bootstrap`, and \"outcome\" may be \"untouched\".";
 
 /// A host, and where `ssh` finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl FromStr for HostAt {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, to) = text.split_once('=').unwrap_or((text, text));
         if name.starts_with('-') {
-            return Err(format!("{name:?} is no host: a name can't begin with `-`"));
+            return Err(format!("{name:?} is not a host: a name can't begin with `-`"));
         }
         Ok(Self { name: HostName::new(name).map_err(|e| e.to_string())?, to: to.parse()? })
     }
@@ -69,10 +69,10 @@ impl FromStr for HostAt {
 /// How hosts are reached.
 #[derive(Debug, ClapArgs)]
 pub struct SshArgs {
-    /// Become root by `sudo`, which must not ask for a password
+    /// Become root with `sudo`, which must not ask for a password
     #[arg(long)]
     pub sudo: bool,
-    /// An option for ssh, as in its configuration: Port=2222, User=admin, ProxyJump=bastion; may be repeated
+    /// Option for ssh, as in its configuration: Port=2222, User=admin, ProxyJump=bastion; may be repeated
     #[arg(long = "ssh-option", value_name = "OPTION", value_parser = ssh_option)]
     pub ssh_options: Vec<String>,
     /// Another configuration file for ssh [default: yours]
@@ -81,7 +81,7 @@ pub struct SshArgs {
     /// The program ssh
     #[arg(long, env = "COB_SSH", value_name = "PROGRAM", default_value = "ssh")]
     pub ssh: OsString,
-    /// How long a connection may take
+    /// Time limit for a connection
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_span)]
     pub connect_timeout: Duration,
     /// What stands before all paths on the hosts: for tests
@@ -108,7 +108,7 @@ fn ssh_option(text: &str) -> Result<String, String> {
     let name: String = text.chars().take_while(char::is_ascii_alphanumeric).collect();
     let value = text[name.len()..].trim_start_matches(['=', ' ', '\t']);
     if name.is_empty() || value.is_empty() {
-        return Err(format!("{text:?} is no option of ssh: write NAME=VALUE, as in Port=2222"));
+        return Err(format!("{text:?} is not an option of ssh: write NAME=VALUE, as in Port=2222"));
     }
     if ["RemoteCommand", "RequestTTY", "SessionType", "StdinNull", "ForkAfterAuthentication"]
         .iter()
@@ -123,10 +123,10 @@ fn ssh_option(text: &str) -> Result<String, String> {
 #[derive(Debug, ClapArgs)]
 #[group(required = true, multiple = true)]
 pub struct ArtefactArgs {
-    /// A package, deb or rpm; may be repeated for several sorts of hosts: each gets the one that fits
+    /// Package, deb or rpm; may be repeated: each host gets the package for its system
     #[arg(long = "package", value_name = "FILE")]
     pub packages: Vec<PathBuf>,
-    /// The program cobd, where there is no package; repeated for several processors
+    /// Program cobd, instead of a package; may be repeated for several processors
     #[arg(long = "binary", value_name = "FILE")]
     pub binaries: Vec<PathBuf>,
 }
@@ -134,25 +134,25 @@ pub struct ArtefactArgs {
 /// Arguments of `bootstrap`.
 #[derive(Debug, ClapArgs)]
 pub struct BootstrapArgs {
-    /// Hosts by their names in the model; where ssh knows one by another name or address: NAME=DESTINATION
+    /// Hosts by their names in the model; with another name or address for ssh: NAME=DESTINATION
     #[arg(value_name = "HOST", required = true)]
     pub named: Vec<HostAt>,
-    /// Where the hosts reach `cobgen serve`
+    /// Address of `cobgen serve`, as seen from the hosts
     #[arg(long, value_name = "ADDRESS", value_parser = cobd::config::parse_address)]
     pub server: SocketAddr,
-    /// The file of the server's key, as given to `cobgen serve`
+    /// File of the server's key, as given to `cobgen serve`
     #[arg(long, value_name = "FILE")]
     pub server_key: Option<PathBuf>,
     /// What is installed.
     #[command(flatten)]
     pub artefacts: ArtefactArgs,
-    /// How many hosts at the same time
+    /// Number of hosts at a time
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub parallel: u16,
-    /// Let a machine take the place of one that has enrolled under its name, whose key is revoked
+    /// Let a machine replace an enrolled machine of the same name; the old key is revoked
     #[arg(long)]
     pub replace: bool,
-    /// The daemons are to switch by themselves to each new generation
+    /// Let the daemons switch to each new generation by themselves
     #[arg(long)]
     pub follow: bool,
     /// How hosts are reached.
@@ -166,22 +166,22 @@ pub struct UpgradeArgs {
     /// Hosts, as for `cobctl bootstrap`: NAME or NAME=DESTINATION
     #[arg(value_name = "HOST", required = true)]
     pub named: Vec<HostAt>,
-    /// The version that `cobd --version` is to say afterwards
+    /// Version that `cobd --version` must report afterwards
     #[arg(long, value_name = "VERSION", value_parser = version)]
     pub to: String,
     /// What is installed.
     #[command(flatten)]
     pub artefacts: ArtefactArgs,
-    /// A host that goes before the others, of those that are named; may be repeated [default: the first one]
+    /// Named host to upgrade before the others; may be repeated [default: the first host]
     #[arg(long = "canary", value_name = "NAME")]
     pub canaries: Vec<HostName>,
-    /// How many hosts at the same time, behind the canaries
+    /// Number of hosts at a time, after the canaries
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub batch: u16,
-    /// How long a host may take to be converged again
+    /// Time limit for a host to converge again
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_span)]
     pub settle: Duration,
-    /// Upgrade hosts that are not converged, too, and look at nothing but their version afterwards
+    /// Upgrade hosts that have not converged, too, and check only their version afterwards
     #[arg(long)]
     pub unsettled: bool,
     /// How hosts are reached.
@@ -195,7 +195,7 @@ fn version(text: &str) -> Result<String, String> {
     if text.starts_with(|c: char| c.is_ascii_digit()) && text.len() <= 64 && text.chars().all(fits) {
         return Ok(text.to_owned());
     }
-    Err(format!("{text:?} is no version: write it as in 0.2.0"))
+    Err(format!("{text:?} is not a version: write it as in 0.2.0"))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct StatusArgs {
     /// Only these hosts or change objects
     #[arg(value_name = "HOST|COB")]
     pub only: Vec<Which>,
-    /// Show every change object; else those that are settled are counted where there are many
+    /// Show all change objects; without it, a long list leaves out settled change objects
     #[arg(long)]
     pub all: bool,
 }
@@ -27,7 +27,7 @@ pub struct CheckArgs {
     /// Only these hosts or change objects
     #[arg(value_name = "HOST|COB")]
     pub only: Vec<Which>,
-    /// How long to wait for checks to end
+    /// Time limit for the checks
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::words::parse_span)]
     pub wait: Duration,
 }
@@ -38,7 +38,7 @@ pub struct DiffArgs {
     /// Only these hosts or change objects
     #[arg(value_name = "HOST|COB")]
     pub only: Vec<Which>,
-    /// From what this generation wants, which is prepared and not active yet; of one change object
+    /// Compare with this generation, which is prepared and not yet active; for one change object
     #[arg(long, value_name = "N", value_parser = generation, requires = "only", allow_negative_numbers = true)]
     pub generation: Option<GenerationName>,
 }
@@ -52,7 +52,7 @@ pub struct WatchArgs {
     /// End when all is converged
     #[arg(long)]
     pub until_converged: bool,
-    /// A plan that `cobgen plan --from N --to M --json` printed: tells when the switch ends, as it goes
+    /// A plan of `cobgen plan --from N --to M --json`: show the progress and the expected end
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 }
@@ -68,34 +68,34 @@ pub struct ExplainArgs {
 /// Arguments of `history`.
 #[derive(Debug, ClapArgs)]
 pub struct HistoryArgs {
-    /// Only what concerns this change object, or what is on record on this host
+    /// Only entries about this change object, or of this host
     #[arg(value_name = "COB|HOST", conflicts_with = "cob")]
     pub what: Option<Which>,
     /// The same as COB
     #[arg(long)]
     pub cob: Option<CobId>,
-    /// Show also the words by which change objects agree on locks; of a budget they are shown anyway
+    /// Show lock messages, too (always shown for a budget)
     #[arg(long)]
     pub locks: bool,
-    /// Only moves, checks and orders: with --json too, which else prints everything
+    /// Only transitions, checks and orders; with --json, too, which otherwise prints all entries
     #[arg(long, conflicts_with = "locks")]
     pub moves: bool,
-    /// Only what happened at this time or later: 2026-11-21T14:03:00Z, 14:03 (the last time that clocks showed it, UTC), 5m (ago)
+    /// Only entries from this time on: 2026-11-21T14:03:00Z, 14:03 (the last time that clocks showed it, UTC), 5m (ago)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub since: Option<Moment>,
-    /// Only what happened up to this time
+    /// Only entries up to this time
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "follow")]
     pub until: Option<Moment>,
-    /// Only the last so many entries, of those that are shown
+    /// Only the last N of the shown entries
     #[arg(long, short = 'n', value_name = "N")]
     pub last: Option<usize>,
-    /// Only what happened under this generation and later ones
+    /// Only entries of this generation and later generations
     #[arg(long, value_name = "N", value_parser = generation, allow_negative_numbers = true)]
     pub since_generation: Option<GenerationName>,
-    /// Go on with what happens from now on
+    /// Continue with new entries
     #[arg(long, short)]
     pub follow: bool,
-    /// Show what a plan of `cobgen plan --from N --to M --json` said beside what was, for each transition and in all
+    /// Compare a plan of `cobgen plan --from N --to M --json` with the real switch, for each transition and in total
     #[arg(long, value_name = "FILE", conflicts_with_all = ["what", "cob", "moves", "locks", "since", "until", "last", "since_generation", "follow"])]
     pub compare_plan: Option<PathBuf>,
 }
@@ -103,7 +103,7 @@ pub struct HistoryArgs {
 /// Arguments of `plan`.
 #[derive(Debug, ClapArgs)]
 pub struct PlanArgs {
-    /// The generation: its number, `latest`, the newest in the depot, or `-1` for the one before that
+    /// The generation: a number, `latest` (the newest in the depot) or `-1` (the generation before the latest)
     #[arg(value_name = "N|latest", value_parser = generation, allow_negative_numbers = true)]
     pub generation: GenerationName,
     /// Draw the transitions over time into this file, as SVG
@@ -112,11 +112,10 @@ pub struct PlanArgs {
     /// Print the order as a graph for Graphviz
     #[arg(long, conflicts_with = "json")]
     pub dot: bool,
-    /// How long transitions take, as `cobctl durations --transitions` prints it, in place of what the histories say now;
-    /// `-` is the standard input
+    /// Durations from `cobctl durations --transitions`, instead of the present histories; `-` reads the standard input
     #[arg(long, value_name = "FILE")]
     pub durations: Option<PathBuf>,
-    /// Run the switch so often with durations by chance, where they have a spread; fewer times where it is large
+    /// Simulate K runs with random durations, if their spread is known; fewer runs for a large switch
     #[arg(long, value_name = "K", default_value_t = 20, hide_default_value = true)]
     pub runs: u64,
 }
@@ -124,13 +123,13 @@ pub struct PlanArgs {
 /// Arguments of `durations`.
 #[derive(Debug, ClapArgs)]
 pub struct DurationsArgs {
-    /// Only what happened under this generation and later ones
+    /// Only entries of this generation and later generations
     #[arg(long, value_name = "N", value_parser = generation, allow_negative_numbers = true)]
     pub since_generation: Option<GenerationName>,
-    /// All transitions of all change objects, each with its spread: for `cobgen plan --from`
+    /// All transitions of all change objects, with the spread of each: for `cobgen plan --from`
     #[arg(long)]
     pub transitions: bool,
-    /// Saved histories (`cobctl history --json > FILE`), in place of those of the hosts; - reads the standard input
+    /// Saved histories (`cobctl history --json > FILE`), instead of the hosts' histories; - reads the standard input
     #[arg(value_name = "FILE")]
     pub histories: Vec<PathBuf>,
 }
@@ -157,13 +156,13 @@ pub struct LogsArgs {
     /// The service
     #[arg(value_name = "COB")]
     pub cob: CobId,
-    /// So many lines at most, the last ones; 0 with -f: what comes from now on
+    /// The last N lines; 0 with -f: only new lines
     #[arg(long, short = 'n', value_name = "N", default_value = "100", value_parser = lines)]
     pub lines: usize,
-    /// Of its life before this one
+    /// Show the run before the last start
     #[arg(long, conflicts_with = "follow")]
     pub previous: bool,
-    /// Go on with what comes
+    /// Continue with new lines
     #[arg(long, short)]
     pub follow: bool,
 }
@@ -171,5 +170,5 @@ pub struct LogsArgs {
 fn lines(text: &str) -> Result<usize, String> {
     let most = cobd::web::LogsQuery::MAX_LINES;
     let lines = text.parse().ok().filter(|n| *n <= most);
-    lines.ok_or_else(|| format!("{text:?} is no number of lines up to {most}"))
+    lines.ok_or_else(|| format!("{text:?} is not a number of lines up to {most}"))
 }

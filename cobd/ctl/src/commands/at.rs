@@ -27,7 +27,7 @@ pub struct AtArgs {
     /// Only these hosts or change objects
     #[arg(value_name = "HOST|COB")]
     pub only: Vec<Which>,
-    /// Show what changed from TIME to this moment; exit 1 if something did
+    /// Show the changes from TIME to this moment; exit 1 if there are any
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub diff: Option<Moment>,
 }

@@ -29,10 +29,10 @@ pub struct ReplayArgs {
     /// Wait between the steps as it was then, so many times as fast
     #[arg(long, value_name = "X", value_parser = speed, conflicts_with = "step")]
     pub speed: Option<f64>,
-    /// One step for each key: Enter or space goes on, `a` shows the rest, `q` ends; the default on a terminal
+    /// One step per key: Enter or space continues, `a` shows the rest, `q` quits; the default on a terminal
     #[arg(long)]
     pub step: bool,
-    /// Show everything until each host's next switch
+    /// Show all entries until each host's next switch
     #[arg(long)]
     pub all: bool,
 }
