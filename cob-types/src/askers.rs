@@ -46,12 +46,13 @@ impl fmt::Display for TooMany {
                 let depends = count(*pairs, "dependency");
                 write!(
                     f,
-                    "{depends} of change objects of {host} on those of this host, at most {MAX_OF_HOST} are served"
+                    "{depends} of change objects of {host} on change objects of this host; at most {MAX_OF_HOST} are \
+                     allowed"
                 )
             }
             Self::OfOne { asked, dependents } => {
                 let dependents = count(*dependents, "change object");
-                write!(f, "{dependents} depend on {asked}, at most {MAX_OF_ONE} are served")
+                write!(f, "{dependents} depend on {asked}; at most {MAX_OF_ONE} are allowed")
             }
         }
     }

@@ -12,7 +12,7 @@ const MAX_LINE: usize = 998;
 pub fn assignment(name: &str, value: &str) -> Result<String, String> {
     let in_a_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') || !name.chars().all(in_a_name) {
-        return Err("it is no name of a variable".to_owned());
+        return Err("it is not a valid variable name".to_owned());
     }
     if value.chars().any(|c| c.is_control() && c != '\t') {
         return Err("its value has more than one line, or control characters".to_owned());
@@ -21,7 +21,7 @@ pub fn assignment(name: &str, value: &str) -> Result<String, String> {
     let is_bare = !value.is_empty() && value.trim() == value && !value.starts_with(['"', '\'']);
     let quoted = |quote: char| (!value.contains(quote)).then(|| format!("{name}={quote}{value}{quote}"));
     let line = if is_bare { Some(format!("{name}={value}")) } else { quoted('"').or_else(|| quoted('\'')) };
-    let line = line.ok_or("its value has quotes of both sorts, and begins with one or has blanks at its ends")?;
+    let line = line.ok_or("its value has both sorts of quotes, and starts with a quote or has blanks at its ends")?;
     if line.len() > MAX_LINE { Err(format!("its line is longer than {MAX_LINE} bytes")) } else { Ok(line) }
 }
 

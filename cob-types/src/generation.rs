@@ -248,7 +248,7 @@ impl Bundle {
     pub fn validate(&self) -> Result<(), BundleError> {
         let fault = |what: String| Err(BundleError { host: self.host.clone(), what });
         if self.format != FORMAT {
-            return fault(format!("format {} is not understood (this program reads {FORMAT})", self.format));
+            return fault(format!("format {} is not supported (this program reads {FORMAT})", self.format));
         }
         for (name, kind) in &self.kinds {
             if let Err(what) = validate_kind(name, kind).and_then(|()| self.validate_files(&kind.files, None)) {
@@ -340,7 +340,7 @@ impl Bundle {
             validate_needs(id, std::slice::from_ref(budget))?;
         }
         if cob.at_most == Some(0) {
-            return Err("promises its state to nobody".to_owned());
+            return Err("has `at_most` 0, so no change object could get a grant".to_owned());
         }
         if !cob.files.is_empty() {
             self.validate_files(&cob.files, Some(&kind.files))?;
@@ -362,14 +362,14 @@ fn validate_needs(id: &CobId, needs: &[crate::cob::Need]) -> Result<(), String> 
             return Err("depends on itself".to_owned());
         }
         if need.states.is_empty() {
-            return Err(format!("needs {} in no state at all", need.cob));
+            return Err(format!("needs {} in an empty list of states", need.cob));
         }
         let again = match needs.len() <= FEW {
             true => needs[..at].iter().any(|other| other.cob == need.cob),
             false => !seen.insert(&need.cob),
         };
         if again {
-            return Err(format!("names {} twice in one dependency", need.cob));
+            return Err(format!("lists {} twice in the same dependency", need.cob));
         }
     }
     Ok(())

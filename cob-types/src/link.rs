@@ -97,7 +97,7 @@ pub struct Received {
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// An unknown format.
-    #[error("link format {0} is not spoken here (this program speaks {FORMAT})")]
+    #[error("link format {0} is not supported (this program supports {FORMAT})")]
     Format(u8),
     /// A kind of frame that this format does not have.
     #[error("link format {FORMAT} has no frame of kind {0}")]

@@ -376,7 +376,7 @@ pub struct Received {
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// The sender speaks an unsupported version.
-    #[error("protocol version {0} is not spoken here (this program speaks {PROTOCOL})")]
+    #[error("protocol version {0} is not supported (this program supports {PROTOCOL})")]
     Version(u16),
     /// Shorter than a version.
     #[error("a batch of less than two bytes")]

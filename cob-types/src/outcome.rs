@@ -169,10 +169,10 @@ impl SwitchOutcome {
         if !alone.is_empty() {
             let whom = list(alone, NAMED);
             let off = self.ended == Ended::CalledOff;
-            but.push(if off { format!("but for {whom}") } else { format!("for {whom} alone") });
+            but.push(if off { format!("except {whom}") } else { format!("only on {whom}") });
         }
         if !self.silent.is_empty() {
-            but.push(format!("not known of {}", list(&self.silent, NAMED)));
+            but.push(format!("no report from {}", list(&self.silent, NAMED)));
         }
         if but.is_empty() { word.to_owned() } else { format!("{word} ({})", but.join("; ")) }
     }

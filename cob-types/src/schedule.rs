@@ -38,8 +38,8 @@ pub fn check(schedule: &str) -> Result<(), String> {
     match fields[..] {
         [word] if WORDS.contains(&word) => Ok(()),
         [_, _, _, _, _] => FIELDS.iter().zip(fields).try_for_each(|(field, text)| field.check(text)),
-        [word] if word.starts_with('@') => Err(format!("of such words there are {}", WORDS.join(", "))),
-        _ => Err(format!("it has {} fields, and not five as \"30 4 * * 1-5\" has", fields.len())),
+        [word] if word.starts_with('@') => Err(format!("the known words are {}", WORDS.join(", "))),
+        _ => Err(format!("it has {} fields instead of five, as in \"30 4 * * 1-5\"", fields.len())),
     }
 }
 
@@ -68,10 +68,10 @@ impl Field {
             None => Ok(()),
             Some(_) if is_one => {
                 let Self { name, highest, .. } = self;
-                Err(format!("the {name} {part} has a step, and no range: write {span}-{highest}/…, or */…"))
+                Err(format!("the {name} {part} has a step but no range: write {span}-{highest}/…, or */…"))
             }
             Some(step) if number(step).is_some_and(|step| step > 0) => Ok(()),
-            Some(step) => Err(format!("the {} {part} has a step that is none: {step:?}", self.name)),
+            Some(step) => Err(format!("the {} {part} has the invalid step {step:?}", self.name)),
         }
     }
 
@@ -131,7 +131,7 @@ mod tests {
             ("0 0 * * 8", "the day of the week \"8\" is not from 0 to 7, nor sun to sat"),
             ("0 0 * january *", "the month \"january\" is not"),
             ("0 0 * * 5-1", "the day of the week 5-1 ends before it begins"),
-            ("5/15 * * * *", "the minute 5/15 has a step, and no range: write 5-59/…, or */…"),
+            ("5/15 * * * *", "the minute 5/15 has a step but no range: write 5-59/…, or */…"),
             ("*/0 * * * *", "the minute */0 has a step that is none"),
             ("*/ * * * *", "the minute */ has a step that is none"),
             ("1,,2 * * * *", "the minute \"\" is not"),
@@ -142,7 +142,7 @@ mod tests {
             ("99999999999 * * * *", "is not from 0 to 59"),
             ("* * * *", "it has 4 fields, and not five"),
             ("* * * * * *", "it has 6 fields, and not five"),
-            ("@never", "of such words there are @reboot, @yearly"),
+            ("@never", "the known words are @reboot, @yearly"),
             ("", "it has 0 fields"),
             ("* * * *\n*", "more than one line"),
         ] {

@@ -148,7 +148,7 @@ fn first_of(text: &str) -> Option<(usize, &'static str, &'static str)> {
         ("expected tuple struct ", "expected a list"),
         ("expected unit struct ", "expected null"),
         ("expected struct ", "expected an object"),
-        ("expected enum ", "expected one of its words"),
+        ("expected enum ", "expected a word of the enum"),
     ];
     let found = ALL.iter().filter_map(|(inside, plain)| Some((text.find(inside)?, *inside, *plain)));
     found.min_by_key(|(at, ..)| *at)

@@ -115,15 +115,15 @@ mod tests {
             assert_eq!(with(&[n1(ended), n2(ended)], &[n1(ended)]), told(ended.word(), 2, true));
         }
         let both = [n1(Converged), n2(Converged)];
-        assert_eq!(with(&both, &[n1(RolledBack)]), told("rolled back (not known of n2)", 2, false));
+        assert_eq!(with(&both, &[n1(RolledBack)]), told("rolled back (no report from n2)", 2, false));
         assert_eq!(with(&[n1(Failed), n2(Converged)], &[n1(Converged)]), told("converged", 2, false));
         assert_eq!(with(&[n1(Converged), n2(Failed)], &[n1(Converged)]), told("failed", 2, true));
         let goes_on = [n1(Converged), n2(UnderWay)];
-        assert_eq!(with(&goes_on, &[n1(Converged)]), told("under way (not known of n2)", 2, false));
-        assert_eq!(with(&goes_on, &[n1(RolledBack)]), told("rolled back (not known of n2)", 1, false));
+        assert_eq!(with(&goes_on, &[n1(Converged)]), told("under way (no report from n2)", 2, false));
+        assert_eq!(with(&goes_on, &[n1(RolledBack)]), told("rolled back (no report from n2)", 1, false));
         // The host was not concerned, because it came later.
         assert_eq!(with(&[n1(Converged)], &[n1(Converged)]), told("converged", 1, true));
-        assert_eq!(with(&[n1(Failed)], &[n1(Converged)]), told("converged (not known of n2)", 1, false));
+        assert_eq!(with(&[n1(Failed)], &[n1(Converged)]), told("converged (no report from n2)", 1, false));
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         let merged = now.with_noted(&noted, &names(&["n1", "n2"]));
         assert_eq!(
             (merged.in_words().as_str(), merged.began_ns),
-            ("converged (not known of n3)", 2),
+            ("converged (no report from n3)", 2),
             "n3 was not asked"
         );
         let back = switch(&[("n1", 3, Ended::RolledBack)], &["n2"]);

@@ -244,14 +244,14 @@ fn a_switch_for_some_or_of_which_some_are_silent_has_not_converged() {
         let all = together(hosts.iter().map(|(host, parts)| (name(host), parts.clone())).collect());
         (all[0].in_words(), all[0].is_converged())
     };
-    assert_eq!(words(&[("n1", of(&canary))]), ("converged (for n1 alone)".to_owned(), false));
-    assert_eq!(words(&[("n1", of(&canary)), ("n2", off.clone())]), ("called off (but for n1)".to_owned(), false));
+    assert_eq!(words(&[("n1", of(&canary))]), ("converged (only on n1)".to_owned(), false));
+    assert_eq!(words(&[("n1", of(&canary)), ("n2", off.clone())]), ("called off (except n1)".to_owned(), false));
     assert_eq!(words(&[("n2", off)]), ("called off".to_owned(), false));
     let everybody = [&canary[..], &["30 @2 only for everybody, by ann"]].concat();
     let mut all = together([(name("n1"), of(&everybody))].into());
     assert_eq!((all[0].in_words().as_str(), all[0].is_converged()), ("converged", true));
     all[0].silent.insert(name("n3"));
-    assert_eq!((all[0].in_words().as_str(), all[0].is_converged()), ("converged (not known of n3)", false));
+    assert_eq!((all[0].in_words().as_str(), all[0].is_converged()), ("converged (no report from n3)", false));
 }
 
 #[test]

@@ -82,7 +82,7 @@ pub struct Stopped {
 }
 
 /// The text about a file tree [in conflict](CobStatus::is_in_conflict), after its name.
-pub const IN_CONFLICT: &str = "is in conflict: somebody has changed on the host what the model changes too";
+pub const IN_CONFLICT: &str = "is in conflict: a user on the host and the model changed the same content";
 
 impl CobStatus {
     /// Whether it is a file tree with a conflict that a person has to decide (docs/kinds/file-tree.md).
@@ -310,7 +310,7 @@ pub struct ActionStatus {
 
 /// The text about an action with [earlier content](ActionStatus::earlier_content).
 pub const EARLIER_CONTENT: &str =
-    "it runs with the content of an earlier generation; the new content follows when it has ended";
+    "it runs with the content of an earlier generation; the new content follows when it ends";
 
 /// A detected problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

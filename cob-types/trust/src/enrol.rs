@@ -34,7 +34,10 @@ pub struct Token {
 
 /// The error for a text that is not a token. It does not contain the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this is no token of `cobgen enroll` ({0}); copy it whole: `cob1.` and three more parts with points between")]
+#[error(
+    "this is not a complete token of `cobgen enroll` ({0}); copy all of it: `cob1.` and three more parts, \
+    separated by points"
+)]
 pub struct TokenError(&'static str);
 
 impl Token {
@@ -95,10 +98,10 @@ impl FromStr for Token {
         }
         let (server, secret, host) = (part()?, part()?, part()?);
         let mut key = [0; 32];
-        decode(server, &mut key).ok_or(TokenError("its second part is no key"))?;
+        decode(server, &mut key).ok_or(TokenError("its second part is not a key"))?;
         let mut bytes = Zeroizing::new([0; SECRET]);
-        decode(secret, bytes.as_mut()).ok_or(TokenError("its third part is no secret"))?;
-        let host = HostName::new(host).map_err(|_| TokenError("its last part is no host's name"))?;
+        decode(secret, bytes.as_mut()).ok_or(TokenError("its third part is not a secret"))?;
+        let host = HostName::new(host).map_err(|_| TokenError("its last part is not the name of a host"))?;
         Ok(Self { host, server: PublicKey(key), secret: bytes })
     }
 }

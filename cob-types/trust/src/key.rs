@@ -43,7 +43,8 @@ pub enum KeyFileError {
         source: io::Error,
     },
     /// Other users may read or change it.
-    #[error("{} may be read or changed by others (mode {mode:03o}): `chmod 600` it, and make a new key if others could read this one", .path.display())]
+    #[error("other users may read or change {} (mode {mode:03o}): run `chmod 600` on it, and make a new key if \
+        others could read it", .path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -51,7 +52,7 @@ pub enum KeyFileError {
         mode: u32,
     },
     /// It belongs to another user.
-    #[error("{} belongs to user {owner}, not to the one who runs this program", .path.display())]
+    #[error("{} belongs to user {owner}, not to the user that runs this program", .path.display())]
     Owner {
         /// The file.
         path: PathBuf,

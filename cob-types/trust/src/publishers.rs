@@ -20,17 +20,18 @@ pub struct Publishers {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Untrusted {
     /// It has no signatures.
-    #[error("nobody has signed it; have a publisher sign it with `cobgen sign`")]
+    #[error("it has no signature; a publisher signs it with `cobgen sign`")]
     Unsigned,
     /// No signature is by a trusted publisher.
-    #[error("it is signed by {}, whom this host does not trust (`trust` in cobd.toml)", names(.0))]
+    #[error("it is signed by {}, but this host does not trust that key (`trust` in cobd.toml)", names(.0))]
     Strangers(Vec<PublicKey>),
     /// A signature of a trusted publisher does not match these bytes.
-    #[error("the signature of {0} is not over this generation: it, or what it signs, was altered")]
+    #[error("the signature of {0} does not match this generation: the signature or the generation was altered")]
     Altered(PublicKey),
     /// It has too few signatures.
     #[error(
-        "it is signed by {signed} of the {wanted} trusted publishers that are wanted; the next one signs with `cobgen sign`"
+        "it has signatures of {signed} trusted publishers, but {wanted} are required; another publisher signs with \
+         `cobgen sign`"
     )]
     TooFew {
         /// The number of trusted publishers that have signed.
@@ -42,7 +43,7 @@ pub enum Untrusted {
 
 /// The error for a threshold that is larger than the number of publishers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{wanted} publishers must sign, and {known} are trusted: nothing could ever be accepted")]
+#[error("{wanted} publishers must sign, but only {known} are trusted: no generation could ever be accepted")]
 pub struct NeverEnough {
     wanted: usize,
     known: usize,

@@ -28,7 +28,7 @@ const TAG: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// The key is not valid for encryption.
-    #[error("{0} is not the key of anybody")]
+    #[error("{0} is not a usable public key")]
     Key(PublicKey),
     /// Longer than [`MAX_SECRET`].
     #[error("it is {0} bytes long; secrets have at most {MAX_SECRET}")]
@@ -37,7 +37,7 @@ pub enum SealError {
     #[error("it can't be encrypted: {0}")]
     Seal(String),
     /// Sealed for another key, or altered.
-    #[error("it can't be decrypted: it is for another key, or was altered")]
+    #[error("it can't be decrypted: it is encrypted for another key, or was altered")]
     Open,
 }
 

@@ -57,7 +57,7 @@ pub enum TlsError {
 
 /// The dialled server has a key that is not expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the server shows the key {shown}, which is none of its own")]
+#[error("the server shows the key {shown}, which is not an expected key")]
 pub struct OtherKey {
     /// The key in its certificate; the server has not proved it.
     pub shown: PublicKey,

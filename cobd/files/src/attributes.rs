@@ -98,7 +98,7 @@ impl Who {
             (fields.next() == Some(name)).then(|| fields.nth(1))?
         });
         found.and_then(|number| number.parse().ok()).ok_or_else(|| {
-            format!("there is no {what} {name:?} in {file}; make it first (`requires:`), or write its number")
+            format!("there is no {what} {name:?} in {file}; create it first (`requires:`), or write its number")
         })
     }
 }
@@ -164,7 +164,7 @@ impl Sides<'_> {
             if !changed {
                 xattrs.insert(name.clone(), wanted.clone());
             } else if base != Some(wanted) {
-                conflicts.push(format!("the attribute {name} was changed here, and is to change"));
+                conflicts.push(format!("the attribute {name} was changed both here and in the model"));
             }
         }
         xattrs.retain(|name, _| !self.gone.contains(name));
@@ -264,7 +264,12 @@ impl Managed {
             let mut restricted = live.clone();
             self.restrict(&mut restricted, folder);
             let gone = live.xattrs.keys().filter(|name| !restricted.xattrs.contains_key(*name));
-            all.extend(gone.map(|name| format!("attribute {name}, which gives access that the model does not state")));
+            all.extend(gone.map(|name| {
+                format!(
+                    "attribute {name}, which gives access that the model does not \
+                grant"
+                )
+            }));
             if restricted.mode != live.mode {
                 all.push(format!("mode {:04o}, wanted {:04o}", live.mode, restricted.mode));
             }

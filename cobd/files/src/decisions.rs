@@ -82,7 +82,7 @@ impl Files {
         // A larger file would not be read again.
         if choices.values().map(size).sum::<usize>() > MAX_TEXTS {
             return Err(FilesError::NotThere(format!(
-                "the texts that were decided for {cob} would have more than {} MiB: call off what they were for",
+                "the decided texts for {cob} would exceed {} MiB: call off the generation that they were for",
                 MAX_TEXTS >> 20
             )));
         }
@@ -119,7 +119,7 @@ impl Files {
         }
         if matches!(choice, Choice::Edited(_)) && ids.len() > 1 {
             let what =
-                format!("there are conflicts in {} files of {cob}: name the one that the text is for", ids.len());
+                format!("there are conflicts in {} files of {cob}: name the file that the text is for", ids.len());
             return Err(FilesError::NotThere(what));
         }
         if ids.is_empty() {

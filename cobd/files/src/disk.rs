@@ -494,7 +494,7 @@ impl Disk {
     pub(crate) fn clear_staged(&self, path: &TreePath) -> Result<(), FilesError> {
         let Some(parent) = self.parent(path)? else { return Ok(()) };
         match remove_staged(&parent, &self.staged(path).0) {
-            Err(error) if !is_taken(error) => Err(FilesError::disk("removing what was left beside", path)(error)),
+            Err(error) if !is_taken(error) => Err(FilesError::disk("removing the leftover file beside", path)(error)),
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -524,7 +524,7 @@ impl Disk {
     pub(crate) fn remove_left(&self, path: &TreePath) -> Result<(), FilesError> {
         let Some(parent) = self.parent(path)? else { return Ok(()) };
         match remove_staged(&parent, path.name()) {
-            Err(error) if !is_taken(error) => Err(FilesError::disk("removing what was left beside", path)(error)),
+            Err(error) if !is_taken(error) => Err(FilesError::disk("removing the leftover file beside", path)(error)),
             Ok(()) | Err(_) => Ok(()),
         }
     }

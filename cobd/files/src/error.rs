@@ -25,8 +25,8 @@ pub enum FilesError {
     },
     /// A link stands in the place of a folder on the path.
     #[error(
-        "{path} is a link to {target:?}, and no link is followed on the way to a managed file: whoever can change the link \
-         could choose what is written; write the path that it leads to"
+        "{path} is a link to {target:?}. COB follows no link on the way to a managed file, because the owner of the \
+         link could choose the file that is written; write the path that it leads to"
     )]
     Link {
         /// The link.
@@ -35,7 +35,10 @@ pub enum FilesError {
         target: String,
     },
     /// The path has a file of another type.
-    #[error("{path} is {found}, and {wanted} is wanted there; nothing was changed. Move it away, or change the model")]
+    #[error(
+        "{path} is {found}, but the model wants {wanted}; no file was changed. Move it away, or change the \
+        model"
+    )]
     InTheWay {
         /// The path.
         path: TreePath,
@@ -45,7 +48,7 @@ pub enum FilesError {
         wanted: &'static str,
     },
     /// Another process changes the path again and again, after COB looked at it.
-    #[error("{path} is changed by somebody else again and again: it is left as it is")]
+    #[error("another program changes {path} again and again: COB leaves it as it is")]
     Changed {
         /// The path.
         path: TreePath,
@@ -60,8 +63,8 @@ pub enum FilesError {
     },
     /// The content of the file would have to be kept, but the file is too large.
     #[error(
-        "{path} has {size} bytes; before it is overwritten or removed its content would have to be kept, and files of more \
-         than {} MiB are not. Move it away first", MAX_FILE >> 20
+        "{path} has {size} bytes. COB keeps the content of a file before it overwrites or removes the file, but only \
+         up to {} MiB. Move the file away first", MAX_FILE >> 20
     )]
     TooLarge {
         /// The file.
@@ -71,8 +74,9 @@ pub enum FilesError {
     },
     /// The folder has more entries than a tree may have.
     #[error(
-        "{path} holds too much: more than {MAX_ENTRIES} files and folders, or more than {} MiB of names and attributes, are \
-         in it and below; remove what has no place there, or manage a smaller folder", MAX_NAMES >> 20
+        "{path} holds too much: more than {MAX_ENTRIES} files and folders, or more than {} MiB of names and \
+         attributes, are in it and below; remove files that do not belong there, or manage a smaller folder",
+        MAX_NAMES >> 20
     )]
     TooMany {
         /// The folder.
@@ -82,7 +86,7 @@ pub enum FilesError {
     #[error("`cobctl diff` shows both sides, `cobctl resolve` decides: {}", list(.0))]
     Conflict(Vec<Conflict>),
     /// The store of versions failed.
-    #[error("the store of files at {path}: {what}; nothing was changed on the host")]
+    #[error("the store of files at {path}: {what}; no file on the host was changed")]
     Store {
         /// The store's folder.
         path: String,
@@ -138,20 +142,21 @@ impl FilesError {
 
 fn hint(error: &io::Error) -> &'static str {
     const KINDS: [(io::ErrorKind, &str); 5] = [
-        (io::ErrorKind::StorageFull, "what was there is untouched; make room, then `cobctl retry`"),
-        (io::ErrorKind::QuotaExceeded, "what was there is untouched; the quota of the daemon's user is used up"),
+        (io::ErrorKind::StorageFull, "the old content is untouched; make room, then `cobctl retry`"),
+        (io::ErrorKind::QuotaExceeded, "the old content is untouched; the quota of the daemon's user is used up"),
         (
             io::ErrorKind::ReadOnlyFilesystem,
-            "what was there is untouched; the file system is mounted read-only: mount it for writing, then `cobctl retry`",
+            "the old content is untouched; the file system is mounted read-only: mount it for writing, then `cobctl \
+             retry`",
         ),
         (
             io::ErrorKind::PermissionDenied,
-            "the daemon's user may not; does cobd run as root, and is the file immutable?",
+            "the daemon's user has no permission; does cobd run as root, and is the file immutable?",
         ),
-        (io::ErrorKind::NotFound, "it went away while it was looked at; it is tried again"),
+        (io::ErrorKind::NotFound, "it disappeared during the check; COB tries again"),
     ];
     let known = KINDS.iter().find(|(kind, _)| *kind == error.kind());
-    known.map_or("what was there is untouched", |(_, hint)| hint)
+    known.map_or("the old content is untouched", |(_, hint)| hint)
 }
 
 fn list(conflicts: &[Conflict]) -> String {

@@ -67,7 +67,7 @@ impl Files {
             versions.first().map(|v| self.store.listing(&v.before)).transpose()?.and_then(|mut l| l.remove(path));
         match kept.map(|kept| self.bytes(&kept)).transpose()?.flatten() {
             Some(content) => Ok(content),
-            None => Err(FilesError::NotThere(format!("nothing is kept of what was at {path} before"))),
+            None => Err(FilesError::NotThere(format!("no earlier content of {path} is kept"))),
         }
     }
 
@@ -103,7 +103,7 @@ impl Files {
             text.push_str(&self.told(name, path, was, is)?);
         }
         if text.is_empty() {
-            text = format!("{name}: nothing that was not so before\n");
+            text = format!("{name}: no difference to the version before\n");
         }
         Ok(text)
     }
@@ -116,7 +116,7 @@ impl Files {
             KeptNode::File(blob) => {
                 let (old, new) = (content(was)?.flatten(), self.store.blob(blob)?);
                 match old.as_deref() == Some(&*new) {
-                    true => format!("{name} {path}: a file, with the content that it had\n"),
+                    true => format!("{name} {path}: a file, with its former content\n"),
                     false => {
                         let difference = merge::diff(old.as_deref(), Some(&new), &path.to_string(), MAX_SHOWN);
                         format!("{name} {path}\n{difference}")
@@ -262,7 +262,8 @@ impl Files {
         let mut all = self.store.versions(cob, usize::MAX)?;
         let at = all.iter().position(|(its, _)| its.to_string().starts_with(id)).ok_or_else(|| {
             FilesError::NotThere(format!(
-                "{cob} has no version {id:?}; `cobctl files log` lists them, and they may be pruned"
+                "{cob} has no version {id:?}; `cobctl files log` lists the kept versions; older versions may have \
+                 been pruned"
             ))
         })?;
         Ok(all.drain(at..).map(|(_, version)| version).collect())

@@ -18,7 +18,7 @@ pub struct TreePath(Arc<[u8]>);
 
 /// The error for a path that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{path:?} is no path of a file tree: {what}")]
+#[error("{path:?} is not a valid path of a file tree: {what}")]
 pub struct PathError {
     /// The path as written.
     pub path: String,
@@ -27,7 +27,7 @@ pub struct PathError {
 }
 
 /// The reason why `.x.cob-new` is refused.
-const STAGED: &str = "names `.….cob-new` are those of files that are not in their places yet";
+const STAGED: &str = "names `.….cob-new` are reserved for files that COB is still writing";
 
 impl TreePath {
     /// Parses `/etc/motd`.

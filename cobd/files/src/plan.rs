@@ -301,7 +301,7 @@ impl Planner<'_> {
     fn settle(&self, path: &TreePath, target: &Target, found: &Found, plan: &mut Plan) -> Result<(), FilesError> {
         let real = Live::new(self.disk, path, found);
         if let Some(error) = in_the_way(path, target, found) {
-            plan.note(path, &format!("{path} is {}, {} is wanted\n", found.word(), target.word()));
+            plan.note(path, &format!("{path} is {}, but the model wants {}\n", found.word(), target.word()));
             plan.blocked.push(error);
             return Ok(());
         }
@@ -445,7 +445,7 @@ impl Planner<'_> {
         }
         let conflict = |what: &str, hunks| Ok(Err((what.to_owned(), hunks)));
         if interrupted {
-            return conflict("it was changed while an action on it was interrupted", None);
+            return conflict("it was changed after an action on it was interrupted", None);
         }
         if same_as_base {
             return Ok(Ok(Content::Live));
@@ -466,7 +466,7 @@ impl Planner<'_> {
                     }
                 }
             }
-            (_, _, TargetNode::Absent) => conflict("it was changed here, and is to go", None),
+            (_, _, TargetNode::Absent) => conflict("it was changed here, and the model removes it", None),
             _ => conflict("it was changed here and in the model", None),
         }
     }

@@ -226,7 +226,7 @@ impl Wanted {
             match self.entries.get(&path).map(|e| &e.node) {
                 Some(Node::Folder { .. }) => {}
                 Some(_) => {
-                    let what = format!("{path} is to be no folder, and something is to be below it");
+                    let what = format!("{path} is not a folder in the model, but the model has files below it");
                     return Err(FilesError::Content(what));
                 }
                 None => drop(self.entries.insert(path, Entry::implied())),
@@ -329,9 +329,9 @@ impl Entry {
             (None, None, Some(target), false) if !target.is_empty() && !target.contains('\0') => {
                 Node::Link(target.into_bytes())
             }
-            (None, None, Some(_), false) => return wrong("a link leads somewhere"),
+            (None, None, Some(_), false) => return wrong("`link` is empty: it needs the target of the link"),
             (None, None, None, true) => Node::Folder { whole: item.whole, implied: false },
-            _ => return wrong("it takes exactly one of `content`, `from`, `link`, `folder`"),
+            _ => return wrong("it takes exactly one key of `content`, `from`, `link`, `folder`"),
         };
         if item.whole && !matches!(node, Node::Folder { .. }) {
             return wrong("only a folder is `whole`");
@@ -342,14 +342,17 @@ impl Entry {
             Some(_) => return wrong("`mode` is octal, \"0000\" to \"7777\""),
         };
         if [&item.owner, &item.group].into_iter().flatten().any(|w| *w == Who::Number(u32::MAX)) {
-            return wrong("the number 4294967295 stands for nobody");
+            return wrong("the number 4294967295 is reserved");
         }
         let manage = match on_drift {
             OnDrift::Adopt => Manage::Merge,
             OnDrift::Heal | OnDrift::Report => item.manage.unwrap_or(manage),
         };
         if item.secret && manage == Manage::Merge {
-            return wrong("a file with a secret can't be merged: nothing of it is kept; `manage: copy`");
+            return wrong(
+                "a file with a secret can't be merged, because COB keeps no copy of it; write `manage: \
+                copy`",
+            );
         }
         let xattrs = item.xattrs.into_iter().map(|(name, text)| (name, Bytes(text.into_bytes()))).collect();
         Ok(Self { node, mode, owner: item.owner, group: item.group, xattrs, manage, secret: item.secret })
@@ -390,7 +393,7 @@ impl Entry {
 fn below(folder: &Path, name: &str) -> Result<PathBuf, FilesError> {
     let name = name.strip_prefix("./").unwrap_or(name);
     if name.is_empty() || name.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err(FilesError::Content(format!("{name:?} is no file that travels with the change object")));
+        return Err(FilesError::Content(format!("{name:?} is not a file that travels with the change object")));
     }
     Ok(folder.join(name))
 }

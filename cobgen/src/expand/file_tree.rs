@@ -520,7 +520,7 @@ fn path_fault(path: &str) -> Option<&'static str> {
         _ if part.contains('\0') => Some("it has a NUL in it"),
         // The daemon uses these names beside the files that it writes.
         _ if part.starts_with('.') && part.ends_with(".cob-new") => {
-            Some("names `.….cob-new` are those of files that are not in their places yet")
+            Some("names `.….cob-new` are reserved for files that COB is still writing")
         }
         _ => None,
     })

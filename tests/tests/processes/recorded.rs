@@ -75,7 +75,7 @@ fn a_withdrawn_switch_is_noted_as_one_though_the_host_that_withdrew_it_is_away()
         "{said}"
     );
     let noted = switches(&cluster);
-    assert!(noted.len() == 1 && noted[0].contains(": rolled back (not known of n1) after "), "{noted:?}");
+    assert!(noted.len() == 1 && noted[0].contains(": rolled back (no report from n1) after "), "{noted:?}");
 
     // When it answers again, the log shows a single switch.
     fs::remove_file(folder.join("wait")).expect("removed");

@@ -240,7 +240,7 @@ fn a_conflict_is_taken_back_under_the_policy_and_else_waited_for() {
     shop.wait_returned(two, one);
     assert_eq!(fs::read_to_string(&conf).expect("read"), mine, "what a user has made of it is as it was");
     let why = shop.told("n1", "withdraw").join("\n");
-    assert!(why.contains("n1/files is in conflict: somebody has changed on the host"), "{why}");
+    assert!(why.contains("n1/files is in conflict: a user on the host"), "{why}");
     // Without that policy it waits, even over a restart, and a decision completes it.
     shop.order("n2", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"hold\"}");
     let in_conflict = |shop: &Shop| {

@@ -296,7 +296,7 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
 
     // Both outcomes are permanently in the depot, and the hosts report the same.
     let said = logged(&cluster);
-    assert!(said.contains(": rolled back (for n2 alone) after ") && !said.contains("on 1 host"), "{said}");
+    assert!(said.contains(": rolled back (only on n2) after ") && !said.contains("on 1 host"), "{said}");
     assert!(said.contains(": converged after ") && said.contains("s on 3 hosts\n"), "{said}");
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["outcomes", "2", "--json"]));
     let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");

@@ -283,7 +283,7 @@ fn who_refuses_for_a_conflict_is_looked_at_too() {
         refused: Some("no route leads from conflict to present".to_owned()),
     };
     let all = hosts(vec![conflict, up("n2/app", vec![refused])]);
-    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up was refused by n1/conf, which is in conflict: somebody has changed on the host what the model changes too");
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up was refused by n1/conf, which is in conflict: a user on the host and the model changed the same content");
     // It has changed its state since and is in progress: its state at the refusal no longer matters.
     let mut moved = all.clone();
     moved[0].cobs[0] = waiting("n1/conf", "absent", "present", vec![Wait::Paused]);
@@ -444,7 +444,7 @@ fn a_conflict_asks_for_a_decision() {
     let conflict = CobStatus { kind: "file-tree".to_owned(), ..waiting("n1/conf", "conflict", "present", wait) };
     assert_eq!(crate::words::reasons(&conflict, 0), "a decision: `cobctl resolve n1/conf`");
     let all = hosts(vec![conflict]);
-    insta::assert_snapshot!(told(&all, "n1/conf").2, @"n1/conf present is in conflict: somebody has changed on the host what the model changes too");
+    insta::assert_snapshot!(told(&all, "n1/conf").2, @"n1/conf present is in conflict: a user on the host and the model changed the same content");
     assert!(of(&all, "n1/conf").first.hint.contains("`cobctl resolve n1/conf` decides"));
 }
 

@@ -102,7 +102,7 @@ impl Planner<'_> {
             Merged::Conflict(hunks) => Some(hunks),
             Merged::Binary => None,
         };
-        let what = "the same was changed here before the tree went off, and since".to_owned();
+        let what = "the same lines were changed here before the tree was switched off, and since then".to_owned();
         let clash = Some(Clash { left, excluded: (what, hunks) });
         Ok(Some(Mine { base, content, found: Found::Absent, clash }))
     }

@@ -184,5 +184,5 @@ impl Plan {
 }
 
 fn too_much(path: &TreePath) -> FilesError {
-    FilesError::Content(format!("with {path} more than {} MiB would have to be kept at once", MAX_TREE >> 20))
+    FilesError::Content(format!("with {path}, COB would have to keep more than {} MiB at once", MAX_TREE >> 20))
 }

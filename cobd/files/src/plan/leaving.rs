@@ -94,7 +94,7 @@ impl Planner<'_> {
             if self.wanted.entries.contains_key(&path) || leaving || !seen.insert(path.clone()) {
                 continue;
             }
-            plan.note(&path, &format!("{path} is {} that has no place there\n", live.word()));
+            plan.note(&path, &format!("{path} is {} that does not belong there\n", live.word()));
             // A killed action leaves files, links and empty folders; a folder with entries belongs to a user.
             if is_staged(path.name()) && !matches!(live, Found::Folder { .. } | Found::Other) {
                 plan.steps.push((path, Step::RemoveStaged));
@@ -105,7 +105,7 @@ impl Planner<'_> {
                 Found::File { .. } | Found::Link { .. } => Step::Remove,
                 Found::Absent => continue,
                 Found::Other => {
-                    let wanted = "nothing: its folder is managed as a whole";
+                    let wanted = "no entry, because its folder is managed as a whole";
                     plan.blocked.push(FilesError::InTheWay { path, found: live.word(), wanted });
                     continue;
                 }

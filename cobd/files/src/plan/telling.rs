@@ -20,9 +20,9 @@ impl Planner<'_> {
         let text = if self.tell == Tell::Nothing || plan.told.len() >= MAX_TOLD {
             String::new()
         } else if target.secret {
-            format!("{path}: its content, which holds a secret, is another one\n")
+            format!("{path}: its content, which holds a secret, differs\n")
         } else if self.held_secret(path) {
-            format!("{path}: its content, which held a secret, is another one\n")
+            format!("{path}: its content, which held a secret, differs\n")
         } else {
             let here: Option<&[u8]> = match live.found {
                 Found::File { size, .. } if *size <= MAX_DIFF => Some(live.content()?),
@@ -39,12 +39,12 @@ impl Planner<'_> {
                     if !matches!(live.found, Found::Link { .. })
                         && (self.wanted.holds_secret(here.unwrap_or_default()) || self.wanted.holds_secret(bytes)) =>
                 {
-                    format!("{path}: its content, in which the value of a secret stands, is another one\n")
+                    format!("{path}: its content, which contains the value of a secret, differs\n")
                 }
                 (TargetNode::File(bytes), here) if !matches!(live.found, Found::Link { .. }) => {
                     merge::diff(here, Some(bytes), &path.to_string(), most)
                 }
-                (_, _) => format!("{path} is {}, {} is wanted\n", told(live.found), target.told()),
+                (_, _) => format!("{path} is {}, but the model wants {}\n", told(live.found), target.told()),
             }
         };
         plan.note(path, &text);

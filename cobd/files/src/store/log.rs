@@ -56,7 +56,7 @@ impl Place {
     pub(super) fn read(&self) -> io::Result<Numbered> {
         let mut bytes = vec![0; self.length as usize];
         self.file.read_exact_at(&mut bytes, self.at.into())?;
-        let payload = frames::payload(&bytes).ok_or_else(|| "its checksum is another one".to_owned());
+        let payload = frames::payload(&bytes).ok_or_else(|| "its checksum is wrong".to_owned());
         let damaged = |what: String| format!("a record at byte {} is damaged: {what}", self.at);
         payload.and_then(decode).map_err(|what| io::Error::new(io::ErrorKind::InvalidData, damaged(what)))
     }
@@ -157,7 +157,7 @@ impl Log {
                 if numbered.number > next {
                     let (first, last) = (next, numbered.number - 1);
                     let what = format!(
-                        "the records {first} to {last} before {} are gone: put them back from a copy",
+                        "the records {first} to {last} before {} are gone: restore this part from a copy",
                         path.display()
                     );
                     return Err(io::Error::new(io::ErrorKind::NotFound, what));
@@ -301,7 +301,8 @@ fn read(
         io::Error::new(
             io::ErrorKind::InvalidData,
             format!(
-                "{path} is damaged at byte {at}: {what}; what it holds of files as they were before is lost if it is moved away"
+                "{path} is damaged at byte {at}: {what}; if it is moved away, the earlier contents of files in it \
+                 are lost"
             ),
         )
     };
@@ -314,14 +315,14 @@ fn read(
             )),
             // The segment was created, and never had a record.
             false if newest => Ok(0),
-            false => Err(damaged(0, "it does not begin as it should")),
+            false => Err(damaged(0, "its first bytes are not those of a log")),
         };
     }
     loop {
         let at = frames.good();
         match frames.next()? {
             Next::Frame(payload, place) => each(decode(payload).map_err(|what| damaged(at, &what))?, place)?,
-            Next::Broken if !newest => return Err(damaged(at, "its checksum is another one")),
+            Next::Broken if !newest => return Err(damaged(at, "its checksum is wrong")),
             Next::End | Next::Broken => return Ok(at),
         }
     }
@@ -329,7 +330,7 @@ fn read(
 
 fn decode(payload: &[u8]) -> Result<Numbered, String> {
     let line: Line = codec::decode(payload, MAX_FRAME).map_err(|e| e.to_string())?;
-    line.numbered().ok_or_else(|| "a part of it is none".to_owned())
+    line.numbered().ok_or_else(|| "a part of it is invalid".to_owned())
 }
 
 fn encode(numbered: &Numbered, frames: &mut Vec<u8>) -> io::Result<()> {

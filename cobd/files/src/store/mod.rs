@@ -272,7 +272,7 @@ impl Store {
         let much = log.bytes > MOST_WAITING;
         drop(log);
         let answer = lock(&slot).take();
-        answer.unwrap_or_else(|| Err("nobody has written it".to_owned())).map_err(|what| shared.failed(what))?;
+        answer.unwrap_or_else(|| Err("the record was not written".to_owned())).map_err(|what| shared.failed(what))?;
         if much {
             return self.flush();
         }
@@ -610,7 +610,7 @@ impl Shared {
 
 fn words_of(error: &git2::Error) -> String {
     if error.code() == git2::ErrorCode::NotFound {
-        return format!("a part of it is gone ({}): put it back from a copy", error.message());
+        return format!("a part of it is gone ({}): restore it from a copy", error.message());
     }
     error.message().to_owned()
 }

@@ -43,8 +43,8 @@ pub(crate) fn remedy(what: &str, store: &Path) -> String {
     // An empty store would take users' edits for files from before the model.
     let folder = store.parent().unwrap_or(store).display();
     format!(
-        "{what}, and without it what users have changed can't be told from what was applied; put {folder} back from a copy, \
-         or, if there is none, save the files that matter and remove {folder}: then all is managed as for the first time"
+        "{what}, so COB can't tell users' changes from applied contents; restore {folder} from a copy. Without a \
+         copy, save the files that matter and remove {folder}: COB then manages all files as for the first time"
     )
 }
 

@@ -156,7 +156,7 @@ fn read_folder(
 ) -> Result<(), git2::Error> {
     let damaged = |what: String| git2::Error::from_str(&format!("{META} of the tree {id}: {what}"));
     let below = |written: &[u8]| {
-        let name = read_back(written).ok_or_else(|| damaged("a name that is none".to_owned()))?;
+        let name = read_back(written).ok_or_else(|| damaged("an invalid name".to_owned()))?;
         Ok::<_, git2::Error>(path.map_or_else(|| TreePath::of_bytes(&name), |path| path.below(&name)))
     };
     let tree = repo.find_tree(id)?;

@@ -273,7 +273,7 @@ pub(super) fn version(repo: &Repository, id: Oid) -> Result<Version, git2::Error
     let info: Info = serde_json::from_slice(repo.find_blob(info)?.content())
         .map_err(|e| git2::Error::from_str(&format!("the version {id}: {e}")))?;
     if info.format > FORMAT {
-        let what = format!("it was written by a newer cobd (format {}, this one knows {FORMAT})", info.format);
+        let what = format!("it was written by a newer cobd (format {}, this cobd knows {FORMAT})", info.format);
         return Err(git2::Error::from_str(&what));
     }
     let part = |name: &str| held(part(name));

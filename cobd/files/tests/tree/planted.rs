@@ -1,5 +1,5 @@
 //! Files that a user with write permission plants in a managed folder: they crash no process, take no more than the
-//! allowed space, and give no access that the model does not state.
+//! allowed space, and give no access that the model does not grant.
 
 use std::os::unix::fs::{OpenOptionsExt as _, chown};
 
@@ -248,7 +248,7 @@ fn a_planted_file_gives_nobody_access_that_the_model_does_not_state() {
     if plant(&bench.host("s640"), "system.posix_acl_access", &access_list()) {
         let checked = bench.files.check(COB, &wanted).expect("looked");
         assert_eq!(checked.state, State::Outdated);
-        assert!(checked.difference.contains("access that the model does not state"), "{}", checked.difference);
+        assert!(checked.difference.contains("access that the model does not grant"), "{}", checked.difference);
         bench.apply(&wanted).expect("healed");
         assert_eq!(attribute(&bench.host("s640"), "system.posix_acl_access"), None);
         assert_eq!(fs::metadata(bench.host("s640")).expect("there").mode() & 0o7777, 0o640);

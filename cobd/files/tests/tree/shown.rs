@@ -38,7 +38,7 @@ fn a_version_shows_what_it_has_changed_and_nothing_else() {
     assert_eq!(applied.matches("applied ").count(), 1, "{applied}");
     assert!(applied.contains("local.conf\n") && applied.contains("-workers 4\n+workers 8\n"), "{applied}");
     let found = shown(&bench, Reason::Found);
-    assert_eq!(found, "found: nothing that was not so before\n");
+    assert_eq!(found, "found: no difference to the version before\n");
 
     // The text of others is shown against the applied text, and the repair against the text of others.
     bench.write("f2", "mine\n");
