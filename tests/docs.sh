@@ -149,8 +149,12 @@ page() {
 # Ends the daemons and services that a page has left, where no namespace does that: daemons are in the session of the
 # page, and the supervisors of services name the folder.
 sweep() {
+    local supervisor
     pkill -KILL -s "$(cat "$1/scratch/session")"
-    pkill -TERM -f "__keep-service $1/" && sleep 1
+    for supervisor in $(pgrep -f "__keep-service $1/"); do
+        pkill -KILL -P "$supervisor"
+    done
+    rm -rf /tmp/cob-tutorial* /tmp/cob-web
 }
 
 # Inside: one page, in the folder that it may use.

@@ -180,7 +180,7 @@ fn text(invitation: &Invitation, enrolled: &Enrolled) -> String {
     let quoted = |path: &Path| serde_json::Value::String(path.display().to_string()).to_string();
     let trust: Vec<String> = enrolled.trust.iter().map(|key| format!("\"{key}\"")).collect();
     let mut text = format!(
-        "# Written by `cobd join`. All keys are explained in docs/operating.md.\n\
+        "# Written by `cobd join`. All keys are explained in docs/reference-cobd.md.\n\
          host = \"{}\"\n\
          state_dir = {}\n\
          # Where generations come from, and the key by which that server is known.\n\

@@ -1,4 +1,4 @@
-# Sourced by run.sh: one cluster of all three hosts, made by the steps of docs/security.md, over a network
+# Sourced by run.sh: one cluster of all three hosts, made by the steps of docs/how-to/enroll-hosts.md, over a network
 # that is none of this machine's own.
 
 step "three fresh hosts, and one more that is not of them"

@@ -79,7 +79,7 @@ impl OfDepot {
             "hint",
             &format!(
                 "a mirror that is not up to date: name the depot itself. A depot that was restored from an older copy: publish \
-                 above {known} (`cobgen generate MODEL --depot DIR --above {known}`); \"Restore a depot\" in operating.md tells each step"
+                 above {known} (`cobgen generate MODEL --depot DIR --above {known}`); docs/how-to/restore-a-depot.md tells each step"
             ),
         );
     }

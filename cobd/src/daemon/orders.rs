@@ -591,7 +591,7 @@ pub(super) const OLDER_CONTENT: &str = "to go back, make a new generation with t
 
 /// The hint for different content under a known number.
 const ANOTHER: &str = "publish again: `cobgen generate MODEL --depot DIR` takes a number above all that hosts know, or say \
-    `--above N`. \"Restore a depot\" in operating.md tells more; `cobctl call-off N` forgets what was only prepared";
+    `--above N`. docs/how-to/restore-a-depot.md tells more; `cobctl call-off N` forgets what was only prepared";
 
 /// The hint if a prepared generation cannot be inspected.
 const NOT_AHEAD: &str = "`cobctl switch N --prepare` brings a generation to its hosts, and changes nothing";

@@ -35,7 +35,7 @@ expires. Whoever has the token can become the host: carry it as you would a pass
 replaces an older one of the same host that nobody has used.
 
 A host that has enrolled before was lost and is set up anew: the key that it enrols now takes the place of the old one, which \
-is revoked from the next generation on (--keep-old-key: both count). docs/operating.md, \"Replace a lost host\".
+is revoked from the next generation on (--keep-old-key: both count). docs/how-to/replace-a-lost-host.md.
 
 Exit status: 0 done; 1 no key of the host waits; 2 wrong names or options; 3 a file could not be written.")]
 pub struct Args {

@@ -255,7 +255,7 @@ fn warn_of_hosts(args: &Args, published: &Published, terminal: &mut Terminal<'_>
     let depot = args.depot.display();
     writeln!(
         terminal.err,
-        "  help: was {depot} restored from an older copy? \"Restore a depot\" in operating.md tells what to do"
+        "  help: was {depot} restored from an older copy? docs/how-to/restore-a-depot.md tells what to do"
     )
 }
 

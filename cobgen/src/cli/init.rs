@@ -19,7 +19,7 @@ Examples:
 
 Writes model.yaml, check.sh, start.sh and stop.sh; overwrites nothing. With --secure also the keys of a \
 publisher and of an operator (keys/, for nobody but you), and an empty depot (depot/) whose trust.toml names \
-the publisher; docs/security.md goes on from there.")]
+the publisher; docs/how-to/enroll-hosts.md goes on from there.")]
 pub struct Args {
     /// The folder to write into; it is made if it does not exist
     #[arg(default_value = ".")]

@@ -188,7 +188,7 @@ impl Reader<'_, '_> {
             for (host, mark) in without {
                 let fault = Diagnostic::error("no-key", format!("host {host} has an address and no key"))
                     .note(None, "without a key nothing proves that it is this host, so the others would not talk to it")
-                    .help("let it enrol (docs/security.md), or write its key here: `key: ed25519:…`, as it prints it");
+                    .help("let it enrol (docs/how-to/enroll-hosts.md), or write its key here: `key: ed25519:…`, as it prints it");
                 self.report.push(mark, fault);
             }
         }

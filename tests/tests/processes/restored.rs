@@ -1,5 +1,5 @@
 //! A depot restored from an older copy: a number never stands for two contents, and the chapter "Restore a depot" of
-//! `docs/operating.md` leads out of the situation.
+//! `docs/how-to/restore-a-depot.md` leads out of the situation.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -155,14 +155,13 @@ fn a_host_set_up_anew_between_two_contents_is_seen() {
     cluster.until(PATIENCE, log, "the daemons say that they do not follow each other");
 }
 
-/// The commands of a chapter's first example.
-fn commands_of(chapter: &str) -> Vec<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating.md");
+/// The commands of the page's first example.
+fn commands_of_the_page() -> Vec<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/how-to/restore-a-depot.md");
     let text = fs::read_to_string(path).expect("the page");
-    let (_, after) = text.split_once(&format!("### {chapter}\n")).expect("the chapter");
-    let (_, example) = after.split_once("```console\n").expect("an example");
+    let (_, example) = text.split_once("```console\n").expect("an example");
     let (example, _) = example.split_once("```").expect("its end");
-    let lines = example.lines().map(|line| line.strip_prefix("$ ").expect("a command"));
+    let lines = example.lines().filter_map(|line| line.strip_prefix("$ "));
     lines.map(|line| line.split(" #").next().unwrap_or_default().trim().to_owned()).collect()
 }
 
@@ -182,7 +181,7 @@ fn a_depot_is_restored_as_the_documentation_says() {
         mended = mended.replace(&format!("127.0.0.1:{port}\""), &format!("{}\"", cluster.address(host)));
     }
     cluster.write_model("model", &[("model.yaml", &mended), VERSIONED]);
-    let commands = commands_of("Restore a depot");
+    let commands = commands_of_the_page();
     assert_eq!(commands.len(), 7, "{commands:?}");
     let mut all = String::new();
     for command in &commands {

@@ -24,7 +24,7 @@ interrupted run. `cobgen serve` must run at the address of --server, as seen fro
 puts the keys of the new hosts into the next generation.
 
 Hosts are reached with the program `ssh` and its configuration, agent and jump hosts; it never asks questions. The token is \
-sent over the standard input. Faults and remedies: docs/bootstrap.md.
+sent over the standard input. Faults and remedies: docs/how-to/install-hosts.md.
 
 Exit status: 0 all hosts run; 1 a host refused or a step failed; 2 bad usage; 3 a host could not be reached. With --json: \
 {\"hosts\": [{\"name\", \"destination\", \"outcome\": \"changed\", \"unchanged\", \"failed\" or \"unreachable\", \"did\", \"version\", \

@@ -107,7 +107,7 @@ fn is_of_depot(context: &Context, screen: &mut Screen, now: &ClusterStatus) -> R
     };
     match other.or_else(|| now.hosts.iter().find(unknown).map(lacking)) {
         Some(why) => Err(Failure::refused(anyhow::anyhow!("nothing can be planned from where the hosts are: {why}"))
-            .hint("was the depot restored from an older copy? \"Restore a depot\" in operating.md tells what to do")),
+            .hint("was the depot restored from an older copy? docs/how-to/restore-a-depot.md tells what to do")),
         None => Ok(()),
     }
 }

@@ -109,7 +109,7 @@ impl Refusal {
     pub fn hint(&self) -> String {
         match self {
             Self::NotRoot => "log in as root (NAME=root@ADDRESS), or add --sudo".to_owned(),
-            Self::NoSystemd => "install it by hand: docs/operating.md, \"Install\"".to_owned(),
+            Self::NoSystemd => "install it by hand: docs/reference-cobd.md".to_owned(),
             Self::NothingFits { processor, .. } => {
                 format!("name a --package of its kind, or a --binary for {processor}; both may be repeated")
             }
@@ -122,7 +122,7 @@ impl Refusal {
             }
             Self::BadKey => "see what `cobd init` says there; without its key the host is a lost one".to_owned(),
             Self::OtherKey { configured: true, .. } => {
-                "another machine has taken its place: be sure which one is right; docs/operating.md, \"Replace a lost host\""
+                "another machine has taken its place: be sure which one is right; docs/how-to/replace-a-lost-host.md"
                     .to_owned()
             }
             Self::OtherKey { .. } => {

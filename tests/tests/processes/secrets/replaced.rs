@@ -1,4 +1,4 @@
-//! Replaces a host's key, as `operating.md` describes it, while its secrets stay in use.
+//! Replaces a host's key, as `docs/how-to/keys-and-operators.md` describes it, while its secrets stay in use.
 
 use std::fs;
 
