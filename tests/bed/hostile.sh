@@ -130,7 +130,7 @@ says "the token of h2 was used already, with another key" serve_log
 [ "$(serve_log | grep -cF "the token of h2 was used already, with another key")" -le 2 ]
 # One came before, in together.sh.
 says "REFUSED 21 times" admin cobgen enroll --list --depot $site/depot
-says "\`cobgen serve\` has refused the token of h2 21 times" operator status
+says "\`cobgen serve\` refused the token of h2 21 times" operator status
 says '"h2": 21' operator status --json
 
 step "TLS 1.2, and no TLS at all, are refused"

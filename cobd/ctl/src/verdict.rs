@@ -101,7 +101,7 @@ pub fn judge_named(
         match status.hosts.iter().flat_map(|h| &h.cobs).find(|c| c.id == **id) {
             Some(cob) if is_home(cob) && does_not_stay(cob).is_none() || is_left_there(cob) => {}
             Some(cob) if is_home(cob) => {
-                wrong.extend(does_not_stay(cob).map(|why| format!("{id} does not stay there: {why}")))
+                wrong.extend(does_not_stay(cob).map(|why| format!("{id} is not stable: {why}")))
             }
             Some(cob) => wrong.push(format!("{id} is {}, {}", heading(cob), phase(cob))),
             None => wrong.push(format!("{id} was not found")),
@@ -161,7 +161,7 @@ pub fn refusing(status: &ClusterStatus) -> Vec<String> {
 pub(crate) fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs: Option<u64>) -> Option<String> {
     let name = &host.name;
     if let Some(switch) = host.switch.as_ref().filter(|switch| switch.stage == SwitchStage::Stopped) {
-        return Some(format!("{name}: the return has stopped: {}", clean(&switch.why)));
+        return Some(format!("{name}: the rollback has stopped: {}", clean(&switch.why)));
     }
     match (host.generation, wanted) {
         (None, _) => return Some(format!("{name} has no active generation")),
@@ -180,18 +180,18 @@ pub(crate) fn why_not(host: &HostStatus, wanted: Option<GenerationNumber>, cobs:
     let waiting = usize::try_from(host.waiting).unwrap_or(usize::MAX);
     if !away.is_empty() || waiting > 0 {
         let n = away.len().saturating_add(waiting);
-        let should = if n == 1 { "it should be" } else { "they should be" };
+        let should = if n == 1 { "its desired state" } else { "their desired states" };
         let n = count(n, "change object");
-        return Some(format!("{name}: {n} not where {should}: {}", list_and(away, 3, waiting)));
+        return Some(format!("{name}: {n} not in {should}: {}", list_and(away, 3, waiting)));
     }
     let known = host.cob_count();
     if let Some(cobs) = cobs.filter(|c| *c != known) {
         let known = count(usize::try_from(known).unwrap_or(usize::MAX), "change object");
-        return Some(format!("{name} tells of {known}; its generation has {cobs}"));
+        return Some(format!("{name} reports {known}; its generation has {cobs}"));
     }
     let restless = host.cobs.iter().find_map(|c| Some((c, does_not_stay(c)?)));
     if let Some((cob, why)) = restless {
-        return Some(format!("{name}: {} is {}, and does not stay there: {why}", cob.id, heading(cob)));
+        return Some(format!("{name}: {} is {}, but not stable: {why}", cob.id, heading(cob)));
     }
     (!host.converged).then(|| format!("{name} has not finished"))
 }
@@ -349,7 +349,7 @@ mod tests {
     fn what_goes_to_and_fro_by_itself_is_not_converged_while_it_is_home() {
         let mut crashing = settled("n1/app", "up");
         crashing.trouble.push(Trouble::Flap { state: state("failed"), times: 9, because_of: None });
-        let words = "n1: n1/app is up, and does not stay there: left failed 9 times by itself";
+        let words = "n1: n1/app is up, but not stable: failed 9 times";
         assert_eq!(only_reason(vec![host("n1", 7, vec![crashing.clone()])]), words);
         let named = |cob: CobStatus| {
             let cluster = cluster(vec![host("n1", 7, vec![cob])]);
@@ -368,7 +368,7 @@ mod tests {
             "n1 has generation 6 active, not 7"
         );
         let away = host("n1", 7, vec![failed("n1/db", "down", "up"), settled("n1/ip", "up")]);
-        assert_eq!(only_reason(vec![away]), "n1: 1 change object not where it should be: n1/db");
+        assert_eq!(only_reason(vec![away]), "n1: 1 change object not in its desired state: n1/db");
         let mut switching = host("n1", 7, vec![]);
         switching.switching_to = Some(GenerationNumber(8));
         assert_eq!(only_reason(vec![switching]), "n1 switches to generation 8");
@@ -407,7 +407,7 @@ mod tests {
             ..Expected::default()
         };
         let judged = judge(&cluster(vec![host("n1", 7, vec![settled("n1/db", "up")])]), &expected);
-        assert_eq!(judged, Verdict::Not(vec!["n1 tells of 1 change object; its generation has 2".to_owned()]));
+        assert_eq!(judged, Verdict::Not(vec!["n1 reports 1 change object; its generation has 2".to_owned()]));
     }
 
     #[test]
@@ -465,9 +465,9 @@ mod tests {
         let app = || waiting("n1/app", "down", "up", vec![lock("n1/mid", "up")]);
         assert_eq!(
             only_reason(vec![with(vec![app()], 9)]),
-            "n1: 10 change objects not where they should be: n1/app and 9 more"
+            "n1: 10 change objects not in their desired states: n1/app and 9 more"
         );
-        assert_eq!(only_reason(vec![with(vec![], 1)]), "n1: 1 change object not where it should be: 1 more");
+        assert_eq!(only_reason(vec![with(vec![], 1)]), "n1: 1 change object not in its desired state: 1 more");
         // The unlisted change object may wait for the failed one; if it could progress, it would be listed.
         let db = || failed("n1/db", "down", "up");
         assert_eq!(hopeless(&cluster(vec![with(vec![app(), db()], 1)])), Some(vec![id("n1/db")]));
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(verdict(hosts), Verdict::Converged(Some(GenerationNumber(7))));
         let app = waiting("n2/app", "down", "up", vec![lock("n1/db", "up")]);
         let hosts = vec![host("n1", 7, vec![astray("n1/db")]), host("n2", 7, vec![app])];
-        assert_eq!(only_reason(hosts.clone()), "n2: 1 change object not where it should be: n2/app");
+        assert_eq!(only_reason(hosts.clone()), "n2: 1 change object not in its desired state: n2/app");
         assert_eq!(hopeless(&cluster(hosts)), Some(vec![id("n1/db")]), "whoever waits for it waits for people");
         let unknown = CobStatus { state: None, phase: Phase::Checking, ..astray("n1/db") };
         assert_eq!(verdict(vec![host("n1", 7, vec![unknown])]).exit(), Exit::No);

@@ -116,15 +116,15 @@ pub fn switch(host: &HostStatus) -> Vec<String> {
     let (Some(switch), name) = (&host.switch, &host.name) else { return Vec::new() };
     let why = if switch.why.is_empty() { String::new() } else { format!(": {}", clean(&switch.why)) };
     let mut lines = match (switch.stage, switch.left) {
-        (SwitchStage::Stopped, _) => vec![format!("{name} has stopped on its way back{why}")],
+        (SwitchStage::Stopped, _) => vec![format!("{name}: the rollback has stopped{why}")],
         (SwitchStage::Going | SwitchStage::Settled, Some(left)) => {
             // Whether this lasts is known a few seconds later.
             let there = host.converged && host.generation == Some(switch.to);
-            let returns = if switch.stage == SwitchStage::Settled || there { "has returned" } else { "returns" };
+            let returns = if switch.stage == SwitchStage::Settled || there { "has rolled back" } else { "rolls back" };
             vec![format!("{name} {returns} from generation {left} to {}{why}", switch.to)]
         }
         (SwitchStage::Going, None) if host.goal() == Some(switch.to) && host.switching_to != Some(switch.to) => {
-            vec![format!("{name} was away: it goes on to generation {}", switch.to)]
+            vec![format!("{name} was not reachable: it continues to generation {}", switch.to)]
         }
         (SwitchStage::Going | SwitchStage::Settled, None) => Vec::new(),
     };
@@ -132,12 +132,15 @@ pub fn switch(host: &HostStatus) -> Vec<String> {
         let unreached = if switch.unreached.is_empty() {
             String::new()
         } else {
-            format!(", and does not reach {}", list(&switch.unreached, 6))
+            format!("; not reached: {}", list(&switch.unreached, 6))
         };
-        lines.push(format!("{name} goes back in {} unless it reaches the others{unreached}", span(left * 1_000_000)));
+        lines.push(format!(
+            "{name} rolls back in {} unless it reaches the other hosts{unreached}",
+            span(left * 1_000_000)
+        ));
     }
     let remains = |made: &MadeMove| {
-        format!("{name}: {} was moved from {} to {}, which can't be taken back", made.cob, made.from, made.to)
+        format!("{name}: {} moved from {} to {}, which is irreversible", made.cob, made.from, made.to)
     };
     lines.extend(switch.remains.iter().map(remains));
     lines
@@ -148,23 +151,22 @@ pub fn switch(host: &HostStatus) -> Vec<String> {
 pub fn lapse(host: &HostStatus, lapse: &Lapse) -> String {
     let Lapse { of, held_by, since_ns, cause } = lapse;
     let (since, holder) = (ago(host.now_ns, *since_ns), held_by.host_str());
-    let hears = format!("{held_by} gives it back, checks what it did under it, and asks again");
+    let hears = format!("{held_by} releases the grant, checks its state, and requests the grant again");
     match cause {
         LapseCause::Guard => format!(
-            "{of} has let its promise to {held_by} lapse {since} ago, as the guard brought {} back and {holder} was out of reach: as \
-             soon as there is a link {hears}; if {holder} is off for good, `cobctl fence {holder}`",
+            "{of} invalidated its grant to {held_by} {since} ago: the connectivity guard rolled {} back while {holder} was not \
+             reachable; with the next link {hears}; if {holder} is off for good, `cobctl fence {holder}`",
             host.name
         ),
         LapseCause::Drift => format!(
-            "{of} was found {since} ago elsewhere than it had promised to {held_by}: {hears}; `cobctl history --cob {of}` \
-             shows what was found"
+            "a check {since} ago found {of} out of the state granted to {held_by}: {hears}; see `cobctl history --cob {of}`"
         ),
         LapseCause::Told => format!(
-            "{held_by} was told {since} ago that the promise of {of} is broken: what it did under it is checked, and it asks for \
-             it again; why, `cobctl explain {of}` and `cobctl history --cob {of}` tell"
+            "{held_by} lost its grant of {of} {since} ago: it checks its state and requests the grant again; for the reason see \
+             `cobctl explain {of}` and `cobctl history --cob {of}`"
         ),
         LapseCause::Other => format!(
-            "the promise of {of} to {held_by} has been broken for {since}, for a reason that this cobctl does not know: its daemon is newer"
+            "the grant of {of} to {held_by} has been invalid for {since}, for a reason that this cobctl does not know: its daemon is newer"
         ),
     }
 }
@@ -199,7 +201,7 @@ pub fn phase(cob: &CobStatus) -> &'static str {
     let stuck = cob.trouble.iter().any(|t| matches!(t, Trouble::Stuck { .. }));
     match cob.phase {
         _ if cob.failed => "failed",
-        _ if stuck => "stuck",
+        _ if stuck => "deadlock",
         Phase::Checking => "checking",
         Phase::Moving => "moving",
         Phase::Waiting | Phase::Settled if cob.observed => "observed",
@@ -221,7 +223,7 @@ pub fn reasons(cob: &CobStatus, now_ns: u64) -> String {
     all.extend(cob.waits_for.iter().map(told));
     if all.is_empty() && cob.phase == Phase::Settled && cob.state.as_ref() != Some(&cob.preferred) {
         let by: Vec<_> = cob.held_by.iter().filter(|h| cob.state.as_ref() == Some(&h.state)).map(|h| &h.cob).collect();
-        all.extend((!by.is_empty()).then(|| format!("kept there by {}", list(by, 3))));
+        all.extend((!by.is_empty()).then(|| format!("kept in this state by {}", list(by, 3))));
     }
     if cob.action.as_ref().is_some_and(|action| action.earlier_content) {
         all.push(EARLIER_CONTENT.to_owned());
@@ -276,24 +278,24 @@ pub fn wait(wait: &Wait, now_ns: u64) -> String {
             format!("{cob} {} (refused: {})", states(wanted), clean(reason))
         }
         Wait::Lock { cob, states: wanted, recalled: true, .. } => {
-            format!("{cob} {} again (asked back)", states(wanted))
+            format!("{cob} {} again (recalled)", states(wanted))
         }
         Wait::Lock { cob, states: wanted, .. } => format!("{cob} {}", states(wanted)),
         Wait::Token { cob, .. } => format!("a token of {cob}"),
-        Wait::Grant { cob, state, .. } => format!("{cob} to give back {state}"),
+        Wait::Grant { cob, state, .. } => format!("{cob} to release {state}"),
         Wait::Retry { at_ns, attempt, of } => {
             format!("attempt {attempt} of {of} in {}", span(at_ns.saturating_sub(now_ns)))
         }
-        Wait::Failed => "gave up: retry by hand".to_owned(),
-        Wait::Paused => "paused: resume by hand".to_owned(),
+        Wait::Failed => "an order: `cobctl retry`".to_owned(),
+        Wait::Paused => "an order: `cobctl resume`".to_owned(),
         Wait::Limit { at_most } => format!("its turn: {at_most} at a time"),
         Wait::Check => "its check to end".to_owned(),
-        Wait::Other => "something that a newer daemon knows".to_owned(),
-        Wait::Rest { until_ns } => format!("rests for {}", span(until_ns.saturating_sub(now_ns))),
+        Wait::Other => "a reason that only a newer cobctl knows".to_owned(),
+        Wait::Rest { until_ns } => format!("its next start in {}", span(until_ns.saturating_sub(now_ns))),
         Wait::NoRoute { to } => format!("no route to {to}"),
-        Wait::Leaving => "leaving: others wait for the switch".to_owned(),
-        Wait::After { cob, .. } => format!("{cob} to leave for good"),
-        Wait::Observed { to } => format!("observed: not in its goal state; would go to {to}"),
+        Wait::Leaving => "departing: others wait for the switch".to_owned(),
+        Wait::After { cob, .. } => format!("{cob} to depart"),
+        Wait::Observed { to } => format!("observed only: it should be {to}"),
     }
 }
 
@@ -301,13 +303,16 @@ pub fn wait(wait: &Wait, now_ns: u64) -> String {
 #[must_use]
 pub fn trouble(trouble: &Trouble) -> String {
     match trouble {
-        Trouble::Stuck { circle: round, more } => format!("stuck in a circle: {}", circle(round, *more)),
-        Trouble::Chase { cob, times } => format!("asked {cob} and withdrew {}", count(*times, "time")),
+        Trouble::Stuck { circle: round, more } => format!("deadlock: {}", circle(round, *more)),
+        Trouble::Chase { cob, times } => format!("requested {cob} and withdrew {}", count(*times, "time")),
         Trouble::Flap { state, times, because_of: Some(cob) } => {
-            format!("left {state} {} for {cob}", count(*times, "time"))
+            format!("left {state} {} because of {cob}", count(*times, "time"))
+        }
+        Trouble::Flap { state, times, because_of: None } if *state == "failed" => {
+            format!("failed {}", count(*times, "time"))
         }
         Trouble::Flap { state, times, because_of: None } => format!("left {state} {} by itself", count(*times, "time")),
-        Trouble::Other => "trouble that a newer daemon knows".to_owned(),
+        Trouble::Other => "a fault that only a newer cobctl knows".to_owned(),
     }
 }
 

@@ -394,7 +394,7 @@ fn a_return_that_fails_stops_and_is_shown_until_somebody_has_mended_it() {
     let stopped = |shop: &Shop| shop.switch_of("n2").is_some_and(|s| s.stage == SwitchStage::Stopped);
     shop.cluster.until(PATIENCE, || stopped(&shop), "n2 has stopped");
     let (code, status) = shop.ctl(&["status"]);
-    assert!(code == 1 && status.contains("n2 has stopped on its way back: n2/app gave up"), "{code} {status}");
+    assert!(code == 1 && status.contains("n2: the rollback has stopped: n2/app gave up"), "{code} {status}");
     assert_eq!(shop.told("n2", "withdraw").len(), 1, "no withdrawal of the return");
     shop.cluster.kill("n2");
     shop.cluster.start("n2");
@@ -421,7 +421,7 @@ fn a_return_that_can_not_be_begun_is_marked_and_tried_again_by_an_order_alone() 
     // All change objects are where generation 2 wants them, and have been for long.
     std::thread::sleep(Duration::from_secs(5));
     let (code, status) = shop.ctl(&["status"]);
-    let marked = "n1 has stopped on its way back: generation 1 can't be returned to";
+    let marked = "n1: the rollback has stopped: generation 1 can't be returned to";
     assert!(code == 1 && status.contains(marked), "{code} {status}");
     assert_eq!(shop.told("n1", "stopped").len(), 1, "nothing is tried again");
     shop.cluster.kill("n1");

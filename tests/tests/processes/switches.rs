@@ -241,7 +241,7 @@ fn who_waits_for_one_that_cannot_leave_says_so_and_goes_on_when_it_is_declared_f
     let (code, said) = ctl(&cluster, &["explain", "n2"]);
     assert_eq!(code, 0, "{said}");
     assert!(said.starts_with("n2 goes on to generation 2 when this has left for good: n1/old\n"), "{said}");
-    assert!(said.contains("n1/old down has given up moving from up to down after 1 attempt"), "{said}");
+    assert!(said.contains("n1/old down failed after 1 attempt to move from up to down"), "{said}");
     let (code, said) = ctl(&cluster, &["explain", "n2/dep"]);
     assert!(code == 0 && said.contains("waits for n2 to go on to generation 2, for which n1/old must"), "{said}");
     let (code, said) = ctl(&cluster, &["declare-final", "n2/dep", "--yes"]);

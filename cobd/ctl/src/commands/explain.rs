@@ -143,7 +143,7 @@ fn answer(host: &HostStatus, cobs: &[CobId], leaving: Option<usize>) -> String {
         _ if cobs.is_empty() => why_not(host, host.generation, None)
             .unwrap_or_else(|| format!("{name} waits for nothing: it has converged in {active}")),
         _ => format!(
-            "{name}, in {active}: {} not where it should be: {}",
+            "{name}, in {active}: {} not in its desired state: {}",
             count(cobs.len(), "change object"),
             list(cobs, 8)
         ),
@@ -320,6 +320,6 @@ mod tests {
                 manifest: None,
             });
         };
-        assert_eq!(told(stopped), "n1: the return has stopped: n1/db failed");
+        assert_eq!(told(stopped), "n1: the rollback has stopped: n1/db failed");
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn answer(cluster: &ClusterStatus, only: &[Which], expected: &Expecte
     if cobs.is_empty() { judge(cluster, expected) } else { judge_named(cluster, &whole, &cobs, &expected.contents) }
 }
 
-/// Hosts, change objects, and the answer.
+/// The answer, hosts and change objects.
 pub(super) fn lines(
     screen: &Screen,
     cluster: &ClusterStatus,
@@ -62,8 +62,9 @@ pub(super) fn lines(
     shown: Shown,
     verdict: &Verdict,
 ) -> Vec<String> {
-    let mut lines = body(screen, cluster, only, shown);
-    lines.extend(conclusion(screen, cluster, verdict));
+    let mut lines = conclusion(screen, cluster, verdict);
+    lines.push(String::new());
+    lines.extend(body(screen, cluster, only, shown));
     lines
 }
 
@@ -90,10 +91,13 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
     lines.extend(cluster.hosts.iter().flat_map(switch).map(|line| screen.paint(Paint::Bad, &line)));
     lines.extend(lapses(screen, cluster, only));
     lines.extend(safety(screen, cluster));
-    lines.push(String::new());
-    lines.extend(cluster.hosts.iter().filter_map(refused));
-    lines.extend(cluster.hosts.iter().flat_map(unjustified).map(|line| screen.paint(Paint::Bad, &line)));
-    lines.extend(refused_tokens(&cluster.refused_tokens));
+    let mut attempts: Vec<String> = cluster.hosts.iter().filter_map(refused).collect();
+    attempts.extend(cluster.hosts.iter().flat_map(unjustified).map(|line| screen.paint(Paint::Bad, &line)));
+    attempts.extend(refused_tokens(&cluster.refused_tokens));
+    if !attempts.is_empty() {
+        lines.push(String::new());
+        lines.extend(attempts);
+    }
     lines
 }
 
@@ -113,7 +117,7 @@ fn lapses(screen: &Screen, cluster: &ClusterStatus, only: &[Which]) -> Vec<Strin
     let more = all.len().saturating_sub(LAPSES);
     let mut lines: Vec<String> = all.iter().take(LAPSES).map(|line| screen.paint(Paint::Bad, line)).collect();
     if more > 0 {
-        lines.push(screen.paint(Paint::Dim, &format!("{} more (--json shows them)", count(more, "broken promise"))));
+        lines.push(screen.paint(Paint::Dim, &format!("{} more (--json shows them)", count(more, "invalidated grant"))));
     }
     lines
 }
@@ -127,11 +131,11 @@ fn safety(screen: &Screen, cluster: &ClusterStatus) -> Vec<String> {
     if !open.is_empty() {
         let all = open.len() == cluster.hosts.iter().filter(|h| h.reachable).count();
         let of = if all { String::new() } else { format!(" of {}", list(open.iter().map(|h| &h.name), 4)) };
-        let text = format!("security{of}: loopback-only (no keys: whoever is on this machine may order)");
+        let text = format!("security{of}: loopback-only (no keys: all local users may give orders)");
         lines.push(screen.paint(Paint::Dim, &text));
     }
     for host in cluster.hosts.iter().filter(|h| h.denied > 0) {
-        let text = format!("{} has refused {} without the right to them", host.name, count64(host.denied));
+        let text = format!("{} refused {} without a valid key", host.name, count64(host.denied));
         lines.push(screen.paint(Paint::Bad, &text));
     }
     if !lines.is_empty() {
@@ -149,7 +153,7 @@ fn refused(host: &HostStatus) -> Option<String> {
     let counts = host.refused.counts();
     let told: Vec<_> =
         counts.iter().filter(|(_, n)| *n > 0).map(|(why, n)| format!("{} {n}", why.replace('_', " "))).collect();
-    (!told.is_empty()).then(|| format!("{} has refused: {} (its log tells whom)", host.name, told.join(", ")))
+    (!told.is_empty()).then(|| format!("{} refused: {} (see its log for the senders)", host.name, told.join(", ")))
 }
 
 /// Hosts that send a host requests without a dependency.
@@ -157,9 +161,7 @@ fn unjustified(host: &HostStatus) -> Vec<String> {
     let told = |refused: &Unjustified| {
         let (here, there) = (&host.name, &refused.host);
         let requests = count64(refused.requests);
-        format!(
-            "{here} has refused {requests} of {there} without a dependency (`cobctl trust doctor {here} {there}` tells more)"
-        )
+        format!("{here} refused {requests} of {there} without a dependency (see `cobctl trust doctor {here} {there}`)")
     };
     host.unjustified.iter().map(told).collect()
 }
@@ -168,11 +170,11 @@ fn unjustified(host: &HostStatus) -> Vec<String> {
 fn refused_tokens(tokens: &RefusedTokens) -> Vec<String> {
     let times = |n: u64| count(usize::try_from(n).unwrap_or(usize::MAX), "time");
     let of_host = |(host, n): (&HostName, &u64)| {
-        format!("`cobgen serve` has refused the token of {host} {} (`cobgen enroll --list` tells more)", times(*n))
+        format!("`cobgen serve` refused the token of {host} {} (see `cobgen enroll --list`)", times(*n))
     };
     let mut lines: Vec<_> = tokens.hosts.iter().map(of_host).collect();
     if tokens.unknown > 0 {
-        lines.push(format!("`cobgen serve` has refused tokens that nobody has made {}", times(tokens.unknown)));
+        lines.push(format!("`cobgen serve` refused unknown tokens {}", times(tokens.unknown)));
     }
     lines
 }
@@ -257,7 +259,7 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
         parts.push(format!("its clock is {} ahead", span(host.clock_ahead_s.saturating_mul(1_000_000_000))));
     }
     if !host.lapses.is_empty() {
-        parts.push(count(host.lapses.len(), "broken promise"));
+        parts.push(count(host.lapses.len(), "invalidated grant"));
     }
     let left = host.cobs.iter().filter(|c| is_left_there(c)).count();
     if left > 0 {
@@ -304,32 +306,62 @@ pub(super) fn conclusion(screen: &Screen, cluster: &ClusterStatus, verdict: &Ver
     let total: usize = cluster.hosts.iter().map(|h| h.cobs.len()).sum();
     match verdict {
         Verdict::Converged(generation) => {
-            let head = screen.paint(Paint::Good, "converged");
+            let head = screen.paint(Paint::Good, "OK");
             let (hosts, cobs) = (count(cluster.hosts.len(), "host"), count(total, "change object"));
             vec![match generation {
-                Some(generation) => format!("{head}: generation {generation} on {hosts}, {cobs}"),
-                None => format!("{head}: {cobs} on {hosts}"),
+                Some(generation) => format!("{head}: generation {generation} has converged on {hosts}, {cobs}"),
+                None => format!("{head}: converged, {cobs} on {hosts}"),
             }]
         }
-        Verdict::Not(reasons) => told(screen, "not converged", Vec::new(), reasons),
+        Verdict::Not(reasons) => told(screen, "not converged", Vec::new(), reasons, next_step(cluster)),
         Verdict::Unreached(hosts, reasons) => {
             let silent = format!("{} could not be reached", list(hosts, 4));
-            told(screen, "not known to be converged", vec![silent], reasons)
+            told(screen, "unknown whether converged", vec![silent], reasons, next_step(cluster))
         }
     }
 }
 
-fn told(screen: &Screen, head: &str, first: Vec<String>, reasons: &[String]) -> Vec<String> {
+/// The command that helps an operator most if the cluster has not converged.
+fn next_step(cluster: &ClusterStatus) -> Option<String> {
+    let reached = || cluster.hosts.iter().filter(|h| h.reachable);
+    let away = || reached().flat_map(|h| &h.cobs).filter(|c| !is_home(c) && !is_left_there(c));
+    if let Some(cob) = away().find(|c| needs_a_hand(c)) {
+        return Some(format!("`cobctl explain {}`", cob.id));
+    }
+    if let Some(host) = cluster.hosts.iter().find(|h| !h.reachable) {
+        return Some(match refusal(host) {
+            Some(_) => "`cobctl trust whoami`".to_owned(),
+            None => format!("`systemctl status cobd` on {}", host.name),
+        });
+    }
+    if reached().any(|h| h.paused || h.held.is_some()) {
+        return Some("`cobctl resume`".to_owned());
+    }
+    if let Some(host) = reached().find(|h| h.goal().is_some()) {
+        return Some(format!("`cobctl explain {}`", host.name));
+    }
+    if let Some(cob) = away().next() {
+        return Some(format!("`cobctl explain {}`", cob.id));
+    }
+    match reached().filter_map(HostStatus::newest).max() {
+        Some(newest) if reached().any(|h| h.generation != Some(newest)) => Some(format!("`cobctl switch {newest}`")),
+        None if !cluster.hosts.is_empty() => Some("`cobctl switch latest`".to_owned()),
+        Some(_) | None => None,
+    }
+}
+
+fn told(screen: &Screen, head: &str, first: Vec<String>, reasons: &[String], next: Option<String>) -> Vec<String> {
     let shown = 6;
     let mut all: Vec<String> = first.into_iter().chain(reasons.iter().take(shown).cloned()).collect();
     if reasons.len() > shown {
         all.push(count(reasons.len() - shown, "more reason"));
     }
     let head = screen.paint(Paint::Bad, head);
+    let next = next.map_or_else(String::new, |next| format!("; next: {next}"));
     match all.as_slice() {
-        [] => vec![head],
-        [one] => vec![format!("{head}: {one}")],
-        many => std::iter::once(format!("{head}:")).chain(many.iter().map(|r| format!("  {r}"))).collect(),
+        [] => vec![format!("{head}{next}")],
+        [one] => vec![format!("{head}: {one}{next}")],
+        many => std::iter::once(format!("{head}{next}")).chain(many.iter().map(|r| format!("  {r}"))).collect(),
     }
 }
 
@@ -395,11 +427,11 @@ mod tests {
         let mut n2 = host("n2", 7, vec![]);
         n2.security = Some("identities".to_owned());
         let text = shown(&cluster(vec![n1.clone()]), &[]);
-        assert!(text.contains("security: loopback-only (no keys: whoever is on this machine may order)"), "{text}");
+        assert!(text.contains("security: loopback-only (no keys: all local users may give orders)"), "{text}");
         n2.denied = 3;
         let text = shown(&cluster(vec![n1, n2.clone()]), &[]);
         assert!(text.contains("security of n1: loopback-only"), "{text}");
-        assert!(text.contains("n2 has refused 3 requests without the right to them"), "{text}");
+        assert!(text.contains("n2 refused 3 requests without a valid key"), "{text}");
         n2.denied = 0;
         assert!(!shown(&cluster(vec![n2]), &[]).contains("security"));
     }
@@ -418,7 +450,7 @@ mod tests {
             generation: None,
         });
         let text = shown(&cluster(vec![n1]), &[]);
-        let line = "n1 has refused 3 requests of n2 without a dependency (`cobctl trust doctor n1 n2` tells more)";
+        let line = "n1 refused 3 requests of n2 without a dependency (see `cobctl trust doctor n1 n2`)";
         assert!(text.contains(line), "{text}");
     }
 
@@ -429,13 +461,13 @@ mod tests {
         n1.refused.not_tls = 1;
         let mut cluster = cluster(vec![n1]);
         let text = shown(&cluster, &[]);
-        assert!(text.contains("n1 has refused: stranger 200, not tls 1 (its log tells whom)"), "{text}");
+        assert!(text.contains("n1 refused: stranger 200, not tls 1 (see its log for the senders)"), "{text}");
         assert!(!text.contains("token"), "{text}");
         cluster.refused_tokens.hosts.insert(HostName::new("n2").expect("a name"), 1);
         cluster.refused_tokens.unknown = 7;
         let text = shown(&cluster, &[]);
-        assert!(text.contains("refused the token of n2 1 time (`cobgen enroll --list` tells more)"), "{text}");
-        assert!(text.contains("refused tokens that nobody has made 7 times"), "{text}");
+        assert!(text.contains("refused the token of n2 1 time (see `cobgen enroll --list`)"), "{text}");
+        assert!(text.contains("refused unknown tokens 7 times"), "{text}");
     }
 
     #[test]
@@ -453,12 +485,12 @@ mod tests {
 
         // Other named hosts are judged as a whole, each with its own generation.
         let Verdict::Not(why) = verdict(&["n1/ip", "n4"]).0 else { panic!("n4/fs has failed") };
-        assert_eq!(why, ["n4: 1 change object not where it should be: n4/fs"]);
+        assert_eq!(why, ["n4: 1 change object not in its desired state: n4/fs"]);
         let Verdict::Not(why) = verdict(&["n1/ip", "n2", "n4"]).0 else { panic!("n2 switches") };
         assert!(why[0].starts_with("n2 has generation 6 active and switches to 7"), "{why:?}");
         let (screen, _) = Screen::memory();
         let (home, narrowed) = verdict(&["n1/ip"]);
-        assert_eq!(conclusion(&screen, &narrowed, &home), ["converged: 1 change object on 1 host"]);
+        assert_eq!(conclusion(&screen, &narrowed, &home), ["OK: converged, 1 change object on 1 host"]);
     }
 
     #[test]
@@ -467,7 +499,7 @@ mod tests {
         screen.set_width(60);
         let mixed = mixed();
         let verdict = judge(&mixed, &Expected::default());
-        for line in lines(&screen, &mixed, &[], Shown::Fitting, &verdict).iter().take(8) {
+        for line in lines(&screen, &mixed, &[], Shown::Fitting, &verdict).iter().take(14) {
             assert!(line.chars().count() <= 60, "{line}");
         }
     }

@@ -68,7 +68,7 @@ pub enum CauseKind {
 pub struct Cause {
     /// Its type.
     pub kind: CauseKind,
-    /// Its text, to be read after the change object's name: "has given up after 3 attempts".
+    /// Its text, to be read after the change object's name: "failed after 3 attempts".
     pub words: String,
     /// A hint for the operator; empty: wait.
     pub hint: String,
@@ -105,18 +105,17 @@ impl Cause {
     pub(super) fn checking(cob: &CobStatus, now_ns: u64) -> Self {
         match &cob.action {
             Some(action) if action.to.is_none() && !action.error.is_empty() => Self::check_failing(cob, action),
-            Some(_) | None => Self::new(
-                CauseKind::Checking,
-                format!("has been checked for its state for {}", ago(now_ns, cob.since_ns)),
-            ),
+            Some(_) | None => {
+                Self::new(CauseKind::Checking, format!("has been checking its state for {}", ago(now_ns, cob.since_ns)))
+            }
         }
     }
 
     pub(super) fn check_failing(cob: &CobStatus, action: &ActionStatus) -> Self {
         let times = if action.attempt > 1 { format!(" {}", count(action.attempt, "time")) } else { String::new() };
-        let words = format!("is in a state that can't be told: its check has failed{times}{}", remarks(action, false));
+        let words = format!("is in an unknown state: its check has failed{times}{}", remarks(action, false));
         Self::new(CauseKind::CheckFailing, words).hint(match acts_inside(cob) {
-            true => "mend what it says: it is looked at again within a minute".to_owned(),
+            true => "fix the reported error; the next check starts within a minute".to_owned(),
             false => format!("see `cobctl output {}`", cob.id),
         })
     }
@@ -125,9 +124,9 @@ impl Cause {
         let words = match &cob.action {
             Some(action) => {
                 let attempts = count(action.attempt, "attempt");
-                format!("has given up moving {} after {attempts}{}", way(action), remarks(action, false))
+                format!("failed after {attempts} to move {}{}", way(action), remarks(action, false))
             }
-            None => "has given up".to_owned(),
+            None => "has failed".to_owned(),
         };
         let id = &cob.id;
         // On a paused host an attempt would not start.
@@ -138,14 +137,16 @@ impl Cause {
         let met_conflict = cob.action.as_ref().is_some_and(|action| action.error.contains("`cobctl resolve`"));
         let hint = match cob.kind.as_str() {
             "file-tree" if met_conflict => how_to_decide(id),
-            "departure" => format!("mend what it says; it is tried on, at once with `cobctl retry {id}`"),
+            "departure" => format!(
+                "fix the reported error; the next attempt starts by itself, or at once with `cobctl retry {id}`"
+            ),
             _ if cob.is_service() => {
                 format!(
-                    "see `cobctl output {id}` and `cobctl logs {id}`, mend what it says, then {resume}`cobctl retry {id}`"
+                    "see `cobctl output {id}` and `cobctl logs {id}`, fix the error, then {resume}`cobctl retry {id}`"
                 )
             }
-            _ if acts_inside(cob) => format!("mend what it says, then {resume}`cobctl retry {id}`"),
-            _ => format!("see `cobctl output {id}`, mend what it says, then {resume}`cobctl retry {id}`"),
+            _ if acts_inside(cob) => format!("fix the reported error, then {resume}`cobctl retry {id}`"),
+            _ => format!("see `cobctl output {id}`, fix the error, then {resume}`cobctl retry {id}`"),
         };
         let mut cause = Self::new(CauseKind::GivenUp, words).hint(hint);
         gate_remedy(cob).iter().for_each(|remedy| cause.add_hint(remedy));
@@ -157,9 +158,9 @@ impl Cause {
             Trouble::Stuck { circle: round, more } => Some(
                 Self::new(
                     CauseKind::Stuck,
-                    format!("is stuck in a circle that nothing can dissolve: {}", circle(round, *more)),
+                    format!("is in a deadlock that COB cannot resolve: {}", circle(round, *more)),
                 )
-                .hint("change one of these dependencies in the model; `cobgen check` finds such circles"),
+                .hint("remove or reverse a dependency of this cycle in the model; `cobgen check` finds cycles"),
             ),
             Trouble::Chase { .. } | Trouble::Flap { .. } | Trouble::Other => None,
         })
@@ -168,7 +169,7 @@ impl Cause {
     pub(super) fn circle(round: &[CobId]) -> Self {
         Self::new(
             CauseKind::Circle,
-            format!("waits in a circle: {}; the daemons look for the way out", circle(round, false)),
+            format!("waits in a cycle: {}; the daemons are resolving it", circle(round, false)),
         )
     }
 
@@ -176,21 +177,20 @@ impl Cause {
         if cob.is_in_conflict() {
             return Self::new(CauseKind::NoRoute, IN_CONFLICT).hint(how_to_decide(&cob.id));
         }
-        let words =
-            format!("can't get to {to}: no chain of transitions leads there from {}", state(cob.state.as_ref()));
+        let words = format!("can't reach {to}: no chain of transitions leads there from {}", state(cob.state.as_ref()));
         let (id, kind) = (&cob.id, &cob.kind);
         Self::new(CauseKind::NoRoute, words).hint(format!(
-            "bring {id} to {to} by hand; or, where the model defines the kind {kind}, give it the missing transition"
+            "bring {id} to {to} by hand, or add the missing transition to the kind {kind}, if the model defines it"
         ))
     }
 
     pub(super) fn observed(cob: &CobStatus, to: &StateName) -> Self {
         let words = format!(
-            "is observed, and not in its goal state: it is {} and would go to {to}, but COB does not move it",
+            "is only observed: it is {} instead of {to}, and COB does not change it",
             state(cob.state.as_ref())
         );
         Self::new(CauseKind::Observed, words)
-            .hint(format!("bring {} to {to} by hand, or give it `mode: manage` in a next generation", cob.id))
+            .hint(format!("bring {} to {to} by hand, or set `mode: manage` for it in the next generation", cob.id))
     }
 
     pub(super) fn refused(asked: &CobId, reason: &str) -> Self {
@@ -208,50 +208,59 @@ impl Cause {
     pub(super) fn retry(cob: &CobStatus, now_ns: u64, at_ns: u64, attempt: u32, of: u32) -> Self {
         let said = cob.action.as_ref().map(|a| remarks(a, false)).unwrap_or_default();
         let wait = span(at_ns.saturating_sub(now_ns));
-        Self::new(CauseKind::Retry, format!("failed and is tried again in {wait} (attempt {attempt} of {of}){said}"))
+        Self::new(CauseKind::Retry, format!("failed and is retried in {wait} (attempt {attempt} of {of}){said}"))
             .hint(gate_remedy(cob).unwrap_or_default())
     }
 
     pub(super) fn paused(host: &HostStatus) -> Self {
         if let Some(generation) = host.held {
-            let words =
-                format!("may not move: {} is held, the switch to generation {generation} was cancelled", host.name);
-            return Self::new(CauseKind::Paused, words).hint(
-                "`cobctl resume` goes on with it; `cobctl switch` to another generation, the one before too, ends it",
+            let words = format!(
+                "starts no transition: {} is held, because the switch to generation {generation} was cancelled",
+                host.name
             );
+            return Self::new(CauseKind::Paused, words)
+                .hint("`cobctl resume` continues the switch; `cobctl switch` to another generation, or back, ends it");
         }
-        Self::new(CauseKind::Paused, format!("may not move: {} is paused", host.name))
-            .hint(format!("`cobctl resume --host {}` (by its address, where no depot names it)", host.name))
+        Self::new(CauseKind::Paused, format!("starts no transition: {} is paused", host.name))
+            .hint(format!("`cobctl resume --host {}` (or its address, if no depot is named)", host.name))
     }
 
     pub(super) fn limit(host: &HostStatus, at_most: u32) -> Self {
         let moving: Vec<_> = host.cobs.iter().filter(|c| c.phase == Phase::Moving).map(|c| &c.id).collect();
-        let words = format!("waits for its turn: {} lets {at_most} go at a time; now {}", host.name, list(&moving, 3));
-        Self::new(CauseKind::Limit, words).hint("`cobctl limit none` lets all go that can")
+        let words = format!(
+            "waits for its turn: the limit of {} is {at_most} at a time; running: {}",
+            host.name,
+            list(&moving, 3)
+        );
+        Self::new(CauseKind::Limit, words).hint("`cobctl limit none` removes the limit")
     }
 
     pub(super) fn newer(host: &HostStatus) -> Self {
-        let words = format!("waits for something that this cobctl does not know: the daemon of {} is newer", host.name);
-        Self::new(CauseKind::Newer, words).hint("ask with a cobctl of the daemon's version")
+        let words = format!("waits for a reason that this cobctl does not know: the daemon of {} is newer", host.name);
+        Self::new(CauseKind::Newer, words).hint("use a cobctl of the daemon's version")
     }
 
     pub(super) fn rest(cob: &CobStatus, now_ns: u64, until_ns: u64) -> Self {
         let why: Vec<String> = cob.trouble.iter().map(trouble).collect();
-        let why = if why.is_empty() { "it asks or moves again and again".to_owned() } else { why.join("; ") };
+        let why = if why.is_empty() { "it repeats requests or transitions".to_owned() } else { why.join("; ") };
         let by_itself = cob.trouble.iter().any(|t| matches!(t, Trouble::Flap { because_of: None, .. }));
         let id = &cob.id;
         let hint = match by_itself {
             true => format!(
-                "it does not stay there, or something else changes it: `cobctl history {id}`, `cobctl output {id}`"
+                "it ends by itself, or another program changes it: see `cobctl history {id}` and `cobctl output {id}`"
             ),
             false => format!("two change objects undo each other: see `cobctl history {id}`"),
         };
-        Self::new(CauseKind::Rest, format!("rests for {}: {why}", span(until_ns.saturating_sub(now_ns)))).hint(hint)
+        Self::new(CauseKind::Rest, format!("is delayed for {}: {why}", span(until_ns.saturating_sub(now_ns))))
+            .hint(hint)
     }
 
     pub(super) fn leaving(cob: &CobStatus) -> Self {
-        let goes = if cob.retiring { "leaves with the switch under way" } else { "is leaving" };
-        Self::new(CauseKind::Leaving, format!("{goes} and serves only what leaves too; others wait until it is gone"))
+        let goes = if cob.retiring { "departs with the switch under way" } else { "is departing" };
+        Self::new(
+            CauseKind::Leaving,
+            format!("{goes} and grants locks only to departing change objects; the others wait until it has departed"),
+        )
     }
 
     pub(super) fn absent(cob: &CobId, host: &HostStatus) -> Self {
@@ -265,21 +274,21 @@ impl Cause {
             }
             (Some(active), None) => format!("is not part of generation {active}, which is active on {}", host.name),
         };
-        Self::new(CauseKind::Absent, words).hint(format!("`cobctl status {}` lists what is there", cob.host_str()))
+        Self::new(CauseKind::Absent, words).hint(format!("`cobctl status {}` lists its change objects", cob.host_str()))
     }
 
     pub(super) fn unreachable(cob: &CobId, error: &str, holds: bool) -> Self {
         let host = cob.host_str();
-        let keeps = if holds { "; what it holds stays held until it is back or fenced" } else { "" };
+        let keeps = if holds { "; its locks stay until it is back or fenced" } else { "" };
         let cause = Self::new(
             CauseKind::Unreachable,
             format!("is on {host}, which can't be reached ({}){keeps}", clean(error)),
         );
         if holds {
-            cause.hint(format!("bring {host} back; or, if it is surely off, `cobctl fence {host}`"))
+            cause.hint(format!("bring {host} back; or, if it is certainly off, `cobctl fence {host}`"))
         } else {
             cause.hint(format!(
-                "bring {host} back; or, if it is gone for good, take it out of the model, and `cobctl fence {host}`"
+                "bring {host} back; or, if it is gone for good, remove it from the model, and `cobctl fence {host}`"
             ))
         }
     }
@@ -287,33 +296,33 @@ impl Cause {
     pub(super) fn leaves_unreachable(cob: &CobId, error: &str) -> Self {
         let host = cob.host_str();
         Self::unreachable(cob, error, false).hint(format!(
-            "bring {host} back; or, if it is surely off, `cobctl fence {host}` (all of it) or `cobctl declare-final {cob}` (this \
-             alone): the others go on without it"
+            "bring {host} back; or, if it is certainly off, `cobctl fence {host}` (the whole host) or `cobctl declare-final {cob}` \
+             (this change object): the other hosts continue without it"
         ))
     }
 
     /// It has departed, and its host does not understand the question whether it has.
     pub(super) fn says_nothing(cob: &CobId, host: &HostStatus) -> Self {
-        let words = format!(
-            "has left, and nobody hears of it: the daemon of {} is of a version that does not know the question",
-            host.name
-        );
+        let words =
+            format!("has departed, but the daemon of {} is of an older version, which does not report it", host.name);
         Self::new(CauseKind::Older, words).hint(format!(
-            "update cobd on {}, and the switch goes on by itself; or, as it has left, `cobctl declare-final {cob}`",
+            "upgrade cobd on {}, and the switch continues by itself; or `cobctl declare-final {cob}`, because it has departed",
             host.name
         ))
     }
 
     pub(super) fn not_told(host: &HostStatus) -> Self {
         let active = host.generation.map_or_else(|| "no generation".to_owned(), |g| format!("generation {g}"));
-        let words = format!("has not begun to leave: {} has {active} active and is not switching", host.name);
-        Self::new(CauseKind::OtherGeneration, words)
-            .hint(format!("`cobctl status {}` shows what it was told; `cobctl switch` tells all hosts", host.name))
+        let words = format!("has not started to depart: {} has {active} active and is not switching", host.name);
+        Self::new(CauseKind::OtherGeneration, words).hint(format!(
+            "`cobctl status {}` shows its orders; `cobctl switch` gives the order to all hosts",
+            host.name
+        ))
     }
 
     pub(super) fn not_asked(cob: &CobId) -> Self {
         Self::new(CauseKind::NotAsked, format!("is on {}, which was not asked", cob.host_str())).hint(format!(
-            "name the depot that has it (--depot); if {0} is gone for good, `cobctl fence {0}`",
+            "name the depot with this host (--depot); if {0} is gone for good, `cobctl fence {0}`",
             cob.host_str()
         ))
     }
@@ -332,10 +341,7 @@ impl Cause {
             CauseKind::LinkDown,
             format!("can't ask {asked}: the link from {} to {} has been down for {since}{why}", asking.name, link.host),
         )
-        .hint(format!(
-            "`cobctl trust doctor {} {}` looks into it: the network, addresses, keys",
-            asking.name, link.host
-        ))
+        .hint(format!("`cobctl trust doctor {} {}` checks network, addresses and keys", asking.name, link.host))
     }
 
     /// Two hosts, of `asked` and of the requester: the host `hears` ignores the messages of the host `says`.
@@ -343,12 +349,12 @@ impl Cause {
         let (says, hears) = (&says.name, &hears.name);
         let (words, hint) = match why {
             Unheard::Fenced => (
-                format!("can't ask {asked}: {says} was fenced, and {hears} takes nothing from this life of its daemon"),
-                format!("start cobd on {says} again: its next life counts"),
+                format!("can't ask {asked}: {says} was fenced, and {hears} ignores its daemon until a restart"),
+                format!("restart cobd on {says}: the other hosts accept its new incarnation"),
             ),
             Unheard::Replaced | Unheard::Other => (
-                format!("can't ask {asked}: {hears} has heard another daemon that calls itself {says} since"),
-                format!("see that one daemon alone calls itself {says}, then start cobd on {says} again"),
+                format!("can't ask {asked}: another daemon with the name {says} has sent messages to {hears} since"),
+                format!("stop the other daemon with the name {says}, then restart cobd on {says}"),
             ),
         };
         Self::new(CauseKind::LinkDown, words).hint(hint)
@@ -364,7 +370,7 @@ impl Cause {
         Self::new(
             CauseKind::OtherGeneration,
             format!(
-                "is there in generation {active} on {there}, asked for in generation {wanted} on {here}: they do not meet until both have the same"
+                "is at generation {active} on {there}, but {here} asks at generation {wanted}: a lock needs the same generation on both hosts"
             ),
         )
     }
@@ -377,10 +383,10 @@ impl Cause {
         let here = state(cob.state.as_ref());
         let since = ago(now_ns, cob.since_ns);
         let words = if cob.state.as_ref() == Some(&cob.preferred) {
-            format!("waits for nothing: it has been {here} for {since}")
+            format!("is OK: {here} for {since}")
         } else {
             format!(
-                "waits for nothing: others want it {here}, where it has been for {since}; by itself it would be {}",
+                "is idle: other change objects need it {here}, for {since}; its preferred state is {}",
                 cob.preferred
             )
         };
@@ -396,8 +402,8 @@ fn acts_inside(cob: &CobStatus) -> bool {
 /// How to resolve a conflict in a file.
 fn how_to_decide(id: &CobId) -> String {
     format!(
-        "`cobctl diff {id}` shows both; `cobctl resolve {id}` decides, with --theirs for what the model wants, --ours for \
-         what is there, or --edit"
+        "`cobctl diff {id}` shows both; `cobctl resolve {id}` decides: --theirs takes the model's lines, --ours keeps the \
+         host's lines, --edit merges by hand"
     )
 }
 
@@ -415,7 +421,7 @@ fn gate_remedy(cob: &CobStatus) -> Option<String> {
     let (opens, id) = (cob.target.as_ref() == Some(&cob.preferred), &cob.id);
     (cob.is_gate() && opens).then(|| {
         format!(
-            "{id} can only wait: if a change object of the model brings what it looks for, give {id} that dependency (`requires`)"
+            "{id} can only wait: if a change object of the model fulfils its condition, give {id} that dependency (`requires`)"
         )
     })
 }

@@ -90,17 +90,17 @@ fn what_keeps_a_host_from_going_on_is_explained() {
         switching(host("n2", 7, vec![settled("n2/app", "up")]), &["n1/old"]),
         host("n3", 8, vec![moving("n3/lb", "up", "down"), up("n3/web", vec![lock("n2/app", "up")])]),
     ];
-    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to go on to generation 8, for which n1/old must have left for good, which waits for n3/lb down, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
-    insta::assert_snapshot!(told(&all, "n3/web").2, @"n3/web up waits for n2/app up, which waits for n2 to go on to generation 8, for which n1/old must have left for good, which waits for n3/lb down, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to switch to generation 8, for which n1/old must have departed, which waits for n3/lb down, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    insta::assert_snapshot!(told(&all, "n3/web").2, @"n3/web up waits for n2/app up, which waits for n2 to switch to generation 8, for which n1/old must have departed, which waits for n3/lb down, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
     insta::assert_snapshot!(explain_leaving(&id("n1/old"), &see(&all)).sentence(), @"n1/old down waits for n3/lb down, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
     // The departing object is in its exit state, and a holder has not released its grant.
     all[0].cobs[0] = held(CobStatus { retiring: true, ..settled("n1/old", "down") }, "n3/lb", true);
-    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to go on to generation 8, for which n1/old must have left for good, which needs n3/lb to give back the promise of down first, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to switch to generation 8, for which n1/old must have departed, which needs n3/lb to release the grant of down first, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
     all[0].cobs[0].held_by.clear();
     assert_eq!(told(&all, "n2/app").0, CauseKind::OnItsWay);
     // Its host has not received the switch, or is away.
     all[0] = host("n1", 7, vec![settled("n1/old", "up")]);
-    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to go on to generation 8, for which n1/old must have left for good, which has not begun to leave: n1 has generation 7 active and is not switching");
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n2 to switch to generation 8, for which n1/old must have departed, which has not started to depart: n1 has generation 7 active and is not switching");
     all[0] = HostStatus { reachable: false, error: Some("Connection refused".to_owned()), ..all[0].clone() };
     let lost = of(&all, "n2/app");
     assert!(lost.is_incomplete() && lost.first.hint.contains("cobctl declare-final n1/old"), "{}", lost.first.hint);
@@ -115,8 +115,8 @@ fn a_daemon_of_the_version_before_does_not_say_what_has_left() {
     let before: HostStatus = serde_json::from_str(&json).expect("read");
     let mut all = [before, switching(host("n2", 7, vec![settled("n2/app", "up")]), &["n1/old"])];
     let leaving = explain_leaving(&id("n1/old"), &see(&all));
-    insta::assert_snapshot!(leaving.sentence(), @"n1/old has left, and nobody hears of it: the daemon of n1 is of a version that does not know the question");
-    insta::assert_snapshot!(leaving.first.hint, @"update cobd on n1, and the switch goes on by itself; or, as it has left, `cobctl declare-final n1/old`");
+    insta::assert_snapshot!(leaving.sentence(), @"n1/old has departed, but the daemon of n1 is of an older version, which does not report it");
+    insta::assert_snapshot!(leaving.first.hint, @"upgrade cobd on n1, and the switch continues by itself; or `cobctl declare-final n1/old`, because it has departed");
     assert_eq!(told(&all, "n2/app").0, CauseKind::Older);
     // While it departs, no report is needed.
     all[0].cobs.push(CobStatus { retiring: true, ..moving("n1/old", "up", "down") });
@@ -129,15 +129,15 @@ fn broken_promises_are_told_on_both_sides() {
     let mut all = hosts(vec![settled("n1/net", "up"), settled("n1/ip", "up"), settled("n2/app", "up")]);
     (all[0].lapses, all[1].lapses) = (lapse(LapseCause::Guard), lapse(LapseCause::Told));
     let tree = |all: &[HostStatus], cob: &str| of(all, cob).tree()[1].clone();
-    insta::assert_snapshot!(tree(&all, "n1/net"), @"n1/net has let its promise to n2/app lapse 12 s ago, as the guard brought n1 back and n2 was out of reach: as soon as there is a link n2/app gives it back, checks what it did under it, and asks again; if n2 is off for good, `cobctl fence n2`");
-    insta::assert_snapshot!(tree(&all, "n2/app"), @"n2/app was told 12 s ago that the promise of n1/net is broken: what it did under it is checked, and it asks for it again; why, `cobctl explain n1/net` and `cobctl history --cob n1/net` tell");
-    assert!(!tree(&all, "n1/ip").contains("promise"));
+    insta::assert_snapshot!(tree(&all, "n1/net"), @"n1/net invalidated its grant to n2/app 12 s ago: the connectivity guard rolled n1 back while n2 was not reachable; with the next link n2/app releases the grant, checks its state, and requests the grant again; if n2 is off for good, `cobctl fence n2`");
+    insta::assert_snapshot!(tree(&all, "n2/app"), @"n2/app lost its grant of n1/net 12 s ago: it checks its state and requests the grant again; for the reason see `cobctl explain n1/net` and `cobctl history --cob n1/net`");
+    assert!(!tree(&all, "n1/ip").contains("grant"));
     assert_eq!((of(&all, "n1/net").told().lapses, of(&all, "n1/ip").told().lapses.len()), (all[0].lapses.clone(), 0));
     all[0].lapses = lapse(LapseCause::Drift);
-    insta::assert_snapshot!(tree(&all, "n1/net"), @"n1/net was found 12 s ago elsewhere than it had promised to n2/app: n2/app gives it back, checks what it did under it, and asks again; `cobctl history --cob n1/net` shows what was found");
+    insta::assert_snapshot!(tree(&all, "n1/net"), @"a check 12 s ago found n1/net out of the state granted to n2/app: n2/app releases the grant, checks its state, and requests the grant again; see `cobctl history --cob n1/net`");
     // Also for a departed change object.
     all[0].cobs.clear();
-    assert!(tree(&all, "n1/net").contains("promised to n2/app"));
+    assert!(tree(&all, "n1/net").contains("granted to n2/app"));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn promises_that_must_come_back_lead_to_their_holders() {
     ]);
     let (kind, culprit, sentence) = told(&all, "n1/db");
     assert_eq!((kind, culprit.as_str()), (CauseKind::Moving, "n3/lb"));
-    insta::assert_snapshot!(sentence, @"n1/db down waits for n2/app to give back the promise of up, which needs n3/lb to give back the promise of up first, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    insta::assert_snapshot!(sentence, @"n1/db down waits for n2/app to release the grant of up, which needs n3/lb to release the grant of up first, which has been moving from up to down for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
     let free = hosts(vec![waiting("n1/db", "up", "down", vec![grant("n2/app", "up")]), settled("n2/app", "up")]);
     assert_eq!(told(&free, "n1/db").0, CauseKind::OnItsWay, "a holder that nothing keeps gives back at once");
 }
@@ -178,7 +178,7 @@ fn a_budget_that_is_drained_leads_to_who_is_not_back() {
     ]);
     let (kind, culprit, sentence) = told(&all, "n2/app");
     assert_eq!((kind, culprit.as_str()), (CauseKind::GivenUp, "n1/app"));
-    insta::assert_snapshot!(sentence, @"n2/app up waits for a token of n3/budget/app, which has given a token to n1/app, which has given up moving from down to up after 3 attempts (exit status 1; last line: port 5432 is taken)");
+    insta::assert_snapshot!(sentence, @"n2/app up waits for a token of n3/budget/app, which has given a token to n1/app, which failed after 3 attempts to move from down to up (exit status 1; last line: port 5432 is taken)");
 }
 
 #[test]
@@ -196,8 +196,8 @@ fn a_token_is_out_since_its_own_grant_and_the_remedy_of_a_gate_is_told() {
     assert!(line.contains("has given a token to n1/gate (for 2.0 s)"), "{line}");
     assert_eq!(
         explanation.first.hint,
-        "n1/gate can only wait: if a change object of the model brings what it looks for, give n1/gate that dependency \
-         (`requires`); `cobctl budget n3/budget/app --at-most 2` lets one more member go all the same, until the next generation"
+        "n1/gate can only wait: if a change object of the model fulfils its condition, give n1/gate that dependency \
+         (`requires`); `cobctl budget n3/budget/app --at-most 2` adds a token until the next generation"
     );
     // The JSON contains the same cause.
     assert_eq!(explanation.told().first_cause.hint, explanation.first.hint);
@@ -229,35 +229,35 @@ fn a_lock_asked_back_is_no_circle() {
     ]);
     let (kind, culprit, sentence) = told(&all, "n2/app");
     assert_eq!((kind, culprit.as_str()), (CauseKind::OnItsWay, "n2/app"), "{sentence}");
-    assert!(sentence.contains("has to give back n1/db up"), "{sentence}");
+    assert!(sentence.contains("must release n1/db up"), "{sentence}");
 }
 
 #[test]
 fn what_ends_by_itself_says_when() {
     let with = |wait: Wait| hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), up("n1/db", vec![wait])]);
     let retry = with(Wait::Retry { at_ns: NOW + s(4), attempt: 2, of: 3 });
-    insta::assert_snapshot!(told(&retry, "n2/app").2, @"n2/app up waits for n1/db up, which failed and is tried again in 4.0 s (attempt 2 of 3)");
+    insta::assert_snapshot!(told(&retry, "n2/app").2, @"n2/app up waits for n1/db up, which failed and is retried in 4.0 s (attempt 2 of 3)");
     let mut rest = with(Wait::Rest { until_ns: NOW + s(8) });
     rest[1].cobs[0].trouble = vec![Trouble::Flap { state: state("up"), times: 4, because_of: Some(id("n3/other")) }];
-    insta::assert_snapshot!(told(&rest, "n2/app").2, @"n2/app up waits for n1/db up, which rests for 8.0 s: left up 4 times for n3/other");
+    insta::assert_snapshot!(told(&rest, "n2/app").2, @"n2/app up waits for n1/db up, which is delayed for 8.0 s: left up 4 times because of n3/other");
     let leaving = with(Wait::Leaving);
     assert_eq!(told(&leaving, "n2/app").0, CauseKind::Leaving);
     let none = with(Wait::Leaving)[1].cobs[0].clone();
     let about = hosts(vec![CobStatus { waits_for: vec![], ..none }]);
-    insta::assert_snapshot!(told(&about, "n1/db").2, @"n1/db up is about to move");
+    insta::assert_snapshot!(told(&about, "n1/db").2, @"n1/db up is about to start its transition");
 }
 
 #[test]
 fn what_needs_a_hand_says_whose() {
     let with = |db: CobStatus| hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), db]);
-    insta::assert_snapshot!(told(&with(failed("n1/db", "down", "up")), "n2/app").2, @"n2/app up waits for n1/db up, which has given up moving from down to up after 3 attempts (exit status 1; last line: port 5432 is taken)");
+    insta::assert_snapshot!(told(&with(failed("n1/db", "down", "up")), "n2/app").2, @"n2/app up waits for n1/db up, which failed after 3 attempts to move from down to up (exit status 1; last line: port 5432 is taken)");
     let paused = with(up("n1/db", vec![Wait::Paused]));
-    insta::assert_snapshot!(told(&paused, "n2/app").2, @"n2/app up waits for n1/db up, which may not move: n1 is paused");
+    insta::assert_snapshot!(told(&paused, "n2/app").2, @"n2/app up waits for n1/db up, which starts no transition: n1 is paused");
     let lost = with(up("n1/db", vec![Wait::NoRoute { to: state("up") }]));
-    insta::assert_snapshot!(told(&lost, "n2/app").2, @"n2/app up waits for n1/db up, which can't get to up: no chain of transitions leads there from down");
+    insta::assert_snapshot!(told(&lost, "n2/app").2, @"n2/app up waits for n1/db up, which can't reach up: no chain of transitions leads there from down");
     let observed = with(up("n1/db", vec![Wait::Observed { to: state("up") }]));
     assert_eq!(told(&observed, "n2/app").0, CauseKind::Observed);
-    insta::assert_snapshot!(told(&observed, "n2/app").2, @"n2/app up waits for n1/db up, which is observed, and not in its goal state: it is down and would go to up, but COB does not move it");
+    insta::assert_snapshot!(told(&observed, "n2/app").2, @"n2/app up waits for n1/db up, which is only observed: it is down instead of up, and COB does not change it");
     let refused = hosts(vec![up(
         "n2/app",
         vec![Wait::Lock {
@@ -295,7 +295,7 @@ fn unknown_states_tell_of_their_check() {
     let mut checking = settled("n1/db", "up");
     (checking.state, checking.target, checking.phase, checking.since_ns) = (None, None, Phase::Checking, NOW - s(1));
     let all = hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), checking.clone()]);
-    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which has been checked for its state for 1.0 s");
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which has been checking its state for 1.0 s");
     let mut failing = failed("n1/db", "down", "up");
     (failing.state, failing.target, failing.phase) = (None, None, Phase::Checking);
     if let Some(action) = &mut failing.action {
@@ -303,7 +303,7 @@ fn unknown_states_tell_of_their_check() {
     }
     let (kind, _, sentence) = told(&hosts(vec![failing]), "n1/db");
     assert_eq!(kind, CauseKind::CheckFailing);
-    insta::assert_snapshot!(sentence, @"n1/db is in a state that can't be told: its check has failed 3 times (exit status 1; last line: port 5432 is taken)");
+    insta::assert_snapshot!(sentence, @"n1/db is in an unknown state: its check has failed 3 times (exit status 1; last line: port 5432 is taken)");
 }
 
 #[test]
@@ -315,12 +315,15 @@ fn of_a_service_that_has_given_up_what_it_printed_is_named() {
         assert!(hint(&db).contains("`cobctl output n1/db` and `cobctl logs n1/db`, mend"), "{kind}");
     }
     db.kind = "departure".to_owned();
-    assert_eq!(hint(&db), "mend what it says; it is tried on, at once with `cobctl retry n1/db`");
+    assert_eq!(
+        hint(&db),
+        "fix the reported error; the next attempt starts by itself, or at once with `cobctl retry n1/db`"
+    );
     db.kind = "script".to_owned();
     assert!(hint(&db).contains("`cobctl output n1/db`, mend"));
     // A daemon that acts itself prints no output.
     db.kind = "file-tree".to_owned();
-    assert_eq!(hint(&db), "mend what it says, then `cobctl retry n1/db`");
+    assert_eq!(hint(&db), "fix the reported error, then `cobctl retry n1/db`");
     if let Some(action) = &mut db.action {
         action.error =
             "`cobctl diff` shows both sides, `cobctl resolve` decides: conflict in /etc/x: it was ch…".into();
@@ -330,7 +333,7 @@ fn of_a_service_that_has_given_up_what_it_printed_is_named() {
     if let Some(action) = &mut db.action {
         (action.from, action.to, action.of) = (None, None, 0);
     }
-    assert_eq!(hint(&db), "mend what it says: it is looked at again within a minute");
+    assert_eq!(hint(&db), "fix the reported error; the next check starts within a minute");
 }
 
 #[test]
@@ -341,16 +344,16 @@ fn hosts_that_do_not_answer_are_told_by_what_that_means() {
     all.push(gone());
     insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is on n1, which can't be reached (Connection refused)");
     let explanation = of(&all, "n2/web");
-    insta::assert_snapshot!(explanation.sentence(), @"n2/web up waits for n1/db to give back the promise of up, which is on n1, which can't be reached (Connection refused); what it holds stays held until it is back or fenced");
+    insta::assert_snapshot!(explanation.sentence(), @"n2/web up waits for n1/db to release the grant of up, which is on n1, which can't be reached (Connection refused); its locks stay until it is back or fenced");
     assert!(explanation.first.hint.contains("cobctl fence n1") && explanation.is_incomplete());
 }
 
 #[test]
 fn hosts_that_do_not_meet_are_told_apart() {
     let mut all = hosts(vec![up("n2/app", vec![lock("n1/db", "up")]), settled("n1/db", "up")]);
-    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is up: its promise is on the way");
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is up: its grant is on the way");
     all[1].generation = Some(GenerationNumber(6));
-    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is there in generation 6 on n1, asked for in generation 7 on n2: they do not meet until both have the same");
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up waits for n1/db up, which is at generation 6 on n1, but n2 asks at generation 7: a lock needs the same generation on both hosts");
     let n2 = PeerStatus {
         host: all[0].name.clone(),
         up: true,
@@ -360,7 +363,7 @@ fn hosts_that_do_not_meet_are_told_apart() {
         fenced: false,
     };
     all[1].peers = vec![n2];
-    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up can't ask n1/db: n2 was fenced, and n1 takes nothing from this life of its daemon");
+    insta::assert_snapshot!(told(&all, "n2/app").2, @"n2/app up can't ask n1/db: n2 was fenced, and n1 ignores its daemon until a restart");
     all[1].peers.clear();
     all[0].peers = vec![PeerStatus {
         host: all[1].name.clone(),
@@ -397,10 +400,10 @@ fn circles_are_named() {
         up("n3/c", vec![lock("n1/a", "up")]),
     ];
     let all = hosts(round.clone());
-    insta::assert_snapshot!(told(&all, "n1/a").2, @"n1/a up waits in a circle: n1/a waits for n2/b waits for n3/c waits for n1/a; the daemons look for the way out");
+    insta::assert_snapshot!(told(&all, "n1/a").2, @"n1/a up waits in a cycle: n1/a waits for n2/b waits for n3/c waits for n1/a; the daemons are resolving it");
     let mut outside = round.clone();
     outside.push(up("n4/x", vec![lock("n2/b", "up")]));
-    insta::assert_snapshot!(told(&hosts(outside), "n4/x").2, @"n4/x up waits for n2/b up, which waits in a circle: n2/b waits for n3/c waits for n1/a waits for n2/b; the daemons look for the way out");
+    insta::assert_snapshot!(told(&hosts(outside), "n4/x").2, @"n4/x up waits for n2/b up, which waits in a cycle: n2/b waits for n3/c waits for n1/a waits for n2/b; the daemons are resolving it");
     let mut stuck = round;
     stuck[1].trouble = vec![Trouble::Stuck { circle: vec![id("n2/b"), id("n3/c"), id("n1/a")], more: false }];
     let (kind, culprit, _) = told(&hosts(stuck), "n1/a");
@@ -413,12 +416,12 @@ fn the_settled_wait_for_nothing() {
     insta::assert_snapshot!(of(&all, "n1/db").tree().join("\n"), @r"
     n1/db: up, settled for 3 min
     held in up by n2/app
-    └─ waits for nothing: it has been up for 3 min  ← first cause
+    └─ is OK: up for 3 min  ← first cause
     ");
     let mut asked = all.clone();
     asked[0].cobs[0].preferred = state("down");
     asked[0].cobs[0].held_by.clear();
-    insta::assert_snapshot!(told(&asked, "n1/db").2, @"n1/db waits for nothing: others want it up, where it has been for 3 min; by itself it would be down");
+    insta::assert_snapshot!(told(&asked, "n1/db").2, @"n1/db is idle: other change objects need it up, for 3 min; its preferred state is down");
     insta::assert_snapshot!(told(&all, "n1/nothing").2, @"n1/nothing is not part of generation 7, which is active on n1");
 }
 
@@ -428,14 +431,14 @@ fn what_is_kept_elsewhere_leads_to_what_those_do_who_keep_it() {
     let all = hosts(vec![kept("n2/web"), moving("n1/schema", "absent", "present")]);
     let (kind, culprit, sentence) = told(&all, "n2/web");
     assert_eq!((kind, culprit.as_str()), (CauseKind::Moving, "n1/schema"));
-    insta::assert_snapshot!(sentence, @"n2/web down is kept there by n1/schema, which has been moving from absent to present for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
-    assert_eq!(crate::words::reasons(&kept("n2/web"), 0), "kept there by n1/schema");
+    insta::assert_snapshot!(sentence, @"n2/web down is kept in this state by n1/schema, which has been moving from absent to present for 3.2 s (attempt 2 of 3; last line: waiting for port 5432)");
+    assert_eq!(crate::words::reasons(&kept("n2/web"), 0), "kept in this state by n1/schema");
     // A change object that waits for it waits for its holders.
     let paused = waiting("n1/schema", "absent", "present", vec![Wait::Paused]);
     let all = hosts(vec![waiting("n3/lb", "down", "up", vec![lock("n2/web", "up")]), kept("n2/web"), paused]);
     let (kind, culprit, sentence) = told(&all, "n3/lb");
     assert_eq!((kind, culprit.as_str()), (CauseKind::Paused, "n1/schema"));
-    insta::assert_snapshot!(sentence, @"n3/lb up waits for n2/web up, which is kept there by n1/schema, which may not move: n1 is paused");
+    insta::assert_snapshot!(sentence, @"n3/lb up waits for n2/web up, which is kept in this state by n1/schema, which starts no transition: n1 is paused");
 }
 
 #[test]
@@ -457,7 +460,7 @@ fn long_chains_and_wide_fans_are_walked_once() {
     let all = [host("n1", 7, cobs)];
     let at: std::collections::BTreeMap<&CobId, &CobStatus> = all[0].cobs.iter().map(|c| (&c.id, c)).collect();
     let explanation = explain(&id("n1/c0"), &|cob| Seen::Found(&all[0], at[cob]));
-    insta::assert_snapshot!(explanation.sentence(), @"n1/c0 up waits for n1/c1 up, which waits for n1/c2 up, which waits for 4993 more, one behind the other, which waits for n1/c4996 up, which waits for n1/c4997 up, which waits for n1/c4998 up, which waits for n1/c4999 up, which waits for n1/c5000 up, which has given up moving from down to up after 3 attempts (exit status 1; last line: port 5432 is taken)");
+    insta::assert_snapshot!(explanation.sentence(), @"n1/c0 up waits for n1/c1 up, which waits for n1/c2 up, which waits for a chain of 4993 more, which waits for n1/c4996 up, which waits for n1/c4997 up, which waits for n1/c4998 up, which waits for n1/c4999 up, which waits for n1/c5000 up, which failed after 3 attempts to move from down to up (exit status 1; last line: port 5432 is taken)");
     assert_eq!(explanation.told().chain.len(), n + 1);
 
     // Each of 30 layers waits for both objects of the next: a thousand million paths.

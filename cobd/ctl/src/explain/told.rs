@@ -85,7 +85,7 @@ impl Explanation<'_> {
         let mut parts: Vec<String> = self.chain.iter().map(|e| e.words.clone()).collect();
         if parts.len() > TOLD {
             let left_out = parts.len() - (TOLD - 1);
-            parts.splice(2..2 + left_out, [format!("waits for {left_out} more, one behind the other")]);
+            parts.splice(2..2 + left_out, [format!("waits for a chain of {left_out} more")]);
         }
         parts.push(self.first.words.clone());
         format!("{} {}", self.subject(), parts.join(", which "))
@@ -116,7 +116,7 @@ impl Explanation<'_> {
         tree.lines.extend(self.lapses().map(|(host, l)| lapse(host, l)));
         if let Some(Seen::Found(host, cob)) = self.seen.get(&self.cob) {
             for holder in &cob.held_by {
-                let back = if holder.recalled { ", asked back" } else { "" };
+                let back = if holder.recalled { ", recalled" } else { "" };
                 tree.lines.push(format!("held in {} by {}{back}", holder.state, holder.cob));
             }
             if host.paused {
@@ -207,11 +207,11 @@ impl Explanation<'_> {
 /// `down → up, waiting for 12 s`.
 fn summary(cob: &CobStatus, now_ns: u64) -> String {
     let preferred = if cob.target.is_some() && cob.target.as_ref() != Some(&cob.preferred) {
-        format!(" (by itself: {})", cob.preferred)
+        format!(" (preferred: {})", cob.preferred)
     } else {
         String::new()
     };
-    let leaving = if cob.retiring { ", leaving" } else { "" };
+    let leaving = if cob.retiring { ", departing" } else { "" };
     let heading = if cob.state.is_none() { state(None).to_owned() } else { heading(cob) };
     format!("{heading}{preferred}, {} for {}{leaving}", phase(cob), ago(now_ns, cob.since_ns))
 }

@@ -177,7 +177,7 @@ impl<'a> Walk<'a, '_> {
             (Seen::Unreachable(error), why) => only(Cause::unreachable(id, error, *why == Why::Holding)),
             (Seen::Absent(host), Why::Away | Why::Drained) => only(Cause::absent(id, host)),
             (Seen::Absent(host), Why::Leaving) => only(has_left(id, host)),
-            (Seen::Absent(_), Why::Holding) => only(Cause::on_its_way("is gone: what it held comes back with that")),
+            (Seen::Absent(_), Why::Holding) => only(Cause::on_its_way("is gone: its locks are being released")),
             (Seen::Found(host, cob), Why::Away) => self.away(host, cob),
             (Seen::Found(host, cob), Why::Holding) => holding(host, cob),
             (Seen::Found(host, cob), Why::Drained) => drained(host, cob),
@@ -222,7 +222,11 @@ impl<'a> Walk<'a, '_> {
             self.wait(host, cob, wait, &mut found);
         }
         if found.causes.is_empty() && found.edges.is_empty() {
-            found.causes.push(if cob.failed { flagged(host, cob) } else { Cause::on_its_way("is about to move") });
+            found.causes.push(if cob.failed {
+                flagged(host, cob)
+            } else {
+                Cause::on_its_way("is about to start its transition")
+            });
         }
         found
     }
@@ -232,7 +236,7 @@ impl<'a> Walk<'a, '_> {
         for holder in kept_by(cob) {
             let is_settled = matches!(self.look(&holder.cob), Seen::Found(_, by) if by.phase == Phase::Settled);
             found.edges.push(Edge {
-                words: format!("is kept there by {}", holder.cob),
+                words: format!("is kept in this state by {}", holder.cob),
                 for_ns: host.now_ns.saturating_sub(holder.since_ns.unwrap_or(cob.since_ns)),
                 to: holder.cob.clone(),
                 then: Then::Ask(if is_settled { Why::Holding } else { Why::Away }),
@@ -266,7 +270,7 @@ impl<'a> Walk<'a, '_> {
                 let for_ns = now.saturating_sub(*since_ns);
                 if *recalled {
                     found.edges.extend(holders(host, cob));
-                    let words = format!("has to give back {wanted_words}, and then waits for it again");
+                    let words = format!("must release {wanted_words}, and then waits for it again");
                     found.edges.push(Edge { words, for_ns, to: asked.clone(), then: Then::Ask(Why::Away) });
                     return;
                 }
@@ -287,13 +291,13 @@ impl<'a> Walk<'a, '_> {
                 });
             }
             Wait::Grant { cob: holder, state, since_ns } => found.edges.push(Edge {
-                words: format!("waits for {holder} to give back the promise of {state}"),
+                words: format!("waits for {holder} to release the grant of {state}"),
                 for_ns: now.saturating_sub(*since_ns),
                 to: holder.clone(),
                 then: Then::Ask(Why::Holding),
             }),
             Wait::After { cob: other, since_ns } => found.edges.push(Edge {
-                words: format!("may be asked for until {other} has left for good"),
+                words: format!("may be requested until {other} has departed"),
                 for_ns: now.saturating_sub(*since_ns),
                 to: other.clone(),
                 then: Then::Ask(Why::Away),
@@ -375,9 +379,9 @@ impl<'a> Walk<'a, '_> {
         }
         let here = crate::words::state(cob.state.as_ref());
         Some(Cause::on_its_way(if cob.state.as_ref().is_some_and(|s| wanted.contains(s)) {
-            format!("is {here}: its promise is on the way")
+            format!("is {here}: its grant is on the way")
         } else {
-            format!("is {here} and has not heard of it yet")
+            format!("is {here} and has not received the request yet")
         }))
     }
 
@@ -448,8 +452,7 @@ impl<'a> Walk<'a, '_> {
         let more = format!("`cobctl budget {} --at-most {}`", budget.id, budget.held_by.len() + 1);
         let has_failed = matches!(first.kind, CauseKind::GivenUp | CauseKind::Retry);
         let still_waits = cob.is_gate() && matches!(first.kind, CauseKind::Moving | CauseKind::Rest);
-        (has_failed || still_waits)
-            .then(|| format!("{more} lets one more member go all the same, until the next generation"))
+        (has_failed || still_waits).then(|| format!("{more} adds a token until the next generation"))
     }
 
     /// Replaces a cause by the first cause with a new hint.
@@ -484,7 +487,7 @@ impl<'a> Walk<'a, '_> {
             }
         }
         let Some((place, last, cause)) = best else {
-            return (Vec::new(), Cause::on_its_way("waits for more change objects than can be looked at"));
+            return (Vec::new(), Cause::on_its_way("waits for too many change objects to follow"));
         };
         let mut chain: Vec<Edge> = last.into_iter().cloned().collect();
         let mut at = &place;
@@ -499,12 +502,12 @@ impl<'a> Walk<'a, '_> {
 
 /// It has departed.
 fn has_left(cob: &CobId, host: &HostStatus) -> Cause {
-    heard_of(cob, host, "has left: word of it is on the way")
+    heard_of(cob, host, "has departed: the report is on the way")
 }
 
 /// It is in its exit state, and counts as departed after all that depart before it.
 fn is_where_it_leaves(cob: &CobId, host: &HostStatus) -> Cause {
-    heard_of(cob, host, "is where it leaves: it counts as gone as soon as those that go before it do")
+    heard_of(cob, host, "is in its exit state: it counts as departed after the change objects that depart before it")
 }
 
 /// The waiting host learns of the departure, if the departed object's host understands the question.
@@ -532,7 +535,7 @@ fn is_at_rest(cob: &CobStatus) -> bool {
 pub(super) fn activation<'a>(host: &'a HostStatus, of: &'a CobId) -> impl Iterator<Item = Edge> + 'a {
     let next = host.switching_to.map_or_else(String::new, |next| format!(" to generation {next}"));
     still_there(host).filter(move |wait| wait.cob != *of).map(move |wait| Edge {
-        words: format!("waits for {} to go on{next}, for which {} must have left for good", host.name, wait.cob),
+        words: format!("waits for {} to switch{next}, for which {} must have departed", host.name, wait.cob),
         for_ns: host.now_ns.saturating_sub(wait.since_ns),
         to: wait.cob.clone(),
         then: Then::Ask(Why::Leaving),
@@ -549,7 +552,7 @@ fn holding(host: &HostStatus, cob: &CobStatus) -> Found {
         Phase::Waiting | Phase::Settled => found.edges.extend(holders(host, cob)),
     }
     if found.causes.is_empty() && found.edges.is_empty() {
-        found.causes.push(Cause::on_its_way("has nothing that keeps it from giving it back: that is on the way"));
+        found.causes.push(Cause::on_its_way("has no reason to hold the lock: its release is on the way"));
     }
     found
 }
@@ -565,7 +568,8 @@ fn drained(host: &HostStatus, cob: &CobStatus) -> Found {
         then: Then::Ask(Why::Away),
     });
     let edges: Vec<_> = edges.collect();
-    let causes = if edges.is_empty() { vec![Cause::on_its_way("has a token: it is on its way")] } else { Vec::new() };
+    let causes =
+        if edges.is_empty() { vec![Cause::on_its_way("has a free token: it is on the way")] } else { Vec::new() };
     Found { edges, causes }
 }
 
@@ -578,7 +582,7 @@ fn kept_by(cob: &CobStatus) -> impl Iterator<Item = &Holder> {
 fn holders<'a>(host: &'a HostStatus, cob: &'a CobStatus) -> impl Iterator<Item = Edge> + 'a {
     let any = cob.held_by.iter().any(|h| h.recalled);
     cob.held_by.iter().filter(move |h| h.recalled || !any).map(|h| Edge {
-        words: format!("needs {} to give back the promise of {} first", h.cob, h.state),
+        words: format!("needs {} to release the grant of {} first", h.cob, h.state),
         for_ns: host.now_ns.saturating_sub(h.since_ns.unwrap_or(cob.since_ns)),
         to: h.cob.clone(),
         then: Then::Ask(Why::Holding),

@@ -351,7 +351,7 @@ async fn what_has_given_up_ends_the_wait_with_its_reason() {
     n2.look().next = vec![waiting("n2/app", vec![lock("n1/db")])];
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "1h"]).await;
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.out.contains("nothing more is being done") && ran.out.contains("n1/db up has given up"), "{}", ran.out);
+    assert!(ran.out.contains("nothing more is being done") && ran.out.contains("n1/db up failed after"), "{}", ran.out);
     assert!(ran.err.contains("active on 2 of 2 hosts, 0 of 2 change objects settled"), "{}", ran.err);
 }
 
@@ -364,7 +364,7 @@ async fn the_end_of_the_time_is_told_with_what_is_missing() {
     n2.look().prompt = false;
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "300ms"]).await;
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.out.contains("n1 tells of 0 change objects; its generation has 1"), "{}", ran.out);
+    assert!(ran.out.contains("n1 reports 0 change objects; its generation has 1"), "{}", ran.out);
     assert!(ran.out.contains("n2 has generation 6 active and switches to 7"), "{}", ran.out);
 }
 

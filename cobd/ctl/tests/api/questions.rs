@@ -15,7 +15,7 @@ async fn status_is_asked_over_the_local_socket_and_over_tcp() {
     let socket = folder.path().join("cobd.sock");
     let daemon = Daemon::unix(&socket, "n1", 7, vec![settled("n1/db")]).await;
     let ran = cobctl(&["status", "--socket", socket.to_str().expect("text")]).await;
-    assert!(ran.code == 0 && ran.out.contains("converged: generation 7 on 1 host, 1 change object"), "{ran:?}");
+    assert!(ran.code == 0 && ran.out.contains("OK: generation 7 has converged on 1 host, 1 change object"), "{ran:?}");
     let ran = cobctl(&["--host", &daemon.address, "status", "--json"]).await;
     let cluster: ClusterStatus = serde_json::from_str(&ran.out).expect("a cluster");
     let clock_offset_ms = cluster.hosts[0].clock_offset_ms;
@@ -31,7 +31,7 @@ async fn status_is_asked_over_the_local_socket_and_over_tcp() {
 
     let tcp = Daemon::tcp("n2", 7, vec![waiting("n2/app", vec![lock("n1/db")])]).await;
     let ran = cobctl(&["--host", &daemon.address, "--host", &tcp.address, "status"]).await;
-    assert!(ran.code == 1 && ran.out.contains("n2: 1 change object not where it should be: n2/app"), "{ran:?}");
+    assert!(ran.code == 1 && ran.out.contains("n2: 1 change object not in its desired state: n2/app"), "{ran:?}");
     tcp.change(|status| status.cobs = vec![settled("n2/app")]);
     let ran = cobctl(&["--host", &daemon.address, "--host", &tcp.address, "status", "n2/app"]).await;
     assert!(ran.code == 0 && !ran.out.contains("n1/db"), "{ran:?}");
@@ -139,7 +139,7 @@ async fn hosts_that_were_named_are_the_ones_that_answer() {
     assert!(ran.code == 2 && ran.err.contains("n1 and n3 were asked, of which none is n2"), "{ran:?}");
     let asked = n3.look().asked;
     let ran = cobctl(&[&both[..], &["status", "n3/db"]].concat()).await;
-    assert!(ran.code == 0 && ran.out.contains("converged: 1 change object on 1 host"), "{ran:?}");
+    assert!(ran.code == 0 && ran.out.contains("OK: converged, 1 change object on 1 host"), "{ran:?}");
     assert!(n3.look().asked > asked && !ran.out.contains("n1"), "{ran:?}");
     // A silent daemon is reported under the name of the named host.
     let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "status", "n2"]).await;
@@ -157,8 +157,8 @@ async fn explain_walks_from_host_to_host_and_asks_no_others() {
     publish(folder.path(), 7, &hosts);
     let depot = folder.path().to_str().expect("text");
     let ran = cobctl(&["--depot", depot, "explain", "n3/lb"]).await;
-    let sentence = "n3/lb up waits for n2/app up, which waits for n1/db up, which has given up moving from down to up \
-                    after 3 attempts (exit status 1; last line: no space left)";
+    let sentence = "n3/lb up waits for n2/app up, which waits for n1/db up, which failed \
+                    after 3 attempts to move from down to up (exit status 1; last line: no space left)";
     assert_eq!((ran.code, ran.out.lines().next()), (0, Some(sentence)), "{ran:?}");
     assert!(ran.out.contains("hint: see `cobctl output n1/db`"), "{ran:?}");
     assert_eq!((n1.look().asked, n4.look().asked), (1, 0));
@@ -182,7 +182,7 @@ async fn broken_promises_are_told_by_status_and_explain() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/net"), settled("n1/db")]).await;
     let (of, held_by) = (id("n1/net"), id("n2/app"));
     n1.change(|status| status.lapses = vec![Lapse { of, held_by, since_ns: NOW, cause: LapseCause::Guard }]);
-    let told = "n1/net has let its promise to n2/app lapse 0 ms ago";
+    let told = "n1/net invalidated its grant to n2/app 0 ms ago";
     for question in [&["status"][..], &["status", "n1/net"], &["explain", "n1"], &["explain", "n1/net"]] {
         let ran = cobctl(&[&["--host", &n1.address], question].concat()).await;
         assert!(
@@ -191,7 +191,7 @@ async fn broken_promises_are_told_by_status_and_explain() {
         );
     }
     let ran = cobctl(&["--host", &n1.address, "status"]).await;
-    assert!(ran.out.contains("converged, 1 broken promise"), "{ran:?}");
+    assert!(ran.out.contains("converged, 1 invalidated grant"), "{ran:?}");
     for other in ["status", "explain"] {
         let ran = cobctl(&["--host", &n1.address, other, "n1/db"]).await;
         assert!(ran.code == 0 && !ran.out.contains(told), "{ran:?}");
@@ -319,10 +319,12 @@ async fn watching_on_a_pipe_tells_each_change_until_converged() {
     };
     let (ran, ()) = tokio::join!(cobctl(&hosts), changing);
     assert_eq!(ran.code, 0, "{ran:?}");
-    for part in ["n1/db down → up, waiting: n2/ip up", "n1/db down → up, failed: gave up", "n1/db up, settled"] {
+    for part in
+        ["n1/db down → up, waiting: n2/ip up", "n1/db down → up, failed: an order: `cobctl retry`", "n1/db up, settled"]
+    {
         assert!(ran.out.contains(part), "{part}: {}", ran.out);
     }
-    assert!(ran.out.ends_with("converged: generation 7 on 2 hosts, 2 change objects\n"), "{}", ran.out);
+    assert!(ran.out.ends_with("OK: generation 7 has converged on 2 hosts, 2 change objects\n"), "{}", ran.out);
 }
 
 #[tokio::test]

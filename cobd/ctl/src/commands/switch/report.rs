@@ -694,9 +694,7 @@ mod tests {
         let away: Vec<CobId> = cluster.hosts[0].cobs.iter().map(|c| c.id.clone()).collect();
         assert_eq!(
             first_causes(&cluster, away.iter()),
-            [
-                "n1/db up has given up moving from down to up after 3 attempts (exit status 1; last line: port 5432 is taken)"
-            ]
+            ["n1/db up failed after 3 attempts to move from down to up (exit status 1; last line: port 5432 is taken)"]
         );
     }
 }
