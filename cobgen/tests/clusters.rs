@@ -135,7 +135,7 @@ fn operations_that_change_a_layout_are_told_what_it_was() {
     assert!(status == 0 && out.starts_with("c: expand: 7 tasks in 7 stages\n"), "{out}");
     let (status, _, err) = plan("shrink", &["--existing", &before]);
     assert_eq!(status, 2);
-    assert!(err.contains("shrink does not do what differs between the layouts: the node c-6 is new"), "{err}");
+    assert!(err.contains("shrink does not cover this difference between the layouts: the node c-6 is new"), "{err}");
     let (status, _, err) = plan("restart", &["--services", "s4"]);
     assert_eq!(status, 2);
     assert!(err.contains("the service s4 is on no node"), "{err}");

@@ -184,7 +184,7 @@ fn what_is_not_there_is_told_with_what_is() {
     let desk = Desk::new();
     let (status, _, err) = desk.run("log --depot DEPOT");
     assert_eq!(status, 2);
-    insta::assert_snapshot!(err, @"error: there is no depot at DEPOT: `cobgen generate MODEL --depot DIR` makes one");
+    insta::assert_snapshot!(err, @"error: there is no depot at DEPOT: `cobgen generate MODEL --depot DIR` creates it");
     let (status, _, err) = desk.run("log --depot MODEL");
     assert_eq!(status, 2);
     insta::assert_snapshot!(err, @"error: MODEL is not a depot: it is not a bare git repository");
@@ -563,7 +563,13 @@ fn who_can_not_leave_before_each_other_is_refused() {
     desk.model(&format!("{MODEL}{pair}"));
     let (status, _, err) = desk.run("generate MODEL --depot DEPOT");
     assert_eq!(status, 0);
-    assert!(err.contains("n1/a and n2/b can't leave the model together: each would have to leave first"), "{err}");
+    assert!(
+        err.contains(
+            "n1/a and n2/b can't leave the model in the same generation: each would have to leave \
+        first"
+        ),
+        "{err}"
+    );
     desk.model(MODEL);
     let (status, out, err) = desk.run("generate MODEL --depot DEPOT");
     assert_eq!((status, out.as_str()), (2, ""));

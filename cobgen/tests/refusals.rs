@@ -191,7 +191,7 @@ fn shares_have_as_many_places_as_programs_write() {
     }
     assert_eq!(with("\"0.33333333333333334\"").0, 0);
     let (status, _, err) = with("\"0.33333333333333333333333333\"");
-    assert!(status == 2 && err.contains("write a fraction, such as 1/3"), "{err}");
+    assert!(status == 2 && err.contains("write a fraction such as 1/3"), "{err}");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_type_that_the_model_lacks_is_told() {
     let work = Work::new();
     let model = "security: loopback-only\nhosts: {n1: {address: \"tcp://127.0.0.1:7077\", hardwaretype: smal}}\n";
     let (status, _, err) = cobgen(&["check", &work.write("model.yaml", model)]);
-    assert!(status == 0 && err.contains("the model has no hardware types, so `smal` says nothing"), "{err}");
+    assert!(status == 0 && err.contains("the model has no hardware types, so `smal` is unknown"), "{err}");
 }
 
 /// A model with this template in a file of a host.
@@ -445,7 +445,7 @@ fn verify_ends_as_other_commands_do() {
     let wrong = work.write("wrong.yaml", "security: loopback-only\nhost: {}\n");
     let (status, out, err) = cobgen(&["verify", &wrong, "--json"]);
     assert!(status == 2 && out.contains("\"diagnostics\"") && err.is_empty(), "{out}{err}");
-    assert_eq!(cobgen(&["verify", "--depot", &depot]).0, 2, "there is none");
+    assert_eq!(cobgen(&["verify", "--depot", &depot]).0, 2, "the depot has no generation");
     assert_eq!(cobgen(&["generate", &model, "--depot", &depot]).0, 0);
     assert_eq!(cobgen(&["verify", "--depot", &depot, "--generation", "7"]).0, 2);
     std::fs::remove_dir_all(work.path("depot/objects")).expect("removed");

@@ -126,8 +126,8 @@ for try in {1..20}; do
     fails_with "used already, with another key" thief
 done
 serve_log() { on h1 journalctl --no-pager --output=cat --unit cobgen-serve; }
-says "the token of h2 was used already, with another key" serve_log
-[ "$(serve_log | grep -cF "the token of h2 was used already, with another key")" -le 2 ]
+says "the token of h2 was already used with another key" serve_log
+[ "$(serve_log | grep -cF "the token of h2 was already used with another key")" -le 2 ]
 # One came before, in together.sh.
 says "REFUSED 21 times" admin cobgen enroll --list --depot $site/depot
 says "\`cobgen serve\` refused the token of h2 21 times" operator status

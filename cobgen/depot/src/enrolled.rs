@@ -125,12 +125,13 @@ pub fn add(depot: &Path, host: &HostName, key: PublicKey, at: &str, former: Form
     let mut all = entries(depot)?;
     if let Some((other, _)) = all.iter().find(|(name, entry)| *name != host && entry.keys.contains(&key)) {
         let why =
-            format!("{other} has enrolled with {key}, so {host} can't have it: every host makes a key of its own");
+            format!("{other} has enrolled with the key {key}, so {host} can't use it: every host makes its own key");
         return Err(damaged(depot, why).into());
     }
     if all.values().any(|entry| entry.revoked.contains(&key)) {
         let why = format!(
-            "the key {key} was replaced and is revoked: delete the host's key file and run `cobd join` there, which makes a new key"
+            "the key {key} was replaced and is revoked: delete the key file on the host and run `cobd join` there, \
+             which makes a new key"
         );
         return Err(damaged(depot, why).into());
     }

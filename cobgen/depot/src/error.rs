@@ -9,7 +9,7 @@ use cob_types::{GenerationNumber, HostName};
 #[derive(Debug, thiserror::Error)]
 pub enum DepotError {
     /// Nothing exists at the path.
-    #[error("there is no depot at {}: `cobgen generate MODEL --depot DIR` makes one", path.display())]
+    #[error("there is no depot at {}: `cobgen generate MODEL --depot DIR` creates it", path.display())]
     Missing {
         /// The path that was tried.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum DepotError {
         why: String,
     },
     /// A newer program wrote it.
-    #[error("{what} has format {found}; this program reads {known}: use a newer one")]
+    #[error("{what} has format {found}; this program reads {known}: use a newer program")]
     Newer {
         /// The depot, a manifest or a bundle.
         what: String,
@@ -68,10 +68,10 @@ pub enum DepotError {
     },
     /// An outcome of a switch names a generation that the depot does not have.
     #[error(
-        "refs/outcomes tells of a switch to generation {number}, and {}: it is lost, and its number would be used \
-         again; bring it from a copy with `git -C {} fetch COPY +refs/*:refs/*`, or if there never was one, forget what \
-         is told of switches with `git -C {} update-ref -d refs/outcomes`",
-        if newest.0 == 0 { "there is none".to_owned() } else { format!("the newest is {newest}") },
+        "refs/outcomes records a switch to generation {number}, but {}: generation {number} is lost, and its number \
+         would be used again; fetch it from a copy with `git -C {} fetch COPY +refs/*:refs/*`. If it never existed, \
+         delete the records of switches with `git -C {} update-ref -d refs/outcomes`",
+        if newest.0 == 0 { "the depot has no generation".to_owned() } else { format!("the newest is {newest}") },
         path.display(),
         path.display()
     )]
@@ -93,8 +93,8 @@ pub enum DepotError {
     },
     /// An object is missing.
     #[error(
-        "{what} of generation {generation} is missing in the depot: if this is a copy in progress, try again when it \
-         is complete; else copy the depot again, or restore it (`git fsck` names what is missing)"
+        "{what} of generation {generation} is missing in the depot: if a copy is in progress, try again when it is \
+         complete; else copy the depot again, or restore it (`git fsck` lists the missing objects)"
     )]
     Incomplete {
         /// The generation.
@@ -114,8 +114,8 @@ pub enum DepotError {
     },
     /// A file of git exists, but its content is wrong.
     #[error(
-        "{} is damaged: {why}; nothing of it was used: restore the depot from a copy (`git fsck` names what else is \
-         damaged)",
+        "{} is damaged: {why}; no part of it was used: restore the depot from a copy (`git fsck` lists further \
+         damage)",
         path.display()
     )]
     DamagedFile {
@@ -168,7 +168,7 @@ pub enum PublishError {
     /// Another publisher published a generation first.
     #[error(
         "generation {number} was made after {parent}, but the depot's latest is {}: another publisher was faster; \
-         generate again",
+         run `cobgen generate` again",
         latest.map_or_else(|| "none".to_owned(), |n| n.to_string())
     )]
     Overtaken {
@@ -180,7 +180,7 @@ pub enum PublishError {
         latest: Option<GenerationNumber>,
     },
     /// Another publisher, or git itself, has held a lock for too long.
-    #[error("{} is held by another program; try again, or remove it if none is running", lock.display())]
+    #[error("another program holds {}; try again, or remove the file if no such program is running", lock.display())]
     Busy {
         /// The lock's file.
         lock: PathBuf,
@@ -285,7 +285,7 @@ impl DepotError {
 }
 
 fn latest_in_words(latest: Option<GenerationNumber>) -> String {
-    latest.map_or_else(|| "it has none yet".to_owned(), |latest| format!("the latest is {latest}"))
+    latest.map_or_else(|| "it has no generation yet".to_owned(), |latest| format!("the latest is {latest}"))
 }
 
 fn too_few_in_words(back: usize, has: usize) -> String {
@@ -299,14 +299,14 @@ fn lost_in_words(number: GenerationNumber, commit: &str, other: Option<&str>, pa
     let (depot, name) = (path.display(), format!("refs/generations/{number}"));
     match other {
         None => format!(
-            "generation {number} is lost: its commit {commit} is in the history, but {name} is not there, and its \
-             number would be used again; `git -C {depot} update-ref {name} {commit}` brings it back (a copy needs all \
-             refs: `git fetch ORIGIN +refs/*:refs/*`), and `cobgen fsck` tells what else is missing"
+            "generation {number} is lost: its commit {commit} is in the history, but {name} does not exist, and its \
+             number would be used again; `git -C {depot} update-ref {name} {commit}` brings it back (a copy needs \
+             all refs: `git fetch ORIGIN +refs/*:refs/*`); `cobgen fsck` lists further losses"
         ),
         Some(other) => format!(
-            "there are two commits of generation {number}: {name} names {other}, and refs/heads/main leads to {commit}; \
-             hosts know the first one that was published. If it is that of {name}, then `git -C {depot} update-ref \
-             refs/heads/main {other}` sets it right; else restore the depot from a copy"
+            "there are two commits of generation {number}: {name} names {other}, and refs/heads/main leads to \
+             {commit}; hosts know the commit that was published first. If {name} names it, run `git -C {depot} \
+             update-ref refs/heads/main {other}`; else restore the depot from a copy"
         ),
     }
 }

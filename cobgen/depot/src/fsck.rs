@@ -61,8 +61,8 @@ impl Depot {
             let Some(commit) = checking.note(&at, self.commit(*number)) else { continue };
             let gone = commit.parent_ids().any(|parent| !commits.contains(&parent) && !ends.contains(&commit.id()));
             if gone {
-                let what = "the generation that it was made after is not there, and `shallow` does not say so: git \
-                            clients can't copy the depot";
+                let what = "the generation before it is missing, and the file `shallow` does not list that: git \
+                    clients can't copy the depot";
                 checking.fault(&at, what);
             }
         }
@@ -88,14 +88,17 @@ impl Depot {
             );
         }
         if manifest.parent >= number {
-            checking.fault(at, &format!("it says that it was made after {}", manifest.parent));
+            checking.fault(at, &format!("it names {} as the generation before it", manifest.parent));
         }
         for way in &manifest.back {
             // A pruned generation can't be compared; hosts that still have it can roll back to it.
             if let Ok(bytes) = self.read_manifest_bytes(way.generation)
                 && blob_hash(&bytes) != way.manifest
             {
-                checking.fault(at, &format!("its way back is to another generation {} than is here", way.generation));
+                checking.fault(
+                    at,
+                    &format!("its rollback target is another generation {} than the depot has", way.generation),
+                );
             }
         }
         checking.note(at, self.read_model(number));
@@ -115,7 +118,7 @@ impl Depot {
             if is_good(&bytes, signed) {
                 checking.report.signatures += 1;
             } else {
-                checking.fault(at, &format!("the signature of {} is not over its manifest", signed.key));
+                checking.fault(at, &format!("the signature of {} does not match its manifest", signed.key));
             }
         }
     }

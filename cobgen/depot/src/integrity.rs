@@ -142,7 +142,7 @@ impl Integrity {
         let info = self.objects.join("info");
         let alternates = info.join("alternates");
         if stat(&alternates)?.is_some() {
-            let why = "a depot has all of its objects itself, and this names other folders for them";
+            let why = "a depot contains all its objects, but this file names other folders for objects";
             return Err(DepotError::damaged_file(&alternates, why));
         }
         self.check_sum(&info.join("commit-graph"))?;

@@ -57,8 +57,8 @@ impl Depot {
     fn number_in(&self, id: Oid) -> Result<Option<GenerationNumber>, DepotError> {
         let failed = || {
             let what = format!(
-                "{MAIN} names {id}, perhaps a generation that is lost, and it can't be read: restore the depot {} from \
-                 a copy, or take {MAIN} away if nothing is missing",
+                "{MAIN} names {id}, which can't be read and may be a lost generation: restore the depot {} from a \
+                 copy, or delete {MAIN} if no generation is missing",
                 self.path.display()
             );
             DepotError::git(what)

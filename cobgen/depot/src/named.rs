@@ -51,11 +51,14 @@ impl FromStr for GenerationName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("{text:?} names no generation: write its number, `latest`, or `-1` for the one before the latest")
+            format!(
+                "{text:?} is not a generation: write its number, `latest`, or `-1` for the generation before the \
+                latest"
+            )
         };
         match (text, text.strip_prefix('-')) {
             ("latest", _) => Ok(Self::LATEST),
-            ("active", _) => Err("a depot does not know which one is active; `cobctl status` tells".to_owned()),
+            ("active", _) => Err("a depot does not know the active generation; `cobctl status` shows it".to_owned()),
             (_, Some(back)) => back.parse().ok().filter(|back| *back > 0).map(Self::Back).ok_or_else(wrong),
             (number, None) => number.parse().map(|number| Self::Number(GenerationNumber(number))).map_err(|_| wrong()),
         }

@@ -67,7 +67,7 @@ impl Depot {
     pub fn outcomes(&self) -> Result<Outcomes, DepotError> {
         let mut found = self.last_outcomes(MAX_OUTCOMES)?;
         if found.all.len() + found.problems.len() >= MAX_OUTCOMES {
-            found.problems.push(format!("older ones than the last {MAX_OUTCOMES} are not shown"));
+            found.problems.push(format!("only the last {MAX_OUTCOMES} are shown"));
         }
         Ok(found)
     }

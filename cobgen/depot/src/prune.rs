@@ -183,7 +183,7 @@ impl Depot {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
             Err(error) => return Err(DepotError::io(format!("can't read {}", path.display()))(error)),
         };
-        let bad = || DepotError::damaged_file(&path, "a line of it is no name of a commit");
+        let bad = || DepotError::damaged_file(&path, "a line is not the name of a commit");
         text.lines()
             .map(|line| if line.len() == 40 { Oid::from_str(line).map_err(|_| bad()) } else { Err(bad()) })
             .collect()

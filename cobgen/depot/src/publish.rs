@@ -369,7 +369,7 @@ impl<'a> Folder<'a> {
         }
         let refused = |error: git2::Error| {
             if error.class() == git2::ErrorClass::Tree && error.message().contains("invalid name") {
-                let why = format!("git does not keep what is in it: {}", error.message());
+                let why = format!("git can't store it: {}", error.message());
                 return PublishError::ModelPath { path: path.to_owned(), why };
             }
             DepotError::git(format!("can't write {path}"))(error).into()

@@ -105,25 +105,25 @@ pub struct Shown<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Spent {
     /// This server did not issue it.
-    #[error("this server has not given out such a token; copy it whole, or make another with `cobgen enroll HOST`")]
+    #[error("this server did not issue the token; copy all of it, or make another with `cobgen enroll HOST`")]
     Unknown,
     /// It has expired.
     #[error("the token of {0} has expired; make another with `cobgen enroll {0}`")]
     Expired(HostName),
     /// Another key was shown with it first.
     #[error(
-        "the token of {0} was used already, with another key: if that was not you, somebody else holds it; look at \
+        "the token of {0} was already used with another key: if you did not do that, the token was stolen; look at \
          `cobgen enroll --list`, revoke that key in the model, and make another token with `cobgen enroll {0}`"
     )]
     Used(HostName),
     /// The key that was admitted with it does not count any more.
     #[error(
-        "the token of {0} was used already, and the key that it let in is none of the host's any more: another has \
-         enrolled since, or it was taken out; make another token with `cobgen enroll {0}`"
+        "the token of {0} was already used, and the key that it enrolled is no longer a key of the host: it was \
+         replaced or removed; make another token with `cobgen enroll {0}`"
     )]
     Displaced(HostName),
     /// It was issued for another host.
-    #[error("the token is not for {0}; copy it whole, or make another with `cobgen enroll {0}`")]
+    #[error("the token is not for {0}; copy all of it, or make another with `cobgen enroll {0}`")]
     OtherHost(HostName),
 }
 

@@ -57,7 +57,11 @@ pub enum PlanError {
     #[error(
         "the service {service} is not {} by the model{}",
         if *.operation == Operation::AddServices { "added" } else { "removed" },
-        if .others.is_empty() { "; no other one is".to_owned() } else { format!(": it is {}", .others.join(", ")) }
+        if .others.is_empty() {
+            "; neither is another service".to_owned()
+        } else {
+            format!(": it is {}", .others.join(", "))
+        }
     )]
     NotConcerned {
         /// The operation.
@@ -68,7 +72,7 @@ pub enum PlanError {
         others: Vec<String>,
     },
     /// The layouts differ in a way that the operation does not handle.
-    #[error("{operation} does not do what differs between the layouts: {what}")]
+    #[error("{operation} does not cover this difference between the layouts: {what}")]
     OtherChange {
         /// The operation.
         operation: Operation,

@@ -61,6 +61,11 @@ pub(crate) fn in_order(steps: &[Step]) -> Vec<usize> {
             }
         }
     }
-    assert_eq!(order.len(), steps.len(), "services that wait for each other were refused, and chains are none");
+    assert_eq!(
+        order.len(),
+        steps.len(),
+        "services with circular dependencies were refused, and chains have no \
+        circles"
+    );
     order
 }

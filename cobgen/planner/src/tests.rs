@@ -184,7 +184,7 @@ fn growing_and_shrinking_concern_the_nodes_that_come_and_go() {
     assert_eq!(jobs(&shrink), ["stop app n3", "remove app n3", "delete n3"]);
     assert_eq!(after(&shrink, "delete n3"), ["remove app n3"]);
     let error = plan(&grown, Operation::Expand, None).expect_err("it shrinks");
-    assert_eq!(error.to_string(), "expand does not do what differs between the layouts: the node n3 leaves");
+    assert_eq!(error.to_string(), "expand does not cover this difference between the layouts: the node n3 leaves");
 }
 
 #[test]
@@ -397,5 +397,5 @@ fn services_that_the_layouts_do_not_differ_in_are_not_added_or_removed() {
     }
     let same = Cluster { after: removed.before.clone(), ..removed };
     let error = plan(&same, Operation::RemoveServices, Some(&names("db"))).expect_err("nothing differs").to_string();
-    assert_eq!(error, "the service db is not removed by the model; no other one is");
+    assert_eq!(error, "the service db is not removed by the model; neither is another service");
 }

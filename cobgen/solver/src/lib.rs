@@ -38,16 +38,16 @@ pub use solve::solve;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// Two services with the same name.
-    #[error("service {0} is asked for twice: name it once")]
+    #[error("service {0} is requested twice: name it once")]
     ServiceTwice(String),
     /// Two existing nodes, or two hosts, with the same name.
-    #[error("node {0} is there twice: every node needs a name of its own")]
+    #[error("two nodes have the name {0}: every node needs its own name")]
     NodeTwice(String),
     /// Two types with the same name.
-    #[error("type {0} is there twice: name it once")]
+    #[error("two types have the name {0}: rename or remove one")]
     TypeTwice(String),
     /// A number beyond the limits of the solver.
-    #[error("{what}: {given} are more than the solver takes ({most}): ask for less")]
+    #[error("{what}: {given}, but the solver takes at most {most}: request less")]
     TooMany {
         /// The counted items.
         what: &'static str,

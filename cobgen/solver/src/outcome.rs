@@ -183,7 +183,7 @@ impl fmt::Display for RuleKind {
                 _ => {
                     let (first, more) = nodes.split_at(nodes.len().min(3));
                     let (first, more) = (first.join(", "), more.len());
-                    write!(f, "{first} and {more} more like them keep their hardware, image and services")
+                    write!(f, "{first} and {more} similar nodes keep their hardware, image and services")
                 }
             },
             Self::Excluded(at) => write!(f, "excluded layout {}", at + 1),

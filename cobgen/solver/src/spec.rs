@@ -223,7 +223,7 @@ fn check_limits(request: &Request) -> Result<(), RequestError> {
     let checks = [
         ("nodes", count, MOST_NODES),
         ("existing nodes", request.existing.len() as u64, MOST_ENTRIES as u64),
-        ("services with what they require", entries as u64, MOST_ENTRIES as u64),
+        ("services with their requirements", entries as u64, MOST_ENTRIES as u64),
         ("layout rules", layout_rules as u64, MOST_ENTRIES as u64),
         ("hardware and image types", types as u64, MOST_ENTRIES as u64),
     ];

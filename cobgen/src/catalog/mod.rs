@@ -51,8 +51,8 @@ impl Catalog {
             {
                 let Some(name) = name else { continue };
                 if types.is_empty() {
-                    let what = format!("the model has no {}s, so `{}` says nothing", types.word, name.value);
-                    let help = "add it to the types of the model, or leave it away";
+                    let what = format!("the model has no {}s, so `{}` is unknown", types.word, name.value);
+                    let help = "add it to the types of the model, or leave it out";
                     report.push(name.mark, Diagnostic::warning("unknown-name", what).help(help));
                 } else {
                     types.check(name, report);

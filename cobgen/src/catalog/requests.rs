@@ -87,11 +87,11 @@ fn by_hand(name: &Marked<String>, entry: &ClusterEntry, catalog: &Catalog, repor
     for (key, value) in only {
         if let Some(value) = value {
             let fault = Diagnostic::error("no-template", format!("`{key}` has no meaning without a template"));
-            report.push(value.mark, fault.help("name a `template`, or leave it away"));
+            report.push(value.mark, fault.help("name a `template`, or leave it out"));
         }
     }
     if let Maybe::There(Marked { mark, value: NodeSet::Count(_) }) = &entry.nodes {
-        let fault = Diagnostic::error("no-template", "without a template nothing says which hosts these are");
+        let fault = Diagnostic::error("no-template", "without a template the hosts are not defined");
         report.push(*mark, fault.help("name a `template`, or the hosts: `nodes: [n1, n2]`"));
     }
     let services: Vec<Marked<String>> = match &entry.services {
@@ -116,7 +116,7 @@ fn request<'a>(
     let found = catalog.templates.find(template, report)?;
     if found.partial {
         let fault = Diagnostic::error("partial-template", format!("`{}` is a partial template", template.value));
-        report.push(template.mark, fault.help("no cluster is made of it; take a template that includes it"));
+        report.push(template.mark, fault.help("clusters can't use it directly; use a template that includes it"));
         return None;
     }
     let mut defaults = found.defaults.clone();
@@ -132,8 +132,8 @@ fn request<'a>(
         match config.map() {
             Some(map) => lay_config(&mut defaults.config, map),
             None => {
-                let fault = Diagnostic::error("wrong-type", "`config` must be a mapping where there is a template");
-                report.push(config.mark, fault.help("its keys are put together with those of the template's `config`"));
+                let fault = Diagnostic::error("wrong-type", "with a template, `config` must be a mapping");
+                report.push(config.mark, fault.help("its keys are merged with the `config` of the template"));
             }
         }
     }
@@ -188,11 +188,11 @@ fn services(
             for (partial, fixed) in &found.fixed {
                 for service in fixed.defaults.services.iter().filter(|s| !list.iter().any(|l| l.value == s.value)) {
                     let what = format!(
-                        "the service `{}` can't be left away: the partial template `{partial}` is immutable",
+                        "the service `{}` can't be left out: the partial template `{partial}` is immutable",
                         service.value
                     );
                     let fault = Diagnostic::error("immutable", what)
-                        .note(Some(report.place(service.mark)), "it says this")
+                        .note(Some(report.place(service.mark)), "the template sets it here")
                         .help(format!("add `{}` to `services`", service.value));
                     report.push(name.mark, fault);
                 }
@@ -205,7 +205,7 @@ fn services(
             let names: Vec<&str> = map.names().collect();
             report.push(
                 mark,
-                fault.help(format!("write a list, `services: [{}]`; or leave `template` away", names.join(", "))),
+                fault.help(format!("write a list, `services: [{}]`; or leave `template` out", names.join(", "))),
             );
         }
         None if defaults.services.is_empty() => {
@@ -264,11 +264,10 @@ fn check_needs(cluster: &str, asked: &[Marked<String>], services: &Services, rep
             }
             let what = format!("`{}` needs `{}`, which the cluster `{cluster}` lacks", service.value, need.value);
             let help = match candidates.as_slice() {
-                [only] => format!("add `{only}` to the cluster, or leave `{}` away", service.value),
-                all => format!("add one of {} to the cluster, or leave `{}` away", quoted(all), service.value),
+                [only] => format!("add `{only}` to the cluster, or leave `{}` out", service.value),
+                all => format!("add a service of {} to the cluster, or leave `{}` out", quoted(all), service.value),
             };
-            let fault =
-                Diagnostic::error("missing-service", what).note(Some(report.place(need.mark)), "it says so here");
+            let fault = Diagnostic::error("missing-service", what).note(Some(report.place(need.mark)), "defined here");
             report.push(service.mark, fault.help(help));
         }
         for conflict in services.get(&service.value).into_iter().flat_map(|s| &s.conflicts) {
@@ -277,9 +276,9 @@ fn check_needs(cluster: &str, asked: &[Marked<String>], services: &Services, rep
                 let what =
                     format!("`{}` conflicts with `{other}`, but the cluster `{cluster}` has both", service.value);
                 let fault = Diagnostic::error("conflict", what)
-                    .note(Some(report.place(conflict.mark)), "it says so here")
-                    .note(Some(report.place(*there)), format!("`{other}` is asked for here"));
-                report.push(service.mark, fault.help("put them into two clusters, or leave one away"));
+                    .note(Some(report.place(conflict.mark)), "defined here")
+                    .note(Some(report.place(*there)), format!("`{other}` is requested here"));
+                report.push(service.mark, fault.help("put the services into two clusters, or remove one service"));
             }
         }
     }
@@ -297,8 +296,8 @@ fn nodes(entry: &ClusterEntry, hosts: &Hosts, report: &mut Report<'_>) -> Option
             });
             if let (Some(count), [_]) = (quoted, set.0.as_slice()) {
                 let fault =
-                    Diagnostic::error("wrong-type", format!("`nodes` is the text \"{count}\", which is no host"));
-                report.push(*mark, fault.help(format!("write {count} without quotes for so many nodes")));
+                    Diagnostic::error("wrong-type", format!("`nodes` is the text \"{count}\", which is not a host"));
+                report.push(*mark, fault.help(format!("write {count} without quotes for a number of nodes")));
                 return None;
             }
             let value = hosts.of_set(set, report);
@@ -312,8 +311,8 @@ fn check_size(nodes: &Wanted, template: &Marked<String>, found: &Template, repor
     let told = |bound: &Marked<u32>, word: &str, report: &mut Report<'_>| {
         let nodes_word = if count == 1 { "node" } else { "nodes" };
         let what = format!("{count} {nodes_word}; a cluster of `{}` has at {word} {}", template.value, bound.value);
-        let fault = Diagnostic::error("size", what).note(Some(report.place(bound.mark)), "it says so here");
-        report.push(nodes.mark(), fault.help(format!("ask for {}", bound.value)));
+        let fault = Diagnostic::error("size", what).note(Some(report.place(bound.mark)), "defined here");
+        report.push(nodes.mark(), fault.help(format!("request {}", bound.value)));
     };
     let outside = |bound: &Marked<u32>| usize::try_from(bound.value).unwrap_or(usize::MAX);
     if let Some(min) = found.min.as_ref().filter(|min| count < outside(min)) {
@@ -384,7 +383,7 @@ impl Allowed<'_> {
                     None => format!("there is no {word} that `{}` is compatible with", template.value),
                 };
                 let help = match may.len() {
-                    0 => format!("add a mapping for it to one of {}", quoted(&types.names().collect::<Vec<_>>())),
+                    0 => format!("add a mapping for it to a type of {}", quoted(&types.names().collect::<Vec<_>>())),
                     _ => {
                         format!("compatible are {}", quoted(&may.iter().map(|m| m.value.as_str()).collect::<Vec<_>>()))
                     }

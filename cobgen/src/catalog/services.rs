@@ -179,8 +179,8 @@ impl Services {
         let mut way: Vec<&str> = circle.iter().map(|(node, _)| names[node.index()]).collect();
         way.push(names[first.index()]);
         let what = match circle.len() {
-            1 => format!("the service `{}` waits for itself {}", way[0], stage.words()),
-            _ => format!("services wait for each other {}: {}", stage.words(), way.join(" -> ")),
+            1 => format!("circular dependency: the service `{}` waits for itself {}", way[0], stage.words()),
+            _ => format!("circular dependency: services wait for each other {}: {}", stage.words(), way.join(" -> ")),
         };
         let mut fault = Diagnostic::error("service-circle", what);
         for (pair, (_, need)) in way.windows(2).zip(circle).skip(1) {
@@ -191,7 +191,7 @@ impl Services {
             };
             fault = fault.note(Some(report.place(need.mark)), text);
         }
-        report.push(need.mark, fault.help("leave one of these dependencies away: none of them could ever begin"));
+        report.push(need.mark, fault.help("remove a dependency of the circle: these services could never start"));
     }
 }
 

@@ -164,7 +164,13 @@ impl Builder<'_> {
             template.fixed.push((name.to_owned(), own.clone()));
         }
         if let (false, Some(immutable)) = (own.partial, &entry.immutable) {
-            let fault = Diagnostic::error("not-partial", format!("`{name}` is not partial, so nobody includes it"));
+            let fault = Diagnostic::error(
+                "not-partial",
+                format!(
+                    "`{name}` is not partial, so no template includes \
+                it"
+                ),
+            );
             report.push(immutable.mark, fault.help("only partial templates are immutable: add `partial: true`"));
         }
         template.lay_over(own);
@@ -190,7 +196,7 @@ impl Builder<'_> {
         let partial = entry.partial.as_ref().is_some_and(|p| p.value);
         if included != partial {
             let what = match included {
-                true => format!("`{}` is no partial template, so it can't be included", other.value),
+                true => format!("`{}` is not a partial template, so it can't be included", other.value),
                 false => format!("`{}` is a partial template, so it can't be a parent", other.value),
             };
             let help = if included { "name it as `parent`, or make it `partial: true`" } else { "write `includes`" };
@@ -203,10 +209,10 @@ impl Builder<'_> {
             return None;
         }
         if self.way.len() >= MOST_LEVELS {
-            let what = format!("more than {MOST_LEVELS} templates stand above one another in a circle");
+            let what = format!("circular inheritance of more than {MOST_LEVELS} templates");
             report.push(
                 other.mark,
-                Diagnostic::error("too-deep", what).help("take one of these parents or partials out"),
+                Diagnostic::error("too-deep", what).help("remove a `parent` or `includes` entry of the circle"),
             );
             return None;
         }
@@ -221,12 +227,13 @@ impl Builder<'_> {
         let steps: Vec<&Marked<String>> = self.way[start..].iter().chain([last]).collect();
         let mut way: Vec<&str> = steps.iter().map(|s| s.value.as_str()).collect();
         way.push(first);
-        let what = format!("templates continue each other in a circle: {}", way.join(" -> "));
+        let what = format!("circular inheritance of templates: {}", way.join(" -> "));
         let mut fault = Diagnostic::error("template-circle", what);
         for (step, pair) in steps.iter().zip(way.windows(2)).rev().skip(1) {
-            fault = fault.note(Some(report.place(step.mark)), format!("`{}` continues `{}` here", pair[0], pair[1]));
+            fault =
+                fault.note(Some(report.place(step.mark)), format!("`{}` inherits from `{}` here", pair[0], pair[1]));
         }
-        report.push(last.mark, fault.help("leave one of them away"));
+        report.push(last.mark, fault.help("remove one entry of the circle"));
     }
 }
 
@@ -306,11 +313,10 @@ impl Template {
         self.check_bounds(name, report);
         let allowed = |what: &str, value: &Marked<String>, list: &[Marked<String>], report: &mut Report<'_>| {
             if !list.is_empty() && !list.iter().any(|l| l.value == value.value) {
-                let what =
-                    format!("the default {what} `{}` is not among those that `{name}` is compatible with", value.value);
+                let what = format!("the default {what} `{}` is not compatible with the template `{name}`", value.value);
                 let names: Vec<String> = list.iter().map(|l| format!("`{}`", l.value)).collect();
                 let fault = Diagnostic::error("incompatible", what);
-                report.push(value.mark, fault.help(format!("these are {}", names.join(", "))));
+                report.push(value.mark, fault.help(format!("compatible are {}", names.join(", "))));
             }
         };
         for service in &self.defaults.services {
@@ -372,10 +378,10 @@ impl Template {
             if let (Some(min), Some(max)) = (min, max)
                 && min.value > max.value
             {
-                let what = format!("{what}: at least {} and at most {}", min.value, max.value);
+                let what = format!("{what}: the minimum {} is greater than the maximum {}", min.value, max.value);
                 let fault =
-                    Diagnostic::error("bad-bounds", what).note(Some(report.place(min.mark)), "the least is here");
-                report.push(max.mark, fault.help("nothing fulfils both; change one of them"));
+                    Diagnostic::error("bad-bounds", what).note(Some(report.place(min.mark)), "the minimum is here");
+                report.push(max.mark, fault.help("no layout fulfils both limits; change the minimum or the maximum"));
             }
         };
         least(&format!("the size of `{name}`"), self.min.as_ref(), self.max.as_ref());
@@ -386,10 +392,16 @@ impl Template {
             if let (Some(least), Some(most)) = (&rule.least, &rule.most)
                 && least.value.is_more_than(most.value)
             {
-                let what = format!("the share of `{service}`: the least is more than the most");
+                let what = format!("the share of `{service}`: the minimum is greater than the maximum");
                 let fault =
-                    Diagnostic::error("bad-bounds", what).note(Some(report.place(least.mark)), "the least is here");
-                report.push(most.mark, fault.help("nothing fulfils both; change one of them"));
+                    Diagnostic::error("bad-bounds", what).note(Some(report.place(least.mark)), "the minimum is here");
+                report.push(
+                    most.mark,
+                    fault.help(
+                        "no layout fulfils both limits; change the minimum or the \
+                    maximum",
+                    ),
+                );
             }
         }
     }
@@ -405,8 +417,8 @@ impl Template {
                     "immutable",
                     format!("{what} can't be changed: the partial template `{partial}` is immutable"),
                 );
-                let fault = fault.note(Some(report.place(fixed)), "it says this");
-                report.push(now, fault.help("leave it away here, or the partial template"));
+                let fault = fault.note(Some(report.place(fixed)), "the template sets it here");
+                report.push(now, fault.help("remove it here, or do not include the partial template"));
             }
         };
         fn mark<T>(value: Option<&Marked<T>>) -> Option<Mark> {
@@ -440,19 +452,19 @@ impl Template {
                 same(format!("the list of {what}"), mark(list(self).first()), Some(more.mark));
             }
         }
-        same("the least size".to_owned(), mark(self.min.as_ref()), mark(all.min.as_ref()));
-        same("the greatest size".to_owned(), mark(self.max.as_ref()), mark(all.max.as_ref()));
+        same("the minimum size".to_owned(), mark(self.min.as_ref()), mark(all.min.as_ref()));
+        same("the maximum size".to_owned(), mark(self.max.as_ref()), mark(all.max.as_ref()));
         for (service, rule) in &self.rules {
             let Some(other) = all.rules.get(service) else { continue };
             let what = |of: &str| format!("{of} of `{service}`");
             let listed = |list: &Marked<Vec<Marked<String>>>| (!list.value.is_empty()).then_some(list.mark);
             same(what("the hardware types"), listed(&rule.hardwaretypes), listed(&other.hardwaretypes));
             same(what("the image types"), listed(&rule.imagetypes), listed(&other.imagetypes));
-            same(what("the least number"), mark(rule.min.as_ref()), mark(other.min.as_ref()));
-            same(what("the greatest number"), mark(rule.max.as_ref()), mark(other.max.as_ref()));
-            same(what("the oddness"), mark(rule.odd.as_ref()), mark(other.odd.as_ref()));
-            same(what("the least share"), mark(rule.least.as_ref()), mark(other.least.as_ref()));
-            same(what("the greatest share"), mark(rule.most.as_ref()), mark(other.most.as_ref()));
+            same(what("the minimum number"), mark(rule.min.as_ref()), mark(other.min.as_ref()));
+            same(what("the maximum number"), mark(rule.max.as_ref()), mark(other.max.as_ref()));
+            same(what("the rule for an odd number"), mark(rule.odd.as_ref()), mark(other.odd.as_ref()));
+            same(what("the minimum share"), mark(rule.least.as_ref()), mark(other.least.as_ref()));
+            same(what("the maximum share"), mark(rule.most.as_ref()), mark(other.most.as_ref()));
             for (needed, count) in &rule.requires {
                 same(what(&format!("the number of `{needed}`")), Some(count.mark), mark(other.requires.get(needed)));
             }
@@ -514,11 +526,11 @@ fn preference(written: &PreferenceForm) -> Preference {
 fn share(Ratio(written): &Ratio, report: &mut Report<'_>) -> Option<Marked<Share>> {
     let found = Share::parse(&written.value);
     if found.is_none() {
-        let fault = Diagnostic::error("bad-share", format!("{:?} is no share of the nodes", written.value));
+        let fault = Diagnostic::error("bad-share", format!("{:?} is not a share of the nodes", written.value));
         let text = written.value.trim();
         let places = text.split_once('.').map_or(0, |(_, part)| part.chars().take_while(char::is_ascii_digit).count());
         let help = if places > 16 {
-            "it has more decimal places than are counted exactly; write a fraction, such as 1/3, or fewer places"
+            "it has too many decimal places; write a fraction such as 1/3, or fewer places"
         } else {
             "write a number from 0 to 1, a fraction or a percentage: 0.25, 1/4, 25%"
         };

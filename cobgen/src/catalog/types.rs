@@ -121,7 +121,7 @@ impl TypeInfo {
 fn read_cost(written: &Marked<String>, report: &mut Report<'_>) -> Option<Decimal> {
     let cost = Decimal::parse(&written.value);
     if cost.is_none() {
-        let fault = Diagnostic::error("bad-cost", format!("{:?} is no cost", written.value));
+        let fault = Diagnostic::error("bad-cost", format!("{:?} is not a cost", written.value));
         report.push(
             written.mark,
             fault.help("write a number that is not negative, with at most 6 decimal places: 0.044"),

@@ -124,13 +124,13 @@ fn report_contradictions(
             severity: Severity::Error,
             code: CODE,
             message: format!(
-                "{one} and {other_id} are members of one budget, {budget}, but {one} can't be disturbed without \
+                "{one} and {other_id} are members of the same budget, {budget}, but {one} can't be disturbed without \
                  {other_id}"
             ),
             place: place(system, *member),
             steps: along.steps(system, taken, *member, *other),
-            help: "leave `budget` away on one of them, or write `after` instead of `requires` if it can go on \
-                   without the other"
+            help: "remove `budget` from either member, or write `after` instead of `requires` if the dependent can \
+                go on without the other"
                 .to_owned(),
         });
     }
@@ -160,15 +160,15 @@ fn report_overdrawn(
             severity: Severity::Warning,
             code: CODE,
             message: format!(
-                "{id} takes {} members of the budget {budget} along when it restarts, and that lets {at_most} at a \
-                 time: {}{and_more}",
+                "a restart of {id} also restarts {} members of the budget {budget}, but the budget allows {at_most} \
+                 at a time: {}{and_more}",
                 on.len(),
                 names.join(", ")
             ),
             place: place(system, *cob),
             steps: on.keys().take(2).flat_map(|member| along.steps(system, taken, *cob, *member)).collect(),
-            help: "they will be disturbed together, and the history says `overdrawn`; raise `at_most`, or write \
-                   `after` instead of `requires` if they can go on without it"
+            help: "the members will be disturbed together, and the history will record `overdrawn`; raise `at_most`, \
+                or write `after` instead of `requires` if the members can go on without it"
                 .to_owned(),
         });
     }

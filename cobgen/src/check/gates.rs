@@ -68,17 +68,17 @@ fn report_one(
     let whose = if names.is_empty() {
         format!("an address of the host {}", at.iter().map(|h| h.as_str()).collect::<Vec<_>>().join(", "))
     } else {
-        format!("where {} is to answer", names.join(" or "))
+        format!("where {} shall answer", names.join(" or "))
     };
     let first = answers.iter().copied().take(MOST_NAMES);
     let behind: Vec<usize> = first.filter(|cob| reached(system, *cob).contains(&gate)).collect();
     let steps = behind.iter().map(|cob| Step {
-        text: format!("{} waits for {id}: neither of the two could begin", system.id(*cob)),
+        text: format!("{} waits for {id}, and {id} for it: neither could start", system.id(*cob)),
         words: None,
         place: system.place_of(*cob),
     });
     let help = match (names.first(), behind.is_empty()) {
-        (_, false) => "let the gate wait for something that begins before it, or take that dependency out".to_owned(),
+        (_, false) => "let the gate wait for a service that starts earlier, or remove that dependency".to_owned(),
         (Some(first), true) => format!("write `after: [{first}]` at {id}, or `requires: [{first}]`"),
         (None, true) => format!("write `after: [HOST/NAME]` at {id}, with the change object that answers there"),
     };
@@ -86,7 +86,7 @@ fn report_one(
         severity: Severity::Warning,
         code: CODE,
         message: format!(
-            "{id} waits for {}:{}, {whose}, and does not depend on it: where a budget or a limit keeps that one waiting, \
+            "{id} waits for {}:{}, {whose}, but does not depend on it: if a budget or limit delays that service, \
              both wait for ever",
             address.host, address.port
         ),

@@ -94,18 +94,19 @@ fn finding(system: &System<'_>, circle: &[usize], members: usize, severity: Seve
     let cobs: Vec<usize> = circle.iter().map(|goal| system.goal(*goal).0).collect();
     let more = match members.saturating_sub(circle.len()) {
         0 => String::new(),
-        more => format!(" (the smallest of the circles among {} goals)", more + circle.len()),
+        more => format!(" (the shortest circle among {} states)", more + circle.len()),
     };
     let (message, help) = match severity {
         Severity::Error => (
-            format!("{} wait for each other in a circle{more}", system.names(&cobs)),
+            format!("circular dependency between {}{more}", system.names(&cobs)),
             by_order(system, circle)
                 .or_else(|| over_outdated(system, circle))
-                .unwrap_or_else(|| "take one of these dependencies out, or turn it round".to_owned()),
+                .unwrap_or_else(|| "remove or reverse one of these dependencies".to_owned()),
         ),
         Severity::Warning => (
-            format!("{} may wait for each other in a circle{more}", system.names(&cobs)),
-            "it needs a second choice of some need: `cobgen verify` tells by simulation whether that is ever made"
+            format!("possible circular dependency between {}{more}", system.names(&cobs)),
+            "it occurs only with the second choice of a need: `cobgen verify` shows by simulation whether that \
+             happens"
                 .to_owned(),
         ),
     };
@@ -134,8 +135,8 @@ fn by_order(system: &System<'_>, circle: &[usize]) -> Option<String> {
         let [from, to, other, target] = [from, to, other, target].map(|at| system.state(cob, at));
         let kind = &kind.kind.name;
         Some(format!(
-            "list {from} -> {other} before {from} -> {to} in the kind {kind}: both are as short a way to {target}, and the one \
-             that is listed first counts"
+            "list {from} -> {other} before {from} -> {to} in the kind {kind}: both lead to {target} in equally few \
+             steps, and the transition that is listed first counts"
         ))
     })
 }

@@ -56,10 +56,10 @@ fn report_rest(walked: Walked, findings: &mut Findings) {
         findings.push(Finding {
             severity: Severity::Warning,
             code: "P3",
-            message: "not every transition was searched for contradictory needs: there are too many".to_owned(),
+            message: "too many transitions: not all were searched for contradictory needs".to_owned(),
             place: None,
             steps: Vec::new(),
-            help: "take the circles of lock dependencies out first, or let `cobgen verify` simulate".to_owned(),
+            help: "remove the circular lock dependencies first, or run `cobgen verify`".to_owned(),
         });
     }
 }
@@ -182,7 +182,9 @@ fn promise_guards<'s, 'a>(system: &'s System<'a>, cob: usize, state: usize) -> i
 
 fn finding(system: &System<'_>, mover: usize, hop: &Guard<'_>, closure: &Closure<'_, '_>) -> Finding {
     let (last, what) = match &closure.contradiction {
-        Some(Contradiction::NeedsItself(entry)) => (vec![*entry], format!("{} itself not to move", system.id(mover))),
+        Some(Contradiction::NeedsItself(entry)) => {
+            (vec![*entry], format!("{} itself in its present state", system.id(mover)))
+        }
         Some(Contradiction::NoCommonState(entries)) => {
             let on = entries.first().map_or("", |entry| system.id(closure.entries[*entry].want.on));
             (entries.clone(), format!("{on} in states that exclude each other"))
@@ -205,13 +207,13 @@ fn finding(system: &System<'_>, mover: usize, hop: &Guard<'_>, closure: &Closure
     let (severity, message, help) = match possible {
         Some(true) | None => (
             Severity::Warning,
-            format!("{} may find no way to go {hop_name}: some choices need {what}", system.id(mover)),
-            "name fewer acceptable states, or let `cobgen verify` tell by simulation whether it comes through",
+            format!("{} may be unable to go {hop_name}: some choices need {what}", system.id(mover)),
+            "name fewer acceptable states, or check by simulation with `cobgen verify`",
         ),
         Some(false) => (
             Severity::Error,
             format!("{} can never go {hop_name}: that needs {what}", system.id(mover)),
-            "take one of these dependencies out",
+            "remove one of these dependencies",
         ),
     };
     Finding { severity, code: "P3", message, place: system.place_of(mover), steps, help: help.to_owned() }

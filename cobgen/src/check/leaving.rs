@@ -49,7 +49,7 @@ pub(super) fn because(system: &System<'_>, cob: usize) -> Step {
     let id = system.id(cob);
     let text = match system.cobs[cob].cob.leaves_as_it_is() {
         true => format!("{id} leaves the model as it is"),
-        false => format!("{id} goes to {} before it leaves the model", system.kind_of(cob).kind.pre_remove),
+        false => format!("{id} must reach {} before it leaves the model", system.kind_of(cob).kind.pre_remove),
     };
     system.statement(cob, text)
 }
@@ -81,24 +81,22 @@ fn report_no_way(system: &System<'_>, findings: &mut Findings) {
             severity: Severity::Error,
             code: CODE,
             message: format!(
-                "{}{others} could never leave the model: the kind {name} has no transitions that lead from {from} to \
-                 {to}, its pre-remove state",
+                "{}{others} can never leave the model: the kind {name} has no transitions from {from} to {to}, its \
+                 pre-remove state",
                 system.id(first)
             ),
             place: system.provenance.and_then(|p| p.kinds.get(name)).cloned(),
-            steps: vec![
-                system.statement(
-                    first,
-                    format!("{} prefers {from}, and goes to {to} before it leaves", system.id(first)),
-                ),
-            ],
+            steps: vec![system.statement(
+                first,
+                format!("{} prefers {from}, and must reach {to} before it leaves", system.id(first)),
+            )],
             help: if is_own {
                 format!(
-                    "add transitions to {name} that lead from {from} to {to}, or say `pre_remove: {from}` if there is \
-                     nothing to undo when it leaves"
+                    "add transitions from {from} to {to} to {name}, or write `pre_remove: {from}` if the removal \
+                     needs no further step"
                 )
             } else {
-                format!("{name} is built in: let it prefer another state, or write a kind of your own")
+                format!("{name} is built in: let the object prefer another state, or write your own kind")
             },
         });
     }
@@ -162,10 +160,13 @@ fn left_behind(system: &System<'_>, cob: usize, guard: &Guard<'_>, want: &Want<'
     Finding {
         severity: Severity::Warning,
         code: CODE,
-        message: format!("{leaver} and {other} can't leave the model together: each would have to leave first"),
+        message: format!(
+            "{leaver} and {other} can't leave the model in the same generation: each would have to \
+            leave first"
+        ),
         place: None,
         steps: vec![system.bare_step(cob, guard, want), because(system, want.on)],
-        help: format!("take {leaver} out one generation before {other}, or let {leaver} require {other}"),
+        help: format!("remove {leaver} a generation earlier than {other}, or let {leaver} require {other}"),
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn report_unreachable(system: &System<'_>, demand: &Demand, findings:
                     message: format!("no transition of the kind {} enters or leaves {state}", view.kind.name),
                     place: system.provenance.and_then(|p| p.kinds.get(&view.kind.name)).cloned(),
                     steps: Vec::new(),
-                    help: "add transitions, or take the state out".to_owned(),
+                    help: "add transitions, or remove the state".to_owned(),
                 });
             }
         }
@@ -56,7 +56,9 @@ pub(super) fn report_unreachable(system: &System<'_>, demand: &Demand, findings:
                         ),
                         place: None,
                         steps: vec![system.step(*goal, guard, want)],
-                        help: "only a check can find it there; if that is not meant, take the state out".to_owned(),
+                        help: "only a check can find this state; if that is not intended, remove the \
+                            state"
+                            .to_owned(),
                     });
                 }
             }
@@ -106,10 +108,10 @@ pub(super) fn report_redundant(provenance: &Provenance, findings: &mut Findings)
         findings.push(Finding {
             severity: Severity::Warning,
             code: "redundant-need",
-            message: format!("`{text}` adds nothing"),
+            message: format!("`{text}` has no effect"),
             place: Some(place),
             steps: steps.collect(),
-            help: "take it out".to_owned(),
+            help: "remove it".to_owned(),
         });
     }
 }

@@ -19,14 +19,15 @@ pub(super) fn report(system: &System<'_>, findings: &mut Findings) {
             findings.push(Finding {
                 severity: Severity::Warning,
                 code: "observed",
-                message: format!("{id} may wait for {other}, which is observed: COB never moves it"),
+                message: format!("{id} may wait for {other}, which is observed: COB never changes it"),
                 place: None,
                 steps: vec![
                     system.bare_step(cob, guard, want),
                     system.statement(want.on, format!("{other} prefers {}, and is observed", on.cob.preferred)),
                 ],
                 help: format!(
-                    "let {id} be observed too until {other} is managed, or bring {other} there by hand when it waits"
+                    "observe {id} too until {other} is managed, or bring {other} into that state by hand when {id} \
+                     waits"
                 ),
             });
         }

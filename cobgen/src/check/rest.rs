@@ -45,8 +45,10 @@ pub(super) fn report(system: &System<'_>, demand: &Demand, told: &[Option<usize>
             }
             let finding = finding(system, &entered, &circle, &Ways::Always);
             findings.push(Finding {
-                message: format!("{} may undo each other's moves after a failure", system.names(&circle)),
-                help: "give the failed transition a failure state that nothing needs others to move for".to_owned(),
+                message: format!("{} may undo each other's transitions after a failure", system.names(&circle)),
+                help: "give the failed transition a failure state that needs no transition of other \
+                    objects"
+                    .to_owned(),
                 ..finding
             });
         }
@@ -127,18 +129,18 @@ fn finding(system: &System<'_>, needs: &Needs, circle: &[usize], ways: &Ways) ->
                         Some(format!("{} {}", system.id(*cob), system.state(*cob, system.cobs[*cob].preferred?)))
                     })
                     .collect();
-                let text = format!("from {} no order of moves leads to {}", there.join(", "), to.join(", "));
+                let text = format!("from {} no order of transitions leads to {}", there.join(", "), to.join(", "));
                 steps.push(Step { text, words: None, place: None });
             }
             (
                 Severity::Error,
-                format!("{names} contradict each other: they would undo each other's moves for ever"),
+                format!("{names} contradict each other: they would undo each other's transitions for ever"),
                 together(off),
             )
         }
         Ways::Always | Ways::NotKnown => {
-            let help = "`cobgen verify` tells by simulation whether they come to rest";
-            (Severity::Warning, format!("{names} may undo each other's moves"), help.to_owned())
+            let help = "`cobgen verify` shows by simulation whether they converge";
+            (Severity::Warning, format!("{names} may undo each other's transitions"), help.to_owned())
         }
     };
     Finding { severity, code: "P4", message, place: None, steps, help }
@@ -149,9 +151,9 @@ fn finding(system: &System<'_>, needs: &Needs, circle: &[usize], ways: &Ways) ->
 fn together(off: Option<(&str, &StateName)>) -> String {
     match off {
         Some((id, on)) => {
-            format!("let {id} prefer {on}, or let those that need it {on} prefer off too, or take that need out")
+            format!("let {id} prefer {on}, or let the objects that need it {on} prefer off too, or remove that need")
         }
-        None => "let them prefer states that go together, or take one of these dependencies out".to_owned(),
+        None => "choose preferred states that fit together, or remove one of these dependencies".to_owned(),
     }
 }
 

@@ -145,7 +145,7 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
                 "use addresses of 127.0.0.0/8 or ::1, or give the hosts identities".to_owned(),
             ),
             (Some(_), Security::Identities) if entry.keys.is_empty() => (
-                format!("{host} has an address and no key, so nobody could know that it is {host}"),
+                format!("{host} has an address but no key, so other hosts can't verify that it is {host}"),
                 "enrol it with `cobgen enroll`, or write its public key as `key: ed25519:…` at the host".to_owned(),
             ),
             (Some(_), Security::LoopbackOnly | Security::Identities) => continue,
@@ -181,7 +181,7 @@ fn addresses(generation: &Generation, provenance: Option<&Provenance>, findings:
         let Some(here) = here else { continue };
         let others = match here {
             1 => String::new(),
-            n => format!(", nor have {} more that stand in the same place", n - 1),
+            n => format!("; the same holds for {} more hosts that are defined in the same place", n - 1),
         };
         findings.push(Finding {
             severity: Severity::Warning,
@@ -240,7 +240,7 @@ impl<'a> Names<'a> {
             let when = When::Transition { from: t.from.clone(), to: t.to.clone() };
             if !kind.transitions.iter().any(|k| k.from == t.from && k.to == t.to) {
                 let message = format!(
-                    "{} depends on others to go {} -> {}, a transition that {} does not have",
+                    "{} has dependencies for {} -> {}, a transition that {} does not have",
                     cob.id, t.from, t.to, kind.name
                 );
                 let step = t.needs.first().map(|need| self.step(cob, &when, need));
@@ -263,14 +263,14 @@ impl<'a> Names<'a> {
             let when = When::Lock { state: l.state.clone() };
             if !known(&l.state) {
                 let message = format!(
-                    "{} depends on others to promise {}, a state that {} does not have",
+                    "{} has dependencies for grants of {}, a state that {} does not have",
                     cob.id, l.state, kind.name
                 );
                 let step = l.needs.first().map(|need| self.step(cob, &when, need));
                 self.fault(findings, message, self.place(&cob.id), step, states());
             }
             if !promised.insert(&l.state) {
-                findings.push(damaged(format!("{} has two entries for the promise of {}", cob.id, l.state)));
+                findings.push(damaged(format!("{} has two entries for grants of {}", cob.id, l.state)));
             }
             self.needs(cob, &when, &l.needs, findings);
         }
@@ -288,7 +288,7 @@ impl<'a> Names<'a> {
                     (format!("{} needs {}, which does not exist", cob.id, need.cob), help)
                 }
                 Some(_) if need.cob == cob.id => {
-                    (format!("{} needs itself", cob.id), "take this dependency out".to_owned())
+                    (format!("{} needs itself", cob.id), "remove this dependency".to_owned())
                 }
                 Some(None) => continue,
                 Some(Some(kind)) => match need.states.iter().find(|state| !kind.has_state(state)) {

@@ -55,22 +55,22 @@ fn a_state_that_nothing_leads_out_of_is_a_trap() {
     sketch.cob_of("fork", "n/x", "b").cob_of("fork", "n/z", "b").cob("n/r", "up").hop("n/r", "down", "up", "n/x@c");
     assert_eq!(failing(&sketch), "P1");
     insta::assert_snapshot!(told(&sketch), @r#"
-    error[P1]: n/x can't come from c to b: the kind fork has no transitions that lead there
+    error[P1]: n/x can't go from c to b: the kind fork has no transitions that lead there
       at model.yaml:2:5
       - n/x prefers b (model.yaml:4:5)
       help: add transitions to fork that lead from c to b
-    error[P1]: n/x can't come from b to c: the kind fork has no transitions that lead there
+    error[P1]: n/x can't go from b to c: the kind fork has no transitions that lead there
       at model.yaml:2:5
       - n/r, which prefers up, needs n/x c to go down -> up (needs: [n/x@c], model.yaml:7:5)
       help: add transitions to fork that lead from b to c
-    error[leaving]: n/x (and 1 more of this kind) could never leave the model: the kind fork has no transitions that lead from b to a, its pre-remove state
+    error[leaving]: n/x (and 1 more of this kind) can never leave the model: the kind fork has no transitions from b to a, its pre-remove state
       at model.yaml:2:5
-      - n/x prefers b, and goes to a before it leaves (model.yaml:4:5)
-      help: add transitions to fork that lead from b to a, or say `pre_remove: b` if there is nothing to undo when it leaves
+      - n/x prefers b, and must reach a before it leaves (model.yaml:4:5)
+      help: add transitions from b to a to fork, or write `pre_remove: b` if the removal needs no further step
     warning[P1]: n/z can't leave c by itself: the kind fork has no transition out of it
       at model.yaml:2:5
       - n/z prefers b (model.yaml:5:5)
-      help: found there, it waits for a person; if that is not meant, add a way out to fork
+      help: if a check finds it there, it waits for a person; if that is not intended, add a transition out of it to fork
     "#);
 }
 
@@ -80,13 +80,13 @@ fn a_preferred_state_that_nothing_enters_is_refused() {
     sketch.kind("odd", &["a", "b", "c"], &["a>b", "b>a"]);
     sketch.cob_of("odd", "n/x", "c");
     insta::assert_snapshot!(told(&sketch), @r#"
-    error[P1]: n/x can't come from a or b to c: the kind odd has no transitions that lead there
+    error[P1]: n/x can't go from a or b to c: the kind odd has no transitions that lead there
       at model.yaml:2:5
       - n/x prefers c (model.yaml:4:5)
       help: add transitions to odd that lead from a or b to c
     warning[unreachable-state]: no transition of the kind odd enters or leaves c
       at model.yaml:2:5
-      help: add transitions, or take the state out
+      help: add transitions, or remove the state
     "#);
 }
 
@@ -100,7 +100,7 @@ fn a_state_that_waits_for_a_person_is_warned_of_in_kinds_of_the_user_alone() {
     warning[P1]: n/x can't leave conflict by itself: the kind tree has no transition out of it
       at model.yaml:2:5
       - n/x prefers present (model.yaml:4:5)
-      help: found there, it waits for a person; if that is not meant, add a way out to tree
+      help: if a check finds it there, it waits for a person; if that is not intended, add a transition out of it to tree
     "#);
     sketch.draft.kinds.get_mut("tree").expect("made above").value.backend = "file-tree".to_owned();
     assert_eq!(findings(&sketch), []);
@@ -114,7 +114,7 @@ fn a_second_choice_that_only_checks_find_is_no_trap() {
     insta::assert_snapshot!(told(&sketch), @r#"
     warning[unreachable-state]: n/app accepts n/db in slow, which no transition of svc enters
       - n/app, which prefers up, needs n/db up|slow to go down -> up (needs: [n/db@up|slow], model.yaml:6:5)
-      help: only a check can find it there; if that is not meant, take the state out
+      help: only a check can find this state; if that is not intended, remove the state
     "#);
 }
 
@@ -124,14 +124,14 @@ fn what_can_not_come_to_its_pre_remove_state_is_refused() {
     sketch.kind("once", &["absent", "done"], &["absent>done"]);
     sketch.cob_of("once", "n/x", "done").cob_of("once", "n/y", "done").cob_of("once", "n/z", "absent");
     insta::assert_snapshot!(told(&sketch), @r#"
-    error[P1]: n/z can't come from done to absent: the kind once has no transitions that lead there
+    error[P1]: n/z can't go from done to absent: the kind once has no transitions that lead there
       at model.yaml:2:5
       - n/z prefers absent (model.yaml:6:5)
       help: add transitions to once that lead from done to absent
-    error[leaving]: n/x (and 1 more of this kind) could never leave the model: the kind once has no transitions that lead from done to absent, its pre-remove state
+    error[leaving]: n/x (and 1 more of this kind) can never leave the model: the kind once has no transitions from done to absent, its pre-remove state
       at model.yaml:2:5
-      - n/x prefers done, and goes to absent before it leaves (model.yaml:4:5)
-      help: add transitions to once that lead from done to absent, or say `pre_remove: done` if there is nothing to undo when it leaves
+      - n/x prefers done, and must reach absent before it leaves (model.yaml:4:5)
+      help: add transitions from done to absent to once, or write `pre_remove: done` if the removal needs no further step
     "#);
     // A kept change object goes nowhere.
     let mut kept = sketch.clone();
@@ -152,10 +152,10 @@ fn a_trap_on_the_way_out_is_refused() {
     sketch.cob("n/x", "up").cob_of("log", "n/log", "closed").hop("n/x", "up", "down", "n/log@open");
     assert_eq!(failing(&sketch), "");
     insta::assert_snapshot!(told(&sketch), @r#"
-    error[leaving]: n/log can't come from closed to open: the kind log has no transitions that lead there
+    error[leaving]: n/log can't go from closed to open: the kind log has no transitions that lead there
       at model.yaml:2:5
       - n/x, asked to be down, needs n/log open to go up -> down (needs: [n/log@open], model.yaml:6:5)
-      - n/x goes to down before it leaves the model (model.yaml:4:5)
+      - n/x must reach down before it leaves the model (model.yaml:4:5)
       help: add transitions to log that lead from closed to open
     "#);
 }
@@ -167,11 +167,11 @@ fn two_that_wait_for_each_other_only_to_leave_are_refused() {
     sketch.hop("n/a", "up", "down", "n/b@down").hop("n/b", "up", "down", "n/a@down");
     assert_eq!(failing(&sketch), "");
     insta::assert_snapshot!(told(&sketch), @r#"
-    error[leaving]: n/a and n/b wait for each other in a circle
+    error[leaving]: circular dependency between n/a and n/b
       - n/a, asked to be down, needs n/b down to go up -> down (needs: [n/b@down], model.yaml:5:5)
       - n/b, asked to be down, needs n/a down to go up -> down (needs: [n/a@down], model.yaml:6:5)
-      - n/a goes to down before it leaves the model (model.yaml:3:5)
-      help: take one of these dependencies out, or turn it round
+      - n/a must reach down before it leaves the model (model.yaml:3:5)
+      help: remove or reverse one of these dependencies
     "#);
 }
 
@@ -182,12 +182,12 @@ fn a_way_out_that_needs_what_excludes_itself_is_refused() {
     sketch.hop("n/a", "up", "down", "n/b@up").lock("n/b", "up", "n/a@up").hop("n/c", "up", "down", "n/a@up");
     assert_eq!(failing(&sketch), "");
     insta::assert_snapshot!(told(&sketch), @r#"
-    error[leaving]: n/a can never go up -> down: that needs n/a itself not to move
+    error[leaving]: n/a can never go up -> down: that needs n/a itself in its present state
       at model.yaml:3:5
       - n/a needs n/b up to go up -> down (needs: [n/b@up], model.yaml:6:5)
-      - n/b needs n/a up to promise up (needs: [n/a@up], model.yaml:7:5)
-      - n/a goes to down before it leaves the model (model.yaml:3:5)
-      help: take one of these dependencies out
+      - n/b needs n/a up to grant up (needs: [n/a@up], model.yaml:7:5)
+      - n/a must reach down before it leaves the model (model.yaml:3:5)
+      help: remove one of these dependencies
     "#);
 }
 
@@ -208,14 +208,14 @@ fn who_can_not_leave_together_is_warned_of() {
     assert_eq!(findings(&sketch), [], "the server leaves later");
     sketch.hop("n/server", "up", "down", "n/client@up");
     insta::assert_snapshot!(told(&sketch), @r#"
-    warning[leaving]: n/client and n/server can't leave the model together: each would have to leave first
+    warning[leaving]: n/client and n/server can't leave the model in the same generation: each would have to leave first
       - n/client needs n/server up to go up -> down (needs: [n/server@up], model.yaml:5:5)
-      - n/server goes to down before it leaves the model (model.yaml:4:5)
-      help: take n/client out one generation before n/server, or let n/client require n/server
-    warning[leaving]: n/server and n/client can't leave the model together: each would have to leave first
+      - n/server must reach down before it leaves the model (model.yaml:4:5)
+      help: remove n/client a generation earlier than n/server, or let n/client require n/server
+    warning[leaving]: n/server and n/client can't leave the model in the same generation: each would have to leave first
       - n/server needs n/client up to go up -> down (needs: [n/client@up], model.yaml:6:5)
-      - n/client goes to down before it leaves the model (model.yaml:3:5)
-      help: take n/server out one generation before n/client, or let n/server require n/client
+      - n/client must reach down before it leaves the model (model.yaml:3:5)
+      help: remove n/server a generation earlier than n/client, or let n/server require n/client
     "#);
     // A kept server stays as it was; a kept client needs no server.
     for kept in ["n/server", "n/client"] {
@@ -237,10 +237,10 @@ fn who_may_wait_for_what_is_observed_is_warned_of() {
     assert_eq!(findings(&sketch), []);
     sketch.draft.cobs.get_mut("n/app").expect("above").value.observe = true;
     insta::assert_snapshot!(told(&sketch), @r#"
-    warning[observed]: n/db may wait for n/app, which is observed: COB never moves it
+    warning[observed]: n/db may wait for n/app, which is observed: COB never changes it
       - n/db needs n/app down to go up -> down (needs: [n/app@down], model.yaml:7:5)
       - n/app prefers up, and is observed (model.yaml:3:5)
-      help: let n/db be observed too until n/app is managed, or bring n/app there by hand when it waits
+      help: observe n/db too until n/app is managed, or bring n/app into that state by hand when n/db waits
     "#);
     // If both are observed, neither waits.
     sketch.draft.cobs.get_mut("n/db").expect("above").value.observe = true;
@@ -265,10 +265,10 @@ fn the_smallest_circle_of_goals_is_named() {
     sketch.after("n/a", "n/b").after("n/b", "n/c").after("n/c", "n/d").after("n/d", "n/a").after("n/c", "n/b");
     assert_eq!(failing(&sketch), "P2 P4");
     insta::assert_snapshot!(told(&sketch), @r#"
-    error[P2]: n/b and n/c wait for each other in a circle (the smallest of the circles among 4 goals)
+    error[P2]: circular dependency between n/b and n/c (the shortest circle among 4 states)
       - n/b, which prefers up, needs n/c up to go down -> up (after: [n/c], model.yaml:8:5)
       - n/c, which prefers up, needs n/b up to go down -> up (after: [n/b], model.yaml:11:5)
-      help: take one of these dependencies out, or turn it round
+      help: remove or reverse one of these dependencies
     "#);
 }
 
@@ -280,7 +280,7 @@ fn who_requires_needs_a_way_from_outdated_to_off_that_is_not_over_on() {
     sketch.cob_of("restart", "a/app", "up").cob("b/db", "up").requires("a/app", "b/db");
     assert_eq!(failing(&sketch), "P2");
     insta::assert_snapshot!(told(&sketch), @r#"
-    error[P2]: a/app and b/db wait for each other in a circle
+    error[P2]: circular dependency between a/app and b/db
       - a/app, asked to be down, needs b/db up to go outdated -> up (requires: [b/db], model.yaml:7:5)
       - b/db, which prefers up, needs a/app down to go outdated -> up (requires: [b/db], model.yaml:7:5)
       help: give the kind restart a transition outdated -> down
@@ -300,10 +300,10 @@ fn of_ways_that_are_equally_short_the_one_without_a_circle_is_to_be_listed_first
     sketch.hop("a/user", "set", "on", "b/used@up").hop("b/used", "outdated", "up", "a/user@out");
     assert_eq!(failing(&sketch), "P2");
     insta::assert_snapshot!(told(&sketch), @r#"
-    error[P2]: a/user and b/used wait for each other in a circle
+    error[P2]: circular dependency between a/user and b/used
       - a/user, asked to be out, needs b/used up to go set -> on (needs: [b/used@up], model.yaml:8:5)
       - b/used, which prefers up, needs a/user out to go outdated -> up (needs: [a/user@out], model.yaml:9:5)
-      help: list set -> off before set -> on in the kind sensor: both are as short a way to out, and the one that is listed first counts
+      help: list set -> off before set -> on in the kind sensor: both lead to out in equally few steps, and the transition that is listed first counts
     "#);
     let kind = sketch.draft.kinds.get_mut("sensor").expect("above");
     kind.value.transitions.swap(1, 3);
@@ -380,7 +380,7 @@ fn gated(address: &str) -> Sketch {
 fn a_gate_that_waits_for_a_port_of_the_model_without_a_dependency_is_warned_of() {
     let sketch = gated("127.0.0.2:5432");
     insta::assert_snapshot!(told(&sketch), @r#"
-    warning[gate]: a/gate waits for 127.0.0.2:5432, where b/db is to answer, and does not depend on it: where a budget or a limit keeps that one waiting, both wait for ever
+    warning[gate]: a/gate waits for 127.0.0.2:5432, where b/db shall answer, but does not depend on it: if a budget or limit delays that service, both wait for ever
       at model.yaml:5:5
       help: write `after: [b/db]` at a/gate, or `requires: [b/db]`
     "#);
@@ -407,11 +407,19 @@ fn a_gate_of_a_host_whose_port_nobody_names_is_warned_of_once() {
 fn what_waits_for_the_gate_and_is_waited_for_by_it_is_named() {
     let mut sketch = gated("b:5432");
     sketch.after("b/db", "a/gate");
-    assert!(told(&sketch).contains("b/db waits for a/gate: neither of the two could begin"), "{}", told(&sketch));
+    assert!(
+        told(&sketch).contains("b/db waits for a/gate, and a/gate for it: neither could start"),
+        "{}",
+        told(&sketch)
+    );
     // The gate departs after the change object that requires it, but that does not help it to start.
     let mut sketch = gated("b:5432");
     sketch.requires("b/db", "a/gate");
-    assert!(told(&sketch).contains("b/db waits for a/gate: neither of the two could begin"), "{}", told(&sketch));
+    assert!(
+        told(&sketch).contains("b/db waits for a/gate, and a/gate for it: neither could start"),
+        "{}",
+        told(&sketch)
+    );
 }
 
 #[test]
@@ -434,7 +442,7 @@ fn no_help_proposes_to_change_a_kind_that_is_built_in() {
     kind.pre_remove = state("down");
     kind.backend = "service".to_owned();
     sketch.cob_of("restart", "a/app", "up").cob("b/db", "up").requires("a/app", "b/db");
-    assert!(told(&sketch).contains("help: take one of these dependencies out"), "{}", told(&sketch));
+    assert!(told(&sketch).contains("help: remove one of these dependencies"), "{}", told(&sketch));
 }
 
 #[test]
@@ -459,8 +467,8 @@ fn counterexample_7_needs_that_exclude_each_other() {
       at model.yaml:4:5
       - n/a needs n/b 0 to go 0 -> 1 (needs: [n/b@0], model.yaml:7:5)
       - n/a needs n/c 0 to go 0 -> 1 (needs: [n/c@0], model.yaml:8:5)
-      - n/c needs n/b 1 to promise 0 (needs: [n/b@1], model.yaml:9:5)
-      help: take one of these dependencies out
+      - n/c needs n/b 1 to grant 0 (needs: [n/b@1], model.yaml:9:5)
+      help: remove one of these dependencies
     "#);
 }
 
@@ -472,12 +480,12 @@ fn a_hop_that_needs_its_own_mover_is_refused() {
     let found = findings(&sketch);
     let p3 = found.iter().find(|f| f.code == "P3").expect("told");
     insta::assert_snapshot!(p3, @r#"
-    error[P3]: n/a can never go 0 -> 1: that needs n/a itself not to move
+    error[P3]: n/a can never go 0 -> 1: that needs n/a itself in its present state
       at model.yaml:4:5
       - n/a needs n/b 1 to go 0 -> 1 (needs: [n/b@1], model.yaml:7:5)
-      - n/b needs n/c 1 to promise 1 (needs: [n/c@1], model.yaml:8:5)
-      - n/c needs n/a 0 to promise 1 (needs: [n/a@0], model.yaml:9:5)
-      help: take one of these dependencies out
+      - n/b needs n/c 1 to grant 1 (needs: [n/c@1], model.yaml:8:5)
+      - n/c needs n/a 0 to grant 1 (needs: [n/a@0], model.yaml:9:5)
+      help: remove one of these dependencies
     "#);
 }
 
@@ -495,11 +503,11 @@ fn counterexample_10_two_that_undo_each_other_though_a_way_exists() {
     sketch.hop("n/c0", "0", "1", "n/c4@1").lock("n/c4", "1", "n/c3@0").hop("n/c3", "1", "0", "n/c4@0");
     assert_eq!(failing(&sketch), "P4");
     insta::assert_snapshot!(told(&sketch), @r#"
-    warning[P4]: n/c3 and n/c4 may undo each other's moves
+    warning[P4]: n/c3 and n/c4 may undo each other's transitions
       - n/c3, asked to be 0, needs n/c4 0 to go 1 -> 0 (needs: [n/c4@0], model.yaml:9:5)
-      - n/c4, asked to be 1, needs n/c3 0 to promise 1 (needs: [n/c3@0], model.yaml:8:5)
+      - n/c4, asked to be 1, needs n/c3 0 to grant 1 (needs: [n/c3@0], model.yaml:8:5)
       - n/c4 prefers 0 (model.yaml:6:5)
-      help: `cobgen verify` tells by simulation whether they come to rest
+      help: `cobgen verify` shows by simulation whether they converge
     "#);
 }
 
@@ -509,12 +517,12 @@ fn counterexample_11_who_prefers_on_requires_who_prefers_off() {
     sketch.cob("a/app", "up").cob("b/db", "down").requires("a/app", "b/db");
     assert_eq!(failing(&sketch), "P4");
     insta::assert_snapshot!(told(&sketch), @r#"
-    error[P4]: a/app and b/db contradict each other: they would undo each other's moves for ever
+    error[P4]: a/app and b/db contradict each other: they would undo each other's transitions for ever
       - a/app, which prefers up, needs b/db up to go down -> up (requires: [b/db], model.yaml:6:5)
       - b/db, which prefers down, needs a/app down to go up -> down (requires: [b/db], model.yaml:6:5)
       - b/db prefers down (model.yaml:5:5)
-      - from a/app down, b/db down no order of moves leads to a/app up, b/db down
-      help: let b/db prefer up, or let those that need it up prefer off too, or take that need out
+      - from a/app down, b/db down no order of transitions leads to a/app up, b/db down
+      help: let b/db prefer up, or let the objects that need it up prefer off too, or remove that need
     "#);
 }
 
@@ -558,10 +566,10 @@ fn a_failure_that_leads_into_a_circle_is_warned_of() {
     sketch.cob_of("script", "n/db", "up").cob_of("script", "n/app", "up").requires("n/app", "n/db");
     assert_eq!(failing(&sketch), "P4");
     insta::assert_snapshot!(told(&sketch), @r#"
-    warning[P4]: n/app and n/db may undo each other's moves after a failure
+    warning[P4]: n/app and n/db may undo each other's transitions after a failure
       - n/app, which prefers up, needs n/db up to go down -> up (requires: [n/db], model.yaml:6:5)
       - n/db, which prefers up, needs n/app down to go outdated -> up (requires: [n/db], model.yaml:6:5)
-      help: give the failed transition a failure state that nothing needs others to move for
+      help: give the failed transition a failure state that needs no transition of other objects
     "#);
 }
 
@@ -573,11 +581,11 @@ fn who_takes_more_members_of_a_budget_along_than_it_lets_is_warned_of() {
     sketch.after("c/app", "c/conf").budget("b/limit", 1, &["b/app", "c/app"]);
     // The gate is reported; the database behind it would give the same finding.
     insta::assert_snapshot!(told(&sketch), @r#"
-    warning[budget]: b/gate takes 2 members of the budget b/limit along when it restarts, and that lets 1 at a time: b/app, c/app
+    warning[budget]: a restart of b/gate also restarts 2 members of the budget b/limit, but the budget allows 1 at a time: b/app, c/app
       at model.yaml:5:5
       - b/gate needs b/app down to go outdated -> down (requires: [b/gate], model.yaml:11:5)
       - b/gate needs c/app down to go outdated -> down (requires: [b/gate], model.yaml:12:5)
-      help: they will be disturbed together, and the history says `overdrawn`; raise `at_most`, or write `after` instead of `requires` if they can go on without it
+      help: the members will be disturbed together, and the history will record `overdrawn`; raise `at_most`, or write `after` instead of `requires` if the members can go on without it
     "#);
     sketch.budget("b/limit", 2, &[]);
     assert_eq!(told(&sketch), "");
@@ -589,10 +597,10 @@ fn members_of_a_budget_that_require_one_another_are_refused() {
     sketch.cob("a/db", "up").cob("b/app", "up").requires("b/app", "a/db");
     sketch.budget("b/limit", 2, &["a/db", "b/app"]);
     insta::assert_snapshot!(told(&sketch), @r#"
-    error[budget]: a/db and b/app are members of one budget, b/limit, but a/db can't be disturbed without b/app
+    error[budget]: a/db and b/app are members of the same budget, b/limit, but a/db can't be disturbed without b/app
       at model.yaml:3:5
       - a/db needs b/app down to go outdated -> down (requires: [a/db], model.yaml:6:5)
-      help: leave `budget` away on one of them, or write `after` instead of `requires` if it can go on without the other
+      help: remove `budget` from either member, or write `after` instead of `requires` if the dependent can go on without the other
     "#);
 }
 
@@ -614,11 +622,11 @@ fn unknown_names_are_told_with_place_and_suggestion() {
       at model.yaml:8:5
       - (a/app, down, up) <- b/cache@on (needs: [b/cache@on], model.yaml:8:5)
       help: simple has outdated, down, up
-    error[name]: a/app depends on others to go outdated -> gone, a transition that simple does not have
+    error[name]: a/app has dependencies for outdated -> gone, a transition that simple does not have
       at model.yaml:3:5
       - (a/app, outdated, gone) <- b/db@up (needs: [b/db@up], model.yaml:9:5)
       help: simple has outdated -> down, outdated -> up, down -> up, up -> down
-    error[name]: a/app depends on others to promise gone, a state that simple does not have
+    error[name]: a/app has dependencies for grants of gone, a state that simple does not have
       at model.yaml:3:5
       - (a/app, gone) <- c/cache@up (needs: [c/cache@up], model.yaml:10:5)
       help: simple has outdated, down, up
@@ -629,7 +637,7 @@ fn unknown_names_are_told_with_place_and_suggestion() {
     error[name]: a/app needs itself
       at model.yaml:11:5
       - (a/app, up) <- a/app@up (needs: [a/app@up], model.yaml:11:5)
-      help: take this dependency out
+      help: remove this dependency
     error[name]: b/db prefers upp, a state that simple does not have
       at model.yaml:5:5
       help: simple has outdated, down, up
@@ -672,7 +680,9 @@ fn nodes_of_one_place_without_addresses_are_told_of_together() {
     let found: Vec<_> = findings(&sketch).into_iter().filter(|f| f.code == "address").map(|f| f.message).collect();
     assert_eq!(
         found,
-        ["a/x needs b/x on another host, but b has no address, nor have 2 more that stand in the same place"]
+        [
+            "a/x needs b/x on another host, but b has no address; the same holds for 2 more hosts that are defined in the same place"
+        ]
     );
 }
 
@@ -682,14 +692,14 @@ fn words_that_add_nothing_are_told() {
     sketch.cob("a/app", "up").cob("b/db", "up").cob("b/log", "up");
     sketch.after("a/app", "b/db").requires("a/app", "b/db").after("a/app", "b/log").restarts_on("a/app", "b/log");
     insta::assert_snapshot!(told(&sketch), @r#"
-    warning[redundant-need]: `after: [b/log]` adds nothing
+    warning[redundant-need]: `after: [b/log]` has no effect
       at model.yaml:9:5
       - it follows from (restarts_on: [b/log], model.yaml:10:5)
-      help: take it out
-    warning[redundant-need]: `after: [b/db]` adds nothing
+      help: remove it
+    warning[redundant-need]: `after: [b/db]` has no effect
       at model.yaml:7:5
       - it follows from (requires: [b/db], model.yaml:8:5)
-      help: take it out
+      help: remove it
     "#);
 }
 
@@ -760,7 +770,7 @@ fn what_the_same_line_does_to_many_is_told_once() {
     }
     let found = findings(&sketch);
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].steps.last().expect("a step").text, "the same lines lead to 2 more like this");
+    assert_eq!(found[0].steps.last().expect("a step").text, "the same lines of the model cause 2 more such findings");
 }
 
 #[test]
@@ -782,7 +792,7 @@ fn many_findings_of_a_sort_are_counted() {
     }
     let found = findings(&sketch);
     assert_eq!(found.len(), 51);
-    assert_eq!(found[50].message, "and 10 more like these");
+    assert_eq!(found[50].message, "and 10 more of the same kind");
 }
 
 #[test]

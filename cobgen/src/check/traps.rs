@@ -118,7 +118,7 @@ fn finding(
     };
     let message = match severity {
         Severity::Error => format!(
-            "{}{others} can't come from {from} to {target_name}: the kind {name} has no transitions that lead there",
+            "{}{others} can't go from {from} to {target_name}: the kind {name} has no transitions that lead there",
             system.id(cob)
         ),
         Severity::Warning => format!(
@@ -131,9 +131,12 @@ fn finding(
         Severity::Error if kind.is_written_by_user() => {
             format!("add transitions to {name} that lead from {from} to {target_name}")
         }
-        Severity::Error => format!("{name} is built in: ask for a state that it can come to"),
+        Severity::Error => format!("{name} is built in: request a state that it can reach"),
         Severity::Warning => {
-            format!("found there, it waits for a person; if that is not meant, add a way out to {name}")
+            format!(
+                "if a check finds it there, it waits for a person; if that is not intended, add a transition out \
+                of it to {name}"
+            )
         }
     };
     Finding {

@@ -42,7 +42,7 @@ impl System<'_> {
             }
             Moment::Promise(state) => {
                 let state = self.state(cob, state).clone();
-                let purpose = format!("to promise {state}");
+                let purpose = format!("to grant {state}");
                 (When::Lock { state }, purpose)
             }
         };

@@ -146,7 +146,7 @@ fn check_common_states(cob: &CobId, list: &[Found], said: &[(Arc<Said>, Mark)], 
                     "contradiction",
                     format!("`{words}`: {} and {} require each other", cob.min(on), cob.max(on)),
                 );
-                (fault, "neither can be the first: take one of these dependencies out, or turn it round")
+                (fault, "neither can be the first: remove or reverse one of these dependencies")
             } else {
                 let fault = Diagnostic::error("contradiction", format!("`{words}` contradicts another dependency"));
                 (fault, "both can't be at once: leave one of them away, or name a state that serves both")

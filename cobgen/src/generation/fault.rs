@@ -237,7 +237,7 @@ impl fmt::Display for Refusal {
 fn guarded(when: &When) -> String {
     match when {
         When::Transition { from, to } => format!("to go {from} -> {to}"),
-        When::Lock { state } => format!("to promise {state}"),
+        When::Lock { state } => format!("to grant {state}"),
     }
 }
 

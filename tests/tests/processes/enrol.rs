@@ -268,7 +268,7 @@ fn a_host_joins_with_a_token_that_is_good_once() {
     assert!(site.join(&command, "h1").status.success(), "its answer may have been lost");
     assert_eq!(text(&site.path("h1/cobd.toml")), written);
     for _ in 0..3 {
-        site.refused(&command, "thief", "used already, with another key");
+        site.refused(&command, "thief", "already used with another key");
     }
     assert_eq!(site.list()["tokens"][0]["refused"], 3);
     assert_eq!(site.log().matches("used already").count(), 1, "{}", site.log());
@@ -339,7 +339,7 @@ fn tokens_that_are_late_altered_or_of_another_server_are_refused() {
     guessed[2] = other.enroll("h2", "1h")[2].clone();
     guessed[2] =
         guessed[2].replace(guessed[2].split('.').nth(1).expect("key"), good[2].split('.').nth(1).expect("key"));
-    site.refused(&guessed, "h2", "not given out such a token");
+    site.refused(&guessed, "h2", "this server did not issue the token");
     assert_eq!(site.list()["unknown"], 1);
 
     // The token pins the server: no data is sent to another server, and the token stays valid.

@@ -52,7 +52,7 @@ pub(super) fn check_sum(path: &Path, begins: &[u8], sums: usize) -> Result<Optio
         tail.drain(..sure);
     }
     if head != begins || tail.len() < SUM * sums {
-        return Err(DepotError::damaged_file(path, "it does not begin as such a file does, or is too short"));
+        return Err(DepotError::damaged_file(path, "its first bytes are wrong, or it is too short"));
     }
     let (before, sum) = tail.split_at(SUM * (sums - 1));
     hash.update(before);
@@ -82,7 +82,7 @@ enum Fault {
 /// Unpacks a whole file piece by piece; every step consumes or produces bytes, or is the last.
 fn inflate(file: &mut impl BufRead, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), Fault> {
     if file.fill_buf().map_err(Fault::Io)?.first() != Some(&DEFLATED) {
-        return Err(Fault::Why("it does not begin as a packed file does".to_owned()));
+        return Err(Fault::Why("its first bytes are not those of a packed file".to_owned()));
     }
     let (mut inflater, mut out) = (Decompress::new(true), vec![0; BUFFER]);
     loop {
@@ -105,7 +105,7 @@ fn inflate(file: &mut impl BufRead, mut take: impl FnMut(&[u8]) -> Result<(), St
     if file.fill_buf().map_err(Fault::Io)?.is_empty() {
         return Ok(());
     }
-    Err(Fault::Why("something comes after its end".to_owned()))
+    Err(Fault::Why("there are bytes after its end".to_owned()))
 }
 
 /// An object, as far as it is unpacked.

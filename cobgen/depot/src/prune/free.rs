@@ -75,7 +75,7 @@ fn free_packs(depot: &Depot, folder: &Path, reached: &Reached, grace: Duration) 
     let before: u64 = mixed.iter().map(|m| m.len).sum();
     let packs_then: BTreeSet<_> = names_in(folder)?.into_iter().collect();
     if !stays.is_empty() {
-        let failed = || DepotError::git("can't write a pack of what stays");
+        let failed = || DepotError::git("can't write a pack of the remaining objects");
         let repo = Repository::open_bare(&depot.path).map_err(failed())?;
         search_for_no_deltas(&repo);
         write_pack(&repo, stays.into_iter().collect()).map_err(failed())?;

@@ -183,6 +183,6 @@ fn thousands_of_nodes_in_the_way_are_one_rule() {
     // The workers with and without the quorum, the master, and the needs of the new service.
     assert_eq!(core.len(), 4, "{core:?}");
     assert_eq!(core[0], "cache on hardware medium");
-    assert!(core[3].ends_with("2991 more like them keep their hardware, image and services"), "{core:?}");
+    assert!(core[3].ends_with("2991 similar nodes keep their hardware, image and services"), "{core:?}");
     assert_eq!(explanation.relaxations[0].changes[0].to_string(), "1 more node");
 }
