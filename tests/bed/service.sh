@@ -158,7 +158,7 @@ generate <<'MODEL'
           ExecStart=/bin/sh -c 'echo port 80 is taken; exit 4'
 MODEL
 on h1 cobctl switch "$generation" >/dev/null
-soon status_says "gave up"
+soon status_says '`cobctl retry`'
 status_says "exit status 4"
 says "port 80 is taken" on h1 cobctl history
 fails is_demo ActiveState active
@@ -350,7 +350,7 @@ switch <<< '  h1/plain: {kind: service, content: {unit: l-plain, enabled: false}
 on h1 mkdir -p /etc/systemd/system/multi-user.target.wants/l-plain.service
 generate <<< ""
 on h1 cobctl switch "$generation" >/dev/null
-soon status_says "gave up"
+soon status_says '`cobctl retry`'
 status_says "putting back what was there before"
 fails on h1 systemctl is-active l-plain
 on h1 rmdir /etc/systemd/system/multi-user.target.wants/l-plain.service
@@ -377,7 +377,7 @@ generate <<'MODEL'
         RestartSec=0
 MODEL
 on h1 cobctl switch "$generation" >/dev/null
-soon status_says "gave up"
+soon status_says '`cobctl retry`'
 says "signal 11 (SIGSEGV)" on h1 cobctl history
 says "the port is taken" on h1 cobctl history
 fails on h1 systemctl is-active l-loop
@@ -391,7 +391,7 @@ generate <<'MODEL'
     content: {unit: l-once, unit_file: "[Service]\nType=oneshot\nExecStart=/bin/touch /run/l-once\n"}
 MODEL
 on h1 cobctl switch "$generation" >/dev/null
-soon status_says "gave up"
+soon status_says '`cobctl retry`'
 status_says "RemainAfterExit=yes"
 fails on h1 test -e /run/l-once
 switch <<< ""

@@ -182,14 +182,12 @@ impl Added {
     pub fn sentence(&self) -> String {
         let Self { host, of, why } = self;
         match why {
-            Why::WaitedFor(cob) => format!("{host} goes too: {of} waits for {cob} to leave before it can switch"),
+            Why::WaitedFor(cob) => format!("{host} switches too: {of} waits for {cob} to depart before it can switch"),
             Why::Needed(asker, cob) => {
-                format!("{host} goes too: {asker} needs {cob}, which changes, and would not converge without it")
+                format!("{host} switches too: {asker} needs {cob}, which changes, and would not converge without it")
             }
             Why::Disturbed(asker, cob) => {
-                format!(
-                    "{host} goes too: {asker} needs {cob}, which changes or leaves, and would stand still meanwhile"
-                )
+                format!("{host} switches too: {asker} needs {cob}, which changes or departs, and would wait meanwhile")
             }
         }
     }

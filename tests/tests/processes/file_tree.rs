@@ -275,7 +275,7 @@ fn a_conflict_is_foreseen_and_decided_before_the_switch() {
     assert!(code == 1 && told.contains("is not prepared here") && told.contains("--prepare"), "{code} {told}");
     let (code, told) = ctl(&cluster, &["switch", &number, "--prepare"], None);
     assert!(code == 1 && told.contains("warning: n1/files would be in conflict: "), "{code} {told}");
-    assert!(told.contains("nothing has changed") && !told.contains("y.conf"), "{told}");
+    assert!(told.contains("no host has changed") && !told.contains("y.conf"), "{told}");
     // The switch itself also stops with this report, before it starts.
     let (code, told) = ctl(&cluster, &["switch", &number, "--on-failure", "rollback", "--wait", "20s"], None);
     assert!(code == 1 && told.contains("error: n1/files would be in conflict: "), "{code} {told}");
@@ -290,7 +290,7 @@ fn a_conflict_is_foreseen_and_decided_before_the_switch() {
     assert!(code == 0 && told.contains("1 conflict decided"), "{code} {told}");
     assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("port 77\n"), "nothing is touched yet");
     let (code, told) = ctl(&cluster, &["switch", &number, "--prepare"], None);
-    assert!(code == 0 && told.contains("is prepared on 1 host, nothing has changed"), "{code} {told}");
+    assert!(code == 0 && told.contains("is prepared on 1 host, no host has changed"), "{code} {told}");
     let (code, told) = ctl(&cluster, &["switch", &number, "--on-failure", "rollback", "--wait", "20s"], None);
     assert_eq!(code, 0, "{told}");
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
@@ -377,7 +377,7 @@ fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {
     // The file is unchanged since then: it has the user's content.
     let (code, told) = ctl(&cluster, &["rollback", "--prepare"], None);
     assert!(
-        code == 0 && told.contains(&format!("generation {to} is prepared on 1 host, nothing has changed")),
+        code == 0 && told.contains(&format!("generation {to} is prepared on 1 host, no host has changed")),
         "{told}"
     );
     assert_eq!(cluster.status("n1").expect("it answers").prepared, [first]);
@@ -389,7 +389,7 @@ fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {
         let (code, told) = ctl(&cluster, words, None);
         assert!(code == 1 && told.contains("n1/files would be in conflict: "), "{code} {told}");
         let hint = format!("`cobctl resolve n1/files --generation {to}`");
-        assert!(told.contains(&hint) && told.contains("nothing has changed"), "{told}");
+        assert!(told.contains(&hint) && told.contains("no host has changed"), "{told}");
     }
     let status = cluster.status("n1").expect("it answers");
     assert_eq!((status.generation, status.switching_to), (Some(second), None));

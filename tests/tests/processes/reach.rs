@@ -104,7 +104,7 @@ fn canaries_and_waves_go_back_with_the_others_where_the_policy_says_so() {
     for (policy, staged) in [("hold", &gated[..]), ("rollback", &["--limit-hosts", "1"])] {
         let flags = Flags::of_which_one_fails(policy);
         let (code, said) = flags.ctl(&[&["switch", "2", "--wait", "60s"], staged].concat());
-        assert!(code == 1 && said.contains("was withdrawn"), "{policy}: {code} {said}");
+        assert!(code == 1 && said.contains("was rolled back"), "{policy}: {code} {said}");
         flags.wait_returned(&["n1", "n2"]);
     }
 }
@@ -118,7 +118,7 @@ fn what_was_said_to_a_canary_alone_is_for_all_when_the_switch_is_ordered_again()
     let there = || flags.cluster.status("n1").is_some_and(|s| s.generation == Some(TWO) && s.converged && s.alone);
     flags.cluster.until(PATIENCE, there, "n1 is there");
     let (code, said) = flags.ctl(&["switch", "2", "--wait", "60s"]);
-    assert!(code == 1 && said.contains("was withdrawn"), "{code} {said}");
+    assert!(code == 1 && said.contains("was rolled back"), "{code} {said}");
     flags.wait_returned(&["n1", "n2"]);
 }
 
@@ -150,7 +150,7 @@ fn a_rollback_has_not_ended_well_while_a_host_that_leaves_with_it_has_failed() {
     }
     flags.keep("stays-n2");
     let (code, said) = flags.ctl(&["rollback", "--wait", "60s"]);
-    assert!(code == 1 && said.contains("n2/b") && said.contains("given up"), "{code} {said}");
+    assert!(code == 1 && said.contains("n2/b") && said.contains("failed after"), "{code} {said}");
     let outcome = || {
         let (_, said) = flags.ctl(&["outcomes", "1", "--json"]);
         let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");

@@ -220,7 +220,7 @@ fn the_latest_of_an_older_copy_is_not_gone_back_to_without_a_word() {
     lose_depot(&cluster);
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "latest", "--wait", "20s"]));
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("this goes BACK from 2 to 1 on 2 hosts"), "{said}");
+    assert!(said.contains("this switches BACK from 2 to 1 on 2 hosts"), "{said}");
     assert!(said.contains("the depot is behind its hosts") && said.contains("--back"), "{said}");
     assert!(cluster.is_converged(two), "nothing was ordered");
     // A number that the hosts can't report is skipped by hand, even if the model asks for the same.
@@ -229,6 +229,6 @@ fn the_latest_of_an_older_copy_is_not_gone_back_to_without_a_word() {
     // With `--back` the operator confirms the way back.
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "1", "--back", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("this goes BACK from 2 to 1 on 2 hosts"), "{said}");
+    assert!(said.contains("this switches BACK from 2 to 1 on 2 hosts"), "{said}");
     assert!(versions(&cluster).iter().all(|text| text.contains("one")));
 }

@@ -111,7 +111,7 @@ fn whoever_has_no_more_time_to_wait_is_told_that_the_switch_goes_on() {
     let ended = waits.wait_with_output().expect("ends");
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains(&format!("interrupted: generation {after} goes on by itself")), "{said}");
+    assert!(said.contains(&format!("interrupted: the switch to generation {after} continues")), "{said}");
     std::fs::write(slow_file(&cluster, "go"), "").expect("written");
     cluster.wait_converged(after, PATIENCE);
 }
@@ -280,8 +280,8 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
     let look = format!("echo $COB_GENERATION $COB_CANARY > {}; exit 3", seen.display());
     let (code, said) = with(&look);
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("says no") && said.contains("canary: going back: n2 to 1"), "{said}");
-    assert!(said.contains("back again: n2 to 1"), "{said}");
+    assert!(said.contains(" failed (") && said.contains("canary: rolling back: n2 to 1"), "{said}");
+    assert!(said.contains("rolled back: n2 to 1"), "{said}");
     assert!(cluster.is_converged(GenerationNumber(1)), "with --wait it ends when they are back");
     assert_eq!(std::fs::read_to_string(&seen).expect("the check has run"), "2 n2\n");
     assert_eq!(generations(&cluster), [1, 1, 1]);
@@ -326,7 +326,7 @@ fn who_is_not_moved_by_a_switch_need_not_go_with_a_canary() {
     }
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "2", "--canary", "n2", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("canary: n2 goes first") && !said.contains("goes too"), "{said}");
+    assert!(said.contains("canary: n2 switches first") && !said.contains("switches too"), "{said}");
     assert!(cluster.is_converged(GenerationNumber(2)));
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "3", "--limit-hosts", "1", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");

@@ -89,11 +89,11 @@ fn who_needs_what_changes_goes_with_it_in_both_directions() {
     let coupling = between(Some(&old), &new);
     assert_eq!(
         closure(&coupling, &["n1"]),
-        ["n2 goes too: n2/app needs n1/db, which changes or leaves, and would stand still meanwhile"]
+        ["n2 switches too: n2/app needs n1/db, which changes or departs, and would wait meanwhile"]
     );
     assert_eq!(
         closure(&coupling, &["n2"]),
-        ["n1 goes too: n2/app needs n1/db, which changes, and would not converge without it"]
+        ["n1 switches too: n2/app needs n1/db, which changes, and would not converge without it"]
     );
     let groups = coupling.groups(&["n1", "n2", "n3"].map(name).into());
     assert_eq!(groups, [BTreeSet::from(["n1", "n2"].map(name)), BTreeSet::from([name("n3")])]);
@@ -160,8 +160,8 @@ fn waits_and_what_they_come_after_are_followed() {
     assert_eq!(
         closure(&coupling, &["n1"]),
         [
-            "n2 goes too: n1 waits for n2/gone to leave before it can switch",
-            "n3 goes too: n1 waits for n3/gone to leave before it can switch"
+            "n2 switches too: n1 waits for n2/gone to depart before it can switch",
+            "n3 switches too: n1 waits for n3/gone to depart before it can switch"
         ]
     );
     assert_eq!(closure(&coupling, &["n4"]), [""; 0]);
@@ -223,11 +223,11 @@ fn who_is_stopped_for_another_needs_it_when_it_starts_again() {
     let coupling = between(Some(&shop([1, 1, 1], "requires")), &shop([1, 2, 1], "requires"));
     assert_eq!(
         closure(&coupling, &["n2"]),
-        ["n3 goes too: n3/lb needs n2/app, which changes or leaves, and would stand still meanwhile"]
+        ["n3 switches too: n3/lb needs n2/app, which changes or departs, and would wait meanwhile"]
     );
     assert_eq!(
         closure(&coupling, &["n3"]),
-        ["n2 goes too: n3/lb needs n2/app, which changes, and would not converge without it"]
+        ["n2 switches too: n3/lb needs n2/app, which changes, and would not converge without it"]
     );
     assert_eq!(groups(&coupling), ["n1", "n2 n3"]);
     // To stop, a change object needs the others to be stopped.
@@ -242,7 +242,7 @@ fn who_changes_itself_moves_only_when_its_own_host_goes() {
     assert_eq!(closure(&coupling, &["n2"]), [""; 0], "the load balancer goes on as it is");
     assert_eq!(
         closure(&coupling, &["n3"]),
-        ["n2 goes too: n3/lb needs n2/app, which changes, and would not converge without it"]
+        ["n2 switches too: n3/lb needs n2/app, which changes, and would not converge without it"]
     );
 }
 
@@ -252,11 +252,11 @@ fn who_is_not_where_it_should_be_is_taken_to_move() {
     let coupling = Coupling::between(Some(&old), &new, &|cob| cob.as_str() != "n3/lb");
     assert_eq!(
         closure(&coupling, &["n2"]),
-        ["n3 goes too: n3/lb needs n2/app, which changes or leaves, and would stand still meanwhile"]
+        ["n3 switches too: n3/lb needs n2/app, which changes or departs, and would wait meanwhile"]
     );
     assert_eq!(
         closure(&coupling, &["n3"]),
-        ["n2 goes too: n3/lb needs n2/app, which changes, and would not converge without it"]
+        ["n2 switches too: n3/lb needs n2/app, which changes, and would not converge without it"]
     );
     let coupling = Coupling::between(Some(&old), &new, &|cob| cob.as_str() != "n1/db");
     assert_eq!(groups(&coupling), ["n1 n2 n3"], "the database may have to stop first");

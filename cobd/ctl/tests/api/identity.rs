@@ -32,12 +32,12 @@ async fn a_switch_back_is_said_and_not_begun_without_a_word() {
     let (n1, n2) = two(folder.path()).await;
     let ran = cobctl(&["--depot", depot, "switch", "6", "--wait", "20s"]).await;
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.err.contains("this goes BACK from 7 to 6 on 2 hosts"), "{}", ran.err);
-    assert!(ran.err.contains("`cobctl switch 6 --back` goes back"), "{}", ran.err);
+    assert!(ran.err.contains("this switches BACK from 7 to 6 on 2 hosts"), "{}", ran.err);
+    assert!(ran.err.contains("`cobctl switch 6 --back` switches back"), "{}", ran.err);
     let ran = cobctl(&["--depot", depot, "switch", "6", "--wait", "20s", "--json"]).await;
     assert_eq!(
         (ran.code, ran.json()["error"].as_str()),
-        (1, Some("this goes BACK from 7 to 6 on 2 hosts; nothing was ordered"))
+        (1, Some("this switches BACK from 7 to 6 on 2 hosts; no order was given"))
     );
     assert_eq!(n1.look().orders, [], "not even prepared");
     for (named, number) in [("-1", "6"), ("latest", "7")] {
@@ -50,7 +50,7 @@ async fn a_switch_back_is_said_and_not_begun_without_a_word() {
     assert!(ran.code == 2 && ran.err.contains("there is no generation -9: the depot has 2 generations"), "{ran:?}");
     let ran = cobctl(&["--depot", depot, "switch", "-1", "--prepare"]).await;
     assert_eq!((ran.code, switches(&n1)), (0, 0), "a look needs no such word: {ran:?}");
-    assert!(ran.err.contains("this goes BACK"), "{}", ran.err);
+    assert!(ran.err.contains("this switches BACK"), "{}", ran.err);
     let ran = cobctl(&["--depot", depot, "switch", "6", "--back", "--wait", "20s"]).await;
     assert_eq!((ran.code, switches(&n1), switches(&n2)), (0, 1, 1), "{ran:?}");
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "20s"]).await;
@@ -73,7 +73,7 @@ async fn hosts_that_are_ahead_of_the_depot_are_told_of() {
     n1.change(|status| status.generation = Some(GenerationNumber(8)));
     let ran = cobctl(&["--depot", depot, "switch", "latest"]).await;
     assert!(ran.code == 1 && ran.err.contains("and n1 and n2 know generation 9"), "{ran:?}");
-    assert!(ran.err.contains("this goes BACK from 8 to 7 on 1 host"), "{}", ran.err);
+    assert!(ran.err.contains("this switches BACK from 8 to 7 on 1 host"), "{}", ran.err);
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn who_waits_for_the_newer_generation_is_told_at_once_that_hosts_go_back()
     };
     let (ran, ()) = tokio::join!(cobctl(&waits), going_back);
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.out.contains("generation 7 was withdrawn"), "{}", ran.out);
+    assert!(ran.out.contains("generation 7 was rolled back"), "{}", ran.out);
     assert!(ran.out.contains("n1 returns from generation 7 to 6: ordered by bob"), "{}", ran.out);
 }
 

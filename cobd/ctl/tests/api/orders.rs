@@ -142,7 +142,7 @@ async fn without_a_wait_a_switch_ends_with_the_go() {
     let (n1, n2) = two(folder.path()).await;
     n1.look().prompt = false;
     let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7"]).await;
-    assert!(ran.code == 0 && ran.out.contains("go on 2 hosts"), "{ran:?}");
+    assert!(ran.code == 0 && ran.out.contains("switch started on 2 hosts"), "{ran:?}");
     assert_eq!((orders(&n1), orders(&n2)), (TAKEN.to_vec(), TAKEN.to_vec()));
 }
 
@@ -154,7 +154,7 @@ async fn a_host_that_refuses_calls_the_switch_off() {
     let ran = cobctl(&["--depot", folder.path().to_str().expect("text"), "switch", "7", "--wait"]).await;
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("n2 refuses: generation 7 is not wanted here") && ran.err.contains("hint: ask why"));
-    assert!(ran.err.contains("called off, nothing has changed"), "{}", ran.err);
+    assert!(ran.err.contains("the switch has not started, no host has changed"), "{}", ran.err);
     let called_off = [Command::Prepare { generation: N7, manifest: None }, Command::CallOff { generation: N7 }];
     assert_eq!(orders(&n1), called_off, "no go anywhere, and what was prepared for it is forgotten");
     // A generation that was prepared before the order stays prepared after it.
@@ -179,7 +179,7 @@ async fn a_generation_that_a_hosts_depot_lacks_is_waited_for() {
     n2.look().refuses = Some(RefusalKind::NotFound);
     n2.change(|status| status.generation = Some(GenerationNumber(6)));
     let ran = cobctl(&["--depot", depot, "switch", "7", "--prepare-timeout", "100ms"]).await;
-    assert!(ran.code == 1 && ran.err.contains("called off"), "{ran:?}");
+    assert!(ran.code == 1 && ran.err.contains("has not started"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -193,13 +193,13 @@ async fn an_absent_host_is_named_and_follows_when_it_comes() {
     publish(folder.path(), 7, &[("n1", &n1.address, 0), ("n2", &format!("tcp://{address}"), 0)]);
     let args = ["--depot", depot, "switch", "7", "--prepare-timeout", "300ms"];
     let ran = cobctl(&[&args[..], &["--require-all"]].concat()).await;
-    assert!(!ran.err.contains("the others go on"), "nothing goes on: {ran:?}");
-    assert!(ran.code == 3 && ran.err.contains("nothing has changed: not all hosts could be reached"), "{ran:?}");
+    assert!(!ran.err.contains("the other hosts continue"), "nothing goes on: {ran:?}");
+    assert!(ran.code == 3 && ran.err.contains("no host has changed: not all hosts could be reached"), "{ran:?}");
     let call_off = Command::CallOff { generation: N7 };
     assert_eq!(orders(&n1), [TAKEN[0].clone(), call_off]);
     n1.look().orders.clear();
     let ran = cobctl(&args).await;
-    assert!(ran.code == 3 && ran.err.contains("absent: n2: no connection"), "{ran:?}");
+    assert!(ran.code == 3 && ran.err.contains("not reachable: n2: no connection"), "{ran:?}");
     assert_eq!(orders(&n1), TAKEN, "the others went on");
 
     let ran = cobctl(&[&args[..], &["--wait", "500ms", "--json"]].concat()).await;
@@ -242,7 +242,7 @@ async fn a_host_that_stays_away_is_named_with_its_time_and_not_flooded_with_trie
     away.abort();
     assert!(ran.code == 3 && ran.out.contains("n2 could not be reached"), "{ran:?}");
     assert!(ran.err.contains("waiting for n2, at most"), "{ran:?}");
-    assert!(ran.err.contains("waiting for n2 (no answer for ") && ran.err.contains("; given up in "), "{ran:?}");
+    assert!(ran.err.contains("waiting for n2 (no answer for ") && ran.err.contains("; the wait ends in "), "{ran:?}");
     let tries = tries.load(std::sync::atomic::Ordering::Relaxed);
     assert!(tries <= 18, "{tries} connections in 6 s");
 }
@@ -255,7 +255,7 @@ async fn a_switch_that_reaches_nobody_is_no_success() {
     let depot = folder.path().to_str().expect("text");
     let ran = cobctl(&["--depot", depot, "switch", "7", "--prepare-timeout", "100ms"]).await;
     assert_eq!((ran.code, orders(&n1).len()), (3, 0), "{ran:?}");
-    assert!(ran.out.contains("go on no host, because n2 could not be reached"), "{ran:?}");
+    assert!(ran.out.contains("not started, because n2 could not be reached"), "{ran:?}");
 }
 
 /// A port that accepts connections and never answers, like a host behind a broken link.
@@ -351,7 +351,7 @@ async fn what_has_given_up_ends_the_wait_with_its_reason() {
     n2.look().next = vec![waiting("n2/app", vec![lock("n1/db")])];
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "1h"]).await;
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.out.contains("nothing more is being done") && ran.out.contains("n1/db up failed after"), "{}", ran.out);
+    assert!(ran.out.contains("no transition can start") && ran.out.contains("n1/db up failed after"), "{}", ran.out);
     assert!(ran.err.contains("active on 2 of 2 hosts, 0 of 2 change objects settled"), "{}", ran.err);
 }
 
@@ -379,7 +379,7 @@ async fn a_newer_switch_by_another_ends_the_wait() {
     };
     let depot = folder.path().to_str().expect("text");
     let (ran, ()) = tokio::join!(cobctl(&["--depot", depot, "switch", "7", "--wait"]), other);
-    assert!(ran.code == 1 && ran.out.contains("n1 goes to generation 9"), "{ran:?}");
+    assert!(ran.code == 1 && ran.out.contains("n1 switches to generation 9"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -390,14 +390,14 @@ async fn hosts_that_leave_hear_of_it() {
     publish(folder.path(), 7, &[("n1", &n1.address, 0)]);
     let depot = folder.path().to_str().expect("text");
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "--prepare-timeout", "200ms"]).await;
-    assert!(ran.code == 0 && ran.err.contains("absent: n3") && ran.err.contains("it leaves"), "{ran:?}");
+    assert!(ran.code == 0 && ran.err.contains("not reachable: n3") && ran.err.contains("it departs"), "{ran:?}");
     assert_eq!(orders(&n2), TAKEN);
 
     n1.change(|status| status.generation = Some(GenerationNumber(6)));
     n2.change(|status| status.generation = Some(GenerationNumber(6)));
     n2.look().refuses = Some(RefusalKind::Conflict);
     let ran = cobctl(&["--depot", depot, "switch", "7", "--wait", "--prepare-timeout", "200ms"]).await;
-    assert!(ran.code == 1 && ran.out.contains("n2, which leaves, has refused it"), "{ran:?}");
+    assert!(ran.code == 1 && ran.out.contains("n2, which departs, has refused the switch"), "{ran:?}");
     assert!(ran.out.starts_with("generation 7 is active and converged: 1 host"), "{ran:?}");
 }
 
@@ -460,7 +460,7 @@ async fn a_return_that_nobody_was_seen_to_begin_is_no_success() {
     let gone = cobctl(&["--host", "tcp://127.0.0.1:1", "--json", "rollback", "--wait", "300ms"]).await;
     assert!(gone.code == 3 && gone.json()["hosts"].is_array(), "{gone:?}");
     let ran = cobctl(&["--host", &n1.address, "rollback", "--wait", "300ms"]).await;
-    assert!(ran.code == 1 && ran.err.contains("none was seen to begin its way back"), "{ran:?}");
+    assert!(ran.code == 1 && ran.err.contains("no host has started its rollback"), "{ran:?}");
     let rollback = |prepare| Command::Rollback { generation: None, prepare };
     assert_eq!(orders(&n1), [true, false, true, false].map(rollback));
 }

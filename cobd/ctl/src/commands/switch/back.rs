@@ -33,7 +33,7 @@ pub(super) fn in_words(to: GenerationNumber, cluster: &ClusterStatus) -> Option<
     }
     let parts: Vec<String> =
         from.iter().rev().map(|(from, hosts)| format!("from {from} to {to} on {}", count(*hosts, "host"))).collect();
-    Some(format!("this goes BACK {}", list(&parts, parts.len())))
+    Some(format!("this switches BACK {}", list(&parts, parts.len())))
 }
 
 /// Whether the operator consents: by `--back`, or by an answer on a terminal.
@@ -46,7 +46,7 @@ pub(super) async fn consent(screen: &mut Screen, said: bool, words: &str) -> Con
         return Consent::Missing;
     }
     screen.problem("warning", words);
-    screen.say("Is that meant? Type yes:");
+    screen.say("Continue? Type yes:");
     let read = tokio::task::spawn_blocking(|| {
         let mut line = String::new();
         io::stdin().lock().read_line(&mut line).map(|_| line)
@@ -72,13 +72,13 @@ mod tests {
         assert_eq!(words(9, vec![at("n1", 8), at("n2", 9)]), None);
         assert_eq!(
             words(8, vec![at("n1", 9), at("n2", 9), at("n3", 9)]).as_deref(),
-            Some("this goes BACK from 9 to 8 on 3 hosts")
+            Some("this switches BACK from 9 to 8 on 3 hosts")
         );
         let mut going = at("n3", 7);
         going.switching_to = Some(GenerationNumber(10));
         assert_eq!(
             words(8, vec![at("n1", 9), at("n2", 8), going]).as_deref(),
-            Some("this goes BACK from 10 to 8 on 1 host and from 9 to 8 on 1 host")
+            Some("this switches BACK from 10 to 8 on 1 host and from 9 to 8 on 1 host")
         );
         // For a host that already rolls back by itself, the order has no effect.
         let mut returning = at("n1", 9);
@@ -89,8 +89,8 @@ mod tests {
     #[tokio::test]
     async fn without_a_terminal_nothing_but_the_option_is_consent() {
         let (mut screen, written) = Screen::memory();
-        assert_eq!(consent(&mut screen, false, "this goes BACK").await, Consent::Missing);
-        assert_eq!(consent(&mut screen, true, "this goes BACK").await, Consent::Given);
-        assert_eq!(written.err(), "note: this goes BACK\n");
+        assert_eq!(consent(&mut screen, false, "this switches BACK").await, Consent::Missing);
+        assert_eq!(consent(&mut screen, true, "this switches BACK").await, Consent::Given);
+        assert_eq!(written.err(), "note: this switches BACK\n");
     }
 }

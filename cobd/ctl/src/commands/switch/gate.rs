@@ -50,7 +50,7 @@ impl Run<'_> {
                 break Settled::No(why);
             }
             let left = until.saturating_duration_since(Instant::now());
-            progress.line(screen, format!("gate: {} healthy, {} to go", list(set, 6), told(left)));
+            progress.line(screen, format!("gate: {} healthy, {} left", list(set, 6), told(left)));
         };
         progress.clear(screen);
         settled
@@ -120,9 +120,9 @@ impl Run<'_> {
         tokio::select! {
             status = tokio::time::timeout(limit, shell.status()) => match status {
                 Ok(Ok(status)) if status.success() => Settled::Yes(BTreeSet::new()),
-                Ok(Ok(status)) => Settled::No(vec![format!("the check {command:?} says no ({status})")]),
+                Ok(Ok(status)) => Settled::No(vec![format!("the check {command:?} failed ({status})")]),
                 Ok(Err(error)) => Settled::No(vec![format!("the check {command:?} can't be run: {error}")]),
-                Err(_) => Settled::No(vec![format!("the check {command:?} was not done after {}", told(limit))]),
+                Err(_) => Settled::No(vec![format!("the check {command:?} did not end within {}", told(limit))]),
             },
             _ = tokio::signal::ctrl_c() => Settled::Interrupted,
         }
@@ -134,8 +134,8 @@ fn no_good(entry: &HistoryEntry) -> Option<String> {
     let cob = entry.cob.as_ref()?;
     let detail = clean(&entry.detail);
     match entry.event.as_str() {
-        "drift" => Some(format!("others have changed {cob} during the gate")),
-        "failed" => Some(format!("{cob} has given up during the gate: {detail}")),
+        "drift" => Some(format!("a user has changed {cob} during the gate")),
+        "failed" => Some(format!("{cob} has failed during the gate: {detail}")),
         "end" if entry.ok == Some(false) => Some(format!("an action of {cob} has failed during the gate: {detail}")),
         _ => None,
     }
@@ -146,13 +146,13 @@ fn unhealthy(cluster: &ClusterStatus, expected: &Expected) -> Option<Vec<String>
     let drift = |c: &&cob_types::status::CobStatus| !c.drift.is_empty();
     let drifted: Vec<_> = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(drift).map(|c| &c.id).collect();
     if !drifted.is_empty() {
-        return Some(vec![format!("others have changed {}", list(drifted, 6))]);
+        return Some(vec![format!("a user has changed {}", list(drifted, 6))]);
     }
     // A single failed check does not set `failed`, which needs three; here it counts, before the rest starts.
     let unclear = |c: &&cob_types::status::CobStatus| c.action.as_ref().is_some_and(|a| a.to.is_none());
     let unclear: Vec<_> = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(unclear).map(|c| &c.id).collect();
     if !unclear.is_empty() {
-        return Some(vec![format!("the state of {} can't be told: the last check has failed", list(unclear, 6))]);
+        return Some(vec![format!("the state of {} is unknown: the last check has failed", list(unclear, 6))]);
     }
     match judge(cluster, expected) {
         Verdict::Converged(_) => None,

@@ -121,8 +121,10 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     let generation = args.generation.map(|named| context.generation(named)).transpose()?;
     let order = RollbackOrder { generation, prepare: false, who: context.client.who() };
     let words = match generation {
-        Some(_) => ("goes back", "is back already, or on its way"),
-        None => ("goes back", "is back already, or on its way; `cobctl rollback N` leads further"),
+        Some(_) => ("rolls back", "is at this generation already, or on its way"),
+        None => {
+            ("rolls back", "has rolled back already, or is on its way; `cobctl rollback N` for an older generation")
+        }
     };
     let Some(limit) = args.wait else {
         return super::orders::to_all(context, screen, &context.targets.all, "/v1/rollback", &order, words).await;
@@ -133,9 +135,9 @@ pub(super) async fn rollback(context: &Context, screen: &mut Screen, args: &Roll
     }
     let Some((now, switch)) = return_begun(context, &looked.leads_to, began + limit).await else {
         return Err(Failure::refused(anyhow::anyhow!(
-            "the hosts have taken the order, and none was seen to begin its way back in that time"
+            "the hosts have accepted the order, but no host has started its rollback in that time"
         ))
-        .hint("`cobctl status` tells where they are"));
+        .hint("`cobctl status` shows their generations"));
     };
     let mut plan = plan_back(context, &switch)?;
     plan.newest = switch.left.unwrap_or(switch.to).max(plan.newest);
@@ -171,7 +173,7 @@ fn go_by_the_way_back(screen: &mut Screen, plan: &mut Plan, switch: &SwitchStatu
     let (to, own_short, depot) = (switch.to, own.short(), of_depot.short());
     screen.problem(
         "warning",
-        &format!("the hosts go back to their generation {to} (manifest {own_short}); the depot has another one (manifest {depot})"),
+        &format!("the hosts roll back to their generation {to} (manifest {own_short}); the depot has another generation {to} (manifest {depot})"),
     );
     plan.manifest = Some(own);
     let contents = [(to, own)].into();
@@ -203,7 +205,7 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
     let answers = match tokio::time::timeout(2 * context.client.timeout(), &mut looks).await {
         Ok(answers) => answers,
         Err(_) => {
-            screen.say("waiting for hosts that look at what users have changed");
+            screen.say("waiting for hosts that look for conflicts");
             looks.await
         }
     };
@@ -234,10 +236,10 @@ async fn look_back(context: &Context, screen: &mut Screen, args: &RollbackArgs) 
         let each = hosts.iter().map(|(to, hosts)| format!("to {to} on {}", list(hosts, 6)));
         let each: Vec<String> = each.collect();
         return Err(Failure::refused(anyhow::anyhow!(
-            "this would lead the hosts to different generations: {}; nothing was ordered",
+            "the hosts would roll back to different generations: {}; no order was given",
             list(&each, 6)
         ))
-        .hint(format!("`cobctl rollback {newest}` leads all hosts to one")));
+        .hint(format!("`cobctl rollback {newest}` rolls all hosts back to the same generation")));
     }
     for report in reports.values() {
         let ends = report.excludes(screen, args.despite_conflicts, args.prepare);
@@ -316,7 +318,7 @@ async fn run_within(
     let all_leave = plan.hosts.is_empty() && !plan.leaving.is_empty();
     if due.is_empty() && !all_leave && args.prepare {
         report.finish(context, screen, &first, &plan.expected)?;
-        screen.say(&format!("generation {} is active, or on its way, on all of its hosts", plan.generation));
+        screen.say(&format!("generation {} is active or pending on all its hosts", plan.generation));
         return Ok(Exit::Yes);
     }
     if due.is_empty() && !all_leave {
@@ -368,11 +370,11 @@ async fn run_within(
         let others: Vec<Target> = ready.into_iter().filter(|target| !had_it(target)).collect();
         staged::forget(context, screen, plan.generation, &others).await;
         let why = match (refused, lacks_one) {
-            (true, _) => "a host refuses it",
+            (true, _) => "a host refuses the generation",
             (false, true) => "not all hosts could be reached (--require-all)",
             (false, false) => "no host could be reached",
         };
-        screen.problem("error", &format!("the switch is called off, nothing has changed: {why}"));
+        screen.problem("error", &format!("the switch has not started, no host has changed: {why}"));
         report.finish(context, screen, &first, &plan.expected)?;
         return Ok(if refused { Exit::No } else { Exit::Unreached });
     }
@@ -393,9 +395,9 @@ async fn run_within(
                 let cluster = gather::cluster(&context.client, &plan.hosts).await;
                 outcomes::record(context, screen, &plan.hosts, std::iter::empty(), plan.generation).await;
                 let (did, stay) =
-                    if hosts.len() == 1 { ("did", "stays as it was") } else { ("did", "stay as they were") };
+                    if hosts.len() == 1 { ("did", "keeps its generation") } else { ("did", "keep their generations") };
                 let why = format!("{} {did} not answer and {stay}; the others have converged", list(&hosts, 8));
-                let hint = "the same order goes on with these hosts when they are back".to_owned();
+                let hint = "the same command continues with these hosts when they are back".to_owned();
                 report.stopped(context, screen, &cluster, (why, vec![hint]))?;
                 return Ok(Exit::Unreached);
             }
@@ -474,13 +476,13 @@ async fn leads_back(
     let generation = plan.generation;
     let hint = match back::consent(screen, args.back, &words).await {
         Consent::Given => return Ok(()),
-        Consent::Denied => format!("`cobctl switch {generation} --back` goes back without asking"),
+        Consent::Denied => format!("`cobctl switch {generation} --back` switches back without a question"),
         Consent::Missing => format!(
-            "`cobctl switch {generation} --back` goes back; `cobctl rollback` leaves the generation that the hosts have for the one \
-             that each came from"
+            "`cobctl switch {generation} --back` switches back; `cobctl rollback` switches each host to the generation before its \
+             present one"
         ),
     };
-    Err(Failure::refused(anyhow::anyhow!("{words}; nothing was ordered")).hint(hint))
+    Err(Failure::refused(anyhow::anyhow!("{words}; no order was given")).hint(hint))
 }
 
 /// Refuses a newest generation that all its hosts have rolled back: to repeat it, the operator has to name it.
@@ -494,9 +496,8 @@ fn withdrawn_everywhere(plan: &Plan, first: &ClusterStatus) -> Result<(), Failur
     let why = first.hosts.iter().filter_map(|h| h.switch.as_ref()).find(|s| s.left == Some(plan.generation));
     let why = why.map(|switch| format!(": {}", clean(&switch.why))).unwrap_or_default();
     let (generation, hosts) = (plan.generation, list(&left, 6));
-    Err(Failure::refused(anyhow::anyhow!("generation {generation}, the latest, was withdrawn on {hosts}{why}")).hint(
-        format!("publish a mended one; or `cobctl switch {generation}`, by its number, if it is to be tried again"),
-    ))
+    Err(Failure::refused(anyhow::anyhow!("generation {generation}, the latest, was rolled back on {hosts}{why}"))
+        .hint(format!("publish a fixed generation; or retry with the number: `cobctl switch {generation}`")))
 }
 
 /// The options of the order besides the generation. An order with named hosts is for these alone.

@@ -156,10 +156,7 @@ impl Report {
         };
         let between = list(self.unlinked.iter().map(of), 3);
         screen.problem("warning", &format!("no link yet between {between}"));
-        screen.problem(
-            "hint",
-            "what one of them wants of the other waits for the link; `cobctl trust doctor` tells more",
-        );
+        screen.problem("hint", "requests between these hosts wait for the link; see `cobctl trust doctor`");
     }
 
     /// Reports conflicts with users' edits before the switch starts. Returns whether these end the switch.
@@ -181,10 +178,10 @@ impl Report {
                 "hint",
                 &format!(
                     "`cobctl diff {first} --generation {generation}` shows both; decide with `cobctl resolve {first} --generation \
-                     {generation}` (--theirs, --ours, --edit), then say it again; or go with --despite-conflicts"
+                     {generation}` (--theirs, --ours, --edit), then repeat the command; or use --despite-conflicts"
                 ),
             ),
-            None if ends => screen.problem("hint", "say it again; or go with --despite-conflicts"),
+            None if ends => screen.problem("hint", "repeat the command; or use --despite-conflicts"),
             Some(_) | None => {}
         }
         ends
@@ -193,7 +190,7 @@ impl Report {
     /// Reports that the generation is only prepared: as ordered, or because of conflicts.
     pub(super) fn prepared_only(&self, screen: &mut Screen) -> Exit {
         let hosts = count(self.prepared.len(), "host");
-        screen.say(&format!("generation {} is prepared on {hosts}, nothing has changed", self.generation));
+        screen.say(&format!("generation {} is prepared on {hosts}, no host has changed", self.generation));
         match (self.conflicts.is_empty() && self.unseen.is_empty(), self.absent.is_empty()) {
             (false, _) => Exit::No,
             (true, false) => Exit::Unreached,
@@ -205,11 +202,11 @@ impl Report {
     pub(super) fn absent(&mut self, screen: &mut Screen, target: &Target, then: Then, error: &AskError) {
         let name = target.stand_in();
         let then = match then {
-            Then::Leaves => "; it leaves with this generation, and what runs there goes on until it hears of it",
-            Then::Follows => "; the others go on; it follows when it is back and told so",
+            Then::Leaves => "; it departs with this generation, and its services run until it receives the order",
+            Then::Follows => "; the other hosts continue; it will follow when its daemon is back",
             Then::CalledOff => "",
         };
-        let label = screen.paint(Paint::Bad, "absent:");
+        let label = screen.paint(Paint::Bad, "not reachable:");
         screen.say(&format!("{label} {name}: {}{then}", error.in_a_line()));
         self.absent.push(name);
     }
@@ -218,7 +215,7 @@ impl Report {
     pub(super) fn refused(&mut self, screen: &mut Screen, target: &Target, leaves: bool, error: &AskError) {
         let name = target.stand_in();
         if leaves {
-            screen.problem("warning", &format!("{name}, which leaves, refuses: {}", error.in_a_line()));
+            screen.problem("warning", &format!("{name}, which departs, refuses: {}", error.in_a_line()));
             self.left_behind.push(RefusedBy { host: name, error: error.in_a_line() });
             return;
         }
@@ -245,14 +242,14 @@ impl Report {
         if !absent.is_empty() {
             let away = list(absent.iter().map(Target::stand_in), 6);
             let limit = span(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
-            screen.say(&format!("waiting for {away}, at most {limit} (--wait): tried again at growing intervals"));
+            screen.say(&format!("waiting for {away}, at most {limit} (--wait), with retries at growing intervals"));
         }
     }
 
     /// An absent host has accepted the `go`.
     pub(super) fn came(&mut self, screen: &mut Screen, target: &Target) {
         let name = target.stand_in();
-        screen.say(&format!("{name} is back and follows"));
+        screen.say(&format!("{name} is back and follows the switch"));
         self.absent.retain(|h| *h != name);
         self.gone.push(name);
     }
@@ -273,15 +270,18 @@ impl Report {
         let away = list(absent.iter().map(Target::stand_in), 6);
         let line = match (self.gone.len(), absent.is_empty()) {
             (0, false) => format!(
-                "generation {generation}: go on no host, because {away} could not be reached; the same order once more \
-                 when that has changed, with --wait to wait for it"
+                "generation {generation}: not started, because {away} could not be reached; repeat the command later, or \
+                 with --wait"
             ),
-            (0, true) => format!("generation {generation}: no host that stays was left to be told"),
+            (0, true) => format!("generation {generation}: no further host has to switch"),
             (n, true) => {
-                format!("generation {generation}: go on {}; `cobctl watch` shows how it gets on", count(n, "host"))
+                format!(
+                    "generation {generation}: switch started on {}; follow it with `cobctl watch`",
+                    count(n, "host")
+                )
             }
             (n, false) => format!(
-                "generation {generation}: go on {}, and not on {away}; `cobctl watch` shows how it gets on",
+                "generation {generation}: switch started on {}, not on {away}; follow it with `cobctl watch`",
                 count(n, "host")
             ),
         };
@@ -319,7 +319,7 @@ impl Report {
         if context.json {
             screen.json(self)?;
         } else {
-            let head = format!("generation {} does not go to every host:", self.generation);
+            let head = format!("generation {} was not switched to on all hosts:", self.generation);
             let head = screen.paint(Paint::Bad, &head);
             screen.line(&head)?;
             for line in &self.why {
@@ -346,8 +346,9 @@ impl Report {
                 self.converged = true;
                 let cobs = sum(cluster.hosts.iter().map(HostStatus::cob_count));
                 let (hosts, cobs) = (count(plan.hosts.len(), "host"), count(cobs, "change object"));
-                let goes_on =
-                    |r: &RefusedBy| format!("{}, which leaves, has refused it: what runs there goes on", r.host);
+                let goes_on = |r: &RefusedBy| {
+                    format!("{}, which departs, has refused the switch: its services continue to run", r.host)
+                };
                 self.why.extend(self.left_behind.iter().map(goes_on));
                 let exit = self.exit();
                 (format!("generation {generation} is active and converged: {hosts}, {cobs}"), exit)
@@ -355,23 +356,23 @@ impl Report {
             Ended::Failed(causes) if goes_back(cluster, generation) => {
                 self.why.extend(cluster.hosts.iter().flat_map(crate::words::switch));
                 self.why.extend(first_causes(cluster, causes.iter()));
-                (format!("generation {generation} was withdrawn, and the way back has failed:"), Exit::No)
+                (format!("generation {generation} was rolled back, and the rollback has failed:"), Exit::No)
             }
             Ended::Failed(causes) => {
                 self.why.extend(first_causes(cluster, causes.iter()));
-                (format!("generation {generation} has not converged, and nothing more is being done:"), Exit::No)
+                (format!("generation {generation} has not converged, and no transition can start:"), Exit::No)
             }
             Ended::Refused => {
                 self.why.extend(self.refusals.iter().map(|r| format!("{} refuses: {}", r.host, r.error)));
-                (format!("generation {generation} is not taken everywhere:"), Exit::No)
+                (format!("generation {generation} was refused:"), Exit::No)
             }
             Ended::Replaced((host, newer)) => {
-                self.why.push(format!("{host} goes to generation {newer}"));
+                self.why.push(format!("{host} switches to generation {newer}"));
                 (format!("generation {generation} was replaced before it converged:"), Exit::No)
             }
             Ended::Cancelled(host) => {
                 self.why.push(format!(
-                    "it was cancelled on {host}: `cobctl resume` goes on with it, `cobctl history` tells by whom"
+                    "it was cancelled on {host}: `cobctl resume` continues it, `cobctl history` names the operator"
                 ));
                 self.why.extend(unfinished(plan, cluster));
                 (format!("generation {generation} was cancelled before it converged:"), Exit::No)
@@ -379,17 +380,16 @@ impl Report {
             Ended::Withdrawn(lines) => {
                 self.why.extend(lines.iter().cloned());
                 self.why.extend(do_not_answer(cluster));
-                (format!("generation {generation} was withdrawn:"), Exit::No)
+                (format!("generation {generation} was rolled back:"), Exit::No)
             }
             Ended::Interrupted => {
-                self.why
-                    .push(format!("`cobctl switch {generation} --wait` waits for it again, `cobctl cancel` stops it"));
-                (format!("interrupted: generation {generation} goes on by itself"), Exit::No)
+                self.why.push(format!("`cobctl switch {generation} --wait` waits again, `cobctl cancel` cancels it"));
+                (format!("interrupted: the switch to generation {generation} continues"), Exit::No)
             }
             Ended::Late => {
                 self.why.extend(do_not_answer(cluster));
                 self.why.extend(unfinished(plan, cluster));
-                (format!("generation {generation} has not converged in time; it goes on:"), Exit::No)
+                (format!("generation {generation} has not converged in time; the switch continues:"), Exit::No)
             }
             Ended::Fenced(hosts) => {
                 let (hosts, are) = (list(hosts, 6), if hosts.len() == 1 { "is" } else { "are" });
@@ -399,7 +399,7 @@ impl Report {
             Ended::Unreached(hosts) => {
                 self.why.push(format!("{} could not be reached", list(hosts, 6)));
                 self.why.extend(unfinished(plan, cluster));
-                (format!("generation {generation} is not known to have converged:"), Exit::Unreached)
+                (format!("unknown whether generation {generation} has converged:"), Exit::Unreached)
             }
         };
         if context.json {
@@ -416,10 +416,10 @@ impl Report {
             && let Some(first) = causes.first()
         {
             let leads_back = !goes_back(cluster, generation) && cluster.hosts.iter().any(|h| h.came_from.is_some());
-            let or = if leads_back { "; `cobctl rollback` goes back" } else { "" };
+            let or = if leads_back { "; `cobctl rollback` rolls back" } else { "" };
             let mut all = cluster.hosts.iter().flat_map(|host| &host.cobs);
             let prints = all.any(|cob| cob.id == *first && cob.is_service());
-            let logs = if prints { format!("; `cobctl logs {first}` shows what it printed") } else { String::new() };
+            let logs = if prints { format!("; `cobctl logs {first}` shows its output") } else { String::new() };
             screen.problem("hint", &format!("`cobctl explain {first}` says what to do{logs}{or}"));
         }
         Ok(exit)
@@ -486,7 +486,7 @@ impl Silent {
         }
     }
 
-    /// `; waiting for n2 (no answer for 12 s) and n3 (no answer for 3.2 s); given up in 9 min 48 s`
+    /// `; waiting for n2 (no answer for 12 s) and n3 (no answer for 3.2 s); the wait ends in 9 min 48 s`
     fn in_words(&self, now: Instant, deadline: Instant) -> String {
         if self.0.is_empty() {
             return String::new();
@@ -494,7 +494,7 @@ impl Silent {
         let span = |d: Duration| span(d.as_secs() * 1_000_000_000);
         let one = |(host, since): (&HostName, &Instant)| format!("{host} (no answer for {})", span(now - *since));
         let hosts = list(self.0.iter().map(one), 3);
-        format!("; waiting for {hosts}; given up in {}", span(deadline.saturating_duration_since(now)))
+        format!("; waiting for {hosts}; the wait ends in {}", span(deadline.saturating_duration_since(now)))
     }
 }
 
@@ -668,7 +668,7 @@ mod tests {
         silent.note(&cluster(vec![gone("n2"), gone("n3")]), after(10));
         assert_eq!(
             silent.in_words(after(72), after(600)),
-            "; waiting for n2 (no answer for 72 s) and n3 (no answer for 62 s); given up in 8 min 48 s"
+            "; waiting for n2 (no answer for 72 s) and n3 (no answer for 62 s); the wait ends in 8 min 48 s"
         );
         silent.note(&cluster(vec![host("n2", 7, vec![]), host("n3", 7, vec![])]), after(73));
         assert_eq!(silent.in_words(after(73), after(600)), "");

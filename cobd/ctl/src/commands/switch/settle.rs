@@ -86,7 +86,7 @@ impl Run<'_> {
                 let is_outside = failing.hosts.is_disjoint(set);
                 if failing.hosts.len() <= self.args.max_failures && !is_outside {
                     let (hosts, most) = (list(&failing.hosts, 6), self.args.max_failures);
-                    screen.say(&format!("failed on {hosts}, which is tolerated (--max-failures {most})"));
+                    screen.say(&format!("failed on {hosts}: tolerated (--max-failures {most})"));
                     break Settled::Yes(failing.hosts.clone());
                 }
                 let why = self.why(&all, failing);
@@ -154,7 +154,7 @@ impl Run<'_> {
         cluster.hosts.iter().find_map(|h| {
             let newest = h.goal().or(h.generation)?;
             if newest > self.plan.generation {
-                return Some(format!("{} was sent to generation {newest} meanwhile", h.name));
+                return Some(format!("{} was switched to generation {newest} meanwhile", h.name));
             }
             let held = h.held.filter(|_| !self.was_held(h))?;
             Some(format!("the switch to generation {held} was cancelled on {}", h.name))

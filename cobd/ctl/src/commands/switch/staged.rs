@@ -75,9 +75,9 @@ pub(super) fn find(
     if args.canary.is_empty() && args.limit_hosts.is_none() {
         if args.max_failures > 0 {
             return Err(Failure::usage(anyhow::anyhow!(
-                "--max-failures counts the hosts of stages, and there are none"
+                "--max-failures counts failed hosts of stages, and the switch has no stages"
             ))
-            .hint("name the stages with --limit-hosts or --canary; of a budget, `cobctl budget` gives more tokens"));
+            .hint("define stages with --limit-hosts or --canary; for more tokens of a budget: `cobctl budget`"));
         }
         return Ok(None);
     }
@@ -85,7 +85,7 @@ pub(super) fn find(
         && gate >= wait
     {
         return Err(Failure::usage(anyhow::anyhow!("--gate {} would outlast --wait {}", told(gate), told(wait)))
-            .hint("--wait is the longest that anything may take: give it more than the gate's time"));
+            .hint("--wait limits each stage: give it more time than the gate"));
     }
     // Removed hosts have a stage too: others may wait for their departures.
     let all: BTreeSet<HostName> = plan.hosts.iter().chain(&plan.leaving).map(Target::stand_in).collect();
@@ -100,12 +100,12 @@ pub(super) fn find(
                 format!("{} ({})", count(group.len(), "host"), list(group, 8))
             };
             return Err(Failure::refused(anyhow::anyhow!(
-                "{these} go together, so there are no waves of {limit}: {}",
+                "{these} must switch together, so waves of {limit} are impossible: {}",
                 why.join("; ")
             ))
             .hint(format!(
-                "publish what ties them together in a generation of its own first; or switch with --limit-hosts {}, \
-                 the smallest limit that these hosts allow",
+                "publish the changes that couple them in a separate generation first; or use --limit-hosts {}, the smallest \
+                 limit for these hosts",
                 group.len()
             )));
         }
@@ -114,7 +114,7 @@ pub(super) fn find(
     let mut set: BTreeSet<HostName> = args.canary.iter().cloned().collect();
     if let Some(unknown) = set.iter().find(|h| !all.contains(*h)) {
         return Err(Failure::usage(anyhow::anyhow!(
-            "the canary {unknown} is no host of generation {}",
+            "the canary {unknown} is not a host of generation {}",
             plan.generation
         ))
         .hint(format!("its hosts are {}", list(&all, 8))));
@@ -125,9 +125,9 @@ pub(super) fn find(
         set.insert(added.host);
     }
     if set == all {
-        let why = if reasons.is_empty() { "all were named".to_owned() } else { reasons.join("; ") };
+        let why = if reasons.is_empty() { "all hosts were named".to_owned() } else { reasons.join("; ") };
         return Err(Failure::refused(anyhow::anyhow!(
-            "the canary set is every host, so nothing would come after it: {why}"
+            "the canary contains all hosts, so no host would come after it: {why}"
         ))
         .hint("name other hosts, or switch without --canary"));
     }
@@ -138,7 +138,7 @@ pub(super) fn find(
 /// The next hosts are those with earlier failures; this switch itself has not failed.
 fn behind(screen: &mut Screen, hosts: &BTreeSet<HostName>) -> BTreeSet<HostName> {
     let hosts = list(hosts, 6);
-    screen.say(&format!("the hosts so far wait for {hosts}, where something gave up before; next: {hosts}"));
+    screen.say(&format!("the hosts so far wait for {hosts}, where a change object had failed before; next: {hosts}"));
     BTreeSet::new()
 }
 
@@ -150,7 +150,7 @@ fn failed_on(first: &ClusterStatus) -> BTreeSet<HostName> {
 /// The coupling of hosts between the active generations and the new one.
 fn coupling(context: &Context, plan: &Plan, first: &ClusterStatus) -> Result<Coupling, Failure> {
     let Some(depot) = context.targets.open_depot()? else {
-        return Err(Failure::usage(anyhow::anyhow!("which hosts need each other stands in the depot alone"))
+        return Err(Failure::usage(anyhow::anyhow!("the depot is needed: it says which hosts need each other"))
             .hint("name it with --depot or COB_DEPOT"));
     };
     let new = depot.whole(plan.generation)?;
@@ -199,7 +199,7 @@ impl Run<'_> {
         let missing: Vec<_> = set.iter().filter(|h| !self.is_told(h) && !self.is_ready(h)).collect();
         if !missing.is_empty() {
             self.forget(screen, &BTreeSet::new()).await;
-            let why = format!("called off, nothing has changed: {} can't be told to go", list(missing, 6));
+            let why = format!("not started, no host has changed: {} cannot receive the order", list(missing, 6));
             return Staged::Ended(why, Vec::new());
         }
         // Hosts that an earlier order has told belong to the canary: a failure there must not reach others.
@@ -213,9 +213,9 @@ impl Run<'_> {
             return self.give_up(screen, set, vec![why]).await;
         }
         let gate = self.args.gate.unwrap_or_default();
-        let gate_words = if gate.is_zero() { String::new() } else { format!(", then {} of good health", told(gate)) };
-        let go = if set.len() == 1 { "goes" } else { "go" };
-        screen.say(&format!("canary: {} {go} first; until all of it has converged{gate_words}", list(set, 8)));
+        let gate_words = if gate.is_zero() { String::new() } else { format!(", then healthy for {}", told(gate)) };
+        let go = if set.len() == 1 { "switches" } else { "switch" };
+        screen.say(&format!("canary: {} {go} first, until converged{gate_words}", list(set, 8)));
         let (since, failed) = match self.settle(screen, set).await {
             Settled::Yes(failed) => (Instant::now(), failed),
             Settled::No(why) => return self.give_up(screen, set, why).await,
@@ -233,7 +233,7 @@ impl Run<'_> {
             Settled::No(why) | Settled::Behind(_, why) => return self.give_up(screen, set, why).await,
             Settled::Interrupted => return self.interrupted(set),
         }
-        screen.say("canary: converged and healthy; the others go");
+        screen.say("canary: converged and healthy; the other hosts switch");
         self.widen(screen, &well, !failed.is_empty()).await;
         let hosts = self.ready.iter().filter(|t| !set.contains(&t.stand_in())).cloned().collect();
         Staged::Rest { hosts, tolerates: !failed.is_empty() }
@@ -252,8 +252,9 @@ impl Run<'_> {
         }
         let (these, have) = (list(told, 8), if told.len() == 1 { "has" } else { "have" });
         let generation = self.plan.generation;
-        screen
-            .say(&format!("{these} {have} generation {generation} already: the next hosts go when that has converged"));
+        screen.say(&format!(
+            "{these} {have} generation {generation} already: the next hosts switch when it has converged"
+        ));
         match self.settle(screen, told).await {
             Settled::Yes(tolerated) => Ok(tolerated),
             Settled::Behind(hosts, _) if hosts.is_subset(next) => Ok(behind(screen, &hosts)),
@@ -294,7 +295,7 @@ impl Run<'_> {
             told.extend(wave.iter().cloned());
             let only = told.iter().cloned().collect();
             screen.say(&format!(
-                "go: {}; {} to follow",
+                "switching: {}; {} to follow",
                 list(&wave, 8),
                 count(left.iter().map(BTreeSet::len).sum::<usize>(), "host")
             ));
@@ -326,12 +327,9 @@ impl Run<'_> {
         for (target, answer) in prepare::go(&self.context.client, &self.targets(told), &open, None).await {
             if let Gone::Absent(error) | Gone::Refused(error) = answer {
                 let (host, why) = (target.stand_in(), error.in_a_line());
-                screen.problem("warning", &format!("{host} holds by itself whatever the others do, until told: {why}"));
+                screen.problem("warning", &format!("{host} holds on its own until it receives the new order: {why}"));
                 let generation = self.plan.generation;
-                screen.problem(
-                    "hint",
-                    &format!("`cobctl switch {generation}` once more tells it, with the same options"),
-                );
+                screen.problem("hint", &format!("repeat `cobctl switch {generation}` with the same options"));
             }
         }
     }
@@ -390,7 +388,7 @@ impl Run<'_> {
                 }
             }
         }
-        if wrong.is_empty() { Ok(()) } else { Err(format!("{} did not take the go", list(&wrong, 6))) }
+        if wrong.is_empty() { Ok(()) } else { Err(format!("{} did not start the switch", list(&wrong, 6))) }
     }
 
     /// A canary waits for locks of other hosts, where a change object had failed before.
@@ -408,8 +406,8 @@ impl Run<'_> {
                 let names = both.iter().map(|host| host.as_str()).collect::<Vec<_>>().join(",");
                 let resume = set.iter().map(|host| format!(" --host {host}")).collect::<String>();
                 hints.push(format!(
-                    "this generation may mend {0}: `cobctl resume{resume}`, then `cobctl switch {1} --canary {names}`, or with \
-                     --limit-hosts, which begins with {0}",
+                    "this generation may repair {0}: `cobctl resume{resume}`, then `cobctl switch {1} --canary {names}`, or with \
+                     --limit-hosts, which starts with {0}",
                     list(by, 6),
                     self.plan.generation
                 ));
@@ -431,13 +429,13 @@ impl Run<'_> {
         let client = &self.context.client;
         for (target, answer) in order_each(client, &self.targets(set), "/v1/cancel", cancel).await {
             if let Err(error) = answer {
-                why.push(format!("{} could not be told to stop: {}", target.stand_in(), error.in_a_line()));
+                why.push(format!("{} did not receive the cancellation: {}", target.stand_in(), error.in_a_line()));
             }
         }
         let then = match policy {
             OnFailureArg::Hold => {
-                let hold = if set.len() == 1 { "holds where it is" } else { "hold where they are" };
-                format!("{} {hold}, the others stay as they were", list(set, 8))
+                let hold = if set.len() == 1 { "holds" } else { "hold" };
+                format!("{} {hold}, the other hosts keep their generations", list(set, 8))
             }
             OnFailureArg::Rollback => self.take_back(screen, set, &mut why).await,
         };
@@ -463,8 +461,8 @@ impl Run<'_> {
             orders.push(format!("`cobctl retry{retry}`"));
         }
         vec![
-            format!("when the cause is mended: {}; then the same order goes on from there", orders.join(" and ")),
-            format!("--max-failures {} goes on although these hosts have failed", held.len().max(1)),
+            format!("after the cause is fixed: {}; then the same command continues from there", orders.join(" and ")),
+            format!("--max-failures {} continues despite these failed hosts", held.len().max(1)),
         ]
     }
 
@@ -492,20 +490,20 @@ impl Run<'_> {
                         on_their_way.push((target, generation));
                     }
                     Gone::Absent(error) | Gone::Refused(error) => {
-                        why.push(format!("{} does not go back and holds: {}", target.stand_in(), error.in_a_line()));
+                        why.push(format!("{} does not roll back and holds: {}", target.stand_in(), error.in_a_line()));
                     }
                 }
             }
         }
         if back.is_empty() {
-            return "nobody goes back".to_owned();
+            return "no host rolls back".to_owned();
         }
         let back = back.join(", ");
-        let Some(limit) = self.args.wait else { return format!("going back: {back}") };
-        screen.say(&format!("canary: going back: {back}"));
+        let Some(limit) = self.args.wait else { return format!("rolling back: {back}") };
+        screen.say(&format!("canary: rolling back: {back}"));
         match self.until_back(&on_their_way, Instant::now() + limit).await {
-            Ok(()) => format!("back again: {back}"),
-            Err(not) => format!("going back: {back}, and not there yet: {}", not.join("; ")),
+            Ok(()) => format!("rolled back: {back}"),
+            Err(not) => format!("rolling back: {back}, and not done yet: {}", not.join("; ")),
         }
     }
 
@@ -541,7 +539,7 @@ impl Run<'_> {
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
-                _ = tokio::signal::ctrl_c() => return Err(vec!["interrupted; it goes on by itself".to_owned()]),
+                _ = tokio::signal::ctrl_c() => return Err(vec!["interrupted; the rollback continues".to_owned()]),
             }
         }
     }
@@ -555,8 +553,8 @@ impl Run<'_> {
     fn interrupted(&self, set: &BTreeSet<HostName>) -> Staged {
         let generation = self.plan.generation;
         let why = format!(
-            "interrupted: {} go to generation {generation} by themselves, the others have it prepared and stay as they were; \
-             `cobctl switch {generation}` goes on with them, `cobctl call-off {generation}` has them forget it",
+            "interrupted: {} continue to generation {generation}, the other hosts have prepared it and keep their generations; \
+             `cobctl switch {generation}` continues with them, `cobctl call-off {generation}` discards the preparation",
             list(set, 8)
         );
         Staged::Ended(why, Vec::new())
@@ -569,7 +567,7 @@ pub(super) async fn forget(context: &Context, screen: &mut Screen, generation: G
     for (target, answer) in order_each(&context.client, targets, "/v1/call-off", order).await {
         // An older daemon does not know this order; its prepared generation is harmless.
         if let Err(error) = answer.map_err(|e| e.in_a_line()) {
-            screen.problem("warning", &format!("{} keeps what it has prepared: {error}", target.stand_in()));
+            screen.problem("warning", &format!("{} keeps the prepared generation: {error}", target.stand_in()));
         }
     }
 }
