@@ -174,7 +174,7 @@ impl Diagnostics {
         self.list.sort_by(|a, b| a.place.cmp(&b.place));
         let Dropped { errors, warnings } = self.dropped;
         if errors > 0 {
-            let what = format!("{errors} further faults are not shown; mend some of the {MAX_KEPT} above first");
+            let what = format!("{errors} further errors are not shown; fix some of the {MAX_KEPT} above first");
             self.list.push(Diagnostic::error("too-many", what));
         }
         if warnings > 0 {
@@ -348,7 +348,7 @@ mod tests {
             assert_eq!(all[MAX_KEPT].message, "no more than 1000 are shown: 3 further warnings left out");
         }
         let all = told(MAX_KEPT + 2, MAX_KEPT, Severity::Warning);
-        assert_eq!(all[MAX_KEPT].message, "2 further faults are not shown; mend some of the 1000 above first");
+        assert_eq!(all[MAX_KEPT].message, "2 further errors are not shown; fix some of the 1000 above first");
         assert_eq!(all[MAX_KEPT + 1].message, "no more than 1000 are shown: 1000 further warnings left out");
     }
 

@@ -85,7 +85,7 @@ fn generations_are_made_listed_compared_and_shown() {
     Next: `cobctl switch 1 --depot DEPOT`.
     ");
     let (status, out, err) = desk.run("generate MODEL --depot DEPOT");
-    let same = "generation 1 asks for the same already; no new one was made\n";
+    let same = "generation 1 already corresponds to the model; no new generation was made\n";
     assert_eq!((status, out.as_str(), err.as_str()), (0, same, ""));
     let numbers = json!({
         "generation": 1, "hosts": 2, "cobs": 3, "added": 0, "changed": 0, "removed": 0, "new_keys": [], "revoked_keys": [], "signed_by": [], "ahead": {},
@@ -133,7 +133,7 @@ fn generations_are_made_listed_compared_and_shown() {
       kind       k (outdated, down, up)
       preferred  up
       files      check.sh
-      rests on   n1/config
+      restart on n1/config
       (n1/db, down, up) <- (n1/config, up)   restarts_on: [config]   MODEL/model.yaml:15:34
       (n1/db, outdated, down) <- (n2/web, down)   requires: [n1/db]   MODEL/model.yaml:16:32
       (n1/db, up, down) <- (n2/web, down)   requires: [n1/db]   MODEL/model.yaml:16:32
@@ -301,7 +301,7 @@ fn a_generation_with_identities_is_signed_or_warned_of() {
     let third = desk.path("third.key").display().to_string();
     let carol = desk.run(&format!("key {third}")).1;
     let (_, _, err) = desk.run(&format!("generate MODEL --depot DEPOT --sign-with {third}"));
-    let told = format!("generation 2 was there already, and {} has not signed it", carol.trim());
+    let told = format!("generation 2 already existed, and {} has not signed it", carol.trim());
     assert!(err.contains(&told) && err.contains(&format!("`cobgen sign 2 --key {third}")), "{err}");
     desk.model(&with_keys(true));
     desk.run(&format!("generate MODEL --depot DEPOT --no-way-back --sign-with {file}"));
@@ -398,7 +398,7 @@ fn what_others_can_read_is_no_key_to_sign_with() {
     let (status, _, err) = desk.run(&format!("sign 1 --key {} --depot DEPOT", file.display()));
     assert!(status == 2 && err.contains("chmod 600"), "{err}");
     let (status, _, err) = desk.run("sign 1 --key no/such/file --depot DEPOT");
-    assert!(status == 2 && err.contains("`cobgen key FILE` makes one"), "{err}");
+    assert!(status == 2 && err.contains("`cobgen key FILE` makes a key"), "{err}");
     let (status, _, err) = desk.run("key no/such/file");
     assert!(status == 2 && err.contains("there is no folder no/such: make it first"), "{err}");
 }
@@ -499,12 +499,12 @@ fn a_signature_that_no_host_is_told_to_believe_is_warned_of() {
     let (status, out, err) = again(&bob);
     assert!(status == 0 && out.contains("signed by"), "{out}{err}");
     for part in
-        ["warning: nobody will take the signature on generation 1", &keys[0], "`cobgen sign 1 --key", "trust.toml"]
+        ["warning: no host will accept the signature of generation 1", &keys[0], "`cobgen sign 1 --key", "trust.toml"]
     {
         assert!(err.contains(part), "{part}: {err}");
     }
     let (_, _, err) = desk.run(&format!("generate MODEL --depot DEPOT --json --sign-with {bob}"));
-    assert!(err.contains("nobody will take the signature"), "{err}");
+    assert!(err.contains("no host will accept the signature"), "{err}");
     trust(format!("trust = [\"{}\", \"{}\"]\nthreshold = 2\n", keys[0], keys[1]));
     let (_, _, err) = again(&bob);
     assert!(err.contains("generation 1 lacks signatures") && err.contains("ask for 2 of"), "{err}");
@@ -611,12 +611,12 @@ fn old_generations_are_pruned_and_pinned_ones_stay() {
         status == 0 && out.starts_with("pruned: 1, 3") && out.contains("stays: 2, pinned: audited\n"),
         "{out}{err}"
     );
-    assert!(out.contains("where hosts may return to from"), "{out}");
+    assert!(out.contains("a rollback target of"), "{out}");
     let log = desk.json("log --depot DEPOT --json", 0);
     let left: Vec<_> = log["generations"].as_array().expect("a list").iter().map(|g| g["generation"].clone()).collect();
     assert_eq!(left.len() + pruned.len(), 12, "{left:?}");
     let (status, out, _) = desk.run("unpin 2 --depot DEPOT");
-    assert_eq!((status, out.as_str()), (0, "generation 2 is not pinned any more\n"));
+    assert_eq!((status, out.as_str()), (0, "generation 2 is no longer pinned\n"));
     assert_eq!(desk.run("prune --keep 2 --older-than 1h --depot DEPOT").1, "pruned: none; 0 KiB of files freed\n");
     let (status, _, err) = desk.run("prune --depot DEPOT");
     assert!(status == 2 && err.contains("--keep") && err.contains("--older-than"), "{err}");

@@ -94,7 +94,7 @@ fn a_hundred_thousand_errors_are_told_in_bounded_space() {
     let lines: String = (0..100_000).map(|i| format!("  n1/c{i}: {{kind: nop}}\n")).collect();
     let err =
         check_bytes("many.yaml", format!("security: loopback-only\nhosts: {{n1: {{}}}}\ncobs:\n{lines}").as_bytes());
-    assert!(err.contains("further faults are not shown"), "{}", &err[err.len() - 500..]);
+    assert!(err.contains("further errors are not shown"), "{}", &err[err.len() - 500..]);
     assert_eq!(err.matches("unknown kind").count(), 1000);
 }
 

@@ -22,12 +22,12 @@ Examples:
   cobgen check models/ --json | jq -r '.diagnostics[].message'
   cobgen check model.yaml --depot depot    as `cobgen generate` would, with the keys that hosts have enrolled
 
-Exit status: 0 the model is right, though there may be warnings; 2 it has errors, all of which were printed, or there is \
-no such depot; 3 the depot could not be read.")]
+Exit status: 0 the model is valid (warnings are possible); 2 it has errors, and all were printed, or the depot \
+does not exist; 3 the depot could not be read.")]
 pub struct Args {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
     model: PathBuf,
-    /// Check it as the next generation of this depot: the keys of enrolled hosts are known, and what the latest has
+    /// Check it as the next generation of this depot, with the keys of enrolled hosts and the latest generation
     #[arg(long, value_name = "DIR")]
     depot: Option<PathBuf>,
     /// Print {"ok", "hosts", "cobs", "dependencies", "diagnostics": [{"severity", "code", "message",

@@ -22,18 +22,19 @@ use crate::publish::{latest, nothing};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  cobgen diff --depot depot              the latest generation and the one before it
+  cobgen diff --depot depot              the latest generation and the generation before it
   cobgen diff --depot depot 3            generation 3 and the latest
-  cobgen diff --depot depot 3 5          generations 3 and 5; 0 is the empty one before the first
+  cobgen diff --depot depot 3 5          generations 3 and 5; 0 is the empty generation before the first
   cobgen diff --depot depot -2 -1        the two generations before the latest
   cobgen diff model.yaml --depot depot   what `cobgen generate` would change
 
 + added, - removed, ~ changed. \"Adopted in place\": the change object itself stays as it is, only \
-its dependencies or its preferred state are others.
+its dependencies or its preferred state change.
 
-Exit status: 0 nothing differs; 1 something does; 2 bad input; 3 the depot could not be read.")]
+Exit status: 0 no differences; 1 differences; 2 bad input; 3 the depot could not be read.")]
 pub struct Args {
-    /// An older generation (its number, `latest`, or `-1` for the one before the latest), or a model file or folder
+    /// An older generation (its number, `latest`, or `-1` for the generation before the latest), or a model file or
+    /// folder
     #[arg(value_name = "N|MODEL", allow_negative_numbers = true)]
     from: Option<PathBuf>,
     /// A newer generation, named in the same way [default: the latest]
@@ -123,7 +124,7 @@ fn print(args: &Args, difference: &Difference, terminal: &mut Terminal<'_>) -> i
         let answer = serde_json::to_value(difference).map_err(io::Error::other)?;
         writeln!(terminal.out, "{answer:#}")?;
     } else if difference.is_empty() {
-        writeln!(terminal.out, "generation {} -> {}: nothing differs", difference.from, difference.to)?;
+        writeln!(terminal.out, "generation {} -> {}: no differences", difference.from, difference.to)?;
     } else {
         write!(terminal.out, "{}", painted(&difference.to_string(), terminal.out_colour))?;
     }

@@ -27,19 +27,19 @@ const LONGEST: u64 = 30 * 24 * 3600;
 Examples:
   cobgen enroll h1 h2 h3 --depot site/depot --server tcp://10.0.0.1:7070
   cobgen enroll --list --depot site/depot
-  cobgen enroll --accept h1 --depot site/depot               # a key that waits (serve --policy manual)
-  cobgen enroll --accept h1 ed25519:… --depot site/depot     # a key that a person has brought
+  cobgen enroll --accept h1 --depot site/depot               # a waiting key (serve --policy manual)
+  cobgen enroll --accept h1 ed25519:… --depot site/depot     # a key brought by a person
 
-Prints for each host the command to run there, with a token that is good once, for this host, until it \
-expires. Whoever has the token can become the host: carry it as you would a password. A new token \
-replaces an older one of the same host that nobody has used.
+Prints the command to run on each host, with a token that is valid once, for this host, until it expires. The \
+holder of the token can become the host: keep it as secret as a password. A new token replaces an older unused \
+token of the same host.
 
-A host that has enrolled before was lost and is set up anew: the key that it enrols now takes the place of the old one, which \
-is revoked from the next generation on (--keep-old-key: both count). docs/how-to/replace-a-lost-host.md.
+If a host that has enrolled before is set up anew, the key that it enrols now replaces the old key, and the next \
+generation revokes the old key (--keep-old-key: both are valid). docs/how-to/replace-a-lost-host.md.
 
 Exit status: 0 done; 1 no key of the host waits; 2 wrong names or options; 3 a file could not be written.")]
 pub struct Args {
-    /// The hosts, by their names in the model; with --accept one host, and its key where a person has brought it
+    /// The hosts, by their names in the model; with --accept a single host, and its key if a person brought it
     #[arg(value_name = "HOST", required_unless_present = "list")]
     hosts: Vec<String>,
     /// Where generations are kept
@@ -48,20 +48,20 @@ pub struct Args {
     /// Where the new hosts reach `cobgen serve`
     #[arg(long, value_name = "ADDRESS", value_parser = address, required_unless_present_any = ["list", "accept"])]
     server: Option<SocketAddr>,
-    /// How long the tokens are good: 30m, 1h, 2d; at most 30d
+    /// How long the tokens are valid: 30m, 1h, 2d; at most 30d
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = lifetime)]
     expires: u64,
     /// The file of the server's key, as given to `cobgen serve`
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Let the old key of a host that has enrolled before count beside the new one: for a key that is changed while the
+    /// Keep the old key of a host that has enrolled before valid beside the new key: for a change of the key while the
     /// host runs
     #[arg(long, conflicts_with = "list")]
     keep_old_key: bool,
-    /// Let a host in whose key waits, or is given
+    /// Accept a host whose key waits, or is given
     #[arg(long, conflicts_with_all = ["list", "server"])]
     accept: bool,
-    /// Show what became of the tokens, and how often one was shown in vain
+    /// Show the state of the tokens, and how often a token was refused
     #[arg(long, conflicts_with = "server")]
     list: bool,
     /// Print {"commands": [{"host", "command", "expires"}]}, or with --list {"unknown", "tokens": [{"host",
@@ -106,8 +106,8 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     for (host, keys) in hosts.iter().filter_map(|host| Some((host, known.get(host)?))) {
         let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
         let then = match args.former() {
-            Former::Revoke => "the key of the host that shows this token replaces it, and it is revoked",
-            Former::Keep => "the key of the host that shows this token counts beside it",
+            Former::Revoke => "the key of the host that shows this token replaces the old key, which is revoked",
+            Former::Keep => "the key of the host that shows this token is valid beside the old key",
         };
         writeln!(terminal.err, "warning: {host} has enrolled before, with {}: {then}", keys.join(" and "))?;
     }
@@ -136,8 +136,8 @@ fn tell(args: &Args, now: u64, commands: &[(&HostName, String)], terminal: &mut 
     }
     writeln!(
         terminal.err,
-        "Each is good once. Then `cobgen generate` puts the keys into the next generation; `cobgen enroll --list --depot \
-         {}` shows who came.",
+        "Each token is valid once. Then `cobgen generate` puts the keys into the next generation; `cobgen enroll \
+         --list --depot {}` shows which hosts have enrolled.",
         args.depot.display()
     )?;
     Ok(Answer::Done)
@@ -148,7 +148,7 @@ fn accept(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
         [name] => (name, None),
         [name, key] => (name, Some(key)),
         _ => {
-            writeln!(terminal.err, "error: --accept takes one host, and its key where a person has brought it")?;
+            writeln!(terminal.err, "error: --accept takes a single host, and its key if a person brought it")?;
             return Ok(Answer::Bad);
         }
     };
@@ -168,7 +168,8 @@ fn accept(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
                 for key in keys {
                     writeln!(
                         terminal.out,
-                        "  its former key {key} is revoked: `cobgen generate` and `cobctl switch latest` tell all hosts"
+                        "  its former key {key} is revoked: `cobgen generate` and `cobctl switch latest` inform all \
+                         hosts"
                     )?;
                 }
             }
@@ -178,7 +179,7 @@ fn accept(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
             writeln!(terminal.err, "error: no key of {host} waits")?;
             writeln!(
                 terminal.err,
-                "  help: `cobgen enroll --list` shows who does; or give the key: --accept {host} KEY"
+                "  help: `cobgen enroll --list` shows the waiting hosts; or give the key: --accept {host} KEY"
             )?;
             Ok(Answer::No)
         }
@@ -221,7 +222,7 @@ fn list(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer> {
         writeln!(terminal.out, "{host}  {}  until {}{key}{refused}", state(token, now), utc(signed(*expires)))?;
     }
     if all.unknown > 0 {
-        writeln!(terminal.out, "{} a token was shown that nobody here has made", count(all.unknown, "time"))?;
+        writeln!(terminal.out, "{} an unknown token was shown", count(all.unknown, "time"))?;
     }
     Ok(Answer::Done)
 }

@@ -21,12 +21,14 @@ Examples:
   cobgen fsck --depot depot
   cobgen fsck --depot depot --json | jq -r '.faults[] | .at + \": \" + .what'
 
-Every generation's manifest, bundles, model and provenance, by their hashes and in their form; signatures, pins, ways \
-back, enrolled hosts and tokens; every object that any ref leads to; and generations that history or outcomes of \
-switches tell of and that are lost. Files left behind by programs that were killed are counted, and are no damage. Nothing is changed.
+Checks the hashes and form of every generation's manifest, bundles, model and provenance; signatures, pins, \
+rollback targets, enrolled hosts and tokens; every object that any ref leads to; and generations that the history \
+or \
+outcomes of switches name and that are lost. Leftover files of killed programs are counted, and are no damage. \
+The depot is not changed.
 
-Exit status: 0 all is whole; 1 something is damaged, lost or incomplete; 2 there is no depot; 3 it could \
-not be read (the system or a right refused).")]
+Exit status: 0 the depot is intact; 1 damage, losses or gaps were found; 2 there is no depot; 3 it could not be \
+read (an error of the system, or no permission).")]
 pub struct Args {
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
@@ -59,11 +61,11 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     }
     if *leftovers > 0 {
         let files = count(*leftovers, "file");
-        writeln!(terminal.out, "{files} left behind by programs that were killed: `cobgen prune` removes them")?;
+        writeln!(terminal.out, "{files} left behind by killed programs: `cobgen prune` removes the leftovers")?;
     }
     let (generations, bundles) = (count(generations.len() as u64, "generation"), count(*bundles, "bundle"));
     let (signatures, pins) = (count(*signatures, "signature"), count(pins.len() as u64, "pin"));
-    let found = if faults.is_empty() { "all whole".to_owned() } else { count(faults.len() as u64, "fault") };
+    let found = if faults.is_empty() { "no damage".to_owned() } else { count(faults.len() as u64, "fault") };
     let objects = count(*objects, "object");
     writeln!(terminal.out, "{generations}, {bundles}, {signatures}, {pins}, {objects}: {found}")?;
     Ok(answer)

@@ -36,44 +36,44 @@ Examples:
   cobgen generate models/ --depot depot --json | jq .generation
   cobgen generate models/ --depot depot --instead-of 8    the next best layout, after 8 was rolled back
 
-Nothing happens on any host until the generation is switched to: `cobctl switch N`.
+No host changes until `cobctl switch N` activates the generation.
 
-Exit status: 0 the depot's latest generation asks for what the model asks for (a model that asks for \
-the same as before makes no new one); 2 the model is refused; 3 the depot could not be written.")]
+Exit status: 0 the depot's latest generation corresponds to the model (an unchanged model makes no new \
+generation); 2 the model is refused; 3 the depot could not be written.")]
 pub struct Args {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
     model: PathBuf,
-    /// Where generations are kept; made if there is nothing
+    /// Where generations are kept; created if it does not exist
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
-    /// What to say of it in the log
+    /// The description for the log
     #[arg(long, short, default_value = "", hide_default_value = true)]
     message: String,
     /// Sign it as a publisher, with the secret key of this file [default: keys/publisher.key beside the
     /// model, if it is there]
     #[arg(long, value_name = "FILE", env = "COB_PUBLISHER_KEY")]
     sign_with: Option<PathBuf>,
-    /// It mends a hole: don't let hosts return from it, or from a later generation, to one before it. By default
-    /// the ways back to the four generations before are signed together with the way forward
+    /// It fixes a security hole: no rollback from it, or from a later generation, to an earlier generation. By default
+    /// rollback to the four generations before is signed together with the new generation
     #[arg(long)]
     no_way_back: bool,
-    /// The model's clusters are laid out otherwise than in this generation, which has failed and was left: the next
-    /// best layout, seen from what was there before it. May be given several times
+    /// Lay the model's clusters out differently from this generation, which has failed and was rolled back: the next
+    /// best layout, compared with the generation before it. May be given several times
     #[arg(long, value_name = "GENERATION", allow_negative_numbers = true)]
     instead_of: Vec<GenerationName>,
-    /// Give the new generation a number above N, also where it asks for the same as before: a depot that was restored from
+    /// Give the new generation a number above N, even if the model is unchanged: a depot that was restored from
     /// an older copy does not know which numbers were given out since
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     above: u64,
-    /// Ask no host which generations it knows. Else those that can be reached are asked, for 2 s at most, so that no number
-    /// is given out twice; hosts with keys answer a publisher whom they trust (--sign-with)
+    /// Ask no host which generations it knows. By default all reachable hosts are asked, for 2 s at most, so that no
+    /// number is given out twice; hosts with keys answer a trusted publisher (--sign-with)
     #[arg(long)]
     offline: bool,
     #[command(flatten)]
     keys: Keys,
     /// Print {"generation", "hosts", "cobs", "added", "changed", "removed"}, all numbers: of the
     /// generation, of its hosts and change objects, and of the change objects that differ from the
-    /// generation before (all 0 where no new one was made); "signed_by", a list of keys;
+    /// generation before (all 0 if no new generation was made); "signed_by", a list of keys;
     /// "new_keys", a list of {"host", "key"} that the generation before did not have; "revoked_keys", the same for keys that
     /// it did not revoke; and "ahead", {HOST: number} of hosts that knew a newer generation than the depot had.
     /// Refused: {"diagnostics"} as in `check`
@@ -167,7 +167,7 @@ fn signatures_in_words(
     match security {
         Security::LoopbackOnly => Ok(()),
         Security::Identities => {
-            writeln!(terminal.err, "warning: generation {generation} is not signed, so no host will take it")?;
+            writeln!(terminal.err, "warning: generation {generation} is not signed, so no host will accept it")?;
             let depot = args.depot.display();
             writeln!(
                 terminal.err,
@@ -186,10 +186,10 @@ fn warn_of_own(
 ) -> io::Result<()> {
     let Published { generation, signers, .. } = published;
     let Some(key) = signer.filter(|key| !signers.contains(key)) else { return Ok(()) };
-    writeln!(terminal.err, "warning: generation {generation} was there already, and {key} has not signed it")?;
+    writeln!(terminal.err, "warning: generation {generation} already existed, and {key} has not signed it")?;
     let file = args.sign_with.as_ref().map_or_else(|| PUBLISHER_KEY.to_owned(), |file| file.display().to_string());
     let depot = args.depot.display();
-    writeln!(terminal.err, "  help: look at it, then `cobgen sign {generation} --key {file} --depot {depot}`")
+    writeln!(terminal.err, "  help: review it, then `cobgen sign {generation} --key {file} --depot {depot}`")
 }
 
 /// Warns if the signatures are not the signatures that hosts are told to require, as far as the depot knows.
@@ -202,29 +202,33 @@ fn warn_of_publishers(args: &Args, published: &Published, terminal: &mut Termina
     let trust = match read_trust(&args.depot) {
         Ok(Some(trust)) => trust,
         Ok(None) => return Ok(()),
-        Err(error) => return writeln!(terminal.err, "warning: {error}: new hosts can't be told whom to believe"),
+        Err(error) => return writeln!(terminal.err, "warning: {error}: new hosts can't learn the trusted publishers"),
     };
     let known = signers.iter().filter(|key| trust.keys().contains(key)).count();
     if known >= trust.threshold() {
         return Ok(());
     }
     let believed: Vec<PublicKey> = trust.keys().iter().copied().collect();
-    let ask = format!("hosts that enrol in this depot ask for {} of {} ({file})", trust.threshold(), names(&believed));
+    let ask = format!(
+        "hosts that enrol in this depot require {} of these publishers: {} ({file})",
+        trust.threshold(),
+        names(&believed)
+    );
     if known > 0 {
         writeln!(
             terminal.err,
-            "warning: generation {generation} lacks signatures, so no host will take it yet: {ask}"
+            "warning: generation {generation} lacks signatures, so no host will accept it yet: {ask}"
         )?;
         return writeln!(
             terminal.err,
             "  help: `cobgen sign {generation} --key FILE --depot {depot}` with another of these keys"
         );
     }
-    writeln!(terminal.err, "warning: nobody will take the signature on generation {generation}: {ask}")?;
+    writeln!(terminal.err, "warning: no host will accept the signature of generation {generation}: {ask}")?;
     writeln!(
         terminal.err,
-        "  help: `cobgen sign {generation} --key FILE --depot {depot}` with one of these keys; if {} is to count, put it into \
-         {TRUST}, and into `trust` of every host's cobd.toml",
+        "  help: `cobgen sign {generation} --key FILE --depot {depot}` with one of these keys; to make hosts trust \
+         {}, add it to {TRUST}, and to `trust` in cobd.toml of every host",
         names(signers)
     )
 }
@@ -240,8 +244,8 @@ fn warn_of_hosts(args: &Args, published: &Published, terminal: &mut Terminal<'_>
         };
         writeln!(
             terminal.err,
-            "warning: the depot was behind its hosts: {had}, and {hosts} {knows} generation {known}; the new one has the number \
-             {generation}"
+            "warning: the depot was behind its hosts: {had}, and {hosts} {knows} generation {known}; the new \
+             generation has the number {generation}"
         )?;
     }
     if !with_another.is_empty() {
@@ -253,10 +257,7 @@ fn warn_of_hosts(args: &Args, published: &Published, terminal: &mut Terminal<'_>
         return Ok(());
     }
     let depot = args.depot.display();
-    writeln!(
-        terminal.err,
-        "  help: was {depot} restored from an older copy? docs/how-to/restore-a-depot.md tells what to do"
-    )
+    writeln!(terminal.err, "  help: was {depot} restored from an older copy? see docs/how-to/restore-a-depot.md")
 }
 
 fn in_words(
@@ -268,7 +269,11 @@ fn in_words(
     let Published { generation, new, hosts, cobs, difference, .. } = published;
     let depot = args.depot.display();
     if !new {
-        writeln!(terminal.out, "generation {generation} asks for the same already; no new one was made")?;
+        writeln!(
+            terminal.out,
+            "generation {generation} already corresponds to the model; no new generation was \
+            made"
+        )?;
         warn_of_hosts(args, published, terminal)?;
         return signatures_in_words(args, published, signer, terminal);
     }

@@ -31,15 +31,17 @@ Examples:
   cobgen import coopr coopr-server/config/defaults > model.yaml
   cobgen import coopr defaults/ --out models/
 
-The folder holds `providers`, `hardwaretypes`, `imagetypes`, `services`, `clustertemplates` and `partialtemplates`, \
-each with a JSON file for every entity. Scripts that shell actions name are looked for beside the model; actions of \
+The folder holds `providers`, `hardwaretypes`, `imagetypes`, `services`, `clustertemplates` and \
+`partialtemplates`, \
+each with a JSON file for every entity. Scripts that shell actions name are looked for beside the model; actions \
+of \
 chef-solo need chef-solo, and jq where they have attributes, on the hosts.
 
-Exit status: 0 all was understood, or what was not is told as a warning; 2 something could not be read.")]
+Exit status: 0 the import succeeded, perhaps with warnings; 2 a file could not be read.")]
 struct CooprArgs {
     /// The folder of the entities
     folder: PathBuf,
-    /// Write a file for every section here, instead of one model to the output; files that are there are not
+    /// Write a file for every section here, instead of a single model to the output; existing files are not
     /// overwritten
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -79,7 +81,7 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
 fn write_all(folder: &Path, imported: &Imported) -> Result<(), String> {
     let path = |section: &str| folder.join(format!("{section}.yaml"));
     if let Some(there) = imported.sections.keys().map(|s| path(s)).find(|p| p.exists()) {
-        return Err(format!("{} is there already\n  help: name another folder, or move it away", there.display()));
+        return Err(format!("{} already exists\n  help: name another folder, or move it away", there.display()));
     }
     std::fs::create_dir_all(folder).map_err(|e| format!("can't make {}: {e}", folder.display()))?;
     for (section, value) in &imported.sections {

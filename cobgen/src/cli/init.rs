@@ -18,13 +18,13 @@ Examples:
   cobgen init --secure site h1=10.0.0.1 h2=10.0.0.2 h3=10.0.0.3
 
 Writes model.yaml, check.sh, start.sh and stop.sh; overwrites nothing. With --secure also the keys of a \
-publisher and of an operator (keys/, for nobody but you), and an empty depot (depot/) whose trust.toml names \
+publisher and of an operator (keys/, readable only by you), and an empty depot (depot/) whose trust.toml names \
 the publisher; docs/how-to/enroll-hosts.md goes on from there.")]
 pub struct Args {
     /// The folder to write into; it is made if it does not exist
     #[arg(default_value = ".")]
     dir: PathBuf,
-    /// With --secure: the hosts, as NAME=IP or NAME=IP:PORT; the port is 7077 if none is named
+    /// With --secure: the hosts, as NAME=IP or NAME=IP:PORT; default port: 7077
     #[arg(value_name = "HOST=ADDRESS", requires = "secure", value_parser = secure::host)]
     hosts: Vec<secure::Host>,
     /// A model of hosts with identities, which may be on a real network
@@ -45,8 +45,8 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     let there: Vec<&str> =
         FILES.iter().map(|(name, ..)| *name).filter(|name| dir.join(name).symlink_metadata().is_ok()).collect();
     if !there.is_empty() {
-        writeln!(terminal.err, "error: {} has {} already", dir.display(), there.join(", "))?;
-        writeln!(terminal.err, "  help: nothing was written; name another folder: `cobgen init DIR`")?;
+        writeln!(terminal.err, "error: {} already contains {}", dir.display(), there.join(", "))?;
+        writeln!(terminal.err, "  help: no file was written; name another folder: `cobgen init DIR`")?;
         return Ok(Answer::Bad);
     }
     let made = if args.secure { secure::make(dir, &args.hosts).map(Some) } else { Ok(None) };

@@ -17,12 +17,12 @@ Examples:
   cobgen key alice.key --json | jq -r .key
 
 A publisher's public key goes into `trust` in the hosts' cobd.toml, an operator's into `operators` of the \
-model. The file is the proof of who you are: keep it to yourself. It is PKCS#8 in PEM, as \
+model. The file proves your identity: keep it secret. It is PKCS#8 in PEM, as \
 `openssl genpkey -algorithm ed25519` writes it.
 
 Exit status: 0 the key is there; 2 the file can't be used; 3 it could not be written.")]
 pub struct Args {
-    /// The file for the secret key; one that is there is kept, and its public key printed
+    /// The file for the secret key; an existing file is kept, and its public key is printed
     file: PathBuf,
     /// Print {"key", "new"}
     #[arg(long)]
@@ -33,7 +33,12 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     if args.file == Path::new("-") {
         let fault =
             Diagnostic::error("key", "a secret key is not written to standard output, nor read from standard input");
-        return refuse(fault.help("name a file; one that is called so is ./-"), Answer::Bad, args.json, terminal);
+        return refuse(
+            fault.help("name a file; for a file with that name write ./-"),
+            Answer::Bad,
+            args.json,
+            terminal,
+        );
     }
     let (key, new) = match load_or_make(args) {
         Ok(found) => found,
@@ -45,8 +50,8 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
     if args.json {
         writeln!(terminal.out, "{:#}", json!({"key": key.public(), "new": new}))?;
     } else {
-        let what = if new { "A new key is in" } else { "The key was there already, in" };
-        writeln!(terminal.err, "{what} {}. Its public half:", args.file.display())?;
+        let what = if new { "A new key is in" } else { "The key already existed, in" };
+        writeln!(terminal.err, "{what} {}. Its public key:", args.file.display())?;
         writeln!(terminal.out, "{}", key.public())?;
     }
     Ok(Answer::Done)
@@ -76,7 +81,7 @@ pub(super) fn tell_key(error: &KeyFileError, as_json: bool, terminal: &mut Termi
     let mut fault = Diagnostic::error("key", format!("the key can't be used: {error}"));
     let answer = match error {
         KeyFileError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            fault = fault.help("`cobgen key FILE` makes one");
+            fault = fault.help("`cobgen key FILE` makes a key");
             Answer::Bad
         }
         KeyFileError::Io { .. } => Answer::NotReached,

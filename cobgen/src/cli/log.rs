@@ -23,15 +23,15 @@ Examples:
   cobgen log --depot depot
   cobgen log --depot depot --json | jq '.generations[0].generation'
 
-What came of a switch is noted by `cobctl switch --wait` and `cobctl rollback --wait` with this depot, and by `cobctl \
-outcomes --record`; `cobctl outcomes` gathers all of them from the hosts.")]
+`cobctl switch --wait`, `cobctl rollback --wait` and `cobctl outcomes --record` write the outcomes of switches \
+into this depot; `cobctl outcomes` collects all outcomes from the hosts.")]
 pub struct Args {
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// Print {"generations": [{"generation", "time", "author", "message", "hosts", "cobs",
     /// "signed_by", "switches"}], "problems": [TEXT]}, the newest first; the time is in seconds since 1970-01-01 UTC. A
-    /// switch is as `cobctl outcomes --json` has it; problems are what came of switches that can't be read
+    /// switch is as `cobctl outcomes --json` has it; problems are outcomes of switches that can't be read
     #[arg(long)]
     json: bool,
 }
@@ -101,7 +101,7 @@ fn told(switch: &SwitchOutcome) -> String {
     let by = if switch.by.is_empty() { String::new() } else { format!(" by {}", switch.by) };
     let took = switch.ended_ns.map(|end| format!(" after {}", span(end.saturating_sub(switch.began_ns))));
     // A switch under way is recorded when the command stops waiting for it.
-    let noted = if switch.ended == Ended::UnderWay { " when this was noted" } else { "" };
+    let noted = if switch.ended == Ended::UnderWay { " when this was recorded" } else { "" };
     let (ended, took) = (switch.in_words() + noted, took.unwrap_or_default());
     let hosts = match switch.hosts.values().filter(|part| part.ended == Ended::Failed).count() {
         0 => count(switch.hosts.len() as u64, "host"),
@@ -114,7 +114,7 @@ fn told(switch: &SwitchOutcome) -> String {
         .filter(|(_, c)| c.failed)
         .map(|(cob, _)| cob.as_str())
         .collect();
-    let why = if gave_up.is_empty() { String::new() } else { format!("; gave up: {}", gave_up.join(", ")) };
+    let why = if gave_up.is_empty() { String::new() } else { format!("; failed: {}", gave_up.join(", ")) };
     let back = switch.back_from().map_or(String::new(), |from| format!(" back from {from}"));
     format!("switched{back} {began}{by}: {ended}{took} on {hosts}{why}").replace(char::is_control, " ")
 }

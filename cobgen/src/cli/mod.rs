@@ -60,15 +60,15 @@ pub enum Command {
     Init(init::Args),
     /// Print the JSON Schema of models, for editors
     Schema(schema::Args),
-    /// Check a model and print everything that is wrong with it
+    /// Check a model and print all its errors
     Check(check::Args),
     /// Show change objects with the dependencies that they end up with
     Show(show::Args),
     /// Make a model of the entities of another system
     Import(import::Args),
-    /// Find out which node of a cluster gets what
+    /// Compute which node of a cluster gets which services
     Solve(solve::Args),
-    /// Show what an operation on a cluster comes to, node by node
+    /// Show the steps of an operation on a cluster, node by node
     Plan(plan::Args),
     /// Make the next generation in a depot
     Generate(generate::Args),
@@ -78,21 +78,21 @@ pub enum Command {
     Sign(sign::Args),
     /// List the generations of a depot
     Log(log::Args),
-    /// Keep a generation from being pruned, or list those that are kept so
+    /// Protect a generation from `prune`, or list the protected generations
     Pin(pin::Args),
-    /// Let a generation be pruned again
+    /// Remove the protection from `prune`
     Unpin(pin::UnpinArgs),
-    /// Take old generations out of a depot
+    /// Remove old generations from a depot
     Prune(prune::Args),
-    /// Go through all of a depot and print everything that is not whole
+    /// Check all of a depot and print all damage
     Fsck(fsck::Args),
-    /// Show what differs between two generations, or what a model would change
+    /// Show the differences between two generations, or the changes that a model makes
     Diff(diff::Args),
     /// Give generations out to hosts that share no folder with the depot
     Serve(serve::Args),
-    /// Let new hosts in, with tokens that are good once
+    /// Enrol new hosts, with tokens that are valid once
     Enroll(enroll::Args),
-    /// Run a model or generation in simulation, with everything that can go wrong
+    /// Simulate a model or generation, with all kinds of failures
     Verify(verify::Args),
 }
 

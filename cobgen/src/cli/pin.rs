@@ -21,10 +21,10 @@ Examples:
 
 Exit status: 0 done; 2 there is no such generation; 3 the depot could not be read or written.")]
 pub struct Args {
-    /// The generation: its number, `latest`, or `-1` for the one before the latest; none: the pinned ones are listed
+    /// The generation: its number, `latest`, or `-1` for the generation before the latest; without it, list the pins
     #[arg(value_name = "N", allow_negative_numbers = true)]
     generation: Option<GenerationName>,
-    /// Why, for whoever would prune it
+    /// The reason, shown by `prune`
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, requires = "generation")]
     reason: String,
     /// Where generations are kept
@@ -43,7 +43,7 @@ Example:
 
 Exit status: 0 it is not pinned (any more); 3 the depot could not be read or written.")]
 pub struct UnpinArgs {
-    /// The generation: its number, `latest`, or `-1` for the one before the latest
+    /// The generation: its number, `latest`, or `-1` for the generation before the latest
     #[arg(value_name = "N", allow_negative_numbers = true)]
     generation: GenerationName,
     /// Where generations are kept
@@ -105,7 +105,7 @@ pub(super) fn unpin(args: &UnpinArgs, terminal: &mut Terminal<'_>) -> io::Result
     if args.json {
         writeln!(terminal.out, "{:#}", json!({"generation": number, "changed": changed}))?;
     } else if changed {
-        writeln!(terminal.out, "generation {number} is not pinned any more")?;
+        writeln!(terminal.out, "generation {number} is no longer pinned")?;
     } else {
         writeln!(terminal.out, "generation {number} was not pinned")?;
     }

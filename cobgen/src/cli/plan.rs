@@ -32,18 +32,18 @@ Examples:
   cobgen plan models/ --from latest --depot depot --gantt plan.svg
   cobgen plan --from 3 --to 4 --depot depot --json > plan.json; cobctl watch --plan plan.json
 
-Nothing is carried out. With --operation: what the planner makes of an operation on a cluster. Change objects find \
-their order by themselves, without stages; the stages are those of Loom's planner, of which none begins before the one \
-before it has ended. With --from: what a switch from one generation to another does, from all of the first one in its \
-preferred states. The daemons' own engine switches them in simulation.
+The plan is not executed. With --operation: the steps of an operation on a cluster. Change objects find their \
+order by themselves, without stages; in the stages of Loom's planner, each stage begins when the previous stage \
+has ended. With --from: the effects of a switch between two generations that starts with all change objects in \
+their preferred states, simulated with the engine of the daemons.
 
-A file of durations says how long actions take, the more exact line wins:
+A file of durations lists how long actions take; the more exact line wins:
   \"*\": 10s
   create: 2m
   install namenode: 90s
   install namenode shop-1: 3m
   create shop-3: 5m
-`cobctl durations` prints such a file of what the hosts' histories recorded. With --from:
+`cobctl durations` prints such a file from the hosts' histories. With --from:
   \"*\": 1s
   service down>up: 4s
   \"*/db/server down>up\": {min: 8s, median: 9s, p90: 15s}
@@ -52,21 +52,21 @@ A file of durations says how long actions take, the more exact line wins:
   message: 1ms
 `cobctl durations --transitions` prints such a file.
 
-Exit status: 0 there is a plan; 1 a cluster has no layout, or the switch does not come to rest; 2 the model, the operation \
-or the generations are wrong; 3 the depot could not be read.")]
+Exit status: 0 there is a plan; 1 a cluster has no layout, or the switch does not converge; 2 the model, the \
+operation or the generations are wrong; 3 the depot could not be read.")]
 #[command(group = clap::ArgGroup::new("what").args(["operation", "from"]).required(true))]
 pub struct Args {
-    /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model; with --from, what it would give
+    /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model; with --from, its next generation
     #[arg(required_unless_present = "from", conflicts_with = "to")]
     model: Option<PathBuf>,
-    /// What is done: create, delete, configure, start, stop, restart, add-services, remove-services, expand,
+    /// The operation: create, delete, configure, start, stop, restart, add-services, remove-services, expand,
     /// shrink, upgrade
     #[arg(long, value_name = "OPERATION", value_parser = PossibleValuesParser::new(Operation::ALL.map(Operation::as_str)), hide_possible_values = true)]
     operation: Option<String>,
-    /// The generation that is active: its number, `latest`, `-1` for the one before the latest, or 0 for none
+    /// The generation that is active: its number, `latest`, `-1` for the generation before the latest, or 0 for none
     #[arg(long, value_name = "N", conflicts_with_all = ["cluster", "services", "existing"], allow_negative_numbers = true)]
     from: Option<GenerationName>,
-    /// The generation that is switched to, named in the same way; without it, what MODEL would give, else the latest
+    /// The generation to switch to, named in the same way; default: the next generation of MODEL, else the latest
     #[arg(long, value_name = "M", requires = "from", allow_negative_numbers = true)]
     to: Option<GenerationName>,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub struct Args {
     /// Of this cluster alone
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// With these services, and what they entail; default: all that the operation concerns
+    /// These services, and their dependencies; default: all that the operation concerns
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     services: Vec<String>,
     /// The clusters as they are, as `cobgen solve --json` printed them; needed where the layout changes
@@ -84,7 +84,7 @@ pub struct Args {
     /// generations are [there also: env COB_DEPOT]
     #[arg(long, value_name = "DIR", conflicts_with = "existing")]
     depot: Option<PathBuf>,
-    /// How long actions take: tells the time of the plan with stages and without; `-` is the standard input
+    /// How long actions take, to compute the time of the plan with and without stages; `-` is the standard input
     #[arg(long, value_name = "FILE")]
     durations: Option<PathBuf>,
     /// With --from print {"format", "from", "to", "changes", "moved", "groups", "untouched_hosts", "transitions",
@@ -104,10 +104,10 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         return switch::run(args, from, terminal);
     }
     let (Some(name), Some(model)) = (&args.operation, &args.model) else {
-        let fault = Diagnostic::error("usage", "an operation on what? Name the model");
+        let fault = Diagnostic::error("usage", "--operation needs a model: name a model file or folder");
         return refuse(fault, Answer::Bad, args.json, terminal);
     };
-    let operation = Operation::of_name(name).expect("the command line takes no other one");
+    let operation = Operation::of_name(name).expect("the command line accepts only these names");
     let bad = |fault: Diagnostic, terminal: &mut Terminal<'_>| refuse(fault, Answer::Bad, args.json, terminal);
     let beside = Beside { existing: args.existing.as_deref(), depot: args.depot.as_deref(), exclude: &[] };
     let given = match beside.given() {
@@ -119,8 +119,11 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
         Err(error) => return bad(Diagnostic::error("durations", error), terminal),
     };
     if operation.changes_layout() && args.existing.is_none() && args.depot.is_none() {
-        let what = format!("`{operation}` changes a layout, so it must be known: name it with --existing or --depot");
-        let help = "a depot remembers it; `cobgen solve --json` on the model as it was prints it";
+        let what = format!(
+            "`{operation}` changes a layout, so the present layout must be known: name it with \
+            --existing or --depot"
+        );
+        let help = "a depot keeps layouts; `cobgen solve --json` on the previous model prints its layout";
         return bad(Diagnostic::error("no-layout", what).help(help), terminal);
     }
     let view = View::of(model, &given, args.cluster.as_deref());

@@ -19,29 +19,30 @@ use super::{Answer, Terminal, ranges, tell_depot, tell_publish};
     group = clap::ArgGroup::new("rule").required(true).multiple(true),
     after_help = "\
 Examples:
-  cobgen prune --keep 20 --dry-run --depot depot     what would go
+  cobgen prune --keep 20 --dry-run --depot depot     only list
   cobgen prune --older-than 90d --depot depot
-  cobgen prune --keep 20 --older-than 90d --depot depot    only what both say
+  cobgen prune --keep 20 --older-than 90d --depot depot    what both options allow
 
-The newest generation always stays, and so do pinned ones (`cobgen pin`) and those to which the two newest let hosts \
-return. Numbers are never used again. Files that killed programs left
-behind more than an hour ago go, too. Publishers and `cobgen serve` may go on meanwhile. Hosts keep what they have.
+The newest generation always stays, and so do pinned generations (`cobgen pin`) and the rollback targets of the \
+two newest. Numbers are never used again. Files that killed programs left \
+behind more than an hour ago are removed, too. Publishers and `cobgen serve` may run meanwhile. Hosts keep their \
+generations.
 
-Exit status: 0 done; 3 the depot could not be read or written: then all that is to stay is there, and another \
-run does the rest."
+Exit status: 0 done; 3 the depot could not be read or written: no generation that shall stay is lost, and another \
+run completes the work."
 )]
 pub struct Args {
     /// The newest K generations stay
     #[arg(long, value_name = "K", group = "rule")]
     keep: Option<usize>,
-    /// Those that were published within this time stay: 90d, 12h
+    /// Generations that were published within this time stay: 90d, 12h
     #[arg(long, value_name = "AGE", group = "rule", value_parser = age)]
     older_than: Option<u64>,
-    /// Only say what would go
+    /// Only list what would be removed
     #[arg(long)]
     dry_run: bool,
     /// Files of objects that were changed within this time are freed by the next run only: a program that knows
-    /// nothing of the depot's locks (git) may be writing them
+    /// no locks of the depot (git) may be writing these files
     #[arg(long, value_name = "AGE", default_value = "15m", value_parser = age)]
     grace: u64,
     /// Where generations are kept
@@ -101,7 +102,7 @@ fn tell(args: &Args, pruned: &Pruned, terminal: &mut Terminal<'_>) -> io::Result
     let what = if gone.is_empty() { "none".to_owned() } else { ranges(gone) };
     let left = match leftovers {
         0 => String::new(),
-        some => format!(", and {} left behind by programs that were killed", count(*some, "file")),
+        some => format!(", and {} left behind by killed programs", count(*some, "file")),
     };
     match freed {
         None => writeln!(terminal.out, "would be pruned: {what}{left}")?,
@@ -113,7 +114,7 @@ fn tell(args: &Args, pruned: &Pruned, terminal: &mut Terminal<'_>) -> io::Result
             Reason::Pinned(why) => {
                 writeln!(terminal.out, "stays: {number}, pinned: {}", why.replace(char::is_control, " "))?;
             }
-            Reason::WayBack(of) => writeln!(terminal.out, "stays: {number}, where hosts may return to from {of}")?,
+            Reason::WayBack(of) => writeln!(terminal.out, "stays: {number}, a rollback target of {of}")?,
         }
     }
     Ok(Answer::Done)

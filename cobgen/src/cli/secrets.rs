@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use super::generate::key_beside;
 use crate::secrets::Vault;
 
-/// Key files for the secrets of a model; without secrets none is looked at.
+/// Key files for the secrets of a model; ignored without secrets.
 #[derive(Debug, clap::Args)]
 pub(super) struct Keys {
     /// The publisher's key file, which opens secrets that stand encrypted (`age`) in the model
     #[arg(long, value_name = "FILE", env = "COB_SECRET_KEY")]
     secret_key: Option<PathBuf>,
     /// The site's key, which ids of secrets are made with; `generate` makes it on first use [default:
-    /// secrets.key beside the publisher's key (--secret-key, or what it signs with), or
+    /// secrets.key beside the publisher's key (--secret-key, or the signing key), or
     /// $XDG_CONFIG_HOME/cob/secrets.key if it is there alone, or the key to sign with is named by --sign-with]
     #[arg(long, value_name = "FILE", env = "COB_SITE_KEY")]
     site_key: Option<PathBuf>,

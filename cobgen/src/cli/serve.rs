@@ -22,13 +22,13 @@ Examples:
   cobgen serve --depot site/depot
   cobgen serve --depot site/depot --listen tcp://10.0.0.1:7070 --policy manual
 
-Hosts reach it with `depot = \"tcp://IP:PORT\"` and `depot_key` in cobd.toml; `cobgen enroll` lets new ones \
-in. Each host gets the manifests, their signatures and its own bundles, and nothing of others. Runs in the \
-foreground until SIGTERM or SIGINT, and logs to the error output.
+Hosts reach it with `depot = \"tcp://IP:PORT\"` and `depot_key` in cobd.toml; `cobgen enroll` enrols new hosts. \
+Each host gets the manifests, their signatures and its own bundles only. Runs in the foreground until SIGTERM or \
+SIGINT, and logs to the error output.
 
-Exit status: 0 ended as told; 2 wrong options or files; 3 it could not listen.")]
+Exit status: 0 stopped by a signal; 2 wrong options or files; 3 it could not listen.")]
 pub struct Args {
-    /// Where generations are kept; made if there is nothing
+    /// Where generations are kept; created if it does not exist
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
     /// Where to listen
@@ -37,16 +37,16 @@ pub struct Args {
     /// The file of the server's own key, made at the first start [default: server.key in the depot's folder]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// A publisher whom new hosts are told to believe, once for each [default: trust.toml in the depot's folder]
+    /// A publisher that new hosts trust, once for each [default: trust.toml in the depot's folder]
     #[arg(long, value_name = "KEY")]
     trust: Vec<PublicKey>,
-    /// How many of them must sign a generation
+    /// How many publishers must sign a generation
     #[arg(long, value_name = "N", default_value_t = 1, requires = "trust")]
     threshold: usize,
-    /// Who lets a host in that shows a good token
+    /// What accepts a host with a valid token
     #[arg(long, value_enum, default_value_t = By::Token)]
     policy: By,
-    /// What is logged, as `tracing` filters say it
+    /// The log filter, in the syntax of `tracing`
     #[arg(long, value_name = "FILTER", default_value = "info")]
     log: String,
 }

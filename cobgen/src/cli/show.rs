@@ -28,8 +28,8 @@ Examples:
   cobgen show --depot depot --generation 3 n1 --json | jq '.cobs[].id'
 
 (A, x, y) <- (B, z): A goes from x to y only while B is locked in z.
-(C, u) <- (D, v): C promises to stay in u only while D is locked in v.
-Behind each: the words of the model that it comes from, and where they stand.")]
+(C, u) <- (D, v): C grants u to others only while D is locked in v.
+Behind each: its words in the model, and their place.")]
 pub struct Args {
     /// A model file or folder (not with --depot)
     #[arg(value_name = "MODEL")]
@@ -40,7 +40,7 @@ pub struct Args {
     /// Show a generation of this depot instead of a model
     #[arg(long, value_name = "DIR")]
     depot: Option<PathBuf>,
-    /// Which one: its number, `latest`, or `-1` for the one before the latest
+    /// The generation: its number, `latest`, or `-1` for the generation before the latest
     #[arg(long, value_name = "N", requires = "depot", default_value = "latest", allow_negative_numbers = true)]
     generation: GenerationName,
     /// Print {"cobs": [{"id", "kind", "preferred", "content", "files", "restarts_on", "place"?,
@@ -87,12 +87,12 @@ pub(super) fn run(args: &Args, terminal: &mut Terminal<'_>) -> io::Result<Answer
             )
         }
         (Some(_), _, Some(_)) => {
-            let fault = Diagnostic::error("usage", "with --depot there is no MODEL to name");
+            let fault = Diagnostic::error("usage", "MODEL and --depot exclude each other");
             let fault = fault.help("`cobgen show --depot DIR [NAME]`, or `cobgen show MODEL [NAME]`");
             refuse(fault, Answer::Bad, args.json, terminal)
         }
         (None, None, _) => {
-            let fault = Diagnostic::error("usage", "nothing to show");
+            let fault = Diagnostic::error("usage", "name a MODEL, or a depot with --depot");
             let fault = fault.help("`cobgen show MODEL [NAME]`, or `cobgen show --depot DIR [NAME]`");
             refuse(fault, Answer::Bad, args.json, terminal)
         }
@@ -112,7 +112,7 @@ fn tell_signers(manifest: &Manifest, signers: &[PublicKey], terminal: &mut Termi
     if !signers.is_empty() {
         writeln!(terminal.err, "generation {number} is signed by {}", names(signers))
     } else if manifest.security == Security::Identities {
-        writeln!(terminal.err, "generation {number} is not signed: no host takes it (`cobgen sign`)")
+        writeln!(terminal.err, "generation {number} is not signed: no host accepts it (`cobgen sign`)")
     } else {
         Ok(())
     }
@@ -201,13 +201,13 @@ impl<'a> View<'a> {
         let rests_on = self.restarts_on(&cob.id);
         if !rests_on.is_empty() {
             let names: Vec<&str> = rests_on.iter().map(CobId::as_str).collect();
-            writeln!(out, "  rests on   {}", names.join(", "))?;
+            writeln!(out, "  restart on {}", names.join(", "))?;
         }
         if let Some(token) = &cob.budget {
             writeln!(out, "  budget     {}", token.cob)?;
         }
         if cob.observe {
-            writeln!(out, "  mode       observe: it is checked and never moved")?;
+            writeln!(out, "  mode       observe: it is checked and never changed")?;
         }
         if cob.keep {
             writeln!(out, "  on_remove  keep")?;

@@ -21,15 +21,15 @@ use crate::publish::nothing;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  cobgen diff --depot depot 6 7                     what you are about to answer for
+  cobgen diff --depot depot 6 7                     review before you sign
   cobgen sign 7 --key publisher.key --depot depot
 
-For four eyes: `threshold = 2` in the hosts' cobd.toml, one publisher generates with --sign-with, another \
-looks at the difference and signs. Who may sign for a host stands in its `trust`.
+For the four-eyes principle: `threshold = 2` in the hosts' cobd.toml, a publisher generates with --sign-with, and \
+another publisher reviews the difference and signs. `trust` in cobd.toml lists the publishers of a host.
 
 Exit status: 0 it is signed; 2 bad input; 3 the depot could not be read or written.")]
 pub struct Args {
-    /// The generation: its number, `latest`, or `-1` for the one before the latest
+    /// The generation: its number, `latest`, or `-1` for the generation before the latest
     #[arg(value_name = "N", allow_negative_numbers = true)]
     generation: GenerationName,
     /// The publisher's secret key, as `cobgen key` makes it
@@ -38,8 +38,8 @@ pub struct Args {
     /// Where generations are kept
     #[arg(long, value_name = "DIR", env = "COB_DEPOT")]
     depot: PathBuf,
-    /// Print {"generation", "manifest", "signed_by", "back"}: the hash of what was signed, the keys of all
-    /// who have signed it, and the numbers of the generations that it lets hosts return to
+    /// Print {"generation", "manifest", "signed_by", "back"}: the hash of the signed manifest, the keys of all
+    /// its signers, and the numbers of its rollback targets
     #[arg(long)]
     json: bool,
 }
@@ -95,7 +95,7 @@ fn tell(args: &Args, signed: &SignedNow, terminal: &mut Terminal<'_>) -> io::Res
         let _ = write!(text, "\n  {added} added, {changed} changed, {removed} removed since {}", manifest.parent);
     }
     for number in &back {
-        let _ = write!(text, "\n  hosts may return from it to {number}");
+        let _ = write!(text, "\n  rollback from it is allowed to {number}");
     }
     writeln!(terminal.out, "{text}")?;
     if manifest.security == Security::LoopbackOnly {

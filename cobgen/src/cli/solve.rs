@@ -20,12 +20,12 @@ use crate::solve::{self, ClusterView, Given, LayoutNode, Layouts, View};
 Examples:
   cobgen solve models/
   cobgen solve models/ --cluster shop --json > layout.json
-  cobgen solve models/ --existing layout.json        # after the model has changed: who is there stays
+  cobgen solve models/ --existing layout.json        # after a change of the model: existing nodes stay
   cobgen solve models/ --depot depot                 # as the next `cobgen generate` will lay it out
   cobgen solve models/ --exclude layout.json         # the next best
 
-Exit status: 0 every cluster has a layout; 1 one has none, can't be asked for, or is undecided within the \
-budget of steps; 2 the model is wrong.")]
+Exit status: 0 every cluster has a layout; 1 a cluster has no layout, an invalid request, or no decision within \
+the step limit; 2 the model is wrong.")]
 pub struct Args {
     /// A model file, or a folder whose *.yaml, *.yml and *.json files make the model
     model: PathBuf,
@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     /// The clusters as they are: their nodes keep hardware and image, and services that are not concerned
-    /// don't move. It is what this command prints with --json
+    /// don't move. The output of this command with --json
     #[arg(long, value_name = "LAYOUT")]
     existing: Option<PathBuf>,
     /// The clusters as the latest generation of this depot has them, in place of --existing
@@ -129,7 +129,7 @@ impl Unread<'_> {
             Self::Layouts(error) => {
                 let mut fault = Diagnostic::error("layout", error.to_string());
                 if !matches!(error, solve::LayoutError::Unreadable { .. }) {
-                    fault = fault.help("it is to be what `cobgen solve --json` prints");
+                    fault = fault.help("it must be the output of `cobgen solve --json`");
                 }
                 refuse(fault, Answer::Bad, as_json, terminal)
             }

@@ -22,24 +22,24 @@ Examples:
   cobgen verify model.yaml --runs 1000 --seed 7
   cobgen verify --depot /srv/cob/depot
 
-Each run begins in random states and has lost, doubled and late messages, daemons that are killed and \
-actions that fail. A model that `check` refuses can be verified all the same, to see what it would do.
+Each run begins in random states and has lost, doubled and late messages, killed daemons and failing actions. A \
+model that `check` refuses can be verified, too, to see its behaviour.
 
-Exit status: 0 every run converged; 1 some did not; 2 bad input; 3 the depot could not be read.")]
+Exit status: 0 every run converged; 1 some runs did not; 2 bad input; 3 the depot could not be read.")]
 pub struct Args {
     /// A model file or folder
     #[arg(required_unless_present = "depot", conflicts_with = "depot")]
     model: Option<PathBuf>,
-    /// A depot: its newest generation, or the one that --generation names
+    /// A depot: its newest generation, or the generation that --generation names
     #[arg(long, value_name = "DIR")]
     depot: Option<PathBuf>,
-    /// Which generation of the depot: its number, `latest`, or `-1` for the one before the latest
+    /// The generation of the depot: its number, `latest`, or `-1` for the generation before the latest
     #[arg(long, value_name = "N", requires = "depot", conflicts_with = "model", allow_negative_numbers = true)]
     generation: Option<GenerationName>,
     /// How many runs
     #[arg(long, value_name = "K", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
-    /// The seed of the first run; each further one has the next
+    /// The seed of the first run; each further run has the next seed
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Print {"runs", "converged", "gave_up", "failed": [{"seed", "cobs": [{"cob", "attempts"}]}], "deadlocks": [{"seed", "troubles": […]}], "violations": […]}; of a model that is refused, {"diagnostics"}
@@ -115,13 +115,13 @@ fn print(verified: &Verified, args: &Args, terminal: &mut Terminal<'_>) -> io::R
         }
     }
     for deadlock in deadlocks {
-        writeln!(terminal.out, "  seed {}: does not come to rest", deadlock.seed)?;
+        writeln!(terminal.out, "  seed {}: does not converge", deadlock.seed)?;
         for named in &deadlock.troubles {
             writeln!(terminal.out, "    {}: {}", named.cob, words(&named.trouble))?;
         }
     }
     for violation in violations {
-        writeln!(terminal.out, "  violation, a fault of COB: {violation}")?;
+        writeln!(terminal.out, "  violation (a defect of COB): {violation}")?;
     }
     if !deadlocks.is_empty() {
         let what = args.model.as_ref().or(args.depot.as_ref()).map(|p| p.display().to_string()).unwrap_or_default();
@@ -135,13 +135,15 @@ fn words(trouble: &Trouble) -> String {
     match trouble {
         Trouble::Stuck { circle, more } => {
             let names: Vec<_> = circle.iter().map(|c| c.as_str()).collect();
-            format!("stuck in the circle {}{}", names.join(" -> "), if *more { " -> …" } else { "" })
+            format!("deadlock: {}{}", names.join(" -> "), if *more { " -> …" } else { "" })
         }
-        Trouble::Chase { cob, times } => format!("asked {cob} {} and took it back", count(*times, "time")),
+        Trouble::Chase { cob, times } => {
+            format!("livelock: requested {cob} {} and withdrew the request", count(*times, "time"))
+        }
         Trouble::Flap { state, times, because_of } => {
             let why = because_of.as_ref().map_or("its own preferred state".to_owned(), ToString::to_string);
-            format!("left {state} {}, last because of {why}", count(*times, "time"))
+            format!("flapping: left {state} {}, the last time because of {why}", count(*times, "time"))
         }
-        Trouble::Other => "other trouble".to_owned(),
+        Trouble::Other => "unknown problem".to_owned(),
     }
 }

@@ -42,7 +42,7 @@ impl Answers {
     /// `host` is the host whose key the caller has proved.
     pub(super) async fn to(&self, host: &HostName, method: &Method, path: &str, query: Option<&str>) -> Answer {
         if method != Method::GET {
-            return refuse(StatusCode::METHOD_NOT_ALLOWED, "generations are only asked for: GET");
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, "generations can only be read: use GET");
         }
         match Asked::parse(path, query.unwrap_or_default()) {
             Ok(Asked::Numbers { after, wait }) => self.numbers(host, after, wait).await,
@@ -96,7 +96,7 @@ impl Answers {
 
 impl<'a> Asked<'a> {
     fn parse(path: &'a str, query: &str) -> Result<Self, (StatusCode, &'static str)> {
-        let unknown = (StatusCode::NOT_FOUND, "there is no such path; docs/formats.md lists them");
+        let unknown = (StatusCode::NOT_FOUND, "unknown path; docs/formats.md lists all paths");
         let rest = path.strip_prefix(GENERATIONS).ok_or(unknown)?;
         if rest.is_empty() {
             return Self::numbers(query);
@@ -111,7 +111,7 @@ impl<'a> Asked<'a> {
     }
 
     fn numbers(query: &str) -> Result<Self, (StatusCode, &'static str)> {
-        let wrong = (StatusCode::BAD_REQUEST, "known are `after` and `wait`, both numbers");
+        let wrong = (StatusCode::BAD_REQUEST, "allowed parameters are `after` and `wait`, both numbers");
         let (mut after, mut wait) = (None, 0);
         for pair in query.split('&').filter(|p| !p.is_empty()) {
             let (key, value) = pair.split_once('=').ok_or(wrong)?;
@@ -144,7 +144,7 @@ pub(super) fn refuse(status: StatusCode, error: &str) -> Answer {
 }
 
 fn unexpected() -> Answer {
-    answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", b"something unexpected went wrong".to_vec())
+    answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", b"internal error".to_vec())
 }
 
 fn answer(status: StatusCode, content: &'static str, bytes: Vec<u8>) -> Answer {

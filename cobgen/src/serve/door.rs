@@ -88,11 +88,11 @@ enum Unwelcome {
     Slow,
     #[error("it showed no key")]
     NoKey,
-    #[error("its key {0} is that of no host known here; a new host shows a token first: `cobgen enroll`")]
+    #[error("its key {0} does not belong to a known host; a new host shows a token first: `cobgen enroll`")]
     Unknown(PublicKey),
     #[error("its key {0} was revoked")]
     Revoked(PublicKey),
-    #[error("the host with the key {0} has more connections than one needs")]
+    #[error("the host with the key {0} has too many connections")]
     TooMany(PublicKey),
 }
 
@@ -236,9 +236,13 @@ impl Front {
                     self.handshakes.remove(&id);
                     self.pending.leave(id);
                 }
-                self.inside
-                    .notes
-                    .warn("defect", &format_args!("a connection was cut: a defect of the program: {panic}"));
+                self.inside.notes.warn(
+                    "defect",
+                    &format_args!(
+                        "a connection was closed because of a defect of the program: \
+                        {panic}"
+                    ),
+                );
             }
         }
     }
@@ -297,7 +301,7 @@ fn room() -> usize {
 
 impl Inside {
     fn note(&self, remote: SocketAddr, why: &Unwelcome) {
-        self.notes.warn(&why.about(), &format_args!("a connection from {remote} was cut: {why}"));
+        self.notes.warn(&why.about(), &format_args!("a connection from {remote} was closed: {why}"));
     }
 
     /// Does the handshake.
@@ -368,7 +372,7 @@ impl Inside {
 
     async fn enrol(&self, key: PublicKey, request: Request<Incoming>) -> Answer {
         if request.method() != Method::POST || request.uri().path() != ENROL_PATH {
-            return refuse(StatusCode::NOT_FOUND, "one who is being enrolled can only show a token");
+            return refuse(StatusCode::NOT_FOUND, "a host without a known key can only show a token");
         }
         match Limited::new(request.into_body(), MAX_JSON).collect().await {
             Ok(body) => self.desk.enrol(key, &body.to_bytes()).await,

@@ -40,27 +40,27 @@ pub(super) struct Desk {
 /// The reason why a host is refused.
 #[derive(Debug, thiserror::Error)]
 enum Turned {
-    #[error("this is no request of `cobd join`: {0}")]
+    #[error("this is not a request of `cobd join`: {0}")]
     Form(String),
     #[error("the token is for another server: its key is {theirs}, this server's {ours}")]
     OtherServer { theirs: PublicKey, ours: PublicKey },
     #[error("the request names another key than the connection")]
     OtherKey,
-    #[error("the signature is not that of {0} over this server and token")]
+    #[error("the signature of {0} does not match this server and token")]
     Signature(PublicKey),
-    #[error("the key {0} was revoked: delete the host's key file and join with a new one")]
+    #[error("the key {0} was revoked: delete the host's key file and join with a new key")]
     Revoked(PublicKey),
     #[error(
-        "the key is another host's: was the disk copied? Every host makes a key of its own: delete the key file here and \
-         join again"
+        "the key belongs to another host: was the disk copied? Every host makes its own key: delete the key file \
+         here and join again"
     )]
     Taken,
     #[error(
-        "this server names no publisher (`cobgen serve --trust KEY`, or `trust.toml` in the depot's folder), so nobody \
-         can be enrolled"
+        "this server names no publisher (`cobgen serve --trust KEY`, or `trust.toml` in the depot's folder), so no \
+         host can be enrolled"
     )]
     NoPublisher,
-    #[error("this server does not know its publishers, so nobody can be enrolled: {0}")]
+    #[error("this server does not know its publishers, so no host can be enrolled: {0}")]
     Trust(#[from] TrustError),
     #[error(transparent)]
     Spent(#[from] Spent),
@@ -83,7 +83,7 @@ impl Desk {
             Ok(enrolled) => json(StatusCode::OK, &enrolled),
             Err(turned) => {
                 let about = turned.about();
-                self.notes.warn(&about, &format_args!("a host with the key {key} was not let in: {turned}"));
+                self.notes.warn(&about, &format_args!("a host with the key {key} was refused: {turned}"));
                 // Only its own connection is delayed; other hosts do not wait.
                 tokio::time::sleep(REST).await;
                 refuse(turned.status(), &turned.to_string())
@@ -109,7 +109,7 @@ impl Desk {
             tokens::show(&path, &Shown { host, hash, key, now, at: &at }, policy)
         });
         let (standing, replaced) =
-            shown.await.map_err(|_| Turned::Form("it could not be looked at".to_owned()))???;
+            shown.await.map_err(|_| Turned::Form("the request could not be checked".to_owned()))???;
         let host = token.host().clone();
         match standing {
             Standing::Accepted => {
@@ -117,8 +117,8 @@ impl Desk {
                 for former in replaced {
                     tracing::warn!(
                         %host,
-                        "the host had enrolled before: its former key {former} is revoked; `cobgen generate` and a switch tell \
-                         all hosts"
+                        "the host had enrolled before: its former key {former} is revoked; `cobgen generate` and a \
+                         switch inform all hosts"
                     );
                 }
                 // Its next connection may come at once.
@@ -126,7 +126,7 @@ impl Desk {
             }
             Standing::Pending => self.notes.warn(
                 &format!("pending {host}"),
-                &format_args!("{host} waits with the key {key}: `cobgen enroll --accept {host}` lets it in"),
+                &format_args!("{host} waits with the key {key}: `cobgen enroll --accept {host}` accepts it"),
             ),
         }
         Ok(Enrolled { standing, host, trust: trust.keys().iter().copied().collect(), threshold: trust.threshold() })

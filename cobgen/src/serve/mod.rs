@@ -85,9 +85,9 @@ pub enum ServeError {
 fn listen_remedy(error: &std::io::Error) -> &'static str {
     let kind = error.kind();
     if kind == std::io::ErrorKind::AddrNotAvailable {
-        "; this machine has no such address: name one of its own with --listen"
+        "; this machine does not have this address: name a local address with --listen"
     } else if kind == std::io::ErrorKind::AddrInUse {
-        "; another program listens there: `ss -ltnp` names it"
+        "; another program listens there: `ss -ltnp` shows it"
     } else if kind == std::io::ErrorKind::PermissionDenied {
         "; ports below 1024 need root or the capability CAP_NET_BIND_SERVICE: use a higher port"
     } else {

@@ -23,7 +23,7 @@ impl Notes {
     /// Warns, unless the same sort was logged within the last minute.
     pub(super) fn warn(&self, about: &str, what: &dyn fmt::Display) {
         if let Some(left_out) = self.due(about, Instant::now()) {
-            let more = if left_out > 0 { format!(" (and {left_out} more like it)") } else { String::new() };
+            let more = if left_out > 0 { format!(" (and {left_out} similar lines)") } else { String::new() };
             tracing::warn!("{what}{more}");
         }
     }

@@ -139,7 +139,7 @@ impl Shelf {
         match tokio::task::spawn_blocking(move || shelf.look_now()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!("{error}"),
-            Err(error) => tracing::error!("the depot could not be looked at: {error}"),
+            Err(error) => tracing::error!("the depot could not be read: {error}"),
         }
     }
 

@@ -433,7 +433,7 @@ fn a_host_gets_its_own_bundle_and_nothing_of_others() {
     let log = site.log();
     let said = |words: &str| log.lines().filter(|line| line.contains(words)).count();
     assert_eq!(said(&format!("its key {} was revoked", h2.public())), 1, "{log}");
-    assert_eq!((said("is that of no host known here"), said("was cut")), (1, 2), "{log}");
+    assert_eq!((said("does not belong to a known host"), said("was closed")), (1, 2), "{log}");
 }
 
 #[test]

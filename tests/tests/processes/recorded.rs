@@ -85,7 +85,7 @@ fn a_withdrawn_switch_is_noted_as_one_though_the_host_that_withdrew_it_is_away()
     assert!(said.contains("recorded in the depot"), "{said}");
     let noted = switches(&cluster);
     assert!(noted.len() == 1 && noted[0].contains(": rolled back after "), "{noted:?}");
-    assert!(noted[0].contains(" on 2 hosts; gave up: n1/app"), "{noted:?}");
+    assert!(noted[0].contains(" on 2 hosts; failed: n1/app"), "{noted:?}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_switch_that_a_retry_completes_is_noted_anew() {
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["switch", "2", "--wait", "60s"]));
     assert!(code == 1 && said.contains("n1/app"), "{code} {said}");
     let noted = switches(&cluster);
-    assert!(noted.len() == 1 && noted[0].contains(": failed on 1 of 2 hosts; gave up: n1/app"), "{noted:?}");
+    assert!(noted.len() == 1 && noted[0].contains(": failed on 1 of 2 hosts; failed: n1/app"), "{noted:?}");
     fs::remove_file(folder.join("broken")).expect("removed");
     let (code, said) = run(cobctl(&cluster, &HOSTS, &["retry", "n1/app", "--wait", "60s"]));
     assert_eq!(code, 0, "{said}");

@@ -574,7 +574,7 @@ fn what_a_host_did_for_others_after_it_was_there_is_in_the_outcome() {
     // And by a command that waits for the next generation, if none has waited for that.
     std::fs::write(cluster.path("broken"), "").expect("written");
     assert_eq!(run(cobctl(&cluster, &hosts, &["switch", "4", "--wait", "60s"])).0, 1);
-    assert!(logged(&cluster).contains(": failed on 1 of 2 hosts; gave up: n2/app"), "{}", logged(&cluster));
+    assert!(logged(&cluster).contains(": failed on 1 of 2 hosts; failed: n2/app"), "{}", logged(&cluster));
     std::fs::remove_file(cluster.path("broken")).expect("removed");
     let _ = run(cobctl(&cluster, &hosts, &["retry", "n2/app"]));
     cluster.wait_converged(GenerationNumber(4), PATIENCE);

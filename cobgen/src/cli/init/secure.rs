@@ -46,7 +46,7 @@ pub(super) fn host(text: &str) -> Result<Host, String> {
 pub(super) fn make(dir: &Path, hosts: &[Host]) -> io::Result<Made> {
     let names: BTreeSet<_> = hosts.iter().map(|h| &h.name).collect();
     if names.len() != hosts.len() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a host is named twice; nothing was written"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a host is named twice; no file was written"));
     }
     let keys = dir.join("keys");
     fs::create_dir_all(dir)?;
@@ -59,7 +59,7 @@ pub(super) fn make(dir: &Path, hosts: &[Host]) -> io::Result<Made> {
     drop(Depot::create_or_open(&depot).map_err(io::Error::other)?);
     let trust = depot.join(TRUST);
     let text = format!(
-        "# The publishers that new hosts are told to believe, and how many of them must sign a generation.\n\
+        "# The publishers that new hosts trust, and how many signatures a generation needs.\n\
          trust = [\"{publisher}\"]\nthreshold = 1\n"
     );
     fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&trust)?.write_all(text.as_bytes())?;
@@ -83,8 +83,8 @@ pub(super) fn tell(dir: &Path, hosts: &[Host], terminal: &mut Terminal<'_>) -> i
     let (dir, names) = (dir.display(), names.join(" "));
     writeln!(
         terminal.err,
-        "Keep {dir}/keys as you would a password. Next:\n  \
-           cobgen serve --depot {dir}/depot --listen tcp://IP:7070      # and leave it running\n  \
+        "Keep {dir}/keys as secret as a password. Next:\n  \
+           cobgen serve --depot {dir}/depot --listen tcp://IP:7070      # keep it running\n  \
            cobgen enroll {names} --depot {dir}/depot --server tcp://IP:7070\n  \
            cobd join …                                # on each host, as `enroll` prints it\n  \
            cobgen generate {dir} --depot {dir}/depot\n  \

@@ -40,12 +40,17 @@ impl Read {
             let shown: Vec<String> = unknown.iter().take(SHOWN).map(|(name, _)| format!("`{name}`")).collect();
             let more = unknown.len().saturating_sub(SHOWN);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let (file, words) = (file.display(), if unknown.len() == 1 { "has no" } else { "has none of the" });
+            let (file, words) = (file.display(), if unknown.len() == 1 { "has no" } else { "does not have the" });
             let word = if unknown.len() == 1 { word.to_owned() } else { format!("{word}s") };
-            let what =
-                format!("{file} has times that count for nothing: the model {words} {word} {}{more}", shown.join(", "));
+            let what = format!("{file} has times without effect: the model {words} {word} {}{more}", shown.join(", "));
             let known = known.iter().copied();
-            let warning = Diagnostic::warning("unknown-name", what).note(None, format!("one such line is `{line}`"));
+            let warning = Diagnostic::warning("unknown-name", what).note(
+                None,
+                format!(
+                    "for example the line \
+                `{line}`"
+                ),
+            );
             Some(warning.maybe_help(did_you_mean(first, known)))
         };
         let nodes = all.then(|| warn("node", &self.nodes, &nodes)).flatten();
@@ -79,7 +84,7 @@ fn of_text(text: &str) -> Result<Read, String> {
             (false, [service]) => (given(service), None),
             (false, [service, node]) => (given(service), given(node)),
             (true, _) => {
-                return Err(format!("`{key}`: it is done with a node, so write `{action}` or `{action} NODE`"));
+                return Err(format!("`{key}`: this is an action on a node, so write `{action}` or `{action} NODE`"));
             }
             (false, _) => {
                 return Err(format!("`{key}`: write `{action}`, `{action} SERVICE` or `{action} SERVICE NODE`"));
@@ -99,7 +104,7 @@ fn time(key: &str, value: &Value) -> Result<u64, String> {
         .as_str()
         .and_then(parse_duration)
         .or_else(seconds)
-        .ok_or_else(|| format!("`{key}`: {value} is no time; write a number with its unit: 500ms, 30s, 2m, 1h"))
+        .ok_or_else(|| format!("`{key}`: {value} is not a time; write a number with its unit: 500ms, 30s, 2m, 1h"))
 }
 
 #[cfg(test)]

@@ -80,10 +80,10 @@ pub(super) fn in_words(cluster: &str, plan: &Plan, durations: Option<&Durations>
             Some(percent) if percent > 0 => format!(", {percent} % sooner"),
             Some(_) | None => String::new(),
         };
-        let _ = writeln!(out, "    each as soon as it can be: {}{saved}", time(times.ordered));
+        let _ = writeln!(out, "    each as early as possible: {}{saved}", time(times.ordered));
         let way = times.longest.iter().filter_map(|at| plan.steps[*at].job.as_ref());
         let way: Vec<String> = way.map(|job| format!("{} {}", words(&what(job)), job.node)).collect();
-        let _ = writeln!(out, "    the longest way: {}", way.join(", "));
+        let _ = writeln!(out, "    critical path: {}", way.join(", "));
     }
     out
 }

@@ -32,14 +32,14 @@ pub(super) struct Options {
     /// Draw the transitions over time into this file, as SVG
     #[arg(long, value_name = "FILE", conflicts_with = "operation")]
     gantt: Option<PathBuf>,
-    /// Where change objects are, as `cobctl status --json` prints it, or {"HOST/NAME": STATE}; those that it does not
-    /// name are where the active generation wants them; `-` is the standard input
+    /// The states of change objects, from `cobctl status --json` or as {"HOST/NAME": STATE}; objects that it does not
+    /// name are in the preferred states of the active generation; `-` is the standard input
     #[arg(long, value_name = "FILE", conflicts_with = "operation")]
     states: Option<PathBuf>,
-    /// Run the switch so often with durations by chance, where they have a spread; fewer times where it is large
+    /// Simulate the switch so often with random durations, if durations have a spread; fewer times if it is large
     #[arg(long, value_name = "K", default_value_t = 20, hide_default_value = true, conflicts_with = "operation")]
     runs: u64,
-    /// Chance comes from this number
+    /// The seed of the random durations
     #[arg(long, value_name = "S", default_value_t = 1, hide_default_value = true, conflicts_with = "operation")]
     seed: u64,
     #[command(flatten)]
@@ -106,11 +106,11 @@ pub(super) fn run(args: &super::Args, from: GenerationName, terminal: &mut Termi
         Err(NoOrder::Circle(circle)) => {
             let names: Vec<&str> = circle.iter().map(CobId::as_str).collect();
             let what = format!(
-                "each of these must leave before the next one, and in the end before the first: {}",
+                "circular order: each of these must depart before the next, and the last before the first: {}",
                 names.join(", ")
             );
             let fault = Diagnostic::error("order", what);
-            let help = "take them out of the model one after the other, a generation each";
+            let help = "remove them from the model one by one, each in its own generation";
             refuse(fault.help(help), Answer::No, args.json, terminal)
         }
     }
@@ -124,7 +124,7 @@ fn warn(of: &str, lines: &[String], terminal: &mut Terminal<'_>) -> io::Result<(
     let shown = lines.iter().take(SHOWN).map(|line| format!("`{line}`")).collect::<Vec<_>>().join(", ");
     let more = lines.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let what = format!("of {of} this fits nothing in either generation, and counts for nothing: {shown}{more}");
+    let what = format!("{of}: these lines match no object of either generation, and have no effect: {shown}{more}");
     let warning = Diagnostic::warning("unknown-name", what);
     write!(terminal.err, "{}", render(&[warning], &Sources::default(), terminal.colour))
 }
