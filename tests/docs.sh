@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the commands of the tutorials and how-to pages and compares exit status and output with the page.
+# Runs the commands of tutorials, how-to pages and examples, and compares exit status and output with the page.
 #
 #   tests/docs.sh                    all pages; needs target/debug, or COB_BIN=FOLDER
 #   tests/docs.sh PAGE...            only these pages
@@ -173,6 +173,7 @@ if [ "${1:-}" = --inside ]; then
     scratch=$3/scratch
     mkdir -p "$scratch" "$HOME" "$3/work"
     echo $$ >"$scratch/session"
+    ln -s "$root/examples" "$3/work/examples"
     cd "$3/work" || exit 2
     page "$2"
     exit $wrong
@@ -190,7 +191,7 @@ needs() {
 }
 
 pages=("$@")
-[ $# -gt 0 ] || pages=("$root"/docs/tutorial/*.md "$root"/docs/how-to/*.md)
+[ $# -gt 0 ] || pages=("$root"/docs/tutorial/*.md "$root"/docs/how-to/*.md "$root"/examples/*/README.md)
 apart=()
 if command -v ip >/dev/null && unshare --net --pid --fork --kill-child --mount-proc true 2>/dev/null; then
     apart=(unshare --net --pid --fork --kill-child --mount-proc)
