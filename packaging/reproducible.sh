@@ -3,6 +3,8 @@
 #
 #   packaging/reproducible.sh [FOLDER]   the checkout in FOLDER (default: this one), into FOLDER/target/dist
 #
+# With COB_STATIC=TRIPLE only the daemon, without a shared library, into FOLDER/target/TRIPLE/dist: `packaging/build.sh static`.
+#
 # Paths of the machine are taken out of programs: of the checkout, of cargo's folder, of the tool chain. The C
 # code that crates carry is compiled with the same, and with no time in it.
 set -euo pipefail
@@ -29,4 +31,8 @@ done
 CFLAGS=$(printf '%q ' "${c_flags[@]}")
 export CFLAGS CC_SHELL_ESCAPED_FLAGS=1
 export CARGO_TARGET_DIR=$folder/target
+if [ -n "${COB_STATIC:-}" ]; then
+    exec cargo zigbuild --profile dist --locked --target "$COB_STATIC" -p cobd --bin cobd --config profile.dist.strip=true \
+        ${COB_JOBS:+--jobs "$COB_JOBS"}
+fi
 exec cargo build --profile dist --locked -p cobd -p cobgen -p cobctl --bins ${COB_JOBS:+--jobs "$COB_JOBS"}
