@@ -148,6 +148,11 @@ if wanted postgresql; then
     # shellcheck source=tests/bed/postgresql.sh
     source "$here/postgresql.sh"
 fi
+# The last of those that share a cluster: the package stays on its hosts.
+if wanted upgrade; then
+    # shellcheck source=tests/bed/upgrade.sh
+    source "$here/upgrade.sh"
+fi
 if ! wanted together; then
     :
 elif on h1 cobd join --help >/dev/null 2>&1 && on h1 cobgen enroll --help >/dev/null 2>&1; then

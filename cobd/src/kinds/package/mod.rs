@@ -11,6 +11,7 @@ mod dnf;
 #[cfg(test)]
 mod dnf_test;
 mod hiding;
+mod itself;
 mod lock;
 mod mover;
 mod note;

@@ -9,6 +9,7 @@ use cob_types::CobId;
 use cob_types::message::Values;
 
 use super::content::{Content, Version};
+use super::itself::Itself;
 use super::note::{Before, Note};
 use super::own::Own;
 use super::{Installed, Manager, content, judge, lifts, manager};
@@ -31,6 +32,8 @@ struct Mover<'a> {
     peers: Peers,
     /// Its name in plans, and its other names.
     names: Vec<String>,
+    /// It is the package of this daemon.
+    itself: Option<Itself>,
 }
 
 /// Carries out a transition; `touched` receives the changed subjects of other change objects, even after a failure.
@@ -62,6 +65,13 @@ fn changed<'a>(
 
 fn make(call: &Call, hop: &Hop, manager: &dyn Manager, content: &Content) -> Result<Values, String> {
     let mark = Mark::of(call);
+    // An attempt that was killed before its note has changed nothing, and the repair may install the package.
+    if mark.read().is_some()
+        && hop.to == "present"
+        && let Ok(installed @ (Installed::No | Installed::Configuration)) = manager.installed()
+    {
+        Mover::new(call, manager, content, call.leaving)?.note(&installed)?;
+    }
     repair(manager, &mark)?;
     mark.set("")?;
     let mut mover = Mover::new(call, manager, content, call.leaving)?;
@@ -94,6 +104,7 @@ fn make(call: &Call, hop: &Hop, manager: &dyn Manager, content: &Content) -> Res
 
 impl<'a> Mover<'a> {
     fn new(call: &'a Call, manager: &'a dyn Manager, content: &'a Content, leaving: bool) -> Result<Self, String> {
+        let names = manager.names()?;
         Ok(Self {
             manager,
             content,
@@ -102,7 +113,8 @@ impl<'a> Mover<'a> {
             own: Own::new(&call.own),
             note: Note::read(&call.own)?,
             peers: Peers::beside(&call.own, "package"),
-            names: manager.names()?,
+            itself: Itself::of(content, &names),
+            names,
         })
     }
 
@@ -176,6 +188,11 @@ impl<'a> Mover<'a> {
             }
             self.note(&before)?;
             manager.install(&version, &plan, held)?;
+            if let Some(itself) = &self.itself
+                && let Err(why) = itself.comes_up(self.call.timeout())
+            {
+                return Err(self.bring_back(itself, &before, &version, &why));
+            }
         }
         // An installation deletes the hold.
         match (content.hold, held && there) {
@@ -185,6 +202,34 @@ impl<'a> Mover<'a> {
             }
             (false, true) if lifts => self.set_hold(false),
             (true, true) | (false, _) => Ok(()),
+        }
+    }
+
+    /// Installs the former daemon again, because the daemon of this version does not come up; returns the error.
+    fn bring_back(&self, itself: &Itself, before: &Installed, version: &str, why: &str) -> String {
+        let (manager, name) = (self.manager, self.name());
+        let failed = format!("{name} {version} was installed, and its daemon did not come up: {why}");
+        let Installed::Yes { version: former, held } = before else { return failed };
+        let bring = || {
+            let plan = manager.plan(former)?;
+            let faults = plan.faults(name, self.content, &manager.held()?);
+            if !faults.is_empty() {
+                return Err(self.refusal(former, &faults));
+            }
+            manager.install(former, &plan, *held)?;
+            // An installation deletes the hold.
+            if *held {
+                manager.hold(true)?;
+            }
+            itself.restart()?;
+            itself.comes_up(self.call.timeout())
+        };
+        match bring() {
+            Ok(()) => format!("{failed}. {name} {former} is installed again, and its daemon runs"),
+            Err(error) => format!(
+                "{failed}. {name} {former}, which was there before, does not run again either: {error}. Install it by \
+                 hand, or by `cobctl upgrade`"
+            ),
         }
     }
 
@@ -213,6 +258,17 @@ impl<'a> Mover<'a> {
             Installed::No => {}
             Installed::Configuration if !purge => {}
             Installed::Yes { held, .. } if self.leaving && self.was_there() => return self.give_back(held),
+            Installed::Yes { .. } if self.itself.is_some() && self.leaving => {
+                tell(&format!("{} is the package of the daemon that runs, and stays installed", content.name));
+                return Ok(());
+            }
+            Installed::Yes { .. } if self.itself.is_some() => {
+                return Err(format!(
+                    "{} is the package of the daemon that runs here, which can't remove itself; nothing was changed. \
+                     Take the change object out of the model, and remove the package by hand",
+                    content.name
+                ));
+            }
             Installed::Yes { held: true, .. } if !content.hold && !lifts(content, self.note.as_ref()) => {
                 return Err(on_hold(manager, content));
             }

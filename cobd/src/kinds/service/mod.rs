@@ -61,4 +61,4 @@ pub(crate) use keeper::keep;
 pub(crate) use leaving::restore;
 pub use logs::{LogsAnswer, LogsQuery};
 pub(crate) use mover::make_move;
-pub(super) use unit::Systemd;
+pub(super) use unit::{Systemd, own_unit};

@@ -37,3 +37,4 @@ pub(super) use handover::hand_over;
 pub(super) use journal::logs;
 pub(super) use look::{Judgement, Question, check};
 pub(super) use mover::{end_former, make_move, restore};
+pub(in crate::kinds) use own::own_unit;

@@ -12,6 +12,11 @@ pub(super) fn is_own(unit: &str) -> bool {
     OWN.as_deref() == Some(unit)
 }
 
+/// The unit in which this program runs; `None` outside of systemd.
+pub(in crate::kinds) fn own_unit() -> Option<&'static str> {
+    OWN.as_deref()
+}
+
 /// Why the unit is not changed.
 pub(super) fn refusal(unit: &str) -> String {
     format!(
