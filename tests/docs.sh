@@ -173,8 +173,8 @@ if [ "${1:-}" = --inside ]; then
     scratch=$3/scratch
     mkdir -p "$scratch" "$HOME" "$3/work"
     echo $$ >"$scratch/session"
-    ln -s "$root/examples" "$3/work/examples"
     cd "$3/work" || exit 2
+    ln -s "$root/examples" examples
     page "$2"
     exit $wrong
 fi
