@@ -42,11 +42,11 @@ const CONNECT: Duration = Duration::from_secs(2);
 const ORDER: Duration = Duration::from_secs(60);
 
 /// The hint for a host with another key.
-const OTHER_KEY: &str = "somebody may be attacking you there, and nothing was sent. If the host was installed anew, compare \
-    that key with the one that `cobd init` prints on the host itself, and enrol it again (`cobgen enroll`); it may also be the \
-    wrong address. `cobctl trust doctor` with this host and another one says more";
+const OTHER_KEY: &str = "this may be an attack, so no data was sent. If the host was reinstalled, compare this key with the output \
+    of `cobd init` on the host itself, and enrol it again (`cobgen enroll`). The address may also be wrong: see \
+    `cobctl trust doctor` with this host and a second host";
 /// The hint for a key that a host does not know.
-const KEY_REFUSED: &str = "`cobctl trust key` shows your key; an administrator names it under `operators` in the model. \
+const KEY_REFUSED: &str = "`cobctl trust key` shows your key; an administrator adds it to `operators` in the model. \
     Is it the right one (--key)?";
 /// The hint for a broken connection without TLS.
 const IN_CLEAR: &str = "is it the address of a cobd of this version? If its hosts have keys, name the depot (--depot) or \
@@ -86,7 +86,7 @@ pub enum AskError {
         shown: PublicKey,
     },
     /// The daemon is the right daemon, and rejects our key.
-    #[error("{endpoint} does not let {} in", mine.map_or("anybody without a key".to_owned(), |key| format!("the key {key}")))]
+    #[error("{endpoint} does not accept {}", mine.map_or("connections without a key".to_owned(), |key| format!("the key {key}")))]
     KeyRefused {
         /// The address.
         endpoint: Endpoint,
@@ -102,7 +102,7 @@ pub enum AskError {
         after: String,
     },
     /// The connection broke off, or the peer does not speak HTTP.
-    #[error("{endpoint} broke off or is no daemon: {what}")]
+    #[error("{endpoint} closed the connection or is not a daemon: {what}")]
     Broken {
         /// The address.
         endpoint: Endpoint,
@@ -116,7 +116,7 @@ pub enum AskError {
         endpoint: Endpoint,
     },
     /// An answer that does not have the expected shape.
-    #[error("the answer from {endpoint} is not understood: {what}")]
+    #[error("the answer from {endpoint} is not valid: {what}")]
     NotUnderstood {
         /// The address.
         endpoint: Endpoint,
@@ -202,7 +202,7 @@ impl AskError {
 
 fn connect_hint(path: &Path, kind: io::ErrorKind) -> String {
     if kind == io::ErrorKind::PermissionDenied {
-        return "the socket is for its daemon's user alone: become that user".to_owned();
+        return "only the daemon's user may use the socket: become this user".to_owned();
     }
     let path = path.display();
     format!("does cobd run on this host, with its socket at {path}? Name other daemons with --depot or --host")
@@ -387,7 +387,7 @@ impl Client {
             }
             if !formers.is_empty() && answer.as_ref().is_err_and(AskError::is_of_another_host) {
                 // Two hosts are swapping their addresses: the state is temporary.
-                let source = io::Error::other("another host answers there, and none at its address before");
+                let source = io::Error::other("another host answers there, and no host at its former address");
                 answer = Err(AskError::Connect { endpoint: at.clone(), source });
             }
         }
@@ -646,7 +646,7 @@ fn keys(endpoint: &Endpoint) -> String {
         Endpoint::Tls(_, keys) if !keys.is_empty() => {
             keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
         }
-        Endpoint::Tls(..) | Endpoint::Tcp(_) | Endpoint::Unix(_) => "one that the model does not name".to_owned(),
+        Endpoint::Tls(..) | Endpoint::Tcp(_) | Endpoint::Unix(_) => "a key that the model does not name".to_owned(),
     }
 }
 

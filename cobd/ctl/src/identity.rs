@@ -78,8 +78,8 @@ impl OfDepot {
         screen.problem(
             "hint",
             &format!(
-                "a mirror that is not up to date: name the depot itself. A depot that was restored from an older copy: publish \
-                 above {known} (`cobgen generate MODEL --depot DIR --above {known}`); docs/how-to/restore-a-depot.md tells each step"
+                "for an outdated mirror: name the depot itself. For a depot that was restored from an older copy: publish \
+                 above {known} (`cobgen generate MODEL --depot DIR --above {known}`), see docs/how-to/restore-a-depot.md"
             ),
         );
     }

@@ -128,7 +128,7 @@ impl Settings {
     /// [`Failure`] if the key can't be created, or an existing key can't be used.
     pub fn create_key(&self) -> Result<(SecretKey, &Path), Failure> {
         let Some(KeyPath { path, .. }) = &self.key else {
-            return Err(Failure::usage(anyhow::anyhow!("it is not known where your key should be: there is no HOME"))
+            return Err(Failure::usage(anyhow::anyhow!("the place of your key is unknown, because HOME is not set"))
                 .hint("name a file with --key"));
         };
         if let Some(folder) = path.parent() {
@@ -162,7 +162,7 @@ fn read(path: &Path, named: bool) -> Result<File, Failure> {
 fn publishers(keys: &[PublicKey], threshold: Option<usize>) -> Result<Option<Publishers>, Failure> {
     match (keys, threshold) {
         ([], None) => Ok(None),
-        ([], Some(_)) => Err(Failure::usage(anyhow::anyhow!("`threshold` without `trust`: nobody could ever sign"))),
+        ([], Some(_)) => Err(Failure::usage(anyhow::anyhow!("`threshold` without `trust`: no publisher could sign"))),
         (keys, threshold) => {
             Ok(Some(Publishers::new(keys.iter().copied(), threshold.unwrap_or(1)).map_err(Failure::usage)?))
         }
@@ -185,8 +185,10 @@ fn read_token(path: &Path) -> Result<String, Failure> {
     let file = fs::File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.mode() & 0o777;
     if mode & 0o077 != 0 {
-        let open = anyhow::anyhow!("{} may be read or changed by others (mode {mode:03o})", path.display());
-        return Err(Failure::usage(open).hint("`chmod 600` it, and get a new token if others could read this one"));
+        let open = anyhow::anyhow!("other users can read or change {} (mode {mode:03o})", path.display());
+        return Err(
+            Failure::usage(open).hint("run `chmod 600` on it, and get a new token if other users could read it")
+        );
     }
     let mut text = String::new();
     file.take(MAX_TOKEN).read_to_string(&mut text).map_err(failed)?;
@@ -197,7 +199,9 @@ fn bearer(token: &str) -> Result<HeaderValue, Failure> {
     let visible = !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic());
     let value = HeaderValue::from_str(&format!("Bearer {token}")).ok().filter(|_| visible);
     let mut value = value.ok_or_else(|| {
-        Failure::usage(anyhow::anyhow!("the token is no token: it is empty, or has spaces or other than ASCII letters"))
+        Failure::usage(anyhow::anyhow!(
+            "the token is not valid: it is empty, or contains spaces or characters outside ASCII"
+        ))
     })?;
     value.set_sensitive(true);
     Ok(value)

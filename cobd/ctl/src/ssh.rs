@@ -48,11 +48,14 @@ impl FromStr for Destination {
         let host = text.strip_prefix("ssh://").unwrap_or(text);
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
         if text.starts_with('-') || host.starts_with('-') || text.starts_with("ssh://-") {
-            return Err(format!("{text:?} is no destination for ssh: a name can't begin with `-`"));
+            return Err(format!("{text:?} is not a destination for ssh: a name can't begin with `-`"));
         }
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-@:/[]%+".contains(c);
         if host.is_empty() || text.len() > 255 || !text.chars().all(fits) {
-            return Err(format!("{:?} is no destination for ssh: write HOST, USER@HOST or ssh://USER@HOST:PORT", text));
+            return Err(format!(
+                "{:?} is not a destination for ssh: write HOST, USER@HOST or ssh://USER@HOST:PORT",
+                text
+            ));
         }
         Ok(Self(text.to_owned()))
     }
@@ -121,7 +124,7 @@ pub enum SshError {
     #[error("{0}")]
     Said(String),
     /// The script ended early, without an error message.
-    #[error("the script on {to} broke off ({status}): {why}")]
+    #[error("the script on {to} was interrupted ({status}): {why}")]
     Broken {
         /// The destination.
         to: Destination,
@@ -152,11 +155,11 @@ impl SshError {
                  --ssh-option StrictHostKeyChecking=accept-new"
             ),
             Self::Unreachable { to, why } if why.contains("Permission denied") => format!(
-                "no password is asked for: `ssh -o BatchMode=yes {to} true` has to work, with a key in the agent or an \
+                "passwords are not supported: `ssh -o BatchMode=yes {to} true` must work, with a key in the agent or an \
                  IdentityFile in ssh's configuration"
             ),
-            Self::Unreachable { to, .. } => format!("`ssh -o BatchMode=yes {to} true` has to work"),
-            Self::Late { .. } => "give the same command again: it goes on where it was".to_owned(),
+            Self::Unreachable { to, .. } => format!("`ssh -o BatchMode=yes {to} true` must work"),
+            Self::Late { .. } => "repeat the command: it continues where it stopped".to_owned(),
             Self::Broken { why, .. } if why.contains("sudo") => {
                 "sudo must not ask for a password (NOPASSWD in sudoers); or log in as root".to_owned()
             }
@@ -293,7 +296,7 @@ fn judge(to: &Destination, code: Option<i32>, status: &str, out: &str, err: &str
     match lines.split_last() {
         Some((&END, before)) if code == Some(0) => Ok(before.iter().map(|line| (*line).to_owned()).collect()),
         _ => {
-            let words = err.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing");
+            let words = err.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no error message");
             let why = clean_to(words, LONGEST);
             Err(if code == Some(OWN) {
                 SshError::Unreachable { to: to.clone(), why }

@@ -55,13 +55,13 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() {
-                Err("unix: needs a path behind it".to_owned())
+                Err("unix: needs a path after it".to_owned())
             } else {
                 Ok(Endpoint::Unix(path.into()))
             };
         }
         let Some(address) = text.strip_prefix("tcp://") else {
-            return Err(format!("{text:?} is no address: write unix:/PATH or tcp://IP:PORT"));
+            return Err(format!("{text:?} is not an address: write unix:/PATH or tcp://IP:PORT"));
         };
         address
             .parse()
@@ -332,7 +332,7 @@ fn one_place(global: &Global) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(anyhow::anyhow!("--socket names one daemon, and --depot the hosts of its newest generation"))
-        .hint("leave one of the two out; with --host unix:PATH --depot DIR one daemon is asked and the depot is known"))
+        .hint("use only one option; --host unix:PATH --depot DIR asks one daemon and knows the depot"))
 }
 
 /// Refuses `--host-key` unless exactly one address is named.
@@ -368,13 +368,13 @@ fn proving(
     }
     let secured = manifest.filter(|m| m.security == Security::Identities);
     if let Some(manifest) = secured {
-        let who = name.map_or_else(|| format!("has a host at {address}"), |name| format!("names a key of {name}"));
-        let what = anyhow::anyhow!("nothing in generation {} {who}", manifest.generation);
-        return Err(Failure::usage(what).hint("name the key that it must have with --host-key"));
+        let who = name.map_or_else(|| format!("has no host at {address}"), |name| format!("names no key of {name}"));
+        let what = anyhow::anyhow!("generation {} {who}", manifest.generation);
+        return Err(Failure::usage(what).hint("give its key with --host-key"));
     }
     if !address.ip().to_canonical().is_loopback() {
-        let what = anyhow::anyhow!("{address} is not on this machine, and it is not known which key it must have");
-        return Err(Failure::usage(what).hint("name it with --host-key, or the depot that knows it with --depot"));
+        let what = anyhow::anyhow!("{address} is not on this machine, and its key is not known");
+        return Err(Failure::usage(what).hint("give the key with --host-key, or name its depot with --depot"));
     }
     Ok(endpoint.clone())
 }
@@ -384,8 +384,8 @@ fn unknown_host<'a>(name: &HostName, depot: bool, known: impl Iterator<Item = &'
     if depot || !known.is_empty() {
         Failure::usage(anyhow::anyhow!("there is no host {name}")).hint(format!("known are {known}"))
     } else {
-        Failure::usage(anyhow::anyhow!("where is the host {name}?"))
-            .hint("name its address, as in --host tcp://127.0.0.1:7077, or the depot that has it with --depot")
+        Failure::usage(anyhow::anyhow!("no address is known for the host {name}"))
+            .hint("name its address, as in --host tcp://127.0.0.1:7077, or its depot with --depot")
     }
 }
 

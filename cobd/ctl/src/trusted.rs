@@ -74,7 +74,7 @@ impl TrustedDepot {
         let refused = |why: &dyn std::fmt::Display| {
             let depot = self.depot.path().display();
             Failure::refused(anyhow::anyhow!("generation {generation} of the depot {depot} is not accepted: {why}"))
-                .hint("whose signatures count here stands in `trust` of cobctl.toml, or --trust")
+                .hint("accepted publishers: `trust` in cobctl.toml, or --trust")
         };
         trust.judge(&bytes, &signatures).map_err(|why| refused(&why))?;
         let manifest: Manifest = codec::decode(&bytes, MAX_MANIFEST).map_err(|why| refused(&why))?;
@@ -111,7 +111,7 @@ impl TrustedDepot {
         let time = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         let written = self.depot.add_outcome(outcome, &self.depot.default_author(), time);
         written.map_err(|error| {
-            Failure::environment(error).hint("whoever may write the depot can do it: `cobctl outcomes --record`")
+            Failure::environment(error).hint("a user who may write the depot can store it: `cobctl outcomes --record`")
         })
     }
 
@@ -135,7 +135,7 @@ impl TrustedDepot {
                 Failure::refused(anyhow::anyhow!("the bundle of {host} in generation {generation}: {why}"))
             };
             if canonical::blob_hash(&bytes) != entry.bundle {
-                return Err(wrong(&"it is not the one that the manifest names"));
+                return Err(wrong(&"it is not the bundle of the manifest"));
             }
             let bundle: Bundle = codec::decode(&bytes, MAX_BUNDLE).map_err(|e| wrong(&e))?;
             bundles.insert(host.clone(), bundle);

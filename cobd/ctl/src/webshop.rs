@@ -102,7 +102,7 @@ impl fmt::Display for ShopError {
         match self {
             Self::Usage(what) => write!(f, "{what}\n{USAGE}"),
             Self::Missing { what, why } => write!(f, "{what}: {why}"),
-            Self::Lost { what, why } => write!(f, "{what} went away while it was needed: {why}"),
+            Self::Lost { what, why } => write!(f, "{what} stopped while it was needed: {why}"),
             Self::Io { what, source } => write!(f, "{what}: {source}"),
         }
     }
@@ -118,7 +118,7 @@ impl Role {
     pub fn parse<I: IntoIterator<Item = S>, S: Into<String>>(words: I) -> Result<Self, ShopError> {
         let words: Vec<String> = words.into_iter().map(Into::into).collect();
         let usage = |what: String| ShopError::Usage(what);
-        let (role, rest) = words.split_first().ok_or_else(|| usage("which server?".to_owned()))?;
+        let (role, rest) = words.split_first().ok_or_else(|| usage("no server is named".to_owned()))?;
         if role == "ask" {
             return match rest {
                 [of] => Ok(Self::Ask(address(of)?)),
@@ -136,7 +136,7 @@ impl Role {
             other => return Err(usage(format!("there is no server `{other}`"))),
         };
         if let Some(word) = rest.iter().step_by(2).find(|word| !known.contains(&word.as_str())) {
-            return Err(usage(format!("`{role}` takes no `{word}`")));
+            return Err(usage(format!("`{role}` has no option `{word}`")));
         }
         let listen = address(option("--listen")?)?;
         Ok(match role.as_str() {
@@ -209,8 +209,8 @@ pub fn ask(server: SocketAddr) -> Result<String, ShopError> {
 fn address(text: &str) -> Result<SocketAddr, ShopError> {
     match text.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => Ok(address),
-        Ok(_) => Err(ShopError::Usage(format!("{text} is no address of this machine alone, such as 127.0.0.1:7410"))),
-        Err(_) => Err(ShopError::Usage(format!("{text:?} is no address such as 127.0.0.1:7410"))),
+        Ok(_) => Err(ShopError::Usage(format!("{text} is not a loopback address such as 127.0.0.1:7410"))),
+        Err(_) => Err(ShopError::Usage(format!("{text:?} is not an address such as 127.0.0.1:7410"))),
     }
 }
 

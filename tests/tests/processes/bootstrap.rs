@@ -183,7 +183,7 @@ fn an_rpm_package_is_installed_by_dnf_once() {
     assert!(!root.join("var/cache/cob-install").exists());
     let called = fs::read_to_string(programs.join("asked")).expect("called");
     assert_eq!(called.matches("-q -y install ").count(), 2, "{called}");
-    ends(&bed.bootstrap(&root, "w1", &[]), 1, "in another way: the package cob is there");
+    ends(&bed.bootstrap(&root, "w1", &[]), 1, "installed differently: the package cob");
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn an_operator_lets_fewer_be_disturbed_at_a_time_than_the_model() {
     rolling.cluster.start("n3");
     rolling.cluster.wait_answers("n3");
     let (code, said) = limit(&rolling.cluster, &["1", "--budget", "n3/budget/app"]);
-    assert_eq!((code, said.trim()), (0, "n3/budget/app: 1 token instead of 2 (it was so)"));
+    assert_eq!((code, said.trim()), (0, "n3/budget/app: 1 token instead of 2 (unchanged)"));
 
     let second = rolling.switch("2");
     rolling.cluster.wait_converged(second, PATIENCE);

@@ -71,7 +71,7 @@ fn what_nobody_has_noticed_is_found_told_and_put_right() {
     let well = check(&[]);
     assert_eq!(
         well,
-        (0, "n1: 2 change objects looked at, all as wanted\nn2: 1 change object looked at, as wanted\n".to_owned())
+        (0, "n1: 2 change objects checked, all in their desired states\nn2: 1 change object checked, in its desired state\n".to_owned())
     );
     fs::remove_file(file(&cluster, "app", "state")).expect("removed");
     fs::write(file(&cluster, "db", "broken"), "").expect("written");
@@ -79,12 +79,15 @@ fn what_nobody_has_noticed_is_found_told_and_put_right() {
     let (code, told) = check(&["n1"]);
     assert_eq!(
         (code, told.lines().take(2).collect::<Vec<_>>()),
-        (1, vec!["n1: 2 change objects looked at, 1 not as wanted, 1 not known", "  n1/app: down, wanted up"])
+        (
+            1,
+            vec!["n1: 2 change objects checked, 1 not in the desired state, 1 unknown", "  n1/app: down, should be up"]
+        )
     );
-    assert!(told.contains("\n  n1/db: not known: ") && told.contains("no idea"), "{told}");
+    assert!(told.contains("\n  n1/db: unknown: ") && told.contains("no idea"), "{told}");
     // A change object in transition is not checked, and not reported to be in its desired state.
     let (code, told) = check(&["n1/app"]);
-    assert_eq!((code, told.as_str()), (1, "n1: 0 change objects looked at, 1 not looked at, being moved\n"));
+    assert_eq!((code, told.as_str()), (1, "n1: 0 change objects checked, 1 in a transition\n"));
     fs::remove_file(file(&cluster, "db", "broken")).expect("removed");
     cluster.until(PATIENCE, || check(&[]).0 == 0, "it is put right");
     let (code, told) = check(&["n1/nobody", "n1/none"]);
@@ -120,7 +123,7 @@ fn a_host_without_a_generation_or_a_daemon_is_not_well() {
     cluster.start("n1");
     cluster.wait_answers("n1");
     let (code, told) = run(cobctl(&cluster, &["n1"], &["check"]));
-    assert_eq!((code, told.as_str()), (1, "n1: no generation yet: nothing is known to be wanted\n"));
+    assert_eq!((code, told.as_str()), (1, "n1: no generation yet, so no desired states\n"));
     assert_eq!(run(cobctl(&cluster, &["n1", "n2"], &["check"])).0, 3);
     let gone = cluster.http("n1", "GET", "/v1/check?round=7", "").expect_err("there was none");
     assert!(gone.contains("404") && gone.contains("check again"), "{gone}");

@@ -452,7 +452,7 @@ fn what_was_edited_in_vain_can_be_decided_by_later() {
     let edit = |editor: &str| ctl(&cluster, &["resolve", "n1/files", "--edit"], Some(editor));
     let (code, told) = edit("sed -i s/77/78/");
     assert!(code == 2 && told.contains("still has marks"), "{told}");
-    let (_, kept) = told.split_once("what was edited is kept in ").expect("a hint");
+    let (_, kept) = told.split_once("the edited text is kept in ").expect("a hint");
     let kept = kept.split(';').next().expect("a path").to_owned();
     assert!(fs::read_to_string(&kept).is_ok_and(|text| text.contains("port 78\n") && text.contains("port 2\n")));
     // A file may be longer than other orders.
@@ -607,7 +607,7 @@ fn what_differs_on_all_hosts_is_shown_at_once() {
     cluster.switch_all(generation);
     cluster.wait_converged(generation, PATIENCE);
     let diff = |words: &[&str]| run(cobctl(&cluster, &hosts, &[&["diff"], words].concat()));
-    let same = "n1: 2 file trees looked at, none differs\nn2: 1 file tree looked at, none differs\n";
+    let same = "n1: 2 file trees compared, all equal\nn2: 1 file tree compared, all equal\n";
     assert_eq!(diff(&[]), (0, same.to_owned()));
     for cob in ["n1-a", "n2-c"] {
         fs::write(cluster.path(cob).join("x.conf"), "port 7\n").expect("edited");
@@ -616,7 +616,7 @@ fn what_differs_on_all_hosts_is_shown_at_once() {
     let lines: Vec<_> = told.lines().filter(|l| l.starts_with(['#', '+', '-', 'n'])).collect();
     let hunk = ["-port 7", "+port 1"];
     for (cob, counted) in
-        [("n1/a", "n1: 2 file trees looked at, 1 differs"), ("n2/c", "n2: 1 file tree looked at, 1 differs")]
+        [("n1/a", "n1: 2 file trees compared, 1 differs"), ("n2/c", "n2: 1 file tree compared, 1 differs")]
     {
         let from = lines.iter().position(|l| *l == format!("# {cob}")).unwrap_or_else(|| panic!("{told}"));
         assert!(lines[from..].windows(2).any(|two| two == hunk) && lines.contains(&counted), "{told}");
@@ -624,9 +624,9 @@ fn what_differs_on_all_hosts_is_shown_at_once() {
     assert_eq!(code, 1);
     assert_eq!(diff(&["n1/b", "n1/a"]).0, 1);
     let (code, told) = diff(&["n2/none", "n1/b"]);
-    assert!(code == 1 && told.contains("n2/none: not known: it is of the kind noop"), "{code} {told}");
+    assert!(code == 1 && told.contains("n2/none: unknown: it is of the kind noop"), "{code} {told}");
     let (code, told) = diff(&["n1/b", "n1/c"]);
-    assert!(code == 1 && told.contains("n1/c: not known: there is none of this name"), "{code} {told}");
+    assert!(code == 1 && told.contains("n1/c: unknown: no change object has this name"), "{code} {told}");
     let (code, told) = diff(&["n2", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!((code, &told["hosts"][0]["differing"][0]["cob"]), (1, &"n2/c".into()), "{told}");
@@ -635,7 +635,7 @@ fn what_differs_on_all_hosts_is_shown_at_once() {
     let (code, told) = run(cobctl(&cluster, &hosts, &["diff"]));
     assert!(code == 3 && told.contains("# n1/a") && told.contains("error: n2: "), "{code} {told}");
     let (code, told) = run(cobctl(&cluster, &["n1"], &["diff", "n2"]));
-    assert!(code == 2 && !told.contains("looked at"), "{code} {told}");
+    assert!(code == 2 && !told.contains("compared"), "{code} {told}");
 }
 
 #[test]

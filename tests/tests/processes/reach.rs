@@ -202,7 +202,7 @@ fn nobody_who_returns_begins_a_switch_that_was_cancelled() {
         "{said}"
     );
     let (_, said) = flags.ctl(&["cancel", "2", "--timeout", "1s"]);
-    assert!(said.contains("n2: nothing to cancel"), "once: {said}");
+    assert!(said.contains("n2: no switch to cancel"), "once: {said}");
 
     // A restart of the hosts that have it does not change that either.
     flags.cluster.kill("n2");

@@ -100,7 +100,7 @@ fn a_number_with_two_contents(security: Security) {
     let ctl = |words: &[&str]| run(cobctl(&cluster, &HOSTS, words));
     let (code, said) = ctl(&["switch", "2", "--wait", "20s"]);
     assert!(said.contains("n1 refuses: generation 2 is refused: this host knows another generation 2"), "{said}");
-    assert!(said.contains("--above") && said.contains("Restore a depot"), "it says how to go on: {said}");
+    assert!(said.contains("--above") && said.contains("restore-a-depot"), "it says how to go on: {said}");
     assert_another(&cluster, (code, said));
     for words in [&["switch", "latest", "--wait", "20s"][..], &["status"], &["check"], &["diff"], &["plan", "2"]] {
         assert_another(&cluster, ctl(words));

@@ -83,7 +83,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &AtArgs) -
         if let Which::Cob(cob) = which
             && !there.contains(cob)
         {
-            screen.say(&format!("{cob} was not there, as far as anything is on record"));
+            screen.say(&format!("the histories do not contain {cob} at that time"));
             exit = Exit::No;
         }
     }
@@ -101,7 +101,7 @@ async fn refuse_future(context: &Context, asked: u64, now: u64) -> Result<(), Fa
         return Ok(());
     }
     let (asked, now) = (utc(asked), utc(now.max(latest)));
-    let what = anyhow::anyhow!("{asked} is still to come: it is {now}, and nobody knows what will be");
+    let what = anyhow::anyhow!("{asked} is in the future: it is {now}");
     Err(Failure::usage(what).hint("`cobgen plan --from N --to M` forecasts a switch"))
 }
 
@@ -143,7 +143,7 @@ fn tell(context: &Context, screen: &mut Screen, picture: &Picture) -> Result<Exi
 fn lines(host: &PastHost, at: u64) -> Vec<String> {
     let mut all = vec![format!("{}: {}", host.name, host.words())];
     if let Some(missing) = &host.missing {
-        all.push(format!("  not all of it is known: {}", clean(missing)));
+        all.push(format!("  incomplete: {}", clean(missing)));
     }
     let width = host.cobs.iter().map(|cob| cob.id.as_str().len()).max().unwrap_or_default();
     for cob in &host.cobs {
@@ -171,12 +171,12 @@ fn compare(context: &Context, screen: &mut Screen, first: &Picture, second: &Pic
             screen.line(&format!("{subject}: {before}, then {after}"))?;
         }
         if changes.is_empty() {
-            screen.line("nothing changed")?;
+            screen.line("no changes")?;
         }
         let hosts = first.hosts.iter().chain(&second.hosts);
         let missing = hosts.filter_map(|host| Some((&host.name, host.missing.as_ref()?)));
         for (host, missing) in missing.collect::<BTreeSet<_>>() {
-            screen.say(&format!("{host}: not all of it is known: {}", clean(missing)));
+            screen.say(&format!("{host}: incomplete: {}", clean(missing)));
         }
     }
     let known = first.hosts.iter().chain(&second.hosts).all(PastHost::is_known);

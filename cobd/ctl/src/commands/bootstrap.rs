@@ -39,7 +39,7 @@ struct Site {
 pub(super) async fn run(global: &Global, screen: &mut Screen, args: &BootstrapArgs) -> Result<Exit, Failure> {
     machines::once(&args.named)?;
     let depot = Settings::find(global)?.depot.ok_or_else(|| {
-        Failure::usage(anyhow::anyhow!("no depot is named: hosts enrol in it"))
+        Failure::usage(anyhow::anyhow!("no depot is named, in which the hosts enrol"))
             .hint("name its folder with --depot or COB_DEPOT")
     })?;
     drop(Depot::open(&depot)?);
@@ -73,7 +73,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &BootstrapAr
 
 fn tell_what_is_next(screen: &mut Screen, site: &Site, exit: Exit, enrolled: bool) {
     if exit != Exit::Yes {
-        screen.problem("hint", "mend the cause and give the same command again: hosts that are done stay as they are");
+        screen.problem("hint", "fix the cause and repeat the command: finished hosts are not changed");
     } else if enrolled {
         let depot = site.depot.display();
         let next = format!(

@@ -30,7 +30,7 @@ pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &Cancel
         }
     };
     let order = CancelOrder { generation, on_failure: on_failure.map(Into::into), who: context.client.who() };
-    let words = ("cancelled", "nothing to cancel");
+    let words = ("cancelled", "no switch to cancel");
     to_everybody(context, screen, "/v1/cancel", &order, words, leave).await
 }
 
@@ -45,7 +45,7 @@ fn under_way(cluster: &ClusterStatus) -> Option<GenerationNumber> {
 
 pub(super) async fn call_off(context: &Context, screen: &mut Screen, args: &CallOffArgs) -> Result<Exit, Failure> {
     let order = GenerationOrder { generation: context.generation(args.generation)?, who: context.client.who() };
-    let words = ("called off", "nothing to call off");
+    let words = ("discarded", "no such prepared generation");
     to_all(context, screen, &context.targets.all, "/v1/call-off", &order, words).await
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn limit(context: &Context, screen: &mut Screen, args: &LimitAr
         return limit_budget(context, screen, name, at_most).await;
     }
     let order = LimitOrder { at_most, budget: None, who: context.client.who() };
-    let words = ("limited", "as it was");
+    let words = ("limited", "unchanged");
     let words = if at_most.is_none() { ("not limited any more", "was not limited") } else { words };
     to_all(context, screen, &context.targets.all, "/v1/limit", &order, words).await
 }
@@ -100,7 +100,7 @@ async fn order_budget<B: Serialize>(
     let done: Done = patiently(context, screen, &target, asked).await?;
     match context.json {
         true => screen.json(&done)?,
-        false => screen.line(&if done.changed { done.detail } else { format!("{} (it was so)", done.detail) })?,
+        false => screen.line(&if done.changed { done.detail } else { format!("{} (unchanged)", done.detail) })?,
     }
     Ok(Exit::Yes)
 }
@@ -114,15 +114,17 @@ fn named_budget(cluster: &ClusterStatus, name: &str) -> Result<CobId, Failure> {
         [] => {
             let known: Vec<&str> = all().map(|c| c.id.as_str()).collect();
             let silent = cluster.hosts.iter().filter(|h| !h.reachable).count();
-            let known =
-                if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
-            let asked =
-                if silent == 0 { String::new() } else { format!("; no answer came from {}", count(silent, "host")) };
+            let known = if known.is_empty() {
+                "there are no budgets".to_owned()
+            } else {
+                format!("there are {}", known.join(", "))
+            };
+            let asked = if silent == 0 { String::new() } else { format!("; no answer from {}", count(silent, "host")) };
             Err(Failure::refused(anyhow::anyhow!("no host has a budget `{name}`")).hint(format!("{known}{asked}")))
         }
         several => {
             let names: Vec<&str> = several.iter().map(|id| id.as_str()).collect();
-            let what = anyhow::anyhow!("which budget `{name}` is meant? There are {}", names.join(", "));
+            let what = anyhow::anyhow!("several budgets have the name `{name}`: {}", names.join(", "));
             Err(Failure::refused(what).hint("name it in full: HOST/budget/NAME"))
         }
     }

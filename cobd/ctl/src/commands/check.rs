@@ -180,7 +180,7 @@ async fn with_progress<T>(screen: &mut Screen, rounds: impl Future<Output = T>, 
                 told = true;
                 let (looked, asked) = (&progress.looked, &progress.asked);
                 let (looked, asked) = (looked.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
-                screen.say_over(&format!("{looked} of {} looked at", count(asked, "change object")));
+                screen.say_over(&format!("{looked} of {} checked", count(asked, "change object")));
             }
         }
     }
@@ -199,12 +199,12 @@ fn tell(screen: &mut Screen, answer: &Answer<CheckRound>) -> std::io::Result<()>
     screen.line(&format!("{name}: {}", screen.paint(paint, &words)))?;
     for differing in &round.differing {
         let (cob, found, wanted) = (&differing.cob, &differing.found, &differing.wanted);
-        let state = if found == wanted { found.to_string() } else { format!("{found}, wanted {wanted}") };
+        let state = if found == wanted { found.to_string() } else { format!("{found}, should be {wanted}") };
         let detail = clean(&differing.detail);
         screen.line(&format!("  {cob}: {state}{}{detail}", if detail.is_empty() { "" } else { ": " }))?;
     }
     for unknown in &round.unknown {
-        screen.line(&format!("  {}: not known: {}", unknown.cob, clean(&unknown.why)))?;
+        screen.line(&format!("  {}: unknown: {}", unknown.cob, clean(&unknown.why)))?;
     }
     let listed = (round.differing.len() + round.unknown.len()) as u64;
     let more = (round.differ + round.not_known).saturating_sub(listed);
@@ -217,19 +217,19 @@ fn tell(screen: &mut Screen, answer: &Answer<CheckRound>) -> std::io::Result<()>
 /// The state of a round in a line.
 fn in_words(round: &CheckRound) -> (Paint, String) {
     if round.generation == GenerationNumber(0) {
-        return (Paint::Bad, "no generation yet: nothing is known to be wanted".to_owned());
+        return (Paint::Bad, "no generation yet, so no desired states".to_owned());
     }
-    let mut words = format!("{} looked at", count(round.looked, "change object"));
+    let mut words = format!("{} checked", count(round.looked, "change object"));
     if round.is_well() {
-        words.push_str(if round.asked == 1 { ", as wanted" } else { ", all as wanted" });
+        words.push_str(if round.asked == 1 { ", in its desired state" } else { ", all in their desired states" });
         return (Paint::Good, words);
     }
     let late = round.asked.saturating_sub(round.looked + round.moving);
     for (number, what) in [
-        (round.differ, "not as wanted"),
-        (round.not_known, "not known"),
-        (round.moving, "not looked at, being moved"),
-        (late, "not looked at in time"),
+        (round.differ, "not in the desired state"),
+        (round.not_known, "unknown"),
+        (round.moving, "in a transition"),
+        (late, "not checked in time"),
     ] {
         if number > 0 {
             words.push_str(&format!(", {number} {what}"));
@@ -254,13 +254,13 @@ mod tests {
     #[test]
     fn only_what_was_looked_at_and_is_as_wanted_is_well() {
         let words = |round: &CheckRound| in_words(round).1;
-        assert_eq!(words(&round(2, 2, 2, 0)), "2 change objects looked at, all as wanted");
-        assert_eq!(words(&round(1, 1, 1, 0)), "1 change object looked at, as wanted");
-        assert_eq!(words(&round(3, 3, 2, 0)), "3 change objects looked at, 1 not as wanted");
-        assert_eq!(words(&round(3, 2, 2, 1)), "2 change objects looked at, 1 not looked at, being moved");
-        assert_eq!(words(&round(3, 1, 1, 0)), "1 change object looked at, 2 not looked at in time");
+        assert_eq!(words(&round(2, 2, 2, 0)), "2 change objects checked, all in their desired states");
+        assert_eq!(words(&round(1, 1, 1, 0)), "1 change object checked, in its desired state");
+        assert_eq!(words(&round(3, 3, 2, 0)), "3 change objects checked, 1 not in the desired state");
+        assert_eq!(words(&round(3, 2, 2, 1)), "2 change objects checked, 1 in a transition");
+        assert_eq!(words(&round(3, 1, 1, 0)), "1 change object checked, 2 not checked in time");
         let none = CheckRound { generation: GenerationNumber(0), ended: true, ..round(0, 0, 0, 0) };
-        assert_eq!(words(&none), "no generation yet: nothing is known to be wanted");
+        assert_eq!(words(&none), "no generation yet, so no desired states");
         assert!(!none.is_well());
     }
 
@@ -277,8 +277,8 @@ mod tests {
         tell(&mut screen, &answer(&target, Ok(told))).expect("written");
         assert_eq!(
             written.out(),
-            "n1: 3 change objects looked at, 1 not as wanted, 1 not known\n  \
-             n1/a: off, wanted on: 2 lines\\u{1b}[2J\n  n1/b: not known: exit status 7\n"
+            "n1: 3 change objects checked, 1 not in the desired state, 1 unknown\n  \
+             n1/a: off, should be on: 2 lines\\u{1b}[2J\n  n1/b: unknown: exit status 7\n"
         );
     }
 

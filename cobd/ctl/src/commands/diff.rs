@@ -86,8 +86,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs)
         return Ok(if is_same(&answer) { Exit::Yes } else { Exit::No });
     }
     if args.generation.is_some() {
-        return Err(Failure::usage(anyhow::anyhow!("--generation is about one change object"))
-            .hint("`cobctl switch N --prepare` names those that would be in conflict"));
+        return Err(Failure::usage(anyhow::anyhow!("--generation needs one change object"))
+            .hint("`cobctl switch N --prepare` names the file trees in conflict"));
     }
     let only: Arc<[Which]> = args.only.as_slice().into();
     let targets = targets(context, &only).await?;
@@ -137,9 +137,9 @@ async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
     };
     let missing = only.iter().filter_map(|which| match which {
         Which::Cob(cob) if reachable && cob.host() == name => match cobs.iter().find(|c| c.id == *cob) {
-            None => Some((cob, format!("there is none of this name{}", instead(&cobs, cob)))),
+            None => Some((cob, format!("no change object has this name{}", instead(&cobs, cob)))),
             Some(found) if found.kind == KIND => None,
-            Some(found) => Some((cob, format!("it is of the kind {}; `cobctl check` looks at those", found.kind))),
+            Some(found) => Some((cob, format!("it is of the kind {}: use `cobctl check`", found.kind))),
         },
         Which::Cob(_) | Which::Host(_) => None,
     });
@@ -161,7 +161,7 @@ async fn of_host(context: &Context, target: &Target, only: &[Which]) -> OfHost {
 fn instead(cobs: &[CobStatus], cob: &CobId) -> String {
     let like = near(cobs.iter(), cob);
     if like.is_empty() {
-        return ": `cobctl status` lists what there is".to_owned();
+        return ": `cobctl status` lists the change objects".to_owned();
     }
     format!(": did you mean {}?", list(like, 3))
 }
@@ -194,7 +194,7 @@ fn tell_host(screen: &mut Screen, host: &OfHost) -> std::io::Result<()> {
         tell(screen, answer)?;
     }
     for Unknown { cob, why } in unknown {
-        screen.problem("warning", &format!("{cob}: not known: {}", clean(why)));
+        screen.problem("warning", &format!("{cob}: unknown: {}", clean(why)));
     }
     if let Some(error) = host.error.as_ref().filter(|_| !host.reachable) {
         screen.problem("error", &format!("{name}: {}", clean(error)));
@@ -203,10 +203,10 @@ fn tell_host(screen: &mut Screen, host: &OfHost) -> std::io::Result<()> {
     let (trees, differ) = (count(*looked, "file tree"), differing.len());
     let verb = if differ == 1 { "differs" } else { "differ" };
     screen.say(&match (looked, differ) {
-        _ if host.generation.is_none() => format!("{name}: no generation yet: nothing is known to be wanted"),
-        (0, _) => format!("{name}: no file tree was looked at"),
-        (_, 0) => format!("{name}: {trees} looked at, none differs"),
-        _ => format!("{name}: {trees} looked at, {differ} {verb}"),
+        _ if host.generation.is_none() => format!("{name}: no generation yet, so no desired content"),
+        (0, _) => format!("{name}: no file tree was compared"),
+        (_, 0) => format!("{name}: {trees} compared, all equal"),
+        _ => format!("{name}: {trees} compared, {differ} {verb}"),
     });
     Ok(())
 }

@@ -45,8 +45,10 @@ struct Side<'a> {
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DoctorArgs) -> Result<Exit, Failure> {
     let Some(depot) = context.targets.open_depot()? else {
-        return Err(Failure::usage(anyhow::anyhow!("what should be between the two is in the depot"))
-            .hint("name it, as in `cobctl --depot /srv/cob/depot trust doctor n1 n2`"));
+        return Err(Failure::usage(anyhow::anyhow!(
+            "the depot is needed: it contains keys and addresses of both hosts"
+        ))
+        .hint("name the depot, as in `cobctl --depot /srv/cob/depot trust doctor n1 n2`"));
     };
     let manifest = depot.manifest(depot.latest()?)?;
     let hosts = [args.one.clone(), args.other.clone()];
@@ -57,7 +59,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DoctorArg
     let (mut found, mut shown) = (Vec::new(), Vec::new());
     for host in &hosts {
         let target = targets.iter().find(|t| t.name.as_ref() == Some(host));
-        let target = target.ok_or_else(|| Failure::usage(anyhow::anyhow!("where is the host {host}?")))?;
+        let target =
+            target.ok_or_else(|| Failure::usage(anyhow::anyhow!("no address is known for the host {host}")))?;
         let status = gather::status(&context.client, target, StatusOf::Restless).await;
         shown.push(if status.reachable { None } else { other_key(&context.client, target).await });
         found.push(status);
@@ -102,10 +105,10 @@ fn show(screen: &mut Screen, diagnosis: &Diagnosis) -> Result<(), Failure> {
     }
     let [one, other] = &diagnosis.hosts;
     let line = match (diagnosis.up, diagnosis.findings.is_empty()) {
-        (true, true) => format!("{} the link between {one} and {other} is up, and nothing is wrong", Mark::Good.sign()),
-        (true, false) => format!("the link between {one} and {other} is up, but may not stay so"),
+        (true, true) => format!("{} the link between {one} and {other} is up, no faults found", Mark::Good.sign()),
+        (true, false) => format!("the link between {one} and {other} is up, but has faults"),
         (false, true) => {
-            format!("the link between {one} and {other} is not up, for no reason that can be seen from here")
+            format!("the link between {one} and {other} is not up, and no fault was found")
         }
         (false, false) => format!("the link between {one} and {other} is not up"),
     };
@@ -134,7 +137,7 @@ fn diagnose(manifest: &Manifest, depot: &str, sides: &[Side<'_>; 2]) -> Diagnosi
     let both =
         ClusterStatus { hosts: sides.iter().map(|side| side.status.clone()).collect(), ..ClusterStatus::default() };
     findings.extend(clocks::differing(&both).into_iter().map(|(host, problem)| {
-        let remedy = "look at its time synchronisation (`timedatectl`): histories and outcomes of hosts are put beside each other by their times";
+        let remedy = "check its time synchronisation (`timedatectl`): histories and outcomes of hosts are compared by their times";
         Finding { host, problem, remedy: remedy.to_owned() }
     }));
     let up = linked(&sides[0], &sides[1]) && linked(&sides[1], &sides[0]);
@@ -157,22 +160,22 @@ fn other_machine(
     let address = side.entry.address.as_deref().unwrap_or("its address");
     let due = if side.entry.keys.is_empty() { "no key".to_owned() } else { list(&side.entry.keys) };
     let problem = format!(
-        "who answers at {address} shows the key {shown}, and generation {} has {due} for {host}",
+        "the daemon at {address} shows the key {shown}, but generation {} has {due} for {host}",
         manifest.generation
     );
     let owner = manifest.hosts.iter().find(|(_, entry)| entry.keys.contains(&shown));
     let remedy = match owner {
         Some((other, _)) => format!(
-            "the key is that of {other}: a wrong address. Correct `address` of {host} or {other} in the model, \
+            "this is the key of {other}, so an address is wrong: correct `address` of {host} or {other} in the model, \
              `cobgen generate MODEL --depot {depot}`, `cobctl switch latest`"
         ),
         None => format!(
-            "Compare it first with what `cobd init` prints on {host} itself, over another way (console, ssh). Then it is one of these:\n\
-             - the same, as {host} was installed anew: let it enrol again: `cobgen enroll {host} --depot {depot} --server tcp://IP:PORT`, \
-             there the `cobd join` that this prints, `cobgen generate MODEL --depot {depot}`, `cobctl switch latest`\n\
-             - another one, as the model has the wrong address: correct `address` of {host}, `cobgen generate MODEL --depot {depot}`, \
+            "First compare it with the output of `cobd init` on {host} itself, over another way (console, ssh):\n\
+             - the same key: {host} was reinstalled. Enrol it again: `cobgen enroll {host} --depot {depot} --server tcp://IP:PORT`, \
+             there the printed `cobd join`, `cobgen generate MODEL --depot {depot}`, `cobctl switch latest`\n\
+             - another key, because the address is wrong: correct `address` of {host}, `cobgen generate MODEL --depot {depot}`, \
              `cobctl switch latest`\n\
-             - another one at the right address: somebody stands in between. Nothing was sent; accept nothing, and look at the network (`ip neigh`, `traceroute`)"
+             - another key at the right address: possibly an attacker in between. No data was sent; check the network (`ip neigh`, `traceroute`)"
         ),
     };
     say(problem, &remedy);
@@ -187,17 +190,17 @@ fn place(side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
         );
     }
     if let Some(why) = gather::refusal(side.status) {
-        say(format!("its daemon refuses to tell anything: {why}"), "`cobctl trust whoami` shows who you are there");
+        say(format!("its daemon refuses the request: {why}"), "`cobctl trust whoami` shows your rights there");
     } else if !side.status.reachable {
         let why = side.status.error.clone().unwrap_or_else(|| "no reason is known".to_owned());
-        say(format!("its daemon can't be reached: {why}"), "look there: is the daemon running, is the port open?");
+        say(format!("its daemon can't be reached: {why}"), "check there: is the daemon running, is the port open?");
     }
     if let (Some(named), Some(listens)) = (&side.entry.address, &side.status.listen)
         && !covers(listens, named)
     {
         say(
-            format!("it is to be reached at {named}, and listens at {listens}"),
-            "its daemon tries again each second, and its log says why it can't; or correct `listen` in its cobd.toml or `address` in the model",
+            format!("its address in the model is {named}, but it listens at {listens}"),
+            "its daemon retries each second, see its log; or correct `listen` in its cobd.toml or `address` in the model",
         );
     }
 }
@@ -221,15 +224,15 @@ fn generation(manifest: &Manifest, side: &Side<'_>, say: &mut impl FnMut(String,
         let has = has.map_or_else(|| "no generation".to_owned(), |g| format!("generation {g}"));
         let newest = manifest.generation;
         say(
-            format!("it has {has}, and the depot's newest is {newest}: it knows other keys and addresses"),
-            "`cobctl switch latest`; if it refuses, it says why",
+            format!("it has {has}, but the depot's newest is {newest}: keys and addresses may differ"),
+            "`cobctl switch latest`, which names obstacles",
         );
     }
     let wanted = word(manifest.security);
     if let Some(security) = status.security.as_deref().filter(|s| *s != wanted && has == Some(manifest.generation)) {
         say(
-            format!("it runs with `security: {security}`, and the model says `{wanted}`"),
-            "wait until the switch is through on all hosts, and restart its daemon if it lasts",
+            format!("it runs with `security: {security}`, but the model says `{wanted}`"),
+            "wait until the switch has ended on all hosts; then restart its daemon, if the difference remains",
         );
     }
 }
@@ -242,22 +245,21 @@ fn requests(side: &Side<'_>, other: &Side<'_>, say: &mut impl FnMut(String, &str
         let states: Vec<String> = refused.states.iter().map(|state| clean_to(state.as_str(), 100)).collect();
         let by = refused.generation.map_or_else(String::new, |generation| format!(" of generation {generation}"));
         let problem = format!(
-            "it has refused {requests} of {name} that no dependency{by} justifies, the last one by {} for {} {}",
+            "it refused {requests} of {name} without a dependency{by}, the last from {} for {} {}",
             refused.asker,
             refused.asked,
             join(&states, "or"),
         );
         let remedy = format!(
-            "an honest cobd of {name} makes no such request: look at {name} (see \"A host that was taken over\" in \
+            "a correct cobd on {name} never sends this request: inspect {name} (see \"A host that was taken over\" in \
              docs/threat-model.md); to cut it off, put its key into `revoked` of the model, generate and switch"
         );
         say(problem, &remedy);
     }
     if side.status.asked_by_anybody {
         say(
-            "its generation does not say which hosts may ask it for what, so it obeys every request of every host"
-                .to_owned(),
-            "the generation was made by an earlier version of cobgen: `cobgen generate` makes one that says it",
+            "its generation does not list the permitted requests, so it accepts all requests of all hosts".to_owned(),
+            "an earlier version of cobgen made the generation: publish a new generation with `cobgen generate`",
         );
     }
 }
@@ -273,17 +275,20 @@ fn word(security: Security) -> &'static str {
 fn keys(manifest: &Manifest, side: &Side<'_>, other: &Side<'_>, say: &mut impl FnMut(String, &str)) {
     let named = &side.entry.keys;
     if named.is_empty() {
-        say("the model has no key for it".to_owned(), "`cobd init` there prints one: put it into the model as `key`");
+        say(
+            "the model has no key for it".to_owned(),
+            "`cobd init` there prints its key: put it into the model as `key`",
+        );
     } else if named.iter().all(|k| manifest.revoked.contains(k)) {
         say(
-            format!("the model revokes every key that it has for it: {}", list(named)),
-            "`cobd init --next` there makes another; put that into the model",
+            format!("the model revokes all its keys: {}", list(named)),
+            "`cobd init --next` there creates a new key; put it into the model",
         );
     }
     if let Some(key) = named.iter().find(|k| other.entry.keys.contains(k)) {
         say(
-            format!("it has the key {key} in common with {}", other.status.name),
-            "each host needs its own: remove the copied key file from one of them and run `cobd init` there",
+            format!("it shares the key {key} with {}", other.status.name),
+            "each host needs its own: remove the copied key file from one host and run `cobd init` there",
         );
     }
     match side.status.identity {
@@ -293,11 +298,11 @@ fn keys(manifest: &Manifest, side: &Side<'_>, other: &Side<'_>, say: &mut impl F
         }
         Some(own) if manifest.revoked.contains(&own) => say(
             format!("its daemon shows the key {own}, which is revoked"),
-            "`cobd init --next` there makes another; put that into the model",
+            "`cobd init --next` there creates a new key; put it into the model",
         ),
         Some(own) if !named.contains(&own) && !named.is_empty() => say(
-            format!("its daemon has the key {own}, and the model {}", list(named)),
-            "put the daemon's key into the model, or the right key file into place; it may be another machine",
+            format!("its daemon has the key {own}, but the model {}", list(named)),
+            "put the daemon's key into the model, or restore the right key file; it may be another machine",
         ),
         Some(_) => {}
     }
@@ -321,21 +326,21 @@ fn told(sides: &[Side<'_>; 2]) -> Vec<Finding> {
         let unheard = peer.and_then(|peer| peer.unheard);
         if let Some(why) = unheard {
             let (why, remedy) = match why {
-                Unheard::Fenced => ("this life of its daemon was fenced", format!("start cobd on {name} again")),
+                Unheard::Fenced => ("its daemon was fenced", format!("restart cobd on {name}")),
                 Unheard::Replaced | Unheard::Other => (
-                    "another daemon has spoken in its name since",
-                    format!("see that one daemon alone calls itself {name}, then start cobd there again"),
+                    "another daemon has sent messages under its name since",
+                    format!("stop the other daemon with the name {name}, then restart cobd there"),
                 ),
             };
-            let problem = format!("it hears nothing that {name} says: {why}");
+            let problem = format!("it ignores the messages of {name}: {why}");
             return Some(Finding { host: side.status.name.clone(), problem, remedy });
         }
         let problem = match peer {
             Some(peer) => format!("no link to {name}: {}", peer.error.as_ref()?),
-            None if side.status.reachable => format!("its generation knows no {name}"),
+            None if side.status.reachable => format!("its generation does not contain {name}"),
             None => return None,
         };
-        let remedy = "this is what its daemon says; `journalctl -u cobd` there may tell more".to_owned();
+        let remedy = "this is the report of its daemon; see also `journalctl -u cobd` there".to_owned();
         Some(Finding { host: side.status.name.clone(), problem, remedy })
     };
     pairs.into_iter().filter_map(why).collect()
@@ -423,10 +428,10 @@ mod tests {
     fn each_fault_is_found_at_the_host_that_has_it() {
         finds("n2", "the model has no key for it", |m, _, _| m.hosts.values_mut().for_each(|h| h.keys.clear()));
         finds("n1", "its daemon has no key", |_, one, _| one.identity = None);
-        finds("n2", "and the model ed25519:AgIC", |_, _, other| other.identity = Some(key(9)));
+        finds("n2", "but the model ed25519:AgIC", |_, _, other| other.identity = Some(key(9)));
         finds("n1", "which is revoked", |m, _, _| m.revoked = [key(1)].into());
-        finds("n1", "revokes every key", |m, _, _| m.revoked = [key(1)].into());
-        finds("n1", "in common with n2", |m, _, _| {
+        finds("n1", "revokes all its keys", |m, _, _| m.revoked = [key(1)].into());
+        finds("n1", " with n2", |m, _, _| {
             m.hosts.get_mut(&name("n2")).expect("there").keys.push(key(1));
         });
         finds("n2", "can't be reached: refused", |_, _, other| {
@@ -436,7 +441,7 @@ mod tests {
             other.listen = Some("tcp://127.0.0.1:7077".to_owned());
         });
         finds("n1", "gives it no address", |m, _, _| m.hosts.get_mut(&name("n1")).expect("there").address = None);
-        finds("n1", "it has generation 6, and the depot's newest is 7", |_, one, _| {
+        finds("n1", "it has generation 6, but the depot's newest is 7", |_, one, _| {
             one.generation = Some(GenerationNumber(6));
         });
         finds("n2", "runs with `security: loopback-only`", |_, _, other| {
@@ -446,13 +451,13 @@ mod tests {
             one.peers[0].up = false;
             one.peers[0].error = Some("wrong key".to_owned());
         });
-        finds("n1", "it hears nothing that n2 says: this life of its daemon was fenced", |_, one, _| {
+        finds("n1", "it ignores the messages of n2: its daemon was fenced", |_, one, _| {
             one.peers[0].unheard = Some(Unheard::Fenced);
         });
-        finds("n2", "its generation knows no n1", |_, _, other| other.peers.clear());
-        let refused = "it has refused 3 requests of n2 that no dependency of generation 9 justifies, the last one by n2/thing \
+        finds("n2", "its generation does not contain n1", |_, _, other| other.peers.clear());
+        let refused = "it refused 3 requests of n2 without a dependency of generation 9, the last from n2/thing \
                        for n1/sshd-config absent";
         finds("n1", refused, |_, one, _| one.unjustified = vec![unjustified(3)]);
-        finds("n2", "obeys every request of every host", |_, _, other| other.asked_by_anybody = true);
+        finds("n2", "accepts all requests of all hosts", |_, _, other| other.asked_by_anybody = true);
     }
 }

@@ -30,7 +30,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &Durations
         let others = cob_types::words::count(recorded.others, "move");
         screen.problem(
             "note",
-            &format!("{others} of change objects that are no services with actions left out: `--transitions` has them"),
+            &format!("{others} of change objects without service actions left out: use `--transitions`"),
         );
     }
     Ok(exit)
@@ -66,7 +66,7 @@ async fn print<R: Record>(context: &Context, screen: &mut Screen, args: &Duratio
     }
     if recorded.left_out() > 0 {
         let times = cob_types::words::count(recorded.left_out(), "time");
-        screen.problem("note", &format!("{times} left out, in which a host's clock was put right"));
+        screen.problem("note", &format!("{times} left out, because a host's clock was corrected meanwhile"));
     }
     let lines = recorded.lines();
     let text = serde_json::to_string_pretty(&lines).map_err(|e| Failure::environment(anyhow::Error::from(e)))?;

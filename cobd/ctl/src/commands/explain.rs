@@ -132,16 +132,16 @@ fn is_away(cob: &CobStatus) -> bool {
 fn answer(host: &HostStatus, cobs: &[CobId], leaving: Option<usize>) -> String {
     let name = &host.name;
     let active = host.generation.map_or_else(|| "no generation".to_owned(), |g| format!("generation {g}"));
-    let these = if cobs.len() == 1 { "this" } else { "these" };
     let have = if cobs.len() == 1 { "has" } else { "have" };
     match (host.switching_to, leaving) {
         (Some(next), Some(others)) => {
-            let more = if others == 1 { "is where it leaves" } else { "are where they leave" };
+            let more = if others == 1 { "is in its exit state" } else { "are in their exit states" };
             let more = if others == 0 { String::new() } else { format!("; {} {more}", count(others, "other")) };
-            format!("{name} goes on to generation {next} when {these} {have} left for good: {}{more}", list(cobs, 8))
+            format!("{name} switches to generation {next} as soon as {} {have} departed{more}", list(cobs, 8))
         }
-        _ if cobs.is_empty() => why_not(host, host.generation, None)
-            .unwrap_or_else(|| format!("{name} waits for nothing: it has converged in {active}")),
+        _ if cobs.is_empty() => {
+            why_not(host, host.generation, None).unwrap_or_else(|| format!("{name} is OK: converged at {active}"))
+        }
         _ => format!(
             "{name}, in {active}: {} not in its desired state: {}",
             count(cobs.len(), "change object"),
@@ -291,7 +291,7 @@ mod tests {
         let there = |host: &HostStatus| still_there(host).map(|wait| wait.cob.clone()).collect::<Vec<_>>();
         assert_eq!(there(&n1), [id("n1/w")]);
         let told = answer(&n1, &there(&n1), Some(2));
-        assert_eq!(told, "n1 goes on to generation 8 when this has left for good: n1/w; 2 others are where they leave");
+        assert_eq!(told, "n1 switches to generation 8 as soon as n1/w has departed; 2 others are in their exit states");
         n1.cobs[2] = gone("n1/w");
         assert_eq!(there(&n1).len(), 3, "all, when there is nobody else");
     }
@@ -303,7 +303,7 @@ mod tests {
             change(&mut n1);
             answer(&n1, &[], None)
         };
-        assert_eq!(told(|_| ()), "n1 waits for nothing: it has converged in generation 7");
+        assert_eq!(told(|_| ()), "n1 is OK: converged at generation 7");
         assert_eq!(told(|n1| n1.generation = None), "n1 has no active generation");
         assert_eq!(told(|n1| n1.converged = false), "n1 has not finished");
         let stopped = |n1: &mut HostStatus| {

@@ -48,7 +48,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &FactsArgs
         screen.json(&section)?;
     } else {
         let value = serde_json::to_value(&section).map_err(|e| Failure::environment(anyhow::Error::from(e)))?;
-        screen.line("# What hosts are, as `cobctl facts` found it.")?;
+        screen.line("# Hardware and system of the hosts, from `cobctl facts`.")?;
         for line in lines(&value) {
             screen.line(&line)?;
         }

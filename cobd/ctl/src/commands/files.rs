@@ -61,12 +61,12 @@ async fn edited(context: &Context, screen: &mut Screen, target: &Target, args: &
             let decided = decide(context, screen, target, args, path, answer.conflict, ChoiceWord::Edited(text)).await;
             // The decided conflict may not exist any more.
             decided.map_err(|failure| {
-                let then = |_: &str| "look at the conflict again, and take over from there what still fits".to_owned();
+                let then = |_: &str| "look at the new conflict, and reuse the fitting parts of your edit".to_owned();
                 keep(file, &answer.text, failure, then)
             })
         }
         Err(failure) => {
-            let then = |path: &str| format!("`VISUAL='cp {path}' cobctl resolve … --edit` decides by it");
+            let then = |path: &str| format!("`VISUAL='cp {path}' cobctl resolve … --edit` uses it");
             Err(keep(file, &answer.text, failure, then))
         }
     }
@@ -185,13 +185,13 @@ pub(super) fn shown(screen: &Screen, text: &str) -> String {
 }
 
 fn undecided(what: impl std::fmt::Display) -> Failure {
-    Failure::usage(anyhow::anyhow!("nothing was decided: {what}"))
+    Failure::usage(anyhow::anyhow!("no conflict was decided: {what}"))
 }
 
 /// The editor of the user.
 fn editor() -> Result<String, Failure> {
     if !std::io::stdin().is_terminal() && std::env::var_os("EDITOR").is_none() && std::env::var_os("VISUAL").is_none() {
-        return Err(undecided("there is nobody to edit it").hint("set EDITOR, or take --ours or --theirs"));
+        return Err(undecided("no editor is available").hint("set EDITOR, or use --ours or --theirs"));
     }
     let set = |name: &str| std::env::var(name).ok().filter(|e| !e.trim().is_empty());
     Ok(set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| "vi".to_owned()))
@@ -216,7 +216,7 @@ fn edit(editor: &str, file: &Path) -> Result<String, Failure> {
     let edited =
         String::from_utf8(fs::read(file).map_err(undecided)?).map_err(|_| undecided("the text is not UTF-8"))?;
     if edited.lines().any(|line| MARKS.iter().any(|mark| line.starts_with(mark))) {
-        return Err(undecided("the text still has marks of the conflict in it"));
+        return Err(undecided("the text still contains conflict markers"));
     }
     Ok(edited)
 }
@@ -228,7 +228,7 @@ fn keep(file: NamedTempFile, given: &str, failure: Failure, then: impl Fn(&str) 
     }
     let Ok((_, path)) = file.keep() else { return failure };
     let path = path.display().to_string();
-    failure.hint(format!("what was edited is kept in {path}; {}", then(&path)))
+    failure.hint(format!("the edited text is kept in {path}; {}", then(&path)))
 }
 
 fn time(seconds: u64) -> String {

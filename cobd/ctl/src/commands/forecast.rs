@@ -67,7 +67,7 @@ impl Beside {
     pub(super) fn line(&self, now_ns: u64) -> String {
         let (plan, Some(began)) = (&self.plan, self.progress.began()) else {
             return format!(
-                "plan {} -> {}: not begun; {} would take {}",
+                "plan {} -> {}: not started; {} would take {}",
                 self.plan.from,
                 self.plan.to,
                 count(self.plan.transitions.len(), "transition"),
@@ -82,15 +82,10 @@ impl Beside {
             format!("all done after {}", time(stands.end_us))
         } else if stands.held > 0 {
             let running = stands.running;
-            return format!(
-                "plan {} -> {}: {made}, {running} run; no end in sight{}",
-                plan.from,
-                plan.to,
-                other(&stands)
-            );
+            return format!("plan {} -> {}: {made}, {running} run; end unknown{}", plan.from, plan.to, other(&stands));
         } else if stands.running == 0 && stands.ended + stands.stuck == all {
             return format!(
-                "plan {} -> {}: {made}; nothing more comes by itself{}",
+                "plan {} -> {}: {made}; no further transition starts by itself{}",
                 plan.from,
                 plan.to,
                 other(&stands)
@@ -167,7 +162,7 @@ impl Beside {
         let (planned, real) = (plan.forecast.p50_us, stands.end_us);
         let error = planned.abs_diff(real).saturating_mul(1000) / real.max(1);
         let (percent, tenth) = (error / 10, error % 10);
-        let within = if real <= plan.forecast.p90_us { "" } else { ", beyond what nine in ten runs need" };
+        let within = if real <= plan.forecast.p90_us { "" } else { ", later than 90 % of the simulated runs" };
         format!(
             "planned end {}, real end {}: {}, {percent}.{tenth} % apart{within}{}",
             time(planned),
@@ -192,23 +187,23 @@ fn other(stands: &Standing) -> String {
         }
     }
     if stands.held > 0 {
-        text.push_str(&format!("; {} not to be made before `cobctl resume`", count(stands.held, "transition")));
+        text.push_str(&format!("; {} wait for `cobctl resume`", count(stands.held, "transition")));
     }
     if stands.failed > 0 {
         text.push_str(&format!("; {} failed", count(stands.failed, "attempt")));
     }
     if stands.stuck > 0 {
-        text.push_str(&format!("; {} not made by themselves any more", count(stands.stuck, "transition")));
+        text.push_str(&format!("; {} will not start by themselves", count(stands.stuck, "transition")));
     }
     if stands.unplanned > 0 {
-        text.push_str(&format!("; {} that the plan does not have", count(stands.unplanned, "transition")));
+        text.push_str(&format!("; {} outside the plan", count(stands.unplanned, "transition")));
     }
     if stands.left > 0 {
-        text.push_str(&format!("; {} went elsewhere since, which is not counted", count(stands.left, "host")));
+        text.push_str(&format!("; {} switched elsewhere since, not counted", count(stands.left, "host")));
     }
     if !stands.elsewhere.is_empty() {
         let from = list(&stands.elsewhere, 3);
-        text.push_str(&format!("; hosts came from generation {from}, which the plan did not reckon with"));
+        text.push_str(&format!("; hosts came from generation {from}, unlike in the plan"));
     }
     text
 }
@@ -289,7 +284,7 @@ mod tests {
         told(&mut beside, "n2/app", "end", 2400, Some(true));
         lines.push(beside.line(BEGAN + 9_000_000_000));
         let expected = [
-            "plan 6 -> 7: not begun; 2 transitions would take 2.000 s",
+            "plan 6 -> 7: not started; 2 transitions would take 2.000 s",
             "plan 6 -> 7: 0 of 2 transitions made, 1 run; ends after 2.010 s, 1.510 s from now; 10 ms late",
             "plan 6 -> 7: 1 of 2 transitions made, 0 run; ends after 2.500 s, 1.000 s from now; 500 ms late",
             "plan 6 -> 7: 2 of 2 transitions made, all done after 2.400 s; 400 ms late",
@@ -395,17 +390,17 @@ mod tests {
         told(&mut beside, "n1/db", "start", 10_000, None);
         lines.push(at(&beside, 10_500));
         let expected = [
-            "0 of 2 transitions made, 0 run; no end in sight; paused on n1; \
-             2 transitions not to be made before `cobctl resume`",
-            "0 of 2 transitions made, 0 run; no end in sight; paused on n1; \
-             2 transitions not to be made before `cobctl resume`",
-            "0 of 2 transitions made, 1 run; no end in sight; cancelled on n1; \
-             2 transitions not to be made before `cobctl resume`",
-            "0 of 2 transitions made, 0 run; no end in sight; cancelled on n1; \
-             2 transitions not to be made before `cobctl resume`",
+            "0 of 2 transitions made, 0 run; end unknown; paused on n1; \
+             2 transitions wait for `cobctl resume`",
+            "0 of 2 transitions made, 0 run; end unknown; paused on n1; \
+             2 transitions wait for `cobctl resume`",
+            "0 of 2 transitions made, 1 run; end unknown; cancelled on n1; \
+             2 transitions wait for `cobctl resume`",
+            "0 of 2 transitions made, 0 run; end unknown; cancelled on n1; \
+             2 transitions wait for `cobctl resume`",
             "n1/db down -> up 0 ms to 1.000 s not made",
             "n2/app down -> up 1.000 s to 2.000 s not made",
-            "0 of 2 transitions made; cancelled on n1; 2 transitions not to be made before `cobctl resume`",
+            "0 of 2 transitions made; cancelled on n1; 2 transitions wait for `cobctl resume`",
             "0 of 2 transitions made, 1 run; ends after 12.000 s, 1.500 s from now; 10.000 s late",
         ];
         assert_eq!(lines, expected);
@@ -426,12 +421,12 @@ mod tests {
         };
         let mut beside = plan();
         switched(&mut beside, 3, 7, 0);
-        let elsewhere = "; hosts came from generation 3, which the plan did not reckon with";
+        let elsewhere = "; hosts came from generation 3, unlike in the plan";
         assert!(beside.has_begun() && beside.line(BEGAN).ends_with(elsewhere), "{}", beside.line(BEGAN));
         switched(&mut beside, 7, 8, 1000);
         assert!(beside.has_begun(), "of what hosts do elsewhere nothing is counted");
         switched(&mut beside, 8, 6, 2000);
-        let line = "plan 6 -> 7: not begun; 2 transitions would take 2.000 s";
+        let line = "plan 6 -> 7: not started; 2 transitions would take 2.000 s";
         assert_eq!((beside.has_begun(), beside.line(BEGAN).as_str()), (false, line));
         // The planned switch counts, even after its rollback.
         switched(&mut beside, 6, 7, 3000);

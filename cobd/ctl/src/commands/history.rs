@@ -144,11 +144,9 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &HistoryAr
 fn note(screen: &mut Screen, hosts: usize, left_out: usize, nothing: bool) {
     let mut parts = Vec::new();
     if nothing {
-        parts.push("nothing else is on record for that".to_owned());
+        parts.push("no other entries were found".to_owned());
     } else if hosts > 1 {
-        parts.push(
-            "in the order of causes: what depends on something comes after it, whatever the clocks say".to_owned(),
-        );
+        parts.push("in causal order: an effect follows its cause, even if clocks differ".to_owned());
     }
     if left_out > 0 {
         parts.push(format!("{} about locks not shown (--locks)", cob_types::words::count(left_out, "entry")));
@@ -224,7 +222,7 @@ impl Following {
             let silent = !status.reachable;
             if silent {
                 let why = status.error.unwrap_or_default();
-                screen.problem("error", &format!("{} is missing, which has left or leaves: {why}", status.name));
+                screen.problem("error", &format!("{} is missing (departed or departing): {why}", status.name));
             }
             names.push(target.stand_in());
             self.readings.push(Reading { lost: silent, silent, ..beginning(&target) });
@@ -375,7 +373,7 @@ fn advance(
     let more = page.len() >= limit;
     let again = page.iter().take(reading.told).take_while(|e| e.seq == reading.next).count();
     if more && again == page.len() {
-        return Err(wrong(format!("it does not get on behind entry {at}")));
+        return Err(wrong(format!("no progress after entry {at}")));
     }
     let last = page.iter().rev().take_while(|e| e.seq == at).count();
     reading.told = if at == reading.next { last.max(reading.told) } else { last };

@@ -193,7 +193,7 @@ impl Context {
         }
         match self.targets.open_depot()? {
             Some(depot) => depot.find(named),
-            None => Err(Failure::usage(anyhow::anyhow!("which generation is the {named} one?"))
+            None => Err(Failure::usage(anyhow::anyhow!("the depot is needed to find the generation `{named}`"))
                 .hint("name the depot with --depot or COB_DEPOT, or give its number")),
         }
     }
@@ -270,8 +270,7 @@ impl Met {
             return error.into();
         }
         let asked: Vec<HostName> = self.named.into_iter().filter_map(|t| t.name).chain(self.others).collect();
-        let who = if asked.len() == 1 { "was asked, which is not" } else { "were asked, of which none is" };
-        Failure::usage(anyhow::anyhow!("{} {who} {host}", list(&asked, 4)))
-            .hint("name the host's address with --host, or the depot that knows it with --depot")
+        Failure::usage(anyhow::anyhow!("{host} was not asked, only {}", list(&asked, 4)))
+            .hint("name the host's address with --host, or its depot with --depot")
     }
 }

@@ -21,7 +21,7 @@ impl Context {
         }
         let like = near(host.cobs.iter(), cob);
         let hint = if like.is_empty() {
-            format!("`cobctl status {}` lists what it has", host.name)
+            format!("`cobctl status {}` lists its change objects", host.name)
         } else {
             format!("did you mean {}?", list(like, 3))
         };

@@ -61,7 +61,7 @@ impl<T> Answer<T> {
 
 pub(super) async fn pause(context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
     let order = PlainOrder { who: context.client.who() };
-    let words = ("paused: what runs ends, nothing starts", "was paused already");
+    let words = ("paused: running transitions finish, no new transitions start", "was paused already");
     to_everybody(context, screen, "/v1/pause", &order, words, None).await
 }
 
@@ -75,16 +75,16 @@ pub(super) async fn fence(context: &Context, screen: &mut Screen, args: &FenceAr
     let host = &args.fenced;
     let cluster = gather::cluster(&context.client, &context.targets.all).await;
     if cluster.hosts.iter().any(|h| h.reachable && h.name == *host) {
-        return Err(Failure::refused(anyhow::anyhow!("{host} answers: a host that runs is not fenced"))
-            .hint(format!("what it holds it gives back itself; `cobctl status {host}` shows what it does")));
+        return Err(Failure::refused(anyhow::anyhow!("{host} answers: a running host cannot be fenced"))
+            .hint(format!("it releases its locks by itself; see `cobctl status {host}`")));
     }
     warn(screen, host, &cluster);
     if !args.yes {
-        confirm(screen, host.as_str(), &format!("Is {host} surely off? Type its name to fence it:"), "fenced")?;
+        confirm(screen, host.as_str(), &format!("Is {host} certainly off? Type its name to fence it:"), "fenced")?;
     }
     let others: Vec<Target> = context.targets.all.iter().filter(|t| t.name.as_ref() != Some(host)).cloned().collect();
     let order = HostOrder { host: host.clone(), who: context.client.who() };
-    let words = ("what it held is free", "it held nothing, or was fenced already");
+    let words = ("its locks are released", "it had no locks, or was fenced already");
     to_all(context, screen, &others, "/v1/fence", &order, words).await
 }
 
@@ -102,8 +102,9 @@ pub(super) async fn declare_final(
     if let Which::Host(host) = what
         && cluster.hosts.iter().any(|h| h.reachable && h.name == *host)
     {
-        return Err(Failure::refused(anyhow::anyhow!("{host} answers: what leaves there can be named one by one"))
-            .hint(format!("`cobctl explain {host}` tells what can't leave; `cobctl declare-final HOST/COB`")));
+        return Err(Failure::refused(anyhow::anyhow!("{host} answers: name its change objects instead")).hint(
+            format!("`cobctl explain {host}` shows the departing change objects; then `cobctl declare-final HOST/COB`"),
+        ));
     }
     let waits = |name: &HostName| {
         let host = cluster.hosts.iter().find(|h| h.name == *name);
@@ -118,11 +119,11 @@ pub(super) async fn declare_final(
             return Err(unknown);
         }
         let silent: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable).map(|h| &h.name).collect();
-        let error = anyhow::anyhow!("no host that answered waits for {named} to leave");
+        let error = anyhow::anyhow!("no reachable host waits for {named} to depart");
         return Err(if silent.is_empty() {
-            Failure::refused(error).hint("`cobctl explain HOST` tells what a host waits for")
+            Failure::refused(error).hint("`cobctl explain HOST` shows the waits of a host")
         } else {
-            Failure::environment(error).hint(format!("not reached: {}", list(silent, 6)))
+            Failure::environment(error).hint(format!("not reachable: {}", list(silent, 6)))
         });
     }
     let names: Vec<_> = waiting.iter().filter_map(|t| t.name.as_ref()).collect();
@@ -130,16 +131,19 @@ pub(super) async fn declare_final(
         cluster.hosts.iter().flat_map(|h| &h.switch_waits).filter(is_meant).map(|w| &w.cob).collect();
     let label = screen.paint(Paint::Bad, "warning:");
     let without = list(meant, SHOWN);
-    screen.say(&format!("{label} {} will go on as if {without} had left, whatever it really does", list(names, 6)));
+    screen.say(&format!(
+        "{label} {} will continue as if {without} had departed, regardless of the real state",
+        list(names, 6)
+    ));
     if !args.yes {
-        confirm(screen, &named, &format!("Type {named} to declare it final:"), "declared final")?;
+        confirm(screen, &named, &format!("Type {named} to mark it as removed:"), "marked as removed")?;
     }
     let (cob, host) = match what.clone() {
         Which::Cob(cob) => (Some(cob), None),
         Which::Host(host) => (None, Some(host)),
     };
     let order = FinalOrder { cob, host, who: context.client.who() };
-    let words = ("counts as left", "did not wait for it");
+    let words = ("counts as departed", "did not wait for it");
     to_all(context, screen, &waiting, "/v1/declare-final", &order, words).await
 }
 
@@ -158,13 +162,16 @@ fn warn(screen: &mut Screen, host: &HostName, cluster: &ClusterStatus) {
     let waiting: Vec<&HostName> = cluster.hosts.iter().filter(waits).map(|h| &h.name).collect();
     if !waiting.is_empty() {
         let wait = if waiting.len() == 1 { "waits" } else { "wait" };
-        screen.say(&format!("{label} {} {wait} for what leaves on {host}, and will not any more", list(&waiting, 6)));
+        screen.say(&format!(
+            "{label} {} {wait} for departing change objects on {host}, and will stop waiting",
+            list(&waiting, 6)
+        ));
     }
     if held.is_empty() && waiting.is_empty() {
-        screen.say(&format!("{label} no host that answered knows of anything that {host} holds"));
+        screen.say(&format!("{label} no reachable host knows of locks of {host}"));
     } else if !held.is_empty() {
-        let promises = count(held.len(), "promise");
-        screen.say(&format!("{label} this frees {promises}, which {host} may still rely on unless it is off:"));
+        let promises = count(held.len(), "grant");
+        screen.say(&format!("{label} this releases {promises}; {host} may still rely on these unless it is off:"));
         for line in held.iter().take(SHOWN) {
             screen.say(&format!("  {line}"));
         }
@@ -174,7 +181,10 @@ fn warn(screen: &mut Screen, host: &HostName, cluster: &ClusterStatus) {
     }
     let silent: Vec<_> = cluster.hosts.iter().filter(|h| !h.reachable && h.name != *host).map(|h| &h.name).collect();
     if !silent.is_empty() {
-        screen.say(&format!("{label} {} could not be asked, and free nothing until told again", list(silent, 6)));
+        screen.say(&format!(
+            "{label} {} could not be asked, and will release no locks until the order is repeated",
+            list(silent, 6)
+        ));
     }
 }
 
@@ -182,7 +192,7 @@ fn warn(screen: &mut Screen, host: &HostName, cluster: &ClusterStatus) {
 fn confirm(screen: &mut Screen, name: &str, question: &str, done: &str) -> Result<(), Failure> {
     let not_confirmed = |why: &str| Err(Failure::usage(anyhow::anyhow!("{name} is not {done}: {why}")));
     if !io::stdin().is_terminal() {
-        return not_confirmed("nobody is there to confirm it").map_err(|f| f.hint("--yes does it without asking"));
+        return not_confirmed("no terminal to confirm it").map_err(|f| f.hint("--yes skips the question"));
     }
     screen.say(question);
     let mut line = String::new();

@@ -52,7 +52,9 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
     }
     if args.record && !outcomes.is_empty() {
         let Some(depot) = context.targets.open_depot()? else {
-            return Err(Failure::usage(anyhow::anyhow!("into which depot?")).hint("name it with --depot or COB_DEPOT"));
+            return Err(
+                Failure::usage(anyhow::anyhow!("--record needs a depot")).hint("name it with --depot or COB_DEPOT")
+            );
         };
         let mut new = 0;
         for outcome in to_be_noted(&outcomes, &depot.newest_outcomes(NOTED), &heard) {
@@ -161,7 +163,7 @@ fn whose<'e>(target: &Target, mut hosts: impl Iterator<Item = &'e HostName>) -> 
     match hosts.find(|other| **other != host) {
         None => Ok(host),
         Some(other) => {
-            let what = format!("it tells what {other} has done, not {host}");
+            let what = format!("it is the history of {other}, not of {host}");
             Err(AskError::NotUnderstood { endpoint: target.endpoint.clone(), what })
         }
     }
@@ -195,7 +197,7 @@ async fn add_left(
         hosts.extend(more);
         for (_, host) in &silent {
             let why = host.error.as_deref().unwrap_or_default();
-            screen.problem("warning", &format!("{}, which has left or leaves: {why}", host.name));
+            screen.problem("warning", &format!("{} (departed or departing): {why}", host.name));
         }
         for host in silent.into_iter().map(|(_, host)| host.name).chain(lost) {
             let names = |g: &GenerationNumber| leaving::names(&context.targets, *g, &host);
@@ -302,7 +304,7 @@ pub(super) async fn record(
     let Ok((mut outcomes, heard)) = gather(Some(generation)).await else {
         screen.problem(
             "note",
-            "the outcome is not in the depot: the histories are long; `cobctl outcomes --record` does it",
+            "the outcome is not stored, because the histories are long: use `cobctl outcomes --record`",
         );
         return;
     };
@@ -317,8 +319,10 @@ pub(super) async fn record(
     for outcome in others.iter().chain(&newest) {
         if let Err(error) = depot.add_outcome(outcome) {
             let why = error.in_a_line();
-            screen
-                .problem("note", &format!("the outcome is not in the depot, and `cobctl outcomes` gathers it: {why}"));
+            screen.problem(
+                "note",
+                &format!("the outcome is not stored in the depot, `cobctl outcomes` still shows it: {why}"),
+            );
         }
     }
 }
@@ -368,13 +372,14 @@ fn lines(outcome: &SwitchOutcome) -> Vec<String> {
     let mut lines = vec![format!("generation {}{back}: {}{took}; {began}{by}", outcome.to, outcome.in_words())];
     for (host, part) in &outcome.hosts {
         let back = if part.back_from().is_some() { "back " } else { "" };
-        let from = part.from.map_or("nothing".to_owned(), |g| g.to_string());
+        let from = part.from.map_or("no generation".to_owned(), |g| g.to_string());
         let moves: u32 = part.cobs.values().map(|c| c.moves).sum();
-        let mut line = format!("  {host}: {back}from {from}, {}, {}", part.ended.word(), count(moves as usize, "move"));
+        let mut line =
+            format!("  {host}: {back}from {from}, {}, {}", part.ended.word(), count(moves as usize, "transition"));
         let failed: Vec<_> = part.cobs.iter().filter(|(_, c)| c.failed).collect();
         if let Some((first, why)) = failed.first() {
             let names = list(failed.iter().map(|(cob, _)| *cob), 3);
-            line.push_str(&format!("; gave up: {names} ({first}: {})", clean(&why.error)));
+            line.push_str(&format!("; failed: {names} ({first}: {})", clean(&why.error)));
         }
         lines.push(line);
     }

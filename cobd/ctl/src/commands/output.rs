@@ -25,8 +25,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutputArg
         screen.json(&Output { cob: &args.cob, output })?;
     } else if output.trim().is_empty() {
         screen.say(&format!(
-            "{0} printed nothing in its last action or check; `cobctl history {0}` tells how that ended, `cobctl logs {0}` \
-             shows what a service prints",
+            "the last action or check of {0} printed no output; `cobctl history {0}` shows its result, `cobctl logs {0}` \
+             the output of a service",
             args.cob
         ));
     } else if screen.is_live() {

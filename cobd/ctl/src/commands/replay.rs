@@ -39,7 +39,7 @@ pub struct ReplayArgs {
 
 fn speed(text: &str) -> Result<f64, String> {
     let found = text.trim_end_matches('x').parse::<f64>().ok().filter(|x| x.is_finite() && *x > 0.0);
-    found.ok_or_else(|| format!("{text:?} is no speed: write how many times as fast, as in 1, 10 or 0.5"))
+    found.ok_or_else(|| format!("{text:?} is not a speed: write a factor, as in 1, 10 or 0.5"))
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArgs) -> Result<Exit, Failure> {
@@ -57,9 +57,9 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &ReplayArg
     let lost = histories.lost();
     let steps = replay.steps(args.all);
     if steps.is_empty() {
-        let none = anyhow::anyhow!("no switch to generation {generation} is in the histories that could be read");
+        let none = anyhow::anyhow!("the readable histories contain no switch to generation {generation}");
         return Err(if lost.is_empty() { Failure::refused(none) } else { Failure::environment(none) }
-            .hint("`cobctl history` shows what they hold; what happened long ago is forgotten"));
+            .hint("`cobctl history` shows their entries; old entries are deleted"));
     }
     let keys = Keys::open(args, screen, context.json)?;
     play(context, screen, args, &steps, keys).await?;
@@ -138,8 +138,8 @@ impl Keys {
         let terminal = std::io::stdin().is_terminal() && screen.is_live();
         if args.speed.is_some() || !terminal || (json && !args.step) {
             if args.step && !terminal {
-                return Err(Failure::usage(anyhow::anyhow!("--step reads keys, and this is no terminal"))
-                    .hint("leave it out: all steps are lines then"));
+                return Err(Failure::usage(anyhow::anyhow!("--step needs a terminal for its keys"))
+                    .hint("without --step, each step is a line"));
             }
             return Ok(None);
         }

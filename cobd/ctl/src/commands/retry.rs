@@ -126,9 +126,9 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RetryArgs
     }
     let changed = told.iter().filter(|one| one.is_changed()).count();
     let detail = match told.as_slice() {
-        [] => "nothing has given up".to_owned(),
+        [] => "no change object has failed".to_owned(),
         [Told { done: Some(done), .. }] => done.detail.clone(),
-        _ => format!("{} tried again", count(changed, "change object")),
+        _ => format!("{} retried", count(changed, "change object")),
     };
     let mut report = Report { changed: changed > 0, detail, cobs: told, unreached, ended: None, why: Vec::new() };
     if !context.json {
@@ -141,7 +141,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RetryArgs
     }
     if !report.unreached.is_empty() {
         let silent = list(&report.unreached, 6);
-        screen.problem("error", &format!("what has given up there is not known: no answer from {silent}"));
+        screen.problem("error", &format!("failed change objects are unknown on {silent}: no answer"));
     }
     let taken: Vec<CobId> = report.cobs.iter().filter(|one| one.done.is_some()).map(|one| one.cob.clone()).collect();
     let mut left = taken.clone();
@@ -195,8 +195,8 @@ impl Ended {
     pub(super) fn say(self, screen: &mut Screen, cobs: &str, done: &str, why: &[String]) -> std::io::Result<()> {
         let (paint, head) = match self {
             Ended::Settled => (Paint::Good, format!("{cobs} {done}")),
-            Ended::Failed => (Paint::Bad, format!("{cobs} not {done}, and nothing more is being done:")),
-            Ended::Late => (Paint::Bad, format!("{cobs} not {done} in time; it goes on:")),
+            Ended::Failed => (Paint::Bad, format!("{cobs} not {done}, and no transition can start:")),
+            Ended::Late => (Paint::Bad, format!("{cobs} not {done} in time; the order continues:")),
             Ended::Unreached => (Paint::Bad, format!("{cobs} not known to be {done}:")),
         };
         screen.line(&screen.paint(paint, &head))?;

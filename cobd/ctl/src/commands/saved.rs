@@ -34,7 +34,7 @@ pub(super) fn each(file: &Path, screen: &mut Screen, mut take: impl FnMut(Histor
     };
     let named = |what: String| Failure::usage(anyhow::anyhow!("{}{what}", file.display()));
     let wrong = text.and_then(|text| entries(text, &mut take)).map_err(|error| named(format!(": {error}")))?;
-    let mut told = wrong.lines.iter().map(|(line, what)| format!(":{line}: no entry of a history: {what}"));
+    let mut told = wrong.lines.iter().map(|(line, what)| format!(":{line}: not a history entry: {what}"));
     let Some(first) = told.next() else { return Ok(()) };
     for more in told {
         screen.problem("error", &named(more).in_a_line());

@@ -96,9 +96,9 @@ fn subject(args: &TestKindArgs, scratch: &Path, screen: &mut Screen) -> Result<(
     let assembled = made.assembled.as_ref().filter(|_| !made.is_refused()).ok_or_else(|| {
         let what = format!("{}: {}", model.display(), diagnostic::summary(&made.diagnostics));
         Failure::usage(anyhow::anyhow!(what)).hint(match &args.model {
-            Some(model) => format!("`cobgen check {}` tells the same", model.display()),
+            Some(model) => format!("`cobgen check {}` reports the same errors", model.display()),
             None => {
-                "a kind of your own is found with --model; what a built-in kind needs is given with --content".into()
+                "for a kind of your own, name its model with --model; for a built-in kind, give a content with --content".into()
             }
         })
     })?;
@@ -107,8 +107,8 @@ fn subject(args: &TestKindArgs, scratch: &Path, screen: &mut Screen) -> Result<(
         bundles.flat_map(|b| b.cobs.values().map(move |cob| (b, cob))).filter(|(_, cob)| is_meant(args, cob));
     let (bundle, cob) = found.next().ok_or_else(|| nothing_to_try(args, &model))?;
     if secret::marks(&cob.content).next().is_some() {
-        let what = format!("the content of {} has secrets, which are not opened for a test", cob.id);
-        return Err(Failure::usage(anyhow::anyhow!(what)).hint("try it in a model with other values"));
+        let what = format!("the content of {} has secrets, which a test does not decrypt", cob.id);
+        return Err(Failure::usage(anyhow::anyhow!(what)).hint("use a model without secrets"));
     }
     let kind = bundle.kinds.get(&cob.kind).cloned().expect("a bundle has the kinds of its change objects");
     let mut cob = cob.as_ref().clone();
@@ -128,7 +128,7 @@ fn is_meant(args: &TestKindArgs, cob: &Cob) -> bool {
 fn nothing_to_try(args: &TestKindArgs, model: &Path) -> Failure {
     let model = model.display();
     let (what, hint) = match &args.cob {
-        Some(id) => (format!("{model}: {id} is no change object of the kind {}", args.kind), String::new()),
+        Some(id) => (format!("{model}: {id} is not a change object of the kind {}", args.kind), String::new()),
         None => (
             format!("{model}: no change object is of the kind {}", args.kind),
             format!("add one, as in `cobs: {{n1/try: {{kind: {}}}}}`", args.kind),
@@ -160,7 +160,7 @@ fn content(text: &str, option: &str) -> Result<String, Failure> {
 
 fn json_of(text: &str, option: &str) -> Result<serde_json::Value, Failure> {
     serde_json::from_str(text).map_err(|error| {
-        let what = format!("{option} is no JSON: {error}");
+        let what = format!("{option} is not JSON: {error}");
         Failure::usage(anyhow::anyhow!(what)).hint(format!("as in {option} '{{\"port\": 80}}'"))
     })
 }

@@ -64,7 +64,7 @@ pub(super) async fn run(global: &Global, screen: &mut Screen, args: &UpgradeArgs
     }
     let exit = machines::conclude(screen, global.json, &results)?;
     if exit != Exit::Yes && !global.json {
-        let next = "mend the cause and give the same command again, or go back with the older package and its number";
+        let next = "fix the cause and repeat the command, or downgrade with the older package and its version";
         screen.problem("hint", next);
     }
     Ok(exit)
@@ -80,7 +80,7 @@ fn is_of(package: &str, version: &str) -> bool {
 fn batches(hosts: &[HostAt], canaries: &[HostName], size: usize) -> Result<Vec<Vec<HostAt>>, Failure> {
     let strangers: Vec<_> = canaries.iter().filter(|name| hosts.iter().all(|host| host.name != **name)).collect();
     if !strangers.is_empty() {
-        let what = format!("the canary {} is none of the hosts that are named", list(strangers, 3));
+        let what = format!("the canary {} is not among the named hosts", list(strangers, 3));
         return Err(Failure::usage(anyhow::anyhow!(what)).hint("name it among the hosts, too"));
     }
     let first = hosts.first().map(|host| host.name.clone());
@@ -98,8 +98,11 @@ impl Rollout {
         while let Some(step) = steps::upgrade(&facts, &self.artefacts)? {
             if made.is_empty() && facts.is_active() && !facts.is_settled() && !self.unsettled {
                 return Err(Trouble {
-                    what: format!("this host is not converged ({}): it is left alone", facts.status),
-                    hint: format!("`cobctl explain {}` says why; --unsettled upgrades it all the same", work.host.name),
+                    what: format!("this host has not converged ({}): not upgraded", facts.status),
+                    hint: format!(
+                        "`cobctl explain {}` shows the reason; --unsettled upgrades it regardless",
+                        work.host.name
+                    ),
                     unreachable: false,
                 });
             }
@@ -127,7 +130,7 @@ impl Rollout {
         loop {
             if facts.number() != Some(self.to.as_str()) {
                 let version = facts.version.unwrap_or_else(|| "nothing".to_owned());
-                let what = format!("what is installed says {version}, not cobd {}", self.to);
+                let what = format!("the installed program reports {version}, not cobd {}", self.to);
                 return Err(Trouble { what, hint: String::new(), unreachable: false });
             }
             if facts.is_active() && facts.current && (self.unsettled || facts.is_settled()) {
@@ -136,8 +139,8 @@ impl Rollout {
             if begin.elapsed() >= self.settle {
                 let limit = span(u64::try_from(self.settle.as_nanos()).unwrap_or(u64::MAX));
                 let what =
-                    format!("the daemon is {}, and not converged within {limit}: {}", facts.active, facts.status);
-                let hint = format!("`cobctl explain {}` says what it waits for", work.host.name);
+                    format!("the daemon is {}, and has not converged within {limit}: {}", facts.active, facts.status);
+                let hint = format!("`cobctl explain {}` shows the first cause", work.host.name);
                 return Err(Trouble { what, hint, unreachable: false });
             }
             work.does("settles").await;

@@ -48,7 +48,7 @@ pub(crate) async fn run(screen: &mut Screen, args: &DemoArgs) -> Result<Exit, Fa
         Ok(Ok(())) => {
             let seconds = began.elapsed().as_secs_f64();
             screen.line("")?;
-            screen.line(&format!("That was COB, in {seconds:.1} s. Nothing of it is left on this machine."))?;
+            screen.line(&format!("That was COB, in {seconds:.1} s. No trace is left on this machine."))?;
             Ok(Exit::Yes)
         }
         Ok(Err(failure)) => {
@@ -77,21 +77,24 @@ async fn tell(screen: &mut Screen, stage: &mut Stage) -> Result<(), Failure> {
     }
     stage.generator(screen, &["check", &model])?;
 
-    scene(screen, "A generation is made of it: one bundle of change objects a host, proved before it is published")?;
+    scene(
+        screen,
+        "A generation from the model: a bundle of change objects for each host, verified before publication",
+    )?;
     let depot = stage.depot();
     stage.generator(screen, &["generate", &model, "--depot", &depot, "--message", "the first web shop"])?;
 
-    scene(screen, "Three daemons, each a process with a state folder of its own")?;
+    scene(screen, "Three daemons, each with its own process and state folder")?;
     let started = Instant::now();
     stage.start_daemons().await?;
     done(screen, "n1, n2 and n3 are up", started)?;
 
-    scene(screen, "The switch: every host is told once; from there on the change objects agree among themselves")?;
+    scene(screen, "The switch: each host gets one order; then the change objects agree among themselves")?;
     stage.show(screen, &["switch", "1"])?;
     stage.order(&["switch", "1"]).await?;
     if let Some(cob) = stage.somebody_who_waits().await {
         screen.line("")?;
-        screen.line("  Why is that one waiting? Any change object can say so, down to the first cause:")?;
+        screen.line("  Why does it wait? Each wait can be explained, down to the first cause:")?;
         stage.command(screen, &["explain", &cob]).await?;
     }
     let started = Instant::now();
@@ -100,17 +103,17 @@ async fn tell(screen: &mut Screen, stage: &mut Stage) -> Result<(), Failure> {
     stage.customer(screen, Version::First)?;
     stage.command(screen, &["status"]).await?;
 
-    scene(screen, "The price changes: one line of the database's configuration, nothing else")?;
+    scene(screen, "The price changes: a single line in the configuration of the database")?;
     let model = stage.write_model(Version::Second)?;
     stage.generator(screen, &["generate", &model, "--depot", &depot, "--message", "another price"])?;
     let started = Instant::now();
     stage.command(screen, &["switch", "2", "--wait", PATIENCE]).await?;
-    done(screen, "the change is through", started)?;
-    screen.line("  What happened, in this order, on three hosts and with nobody in charge:")?;
+    done(screen, "the change is complete", started)?;
+    screen.line("  The history, on three hosts and without a central controller:")?;
     stage.what_happened(screen, 2).await?;
     stage.customer(screen, Version::Second)?;
 
-    scene(screen, "And back: the first content once more, as a new generation (history only grows)")?;
+    scene(screen, "And back: the first content again, as a new generation (generations never change)")?;
     let model = stage.write_model(Version::First)?;
     stage.generator(screen, &["generate", &model, "--depot", &depot, "--message", "the old price again"])?;
     let started = Instant::now();
@@ -121,7 +124,7 @@ async fn tell(screen: &mut Screen, stage: &mut Stage) -> Result<(), Failure> {
 }
 
 async fn take_away(screen: &mut Screen, stage: &mut Stage) -> Result<(), Failure> {
-    scene(screen, "Away with it: a generation without the shop; everything leaves in order")?;
+    scene(screen, "Removal: a generation without the shop; all change objects depart in order")?;
     let model = stage.write_empty_model()?;
     let depot = stage.depot();
     stage.generator(screen, &["generate", &model, "--depot", &depot, "--message", "closed"])?;
@@ -150,19 +153,19 @@ fn outline() -> [&'static str; 4] {
         "n1: db/config  a file        n1: db/server   needs its configuration",
         "n2: app/server               n3: app/server  both need the database",
         "n3: lb/server  needs both application servers",
-        "each server is a process that fails to start when what it needs is not there",
+        "each server is a process that fails to start without its dependencies",
     ]
 }
 
 fn how_to_look(screen: &mut Screen, stage: &Stage) -> Result<(), Failure> {
     screen.line("")?;
-    screen.line("The cluster goes on running. Look at it:")?;
+    screen.line("The cluster continues to run. Look at it:")?;
     let depot = stage.depot();
     for words in ["status", "watch", "explain n3/lb/server", "history"] {
         screen.line(&format!("  cobctl --depot {depot} {words}"))?;
     }
     screen.line(&format!("  cobctl {} ask {}", webshop::SUBCOMMAND, stage.shop()))?;
-    screen.line("End it, with everything that it left:")?;
+    screen.line("End it, and delete its files:")?;
     screen.line(&format!("  cobctl demo --end {}", stage.folder().display()))?;
     Ok(())
 }

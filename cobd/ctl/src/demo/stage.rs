@@ -64,7 +64,7 @@ impl Stage {
         let is_ours = HOSTS.iter().all(|h| folder.join(format!("{h}.toml")).is_file()) && folder.join("model").is_dir();
         if !is_ours {
             let what = format!("{} is not the folder of a demo", folder.display());
-            return Err(Failure::usage(anyhow::anyhow!(what)).hint("it is the one that `cobctl demo --keep` was given"));
+            return Err(Failure::usage(anyhow::anyhow!(what)).hint("use the folder of `cobctl demo --keep`"));
         }
         let folder = folder.canonicalize().map_err(|e| cant("find", folder, e))?;
         let program = std::env::current_exe().map_err(Failure::environment)?;
@@ -217,7 +217,7 @@ impl Stage {
         if answer.contains(&format!("price = {}", version.price())) {
             return Ok(());
         }
-        Err(Failure::environment(anyhow::anyhow!("the shop answers with another price than {}", version.price())))
+        Err(Failure::environment(anyhow::anyhow!("the shop answers with a price other than {}", version.price())))
     }
 
     /// The actions since the start of the switch to a generation, from the hosts' histories.

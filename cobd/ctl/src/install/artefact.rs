@@ -148,9 +148,9 @@ impl Artefact {
             Some(head) if head.starts_with(b"\x7fELF\x02\x01") => match (head[18], head[19]) {
                 (62, 0) => Processor::X86,
                 (183, 0) => Processor::Arm,
-                _ => return Err(unfit("it is for a processor that COB does not know: x86-64 and arm64 are known")),
+                _ => return Err(unfit("it is for an unknown processor: COB has x86-64 and arm64")),
             },
-            _ => return Err(unfit("this is no program for Linux on x86-64 or arm64: name the program cobd itself")),
+            _ => return Err(unfit("this is not a program for Linux on x86-64 or arm64: name the program cobd itself")),
         };
         Ok(Self::new(path, Form::Program, Some(processor), bytes))
     }

@@ -50,7 +50,7 @@ pub enum Refusal {
     #[error("COB runs on x86-64 and arm64, not on {0:?}")]
     Processor(String),
     /// No named artefact fits the host.
-    #[error("nothing that was named can be installed on this host: {processor}, {}",
+    #[error("the given packages and programs do not fit this host: {processor}, {}",
         .manager.map_or_else(|| "no apt and no rpm".to_owned(), |m| format!("packages are {m}")))]
     NothingFits {
         /// Its processor.
@@ -59,13 +59,13 @@ pub enum Refusal {
         manager: Option<Manager>,
     },
     /// COB was installed in another way.
-    #[error("COB was installed in another way: {0}")]
+    #[error("COB was already installed differently: {0}")]
     OtherWay(&'static str),
     /// COB is not installed.
     #[error("COB is not installed on this host, or not enrolled")]
     NotThere,
     /// A daemon of another version runs.
-    #[error("this host runs another version ({running}) and not {named}: it is left alone")]
+    #[error("this host runs version {running}, not {named}: not changed")]
     OtherVersion {
         /// The running version.
         running: String,
@@ -73,19 +73,19 @@ pub enum Refusal {
         named: String,
     },
     /// The configuration can't be read.
-    #[error("/etc/cob/cobd.toml is there and can't be read: it is left alone")]
+    #[error("/etc/cob/cobd.toml exists but can't be read: not changed")]
     BadConfig,
     /// The configuration belongs to another host.
-    #[error("/etc/cob/cobd.toml is there and is of another host ({0}): it is left alone")]
+    #[error("/etc/cob/cobd.toml exists for another host ({0}): not changed")]
     OtherHost(String),
     /// The configuration names another depot.
-    #[error("/etc/cob/cobd.toml is there and names another depot ({0}), or another key of it: it is left alone")]
+    #[error("/etc/cob/cobd.toml exists for another depot or depot key ({0}): not changed")]
     OtherDepot(String),
     /// The key can't be read.
     #[error("the key of this host, /var/lib/cob/identity.key, can't be read")]
     BadKey,
     /// Another machine has enrolled under the name.
-    #[error("{host} has enrolled with {}, and this machine has another key", keys(.enrolled))]
+    #[error("{host} has enrolled with {}, but this machine has another key", keys(.enrolled))]
     OtherKey {
         /// The host.
         host: HostName,
@@ -95,7 +95,7 @@ pub enum Refusal {
         configured: bool,
     },
     /// A step succeeded, and the host's facts are unchanged.
-    #[error("the script to {0} ended well, and the host is as it was")]
+    #[error("the script to {0} succeeded, but has not changed the host")]
     NoEffect(&'static str),
 }
 
@@ -113,16 +113,15 @@ impl Refusal {
             Self::NothingFits { processor, .. } => {
                 format!("name a --package of its kind, or a --binary for {processor}; both may be repeated")
             }
-            Self::OtherWay(_) => "go on in that way, or remove what is installed first".to_owned(),
+            Self::OtherWay(_) => "continue in the same way, or remove the installed files first".to_owned(),
             Self::NotThere => "`cobctl bootstrap` installs and enrols it".to_owned(),
             Self::OtherVersion { .. } => "`cobctl upgrade` changes the version of hosts that run".to_owned(),
             Self::BadConfig | Self::OtherHost(_) | Self::OtherDepot(_) => {
-                "if the destination is right and the host is to be this one, move the file away and give the command again"
-                    .to_owned()
+                "if the destination is right, move the file away and repeat the command".to_owned()
             }
-            Self::BadKey => "see what `cobd init` says there; without its key the host is a lost one".to_owned(),
+            Self::BadKey => "see the output of `cobd init` there; without its key, replace the host".to_owned(),
             Self::OtherKey { configured: true, .. } => {
-                "another machine has taken its place: be sure which one is right; docs/how-to/replace-a-lost-host.md"
+                "another machine has replaced it: find out which machine is right; docs/how-to/replace-a-lost-host.md"
                     .to_owned()
             }
             Self::OtherKey { .. } => {
@@ -193,9 +192,9 @@ fn has(facts: &Facts, artefact: &Artefact) -> Result<Has, Refusal> {
     let running = || facts.version.clone().unwrap_or_else(|| "unknown".to_owned());
     match &artefact.form {
         Form::Package(..) if facts.alone.is_some() || facts.unit.is_some() => {
-            Err(Refusal::OtherWay("a program is in /usr/local/bin/cobd, or a unit in /etc/systemd/system/cobd.service"))
+            Err(Refusal::OtherWay("a program in /usr/local/bin/cobd, or a unit in /etc/systemd/system/cobd.service"))
         }
-        Form::Program if facts.package.is_some() => Err(Refusal::OtherWay("the package cob is there")),
+        Form::Program if facts.package.is_some() => Err(Refusal::OtherWay("the package cob")),
         Form::Package(_, version) => Ok(match &facts.package {
             Some((installed, true)) if same(installed, version) => Has::Same,
             Some((installed, true)) => Has::Other(installed.clone()),

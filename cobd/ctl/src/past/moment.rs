@@ -40,7 +40,7 @@ impl FromStr for Moment {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no moment: write 2026-11-21T14:03:00Z, 14:03 (the last time that it was so, UTC), 5m (ago) or now"
+                "{text:?} is not a time: write 2026-11-21T14:03:00Z, 14:03 (the last time that it was so, UTC), 5m (ago) or now"
             )
         };
         if text == "now" {

@@ -353,7 +353,7 @@ impl PastHost {
             None => "no generation yet".to_owned(),
         };
         if let Some(to) = self.switching_to {
-            text.push_str(&format!(", on its way to {to}"));
+            text.push_str(&format!(", switching to {to}"));
         }
         match self.held {
             Some(held) => text.push_str(&format!(", held: the switch to generation {held} was cancelled")),
@@ -390,7 +390,7 @@ impl PastCob {
             text.push_str(&format!(", attempt {attempt}"));
         }
         if self.failed {
-            text.push_str(", given up");
+            text.push_str(", failed");
         }
         text
     }
@@ -452,13 +452,13 @@ mod tests {
             format!("{}; {cob}", host.words())
         };
         assert_eq!(words(5), "no generation yet; not there", "before its first life");
-        assert_eq!(words(25), "no generation yet, on its way to 7; not there");
+        assert_eq!(words(25), "no generation yet, switching to 7; not there");
         assert_eq!(words(35), "generation 7; unknown[]", "activated and not checked yet");
         assert_eq!(words(45), "generation 7; down[]");
         assert_eq!(words(55), "generation 7; down[\"n2/app@down|off\"]");
         assert_eq!(words(65), "generation 7; down[]");
         assert_eq!(words(75), "generation 7; down → up[]");
-        assert_eq!(words(85), "generation 7; down, given up[]", "what came later tells where it was");
+        assert_eq!(words(85), "generation 7; down, failed[]", "what came later tells where it was");
         assert_eq!(words(95), "generation 7; down[]");
         assert_eq!(words(115), "generation 7; up[]");
         assert_eq!(words(125), "generation 7; not there");
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(seen(35), (true, None, "generation 7, paused".to_owned()), "held no more, and paused still");
         assert_eq!(seen(45), (false, None, "generation 7".to_owned()));
         assert_eq!(seen(55).1, Some(8));
-        assert_eq!(seen(65), (false, None, "generation 7, on its way to 9".to_owned()));
+        assert_eq!(seen(65), (false, None, "generation 7, switching to 9".to_owned()));
     }
 
     /// A change object that requested a lock at 20, with these later entries.
@@ -578,7 +578,7 @@ mod tests {
         let picture = |moment| Picture { at_ns: moment, hosts: vec![at(moment, &all)] };
         let changed = changes(&picture(25), &picture(115));
         let lines: Vec<_> = changed.iter().map(|c| (c.cob.is_some(), c.before.as_str(), c.after.as_str())).collect();
-        assert_eq!(lines, [(false, "no generation yet, on its way to 7", "generation 7"), (true, "not there", "up")]);
+        assert_eq!(lines, [(false, "no generation yet, switching to 7", "generation 7"), (true, "not there", "up")]);
         assert!(changes(&picture(112), &picture(115)).is_empty());
     }
 }

@@ -105,7 +105,7 @@ fn who_loses_what_it_rests_on_ends() {
     // not, so the load balancer notices the end only at the next customer.
     drop(database.join().expect("the line"));
     let error = app.join().expect("no panic").expect_err("the database went away").to_string();
-    assert_eq!(error, format!("the database at {address} went away while it was needed: the connection was closed"));
+    assert_eq!(error, format!("the database at {address} stopped while it was needed: the connection was closed"));
     drop(lb);
 }
 
@@ -113,7 +113,7 @@ fn who_loses_what_it_rests_on_ends() {
 fn the_words_of_the_command_line_are_checked() {
     let wrong = |line: &str| Role::parse(line.split_whitespace()).expect_err(line).to_string();
     for (line, word) in [
-        ("", "which server?"),
+        ("", "no server is named"),
         ("cache --listen 127.0.0.1:1", "no server `cache`"),
         ("db --listen 127.0.0.1:1", "`db` needs `--config`"),
         ("db --listen", "`db` needs `--listen`"),

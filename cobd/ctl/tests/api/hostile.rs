@@ -51,22 +51,22 @@ async fn beside_a_good_one(address: &str, error: &str) {
 #[tokio::test]
 async fn garbage_is_no_answer() {
     let (address, _tasks) = saying(b"\xff\x00\x01garbage\r\n\r\n").await;
-    beside_a_good_one(&address, "broke off or is no daemon").await;
+    beside_a_good_one(&address, "closed the connection or is not a daemon").await;
     let (address, _tasks) = saying(b"").await;
-    beside_a_good_one(&address, "broke off or is no daemon").await;
+    beside_a_good_one(&address, "closed the connection or is not a daemon").await;
     let (address, _tasks) = saying(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{\"name\"").await;
-    beside_a_good_one(&address, "broke off or is no daemon").await;
+    beside_a_good_one(&address, "closed the connection or is not a daemon").await;
 }
 
 #[tokio::test]
 async fn another_programs_answer_is_not_understood() {
     let (address, _tasks) = saying(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>").await;
-    beside_a_good_one(&address, "is not understood").await;
+    beside_a_good_one(&address, "is not valid").await;
     let (address, _tasks) = saying(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 4\r\n\r\noops").await;
-    beside_a_good_one(&address, "is not understood: the answer 502").await;
+    beside_a_good_one(&address, "is not valid: the answer 502").await;
     let (address, _tasks) =
         saying(b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n").await;
-    beside_a_good_one(&address, "is not understood: the answer 302").await;
+    beside_a_good_one(&address, "is not valid: the answer 302").await;
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn deep_and_wide_json_is_refused() {
     })
     .await;
     let ran = cobctl(&["--host", &address, "status"]).await;
-    assert!(ran.code == 3 && ran.out.contains("is not understood"), "{ran:?}");
+    assert!(ran.code == 3 && ran.out.contains("is not valid"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -175,8 +175,8 @@ async fn one_that_tells_no_status_with_its_events_is_asked_for_it() {
 #[tokio::test]
 async fn events_that_are_none_or_do_not_end_are_a_line() {
     for (events, and_on, why) in [
-        (&b"data: {\"status\":{\"name\":7}}\n\n"[..], &b""[..], "is not understood"),
-        (b"data: \xff\n\n", b"", "is not understood"),
+        (&b"data: {\"status\":{\"name\":7}}\n\n"[..], &b""[..], "is not valid"),
+        (b"data: \xff\n\n", b"", "is not valid"),
         (b"data: {\"status\":{\"name\":\"", b"xxxxxxxxxxxxxxxx", "is longer than 33554432 bytes"),
     ] {
         let (address, _tasks) = telling(events, and_on).await;

@@ -413,7 +413,7 @@ async fn without_a_depot_a_switch_is_for_the_hosts_named() {
     let ran = cobctl(&["--host", &n1.address, "--host", &n2.address, "switch", "7"]).await;
     assert_eq!((ran.code, orders(&n1).len(), orders(&n2).len()), (0, 2, 0), "active on both: {ran:?}");
     let ran = cobctl(&["--host", &n1.address, "switch", "latest"]).await;
-    assert!(ran.code == 2 && ran.err.contains("which generation is the latest one?"), "{ran:?}");
+    assert!(ran.code == 2 && ran.err.contains("the depot is needed to find the generation `latest`"), "{ran:?}");
     let ran = cobctl(&["--host", "tcp://127.0.0.1:1", "switch", "7", "--prepare-timeout", "100ms"]).await;
     assert!(ran.code == 3 && ran.err.contains("no host could be reached"), "{ran:?}");
 }
@@ -425,7 +425,7 @@ async fn orders_go_to_every_host_and_say_what_changed() {
     let both: Vec<&str> = both.iter().map(String::as_str).collect();
     n2.change(|status| status.paused = true);
     let ran = cobctl(&[&both[..], &["pause"]].concat()).await;
-    assert_eq!(ran.out, "n1: paused: what runs ends, nothing starts\nn2: was paused already\n");
+    assert_eq!(ran.out, "n1: paused: running transitions finish, no new transitions start\nn2: was paused already\n");
     let ran = cobctl(&[&both[..], &["resume", "--json"]].concat()).await;
     assert_eq!((&ran.json()["hosts"][1]["name"], &ran.json()["hosts"][1]["changed"]), (&"n2".into(), &true.into()));
     let ran = cobctl(&[&both[..], &["retry", "n2/app"]].concat()).await;

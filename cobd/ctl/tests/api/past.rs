@@ -66,16 +66,13 @@ async fn everything_is_shown_as_it_was() {
     let ran = at(&["1970-01-01T00:16:41Z", "--diff", "now"]).await;
     assert!(ran.code == 1 && ran.out.contains("n1/db: down, then up\nn2/db: down → up, then up\n"), "{ran:?}");
     let ran = at(&["-5m", "--diff", "now"]).await;
-    assert!(ran.code == 0 && ran.out.ends_with("nothing changed\n"), "{ran:?}");
+    assert!(ran.code == 0 && ran.out.ends_with("no changes\n"), "{ran:?}");
     let ran = at(&["yesterday"]).await;
     assert!(ran.code == 2 && ran.err.contains("is no moment"), "{ran:?}");
     // A truncated history is reported.
     n1.look().history.drain(..4);
     let ran = at(&["1970-01-01T00:16:40.003Z"]).await;
-    assert!(
-        ran.code == 1 && ran.out.contains("n1: not known\n  not all of it is known: its history begins later"),
-        "{ran:?}"
-    );
+    assert!(ran.code == 1 && ran.out.contains("n1: not known\n  incomplete: its history begins later"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -181,7 +178,7 @@ async fn what_hosts_have_done_that_left_stands_beside_the_rest() {
     let ran = ask(&["outcomes", "--json"]).await;
     assert_eq!((ran.code, &ran.json()["outcomes"][0]["silent"]), (3, &serde_json::json!(["n2"])), "{ran:?}");
     let ran = cobctl(&[&at[..], &["--diff", "now"]].concat()).await;
-    assert_eq!(ran.err.matches("n2: not all of it is known").count(), 1, "{ran:?}");
+    assert_eq!(ran.err.matches("n2: incomplete").count(), 1, "{ran:?}");
     // With named hosts, only these count.
     let ran = cobctl(&["--host", &n1.address, "--depot", depot, "history"]).await;
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -233,8 +230,8 @@ async fn durations_come_from_saved_histories_too() {
     let ran = cobctl(&["durations", &first, &wrong, "/nonexistent"]).await;
     assert_eq!((ran.code, ran.out.as_str()), (2, ""));
     for part in [
-        "wrong:3: no entry of a history: at byte 1: invalid type: integer `5`, expected an object\n",
-        "wrong:5: no entry of a history: at byte 9: EOF while parsing a value",
+        "wrong:3: not a history entry: at byte 1: invalid type: integer `5`, expected an object\n",
+        "wrong:5: not a history entry: at byte 9: EOF while parsing a value",
         "error: /nonexistent: No such file or directory",
         "hint: `cobctl history --json` prints such a file",
     ] {
