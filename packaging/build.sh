@@ -80,8 +80,7 @@ make_rpm() {
     mv "$tree/usr/share/zsh/vendor-completions" "$tree/usr/share/zsh/site-functions"
     install -D -m 644 -t "$tree/usr/share/licenses/cob" LICENSE-APACHE
     {
-        echo '%dir %attr(0755, root, root) /usr/share/doc/cob'
-        echo '%dir %attr(0755, root, root) /usr/share/licenses/cob'
+        (cd "$tree" && find usr/share/doc/cob usr/share/licenses/cob -type d -printf '%%dir %%attr(0755, root, root) /%p\n')
         (cd "$tree" && find . -type f -printf '%m %P\n' | LC_ALL=C sort -k 2) | while read -r mode file; do
             case $file in
             */licenses/* | */LICENSE-*) printf '%%license ' ;;
