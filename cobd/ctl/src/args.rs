@@ -367,9 +367,9 @@ Examples:
     },
     /// Show the changes of users as a patch for the model
     #[command(after_help = "\
-Files beside the model have their names of there in the patch, so this applies the changes:
+For files beside the model, the patch uses their names there, so this applies it:
   cobctl files patch n1/app/config | patch -p1
-Other files have their paths on the host: copy the lines by hand.")]
+For other files, it uses their paths on the host: copy the lines by hand.")]
     Patch {
         /// The change object
         #[arg(value_name = "COB")]
@@ -556,7 +556,7 @@ mod tests {
             assert!(parse(bad).is_err(), "{bad}");
         }
         let explicit = |line: &str| parse(line).expect(line).global.explicit;
-        assert_eq!(explicit("cobctl status"), Explicit::default(), "a default is not said by anybody");
+        assert_eq!(explicit("cobctl status"), Explicit::default(), "a default is not explicit");
         assert_eq!(explicit("cobctl status --socket /x"), Explicit { socket: true, depot: false });
         assert_eq!(explicit("cobctl --depot /x status"), Explicit { socket: false, depot: true });
         let args = parse("cobctl status n1 n2/db --host unix:/x --host n3=tcp://127.0.0.1:1 --json").expect("parses");

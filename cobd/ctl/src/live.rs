@@ -99,7 +99,7 @@ impl Live {
     fn picture(&self, show: impl Fn(&HostStatus, &Instant) -> HostStatus) -> ClusterStatus {
         picture(self.targets.iter().enumerate().map(|(at, target)| match self.hosts.get(&at) {
             Some((status, heard)) => show(status, heard),
-            None => unreachable(target.stand_in(), "not heard of yet".to_owned()),
+            None => unreachable(target.stand_in(), "no report yet".to_owned()),
         }))
     }
 }

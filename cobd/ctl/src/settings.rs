@@ -239,7 +239,8 @@ mod tests {
         let found = find(&["--trust", &two.to_string(), "--threshold", "1", "--depot", "/d", "--key", "/k"]);
         assert_eq!(found.trust, Some(Publishers::new([two], 1).expect("enough")));
         assert_eq!((found.depot, found.key.map(|k| k.path)), (Some("/d".into()), Some("/k".into())));
-        let nothing = Settings::find_in(&global(&[]), Some(&folder.path().join("other"))).expect("nothing is fine");
+        let nothing =
+            Settings::find_in(&global(&[]), Some(&folder.path().join("other"))).expect("empty settings are valid");
         assert!(nothing.trust.is_none() && nothing.depot.is_none());
     }
 
@@ -249,7 +250,7 @@ mod tests {
         for (text, word) in [
             ("trsut = []", "known are trust"),
             ("trust = [\"ed25519:x\"]", "another length"),
-            ("threshold = 2", "nobody could ever sign"),
+            ("threshold = 2", "no publisher could sign"),
         ] {
             fs::write(folder.path().join(FILE), text).expect("written");
             let failure = Settings::find_in(&global(&[]), Some(folder.path())).expect_err(text);

@@ -331,8 +331,10 @@ fn one_place(global: &Global) -> Result<(), Failure> {
     if !(global.explicit.socket && global.explicit.depot && global.hosts.is_empty()) {
         return Ok(());
     }
-    Err(Failure::usage(anyhow::anyhow!("--socket names one daemon, and --depot the hosts of its newest generation"))
-        .hint("use only one option; --host unix:PATH --depot DIR asks one daemon and knows the depot"))
+    Err(Failure::usage(anyhow::anyhow!(
+        "--socket names a single daemon, but --depot all hosts of its newest generation"
+    ))
+    .hint("use a single option; --host unix:PATH --depot DIR asks this daemon and knows the depot"))
 }
 
 /// Refuses `--host-key` unless exactly one address is named.

@@ -51,7 +51,7 @@ impl TrustedDepot {
     pub fn latest(&self) -> Result<GenerationNumber, Failure> {
         self.depot.latest()?.ok_or_else(|| {
             Failure::usage(anyhow::anyhow!("the depot {} holds no generation", self.depot.path().display()))
-                .hint("publish one with `cobgen generate MODEL --depot DIR`")
+                .hint("publish a generation with `cobgen generate MODEL --depot DIR`")
         })
     }
 
@@ -111,7 +111,8 @@ impl TrustedDepot {
         let time = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         let written = self.depot.add_outcome(outcome, &self.depot.default_author(), time);
         written.map_err(|error| {
-            Failure::environment(error).hint("a user who may write the depot can store it: `cobctl outcomes --record`")
+            Failure::environment(error)
+                .hint("a user with write access to the depot can store it: `cobctl outcomes --record`")
         })
     }
 

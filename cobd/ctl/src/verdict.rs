@@ -440,8 +440,8 @@ mod tests {
         let mut stopped = held_by(&["n1/a", "n1/m"]);
         stopped.held_by[0].stops = true;
         let other = settled("n1/m", "up");
-        assert_eq!(of(vec![a(), z(), other, stopped]), Some(vec![id("n1/a")]), "whatever tokens are left");
-        assert_eq!(of(vec![a(), z()]), None, "of a budget that is not told nothing is known");
+        assert_eq!(of(vec![a(), z(), other, stopped]), Some(vec![id("n1/a")]), "regardless of the free tokens");
+        assert_eq!(of(vec![a(), z()]), None, "an unlisted budget is unknown");
     }
 
     #[test]
@@ -453,9 +453,9 @@ mod tests {
             stranded(&cluster(vec![host("n1", 7, cobs)]), &named)
         };
         assert!(of(vec![given_up(), waits(), moving("n3/x", "down", "up")], &["n1/db", "n2/app"]));
-        assert!(of(vec![given_up(), settled("n3/x", "up")], &["n1/db", "n3/x"]), "one of them has arrived");
-        assert!(!of(vec![given_up(), moving("n3/x", "down", "up")], &["n1/db", "n3/x"]), "one gets on");
-        assert!(!of(vec![waits(), moving("n1/db", "down", "up")], &["n2/app"]), "what it waits for gets on");
+        assert!(of(vec![given_up(), settled("n3/x", "up")], &["n1/db", "n3/x"]), "n3/x has arrived");
+        assert!(!of(vec![given_up(), moving("n3/x", "down", "up")], &["n1/db", "n3/x"]), "n3/x progresses");
+        assert!(!of(vec![waits(), moving("n1/db", "down", "up")], &["n2/app"]), "n1/db progresses");
         assert!(!of(vec![given_up(), settled("n3/x", "up")], &["n3/x"]), "all have arrived");
     }
 
@@ -472,7 +472,7 @@ mod tests {
         let db = || failed("n1/db", "down", "up");
         assert_eq!(hopeless(&cluster(vec![with(vec![app(), db()], 1)])), Some(vec![id("n1/db")]));
         assert_eq!(hopeless(&cluster(vec![with(vec![app(), db(), moving("n1/ip", "down", "up")], 1)])), None);
-        assert_eq!(hopeless(&cluster(vec![with(vec![app()], 1)])), None, "nobody has failed");
+        assert_eq!(hopeless(&cluster(vec![with(vec![app()], 1)])), None, "no object has failed");
     }
 
     #[test]
@@ -485,7 +485,7 @@ mod tests {
         let app = waiting("n2/app", "down", "up", vec![lock("n1/db", "up")]);
         let hosts = vec![host("n1", 7, vec![astray("n1/db")]), host("n2", 7, vec![app])];
         assert_eq!(only_reason(hosts.clone()), "n2: 1 change object not in its desired state: n2/app");
-        assert_eq!(hopeless(&cluster(hosts)), Some(vec![id("n1/db")]), "whoever waits for it waits for people");
+        assert_eq!(hopeless(&cluster(hosts)), Some(vec![id("n1/db")]), "a waiter needs an operator");
         let unknown = CobStatus { state: None, phase: Phase::Checking, ..astray("n1/db") };
         assert_eq!(verdict(vec![host("n1", 7, vec![unknown])]).exit(), Exit::No);
     }

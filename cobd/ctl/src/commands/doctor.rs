@@ -186,7 +186,7 @@ fn place(side: &Side<'_>, say: &mut impl FnMut(String, &str)) {
     if side.entry.address.is_none() {
         say(
             "the model gives it no address, so no host has a link to it".to_owned(),
-            "give it one in the model: `address`",
+            "add `address` to it in the model",
         );
     }
     if let Some(why) = gather::refusal(side.status) {
@@ -288,7 +288,7 @@ fn keys(manifest: &Manifest, side: &Side<'_>, other: &Side<'_>, say: &mut impl F
     if let Some(key) = named.iter().find(|k| other.entry.keys.contains(k)) {
         say(
             format!("it shares the key {key} with {}", other.status.name),
-            "each host needs its own: remove the copied key file from one host and run `cobd init` there",
+            "each host needs its own: remove the copied key file from the second host and run `cobd init` there",
         );
     }
     match side.status.identity {

@@ -293,7 +293,7 @@ mod tests {
         let told = answer(&n1, &there(&n1), Some(2));
         assert_eq!(told, "n1 switches to generation 8 as soon as n1/w has departed; 2 others are in their exit states");
         n1.cobs[2] = gone("n1/w");
-        assert_eq!(there(&n1).len(), 3, "all, when there is nobody else");
+        assert_eq!(there(&n1).len(), 3, "all, if no others remain");
     }
 
     #[test]

@@ -261,7 +261,7 @@ mod tests {
         let (told, kept) = edited("f() { echo b >\"$1\"; false; }; f");
         assert!(told.contains("ended with exit status: 1") && kept.as_deref() == Some(b"b\n"), "{told}");
         let (told, kept) = edited("true");
-        assert!(told.contains("still has marks") && kept.is_none(), "nothing was edited: {told}");
+        assert!(told.contains("still has marks") && kept.is_none(), "no text was edited: {told}");
     }
 
     #[test]

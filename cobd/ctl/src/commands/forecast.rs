@@ -405,7 +405,7 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         let json = beside.json(BEGAN);
-        assert_eq!([&json["held"], &json["failed"]], [0, 0], "what was told to end has not failed");
+        assert_eq!([&json["held"], &json["failed"]], [0, 0], "a cancelled transition has not failed");
     }
 
     #[test]
@@ -424,7 +424,7 @@ mod tests {
         let elsewhere = "; hosts came from generation 3, unlike in the plan";
         assert!(beside.has_begun() && beside.line(BEGAN).ends_with(elsewhere), "{}", beside.line(BEGAN));
         switched(&mut beside, 7, 8, 1000);
-        assert!(beside.has_begun(), "of what hosts do elsewhere nothing is counted");
+        assert!(beside.has_begun(), "transitions of hosts elsewhere do not count");
         switched(&mut beside, 8, 6, 2000);
         let line = "plan 6 -> 7: not started; 2 transitions would take 2.000 s";
         assert_eq!((beside.has_begun(), beside.line(BEGAN).as_str()), (false, line));

@@ -366,7 +366,7 @@ fn advance(
             return Err(wrong(format!("its history is that of {}", entry.host)));
         }
         if entry.seq < at {
-            return Err(wrong(format!("entry {} comes where {at} or a later one was asked for", entry.seq)));
+            return Err(wrong(format!("entry {} was sent, but {at} or later was requested", entry.seq)));
         }
         at = entry.seq;
     }
@@ -484,8 +484,8 @@ mod tests {
     fn a_history_that_goes_back_is_refused() {
         let mut reading = Reading { next: 5, told: 1, ..reading() };
         let mut fails = |page: Vec<HistoryEntry>| advance(&mut reading, page, 3).expect_err("refused").to_string();
-        assert!(fails(seqs(&[4])).contains("entry 4 comes where 5"), "before what was asked for");
-        assert!(fails(seqs(&[8, 7])).contains("entry 7 comes where 8"), "out of order");
+        assert!(fails(seqs(&[4])).contains("entry 4 was sent, but 5"), "before the requested entry");
+        assert!(fails(seqs(&[8, 7])).contains("entry 7 was sent, but 8"), "out of order");
         reading.told = 3;
         let error = advance(&mut reading, seqs(&[5, 5, 5]), 3).expect_err("refused").to_string();
         assert!(error.contains("does not get on behind entry 5"), "{error}");

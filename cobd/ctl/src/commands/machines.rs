@@ -325,7 +325,7 @@ pub(super) fn artefacts(args: &ArtefactArgs) -> Result<Arc<Vec<Artefact>>, Failu
         });
         if let Some(twin) = twin {
             let what = format!("{} and {} are for the same hosts", twin.path.display(), one.path.display());
-            return Err(Failure::usage(anyhow::anyhow!(what)).hint("name one of the two"));
+            return Err(Failure::usage(anyhow::anyhow!(what)).hint("leave out either file"));
         }
     }
     Ok(Arc::new(found))

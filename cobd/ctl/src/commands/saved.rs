@@ -42,7 +42,7 @@ pub(super) fn each(file: &Path, screen: &mut Screen, mut take: impl FnMut(Histor
     if wrong.more > 0 {
         screen.problem("error", &named(format!(": {} like these", count(wrong.more, "more line"))).in_a_line());
     }
-    Err(named(first).hint("`cobctl history --json` prints such a file"))
+    Err(named(first).hint("`cobctl history --json` prints a valid file"))
 }
 
 /// Invalid lines.

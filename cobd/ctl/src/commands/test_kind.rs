@@ -70,7 +70,7 @@ fn scratch(args: &TestKindArgs) -> Result<Scratch, Failure> {
             fs::create_dir_all(folder).map_err(|e| Failure::usage(at(folder, &e)))?;
             if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
                 let what = format!("the folder {} is not empty", folder.display());
-                return Err(Failure::usage(anyhow::anyhow!(what)).hint("name one that is empty or does not exist"));
+                return Err(Failure::usage(anyhow::anyhow!(what)).hint("name an empty or new folder"));
             }
             Scratch::Named(folder.clone())
         }

@@ -86,7 +86,7 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
     }
     if rows.len() < total {
         let rest = count(total - rows.len(), "settled change object");
-        lines.push(screen.paint(Paint::Dim, &format!("{rest} not shown (--all shows them)")));
+        lines.push(screen.paint(Paint::Dim, &format!("{rest} not shown (see --all)")));
     }
     lines.extend(cluster.hosts.iter().flat_map(switch).map(|line| screen.paint(Paint::Bad, &line)));
     lines.extend(lapses(screen, cluster, only));
@@ -117,7 +117,7 @@ fn lapses(screen: &Screen, cluster: &ClusterStatus, only: &[Which]) -> Vec<Strin
     let more = all.len().saturating_sub(LAPSES);
     let mut lines: Vec<String> = all.iter().take(LAPSES).map(|line| screen.paint(Paint::Bad, line)).collect();
     if more > 0 {
-        lines.push(screen.paint(Paint::Dim, &format!("{} more (--json shows them)", count(more, "invalidated grant"))));
+        lines.push(screen.paint(Paint::Dim, &format!("{} more (see --json)", count(more, "invalidated grant"))));
     }
     lines
 }
@@ -417,7 +417,7 @@ mod tests {
         cobs.push(failed("n1/db", "down", "up"));
         let text = shown(&cluster(vec![host("n1", 7, cobs)]), &[]);
         assert!(text.contains("n1/db") && !text.contains("n1/c5"), "{text}");
-        assert!(text.contains("100 settled change objects not shown (--all shows them)"), "{text}");
+        assert!(text.contains("100 settled change objects not shown (see --all)"), "{text}");
     }
 
     #[test]

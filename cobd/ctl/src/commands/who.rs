@@ -47,7 +47,7 @@ pub(super) fn key(global: &Global, screen: &mut Screen, args: &KeyArgs) -> Resul
     let file = settings.key.as_ref().map(|k| k.path.display().to_string()).unwrap_or_default();
     let Some(key) = key else {
         return Err(Failure::usage(anyhow::anyhow!("you have no key at {file:?}"))
-            .hint("`cobctl trust key --create` makes one; --key names another file"));
+            .hint("`cobctl trust key --create` creates the key; --key names a different file"));
     };
     if global.json {
         screen.json(&Key { key: key.public(), file })?;

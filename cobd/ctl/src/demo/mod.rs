@@ -89,7 +89,7 @@ async fn tell(screen: &mut Screen, stage: &mut Stage) -> Result<(), Failure> {
     stage.start_daemons().await?;
     done(screen, "n1, n2 and n3 are up", started)?;
 
-    scene(screen, "The switch: each host gets one order; then the change objects agree among themselves")?;
+    scene(screen, "The switch: each host gets an order; then the change objects agree among themselves")?;
     stage.show(screen, &["switch", "1"])?;
     stage.order(&["switch", "1"]).await?;
     if let Some(cob) = stage.somebody_who_waits().await {

@@ -217,6 +217,6 @@ mod tests {
         assert_eq!(package("0.1.0-1 config-files"), None);
         let elsewhere = read("configured=yes\nconfig=host = \"a\"\nconfig=identity = \"/k\"").config.expect("there");
         assert!(!elsewhere.usual && elsewhere.server.is_none());
-        assert!(read("configured=yes").config.is_some(), "an empty configuration is one");
+        assert!(read("configured=yes").config.is_some(), "an empty configuration is valid");
     }
 }

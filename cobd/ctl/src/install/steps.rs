@@ -332,7 +332,7 @@ mod tests {
         let mut facts = empty();
         assert_eq!(next(&facts, &deb, &[], false), Ok("install"));
         facts.package = Some(("0.1.0-1".to_owned(), false));
-        assert_eq!(next(&facts, &deb, &[], false), Ok("install"), "one that broke off halfway");
+        assert_eq!(next(&facts, &deb, &[], false), Ok("install"), "an interrupted run");
         facts.package = Some(("0.1.0-1".to_owned(), true));
         assert_eq!(next(&facts, &deb, &[], false), Ok("join"));
         (facts.key, facts.has_key_file) = (Some(key(1)), true);

@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(words(55), "generation 7; down[\"n2/app@down|off\"]");
         assert_eq!(words(65), "generation 7; down[]");
         assert_eq!(words(75), "generation 7; down → up[]");
-        assert_eq!(words(85), "generation 7; down, failed[]", "what came later tells where it was");
+        assert_eq!(words(85), "generation 7; down, failed[]", "later entries show its state");
         assert_eq!(words(95), "generation 7; down[]");
         assert_eq!(words(115), "generation 7; up[]");
         assert_eq!(words(125), "generation 7; not there");
@@ -471,7 +471,7 @@ mod tests {
         let all = [
             order(1, 10, "pause", ""),
             order(2, 20, "cancel", "the switch to generation 7 by \"ann\""),
-            order(3, 30, "unhold", "what was cancelled leads elsewhere"),
+            order(3, 30, "unhold", "a cancelled transition leads elsewhere"),
             order(4, 40, "resume", ""),
             order(5, 50, "cancel", "the switch to generation 8"),
             order(6, 60, "go", "to generation 9"),

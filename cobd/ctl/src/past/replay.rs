@@ -272,7 +272,7 @@ mod tests {
     fn a_switch_is_cut_out_of_the_history() {
         let seqs = |steps: &[Step]| steps.iter().map(|s| s.entry.seq).collect::<Vec<_>>();
         let own = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 13];
-        assert_eq!(seqs(&steps(8, false)), own, "a long action belongs to it, a later one not");
+        assert_eq!(seqs(&steps(8, false)), own, "a long action belongs to it, a later action does not");
         assert_eq!(seqs(&steps(8, true)), [&own[..], &[14, 15, 16]].concat());
         assert_eq!(seqs(&steps(9, false)), [17, 18]);
         assert_eq!(seqs(&steps(10, false)), [] as [u64; 0]);

@@ -135,7 +135,7 @@ async fn a_history_that_never_ends_where_it_should_is_left() {
     })
     .await;
     let ran = cobctl(&["--host", &address, "history"]).await;
-    assert!(ran.code == 3 && ran.err.contains("entry 1 comes where 1000 or a later one was asked for"), "{ran:?}");
+    assert!(ran.code == 3 && ran.err.contains("entry 1 was sent, but 1000 or later was requested"), "{ran:?}");
 }
 
 /// A server that answers event queries with these bytes and `and_on`, and other queries like a good daemon.

@@ -233,7 +233,7 @@ async fn durations_come_from_saved_histories_too() {
         "wrong:3: not a history entry: at byte 1: invalid type: integer `5`, expected an object\n",
         "wrong:5: not a history entry: at byte 9: EOF while parsing a value",
         "error: /nonexistent: No such file or directory",
-        "hint: `cobctl history --json` prints such a file",
+        "hint: `cobctl history --json` prints a valid file",
     ] {
         assert!(ran.err.contains(part), "{part}: {}", ran.err);
     }

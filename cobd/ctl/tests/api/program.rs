@@ -61,7 +61,7 @@ fn what_the_command_line_says_goes_before_the_environment() {
     assert!(code == Some(3) && said.contains("no connection to unix:/nonexistent/a"), "{said}");
     let both = ["status", "--socket", "/nonexistent/a", "--depot", "/nonexistent/depot"];
     let (code, said) = with(&[], &both);
-    assert!(code == Some(2) && said.contains("--socket names one daemon") && said.contains("hint: "), "{said}");
+    assert!(code == Some(2) && said.contains("--socket names a single daemon") && said.contains("hint: "), "{said}");
     let (code, said) = with(&[("COB_SOCKET", "/nonexistent/b"), ("COB_DEPOT", "/nonexistent/depot")], &["status"]);
     assert!(code == Some(2) && said.contains("/nonexistent/depot"), "of two variables the depot: {said}");
     let empty = [("COB_KEY", ""), ("COB_DEPOT", ""), ("COB_SOCKET", "")];

@@ -420,7 +420,7 @@ impl Report {
             let mut all = cluster.hosts.iter().flat_map(|host| &host.cobs);
             let prints = all.any(|cob| cob.id == *first && cob.is_service());
             let logs = if prints { format!("; `cobctl logs {first}` shows its output") } else { String::new() };
-            screen.problem("hint", &format!("`cobctl explain {first}` says what to do{logs}{or}"));
+            screen.problem("hint", &format!("`cobctl explain {first}` shows the next step{logs}{or}"));
         }
         Ok(exit)
     }
