@@ -169,7 +169,7 @@ switch_settings <<'MODEL'
   h2/mount: {kind: mount, mode: observe, content: {path: /srv/set, source: tmpfs, type: tmpfs, options: [size=1m]}}
   h2/name: {kind: host-entry, mode: observe, content: {address: 10.9.9.9, names: [db.example.org, db]}}
 MODEL
-fails says "not in its goal state" ctl status
+fails says "observed only" ctl status
 gone
 [ "$(settings_of)" = "$observed" ]
 on h2 sh -c 'umount /srv/set; rmdir /srv/set; : > /etc/fstab; rm /etc/sysctl.d/99-mine.conf; echo 0 > /proc/sys/net/ipv4/ip_forward

@@ -47,10 +47,7 @@ fn what_was_recorded_makes_the_time_of_a_plan() {
     cluster.wait_converged(generation, PATIENCE);
     let printed = cob(&cluster, &durations);
     assert!(printed.status.success(), "{printed:?}");
-    assert!(
-        text(&printed.stderr).contains("2 moves of change objects that are no services with actions"),
-        "{printed:?}"
-    );
+    assert!(text(&printed.stderr).contains("2 transitions of change objects without service actions"), "{printed:?}");
     std::fs::write(cluster.path("durations.json"), &printed.stdout).expect("written");
 
     let model = model.display().to_string();

@@ -451,7 +451,7 @@ fn what_was_edited_in_vain_can_be_decided_by_later() {
     cluster.until(PATIENCE, in_conflict, "it is in conflict");
     let edit = |editor: &str| ctl(&cluster, &["resolve", "n1/files", "--edit"], Some(editor));
     let (code, told) = edit("sed -i s/77/78/");
-    assert!(code == 2 && told.contains("still has marks"), "{told}");
+    assert!(code == 2 && told.contains("still contains conflict markers"), "{told}");
     let (_, kept) = told.split_once("the edited text is kept in ").expect("a hint");
     let kept = kept.split(';').next().expect("a path").to_owned();
     assert!(fs::read_to_string(&kept).is_ok_and(|text| text.contains("port 78\n") && text.contains("port 2\n")));

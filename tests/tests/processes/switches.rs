@@ -243,7 +243,7 @@ fn who_waits_for_one_that_cannot_leave_says_so_and_goes_on_when_it_is_declared_f
     assert!(said.starts_with("n2 switches to generation 2 as soon as n1/old has departed\n"), "{said}");
     assert!(said.contains("n1/old down failed after 1 attempt to move from up to down"), "{said}");
     let (code, said) = ctl(&cluster, &["explain", "n2/dep"]);
-    assert!(code == 0 && said.contains("waits for n2 to go on to generation 2, for which n1/old must"), "{said}");
+    assert!(code == 0 && said.contains("waits for n2 to switch to generation 2, for which n1/old must"), "{said}");
     let (code, said) = ctl(&cluster, &["declare-final", "n2/dep", "--yes"]);
     assert!(code == 1 && said.contains("no reachable host waits for n2/dep"), "{said}");
     let (code, said) = ctl(&cluster, &["declare-final", "n1/old"]);

@@ -290,7 +290,7 @@ fn a_canary_goes_first_and_the_others_only_when_it_is_healthy() {
 
     let (code, said) = with("true");
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("canary: n2 goes first") && said.contains("converged and healthy"), "{said}");
+    assert!(said.contains("canary: n2 switches first") && said.contains("converged and healthy"), "{said}");
     assert_eq!(generations(&cluster), [2, 2, 2]);
     assert!(told(&cluster, "n2", "only").last().is_some_and(|d| d.starts_with("for everybody")));
 

@@ -231,7 +231,7 @@ mod tests {
             ("web1", "--package"),
             ("--package x", "HOST"),
             ("web1=-oProxyCommand=x --package x", "can't begin with `-`"),
-            ("web1=a;b --package x", "no destination"),
+            ("web1=a;b --package x", "not a destination"),
             ("--package x -- -oProxyCommand=x", "can't begin with `-`"),
             ("web1 --package x --parallel 0", "parallel"),
             ("web1 --package x --ssh-option =x", "NAME=VALUE"),

@@ -27,7 +27,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &Durations
     }
     let (recorded, exit) = print::<Recorded>(context, screen, args).await?;
     if recorded.others > 0 {
-        let others = cob_types::words::count(recorded.others, "move");
+        let others = cob_types::words::count(recorded.others, "transition");
         screen.problem(
             "note",
             &format!("{others} of change objects without service actions left out: use `--transitions`"),

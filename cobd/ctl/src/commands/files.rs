@@ -255,13 +255,16 @@ mod tests {
             (told, fs::read(path).ok())
         };
         let (told, kept) = edited("sed -i s/a/b/");
-        assert!(told.contains("still has marks") && kept.as_deref() == Some(b"<<<<<<< here\nb\n"), "{told}");
+        assert!(
+            told.contains("still contains conflict markers") && kept.as_deref() == Some(b"<<<<<<< here\nb\n"),
+            "{told}"
+        );
         let (told, kept) = edited("printf '\\344' >");
         assert!(told.contains("is not UTF-8") && kept.as_deref() == Some(b"\xe4"), "{told}");
         let (told, kept) = edited("f() { echo b >\"$1\"; false; }; f");
         assert!(told.contains("ended with exit status: 1") && kept.as_deref() == Some(b"b\n"), "{told}");
         let (told, kept) = edited("true");
-        assert!(told.contains("still has marks") && kept.is_none(), "no text was edited: {told}");
+        assert!(told.contains("still contains conflict markers") && kept.is_none(), "no text was edited: {told}");
     }
 
     #[test]

@@ -488,7 +488,7 @@ mod tests {
         assert!(fails(seqs(&[8, 7])).contains("entry 7 was sent, but 8"), "out of order");
         reading.told = 3;
         let error = advance(&mut reading, seqs(&[5, 5, 5]), 3).expect_err("refused").to_string();
-        assert!(error.contains("does not get on behind entry 5"), "{error}");
+        assert!(error.contains("no progress after entry 5"), "{error}");
         reading.target.name = Some("n2".parse().expect("a name"));
         let error = advance(&mut reading, seqs(&[9]), 3).expect_err("refused").to_string();
         assert!(error.contains("is that of n1"), "{error}");

@@ -135,7 +135,10 @@ fn the_reasons_of_a_group_are_those_inside_it() {
     let made = |n: u64| generation(n, &lines(n).iter().map(String::as_str).collect::<Vec<_>>());
     let coupling = between(Some(&made(1)), &made(2));
     let why: Vec<String> = coupling.inside(&["n1", "n2"].map(name).into()).iter().map(Added::sentence).collect();
-    assert!(why.len() == 2 && why[0].starts_with("n2 goes too") && why[1].starts_with("n1 goes too"), "{why:?}");
+    assert!(
+        why.len() == 2 && why[0].starts_with("n2 switches too") && why[1].starts_with("n1 switches too"),
+        "{why:?}"
+    );
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn who_loses_what_it_rests_on_ends() {
     // The database ends, and so does the application server. A process would close its connections, but a thread does
     // not, so the load balancer notices the end only at the next customer.
     drop(database.join().expect("the line"));
-    let error = app.join().expect("no panic").expect_err("the database went away").to_string();
+    let error = app.join().expect("no panic").expect_err("the database stopped").to_string();
     assert_eq!(error, format!("the database at {address} stopped while it was needed: the connection was closed"));
     drop(lb);
 }
@@ -118,7 +118,7 @@ fn the_words_of_the_command_line_are_checked() {
         ("db --listen 127.0.0.1:1", "`db` needs `--config`"),
         ("db --listen", "`db` needs `--listen`"),
         ("app --listen 127.0.0.1:1 --config x", "takes no `--config`"),
-        ("app --listen 10.0.0.1:1 --db 127.0.0.1:1", "no address of this machine alone"),
+        ("app --listen 10.0.0.1:1 --db 127.0.0.1:1", "not a loopback address"),
         ("lb --listen 127.0.0.1:1 --apps 127.0.0.1:2,", "\"\" is no address"),
         ("ask", "one address"),
     ] {

@@ -454,7 +454,7 @@ async fn a_return_that_nobody_was_seen_to_begin_is_no_success() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/db")]).await;
     let ran = cobctl(&["--host", &n1.address, "--json", "rollback", "--wait", "300ms"]).await;
     assert!(
-        ran.code == 1 && ran.json()["error"].as_str().is_some_and(|e| e.contains("none was seen to begin")),
+        ran.code == 1 && ran.json()["error"].as_str().is_some_and(|e| e.contains("no host has started its rollback")),
         "{ran:?}"
     );
     let gone = cobctl(&["--host", "tcp://127.0.0.1:1", "--json", "rollback", "--wait", "300ms"]).await;

@@ -249,7 +249,7 @@ async fn a_history_shows_moves_of_a_span_and_says_what_it_leaves_out() {
     assert_eq!(shown(&["--locks"]).await.0, ["start", "grant", "end", "pause"]);
     let span = ["--since", "1970-01-01T00:00:20Z", "--until", "1970-01-01T00:00:30Z", "--locks"];
     assert_eq!(shown(&span).await.0, ["grant", "end"]);
-    assert!(shown(&["--until", "1970-01-01T00:00:05Z"]).await.1.contains("nothing else is on record"));
+    assert!(shown(&["--until", "1970-01-01T00:00:05Z"]).await.1.contains("no other entries were found"));
     let json = cobctl(&["--host", &n1.address, "history", "--json"]).await;
     assert_eq!(json.out.lines().count(), 4, "programs get everything");
     // A budget gives tokens, which are locks.
@@ -334,7 +334,7 @@ async fn output_is_given_as_it_is() {
     assert!(ran.code == 1 && ran.err.contains("no output of n1/db is kept"), "{ran:?}");
     n1.look().output = Some("\n".to_owned());
     let ran = cobctl(&["--host", &n1.address, "output", "n1/db"]).await;
-    assert!(ran.out.is_empty() && ran.err.contains("n1/db printed nothing in its last action or check"), "{ran:?}");
+    assert!(ran.out.is_empty() && ran.err.contains("the last action or check of n1/db printed no output"), "{ran:?}");
     n1.look().output = Some("one\ntwo\u{1b}[0m\n".to_owned());
     let ran = cobctl(&["--host", &n1.address, "output", "n1/db"]).await;
     assert_eq!((ran.code, ran.out.as_str()), (0, "one\ntwo\u{1b}[0m\n"));
