@@ -258,7 +258,7 @@ fn a_conflict_is_taken_back_under_the_policy_and_else_waited_for() {
     assert_eq!(shop.switch_of("n1").map(|switch| (switch.to, switch.left)), Some((two, None)), "no host rolls back");
     // A later policy also applies to an earlier failure.
     let (code, told) = shop.ctl(&["switch", "2", "--on-failure", "rollback", "--wait", "30s"]);
-    assert!(code == 1 && told.contains("n1/files is in conflict") && told.contains("withdrawn"), "{code} {told}");
+    assert!(code == 1 && told.contains("n1/files is in conflict") && told.contains("rolled back"), "{code} {told}");
     shop.wait_returned(two, one);
     shop.order("n2", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"hold\"}");
     shop.cluster.until(PATIENCE, || in_conflict(&shop), "it is in conflict");

@@ -365,7 +365,7 @@ fn waves_that_would_be_one_of_all_hosts_are_refused() {
         }
     }
     let (code, said) = run(cobctl(&cluster, &[], &["switch", "2", "--limit-hosts", "1", "--wait", "60s"]));
-    assert!(code == 1 && said.contains("all 2 hosts of the generation go together"), "{said}");
+    assert!(code == 1 && said.contains("all 2 hosts of the generation must switch together"), "{said}");
     assert!(said.contains("n2 switches too: n1/db needs n2/app"), "{said}");
     assert!(cluster.is_converged(GenerationNumber(1)), "nothing was ordered");
     let (code, said) = run(cobctl(&cluster, &[], &["switch", "2", "--limit-hosts", "2", "--wait", "60s"]));
