@@ -9,6 +9,7 @@ use crate::askers::Askers;
 use crate::canonical::blob_hash;
 use crate::cob::Cob;
 use crate::codec;
+use crate::groups::{Groups, Services};
 use crate::id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, KindName, StateName};
 use crate::kind::{Kind, PayloadFile, check_payload_name};
 use crate::switch::{SwitchOrder, SwitchPolicy};
@@ -58,6 +59,9 @@ pub struct Manifest {
     /// Read when generations are made; hosts use [`back`](Self::back).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mends: bool,
+    /// The hosts of labels and of the services of clusters, by which tools select.
+    #[serde(default, skip_serializing_if = "Groups::is_empty")]
+    pub groups: Groups,
 }
 
 /// A rollback target.
@@ -156,6 +160,7 @@ impl Manifest {
             switches: Vec::new(),
             policy: SwitchPolicy::default(),
             mends: false,
+            groups: Groups::default(),
         }
     }
 
@@ -199,9 +204,23 @@ impl Manifest {
             switches: _,
             policy,
             mends: _,
+            groups,
         } = self;
         (*format, *security, *cobs) == (other.format, other.security, other.cobs)
             && (hosts, revoked, operators, policy) == (&other.hosts, &other.revoked, &other.operators, &other.policy)
+            && *groups == other.groups
+    }
+
+    /// The hosts with a label: `role=app`, or `role` with any value; none: no host has this label.
+    #[must_use]
+    pub fn hosts_with(&self, label: &str) -> Option<BTreeSet<HostName>> {
+        self.groups.labelled(label, &self.hosts.keys().collect::<Vec<_>>())
+    }
+
+    /// The services of a cluster with their hosts; none: there is no cluster of this name.
+    #[must_use]
+    pub fn services_of(&self, cluster: &str) -> Option<Services> {
+        self.groups.cluster(cluster, &self.hosts.keys().collect::<Vec<_>>())
     }
 
     /// Whether a key counts in it for a host or an operator.

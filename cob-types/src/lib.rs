@@ -15,6 +15,7 @@ pub mod codec;
 pub mod crontab;
 pub mod facts;
 pub mod generation;
+pub mod groups;
 pub mod history;
 pub mod id;
 pub mod kind;

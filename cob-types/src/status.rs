@@ -80,6 +80,9 @@ pub struct HostStatus {
     /// `tcp://IP:PORT` where it listens for other hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
+    /// The number of boots of its machine that its daemons have seen, with the present one; zero: not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub boots: u64,
     /// The host's clock at its answer.
     #[serde(default)]
     pub now_ns: u64,
@@ -326,6 +329,7 @@ impl HostStatus {
             security: None,
             identity: None,
             listen: None,
+            boots: 0,
             now_ns: 0,
             clock_ahead_s: 0,
             links: None,

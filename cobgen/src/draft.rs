@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cob_types::generation::Security;
+use cob_types::groups::Services;
 use cob_types::kind::PayloadFile;
 use cob_types::secret::SecretId;
 use cob_types::switch::SwitchPolicy;
@@ -47,6 +48,10 @@ pub struct Draft {
     pub operators: BTreeMap<String, Operator>,
     /// All hosts.
     pub hosts: BTreeMap<HostName, At<DraftHost>>,
+    /// The hosts of each label.
+    pub labels: BTreeMap<String, BTreeSet<HostName>>,
+    /// The services of each cluster with their hosts.
+    pub clusters: BTreeMap<String, Services>,
     /// All kinds in use, including built-in kinds.
     pub kinds: BTreeMap<KindName, At<Kind>>,
     /// All change objects.

@@ -48,6 +48,8 @@ impl Sketch {
             policy: SwitchPolicy::default(),
             operators: BTreeMap::new(),
             hosts: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            clusters: BTreeMap::new(),
             kinds: BTreeMap::new(),
             cobs: BTreeMap::new(),
             blobs: BTreeMap::new(),

@@ -24,7 +24,7 @@ services:
   db: {desired: stopped, cobs: {conf: {kind: user, content: {name: db}}, server: {kind: k, requires: [conf]}}}
   app: {requires: [db], desired: stopped, cobs: {server: {kind: k}}}
   web: {actions: {start: "true", stop: "true"}}
-  other: {cobs: {server: {kind: k}}}
+  other: {after: [db], cobs: {server: {kind: k}}}
 clusters:
   c: {services: {db: [n1], app: [n2], other: [n3]}}
   d: {services: {web: [n3]}, desired: stopped}
@@ -41,4 +41,6 @@ clusters:
         ("n3/web/instance", "stopped"),
     ];
     assert_eq!(preferred, wanted.into());
+    // What only comes after a stopped service starts without it.
+    assert!(draft.cobs["n3/other/server"].value.arrows.is_empty(), "{:?}", draft.cobs["n3/other/server"].value.arrows);
 }

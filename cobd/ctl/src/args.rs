@@ -16,6 +16,7 @@ use crate::words::parse_span;
 mod help;
 mod hosts;
 mod looks;
+mod operations;
 mod words;
 
 pub use hosts::{ArtefactArgs, BootstrapArgs, HostAt, SshArgs, UpgradeArgs};
@@ -23,9 +24,10 @@ pub use looks::{
     CheckArgs, DiffArgs, DurationsArgs, ExplainArgs, FactsArgs, HistoryArgs, LogsArgs, OutputArgs, PlanArgs,
     StatusArgs, WatchArgs,
 };
+pub use operations::{DrainArgs, Selection, StopArgs};
 pub use words::{
-    AtMost, BudgetArgs, CallOffArgs, CancelArgs, DeclareFinalArgs, DrainArgs, FenceArgs, LimitArgs, OnFailureArg,
-    OutcomesArgs, RetryArgs, RollbackArgs, StopArgs, SwitchArgs,
+    AtMost, BudgetArgs, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs,
+    RetryArgs, RollbackArgs, SwitchArgs,
 };
 
 /// Shows the state of hosts, explains it, and gives orders.
@@ -182,16 +184,16 @@ pub enum Command {
     #[command(after_help = words::RETRY)]
     Retry(RetryArgs),
     /// Stop services and their dependents, until `cobctl start`
-    #[command(after_help = words::STOP)]
+    #[command(after_help = operations::STOP)]
     Stop(StopArgs),
     /// Start stopped services, and dependents stopped with them
-    #[command(after_help = words::START)]
+    #[command(after_help = operations::START)]
     Start(StopArgs),
     /// Restart services, and stop dependents meanwhile
-    #[command(after_help = words::RESTART)]
+    #[command(after_help = operations::RESTART)]
     Restart(StopArgs),
     /// Stop all services of a host for maintenance, or reboot it
-    #[command(after_help = words::DRAIN)]
+    #[command(after_help = operations::DRAIN)]
     Drain(DrainArgs),
     /// Start no new transitions; running ones finish
     Pause,

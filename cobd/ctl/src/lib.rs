@@ -37,6 +37,7 @@ pub mod targets;
 mod testing;
 pub mod trusted;
 pub mod verdict;
+mod waves;
 pub mod webshop;
 pub mod words;
 

@@ -25,6 +25,7 @@ pub(crate) fn host(name: &str, generation: u64, cobs: Vec<CobStatus>) -> HostSta
         generation: Some(GenerationNumber(generation)),
         converged: true,
         says_final: true,
+        boots: 0,
         now_ns: NOW,
         cobs,
         ..HostStatus::unknown(HostName::new(name).expect("a name"))

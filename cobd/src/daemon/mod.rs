@@ -139,8 +139,8 @@ pub struct Daemon {
     ended: mpsc::Receiver<JobEnded>,
     /// When the last transition of a change object ended in this incarnation of the daemon.
     moved_at: BTreeMap<CobId, Time>,
-    /// The machine has not rebooted since the previous incarnation of the daemon.
-    same_boot: bool,
+    /// The boots of the machine.
+    boot: start::Boot,
     /// Departed change objects whose previous state is still being restored.
     departures: departures::Departures,
     departed: Arc<Notify>,

@@ -36,7 +36,7 @@ impl Daemon {
     fn unmoved_for(&self, status: &CobStatus, now: Time) -> Duration {
         let since = match self.moved_at.get(&status.id) {
             Some(at) => at.0,
-            None if !self.same_boot => return Duration::MAX,
+            None if !self.boot.same => return Duration::MAX,
             None => status.since_ns,
         };
         Duration::from_nanos(now.0.saturating_sub(since))

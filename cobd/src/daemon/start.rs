@@ -159,7 +159,7 @@ impl Daemon {
         let life = next_life(durable.life);
         // Recorded before the links exist: they announce the incarnation in their first messages.
         note_life(&mut opened.journal, &mut durable, life, clock.now())?;
-        let same_boot = same_boot(&config.state_dir)?;
+        let boot = Boot::note(&config.state_dir)?;
         let generations = Generations::new(&config.state_dir, &config.depot, &config.host, config.trust.clone());
         let (ended_tx, ended) = mpsc::channel(QUEUE);
         let opener = Opener::new(&config.identity, &config.state_dir, config.secrets_dir.as_deref());
@@ -221,7 +221,7 @@ impl Daemon {
             going: coming.as_ref().map(|p| p.bundle.clone().into()),
             order: order_of_return(&generations, active.as_ref(), coming.as_ref()),
             in_process: &in_process,
-            same_boot,
+            same_boot: boot.same,
         };
         let (engine, mut effects) = Engine::recover(&back, clock.now());
         let switch = SwitchWatch::returned(&durable);
@@ -282,7 +282,7 @@ impl Daemon {
             busy_at: Time(0),
             pending_ends: Vec::new(),
             moved_at: BTreeMap::new(),
-            same_boot,
+            boot,
             departures: Departures::default(),
             departed: kinds_departed,
             parts: std::collections::VecDeque::new(),
@@ -392,17 +392,35 @@ fn random() -> u64 {
     hasher.finish()
 }
 
-/// Whether the machine has not rebooted since the last incarnation; records the present boot.
-fn same_boot(state_dir: &Path) -> Result<bool, StartError> {
-    let system = |doing| move |source| StartError::System { doing, source };
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(system("reading the boot id"))?;
-    let path = state_dir.join(BOOT_ID);
-    let same = fs::read_to_string(&path).is_ok_and(|last| last == boot);
-    if !same {
-        durable::write_file(state_dir, BOOT_ID, 0o600, boot.as_bytes(), durable::Sync::Now)
+/// The boots of the machine, as the daemons of this state folder have seen them.
+#[derive(Debug)]
+pub(super) struct Boot {
+    /// The number of boots, with the present one.
+    pub(super) count: u64,
+    /// The last daemon ran in the same boot.
+    pub(super) same: bool,
+}
+
+impl Boot {
+    /// Compares the present boot with the boot on record, and records it. The file holds the id of the boot as the kernel says
+    /// it, and in its second line the count.
+    fn note(state_dir: &Path) -> Result<Self, StartError> {
+        let system = |doing| move |source| StartError::System { doing, source };
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(system("reading the boot id"))?;
+        let path = state_dir.join(BOOT_ID);
+        let last = fs::read_to_string(&path).unwrap_or_default();
+        let (id, count) = last.split_once('\n').unwrap_or((&last, ""));
+        // Older versions wrote no count.
+        let count: u64 = count.trim().parse().unwrap_or(u64::from(!id.is_empty()));
+        if id.trim() == boot.trim() {
+            return Ok(Self { count, same: true });
+        }
+        let count = count.saturating_add(1);
+        let record = format!("{}\n{count}\n", boot.trim());
+        durable::write_file(state_dir, BOOT_ID, 0o600, record.as_bytes(), durable::Sync::Now)
             .map_err(system("noting the boot id"))?;
+        Ok(Self { count, same: false })
     }
-    Ok(same)
 }
 
 fn load_needed(

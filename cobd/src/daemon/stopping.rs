@@ -1,23 +1,46 @@
 //! Stop, start and restart of change objects by an operator.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Stdio;
+use std::time::Duration;
 
 use cob_engine::record::OrderRecord;
 use cob_engine::{Event, Order, Stops};
 use cob_types::status::{CobStatus, Stopped};
-use cob_types::words::count;
+use cob_types::words::{count, foreign};
 use cob_types::{CobId, Kind};
 
 use tracing::{error, info};
 
 use super::{Daemon, Reply};
-use crate::web::{RefusalKind, StopOne};
+use crate::web::{Done, Refusal, RefusalKind, StopOne};
 
 /// The options of a stop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
     pub(super) restart: bool,
     pub(super) until_boot: bool,
+}
+
+/// How long the command of a reboot may run before it counts as accepted: `systemctl reboot` returns at once, other
+/// commands end with the machine.
+const REBOOT: Duration = Duration::from_secs(5);
+/// So many bytes of its last words are shown.
+const LAST_WORDS: usize = 400;
+
+/// Runs the command that reboots the machine.
+async fn reboot_with(command: &str) -> Result<(), String> {
+    let run = tokio::process::Command::new("/bin/sh").arg("-c").arg(command).stdin(Stdio::null()).output();
+    match tokio::time::timeout(REBOOT, run).await {
+        Err(_) => Ok(()),
+        Ok(Ok(output)) if output.status.success() => Ok(()),
+        Ok(Ok(output)) => {
+            let last = output.stderr.len().saturating_sub(LAST_WORDS);
+            let words = String::from_utf8_lossy(&output.stderr[last..]).trim().to_owned();
+            Err(format!("{}: {}", output.status, foreign(&words, LAST_WORDS)))
+        }
+        Ok(Err(error)) => Err(error.to_string()),
+    }
 }
 
 /// The most refused change objects that an answer names.
@@ -27,17 +50,23 @@ impl Daemon {
     /// Stops all of these change objects, or refuses the order.
     pub(super) fn stop(&mut self, cobs: Vec<StopOne>, how: How, who: &str, reply: Reply) {
         let How { restart, until_boot } = how;
+        // Each change object once: with the last of what was said of it.
+        let cobs: BTreeMap<CobId, Option<CobId>> = cobs.into_iter().map(|one| (one.cob, one.with)).collect();
+        if cobs.is_empty() {
+            self.refuse(reply, RefusalKind::Invalid, "the order names no change object", "name at least one");
+            return;
+        }
         let stopped = self.engine.stopped();
         let is_stopped = |cob: &CobId| stopped.get(cob).filter(|was| restart && !was.restart);
         let in_the_way = |cob: &CobId| is_stopped(cob).map(|was| format!("{cob} is {}", was.in_words()));
-        let refused = |one: &StopOne| self.cannot_stop(&one.cob).or_else(|| in_the_way(&one.cob));
-        let refused: Vec<String> = cobs.iter().filter_map(refused).collect();
+        let refused = |cob: &CobId| self.cannot_stop(cob).or_else(|| in_the_way(cob));
+        let refused: Vec<String> = cobs.keys().filter_map(refused).collect();
         if !refused.is_empty() {
             self.refuse_all(reply, &refused, "nothing was stopped on this host; name what can be stopped");
             return;
         }
         let mut news = 0;
-        for StopOne { cob, with } in cobs {
+        for (cob, with) in cobs {
             let order = Stopped { who: who.to_owned(), restart, with, until_boot };
             // A change object that was stopped on its own does not start with its dependency, nor after the next boot.
             let stands = stopped.get(&cob).is_some_and(|was| {
@@ -60,6 +89,10 @@ impl Daemon {
 
     /// Starts all of these stopped change objects, or refuses the order.
     pub(super) fn start_again(&mut self, cobs: Vec<CobId>, who: &str, reply: Reply) {
+        if cobs.is_empty() {
+            self.refuse(reply, RefusalKind::Invalid, "the order names no change object", "name at least one");
+            return;
+        }
         let unknown = |cob: &&CobId| self.engine.stops(cob).is_none();
         let refused: Vec<String> = cobs.iter().filter(unknown).map(|cob| format!("{cob} is not here")).collect();
         if !refused.is_empty() {
@@ -98,15 +131,19 @@ impl Daemon {
         info!(%who, at = now.0, "the host is rebooted by order");
         self.note_order(OrderRecord::Reboot, Some(who.to_owned()));
         let command = self.config.reboot.clone();
+        // After the records of this tick are durable.
         self.turn.beside.push(Box::pin(async move {
-            let ended = tokio::process::Command::new("/bin/sh").arg("-c").arg(&command).status().await;
-            match ended {
-                Ok(status) if status.success() => {}
-                Ok(status) => error!(%command, %status, "the reboot has failed"),
-                Err(error) => error!(%command, %error, "the reboot has failed"),
-            }
+            let answer = match reboot_with(&command).await {
+                Ok(()) => Ok(Done::new(true, "rebooting".to_owned())),
+                Err(why) => {
+                    error!(%command, %why, "the reboot failed");
+                    let what = format!("the reboot failed: `{command}`: {why}");
+                    Err(Refusal::new(RefusalKind::Unavailable, &what, "`reboot` in cobd.toml names the command"))
+                }
+            };
+            // The caller may be gone.
+            let _ = reply.send(answer);
         }));
-        self.done(reply, true, "rebooting".to_owned());
     }
 
     fn cannot_stop(&self, cob: &CobId) -> Option<String> {

@@ -33,6 +33,7 @@ impl Daemon {
             security: self.security(),
             identity: self.identity,
             listen: Some(format!("tcp://{}", self.links.address())),
+            boots: self.boot.count,
             now_ns: now.0,
             clock_ahead_s: self.clock.ahead_s(),
             links: Some(LinkCounters {

@@ -24,6 +24,7 @@ fn host_status() -> HostStatus {
         reachable: true,
         generation: Some(GenerationNumber(7)),
         converged: true,
+        boots: 0,
         now_ns: 5,
         peers: [("n2", true), ("n3", false)].map(|(name, up)| peer(name, up)).to_vec(),
         ..HostStatus::unknown(HostName::new("n1").expect("a name"))

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use cob_types::HostName;
+use cob_types::groups::Services;
 use minijinja::value::Value as Jinja;
 
 use super::Report;
@@ -162,6 +163,13 @@ impl Clusters {
             clusters.insert(name.value.clone(), Cluster::new(name.value.clone(), placed, nodes, config));
         }
         Self(clusters.into_values().collect())
+    }
+
+    /// The services of each cluster with their hosts.
+    pub(super) fn services(&self) -> BTreeMap<String, Services> {
+        let hosts =
+            |(name, placement): (&String, &Placement)| (name.clone(), placement.nodes.iter().cloned().collect());
+        self.0.iter().map(|cluster| (cluster.name.clone(), cluster.services.iter().map(hosts).collect())).collect()
     }
 
     /// The clusters that have a service, as positions in the list.

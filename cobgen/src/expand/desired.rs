@@ -17,7 +17,7 @@ pub(super) fn stop(
     sections: &Sections,
     world: &World<'_>,
     objects: &mut Objects,
-    arrows: &ByCob<Vec<Arrow>>,
+    arrows: &mut ByCob<Vec<Arrow>>,
     report: &mut Report<'_>,
 ) {
     let stopped =
@@ -44,11 +44,31 @@ pub(super) fn stop(
     for (id, on) in &along {
         tell_along(objects, id, on, &mut told, report);
     }
+    drop_orders(objects, arrows, &named, &along);
     for id in named.iter().chain(along.keys()) {
         let Some(object) = objects.all.get_mut(id) else { continue };
         if let Some(state) = off(object) {
             object.preferred = Some(state);
         }
+    }
+}
+
+/// Removes `after` dependencies on stopped objects from objects that are not stopped: an order of starts says nothing about
+/// an object that does not start. With the dependency the stopped object would start for a moment.
+fn drop_orders(
+    objects: &Objects,
+    arrows: &mut ByCob<Vec<Arrow>>,
+    named: &BTreeSet<CobId>,
+    along: &BTreeMap<CobId, CobId>,
+) {
+    let stops = |id: &CobId| named.contains(id) || along.contains_key(id);
+    for (id, all) in arrows.iter_mut().filter(|(id, _)| !stops(id)) {
+        let Some(preferred) = objects.get(id).and_then(|object| object.preferred.as_ref()) else { continue };
+        all.retain(|Arrow { on, said }| {
+            let starts = matches!(&said.when, When::Transition { to, .. } if to == preferred);
+            let serves = |on| objects.get(on).and_then(off).is_none_or(|state| said.states.contains(&state));
+            !starts || !stops(on) || serves(on)
+        });
     }
 }
 

@@ -189,6 +189,17 @@ impl Hosts {
         self.1.get(label).into_iter().flatten()
     }
 
+    /// The hosts of each label.
+    pub(super) fn by_label(&self) -> BTreeMap<String, BTreeSet<HostName>> {
+        let mut all: BTreeMap<String, BTreeSet<HostName>> = BTreeMap::new();
+        for host in self.0.values() {
+            for label in host.label_texts() {
+                all.entry(label).or_default().insert(host.name.clone());
+            }
+        }
+        all
+    }
+
     /// Every label that some host has.
     pub(super) fn labels(&self) -> Vec<String> {
         let mut all: Vec<String> = self.0.values().flat_map(Host::label_texts).collect();

@@ -157,7 +157,7 @@ fn draft(
     owners::report_nested(&objects.all, &arrows, report);
     owners::report_sockets(&objects.all, report);
     let restarts_on = words::restarts_on(&links);
-    desired::stop(sections, &world, &mut objects, &arrows, report);
+    desired::stop(sections, &world, &mut objects, &mut arrows, report);
 
     let hosts = world.hosts.0.values().map(|host| {
         let value =
@@ -165,12 +165,26 @@ fn draft(
         (host.name.clone(), At { value, place: report.place(host.mark) })
     });
     let hosts = hosts.collect();
+    let (labels, clusters) = (world.hosts.by_label(), world.clusters.services());
     let (kinds, cobs) = objects.into_draft(&mut arrows, restarts_on, tokens, report);
     let trust::Trust { revoked, operators, .. } = trust;
     let secrets = world.secrets.into_draft(&cobs, files, report);
     let (blobs, sealed) = (BTreeMap::new(), BTreeMap::new());
     let policy = switch_policy(sections, report);
-    Some(Draft { security: security?, revoked, policy, operators, hosts, kinds, cobs, blobs, secrets, sealed })
+    Some(Draft {
+        security: security?,
+        revoked,
+        policy,
+        operators,
+        hosts,
+        labels,
+        clusters,
+        kinds,
+        cobs,
+        blobs,
+        secrets,
+        sealed,
+    })
 }
 
 /// The behaviour of hosts in a switch.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost};
+use cob_types::groups::Groups;
 use cob_types::kind::PayloadFile;
 use cob_types::{
     Askers, Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, Ranks, SmallMap,
@@ -68,6 +69,7 @@ pub fn assemble(mut draft: Draft, number: GenerationNumber, parent: GenerationNu
     Askers::fill(&mut bundles);
     let hosts = manifest_hosts(&draft, &bundles, &mut faults);
     let manifest = Manifest {
+        groups: Groups::new(hosts.keys(), &draft.labels, &draft.clusters),
         hosts,
         cobs: count,
         revoked: draft.revoked.clone(),

@@ -9,6 +9,7 @@ use std::fmt;
 use std::fmt::Write as _;
 
 use cob_types::trust::Operator;
+use cob_types::words::list;
 use cob_types::{
     Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, PublicKey, StateName,
 };
@@ -32,8 +33,7 @@ pub struct Difference {
     pub hosts_removed: Vec<HostName>,
     /// Hosts whose address differs.
     pub hosts_moved: BTreeMap<HostName, Swap<Option<String>>>,
-    /// Identities, operators, and the behaviour of hosts in a switch: `security`, `revoked`, `operators`, keys of
-    /// hosts, `switch`.
+    /// What all hosts share besides: `security`, `revoked`, `operators`, keys of hosts, `switch`, `labels` and `clusters`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trust: Vec<ContentChange>,
     /// Kinds whose definition differs.
@@ -255,6 +255,15 @@ fn trust(manifest: &Manifest) -> Value {
     });
     if !manifest.policy.is_default() {
         trust["switch"] = serde_json::json!(manifest.policy);
+    }
+    let named = |hosts: BTreeSet<HostName>| list(&hosts.iter().collect::<Vec<_>>(), usize::MAX);
+    for label in manifest.groups.labels() {
+        trust["labels"][label] = manifest.hosts_with(label).map_or(Value::Null, |hosts| named(hosts).into());
+    }
+    for cluster in manifest.groups.clusters() {
+        for (service, hosts) in manifest.services_of(cluster).unwrap_or_default() {
+            trust["clusters"][cluster][service] = named(hosts).into();
+        }
     }
     trust
 }

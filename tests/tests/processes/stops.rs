@@ -34,7 +34,7 @@ impl Shop {
             r#"
 security: loopback-only
 hosts:
-  n1: {{address: "tcp://127.0.0.1:1"}}
+  n1: {{address: "tcp://127.0.0.1:1", labels: {{rack: 1}}}}
   n2: {{address: "tcp://127.0.0.1:2"}}
 services:
   db:
@@ -93,7 +93,7 @@ fn who_needs_it_stops_first_and_starts_last_over_kills() {
     assert!(code == 0 && said.contains("n1: stopped already"), "{said}");
     assert!(shop.said().is_empty());
     let (code, said) = shop.cobctl(&["start", "app"]);
-    assert!(code == 1 && said.contains("needs n1/db/instance, which is stopped by order of"), "{said}");
+    assert!(code == 1 && said.contains("it needs n1/db/instance, and n1/db/instance is stopped by order of"), "{said}");
     let (code, said) = shop.cobctl(&["start", "db", "--wait", "60s"]);
     assert!(code == 0 && said.contains("2 change objects started"), "{said}");
     assert_eq!(shop.said(), ["start db", "start app"]);
@@ -107,7 +107,7 @@ fn a_restart_takes_along_who_requires_it() {
     let (code, said) = shop.cobctl(&["restart", "db", "--plan"]);
     assert!(code == 0 && said.contains("4 transitions in"), "{said}");
     let (code, said) = shop.cobctl(&["restart", "db", "--wait", "60s"]);
-    assert!(code == 0 && said.contains("1 change object restarted"), "{said}");
+    assert!(code == 0 && said.contains("2 change objects restarted"), "{said}");
     shop.cluster.wait_converged(cob_types::GenerationNumber(1), PATIENCE);
     assert_eq!(shop.said(), ["stop app", "stop db", "start db", "start app"]);
     assert_eq!(shop.stopped("n1/db/instance"), None);
@@ -129,7 +129,10 @@ fn a_new_generation_ends_the_order() {
 /// Reboots a host: its daemon dies, and restarts in another boot.
 fn reboot(cluster: &mut Cluster, host: &str) {
     cluster.kill(host);
-    fs::write(cluster.path(&format!("{host}/boot-id")), "another boot").expect("written");
+    let path = cluster.path(&format!("{host}/boot-id"));
+    let noted = fs::read_to_string(&path).expect("noted");
+    let boots = noted.lines().nth(1).expect("the count");
+    fs::write(path, format!("another boot\n{boots}\n")).expect("written");
     cluster.start(host);
 }
 
@@ -153,7 +156,7 @@ fn a_drained_host_runs_nothing_until_it_has_been_rebooted() {
     reboot(&mut shop.cluster, "n1");
     let ended = drain.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-    assert!(ended.status.success() && said.contains("n1: everything has returned"), "{said}");
+    assert!(ended.status.success() && said.contains("n1: all services have returned"), "{said}");
     shop.cluster.wait_converged(first, PATIENCE);
     assert_eq!(shop.said(), ["start db", "start app"]);
     let orders: Vec<String> = shop.cluster.history("n1").into_iter().map(|entry| entry.event).collect();
@@ -198,6 +201,86 @@ fn a_restart_ends_no_order_to_stop_and_a_boot_no_own_one() {
 }
 
 #[test]
+fn clusters_and_labels_select_objects() {
+    let shop = Shop::new();
+    let (code, said) = shop.cobctl(&["stop", "c", "--wait", "60s"]);
+    assert!(code == 0 && said.contains("2 change objects stopped"), "{said}");
+    assert_eq!(shop.said(), ["stop app", "stop db"]);
+    let (code, said) = shop.cobctl(&["start", "cluster:c", "--label", "rack=2"]);
+    assert!(code == 2 && said.contains("no host has the label rack=2") && said.contains("rack=1"), "{said}");
+    let (code, said) = shop.cobctl(&["start", "cluster:c", "--label", "rack", "--wait", "60s"]);
+    assert!(code == 0 && said.contains("1 change object started"), "{said}");
+    assert_eq!(shop.said(), ["start db"]);
+    let (code, said) = shop.cobctl(&["start", "c", "--wait", "60s"]);
+    assert!(code == 0 && said.contains("1 change object started"), "{said}");
+    assert_eq!(shop.said(), ["start app"]);
+}
+
+/// Two services on two hosts each; one service has the name of a host.
+fn pairs(cluster: &Cluster) -> std::path::PathBuf {
+    let log = cluster.path("log").display().to_string();
+    let host = |n: usize| format!("  n{n}: {{address: \"tcp://127.0.0.1:{n}\", labels: {{pool: a}}}}\n");
+    let hosts: String = (1..=4).map(host).collect();
+    let model = format!(
+        "security: loopback-only\nhosts:\n{hosts}services:\n  \
+         web: {{actions: {{start: \"echo start web >> {log}\", stop: \"echo stop web >> {log}\"}}}}\n  \
+         n4: {{actions: {{start: \"echo start db >> {log}\", stop: \"echo stop db >> {log}\"}}}}\n\
+         clusters: {{c: {{services: {{web: [n1, n2], n4: [n3, n4]}}}}}}\n"
+    );
+    cluster.write_model("pairs", &[("model.yaml", &model)])
+}
+
+#[test]
+fn waves_leave_a_host_of_each_service_and_follow_each_other() {
+    let mut cluster = cluster(&["n1", "n2", "n3", "n4"]);
+    let asked = |cluster: &Cluster, host: &str| cluster.path(&format!("reboot-{host}"));
+    for host in ["n1", "n2", "n3", "n4"] {
+        let command = format!("reboot = \"touch {}\"", asked(&cluster, host).display());
+        cluster.configure(host, &command);
+    }
+    let first = cluster.generate(&pairs(&cluster));
+    cluster.bring_up(first, PATIENCE);
+    let (code, said) = run(cobctl(&cluster, &[], &["stop", "n4"]));
+    assert!(code == 2 && said.contains("n4 has several meanings: write service:n4 or host:n4"), "{said}");
+    let plan = ["drain", "--label", "pool=a", "--reboot", "--waves", "--plan"];
+    let (code, said) = run(cobctl(&cluster, &[], &plan));
+    assert_eq!(code, 0, "{said}");
+    for line in ["wave 1 of 2: n1 and n3", "wave 2 of 2: n2 and n4", "4 hosts in 2 waves, the fewest possible"] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert!(said.contains("service web of c: 1 at a time"), "{said}");
+    let waves = ["drain", "--label", "pool=a", "--reboot", "--waves", "--wait", "60s"];
+    let mut drain = cobctl(&cluster, &[], &waves);
+    let drain = drain.stdout(std::process::Stdio::piped()).spawn().expect("cobctl");
+    for (wave, later) in [(["n1", "n3"], Some("n2")), (["n2", "n4"], None)] {
+        cluster.until(PATIENCE, || wave.iter().all(|host| asked(&cluster, host).exists()), "a wave is told to reboot");
+        assert!(later.is_none_or(|host| !asked(&cluster, host).exists()), "the next wave has to wait");
+        wave.iter().for_each(|host| reboot(&mut cluster, host));
+    }
+    let ended = drain.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(ended.status.success() && said.matches("all services have returned").count() == 4, "{said}");
+    cluster.wait_converged(first, PATIENCE);
+}
+
+#[test]
+fn a_reboot_that_fails_says_why_and_ends_the_waves() {
+    let mut cluster = cluster(&["n1", "n2", "n3", "n4"]);
+    for host in ["n1", "n2", "n3", "n4"] {
+        cluster.configure(host, "reboot = \"echo no power >&2; false\"");
+    }
+    let first = cluster.generate(&pairs(&cluster));
+    cluster.bring_up(first, PATIENCE);
+    let (code, said) = run(cobctl(&cluster, &[], &["drain", "n1", "n2", "--reboot", "--wait", "60s"]));
+    assert!(code == 1 && said.contains("the reboot failed") && said.contains("no power"), "{said}");
+    assert!(said.contains("not drained, because of this wave: n2"), "{said}");
+    let status = cluster.status("n2").expect("it answers");
+    assert!(status.cobs.iter().all(|cob| cob.stopped.is_none()), "{status:?}");
+    let (code, said) = run(cobctl(&cluster, &[], &["start", "host:n1", "--wait", "60s"]));
+    assert!(code == 0 && said.contains("1 change object started"), "{said}");
+}
+
+#[test]
 fn what_can_not_be_stopped_is_refused_with_what_there_is() {
     let shop = Shop::new();
     let (code, said) = shop.cobctl(&["stop", "dbb", "n9"]);
@@ -208,4 +291,6 @@ fn what_can_not_be_stopped_is_refused_with_what_there_is() {
     let refused = shop.cluster.http("n1", "POST", "/v1/stop", body).expect_err("it is not there");
     assert!(refused.contains("n1/nothing is not here"), "{refused}");
     assert_eq!(shop.stopped("n1/db/instance"), None, "all of them, or none");
+    let refused = shop.cluster.http("n1", "POST", "/v1/stop", "{\"cobs\":[]}").expect_err("it is empty");
+    assert!(refused.contains("names no change object"), "{refused}");
 }

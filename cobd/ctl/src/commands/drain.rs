@@ -1,36 +1,57 @@
-//! `cobctl drain`: nothing runs on a host until its next boot.
+//! `cobctl drain`: nothing runs on a host until its next boot. Several hosts are drained one after the other, or in waves.
 //!
-//! Only what runs there is stopped by order. What needs it stops before it by the locks, and waits.
+//! The order names only the objects of the drained host. Objects of other hosts that need them stop before them by the
+//! locks, and wait.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cob_types::status::CobStatus;
+use cob_types::status::{ClusterStatus, CobStatus};
 use cob_types::{CobId, HostName};
 use cobd::web::{Done, PlainOrder, StatusOf, StopOne, StopOrder};
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::objects::{Objects, cobs_of};
 use super::retry::{Ended, until_ended, why};
-use super::stop::{Objects, Operation, tell};
+use super::stop::{Operation, tell};
 use super::{Context, plan};
-use crate::args::DrainArgs;
+use crate::args::{DrainArgs, Selection};
+use crate::client::AskError;
 use crate::failure::{Exit, Failure};
-use crate::gather;
+use crate::gather::{self, is_refusal};
 use crate::screen::{Paint, Screen};
+use crate::targets::Target;
 use crate::verdict::is_home;
-use crate::words::{clean, count};
+use crate::waves::{self, Limit};
+use crate::words::{clean, count, list};
 
-/// How often a host that is rebooted is asked whether it is back.
+/// How often hosts that reboot are asked whether they are back.
 const ASK: Duration = Duration::from_millis(500);
 
-/// The JSON of `cobctl drain`. Fields are only added.
+/// The JSON of `cobctl drain` for several hosts. For one host it is the [`Drained`] of this host. Fields are only added.
 #[derive(Debug, Serialize)]
 struct Report {
+    /// The hosts of each wave, in the order of the waves.
+    waves: Vec<Vec<HostName>>,
+    /// No division into fewer waves keeps all limits.
+    fewest: bool,
+    /// The limits that the waves keep.
+    limits: Vec<String>,
+    /// Limits that the drain of one host exceeds.
+    exceeded: Vec<String>,
+    /// What was done, host by host. Hosts of waves that did not start are missing.
+    hosts: Vec<Drained>,
+}
+
+/// What was done on one host. Fields are only added.
+#[derive(Debug, Serialize)]
+struct Drained {
     host: HostName,
-    /// What is stopped there.
+    /// The objects that the order stops.
     cobs: Vec<CobId>,
     drained: Ended,
-    /// With `--reboot`: whether everything has returned.
+    /// With `--reboot`: whether all objects have returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     returned: Option<Ended>,
     /// Why not, a sentence each.
@@ -38,73 +59,287 @@ struct Report {
     why: Vec<String>,
 }
 
+/// The hosts and what runs on them.
+struct Course<'g> {
+    hosts: Vec<HostName>,
+    cobs: BTreeMap<HostName, Vec<CobId>>,
+    all: Objects<'g>,
+}
+
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DrainArgs) -> Result<Exit, Failure> {
-    let host = &args.host;
     let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::All).await;
     let generation = plan::generation_of_hosts(context, &now)?;
     let all = Objects::of(&generation);
-    let cobs = all.running_on(host)?;
+    let selection = Selection { hosts: args.hosts.clone(), labels: args.labels.clone() };
+    let hosts: Vec<HostName> = all.selected(&selection)?.into_iter().flatten().collect();
+    let cobs = hosts.iter().map(|host| (host.clone(), all.running_on(host))).collect();
+    let course = Course { hosts, cobs, all };
+    let report = course.divide(&now, args);
+    if !context.json {
+        report.say(screen, args.reboot)?;
+    }
     if args.plan {
-        return plan::of_order(context, screen, &now, &generation, &[all.with_dependents_off(&cobs)]).await;
+        if let [host] = course.hosts.as_slice() {
+            let ways = [course.all.with_dependents_off(&course.cobs[host])];
+            return plan::of_order(context, screen, &now, &generation, &ways).await;
+        }
+        if context.json {
+            screen.json(&report)?;
+        }
+        return Ok(Exit::Yes);
     }
-    let target = context.locate(host).await?;
-    let ones = cobs.iter().map(|cob| StopOne { cob: cob.clone(), with: None }).collect();
-    let order = StopOrder { cobs: ones, restart: false, until_boot: true, who: context.client.who() };
-    let told: Done = tell(&context.client, &target, Operation::Stop, order).await?;
-    say(context, screen, &format!("{host}: {}", clean(&told.detail)))?;
-    let (drained, cluster) = until_ended(context, &cobs, Instant::now() + args.wait).await;
-    let undone = Operation::Stop.undone(&cluster, &cobs);
-    let drained = if drained == Ended::Settled && !undone.is_empty() { Ended::Failed } else { drained };
-    let mut report = Report { host: host.clone(), cobs, drained, returned: None, why: undone };
-    if drained != Ended::Settled {
-        report.why.extend(why(&cluster, &report.cobs));
-        return report.end(context, screen);
-    }
-    say(context, screen, &format!("{host} is drained: {} stopped", count(report.cobs.len(), "change object")))?;
-    if args.reboot {
-        let order = PlainOrder { who: context.client.who() };
-        let _: Done = context.client.order(&target.endpoint, "/v1/reboot", &order).await?;
-        say(context, screen, &format!("{host} is rebooted"))?;
-        report.returned = Some(returned(context, &report.cobs, host, Instant::now() + args.wait).await);
-    }
-    report.end(context, screen)
+    course.carry_out(context, screen, args, report).await
 }
 
-/// Waits until none of them is stopped any more and each is where it should be.
-async fn returned(context: &Context, cobs: &[CobId], host: &HostName, deadline: Instant) -> Ended {
+impl Course<'_> {
+    fn divide(&self, now: &ClusterStatus, args: &DrainArgs) -> Report {
+        let limits = self.all.limits(&self.hosts, now);
+        let name = |at: &usize| self.hosts[*at].clone();
+        let divided = waves::divide(self.hosts.len(), &limits);
+        let binds = |limit: &&Limit| {
+            let members: BTreeSet<usize> = limit.members.values().flatten().copied().collect();
+            members.len() > limit.most
+        };
+        let over = |(host, limit): &(usize, usize)| {
+            let (host, limit) = (&self.hosts[*host], &limits[*limit]);
+            let members = limit.members.values().flatten().collect::<BTreeSet<_>>().len();
+            format!("{host} alone interrupts more of {} than allowed ({} of {members} may be)", limit.name, limit.most)
+        };
+        let all_at_once = || vec![(0..self.hosts.len()).collect()];
+        let waves = match (args.waves, args.reboot) {
+            (true, _) => divided.waves,
+            (false, true) => (0..self.hosts.len()).map(|host| vec![host]).collect(),
+            (false, false) => all_at_once(),
+        };
+        Report {
+            waves: waves.iter().map(|wave| wave.iter().map(name).collect()).collect(),
+            fewest: args.waves && divided.fewest,
+            limits: limits
+                .iter()
+                .filter(binds)
+                .map(|limit| format!("{}: {} at a time", limit.name, limit.most))
+                .collect(),
+            exceeded: divided.exceeded.iter().map(over).collect(),
+            hosts: Vec::new(),
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        context: &Context,
+        screen: &mut Screen,
+        args: &DrainArgs,
+        mut report: Report,
+    ) -> Result<Exit, Failure> {
+        let mut exit = Exit::Yes;
+        for (at, wave) in report.waves.iter().enumerate() {
+            let done = self.wave(context, screen, wave, args).await?;
+            exit = Exit::of_all(done.iter().map(Drained::exit));
+            report.hosts.extend(done);
+            let left: Vec<&HostName> = report.waves[at + 1..].iter().flatten().collect();
+            if exit != Exit::Yes && !left.is_empty() && !context.json {
+                screen.problem("error", &format!("not drained, because of this wave: {}", list(&left, 12)));
+            }
+            if exit != Exit::Yes {
+                break;
+            }
+        }
+        if context.json {
+            match report.hosts.as_slice() {
+                [one] if self.hosts.len() == 1 => screen.json(one)?,
+                _ => screen.json(&report)?,
+            }
+        }
+        Ok(exit)
+    }
+
+    /// Drains hosts at the same time, reboots them, and waits until all services have returned.
+    async fn wave(
+        &self,
+        context: &Context,
+        screen: &mut Screen,
+        wave: &[HostName],
+        args: &DrainArgs,
+    ) -> Result<Vec<Drained>, Failure> {
+        let (mut targets, mut done) = (Vec::new(), Vec::new());
+        let boots = boots(&gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await);
+        for host in wave {
+            targets.push(context.locate(host).await?);
+        }
+        let told = self.order(context, &targets).await;
+        for ((target, answer), host) in told.into_iter().zip(wave) {
+            match answer {
+                Ok(answer) if !context.json => screen.line(&format!("{host}: {}", clean(&answer.detail)))?,
+                Ok(_) => {}
+                Err(error) => done.push(Drained::refused(&self.cobs[host], &target, host, &error)),
+            }
+        }
+        if !done.is_empty() {
+            done.iter().try_for_each(|host| host.say(context, screen, args.reboot))?;
+            return Ok(done);
+        }
+        let cobs: Vec<CobId> = wave.iter().flat_map(|host| &self.cobs[host]).cloned().collect();
+        let (ended, cluster) = until_ended(context, &cobs, Instant::now() + args.wait).await;
+        done = wave.iter().map(|host| self.drained(host, ended, &cluster)).collect();
+        let all_drained = done.iter().all(|host| host.drained == Ended::Settled);
+        for host in done.iter().filter(|host| host.drained == Ended::Settled && !context.json) {
+            screen.line(&format!("{} is drained: {} stopped", host.host, count(host.cobs.len(), "change object")))?;
+        }
+        if args.reboot && all_drained {
+            self.reboot(context, screen, &targets, &mut done).await?;
+            if done.iter().all(|host| host.why.is_empty()) {
+                returned(context, &mut done, &boots, Instant::now() + args.wait).await;
+            }
+        }
+        done.iter().try_for_each(|host| host.say(context, screen, args.reboot))?;
+        Ok(done)
+    }
+
+    async fn order(&self, context: &Context, targets: &[Target]) -> Vec<(Target, Result<Done, AskError>)> {
+        let (client, who) = (context.client.clone(), context.client.who());
+        let told = gather::each(targets, |target| {
+            let (client, who) = (client.clone(), who.clone());
+            let cobs = self.cobs.get(&target.stand_in()).into_iter().flatten();
+            let ones: Vec<StopOne> = cobs.map(|cob| StopOne { cob: cob.clone(), with: None }).collect();
+            async move {
+                if ones.is_empty() {
+                    return Ok(Done::new(false, "nothing runs there".to_owned()));
+                }
+                let order = StopOrder { cobs: ones, restart: false, until_boot: true, who };
+                tell(&client, &target, Operation::Stop, order).await
+            }
+        });
+        told.await
+    }
+
+    fn drained(&self, host: &HostName, ended: Ended, cluster: &ClusterStatus) -> Drained {
+        let cobs = self.cobs[host].clone();
+        let undone = Operation::Stop.undone(cluster, &cobs);
+        let is_off = |cob: &CobStatus| cob.stopped.is_some() && is_home(cob);
+        let off = cobs_of(cluster).filter(|cob| cobs.contains(&cob.id) && is_off(cob)).count();
+        let (drained, why) = match ended {
+            _ if off == cobs.len() => (Ended::Settled, Vec::new()),
+            _ if !undone.is_empty() => (Ended::Failed, undone),
+            Ended::Settled => (Ended::Failed, why(cluster, &cobs)),
+            ended => (ended, why(cluster, &cobs)),
+        };
+        Drained { host: host.clone(), cobs, drained, returned: None, why }
+    }
+
+    async fn reboot(
+        &self,
+        context: &Context,
+        screen: &mut Screen,
+        targets: &[Target],
+        done: &mut [Drained],
+    ) -> std::io::Result<()> {
+        let (client, who) = (context.client.clone(), context.client.who());
+        let told = gather::each(targets, |target| {
+            let (client, order) = (client.clone(), PlainOrder { who: who.clone() });
+            async move { client.order(&target.endpoint, "/v1/reboot", &order).await }
+        });
+        for ((_, answer), host) in told.await.into_iter().zip(done) {
+            match answer {
+                Ok(_) if context.json => {}
+                Ok(_) => screen.line(&format!("{} is rebooted", host.host))?,
+                Err(error) => {
+                    host.returned = Some(if is_refusal(&error) { Ended::Failed } else { Ended::Unreached });
+                    host.why = vec![format!("the host was not rebooted: {}", error.in_a_line())];
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The boots of each host, where they are known.
+fn boots(now: &ClusterStatus) -> BTreeMap<HostName, u64> {
+    now.hosts.iter().filter(|host| host.boots > 0).map(|host| (host.name.clone(), host.boots)).collect()
+}
+
+/// Waits until each host has another boot, and each of its objects is started and in its preferred state.
+async fn returned(context: &Context, done: &mut [Drained], before: &BTreeMap<HostName, u64>, deadline: Instant) {
     loop {
         let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::All).await;
-        let theirs: Vec<&CobStatus> = now.hosts.iter().flat_map(|h| &h.cobs).filter(|c| cobs.contains(&c.id)).collect();
-        let is_back = |cob: &&CobStatus| cob.stopped.is_none() && is_home(cob);
-        if theirs.len() == cobs.len() && theirs.iter().all(is_back) {
-            return Ended::Settled;
+        let boots = boots(&now);
+        for host in done.iter_mut() {
+            host.why.clear();
+            let is_back = |cob: &&CobStatus| cob.stopped.is_none() && is_home(cob);
+            let theirs: Vec<&CobStatus> = cobs_of(&now).filter(|cob| host.cobs.contains(&cob.id)).collect();
+            let rebooted = before.get(&host.host).is_none_or(|old| boots.get(&host.host).is_some_and(|new| new != old));
+            let answers = now.hosts.iter().any(|h| h.reachable && h.name == host.host);
+            let all_back = theirs.len() == host.cobs.len() && theirs.iter().all(is_back);
+            host.returned = Some(match () {
+                () if answers && rebooted && all_back => Ended::Settled,
+                () if answers => Ended::Late,
+                () => Ended::Unreached,
+            });
+            if !rebooted && answers {
+                host.why.push("the host has not rebooted yet: its daemon runs in the same boot as before".to_owned());
+            } else if answers && !all_back {
+                host.why = why(&now, &host.cobs);
+            }
         }
-        if Instant::now() >= deadline {
-            let answers = now.hosts.iter().any(|h| h.reachable && h.name == *host);
-            return if answers { Ended::Late } else { Ended::Unreached };
+        if done.iter().all(|host| host.returned == Some(Ended::Settled)) || Instant::now() >= deadline {
+            return;
         }
         tokio::time::sleep(ASK).await;
     }
 }
 
-fn say(context: &Context, screen: &mut Screen, line: &str) -> std::io::Result<()> {
-    if context.json { Ok(()) } else { screen.line(line) }
+impl Report {
+    fn say(&self, screen: &mut Screen, reboot: bool) -> std::io::Result<()> {
+        let hosts: usize = self.waves.iter().map(Vec::len).sum();
+        if hosts == 1 {
+            return Ok(());
+        }
+        let many = self.waves.len();
+        if reboot || many > 1 {
+            for (at, wave) in self.waves.iter().enumerate() {
+                screen.line(&format!("wave {} of {many}: {}", at + 1, list(wave, 24)))?;
+            }
+            let fewest = if self.fewest { ", the fewest possible" } else { "" };
+            screen.line(&format!("{} in {}{fewest}", count(hosts, "host"), count(many, "wave")))?;
+        }
+        if self.fewest {
+            self.limits.iter().try_for_each(|limit| screen.line(&format!("  {limit}")))?;
+        }
+        self.exceeded.iter().for_each(|over| screen.problem("warning", over));
+        Ok(())
+    }
 }
 
-impl Report {
-    fn end(&self, context: &Context, screen: &mut Screen) -> Result<Exit, Failure> {
-        let ended = self.returned.unwrap_or(self.drained);
+impl Drained {
+    fn refused(cobs: &[CobId], target: &Target, host: &HostName, error: &AskError) -> Self {
+        let drained = if is_refusal(error) { Ended::Failed } else { Ended::Unreached };
+        let why = vec![format!("{}: {}", target.endpoint, error.in_a_line())];
+        Self { host: host.clone(), cobs: cobs.to_vec(), drained, returned: None, why }
+    }
+
+    fn ended(&self) -> Ended {
+        self.returned.unwrap_or(self.drained)
+    }
+
+    fn exit(&self) -> Exit {
+        self.ended().exit()
+    }
+
+    fn say(&self, context: &Context, screen: &mut Screen, reboot: bool) -> std::io::Result<()> {
         if context.json {
-            screen.json(self)?;
-        } else if ended != Ended::Settled {
-            let what = if self.returned.is_some() { "not all has returned" } else { "is not drained" };
+            return Ok(());
+        }
+        if self.ended() != Ended::Settled {
+            let what = if self.returned.is_some() { "not all services have returned" } else { "is not drained" };
             screen.line(&screen.paint(Paint::Bad, &format!("{}: {what}", self.host)))?;
             self.why.iter().try_for_each(|line| screen.line(&format!("  {line}")))?;
-        } else if self.returned.is_some() {
-            screen.line(&screen.paint(Paint::Good, &format!("{}: everything has returned", self.host)))?;
-        } else {
-            screen.line(&format!("after a reboot, or with `cobctl start {}`, everything returns", self.host))?;
+            return screen.line(&format!("  `cobctl start {}` starts what was stopped", self.host));
         }
-        Ok(ended.exit())
+        if self.returned.is_some() {
+            return screen.line(&screen.paint(Paint::Good, &format!("{}: all services have returned", self.host)));
+        }
+        if reboot {
+            return Ok(());
+        }
+        screen.line(&format!("after a reboot, or with `cobctl start {}`, all services return", self.host))
     }
 }

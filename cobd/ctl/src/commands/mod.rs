@@ -36,6 +36,7 @@ mod leaving;
 mod logs;
 mod machines;
 mod near;
+mod objects;
 mod orders;
 mod outcomes;
 mod output;

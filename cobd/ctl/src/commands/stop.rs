@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Stopped};
-use cob_types::{Cob, CobId, Generation, HostName, Kind, StateName};
+use cob_types::status::{ClusterStatus, HostStatus, Stopped};
+use cob_types::{CobId, HostName, StateName};
 use cobd::web::{Done, StartOrder, StatusOf, StopOne, StopOrder};
-use cobgen::model::did_you_mean_or_list;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::objects::{Meant, Objects, cobs_of};
 use super::orders::{Answer, Answers};
 use super::retry::{Ended, until_ended, why};
 use super::{Context, plan};
@@ -64,9 +64,6 @@ impl Operation {
     }
 }
 
-/// A change object that is meant, and the one on account of which it is, if it was not named.
-type Meant = BTreeMap<CobId, Option<CobId>>;
-
 /// The JSON of these commands. Fields are only added.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -100,32 +97,41 @@ async fn run(context: &Context, screen: &mut Screen, args: &StopArgs, op: Operat
     let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::All).await;
     let generation = plan::generation_of_hosts(context, &now)?;
     let all = Objects::of(&generation);
-    let named = all.named(&args.names, &args.hosts)?;
-    let mut silent = Vec::new();
+    let only = all.selected(&args.only)?;
+    let stopped: BTreeSet<CobId> =
+        cobs_of(&now).filter(|cob| cob.stopped.is_some()).map(|cob| cob.id.clone()).collect();
+    let besides = if op == Operation::Start { &stopped } else { &BTreeSet::new() };
+    let named = all.named(&args.names, only.as_ref(), besides)?;
+    let mut unanswered = Vec::new();
     let meant = match op {
         Operation::Stop => all.with_dependents(named),
         Operation::Restart => to_restart(&now, &all, named)?,
         Operation::Start => {
-            silent = all.silent(&now, &named);
+            unanswered = silent(&all, &now, &named);
             to_start(&now, &all, named)?
         }
     };
     if args.plan {
-        return plan::of_order(context, screen, &now, &generation, &all.ways(&meant, op)).await;
+        return plan::of_order(context, screen, &now, &generation, &ways(&all, &meant, op)).await;
     }
-    if meant.is_empty() && silent.is_empty() && !context.json {
+    if meant.is_empty() && unanswered.is_empty() && !context.json {
         screen.line(&format!("nothing to be {}: none of them was stopped by an order", op.done()))?;
         return Ok(Exit::Yes);
     }
     say_along(context, screen, &meant, op)?;
     let mut answers = give(context, &meant, op).await;
-    answers.hosts.extend(silent);
+    answers.hosts.extend(unanswered);
     let mut report = Report { operation: op.done(), cobs: ones(&meant), answers, ended: None, why: Vec::new() };
     if !context.json {
         report.answers.hosts.iter().try_for_each(|answer| say(screen, answer))?;
     }
     let refused = |cob: &CobId| report.answers.hosts.iter().any(|a| a.name == cob.host() && a.done.is_none());
-    let taken: Vec<CobId> = meant.keys().filter(|cob| !refused(cob)).cloned().collect();
+    let mut taken: Vec<CobId> = meant.keys().filter(|cob| !refused(cob)).cloned().collect();
+    if op == Operation::Restart {
+        // Objects that need a restarted one stop with it, and have to be back as well.
+        taken =
+            all.with_dependents(taken.into_iter().collect()).into_keys().filter(|cob| !stopped.contains(cob)).collect();
+    }
     if args.wait.is_some() && !taken.is_empty() {
         let (ended, cluster) = until_ended(context, &taken, deadline).await;
         report.why = op.undone(&cluster, &taken);
@@ -239,37 +245,64 @@ fn say(screen: &mut Screen, answer: &Answer<Done>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What was stopped of these, and of what was stopped along with them. Something that needs another stopped one is not
-/// started for nothing.
+/// The stopped objects among the named ones, and the objects that stopped along with them. An object that needs a stopped one
+/// stays stopped if it was not named; a named one is refused.
 fn to_start(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> Result<Meant, Failure> {
+    let by_model: BTreeSet<&CobId> = named.iter().filter(|cob| all.is_stopped_by_model(cob)).collect();
+    if !by_model.is_empty() {
+        return Err(stopped_by_model("started", &by_model));
+    }
     let stopped: BTreeMap<&CobId, &Stopped> =
         cobs_of(now).filter_map(|cob| Some((&cob.id, cob.stopped.as_ref()?))).collect();
+    let concerned = all.with_dependents(named.clone());
     let mut meant: Meant = BTreeMap::new();
     for (cob, stop) in &stopped {
-        let with = stop.with.as_ref().filter(|with| named.contains(*with));
+        // The object that it stopped with may have started before, when another needed object was still stopped.
+        let follows =
+            |with: &&CobId| named.contains(*with) || (!stopped.contains_key(*with) && concerned.contains_key(*cob));
         if named.contains(*cob) {
             meant.insert((*cob).clone(), None);
-        } else if let Some(with) = with {
+        } else if let Some(with) = stop.with.as_ref().filter(follows) {
             meant.insert((*cob).clone(), Some(with.clone()));
         }
     }
-    let stays = |on: &CobId| stopped.contains_key(on) && !meant.contains_key(on);
-    let waits: BTreeSet<&CobId> = meant.keys().flat_map(|cob| all.needs(cob)).filter(|on| stays(on)).collect();
-    if let Some(first) = waits.first() {
+    loop {
+        let stays = |on: &CobId| stopped.contains_key(on) && !meant.contains_key(on);
+        let waits = |cob: &CobId| all.needs(cob).any(stays);
+        let waiting: Vec<CobId> =
+            meant.iter().filter(|(cob, with)| with.is_some() && waits(cob)).map(|(cob, _)| cob.clone()).collect();
+        if waiting.is_empty() {
+            break;
+        }
+        waiting.iter().for_each(|cob| drop(meant.remove(cob)));
+    }
+    let mut missing: BTreeSet<&CobId> = BTreeSet::new();
+    let mut open: Vec<&CobId> = meant.keys().collect();
+    while let Some(cob) = open.pop() {
+        let stays = |on: &&CobId| stopped.contains_key(*on) && !meant.contains_key(*on);
+        open.extend(all.needs(cob).filter(stays).filter(|on| missing.insert(on)));
+    }
+    if let Some(first) = missing.first() {
         let by = stopped.get(*first).map(|stop| stop.in_words()).unwrap_or_default();
-        let services: BTreeSet<&str> = waits.iter().map(|cob| cob.as_str()).collect();
-        let named = services.into_iter().collect::<Vec<_>>().join(" ");
-        return Err(Failure::refused(anyhow::anyhow!(
-            "what is to be started needs {}, which is {by}",
-            list(&waits, 6)
-        ))
-        .hint(format!("start these as well: `cobctl start {named} …`")));
+        let named = missing.iter().map(|cob| cob.as_str()).collect::<Vec<_>>().join(" ");
+        let needs = list(&missing, 6);
+        return Err(Failure::refused(anyhow::anyhow!("nothing is started: it needs {needs}, and {first} is {by}"))
+            .hint(format!("start these as well: `cobctl start {named} …`")));
     }
     Ok(meant)
 }
 
+fn stopped_by_model(done: &str, cobs: &BTreeSet<&CobId>) -> Failure {
+    Failure::refused(anyhow::anyhow!("nothing is {done}: the model says `desired: stopped` for {}", list(cobs, 6)))
+        .hint("remove `desired: stopped` from the model, generate and switch")
+}
+
 /// What is restarted: nothing that an order has stopped, and nothing that needs what is stopped.
 fn to_restart(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> Result<Meant, Failure> {
+    let by_model: BTreeSet<&CobId> = named.iter().filter(|cob| all.is_stopped_by_model(cob)).collect();
+    if !by_model.is_empty() {
+        return Err(stopped_by_model("restarted", &by_model));
+    }
     let stopped: BTreeMap<&CobId, &Stopped> =
         cobs_of(now).filter_map(|cob| Some((&cob.id, cob.stopped.as_ref()?))).collect();
     let needed = named.iter().flat_map(|cob| all.needs(cob)).chain(&named);
@@ -282,144 +315,30 @@ fn to_restart(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) ->
     Ok(named.into_iter().map(|cob| (cob, None)).collect())
 }
 
-fn cobs_of(now: &ClusterStatus) -> impl Iterator<Item = &CobStatus> {
-    now.hosts.iter().flat_map(|host: &HostStatus| &host.cobs)
+/// Hosts that did not answer and on which a named object, or an object that needs it, may be stopped.
+fn silent(all: &Objects<'_>, now: &ClusterStatus, named: &BTreeSet<CobId>) -> Vec<Answer<Done>> {
+    let concerned: BTreeSet<HostName> = all.with_dependents(named.clone()).keys().map(CobId::host).collect();
+    let silent = now.hosts.iter().filter(|host| !host.reachable && concerned.contains(&host.name));
+    let told = |host: &HostStatus| Answer {
+        name: host.name.clone(),
+        reachable: false,
+        done: None,
+        error: Some(host.error.clone().unwrap_or_else(|| "no answer".to_owned())),
+        hint: "stopped services of this host stay stopped: give the same order again when the host is back".to_owned(),
+    };
+    silent.map(told).collect()
 }
 
-/// The change objects of a generation, with their kinds.
-pub(super) struct Objects<'g> {
-    generation: &'g Generation,
-    all: BTreeMap<&'g CobId, (&'g Cob, &'g Kind)>,
-}
-
-impl<'g> Objects<'g> {
-    pub(super) fn of(generation: &'g Generation) -> Self {
-        let of_bundle = |bundle: &'g cob_types::Bundle| {
-            bundle.cobs.iter().filter_map(|(id, cob)| Some((id, (&**cob, bundle.kinds.get(&cob.kind)?))))
-        };
-        Self { generation, all: generation.bundles.values().flat_map(of_bundle).collect() }
-    }
-
-    /// Those that the words name: a service on all its hosts, all that runs on a host, a service of a host, or one.
-    fn named(&self, words: &[String], hosts: &[HostName]) -> Result<BTreeSet<CobId>, Failure> {
-        let (mut found, mut faults) = (BTreeSet::new(), Vec::new());
-        for word in words {
-            let is_one = |id: &CobId| id.as_str() == word;
-            let is_of = |id: &CobId| {
-                let service = id.name().split('/').next().unwrap_or_default();
-                service == word || id.host_str() == word || format!("{}/{service}", id.host_str()) == *word
-            };
-            let meant: Vec<&CobId> = self.all.keys().copied().filter(|id| is_one(id) || is_of(id)).collect();
-            let runs = |id: &&CobId| self.all[*id].1.runs() && !self.all[*id].0.observe;
-            let stops = |id: &CobId| self.all[id].1.stopped().is_some();
-            match meant.as_slice() {
-                [] => faults.push(self.unknown(word)),
-                [one] if is_one(one) && stops(one) => drop(found.insert((*one).clone())),
-                [one] if is_one(one) => faults.push(format!("{word} has nothing that could be stopped")),
-                several if !several.iter().any(runs) => faults.push(format!("nothing runs of {word}")),
-                several => found.extend(several.iter().copied().filter(runs).cloned()),
-            }
-        }
-        for host in hosts.iter().filter(|host| !self.generation.bundles.contains_key(*host)) {
-            faults.push(format!("there is no host {host}"));
-        }
-        if !hosts.is_empty() {
-            found.retain(|cob| hosts.contains(&cob.host()));
-            if found.is_empty() && faults.is_empty() {
-                faults.push(format!("nothing runs of {} on {}", words.join(", "), list(hosts, 6)));
-            }
-        }
-        if faults.is_empty() {
-            return Ok(found);
-        }
-        Err(Failure::usage(anyhow::anyhow!(faults.join("; ")))
-            .hint("a SERVICE, a HOST, HOST/SERVICE or a change object"))
-    }
-
-    /// All that runs on a host.
-    pub(super) fn running_on(&self, host: &HostName) -> Result<Vec<CobId>, Failure> {
-        Ok(self.named(&[host.to_string()], std::slice::from_ref(host))?.into_iter().collect())
-    }
-
-    /// Where these and all that need them are led when these are stopped.
-    pub(super) fn with_dependents_off(&self, cobs: &[CobId]) -> Vec<(CobId, StateName)> {
-        self.off(&self.with_dependents(cobs.iter().cloned().collect()))
-    }
-
-    fn off(&self, meant: &Meant) -> Vec<(CobId, StateName)> {
-        meant.keys().filter_map(|id| Some((id.clone(), self.stopped(id)?.clone()))).collect()
-    }
-
-    /// Hosts that have not answered, and on which something of these, or of what needs them, may be stopped.
-    fn silent(&self, now: &ClusterStatus, named: &BTreeSet<CobId>) -> Vec<Answer<Done>> {
-        let concerned: BTreeSet<HostName> = self.with_dependents(named.clone()).keys().map(CobId::host).collect();
-        let silent = now.hosts.iter().filter(|host| !host.reachable && concerned.contains(&host.name));
-        let told = |host: &HostStatus| Answer {
-            name: host.name.clone(),
-            reachable: false,
-            done: None,
-            error: Some(host.error.clone().unwrap_or_else(|| "no answer".to_owned())),
-            hint: "what is stopped there stays so: give the same order again when it is back".to_owned(),
-        };
-        silent.map(told).collect()
-    }
-
-    fn unknown(&self, word: &str) -> String {
-        let runs = self.all.iter().filter(|(_, (_, kind))| kind.runs());
-        let service = |id: &CobId| id.name().split('/').next().unwrap_or_default().to_owned();
-        let known: BTreeSet<String> = runs.flat_map(|(id, _)| [service(id), id.host_str().to_owned()]).collect();
-        let help = did_you_mean_or_list(word, known.iter().map(String::as_str)).unwrap_or_default();
-        format!("there is no service and no host {word}; {help}")
-    }
-
-    /// Where it is when it is stopped.
-    fn stopped(&self, id: &CobId) -> Option<&'g StateName> {
-        let (cob, kind) = self.all.get(id)?;
-        kind.stopped().filter(|state| **state != cob.preferred)
-    }
-
-    /// Those that it needs on, so long as it is where it should be.
-    fn needs(&self, id: &CobId) -> impl Iterator<Item = &'g CobId> + use<'g> {
-        let cob = self.all.get(id).map(|(cob, _)| *cob);
-        let locks = cob.into_iter().flat_map(|cob| cob.locks.iter().filter(|lock| lock.state == cob.preferred));
-        locks.flat_map(|lock| &lock.needs).map(|need| &need.cob)
-    }
-
-    /// These, and all that are where they should be only while one of these is.
-    fn with_dependents(&self, named: BTreeSet<CobId>) -> Meant {
-        let mut dependents: BTreeMap<&CobId, Vec<&CobId>> = BTreeMap::new();
-        for (id, (cob, _)) in &self.all {
-            for lock in cob.locks.iter().filter(|lock| lock.state == cob.preferred) {
-                let ends = |on: &CobId, states: &[StateName]| self.stopped(on).is_some_and(|s| !states.contains(s));
-                for need in lock.needs.iter().filter(|need| ends(&need.cob, &need.states)) {
-                    dependents.entry(&need.cob).or_default().push(id);
-                }
-            }
-        }
-        let mut meant: Meant = named.iter().map(|cob| (cob.clone(), None)).collect();
-        let mut open: Vec<(CobId, CobId)> = named.into_iter().map(|cob| (cob.clone(), cob)).collect();
-        while let Some((at, root)) = open.pop() {
-            for id in dependents.get(&at).into_iter().flatten() {
-                if self.stopped(id).is_some() && !meant.contains_key(*id) {
-                    meant.insert((*id).clone(), Some(root.clone()));
-                    open.push(((*id).clone(), root.clone()));
-                }
-            }
-        }
-        meant
-    }
-
-    /// Where they are led, one list after the other: what a plan of the order is made of.
-    fn ways(&self, meant: &Meant, op: Operation) -> Vec<Vec<(CobId, StateName)>> {
-        let up = || meant.keys().filter_map(|id| Some((id.clone(), self.all.get(id)?.0.preferred.clone()))).collect();
-        match op {
-            Operation::Stop => vec![self.off(meant)],
-            Operation::Start => vec![up()],
-            Operation::Restart => {
-                let along = self.with_dependents(meant.keys().cloned().collect());
-                let up = along.keys().filter_map(|id| Some((id.clone(), self.all.get(id)?.0.preferred.clone())));
-                vec![self.off(&along), up.collect()]
-            }
+/// The target states that an order leads to, one list after the other, for its plan.
+fn ways(all: &Objects<'_>, meant: &Meant, op: Operation) -> Vec<Vec<(CobId, StateName)>> {
+    let up = || meant.keys().filter_map(|id| Some((id.clone(), all.preferred(id)?.clone()))).collect();
+    match op {
+        Operation::Stop => vec![all.off(meant)],
+        Operation::Start => vec![up()],
+        Operation::Restart => {
+            let along = all.with_dependents(meant.keys().cloned().collect());
+            let up = along.keys().filter_map(|id| Some((id.clone(), all.preferred(id)?.clone())));
+            vec![all.off(&along), up.collect()]
         }
     }
 }
