@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cob_engine::sim::Random;
 use cob_engine::sim::forecast::{Course, Pace, Switch};
 use cob_engine::time::Span;
-use cob_types::status::Wait;
+use cob_types::status::{Stopped, Wait};
 use cob_types::{Bundle, CobId, GenerationNumber, HostName, KindName, StateName, SwitchOrder};
 use serde_json::Value;
 
@@ -32,6 +32,9 @@ pub struct Asked {
     pub states: BTreeMap<CobId, StateName>,
     /// Generations that hosts have rolled back; the switch never goes over these.
     pub withdrawn: BTreeSet<GenerationNumber>,
+    /// Change objects that an operator stops. Then the second generation only says which objects are concerned: the bundles
+    /// of the first generation run on, so that the engine takes the tokens of budgets as it does for the order.
+    pub stops: BTreeMap<CobId, Stopped>,
     /// The most runs with random durations.
     pub runs: u64,
     /// The seed of the random numbers.
@@ -101,11 +104,11 @@ fn by_steps(whole: &Sides<'_>, steps: Vec<GenerationNumber>, asked: Asked) -> Re
 
 /// Plans a direct switch.
 fn leg(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrder> {
-    let Asked { mut durations, states, withdrawn: _, runs, seed } = asked;
+    let Asked { mut durations, states, withdrawn: _, stops, runs, seed } = asked;
     let order = Arc::new(sides.order()?);
     let mut concerned = scope(&mut sides, &order)?;
     gather(&mut durations, &sides);
-    let mut parts = part(&sides, &concerned, &order, &states);
+    let mut parts = part(&sides, &concerned, &order, (&states, &stops));
     let mut first = run(&parts, sides.both(), &durations, None);
     if !first.converged {
         // A change object outside the scope was perhaps requested; so simulate all.
@@ -113,7 +116,7 @@ fn leg(mut sides: Sides<'_>, asked: Asked) -> Result<Forecasted, NoOrder> {
         if all.cobs.len() > concerned.cobs.len() {
             concerned = all;
             gather(&mut durations, &sides);
-            parts = part(&sides, &concerned, &order, &states);
+            parts = part(&sides, &concerned, &order, (&states, &stops));
             first = run(&parts, sides.both(), &durations, None);
         }
     }
@@ -147,7 +150,7 @@ fn part(
     sides: &Sides<'_>,
     scope: &Scope,
     order: &Arc<SwitchOrder>,
-    states: &BTreeMap<CobId, StateName>,
+    (states, stops): (&BTreeMap<CobId, StateName>, &BTreeMap<CobId, Stopped>),
 ) -> Vec<Switch> {
     let (mut from, mut to) = (parts(&sides.from, &scope.cobs), parts(&sides.to, &scope.cobs));
     let empty = |host: &HostName| Arc::new(Bundle::empty(host.clone()));
@@ -159,7 +162,10 @@ fn part(
     for host in to.keys().filter(|host| sides.from.manifest.hosts.contains_key(*host)) {
         from.entry(host.clone()).or_insert_with(|| empty(host));
     }
-    split(&Switch { order: order.clone(), from, to, states: states.clone() })
+    if !stops.is_empty() {
+        to.clone_from(&from);
+    }
+    split(&Switch { order: order.clone(), from, to, states: states.clone(), stops: stops.clone() })
 }
 
 /// Durations for the engine.

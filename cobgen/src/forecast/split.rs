@@ -65,6 +65,7 @@ pub(super) fn split(switch: &Switch) -> Vec<Switch> {
             from: BTreeMap::new(),
             to: BTreeMap::new(),
             states: BTreeMap::new(),
+            stops: BTreeMap::new(),
         });
         part.from.extend(switch.from.get(*host).map(|bundle| ((*host).clone(), bundle.clone())));
         part.to.extend(switch.to.get(*host).map(|bundle| ((*host).clone(), bundle.clone())));
@@ -74,6 +75,13 @@ pub(super) fn split(switch: &Switch) -> Vec<Switch> {
             && let Some(part) = parts.get_mut(&groups.first(*at))
         {
             part.states.insert(id.clone(), state.clone());
+        }
+    }
+    for (id, stopped) in &switch.stops {
+        if let Some(at) = number.get(id.host_str())
+            && let Some(part) = parts.get_mut(&groups.first(*at))
+        {
+            part.stops.insert(id.clone(), stopped.clone());
         }
     }
     parts.into_values().collect()

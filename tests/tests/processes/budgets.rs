@@ -120,6 +120,18 @@ fn one_at_a_time(absences: &[(u64, u64, String)]) {
 }
 
 #[test]
+fn the_plan_of_a_stop_keeps_the_budget() {
+    let mut rolling = Rolling::new(1);
+    let first = rolling.switch("1");
+    rolling.cluster.wait_converged(first, PATIENCE);
+    let (code, said) = run(cobctl(&rolling.cluster, &[], &["stop", "app", "--plan"]));
+    assert_eq!(code, 0, "{said}");
+    let servers: Vec<&str> = said.lines().filter(|line| line.contains("/app/server up → down")).collect();
+    let starts: std::collections::BTreeSet<&str> = servers.iter().filter_map(|line| line.split(':').next()).collect();
+    assert!(servers.len() == 3 && starts.len() == 3, "one after the other: {said}");
+}
+
+#[test]
 fn an_operator_lets_fewer_be_disturbed_at_a_time_than_the_model() {
     let mut rolling = Rolling::new(2);
     let first = rolling.switch("1");

@@ -80,8 +80,8 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DrainArgs
     }
     if args.plan {
         if let [host] = course.hosts.as_slice() {
-            let ways = [course.all.with_dependents_off(&course.cobs[host])];
-            return plan::of_order(context, screen, &now, &generation, &ways).await;
+            let way = course.all.way_down(&course.cobs[host].iter().cloned().collect(), false);
+            return plan::of_order(context, screen, &now, &generation, &way).await;
         }
         if context.json {
             screen.json(&report)?;

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Stopped};
 use cob_types::words::join;
 use cob_types::{Cob, CobId, Generation, HostName, Kind, StateName};
 use cobgen::model::did_you_mean_or_list;
 
+use super::plan::Way;
 use crate::args::Selection;
 use crate::failure::Failure;
 use crate::verdict::is_home;
@@ -222,13 +223,15 @@ impl<'g> Objects<'g> {
             .collect()
     }
 
-    /// Where these and all that need them are led when these are stopped.
-    pub(super) fn with_dependents_off(&self, cobs: &[CobId]) -> Vec<(CobId, StateName)> {
-        self.off(&self.with_dependents(cobs.iter().cloned().collect()))
-    }
-
-    pub(super) fn off(&self, meant: &Meant) -> Vec<(CobId, StateName)> {
-        meant.keys().filter_map(|id| Some((id.clone(), self.stopped(id)?.clone()))).collect()
+    /// The order that stops these objects, for its plan. Objects that need them stop as well; with `restart` only the named
+    /// objects get the order, and all start again.
+    pub(super) fn way_down(&self, cobs: &BTreeSet<CobId>, restart: bool) -> Way {
+        let meant = self.with_dependents(cobs.clone());
+        let to = meant.keys().filter_map(|id| Some((id.clone(), self.stopped(id)?.clone())));
+        let ordered = meant.iter().filter(|(id, _)| !restart || cobs.contains(*id));
+        let stopped =
+            |with: &Option<CobId>| Stopped { who: String::new(), restart, with: with.clone(), until_boot: false };
+        Way { to: to.collect(), stops: ordered.map(|(id, with)| (id.clone(), stopped(with))).collect() }
     }
 
     fn unknown(&self, word: &str) -> String {

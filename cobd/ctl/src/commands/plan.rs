@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use cob_types::status::{ClusterStatus, HostStatus};
+use cob_types::status::{ClusterStatus, HostStatus, Stopped};
 use cob_types::{CobId, Generation, GenerationNumber, HostName, StateName};
 use cobd::web::StatusOf;
 use cobgen::cli::painted;
@@ -218,56 +218,57 @@ pub(super) fn generation_of_hosts(context: &Context, now: &ClusterStatus) -> Res
     }
 }
 
-/// Forecasts an order that leads these change objects to these states, list by list.
+/// An order to stop, start or restart, for its plan.
+#[derive(Debug, Default)]
+pub(super) struct Way {
+    /// The states in which the concerned objects end, or which they pass.
+    pub(super) to: Vec<(CobId, StateName)>,
+    /// The objects that the order stops.
+    pub(super) stops: BTreeMap<CobId, Stopped>,
+}
+
+/// Forecasts an order.
 pub(super) async fn of_order(
     context: &Context,
     screen: &mut Screen,
     now: &ClusterStatus,
     active: &Generation,
-    ways: &[Vec<(CobId, StateName)>],
+    way: &Way,
 ) -> Result<Exit, Failure> {
     is_of_depot(context, screen, now)?;
     let number = active.manifest.generation;
     let away = tell_where(screen, now, number);
     let durations = recorded(context, screen, now).await?;
-    let (mut states, mut before) = (states(now), as_it_is(active, now));
-    let (mut plans, mut exit) = (Vec::new(), if away { Exit::Unreached } else { Exit::Yes });
-    for way in ways {
-        let mut after = before.clone();
-        after.manifest.generation = GenerationNumber(before.manifest.generation.0 + 1);
-        set_preferred(&mut after, way);
-        let asked = Asked { durations: durations.clone(), states, runs: 0, seed: 1, ..Asked::default() };
-        let sides = Sides::open(Source::Made(&before), Source::Made(&after)).map_err(Failure::from)?;
-        let planned = forecast(sides, asked).map_err(|error| match error {
-            NoOrder::Depot(error) => Failure::from(error),
-            NoOrder::Circle(_) => Failure::refused(anyhow::anyhow!("this order has no order of transitions")),
-        })?;
-        if !planned.plan.forecast.converges {
-            exit = Exit::No;
-        }
-        plans.push(planned);
-        // The next step starts from the result of this step.
-        (before, states) = (after, BTreeMap::new());
+    let before = as_it_is(active, now);
+    let mut after = before.clone();
+    after.manifest.generation = GenerationNumber(before.manifest.generation.0 + 1);
+    set_preferred(&mut after, &way.to);
+    let asked = Asked { durations, states: states(now), stops: way.stops.clone(), seed: 1, ..Asked::default() };
+    let sides = Sides::open(Source::Made(&before), Source::Made(&after)).map_err(Failure::from)?;
+    let planned = forecast(sides, asked).map_err(|error| match error {
+        NoOrder::Depot(error) => Failure::from(error),
+        NoOrder::Circle(_) => Failure::refused(anyhow::anyhow!("no order of transitions carries out this order")),
+    })?;
+    let mut exit = if away { Exit::Unreached } else { Exit::Yes };
+    if !planned.plan.forecast.converges {
+        exit = Exit::No;
     }
     if context.json {
-        let plans: Result<Vec<_>, _> = plans.iter().map(Forecasted::to_json).collect();
-        screen.json(&plans.map_err(Failure::environment)?)?;
+        screen.json(&[planned.to_json().map_err(Failure::environment)?])?;
         return Ok(exit);
     }
-    let mut begin = 0;
-    for planned in &plans {
-        for step in &planned.plan.transitions {
-            let known = if step.known { "" } else { "  (not recorded: a second is taken)" };
-            let (at, lasts) = (show::time(begin + step.begin_us), show::time(step.end_us - step.begin_us));
-            screen.line(&format!("after {at}: {} {} → {}, {lasts}{known}", step.cob, step.from, step.to))?;
-        }
-        begin += planned.plan.forecast.end_us;
+    for step in &planned.plan.transitions {
+        let known = if step.known { "" } else { "  (no recorded duration: 1 s assumed)" };
+        let (at, lasts) = (show::time(step.begin_us), show::time(step.end_us - step.begin_us));
+        screen.line(&format!("after {at}: {} {} → {}, {lasts}{known}", step.cob, step.from, step.to))?;
     }
-    let moves: usize = plans.iter().map(|planned| planned.plan.transitions.len()).sum();
-    match (moves, exit) {
-        (0, _) => screen.line("nothing would move")?,
-        (_, Exit::No) => screen.line("it would not come to rest: `cobctl explain` will tell who waits for whom")?,
-        (_, _) => screen.line(&format!("{} in {}", crate::words::count(moves, "transition"), show::time(begin)))?,
+    match (planned.plan.transitions.len(), exit) {
+        (0, _) => screen.line("no transition would run")?,
+        (_, Exit::No) => screen.line("the order would not end; `cobctl explain` will show the waiting objects")?,
+        (transitions, _) => {
+            let lasts = show::time(planned.plan.forecast.end_us);
+            screen.line(&format!("{} in {lasts}", crate::words::count(transitions, "transition")))?;
+        }
     }
     Ok(exit)
 }

@@ -112,7 +112,7 @@ async fn run(context: &Context, screen: &mut Screen, args: &StopArgs, op: Operat
         }
     };
     if args.plan {
-        return plan::of_order(context, screen, &now, &generation, &ways(&all, &meant, op)).await;
+        return plan::of_order(context, screen, &now, &generation, &way(&all, &meant, op)).await;
     }
     if meant.is_empty() && unanswered.is_empty() && !context.json {
         screen.line(&format!("nothing to be {}: none of them was stopped by an order", op.done()))?;
@@ -329,16 +329,15 @@ fn silent(all: &Objects<'_>, now: &ClusterStatus, named: &BTreeSet<CobId>) -> Ve
     silent.map(told).collect()
 }
 
-/// The target states that an order leads to, one list after the other, for its plan.
-fn ways(all: &Objects<'_>, meant: &Meant, op: Operation) -> Vec<Vec<(CobId, StateName)>> {
-    let up = || meant.keys().filter_map(|id| Some((id.clone(), all.preferred(id)?.clone()))).collect();
+/// The order for its plan.
+fn way(all: &Objects<'_>, meant: &Meant, op: Operation) -> plan::Way {
+    let cobs: BTreeSet<CobId> = meant.keys().cloned().collect();
     match op {
-        Operation::Stop => vec![all.off(meant)],
-        Operation::Start => vec![up()],
-        Operation::Restart => {
-            let along = all.with_dependents(meant.keys().cloned().collect());
-            let up = along.keys().filter_map(|id| Some((id.clone(), all.preferred(id)?.clone())));
-            vec![all.off(&along), up.collect()]
+        Operation::Stop => all.way_down(&cobs, false),
+        Operation::Restart => all.way_down(&cobs, true),
+        Operation::Start => {
+            let up = cobs.iter().filter_map(|id| Some((id.clone(), all.preferred(id)?.clone())));
+            plan::Way { to: up.collect(), stops: BTreeMap::new() }
         }
     }
 }

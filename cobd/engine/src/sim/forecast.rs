@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
-use cob_types::status::{Trouble, Wait};
+use cob_types::status::{Stopped, Trouble, Wait};
 use cob_types::{
     Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, Number, StateName, SwitchOrder,
 };
@@ -53,6 +53,8 @@ pub struct Switch {
     /// Change objects that are not in their preferred states of the active generation, or, if new, not in their
     /// pre-remove states.
     pub states: BTreeMap<CobId, StateName>,
+    /// Change objects that an operator stops right after the switch has started.
+    pub stops: BTreeMap<CobId, Stopped>,
 }
 
 /// The content of a step.
@@ -267,6 +269,11 @@ impl<P: Pace> Running<'_, P> {
             self.event(host, go(&switch.order, after), None, false);
             if self.hosts[host].displaced {
                 self.event(host, Event::Order(Order::Resume), None, false);
+            }
+        }
+        for (id, stopped) in &switch.stops {
+            if let Some(host) = self.host_ix.get(id.host_str()).copied() {
+                self.event(host, Event::Order(Order::Stop(id.clone(), stopped.clone())), None, false);
             }
         }
     }
@@ -502,7 +509,7 @@ mod tests {
     fn switch(from: &[&[&str]], to: &[&[&str]]) -> Switch {
         let first = GenerationNumber(u64::from(!from.is_empty()));
         let order = Arc::new(SwitchOrder::free(first, GenerationNumber(2)));
-        Switch { order, from: bundles(from), to: bundles(to), states: BTreeMap::new() }
+        Switch { order, from: bundles(from), to: bundles(to), states: BTreeMap::new(), stops: BTreeMap::new() }
     }
 
     fn told(course: &Course) -> Vec<String> {
