@@ -136,6 +136,10 @@ if wanted drift; then
     # shellcheck source=tests/bed/drift.sh
     source "$here/drift.sh"
 fi
+if wanted drain; then
+    # shellcheck source=tests/bed/drain.sh
+    source "$here/drain.sh"
+fi
 if wanted guard; then
     # shellcheck source=tests/bed/guard.sh
     source "$here/guard.sh"

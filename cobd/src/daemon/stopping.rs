@@ -138,7 +138,7 @@ impl Daemon {
                 Err(why) => {
                     error!(%command, %why, "the reboot failed");
                     let what = format!("the reboot failed: `{command}`: {why}");
-                    Err(Refusal::new(RefusalKind::Unavailable, &what, "`reboot` in cobd.toml names the command"))
+                    Err(Refusal::new(RefusalKind::Conflict, &what, "`reboot` in cobd.toml names the command"))
                 }
             };
             // The caller may be gone.

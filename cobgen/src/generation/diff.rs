@@ -256,7 +256,7 @@ fn trust(manifest: &Manifest) -> Value {
     if !manifest.policy.is_default() {
         trust["switch"] = serde_json::json!(manifest.policy);
     }
-    let named = |hosts: BTreeSet<HostName>| list(&hosts.iter().collect::<Vec<_>>(), usize::MAX);
+    let named = |hosts: BTreeSet<HostName>| list(hosts, usize::MAX);
     for label in manifest.groups.labels() {
         trust["labels"][label] = manifest.hosts_with(label).map_or(Value::Null, |hosts| named(hosts).into());
     }

@@ -63,7 +63,7 @@ Services on other hosts that need a service of the host stop first, and wait unt
 wave interrupts more members of a budget than it allows, and no service of a cluster on all its hosts. Waves are shown before the
 start; a wave starts when all services of the wave before have returned, and a failure ends the command.
 
-The order holds until the host has been rebooted, by anybody, or until `cobctl start` or the next generation ends it. The same
+The order holds until the host has been rebooted, by any means, or until `cobctl start` or the next generation ends it. The same
 command, given again, continues after an interruption.
 
 Exit status: 0 drained, or with --reboot: returned; 1 refused, failed or out of time; 2 bad usage; 3 a host did not answer.";

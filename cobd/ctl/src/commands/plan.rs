@@ -48,7 +48,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
         None => recorded(context, screen, &now).await?,
     };
     let withdrawn = now.hosts.iter().flat_map(|host| host.withdrawn.iter().copied()).collect();
-    let asked = Asked { durations, states: states(&now), withdrawn, runs: args.runs, seed: 1 };
+    let asked = Asked { durations, states: states(&now), withdrawn, runs: args.runs, seed: 1, ..Asked::default() };
     let nothing = cobgen::publish::nothing();
     let side = |number: GenerationNumber| match number {
         GenerationNumber(0) => Ok(Source::Made(&nothing)),

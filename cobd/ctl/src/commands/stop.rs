@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::status::{ClusterStatus, HostStatus, Stopped};
-use cob_types::{CobId, HostName, StateName};
+use cob_types::{CobId, HostName};
 use cobd::web::{Done, StartOrder, StatusOf, StopOne, StopOrder};
 use serde::Serialize;
 use tokio::time::Instant;
