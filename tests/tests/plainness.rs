@@ -10,8 +10,30 @@ use std::process::Command;
 
 /// Words that stand for a noun, and for which English has another word.
 const STAND_INS: [&str; 24] = [
-    "who", "whom", "whoever", "what", "whatever", "those", "them", "one", "ones", "none", "nobody", "somebody", "anybody",
-    "everybody", "something", "anything", "everything", "nothing", "he", "him", "his", "such", "someone", "anyone",
+    "who",
+    "whom",
+    "whoever",
+    "what",
+    "whatever",
+    "those",
+    "them",
+    "one",
+    "ones",
+    "none",
+    "nobody",
+    "somebody",
+    "anybody",
+    "everybody",
+    "something",
+    "anything",
+    "everything",
+    "nothing",
+    "he",
+    "him",
+    "his",
+    "such",
+    "someone",
+    "anyone",
 ];
 
 /// At most so many of 1,000 words.
@@ -68,7 +90,12 @@ fn words(text: &str) -> Vec<String> {
 fn sentence(file: &str, text: &str, least: usize) -> Option<Sentence> {
     let words = words(text);
     let stand_ins = words.iter().filter(|word| STAND_INS.contains(&word.as_str())).count();
-    (words.len() >= least).then(|| Sentence { file: file.to_owned(), text: text.to_owned(), words: words.len(), stand_ins })
+    (words.len() >= least).then(|| Sentence {
+        file: file.to_owned(),
+        text: text.to_owned(),
+        words: words.len(),
+        stand_ins,
+    })
 }
 
 /// Sentences of a text, split at full stops and blank lines.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// So many placements are tried in the search for fewer waves.
 const SEARCH: usize = 200_000;
 
-/// A limit on what one wave interrupts.
+/// A limit on the interrupted members of a wave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Limit {
     /// The name of the budget or service, for messages.

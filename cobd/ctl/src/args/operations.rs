@@ -95,7 +95,7 @@ pub struct DrainArgs {
     /// Drain and reboot several hosts at a time, in the fewest waves; without it, one host after the other
     #[arg(long)]
     pub waves: bool,
-    /// Show what would happen, and do nothing
+    /// Only show the plan
     #[arg(long)]
     pub plan: bool,
     /// How long each wave may take until it is drained, and again until all services have returned
@@ -112,7 +112,7 @@ pub struct StopArgs {
     /// The hosts that it is restricted to
     #[command(flatten)]
     pub only: Selection,
-    /// Show what would happen, and do nothing
+    /// Only show the plan
     #[arg(long, conflicts_with = "wait")]
     pub plan: bool,
     /// Wait until it has happened, at most so long; without a DURATION, at most 10 minutes

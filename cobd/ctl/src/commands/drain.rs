@@ -44,7 +44,7 @@ struct Report {
     hosts: Vec<Drained>,
 }
 
-/// What was done on one host. Fields are only added.
+/// The result of one host. Fields are only added.
 #[derive(Debug, Serialize)]
 struct Drained {
     host: HostName,
@@ -59,7 +59,7 @@ struct Drained {
     why: Vec<String>,
 }
 
-/// The hosts and what runs on them.
+/// The hosts and their running objects.
 struct Course<'g> {
     hosts: Vec<HostName>,
     cobs: BTreeMap<HostName, Vec<CobId>>,
@@ -203,7 +203,7 @@ impl Course<'_> {
             let ones: Vec<StopOne> = cobs.map(|cob| StopOne { cob: cob.clone(), with: None }).collect();
             async move {
                 if ones.is_empty() {
-                    return Ok(Done::new(false, "nothing runs there".to_owned()));
+                    return Ok(Done::new(false, "no service runs there".to_owned()));
                 }
                 let order = StopOrder { cobs: ones, restart: false, until_boot: true, who };
                 tell(&client, &target, Operation::Stop, order).await
@@ -221,7 +221,7 @@ impl Course<'_> {
             _ if off == cobs.len() => (Ended::Settled, Vec::new()),
             _ if !undone.is_empty() => (Ended::Failed, undone),
             Ended::Settled => (Ended::Failed, why(cluster, &cobs)),
-            ended => (ended, why(cluster, &cobs)),
+            Ended::Failed | Ended::Late | Ended::Unreached => (ended, why(cluster, &cobs)),
         };
         Drained { host: host.clone(), cobs, drained, returned: None, why }
     }
@@ -332,7 +332,7 @@ impl Drained {
             let what = if self.returned.is_some() { "not all services have returned" } else { "is not drained" };
             screen.line(&screen.paint(Paint::Bad, &format!("{}: {what}", self.host)))?;
             self.why.iter().try_for_each(|line| screen.line(&format!("  {line}")))?;
-            return screen.line(&format!("  `cobctl start {}` starts what was stopped", self.host));
+            return screen.line(&format!("  `cobctl start {}` starts its services again", self.host));
         }
         if self.returned.is_some() {
             return screen.line(&screen.paint(Paint::Good, &format!("{}: all services have returned", self.host)));

@@ -1,4 +1,4 @@
-//! The change objects of a generation as operators name them: by service, cluster, host, label, or one by one.
+//! The change objects of a generation as operators name them: by service, cluster, host, label or id.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +26,9 @@ pub(super) fn cobs_of(now: &ClusterStatus) -> impl Iterator<Item = &CobStatus> {
 fn service(id: &CobId) -> &str {
     id.name().split('/').next().unwrap_or_default()
 }
+
+/// Whether a name means a change object.
+type IsOf<'a> = dyn Fn(&CobId) -> bool + 'a;
 
 /// Objects of which at most so many may be interrupted at a time.
 struct Group<'g> {
@@ -81,7 +84,7 @@ impl<'g> Objects<'g> {
         if let Some(hosts) = only {
             found.retain(|cob| hosts.contains(&cob.host()));
             if found.is_empty() && faults.is_empty() {
-                faults.push(format!("nothing runs of {} on {}", words.join(", "), list(hosts, 6)));
+                faults.push(format!("no object of {} runs on {}", words.join(", "), list(hosts, 6)));
             }
         }
         if faults.is_empty() {
@@ -113,7 +116,7 @@ impl<'g> Objects<'g> {
                 .is_some_and(|on| on.contains(id.host_str()))
         };
         let of_host = |id: &CobId| id.host_str() == name || format!("{}/{}", id.host_str(), service(id)) == name;
-        let senses: [(&str, &dyn Fn(&CobId) -> bool); 3] =
+        let senses: [(&str, &IsOf<'_>); 3] =
             [("service", &|id| service(id) == name), ("host", &of_host), ("cluster", &of_cluster)];
         let (mut named, mut meanings) = (false, Vec::<(&str, BTreeSet<CobId>)>::new());
         for (of, is_of) in senses.into_iter().filter(|(of, _)| sense.is_none_or(|sense| sense == *of)) {
@@ -127,7 +130,7 @@ impl<'g> Objects<'g> {
         }
         match meanings.as_slice() {
             [(_, meant)] => Ok(meant.clone()),
-            [] if named => Err(format!("nothing runs of {word}")),
+            [] if named => Err(format!("no object of {word} runs")),
             [] => Err(self.unknown(name)),
             several => {
                 let words: Vec<String> = several.iter().map(|(of, _)| format!("{of}:{name}")).collect();

@@ -1,7 +1,7 @@
 //! `cobctl stop`, `start` and `restart`: services as operators name them, and the change objects that are meant.
 //!
-//! Who needs what is stopped is found in the generation that the hosts have, in the depot: it is stopped along, and started
-//! along. The daemons see to the order, by the locks that every transition takes.
+//! The depot has the generation of the hosts, and with it the objects that need a stopped object: they stop and start along
+//! with it. The locks of each transition give the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -175,7 +175,7 @@ fn say_along(context: &Context, screen: &mut Screen, meant: &Meant, op: Operatio
     if along.is_empty() || context.json {
         return Ok(());
     }
-    let why = if op == Operation::Stop { "they need what is stopped" } else { "they were stopped with it" };
+    let why = if op == Operation::Stop { "they need the stopped objects" } else { "they stopped together" };
     screen.line(&format!("{} along, because {why}: {}", op.done(), list(along, 12)))
 }
 
@@ -245,8 +245,8 @@ fn say(screen: &mut Screen, answer: &Answer<Done>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The stopped objects among the named ones, and the objects that stopped along with them. An object that needs a stopped one
-/// stays stopped if it was not named; a named one is refused.
+/// The named stopped objects, and the objects that stopped along with them. An object that needs a stopped object stays
+/// stopped, if it was not named; the start of a named object is refused then.
 fn to_start(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> Result<Meant, Failure> {
     let by_model: BTreeSet<&CobId> = named.iter().filter(|cob| all.is_stopped_by_model(cob)).collect();
     if !by_model.is_empty() {
