@@ -89,7 +89,7 @@ fn a_plan_begins_where_the_hosts_are() {
     };
     let (exit, generations, moves, said) = plan(&cluster, "1");
     assert_eq!((exit, generations, moves), (Some(3), (Some(0), Some(1)), vec!["n1/a down -> up".to_owned()]), "{said}");
-    assert!(said.contains("n1 and n2 could not be reached: planned as if nothing were there yet"), "{said}");
+    assert!(said.contains("n1 and n2 could not be reached: assumed to be new hosts"), "{said}");
 
     cluster.bring_up(first, PATIENCE);
     cluster.generate(&second);
@@ -105,6 +105,6 @@ fn a_plan_begins_where_the_hosts_are() {
     cluster.until(PATIENCE, || is_down(&cluster), "it is found down");
     let (exit, _, moves, said) = plan(&cluster, "2");
     assert_eq!((exit, moves), (Some(0), [vec!["n1/a down -> up".to_owned()], up].concat()), "{said}");
-    assert!(said.contains("note: not converged, and planned from where it is now: n1"), "{said}");
+    assert!(said.contains("note: not converged, planned from the present state: n1"), "{said}");
     assert_eq!(cluster.status("n2").and_then(|n2| n2.generation), Some(first), "nothing was touched");
 }

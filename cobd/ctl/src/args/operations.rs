@@ -19,11 +19,11 @@ Examples:
 
 If a NAME fits a service, a host and a cluster, write service:NAME, host:NAME or cluster:NAME.
 
-Services that need a stopped service stop first. A budget makes its members stop one after the other. The order survives restarts
-of daemons and hosts; `cobctl start` or the next generation ends it. `cobctl status` shows the operator who gave it.
+Services that need a stopped service stop first. A budget makes its members stop one after the other. The order survives restarts \
+of daemons and hosts; `cobctl start` or the next generation ends it. `cobctl status` shows the operator who gave it. \
 A unit of systemd stays enabled: after a reboot of its host it may run for a moment.
 
-Exit status: 0 the hosts accepted the order, or with --wait: stopped; 1 refused, or with --wait: not stopped; 2 bad usage;
+Exit status: 0 the hosts accepted the order, or with --wait: stopped; 1 refused, or with --wait: not stopped; 2 bad usage; \
 3 a host did not answer.";
 
 pub(super) const START: &str = "\
@@ -31,10 +31,10 @@ Examples:
   cobctl start db            the stopped objects of a service, and the objects that stopped along with them
   cobctl start n3 --wait     all stopped services of a host; wait up to 10 minutes
 
-Services start after the services that they need. A service that was stopped by its own order stays stopped. If a needed service
+Services start after the services that they need. A service that was stopped by its own order stays stopped. If a needed service \
 stays stopped, the start is refused.
 
-Exit status: 0 the hosts accepted the order, or with --wait: started; 1 refused, or with --wait: not started; 2 bad usage;
+Exit status: 0 the hosts accepted the order, or with --wait: started; 1 refused, or with --wait: not started; 2 bad usage; \
 3 a host did not answer.";
 
 pub(super) const RESTART: &str = "\
@@ -43,10 +43,10 @@ Examples:
   cobctl restart web --wait          the service on all its hosts; wait up to 10 minutes
   cobctl restart n1/web/server       one change object
 
-Services that need a restarted service stop before it and start after it. A budget makes its members restart one after the other.
+Services that need a restarted service stop before it and start after it. A budget makes its members restart one after the other. \
 A stopped service is not restarted.
 
-Exit status: 0 the hosts accepted the order, or with --wait: restarted; 1 refused, or with --wait: not restarted; 2 bad usage;
+Exit status: 0 the hosts accepted the order, or with --wait: restarted; 1 refused, or with --wait: not restarted; 2 bad usage; \
 3 a host did not answer.";
 
 pub(super) const DRAIN: &str = "\
@@ -59,11 +59,11 @@ Examples:
   cobctl drain --label rack=7 --waves --plan    only show the waves
   cobctl start n1                               all services return without a reboot
 
-Services on other hosts that need a service of the host stop first, and wait until it is back. Budgets are kept. With --waves, no
-wave interrupts more members of a budget than it allows, and no service of a cluster on all its hosts. Waves are shown before the
+Services on other hosts that need a service of the host stop first, and wait until it is back. Budgets are kept. With --waves, no \
+wave interrupts more members of a budget than it allows, and no service of a cluster on all its hosts. Waves are shown before the \
 start; a wave starts when all services of the wave before have returned, and a failure ends the command.
 
-The order holds until the host has been rebooted, by any means, or until `cobctl start` or the next generation ends it. The same
+The order holds until the host has been rebooted, by any means, or until `cobctl start` or the next generation ends it. The same \
 command, given again, continues after an interruption.
 
 Exit status: 0 drained, or with --reboot: returned; 1 refused, failed or out of time; 2 bad usage; 3 a host did not answer.";
@@ -98,7 +98,7 @@ pub struct DrainArgs {
     /// Only show the plan
     #[arg(long)]
     pub plan: bool,
-    /// How long each wave may take until it is drained, and again until all services have returned
+    /// Time limit of each wave for the drain, and again for the return of the services
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_span)]
     pub wait: Duration,
 }
@@ -115,7 +115,7 @@ pub struct StopArgs {
     /// Only show the plan
     #[arg(long, conflicts_with = "wait")]
     pub plan: bool,
-    /// Wait until it has happened, at most so long; without a DURATION, at most 10 minutes
+    /// Wait until it is done, at most DURATION (without a value: 10 minutes)
     #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "10m", value_parser = parse_span)]
     pub wait: Option<Duration>,
 }

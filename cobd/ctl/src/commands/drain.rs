@@ -241,7 +241,7 @@ impl Course<'_> {
         for ((_, answer), host) in told.await.into_iter().zip(done) {
             match answer {
                 Ok(_) if context.json => {}
-                Ok(_) => screen.line(&format!("{} is rebooted", host.host))?,
+                Ok(_) => screen.line(&format!("{} has rebooted", host.host))?,
                 Err(error) => {
                     host.returned = Some(if is_refusal(&error) { Ended::Failed } else { Ended::Unreached });
                     host.why = vec![format!("the host was not rebooted: {}", error.in_a_line())];

@@ -28,8 +28,9 @@ use crate::words::list;
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs) -> Result<Exit, Failure> {
     let Some(depot) = context.targets.open_depot()? else {
-        return Err(Failure::usage(anyhow::anyhow!("where are the generations?"))
-            .hint("name the depot with --depot or COB_DEPOT"));
+        return Err(
+            Failure::usage(anyhow::anyhow!("a plan needs the depot")).hint("name the depot with --depot or COB_DEPOT")
+        );
     };
     let to = depot.find(args.generation)?;
     let (now, from) = look(context, &depot, to).await?;
@@ -38,7 +39,10 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
         let asked: Vec<_> = now.hosts.iter().map(|h| &h.name).collect();
         screen.problem(
             "note",
-            &format!("only {} asked; all others are taken to be where generation {from} wants them", list(&asked, 6)),
+            &format!(
+                "only {} asked; the plan assumes the other hosts at generation {from}, in their desired states",
+                list(&asked, 6)
+            ),
         );
     }
     let away = tell_where(screen, &now, from);
@@ -59,14 +63,15 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
         Ok(planned) => {
             if args.durations.is_some() && !planned.unused.durations.is_empty() {
                 let lines = list(&planned.unused.durations, 3);
-                screen.problem("warning", &format!("of --durations this fits nothing in either generation: {lines}"));
+                screen.problem("warning", &format!("--durations has lines for unknown change objects: {lines}"));
             }
             print(context, screen, args, &planned, away)
         }
         Err(NoOrder::Depot(error)) => Err(error.into()),
         Err(NoOrder::Circle(circle)) => {
-            let what = format!("each of these must leave before the next one: {}", list(&circle, 10));
-            Err(Failure::refused(anyhow::anyhow!(what)).hint("take them out of the model one after the other"))
+            let what = format!("circular order of departures: {}", list(&circle, 10));
+            Err(Failure::refused(anyhow::anyhow!(what))
+                .hint("remove these change objects from the model one after the other"))
         }
     }
 }
@@ -106,8 +111,10 @@ fn is_of_depot(context: &Context, screen: &mut Screen, now: &ClusterStatus) -> R
         format!("the depot does not have generation {generation}, which {} has", h.name)
     };
     match other.or_else(|| now.hosts.iter().find(unknown).map(lacking)) {
-        Some(why) => Err(Failure::refused(anyhow::anyhow!("nothing can be planned from where the hosts are: {why}"))
-            .hint("was the depot restored from an older copy? docs/how-to/restore-a-depot.md tells what to do")),
+        Some(why) => {
+            Err(Failure::refused(anyhow::anyhow!("no plan is possible from the present state of the hosts: {why}"))
+                .hint("was the depot restored from an older copy? see docs/how-to/restore-a-depot.md"))
+        }
         None => Ok(()),
     }
 }
@@ -145,19 +152,19 @@ fn tell_where(screen: &mut Screen, now: &ClusterStatus, from: GenerationNumber) 
     let away = names(&|h| !h.reachable);
     if !away.is_empty() {
         let as_if = match from {
-            GenerationNumber(0) => "nothing were there yet".to_owned(),
-            from => format!("everything there were where generation {from} wants it"),
+            GenerationNumber(0) => "new hosts".to_owned(),
+            from => format!("at generation {from}"),
         };
-        screen.problem("warning", &format!("{} could not be reached: planned as if {as_if}", list(&away, 6)));
+        screen.problem("warning", &format!("{} could not be reached: assumed to be {as_if}", list(&away, 6)));
     }
     let others = names(&|h| h.reachable && h.generation.is_some_and(|g| g != from));
     if !others.is_empty() {
-        let what = format!("not generation {from} on {}: planned as if all hosts had that", list(&others, 6));
+        let what = format!("not at generation {from}: {}; the plan assumes that all hosts are", list(&others, 6));
         screen.problem("warning", &what);
     }
     let moving = names(&|h| h.reachable && (h.goal().is_some() || !h.converged) && h.generation.is_some());
     if !moving.is_empty() {
-        screen.problem("note", &format!("not converged, and planned from where it is now: {}", list(&moving, 6)));
+        screen.problem("note", &format!("not converged, planned from the present state: {}", list(&moving, 6)));
     }
     !away.is_empty()
 }
@@ -167,12 +174,12 @@ fn tell_what_stands(screen: &mut Screen, now: &ClusterStatus, to: GenerationNumb
     let left = now.hosts.iter().filter(|h| h.withdrawn.contains(&to)).map(|h| &h.name);
     let left: Vec<_> = left.collect();
     if !left.is_empty() {
-        screen.problem("warning", &format!("generation {to} was withdrawn on {}", list(&left, 6)));
+        screen.problem("warning", &format!("generation {to} was rolled back on {}", list(&left, 6)));
     }
     let failed = now.hosts.iter().flat_map(|h| &h.cobs).filter(|cob| cob.failed).map(|cob| &cob.id);
     let failed: Vec<_> = failed.collect();
     if !failed.is_empty() {
-        let what = format!("given up so far: {}; `cobctl explain` says why", list(&failed, 6));
+        let what = format!("failed so far: {}; see `cobctl explain`", list(&failed, 6));
         screen.problem("warning", &what);
     }
     let cut = |h: &HostStatus| {
@@ -181,7 +188,7 @@ fn tell_what_stands(screen: &mut Screen, now: &ClusterStatus, to: GenerationNumb
     };
     let cut: Vec<String> = now.hosts.iter().filter(|h| h.reachable).flat_map(cut).collect();
     if !cut.is_empty() {
-        screen.problem("warning", &format!("no link between {}: what needs it waits", list(&cut, 3)));
+        screen.problem("warning", &format!("no link between {}: requests between these hosts wait", list(&cut, 3)));
     }
 }
 
@@ -206,12 +213,12 @@ async fn recorded(context: &Context, screen: &mut Screen, now: &ClusterStatus) -
 /// The generation that the hosts have, from the depot.
 pub(super) fn generation_of_hosts(context: &Context, now: &ClusterStatus) -> Result<Generation, Failure> {
     let Some(depot) = context.targets.open_depot()? else {
-        return Err(Failure::usage(anyhow::anyhow!("what is a service, and who needs it, the depot knows"))
+        return Err(Failure::usage(anyhow::anyhow!("the depot is needed: it contains services and dependencies"))
             .hint("name the depot with --depot or COB_DEPOT"));
     };
     match most_common(now) {
         GenerationNumber(0) if now.hosts.iter().any(|host| host.reachable) => {
-            Err(Failure::refused(anyhow::anyhow!("no host that answered has an active generation")))
+            Err(Failure::refused(anyhow::anyhow!("no reachable host has an active generation")))
         }
         GenerationNumber(0) => Err(Failure::environment(anyhow::anyhow!("no host answered"))),
         active => depot.whole(active),
@@ -341,7 +348,7 @@ mod tests {
         let of = |hosts: Vec<HostStatus>| most_common(&cluster(hosts)).0;
         assert_eq!(of(vec![at("n1", 3), at("n2", 4), at("n3", 3)]), 3);
         assert_eq!(of(vec![at("n1", 4), at("n2", 3)]), 4);
-        assert_eq!(of(vec![at("n1", 0), at("n2", 0), at("n3", 1)]), 1, "those that join have no say");
+        assert_eq!(of(vec![at("n1", 0), at("n2", 0), at("n3", 1)]), 1, "new hosts do not count");
         assert_eq!(of(vec![at("n1", 0), at("n2", 0)]), 0);
         let mut away = at("n1", 9);
         away.reachable = false;

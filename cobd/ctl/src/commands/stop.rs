@@ -55,7 +55,7 @@ impl Operation {
         let order = |id: &CobId| cobs_of(cluster).find(|cob| cob.id == *id).and_then(|cob| cob.stopped.as_ref());
         let told = |id: &CobId| match (self, order(id)) {
             (Self::Stop, None) => {
-                Some(format!("{id} is not stopped any more: somebody has started it, or a new generation came"))
+                Some(format!("{id} is not stopped any more: an operator has started it, or a new generation is active"))
             }
             (Self::Start | Self::Restart, Some(stopped)) => Some(format!("{id} is {}", clean(&stopped.in_words()))),
             (Self::Stop, Some(_)) | (Self::Start | Self::Restart, None) => None,
@@ -115,7 +115,7 @@ async fn run(context: &Context, screen: &mut Screen, args: &StopArgs, op: Operat
         return plan::of_order(context, screen, &now, &generation, &way(&all, &meant, op)).await;
     }
     if meant.is_empty() && unanswered.is_empty() && !context.json {
-        screen.line(&format!("nothing to be {}: none of them was stopped by an order", op.done()))?;
+        screen.line(&format!("no change objects to be {}: no stop order applies", op.done()))?;
         return Ok(Exit::Yes);
     }
     say_along(context, screen, &meant, op)?;
@@ -286,14 +286,14 @@ fn to_start(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> R
         let by = stopped.get(*first).map(|stop| stop.in_words()).unwrap_or_default();
         let named = missing.iter().map(|cob| cob.as_str()).collect::<Vec<_>>().join(" ");
         let needs = list(&missing, 6);
-        return Err(Failure::refused(anyhow::anyhow!("nothing is started: it needs {needs}, and {first} is {by}"))
-            .hint(format!("start these as well: `cobctl start {named} …`")));
+        return Err(Failure::refused(anyhow::anyhow!("start refused: it needs {needs}, and {first} is {by}"))
+            .hint(format!("start these, too: `cobctl start {named} …`")));
     }
     Ok(meant)
 }
 
 fn stopped_by_model(done: &str, cobs: &BTreeSet<&CobId>) -> Failure {
-    Failure::refused(anyhow::anyhow!("nothing is {done}: the model says `desired: stopped` for {}", list(cobs, 6)))
+    Failure::refused(anyhow::anyhow!("not {done}: the model says `desired: stopped` for {}", list(cobs, 6)))
         .hint("remove `desired: stopped` from the model, generate and switch")
 }
 
@@ -309,8 +309,8 @@ fn to_restart(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) ->
     let in_the_way: BTreeSet<&CobId> = needed.filter(|cob| stopped.get(cob).is_some_and(|s| !s.restart)).collect();
     if let Some(first) = in_the_way.first() {
         let by = stopped.get(*first).map(|stop| stop.in_words()).unwrap_or_default();
-        return Err(Failure::refused(anyhow::anyhow!("nothing is restarted: {} {by}", list(&in_the_way, 6)))
-            .hint("`cobctl start` starts what is stopped; name others to restart them"));
+        return Err(Failure::refused(anyhow::anyhow!("restart refused: {} {by}", list(&in_the_way, 6)))
+            .hint("`cobctl start` starts stopped change objects; restart only running change objects"));
     }
     Ok(named.into_iter().map(|cob| (cob, None)).collect())
 }
@@ -324,7 +324,7 @@ fn silent(all: &Objects<'_>, now: &ClusterStatus, named: &BTreeSet<CobId>) -> Ve
         reachable: false,
         done: None,
         error: Some(host.error.clone().unwrap_or_else(|| "no answer".to_owned())),
-        hint: "stopped services of this host stay stopped: give the same order again when the host is back".to_owned(),
+        hint: "stopped services of this host stay stopped: repeat the order when the host is back".to_owned(),
     };
     silent.map(told).collect()
 }
