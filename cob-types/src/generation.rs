@@ -12,6 +12,7 @@ use crate::codec;
 use crate::groups::{Groups, Services};
 use crate::id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, KindName, StateName};
 use crate::kind::{Kind, PayloadFile, check_payload_name};
+use crate::maintenance::Timetable;
 use crate::switch::{SwitchOrder, SwitchPolicy};
 use crate::trust::{Operator, PublicKey};
 
@@ -62,6 +63,9 @@ pub struct Manifest {
     /// The hosts of labels and of the services of clusters, by which tools select.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub groups: Groups,
+    /// Maintenance windows and schedules of hosts.
+    #[serde(default, skip_serializing_if = "Timetable::is_empty")]
+    pub timetable: Timetable,
 }
 
 /// A rollback target.
@@ -161,6 +165,7 @@ impl Manifest {
             policy: SwitchPolicy::default(),
             mends: false,
             groups: Groups::default(),
+            timetable: Timetable::default(),
         }
     }
 
@@ -205,10 +210,12 @@ impl Manifest {
             policy,
             mends: _,
             groups,
+            timetable,
         } = self;
         (*format, *security, *cobs) == (other.format, other.security, other.cobs)
             && (hosts, revoked, operators, policy) == (&other.hosts, &other.revoked, &other.operators, &other.policy)
             && *groups == other.groups
+            && *timetable == other.timetable
     }
 
     /// The hosts with a label: `role=app`, or `role` with any value; none: no host has this label.

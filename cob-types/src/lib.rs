@@ -21,6 +21,7 @@ pub mod id;
 pub mod kind;
 pub mod link;
 pub mod log;
+pub mod maintenance;
 pub mod message;
 pub mod outcome;
 mod outline;

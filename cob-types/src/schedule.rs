@@ -1,4 +1,4 @@
-//! Schedules of cron: accepts a schedule only if every cron does.
+//! Schedules of cron: accepts a schedule only if every cron does, and finds its times.
 //!
 //! A file of `/etc/cron.d` with a schedule that cron can't read does not run, and only cron's own log shows it.
 
@@ -75,6 +75,23 @@ impl Field {
         }
     }
 
+    /// The numbers of a text that [`check`](Self::check) has accepted, as bits.
+    fn bits(&self, text: &str) -> u64 {
+        let mut bits = 0;
+        for part in text.split(',') {
+            let (span, step) = part.split_once('/').map_or((part, None), |(span, step)| (span, number(step)));
+            let of = |text: &str| self.number(text).unwrap_or(self.highest);
+            let (first, last) = match span.split_once('-') {
+                _ if span == "*" => (self.lowest, self.highest),
+                Some((first, last)) => (of(first), of(last)),
+                None => (of(span), of(span)),
+            };
+            let step = step.and_then(|step| usize::try_from(step).ok()).unwrap_or(1).max(1);
+            bits |= (first..=last).step_by(step).fold(0, |bits: u64, value| bits | 1 << value);
+        }
+        bits
+    }
+
     fn number(&self, text: &str) -> Result<u32, String> {
         let named = self.names.iter().position(|name| name.eq_ignore_ascii_case(text));
         if let Some(at) = named.and_then(|at| u32::try_from(at).ok()) {
@@ -89,6 +106,93 @@ impl Field {
             }
         }
     }
+}
+
+/// The times of a schedule, in minutes since 1970-01-01 UTC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Times {
+    /// A bit for each minute, hour, day of the month (from 1), month (from 1) and day of the week (0: Sunday).
+    fields: [u64; 5],
+    /// Both kinds of days are restricted: as in cron, a match of either kind suffices.
+    either: bool,
+}
+
+/// The days in which every date meets every day of the week: 29 February does so within 40 years.
+const DAYS_AHEAD: u64 = 40 * 366;
+const MINUTES: u64 = 24 * 60;
+
+impl Times {
+    /// Reads a schedule.
+    ///
+    /// # Errors
+    /// Like [`check`]; and `@reboot`, which has no time.
+    pub fn parse(schedule: &str) -> Result<Self, String> {
+        check(schedule)?;
+        let five = match schedule.trim() {
+            "@reboot" => return Err("it names no time: COB needs a time such as \"0 3 * * *\" or @daily".to_owned()),
+            "@yearly" | "@annually" => "0 0 1 1 *",
+            "@monthly" => "0 0 1 * *",
+            "@weekly" => "0 0 * * 0",
+            "@daily" | "@midnight" => "0 0 * * *",
+            "@hourly" => "0 * * * *",
+            other => other,
+        };
+        let texts: Vec<&str> = five.split_whitespace().collect();
+        let mut fields = [0; 5];
+        for ((bits, field), text) in fields.iter_mut().zip(FIELDS).zip(&texts) {
+            *bits = field.bits(text);
+        }
+        // Both 0 and 7 are Sunday.
+        fields[4] |= fields[4] >> 7 & 1;
+        let restricted = |at: usize| texts.get(at).is_some_and(|text| !text.starts_with('*'));
+        Ok(Self { fields, either: restricted(2) && restricted(4) })
+    }
+
+    /// The first time after a minute; `None` for dates such as 30 February.
+    #[must_use]
+    pub fn next_after(&self, minute: u64) -> Option<u64> {
+        let first = minute.checked_add(1)?;
+        let mut days = (first / MINUTES..).take(usize::try_from(DAYS_AHEAD).ok()?).filter(|day| self.has_day(*day));
+        days.find_map(|day| {
+            let begins = if day == first / MINUTES { first % MINUTES } else { 0 };
+            let fits = |of: &u64| self.has(0, of % 60) && self.has(1, of / 60);
+            (begins..MINUTES).find(fits).map(|of| day * MINUTES + of)
+        })
+    }
+
+    /// The last time up to a minute, and after an earlier minute.
+    #[must_use]
+    pub fn last_within(&self, after: u64, up_to: u64) -> Option<u64> {
+        // Only the last time counts: the search through times of more than two days ago stops at the first.
+        let near = after.max(up_to.saturating_sub(2 * MINUTES));
+        let within = |from: u64| self.next_after(from).filter(|next| *next <= up_to);
+        let mut found = within(near).or_else(|| within(after))?;
+        while let Some(next) = within(found) {
+            found = next;
+        }
+        Some(found)
+    }
+
+    fn has(&self, field: usize, value: u64) -> bool {
+        self.fields[field] >> value & 1 == 1
+    }
+
+    fn has_day(&self, day: u64) -> bool {
+        let (month, of_month) = month_and_day(day);
+        // 1970-01-01 was a Thursday.
+        let (by_month, by_week) = (self.has(2, of_month), self.has(4, (day + 4) % 7));
+        self.has(3, month) && if self.either { by_month || by_week } else { by_month && by_week }
+    }
+}
+
+/// Of a day counted from 1970-01-01 (Howard Hinnant's `civil_from_days`).
+fn month_and_day(day: u64) -> (u64, u64) {
+    let of_era = (day + 719_468) % 146_097;
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * month + 2) / 5 + 1;
+    (if month < 10 { month + 3 } else { month - 9 }, of_month)
 }
 
 /// Only digits, without a sign.
@@ -149,5 +253,54 @@ mod tests {
             let error = check(schedule).expect_err(schedule);
             assert!(error.contains(why), "{schedule}: {error}");
         }
+    }
+
+    /// `2026-11-27 06:30 UTC`, a Friday.
+    const NOW: u64 = 1_795_761_000 / 60;
+
+    fn next(schedule: &str, after: u64) -> Option<u64> {
+        Times::parse(schedule).expect(schedule).next_after(after).map(|minute| minute - after)
+    }
+
+    #[test]
+    fn the_next_time_is_the_one_of_the_calendar() {
+        let (hour, day) = (60, 24 * 60);
+        for (schedule, minutes) in [
+            ("* * * * *", 1),
+            ("30 6 * * *", day),
+            ("31 6 * * *", 1),
+            ("0 3 * * *", 20 * hour + 30),
+            ("0 2 * * 6", 19 * hour + 30),
+            ("0 2 * * sat", 19 * hour + 30),
+            ("0 0 * * 7", day + 17 * hour + 30),
+            ("*/15 * * * *", 15),
+            ("0 0 1 * *", 3 * day + 17 * hour + 30),
+            ("@yearly", 34 * day + 17 * hour + 30),
+            ("@hourly", 30),
+            // Both kinds of days: whichever comes first.
+            ("0 0 1 * 6", 17 * hour + 30),
+            ("0 0 1 * */2", 3 * day + 17 * hour + 30),
+        ] {
+            assert_eq!(next(schedule, NOW), Some(minutes), "{schedule}");
+        }
+        // 2028-02-29 12:00 UTC.
+        assert_eq!(next("0 12 29 2 *", NOW), Some(1_835_438_400 / 60 - NOW));
+        assert_eq!(next("0 0 30 2 *", NOW), None);
+        assert!(Times::parse("@reboot").expect_err("no time").contains("no time"));
+        assert!(Times::parse("nonsense").is_err());
+    }
+
+    #[test]
+    fn of_missed_times_the_last_one_is_found() {
+        let daily = Times::parse("0 3 * * *").expect("a schedule");
+        let day = 24 * 60;
+        let last = NOW - 3 * 60 - 30;
+        assert_eq!(daily.last_within(NOW - 100 * day, NOW), Some(last));
+        assert_eq!(daily.last_within(last - 1, NOW), Some(last));
+        assert_eq!(daily.last_within(last, NOW), None);
+        let monthly = Times::parse("@monthly").expect("a schedule");
+        let first = NOW - 26 * day - 6 * 60 - 30;
+        assert_eq!(monthly.last_within(NOW - 60 * day, NOW), Some(first));
+        assert_eq!(monthly.last_within(first, NOW), None);
     }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, StateName};
+use crate::maintenance::SharedWindows;
 use crate::switch::OnFailure;
 use crate::trust::PublicKey;
 
@@ -174,6 +175,25 @@ pub struct HostStatus {
     /// earlier version of `cobgen` made it, and every request counts.
     #[serde(default, skip_serializing_if = "is_false")]
     pub asked_by_anybody: bool,
+    /// The order of a switch that waits for maintenance windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_wait: Option<WindowWait>,
+}
+
+/// The order of a switch that waits for the maintenance windows of the hosts that it changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowWait {
+    /// The generation.
+    pub to: GenerationNumber,
+    /// The author of the order: an operator, a schedule, or the depot that the host follows.
+    pub by: String,
+    /// When the order was taken.
+    pub since_ns: u64,
+    /// The windows; the switch starts when the windows of all hosts are open together.
+    pub windows: SharedWindows,
+    /// The seconds until it may start, zero if it starts now; absent if the windows are never open together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opens_in_s: Option<u64>,
 }
 
 /// The generations that a host knows, for a publisher that is about to publish another.
@@ -358,6 +378,7 @@ impl HostStatus {
             unjustified: Vec::new(),
             drained: BTreeMap::new(),
             asked_by_anybody: false,
+            window_wait: None,
         }
     }
 }
