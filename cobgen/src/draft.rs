@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cob_types::generation::Security;
 use cob_types::groups::Services;
 use cob_types::kind::PayloadFile;
+use cob_types::maintenance::Timetable;
 use cob_types::secret::SecretId;
 use cob_types::switch::SwitchPolicy;
 use cob_types::trust::{Operator, PublicKey};
@@ -44,6 +45,8 @@ pub struct Draft {
     pub revoked: BTreeSet<PublicKey>,
     /// The behaviour of hosts in a switch to it.
     pub policy: SwitchPolicy,
+    /// Maintenance windows and schedules of hosts.
+    pub timetable: Timetable,
     /// The operators with the right to give orders remotely.
     pub operators: BTreeMap<String, Operator>,
     /// All hosts.

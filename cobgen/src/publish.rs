@@ -12,7 +12,9 @@ use cob_depot::enrolled::Enrolments;
 use cob_depot::{Depot, DepotError, Publication, PublishError};
 use cob_trust::{SecretKey, publishers};
 use cob_types::generation::Security;
+use cob_types::maintenance::{SharedWindows, in_words};
 use cob_types::trust::{PublicKey, Signed};
+use cob_types::words::list;
 use cob_types::{Generation, GenerationNumber, HostName, Manifest, codec};
 
 use crate::diagnostic::{Diagnostic, Severity, render, summary};
@@ -23,6 +25,9 @@ use crate::model::Sources;
 use crate::secrets::Vault;
 use crate::solve;
 use crate::switches::give_orders;
+
+/// The limit of groups of hosts in a warning.
+const NAMED: usize = 4;
 
 /// How often a generation is made again because another publisher was faster.
 const MAX_OVERTAKEN: usize = 16;
@@ -205,6 +210,7 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
         let name = file.strip_prefix(root).unwrap_or(file).to_string_lossy().into_owned();
         files.insert(name, text.as_bytes().to_vec());
     }
+    diagnostics.extend(never_open(&before.manifest, &assembled.generation.manifest));
     if !layouts.is_empty() {
         files.insert(solve::REMEMBERED.to_owned(), solve::to_bytes(&layouts));
     }
@@ -250,6 +256,20 @@ fn attempt(model: &Path, path: &Path, options: &Options<'_>) -> Result<Published
     // Dropping millions of small parts takes long, so another thread does it.
     rayon::spawn(move || drop((before, assembled)));
     Ok(published)
+}
+
+/// Warns of maintenance windows that are never open together, of hosts that the switch from the generation before changes.
+fn never_open(before: &Manifest, after: &Manifest) -> Option<Diagnostic> {
+    let from = Some(before).filter(|before| before.generation != GenerationNumber(0));
+    let shared = SharedWindows::of_switch(from, after, |_| true);
+    if !shared.openings().is_never() {
+        return None;
+    }
+    let groups = shared.0.iter().map(|group| format!("{} ({})", group.hosts_in_words(), in_words(&group.windows)));
+    let what = format!("the maintenance windows of hosts that change are never open together: {}", list(groups, NAMED));
+    let help = "a switch to this generation waits for ever: give these hosts a window that they share, or start it with `cobctl \
+                switch N --now`";
+    Some(Diagnostic::warning("windows-never-open", what).help(help))
 }
 
 fn new_keys(before: &Manifest, after: &Manifest) -> Vec<(HostName, PublicKey)> {

@@ -46,6 +46,7 @@ impl Sketch {
             security: Security::LoopbackOnly,
             revoked: BTreeSet::new(),
             policy: SwitchPolicy::default(),
+            timetable: Default::default(),
             operators: BTreeMap::new(),
             hosts: BTreeMap::new(),
             labels: BTreeMap::new(),

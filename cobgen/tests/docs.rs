@@ -79,6 +79,8 @@ fn reference() -> String {
         ("the model", None),
         ("hosts: NAME", Some("HostEntry")),
         ("operators: NAME", Some("OperatorEntry")),
+        ("maintenance", Some("MaintenanceEntry")),
+        ("schedule", Some("ScheduleEntry")),
         ("variables", Some("VariablesEntry")),
         ("secrets: NAME", Some("SecretEntry")),
         ("budgets: NAME", Some("BudgetEntry")),

@@ -38,6 +38,7 @@ mod spread;
 mod system;
 mod targets;
 mod template;
+mod timetable;
 mod trust;
 mod unrendered;
 mod words;
@@ -171,10 +172,12 @@ fn draft(
     let secrets = world.secrets.into_draft(&cobs, files, report);
     let (blobs, sealed) = (BTreeMap::new(), BTreeMap::new());
     let policy = switch_policy(sections, report);
+    let timetable = timetable::read(sections, &world.hosts, &world.clusters, report);
     Some(Draft {
         security: security?,
         revoked,
         policy,
+        timetable,
         operators,
         hosts,
         labels,

@@ -75,6 +75,7 @@ pub fn assemble(mut draft: Draft, number: GenerationNumber, parent: GenerationNu
         revoked: draft.revoked.clone(),
         operators: draft.operators.clone(),
         policy: draft.policy,
+        timetable: draft.timetable.clone(),
         ..Manifest::empty(number, parent, draft.security)
     };
     match codec::encode(&manifest) {

@@ -265,6 +265,12 @@ fn trust(manifest: &Manifest) -> Value {
             trust["clusters"][cluster][service] = named(hosts).into();
         }
     }
+    if !manifest.timetable.windows.is_empty() {
+        trust["maintenance"] = serde_json::json!(manifest.timetable.windows);
+    }
+    if !manifest.timetable.schedules.is_empty() {
+        trust["schedules"] = serde_json::json!(manifest.timetable.schedules);
+    }
     trust
 }
 

@@ -55,6 +55,10 @@ pub struct HostSet(pub Vec<Marked<HostPick>>);
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct KeySet(pub Vec<Marked<String>>);
 
+/// Maintenance windows as written: a text or a list of texts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WindowSet(pub Vec<Marked<String>>);
+
 /// A selection of hosts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HostPick {
@@ -203,6 +207,10 @@ read_from_node!(KeySet, |node| match node.list() {
     Some(items) => Some(Self(items.iter().filter_map(word).collect())),
     None => Some(Self(word(node).into_iter().collect())),
 });
+read_from_node!(WindowSet, |node| match node.list() {
+    Some(items) => Some(Self(items.iter().filter_map(word).collect())),
+    None => Some(Self(word(node).into_iter().collect())),
+});
 read_from_node!(Nodes, |node| match node.list() {
     Some(items) => Some(Self::Everywhere(items.iter().filter_map(word).collect())),
     None => node.read().ok().map(Self::ByHand),
@@ -329,6 +337,10 @@ schema!(HostSet, "HostSet", |g| {
 schema!(KeySet, "Key", |_g| json_schema!({"anyOf": [
     {"type": "string", "description": "A public key, ed25519:…"},
     {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "The old one and the new one."},
+]}));
+schema!(WindowSet, "Window", |_g| json_schema!({"anyOf": [
+    {"type": "string", "description": "A weekly window: Sat 02:00-04:00"},
+    {"type": "array", "items": {"type": "string"}, "description": "Several; an empty list: any time."},
 ]}));
 schema!(HostPick, "HostPick", |_g| json_schema!({"anyOf": [
     {"type": "string", "description": "A host's name."},

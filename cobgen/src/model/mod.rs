@@ -27,16 +27,16 @@ pub use entities::{
 };
 pub use forms::{
     Action, Cost, Duration, HostLabel, HostPick, HostSet, KeySet, Label, NodeSet, Nodes, On, Placed, PreferenceForm,
-    Ratio, Run, RunForm, Target,
+    Ratio, Run, RunForm, Target, WindowSet,
 };
 pub use node::{Key, Map, Mark, Node, Value, Written};
 pub use read::{Marked, Maybe, Named, ReadError};
 pub(crate) use schema::of as schema_of;
 pub use schema::schema;
 pub use sections::{
-    BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry, Mode,
-    OnFailureEntry, OnRemove, OperatorEntry, RoleEntry, SecretEntry, Sections, Security, ServiceEntry, ServiceState,
-    SwitchEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
+    BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry,
+    MaintenanceEntry, Mode, OnFailureEntry, OnRemove, OperatorEntry, RoleEntry, ScheduleEntry, SecretEntry, Sections,
+    Security, ServiceEntry, ServiceState, SwitchEntry, TransitionEntry, TransitionNeedsEntry, VariablesEntry,
 };
 pub use source::Sources;
 pub(crate) use structure::check as check_structure;

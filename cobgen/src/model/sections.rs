@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::entities::{
     ActionsEntry, DependenciesEntry, HardwaretypeEntry, ImagetypeEntry, ProviderEntry, TemplateEntry,
 };
-use super::forms::{Duration, HostLabel, KeySet, NodeSet, Nodes, Placed, Run, Target};
+use super::forms::{Duration, HostLabel, KeySet, NodeSet, Nodes, Placed, Run, Target, WindowSet};
 use super::node::Node;
 use super::read::{Marked, Maybe, Named};
 
@@ -55,6 +55,10 @@ pub struct Sections {
     pub budgets: Named<BudgetEntry>,
     /// Failure policy and guard of a switch to a generation of this model; an order can override both.
     pub switch: Option<SwitchEntry>,
+    /// Maintenance windows of all hosts: switches start only within windows. The nearest wins: all < cluster < host.
+    pub maintenance: Option<MaintenanceEntry>,
+    /// Times at which hosts check, or switch, by themselves. The nearest wins: all < cluster < host.
+    pub schedule: Option<ScheduleEntry>,
     /// Variables for templates; the nearest wins: all < label < service < cluster < host.
     #[serde(default)]
     pub variables: VariablesEntry,
@@ -95,6 +99,28 @@ pub struct SwitchEntry {
     /// A host that does not reach the hosts that it has links with, so long after it has activated the generation,
     /// goes back by itself: `60s`. Default: no guard.
     pub guard: Option<Duration>,
+}
+
+/// When hosts may be switched.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MaintenanceEntry {
+    /// A window or a list of windows: `Sat 02:00-04:00`, `Mon-Fri 22:00-02:00`, `Sat,Sun 00:00-24:00`, `daily 01:00-03:00 +02:00`. An
+    /// empty list: any time.
+    #[schemars(required)]
+    pub window: Option<WindowSet>,
+    /// The default offset from UTC: `UTC` (default) or `+02:00`. COB knows no daylight saving time.
+    pub zone: Option<Marked<String>>,
+}
+
+/// Times at which hosts act by themselves, in the form of cron, in UTC.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleEntry {
+    /// Check all change objects: `0 3 * * *`. Each host adds a constant delay of up to five minutes.
+    pub check: Option<Marked<String>>,
+    /// Switch to the newest published generation: `0 2 * * 6`, within the maintenance windows.
+    pub switch: Option<Marked<String>>,
 }
 
 /// What happens when a switch fails.
@@ -164,6 +190,10 @@ pub struct HostEntry {
     pub mode: Option<Marked<Mode>>,
     /// Its public key, `ed25519:…`; two during a replacement. Default: the enrolled key.
     pub key: Option<KeySet>,
+    /// The maintenance windows of the host, instead of the windows of its clusters and of all hosts.
+    pub maintenance: Option<MaintenanceEntry>,
+    /// Times at which the host checks, or switches, by itself.
+    pub schedule: Option<ScheduleEntry>,
 }
 
 /// A kind: what a change object is, its states and the moves between them.
@@ -438,6 +468,10 @@ pub struct ClusterEntry {
     pub imagetype: Option<Marked<String>>,
     /// `running` (default), or `stopped`: its services, together with their dependents, until the model changes.
     pub desired: Option<Marked<ServiceState>>,
+    /// Maintenance windows of its hosts, instead of the windows of all hosts.
+    pub maintenance: Option<MaintenanceEntry>,
+    /// Times at which its hosts check, or switch, by themselves.
+    pub schedule: Option<ScheduleEntry>,
 }
 
 /// Where a secret's value is to be found: exactly one of these. It is looked for when a generation is
