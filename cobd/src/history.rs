@@ -216,6 +216,15 @@ fn of_switch(base: HistoryEntry, step: &SwitchRecord) -> Option<HistoryEntry> {
         SwitchRecord::Reopened { by } => told("reopened", format!("asked by {by} in the switch")),
         SwitchRecord::Quiet(true) => told("quiet", "other hosts are not told of the switch any more".to_owned()),
         SwitchRecord::Quiet(false) => told("spread", "other hosts are told of the switch again".to_owned()),
+        SwitchRecord::Waiting(Some(waiting)) => {
+            let detail = format!("the switch to generation {} waits for maintenance windows", waiting.generation);
+            told("window-wait", detail)
+        }
+        SwitchRecord::Waiting(None) => told("window-wait-ended", "the order that waited is dropped".to_owned()),
+        SwitchRecord::IgnoresWindows(generation) => told(
+            "windows-ignored",
+            format!("the switch to generation {generation} starts outside the maintenance windows"),
+        ),
     }
 }
 

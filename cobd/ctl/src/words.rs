@@ -8,14 +8,18 @@ use std::time::Duration;
 
 use cob_types::StateName;
 use cob_types::kind::is_unmanaged;
+use cob_types::maintenance::{HostWindows, in_words};
 use cob_types::status::{
     CobStatus, EARLIER_CONTENT, FileDrift, HostStatus, Lapse, LapseCause, MadeMove, Phase, SwitchStage, Trouble, Wait,
+    WindowWait,
 };
 use cob_types::words::join;
 pub use cob_types::words::{clean_lines, count, is_hostile, list, list_and, span};
 
 /// The longest text of a host that is shown in a line.
 const LINE: usize = 200;
+/// The limit of groups of hosts with the same maintenance windows in a message.
+const GROUPS: usize = 4;
 
 /// The time from `since` to `now`, by the same clock; `0 ms` if the clock was set back.
 #[must_use]
@@ -108,6 +112,38 @@ pub fn limits(host: &HostStatus) -> Vec<String> {
     let all = host.limit.map(|limit| format!("{limit} at a time"));
     let of_budget = |(budget, tokens): (&cob_types::CobId, &u32)| format!("{}: {tokens} at a time", budget.name());
     all.into_iter().chain(host.limits.iter().map(of_budget)).collect()
+}
+
+/// A number of seconds.
+#[must_use]
+pub fn seconds(seconds: u64) -> String {
+    span(seconds.saturating_mul(1_000_000_000))
+}
+
+/// The maintenance windows that a switch waits for.
+#[must_use]
+pub fn window_wait(wait: &WindowWait) -> String {
+    let group = |group: &HostWindows| {
+        let windows = if group.windows.len() == 1 { "window" } else { "windows" };
+        format!("the maintenance {windows} of {}: {}", clean(&group.hosts_in_words()), in_words(&group.windows))
+    };
+    let groups: Vec<String> = wait.windows.0.iter().take(GROUPS).map(group).collect();
+    let more = match wait.windows.0.len().saturating_sub(GROUPS) {
+        0 => String::new(),
+        more => format!("; and of {}", count(more, "more group")),
+    };
+    let (open, opens) = match groups.len() {
+        0 | 1 => ("", "opens"),
+        _ => (" together", "they open"),
+    };
+    let when = match wait.opens_in_s {
+        Some(0) => "it starts now".to_owned(),
+        Some(s) => format!("{opens}{open} in {}", seconds(s)),
+        None => "they are never open together".to_owned(),
+    };
+    let by = if wait.by.is_empty() { String::new() } else { format!(" (ordered by {})", clean(&wait.by)) };
+    let windows = if groups.is_empty() { "maintenance windows".to_owned() } else { groups.join("; and ") };
+    format!("the switch to generation {} waits for {windows}{more}, {when}{by}", wait.to)
 }
 
 /// The state of a host's switch, in lines.
@@ -331,11 +367,46 @@ pub fn circle(circle: &[cob_types::CobId], more: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cob_types::maintenance::{Offset, SharedWindows, Window};
+
     use super::*;
 
     #[test]
     fn a_clock_that_was_set_back_gives_no_time() {
         assert_eq!((ago(9, 5).as_str(), ago(5, 9).as_str()), ("0 ms", "0 ms"));
+    }
+
+    #[test]
+    fn a_switch_that_waits_names_windows_hosts_and_the_time_that_is_left() {
+        let window = |text: &str| Window::parse(text, Offset::default()).expect("a window");
+        let host = |name: &str| cob_types::HostName::new(name).expect("a name");
+        let group = |text: &str, hosts: &[&str], more| HostWindows {
+            windows: vec![window(text)],
+            hosts: hosts.iter().map(|name| host(name)).collect(),
+            more,
+        };
+        let mut wait = WindowWait {
+            to: cob_types::GenerationNumber(8),
+            by: "alice".to_owned(),
+            since_ns: 0,
+            windows: SharedWindows(vec![group("Sat 02:00-04:00", &["web1", "web2"], 0)]),
+            opens_in_s: Some(3 * 3600 + 12 * 60),
+        };
+        assert_eq!(
+            window_wait(&wait),
+            "the switch to generation 8 waits for the maintenance window of web1, web2: Sat 02:00-04:00 UTC, opens in 3 h 12 min \
+             (ordered by alice)"
+        );
+        wait.windows.0.push(group("Sun 02:00-04:00", &["db1"], 40));
+        (wait.opens_in_s, wait.by) = (None, String::new());
+        assert_eq!(
+            window_wait(&wait),
+            "the switch to generation 8 waits for the maintenance window of web1, web2: Sat 02:00-04:00 UTC; and the maintenance \
+             window of db1 and 40 more: Sun 02:00-04:00 UTC, they are never open together"
+        );
+        wait.windows.0.clear();
+        wait.opens_in_s = Some(0);
+        assert_eq!(window_wait(&wait), "the switch to generation 8 waits for maintenance windows, it starts now");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, St
 
 use crate::guard::Guard;
 use crate::record::{Begun, Body, GrantOut, Note, OrderRecord};
-use crate::switch::{Parted, SwitchRecord, Terms, Withdrawal};
+use crate::switch::{Cause, Parted, SwitchRecord, Terms, Waiting, Withdrawal};
 use crate::testing::CONTENT;
 use crate::time::Time;
 
@@ -135,6 +135,20 @@ fn one_of_each() -> Vec<Body> {
     all.push(Body::Ordered(OrderRecord::Stop(cob(), stopped)));
     all.push(Body::Ordered(OrderRecord::Start(cob())));
     all.push(Body::Ordered(OrderRecord::Reboot));
+    let waiting = Waiting {
+        generation: GenerationNumber(8),
+        manifest: None,
+        cause: Cause::Scheduled,
+        on_failure: Some(OnFailure::Rollback),
+        guard_ms: Some(9),
+        alone: false,
+        only: vec![n2()],
+        seen: Some(GenerationNumber(7)),
+        by: Some("alice".to_owned()),
+        since: Time(5),
+    };
+    all.push(Body::Switch(SwitchRecord::Waiting(Some(Box::new(waiting)))));
+    all.push(Body::Switch(SwitchRecord::IgnoresWindows(GenerationNumber(8))));
     all
 }
 
@@ -221,6 +235,8 @@ fn place(body: &Body) -> usize {
             SwitchRecord::Parted(_) => 47,
             SwitchRecord::Through(_) => 48,
             SwitchRecord::Quiet(_) => 49,
+            SwitchRecord::Waiting(_) => 57,
+            SwitchRecord::IgnoresWindows(_) => 58,
         },
         Body::Lapsed { .. } => 43,
     }
@@ -234,7 +250,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=56).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=58).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
@@ -301,5 +317,7 @@ fn records_are_written_as_ever() {
     <a1>gOrdered<a1>dStop<82>dn1/a<a4><00>ealice<01><f5><02>dn2/b<03><f5>
     <a1>gOrdered<a1>eStartdn1/a
     <a1>gOrdered<11>
+    <a1>fSwitch<a1>gWaiting<aa><00><08><01><f6><02><02><03><01><04><09><05><f4><06><81>bn2<07><07><08>ealice<09><05>
+    <a1>fSwitch<a1>nIgnoresWindows<08>
     "#);
 }

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::message::UnderWay;
 use cob_types::switch::{OnFailure, SwitchPolicy};
-use cob_types::{CobId, GenerationNumber, HostName, Manifest, StateName};
+use cob_types::{BlobHash, CobId, GenerationNumber, HostName, Manifest, StateName};
 use serde::{Deserialize, Serialize};
 
 use crate::guard::Guard;
@@ -83,6 +83,46 @@ pub enum SwitchRecord {
     Through(BTreeSet<HostName>),
     /// Whether the switch was cancelled: then it is not announced, until the cancel is revoked.
     Quiet(bool),
+    /// The order of a switch waits for maintenance windows; `None` drops the order.
+    Waiting(Option<Box<Waiting>>),
+    /// The switch to this generation starts outside the maintenance windows, as its order says.
+    IgnoresWindows(GenerationNumber),
+}
+
+/// The order of a switch that waits until the maintenance windows of the hosts that it changes are open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// The generation.
+    pub generation: GenerationNumber,
+    /// The hash of its manifest, where it is known.
+    pub manifest: Option<BlobHash>,
+    /// The origin of the order.
+    pub cause: Cause,
+    /// The failure policy, instead of the policy of the generation.
+    pub on_failure: Option<OnFailure>,
+    /// The guard in milliseconds, instead of the guard of the generation; zero: no guard.
+    pub guard_ms: Option<u64>,
+    /// Other hosts are not told.
+    pub alone: bool,
+    /// The hosts of the order; empty: all hosts.
+    pub only: Vec<HostName>,
+    /// The newest generation that the author of the order knew of.
+    pub seen: Option<GenerationNumber>,
+    /// The author of the order.
+    pub by: Option<String>,
+    /// When the order was taken.
+    pub since: Time,
+}
+
+/// The origin of an order that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cause {
+    /// An operator.
+    Ordered,
+    /// The host follows its depot.
+    Followed,
+    /// A schedule.
+    Scheduled,
 }
 
 /// A removed host: named by an earlier generation of this host, but not by its present or pending generation.
@@ -166,6 +206,12 @@ pub struct Switching {
     /// reports.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drained: BTreeMap<HostName, GenerationNumber>,
+    /// The order that waits for maintenance windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Box<Waiting>>,
+    /// The generation whose waiting order was cancelled last: a host that follows its depot does not follow to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<GenerationNumber>,
 }
 
 /// The most drained hosts that are remembered.
@@ -235,6 +281,8 @@ impl Switching {
         match record {
             SwitchRecord::Begun { from, to, left, terms, peers } => {
                 let (from, to, left, terms) = (*from, *to, *left, *terms);
+                // A rollback, and a switch that leads as far, replace an order that waits.
+                self.waiting.take_if(|waiting| left.is_some() || waiting.generation <= to);
                 if left.is_none() {
                     self.withdrawn.remove(&to);
                     self.regained.remove(&to);
@@ -307,6 +355,11 @@ impl Switching {
                 }
             }
             SwitchRecord::Quiet(quiet) => self.with(|c| c.quiet = *quiet),
+            SwitchRecord::Waiting(waiting) => {
+                let before = std::mem::replace(&mut self.waiting, waiting.clone());
+                self.dropped = before.filter(|_| waiting.is_none()).map(|before| before.generation);
+            }
+            SwitchRecord::IgnoresWindows(_) => {}
         }
     }
 

@@ -146,6 +146,41 @@ fn with_hold_only_an_operators_word_leads_back() {
 }
 
 #[test]
+fn an_order_waits_until_a_switch_that_leads_as_far_a_rollback_or_a_cancel() {
+    let waiting = |generation| {
+        let (generation, by) = (number(generation), Some("alice".to_owned()));
+        let waiting = Waiting {
+            generation,
+            manifest: None,
+            cause: Cause::Ordered,
+            on_failure: None,
+            guard_ms: None,
+            alone: false,
+            only: Vec::new(),
+            seen: None,
+            by,
+            since: NOW,
+        };
+        SwitchRecord::Waiting(Some(Box::new(waiting)))
+    };
+    let waits_for = |switch: &Switching| switch.waiting.as_ref().map(|waiting| waiting.generation.0);
+    let mut switch = after(&[begun(5, 6, None, terms(HOLD, 0)), waiting(8)]);
+    assert_eq!(waits_for(&switch), Some(8));
+    switch.apply(&begun(6, 7, None, terms(HOLD, 0)), NOW);
+    assert_eq!(waits_for(&switch), Some(8), "a step that other hosts take leads less far");
+    switch.apply(&waiting(9), NOW);
+    assert_eq!((waits_for(&switch), switch.dropped), (Some(9), None), "a later order replaces it");
+    switch.apply(&begun(7, 9, None, terms(HOLD, 0)), NOW);
+    assert_eq!(waits_for(&switch), None);
+    switch.apply(&waiting(10), NOW);
+    switch.apply(&begun(9, 7, Some(9), terms(HOLD, 0)), NOW);
+    assert_eq!(waits_for(&switch), None, "a rollback");
+    switch.apply(&waiting(10), NOW);
+    switch.apply(&SwitchRecord::Waiting(None), NOW);
+    assert_eq!((waits_for(&switch), switch.dropped), (None, Some(number(10))));
+}
+
+#[test]
 fn nobody_is_told_of_what_was_cancelled_until_that_is_taken_back() {
     let mut switch = after(&[begun(5, 8, None, terms(ROLLBACK, 0))]);
     assert!(switch.is_told() && switch.leads_over(number(8)) && switch.leads_over(number(6)));

@@ -309,7 +309,15 @@ impl Daemon {
         let unlinked = down.map(|peer| (peer.host.clone(), why(&peer))).collect();
         self.turn.answers.push((
             reply,
-            Ok(Done { changed: false, detail, generation: Some(generation), unlinked, conflicts, unseen }),
+            Ok(Done {
+                changed: false,
+                detail,
+                generation: Some(generation),
+                unlinked,
+                conflicts,
+                unseen,
+                window_wait: None,
+            }),
         ));
     }
 

@@ -32,6 +32,7 @@ mod perform;
 mod resting;
 mod rounds;
 mod route;
+mod scheduled;
 mod service_manager;
 mod start;
 mod stopping;
@@ -174,6 +175,8 @@ pub struct Daemon {
     ahead: Ahead,
     /// The present switch and its supervision.
     switch: SwitchWatch,
+    /// The schedule of this host.
+    scheduled: scheduled::Scheduled,
 }
 
 /// The active generation, ready for jobs.
@@ -267,6 +270,7 @@ impl Daemon {
                     .min(self.switch.due())
                     .min(self.book.due())
                     .min(self.ahead.due())
+                    .min(self.scheduled.due())
                     .min(self.manager.due());
                 let sleep = self.clock.until(deadline).min(Duration::from_secs(3600));
                 tokio::select! {
@@ -282,6 +286,7 @@ impl Daemon {
                     Some(ask) = self.asks.recv() => self.answer(ask),
                     Some(found) = self.askers.found.recv() => self.askers_found(found),
                     Some(newest) = self.depot_changes.recv() => self.depot_changed(newest),
+                    Some(found) = self.scheduled.found.1.recv() => self.scheduled_newest(found),
                     () = tokio::time::sleep(sleep) => {}
                 }
                 self.take_what_is_there();
@@ -290,6 +295,7 @@ impl Daemon {
             if self.listen_again <= self.clock.now() {
                 self.listen_where_named();
             }
+            self.look_at_schedule();
             self.look_after_switch();
             self.end_parting();
             self.end_preparing();

@@ -207,7 +207,8 @@ impl Daemon {
         match order {
             Command::Prepare { generation, manifest } => self.prepare(Wanted { generation, manifest }, asked),
             Command::Switch { generation, manifest, how, only, seen } => {
-                self.switch(Wanted { generation, manifest }, how, Terms { only, seen }, asked);
+                let terms = Terms { only, seen, ..Terms::default() };
+                self.switch(Wanted { generation, manifest }, how, terms, asked);
             }
             other @ (Command::Cancel { .. }
             | Command::CallOff { .. }
@@ -325,7 +326,7 @@ impl Daemon {
     }
 
     /// Like [`Daemon::fetch`], for a switch with terms.
-    fn fetch_on(&mut self, wanted: Wanted, aim: Aim, terms: Terms, asked: Option<Asked>) {
+    pub(super) fn fetch_on(&mut self, wanted: Wanted, aim: Aim, terms: Terms, asked: Option<Asked>) {
         let generation = wanted.generation;
         let fetch = self.fetches.begin(generation);
         let active = self.engine.generation();
@@ -372,12 +373,13 @@ impl Daemon {
         }
         let called_off = self.fetches.is_void(generation, fetch);
         if called_off && !matches!(aim, Aim::Go(Start::Return { .. } | Start::Onward)) {
+            self.switch.window_start_void(terms.waited);
             return self.was_called_off(generation, result.is_ok(), asked);
         }
-        let Terms { only, seen } = terms;
         let (route, start) = match (result, aim) {
             (Ok(route), Aim::Go(start)) => (route, start),
             (Ok(route), Aim::Keep) => return self.kept(generation, &route, asked),
+            (Err(error), Aim::Go(_)) if terms.waited => return self.window_start_failed(generation, &error),
             (Err(error), aim) => return self.not_fetched(wanted, &error, aim, asked),
         };
         if asked.is_none() && matches!(start, Start::Followed) {
@@ -386,25 +388,37 @@ impl Daemon {
         // A present generation has a known manifest, even if the order or announcement named only the number.
         let here = Wanted { manifest: self.generations.manifest_known(generation).or(wanted.manifest), ..wanted };
         if !self.still_wanted(here, start) {
+            if terms.waited {
+                self.drop_waiting(|waits| waits == generation, None);
+            }
             if let Some(Asked { reply, .. }) = asked {
                 self.done(reply, false, format!("another switch was faster: generation {generation}"));
             }
             return;
         }
-        if let Some(newer) = self.overtaken(generation, seen) {
+        if let Some(newer) = self.overtaken(generation, terms.seen) {
+            if terms.waited {
+                self.drop_waiting(|waits| waits == generation, None);
+            }
             match asked {
                 Some(Asked { reply, .. }) => self.refuse_overtaken(generation, newer, reply),
                 None => info!(%generation, %newer, "a generation is not followed to: a newer one was faster"),
             }
             return;
         }
-        let who = asked.as_ref().map(|a| a.who.clone());
+        let asked = match self.waits_for_windows((&route.goal, here), start, &terms, asked) {
+            Ok(()) => return,
+            Err(asked) => asked,
+        };
+        let Terms { only, by, waited, .. } = terms;
+        let who = asked.as_ref().map(|a| a.who.clone()).or(by);
         match self.set_out(route, start, only, who.as_deref()) {
             Ok(()) => {
                 if let Some(Asked { reply, .. }) = asked {
                     self.done(reply, true, format!("switching: generation {generation}"));
                 }
             }
+            Err(error) if waited => self.window_start_failed(generation, &error),
             Err(error) => self.not_set_out(wanted, &error, start, asked),
         }
     }
@@ -433,6 +447,7 @@ impl Daemon {
             Aim::Go(start @ (Start::Return { .. } | Start::Onward | Start::Told)) => {
                 self.not_set_out(wanted, error, start, asked);
             }
+            Aim::Go(Start::Scheduled) => self.refuse_generation(generation, error, None),
             Aim::Keep | Aim::Go(Start::Ordered(_) | Start::Followed) => {
                 if asked.is_some() || self.again.failed(generation, error) {
                     self.refuse_generation(generation, error, asked.map(|a| a.reply));
@@ -455,7 +470,7 @@ impl Daemon {
         let left = match start {
             Start::Return { left } => Some(self.newest()?.max(left)),
             Start::Ordered(_) if goal.generation < self.goal() => Some(self.newest()?),
-            Start::Ordered(_) | Start::Followed | Start::Told | Start::Onward => None,
+            Start::Ordered(_) | Start::Followed | Start::Scheduled | Start::Told | Start::Onward => None,
         };
         if let Some(left) = left {
             self.generations.note_return(left)?;
@@ -534,10 +549,10 @@ impl Daemon {
             return;
         }
         // An abandoned generation is not followed again.
-        let is_left = self.switch.withdrawn().contains(&newest);
+        let is_left = self.switch.withdrawn().contains(&newest) || self.switch.keeps_from_following(newest);
         match self.newest() {
             Ok(known) if newest > known && !is_left => {
-                let terms = Terms { only: Vec::new(), seen: Some(known) };
+                let terms = Terms { seen: Some(known), ..Terms::default() };
                 self.fetch_on(newest.into(), Aim::Go(Start::Followed), terms, None);
             }
             Ok(_) => {}

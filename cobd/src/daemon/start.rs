@@ -290,6 +290,7 @@ impl Daemon {
             rounds: Rounds::default(),
             ahead: super::ahead::Ahead::default(),
             switch,
+            scheduled: super::scheduled::Scheduled::returned(&config.state_dir),
             config,
         };
         daemon.come_back(active, effects)?;

@@ -77,6 +77,7 @@ impl Daemon {
             clock_offset_ms: None,
             unjustified: self.unjustified(),
             drained: self.switch.drained().clone(),
+            window_wait: self.window_wait(),
             asked_by_anybody: generation != GenerationNumber(0) && !self.engine.judges_requests(),
         }
     }

@@ -28,6 +28,10 @@ pub(super) struct Terms {
     pub(super) only: Vec<HostName>,
     /// The newest generation that the author of the order knew.
     pub(super) seen: Option<GenerationNumber>,
+    /// The author of an order to which no operator waits for an answer.
+    pub(super) by: Option<String>,
+    /// The order has waited for maintenance windows.
+    pub(super) waited: bool,
 }
 
 /// Numbered fetches, and for each discarded generation the last fetch that does not count.
@@ -106,6 +110,13 @@ impl Daemon {
         who: &str,
         reply: Reply,
     ) {
+        let under_way = self.switching().is_some();
+        let is_meant = |waits| wanted.map_or(!under_way, |wanted| wanted == waits);
+        if let Some(generation) = self.drop_waiting(is_meant, Some(who)) {
+            let detail = format!("generation {generation}: the order that waited for maintenance windows is dropped");
+            self.done(reply, true, detail);
+            return;
+        }
         // A switch that has converged here may be under way elsewhere: then the rollback includes this host.
         let here = wanted.filter(|w| *w == self.engine.generation() && self.active.is_some());
         let Some(generation) = self.switching().or(here) else {
@@ -185,7 +196,8 @@ impl Daemon {
             self.refuse(reply, RefusalKind::Conflict, &what, "to go back, switch to the generation before");
             return;
         }
-        let fetching = self.fetches.call_off(|g| g == generation);
+        let waited = self.drop_waiting(|waits| waits == generation, Some(&who)).is_some();
+        let fetching = self.fetches.call_off(|g| g == generation) || waited;
         let is_here = self.generations.kept().contains(&generation);
         // A generation that was active here is kept as a rollback target, and is not discarded.
         let forgotten = match self.never_gone_to().contains(&generation).then(|| self.generations.forget(generation)) {

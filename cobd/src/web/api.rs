@@ -279,6 +279,7 @@ impl fmt::Display for Command {
                 write!(f, "switch {generation}")?;
                 policy(f, how.on_failure)?;
                 how.guard_ms.map_or(Ok(()), |ms| write!(f, ", guard {ms} ms"))?;
+                f.write_str(if how.now { ", now" } else { "" })?;
                 if only.is_empty() && how.alone {
                     return f.write_str(", told to nobody else");
                 }
@@ -332,6 +333,8 @@ pub struct SwitchHow {
     pub guard_ms: Option<u64>,
     /// The switch is not announced to other hosts.
     pub alone: bool,
+    /// It does not wait for maintenance windows.
+    pub now: bool,
 }
 
 /// The source of a request, as far as the connection shows it.

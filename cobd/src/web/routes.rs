@@ -331,9 +331,10 @@ async fn prepare(State(api): State<Api>, Extension(author): Extension<Who>, requ
 }
 
 async fn switch(State(api): State<Api>, Extension(author): Extension<Who>, request: Request) -> Answer {
-    let GoOrder { generation, who, on_failure, guard_ms, alone, only, seen, manifest } = body(&api, request).await?;
+    let GoOrder { generation, who, on_failure, guard_ms, alone, only, seen, manifest, now } =
+        body(&api, request).await?;
     // A switch for some hosts is not announced to others.
-    let how = SwitchHow { on_failure, guard_ms, alone: alone || !only.is_empty() };
+    let how = SwitchHow { on_failure, guard_ms, alone: alone || !only.is_empty(), now };
     order(&api, Command::Switch { generation, manifest, how, only, seen }, &author, who).await
 }
 

@@ -460,7 +460,7 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
     let generation = GenerationNumber(7);
     let switch = |how, only| Command::Switch { generation, manifest: None, how, only, seen: None };
     let name = |text: &str| HostName::new(text).expect("a name");
-    let how = |alone| SwitchHow { on_failure: Some(OnFailure::Rollback), guard_ms: Some(5000), alone };
+    let how = |alone| SwitchHow { on_failure: Some(OnFailure::Rollback), guard_ms: Some(5000), alone, now: false };
     let web = || CobId::new("n1/budget/web").expect("id");
     let budget = Some(web());
     for (order, words) in [

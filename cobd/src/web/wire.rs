@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use cob_types::status::HostStatus;
+use cob_types::status::{HostStatus, WindowWait};
 use cob_types::switch::OnFailure;
 use cob_types::trust::Role;
 use cob_types::{BlobHash, CobId, GenerationNumber, HostName};
@@ -97,6 +97,9 @@ pub struct GoOrder {
     /// refuses. Without the hash, the order means the generation of the host's own depot.
     #[serde(default, with = "cob_types::id::hex_if_any", skip_serializing_if = "Option::is_none")]
     pub manifest: Option<BlobHash>,
+    /// It starts at once, also outside the maintenance windows of the hosts that it changes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub now: bool,
 }
 
 /// Body of `cancel`.
@@ -290,6 +293,9 @@ pub struct Done {
     /// For `prepare`: why possible conflicts are missing in the list; empty: all relevant change objects were checked.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unseen: String,
+    /// To `switch`: the maintenance windows that it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_wait: Option<WindowWait>,
 }
 
 impl Done {
@@ -297,7 +303,7 @@ impl Done {
     #[must_use]
     pub fn new(changed: bool, detail: String) -> Self {
         let (unlinked, conflicts) = (BTreeMap::new(), BTreeMap::new());
-        Self { changed, detail, generation: None, unlinked, conflicts, unseen: String::new() }
+        Self { changed, detail, generation: None, unlinked, conflicts, unseen: String::new(), window_wait: None }
     }
 }
 

@@ -42,6 +42,7 @@ mod stale;
 mod steps;
 mod stops;
 mod switches;
+mod windows;
 mod withdrawals;
 mod words;
 

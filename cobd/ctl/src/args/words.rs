@@ -121,6 +121,7 @@ Examples:
   cobctl switch 8 --on-failure rollback --guard 60s --wait
   cobctl switch 8 --canary n1,n2 --gate 5m --check './smoke.sh' --on-failure rollback --wait
   cobctl switch 8 --limit-hosts 3 --wait
+  cobctl switch 8 --now               do not wait for maintenance windows
   cobctl switch 8 --prepare           fetch and verify on the hosts, look for conflicts, change nothing
 
 First all hosts prepare: they fetch and verify the generation and check new change objects. Until then no host changes. \
@@ -129,6 +130,9 @@ The switch does not start if a host refuses the generation, or if users have cha
 the other hosts switch meanwhile, and change objects that need a missing host may be down until it is back \
 (--require-all: all hosts or no host).
 
+A switch waits until the maintenance windows of all hosts that it changes are open together: the hosts keep the order and \
+start by themselves. `cobctl cancel N` drops the order, --now starts the switch at once.
+
 With --canary, hosts that the canary cannot switch without join it, with the reason. If the canary fails, the other hosts \
 discard the generation, and the canary holds (as after `cobctl cancel`) or rolls back. The same applies to --limit-hosts. \
 The same command again first checks the hosts that have the generation, and stops if a host has failed: fix the cause, then \
@@ -136,8 +140,8 @@ The same command again first checks the hosts that have the generation, and stop
 Ctrl-C stops only the waiting: started hosts continue, the others keep the generation prepared, and the same command \
 continues from there.
 
-Exit status: 0 started, or with --wait converged; 1 refused, failed, replaced, out of time or interrupted; 3 a host could \
-not be reached.";
+Exit status: 0 started, or with --wait converged; 1 refused, failed, replaced, out of time (also if no maintenance \
+window opens within --wait) or interrupted; 3 a host could not be reached.";
 
 /// Arguments of `switch`.
 #[derive(Debug, ClapArgs)]
@@ -186,6 +190,9 @@ pub struct SwitchArgs {
     /// Allow a switch to an older generation than a host has (asked for on a terminal)
     #[arg(long, conflicts_with = "prepare")]
     pub back: bool,
+    /// Start at once, also outside the maintenance windows of the hosts that change
+    #[arg(long, alias = "ignore-windows", conflicts_with = "prepare")]
+    pub now: bool,
     /// Start only if all hosts of the generation are reachable and prepared
     #[arg(long)]
     pub require_all: bool,

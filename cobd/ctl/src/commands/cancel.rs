@@ -38,7 +38,8 @@ pub(super) async fn cancel(context: &Context, screen: &mut Screen, args: &Cancel
 fn under_way(cluster: &ClusterStatus) -> Option<GenerationNumber> {
     let of = |h: &HostStatus| {
         let converging = h.generation.filter(|_| !h.converged && !h.settled);
-        h.held.or(h.goal()).or(converging)
+        let waits = h.window_wait.as_ref().map(|wait| wait.to);
+        h.held.or(h.goal()).or(converging).or(waits)
     };
     cluster.hosts.iter().filter(|h| h.reachable).filter_map(of).max()
 }

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Lapse, Phase};
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Lapse, Phase, WindowWait};
 use cob_types::{CobId, GenerationNumber, HostName};
 use cobd::web::StatusOf;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use crate::gather;
 use crate::screen::{Paint, Screen};
 use crate::targets::Target;
 use crate::verdict::why_not;
-use crate::words::{clean, count, lapse, list};
+use crate::words::{clean, count, lapse, list, window_wait};
 
 /// How many change objects of a host are explained if more wait.
 const SHOWN: usize = 3;
@@ -73,6 +73,9 @@ struct ExplainedHost {
     /// Invalidated grants that it gave or held.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lapses: Vec<Lapse>,
+    /// The order of a switch that waits for maintenance windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window_wait: Option<WindowWait>,
 }
 
 async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Result<Exit, Failure> {
@@ -107,10 +110,17 @@ async fn of_host(context: &Context, screen: &mut Screen, name: &HostName) -> Res
             switching_to: host.switching_to,
             waits: explanations.iter().map(Explanation::told).collect(),
             lapses: host.lapses.clone(),
+            window_wait: host.window_wait.clone(),
         })?;
     } else {
         let answer = screen.paint(Paint::Strong, &answer);
         screen.line(&answer)?;
+        if let Some(wait) = &host.window_wait {
+            screen.line(&window_wait(wait))?;
+            let to = wait.to;
+            let hint = format!("`cobctl switch {to} --now` starts it at once; `cobctl cancel {to}` drops it");
+            screen.problem("hint", &hint);
+        }
         for broken in &host.lapses {
             screen.line(&lapse(&host, broken))?;
         }

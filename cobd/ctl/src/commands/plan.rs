@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use cob_types::status::{ClusterStatus, HostStatus, Stopped};
+use cob_types::maintenance::SharedWindows;
+use cob_types::status::{ClusterStatus, HostStatus, Stopped, WindowWait};
 use cob_types::{CobId, Generation, GenerationNumber, HostName, StateName};
 use cobd::web::StatusOf;
 use cobgen::cli::painted;
@@ -24,7 +26,7 @@ use crate::identity::{OfDepot, others};
 use crate::screen::Screen;
 use crate::targets::{Target, endpoints};
 use crate::trusted::TrustedDepot;
-use crate::words::list;
+use crate::words::{list, seconds, span, window_wait};
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs) -> Result<Exit, Failure> {
     let Some(depot) = context.targets.open_depot()? else {
@@ -65,6 +67,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &PlanArgs)
                 let lines = list(&planned.unused.durations, 3);
                 screen.problem("warning", &format!("--durations has lines for unknown change objects: {lines}"));
             }
+            tell_windows(screen, &depot, from, to, planned.plan.forecast.end_us);
             print(context, screen, args, &planned, away)
         }
         Err(NoOrder::Depot(error)) => Err(error.into()),
@@ -189,6 +192,40 @@ fn tell_what_stands(screen: &mut Screen, now: &ClusterStatus, to: GenerationNumb
     let cut: Vec<String> = now.hosts.iter().filter(|h| h.reachable).flat_map(cut).collect();
     if !cut.is_empty() {
         screen.problem("warning", &format!("no link between {}: requests between these hosts wait", list(&cut, 3)));
+    }
+}
+
+/// Says which maintenance windows the switch waits for, and whether it may last longer than they are open.
+fn tell_windows(
+    screen: &mut Screen,
+    depot: &TrustedDepot,
+    from: GenerationNumber,
+    to: GenerationNumber,
+    lasts_us: u64,
+) {
+    let from = Some(from).filter(|from| *from != GenerationNumber(0)).and_then(|from| depot.manifest(from).ok());
+    let Ok(to) = depot.manifest(to) else { return };
+    let windows = SharedWindows::of_switch(from.as_ref(), &to, |_| true);
+    let openings = windows.openings();
+    if openings.is_always() {
+        return;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (by, to) = (String::new(), to.generation);
+    let wait = WindowWait { to, by, since_ns: 0, windows, opens_in_s: openings.opens_in(now) };
+    match wait.opens_in_s {
+        Some(0) => screen.problem("note", "the maintenance windows of all hosts that change are open"),
+        Some(_) => screen.problem("note", &window_wait(&wait)),
+        None => screen.problem("warning", &window_wait(&wait)),
+    }
+    let lasts_ns = lasts_us.saturating_mul(1000);
+    if let Some(longest) = openings.longest().filter(|s| *s > 0 && s.saturating_mul(1_000_000_000) < lasts_ns) {
+        let what = format!(
+            "the switch takes about {}, and the windows are open together for {} at most: it runs on after they close",
+            span(lasts_ns),
+            seconds(longest)
+        );
+        screen.problem("warning", &what);
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use cob_types::HostName;
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Lapse, Phase, RefusedTokens, Trouble, Unjustified};
+use cob_types::status::{
+    ClusterStatus, CobStatus, HostStatus, Lapse, Phase, RefusedTokens, Trouble, Unjustified, WindowWait,
+};
 use comfy_table::Table;
 
 use crate::args::Which;
@@ -11,7 +13,9 @@ use crate::clocks;
 use crate::gather::refusal;
 use crate::screen::{Mark, Paint, Screen};
 use crate::verdict::{Expected, Verdict, is_home, is_left_there, judge, judge_named};
-use crate::words::{ago, clean, count, heading, lapse, limits, list, phase, reasons, span, switch};
+use crate::words::{
+    ago, clean, count, heading, lapse, limits, list, phase, reasons, seconds, span, switch, window_wait,
+};
 
 /// Up to this many change objects are all shown; of more, only the ones that are not settled.
 const MANY: usize = 60;
@@ -89,6 +93,7 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
         lines.push(screen.paint(Paint::Dim, &format!("{rest} not shown (see --all)")));
     }
     lines.extend(cluster.hosts.iter().flat_map(switch).map(|line| screen.paint(Paint::Bad, &line)));
+    lines.extend(window_waits(cluster).into_iter().map(|line| screen.paint(Paint::Strong, &line)));
     lines.extend(lapses(screen, cluster, only));
     lines.extend(safety(screen, cluster));
     let mut attempts: Vec<String> = cluster.hosts.iter().filter_map(refused).collect();
@@ -244,6 +249,10 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
         parts.push("paused".to_owned());
     }
     parts.extend(limits(host));
+    parts.extend(host.window_wait.as_ref().map(|wait| {
+        let opens = wait.opens_in_s.map_or("never open together".to_owned(), |s| format!("opens in {}", seconds(s)));
+        format!("switch to {} waits for maintenance windows ({opens})", wait.to)
+    }));
     if !host.prepared.is_empty() {
         parts.push(format!("{} prepared", list(host.prepared.iter(), 3)));
     }
@@ -276,6 +285,17 @@ fn host_state(host: &HostStatus) -> (Mark, String) {
 /// Whether a host is shown as well.
 pub(super) fn is_well(host: &HostStatus) -> bool {
     host_state(host).0 == Mark::Good
+}
+
+/// The waiting switches, in lines: hosts with the same wait share a line.
+fn window_waits(cluster: &ClusterStatus) -> Vec<String> {
+    let mut told: Vec<&WindowWait> = Vec::new();
+    for wait in cluster.hosts.iter().filter_map(|host| host.window_wait.as_ref()) {
+        if !told.iter().any(|other| (other.to, &other.windows) == (wait.to, &wait.windows)) {
+            told.push(wait);
+        }
+    }
+    told.into_iter().map(window_wait).collect()
 }
 
 fn needs_a_hand(cob: &CobStatus) -> bool {

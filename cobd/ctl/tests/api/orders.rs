@@ -39,7 +39,7 @@ fn orders(daemon: &Daemon) -> Vec<Command> {
 }
 
 const N6: GenerationNumber = GenerationNumber(6);
-const HOW: SwitchHow = SwitchHow { on_failure: None, guard_ms: None, alone: false };
+const HOW: SwitchHow = SwitchHow { on_failure: None, guard_ms: None, alone: false, now: false };
 const TAKEN: [Command; 2] = [
     Command::Prepare { generation: N7, manifest: None },
     Command::Switch { generation: N7, manifest: None, how: HOW, only: Vec::new(), seen: Some(N6) },

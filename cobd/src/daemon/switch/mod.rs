@@ -12,6 +12,7 @@ mod parting;
 mod tellers;
 mod told;
 mod watch;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,6 +62,8 @@ pub(in crate::daemon) enum Start {
     Ordered(SwitchHow),
     /// It is the newest generation of a depot that this host follows.
     Followed,
+    /// A schedule of this host: it is the newest generation of the depot.
+    Scheduled,
     /// Another host that switches too.
     Told,
     /// The rollback of a generation by this host.
@@ -105,6 +108,8 @@ pub(in crate::daemon) struct SwitchWatch {
     dead_ends: DeadEnds,
     /// Transitions of this tick: change object, from, to.
     made: Vec<(CobId, StateName, StateName)>,
+    /// The order that waits for maintenance windows.
+    windows: windows::WindowWatch,
 }
 
 impl SwitchWatch {
@@ -148,6 +153,20 @@ impl SwitchWatch {
             failed: Vec::new(),
             dead_ends: DeadEnds::default(),
             made: Vec::new(),
+            windows: windows::WindowWatch::default(),
+        }
+    }
+
+    /// The generation whose order waits, or was cancelled while it waited.
+    pub(in crate::daemon) fn keeps_from_following(&self, generation: GenerationNumber) -> bool {
+        let waits = self.state.waiting.as_ref().map(|waiting| waiting.generation);
+        [waits, self.state.dropped].contains(&Some(generation))
+    }
+
+    /// The fetch for the waiting switch was discarded: the host looks at its windows again.
+    pub(in crate::daemon) fn window_start_void(&mut self, waited: bool) {
+        if waited {
+            self.windows = windows::WindowWatch::default();
         }
     }
 
@@ -201,7 +220,7 @@ impl SwitchWatch {
         match start {
             Start::Told => self.told.of(goal).map(|(by, _)| format!("host {by}")),
             Start::Followed => Some("its depot".to_owned()),
-            Start::Return { .. } | Start::Ordered(_) | Start::Onward => None,
+            Start::Return { .. } | Start::Ordered(_) | Start::Scheduled | Start::Onward => None,
         }
     }
 
@@ -241,8 +260,8 @@ impl Daemon {
         let next = self.switch.state.next(self.seen());
         match start {
             // Only an order switches to it again.
-            Start::Followed if self.switch.state.withdrawn.contains_key(&goal) => false,
-            Start::Ordered(_) | Start::Followed => goal != self.goal(),
+            Start::Followed | Start::Scheduled if self.switch.state.withdrawn.contains_key(&goal) => false,
+            Start::Ordered(_) | Start::Followed | Start::Scheduled => goal != self.goal(),
             Start::Told => {
                 let goes = |(_, terms): (_, Terms)| self.goes_when_told(goal, terms.round);
                 let goes = self.switch.told.of(wanted).is_some_and(goes);
@@ -283,7 +302,7 @@ impl Daemon {
                 let told = self.switch.told.of(told).map(|(_, terms)| terms);
                 (None, told.unwrap_or(Terms { policy: goal.policy, round, alone: false }))
             }
-            Start::Followed => (None, Terms { policy: goal.policy, round, alone: false }),
+            Start::Followed | Start::Scheduled => (None, Terms { policy: goal.policy, round, alone: false }),
             Start::Ordered(how) => {
                 let terms = Terms { policy: policy(goal.policy, how), round, alone: how.alone };
                 (left, terms)
@@ -301,6 +320,10 @@ impl Daemon {
         let up = up.filter(|host| goal.hosts.get(host).is_some_and(|entry| entry.address.is_some()));
         let peers = if left.is_some() { self.lost_under_guard() } else { up.collect() };
         self.note_switch(SwitchRecord::Begun { from, to, left, terms, peers }, by);
+        if let Start::Ordered(_) = start {
+            // A later order replaces the waiting order.
+            self.drop_waiting(|_| true, who);
+        }
         self.switch.dead_ends.begin(self.engine.dead_ends(Time(0)).collect());
         self.switch.told.forget(|generation| generation <= to);
         self.switch.by = who.map(ToOwned::to_owned);
@@ -329,7 +352,7 @@ impl Daemon {
     ) {
         let (now, generation) = (self.clock.now(), wanted.generation);
         match start {
-            Start::Ordered(_) | Start::Followed => {
+            Start::Ordered(_) | Start::Followed | Start::Scheduled => {
                 return self.refuse_generation(generation, error, asked.map(|a| a.reply));
             }
             Start::Return { left } if matches!(error, FetchError::NoThread) => {

@@ -59,6 +59,7 @@ impl Daemon {
         self.look_at_guard(now);
         self.let_lapse(now);
         self.follow_told(now);
+        self.look_at_windows(now);
         if self.switch.tell_rest <= now {
             self.tell_all_of_switch();
         }
@@ -114,7 +115,8 @@ impl Daemon {
         let settles =
             self.switch.converged.filter(|_| self.switch.is_open()).map_or(Time::NEVER, |at| at + SETTLED_AFTER);
         let dead_end = self.switch.dead_ends.due();
-        told.min(guard).min(again).min(self.switch.tell_rest).min(dead_end).min(if settles > now {
+        let windows = self.switch.windows.due(self.switch.state.waiting.as_deref());
+        told.min(windows).min(guard).min(again).min(self.switch.tell_rest).min(dead_end).min(if settles > now {
             settles
         } else {
             Time::NEVER

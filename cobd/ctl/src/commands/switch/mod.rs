@@ -18,6 +18,7 @@ mod report;
 mod settle;
 mod staged;
 mod wait;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -416,11 +417,14 @@ async fn run_within(
     last.extend(has_it);
     let told = say_go(context, screen, &plan, &last, &go, args.wait.map(|w| began + w), &mut report).await;
     absent.extend(told);
-    plan.leaving.retain(|t| report.gone.contains(&t.stand_in()));
+    plan.leaving.retain(|t| report.has_taken(&t.stand_in()));
     if report.is_refused() {
         let cluster = gather::cluster(&context.client, &plan.hosts).await;
         report.finish(context, screen, &cluster, &plan.expected)?;
         return Ok(Exit::No);
+    }
+    if let Some(exit) = windows::ended(context, screen, &report, args.wait.map(|wait| began + wait))? {
+        return Ok(exit);
     }
     match args.wait {
         Some(limit) => wait::until_ended(context, screen, &plan, absent, report, (began, began + limit)).await,
@@ -443,6 +447,7 @@ async fn say_go(
         let leaves = plan.leaving.contains(&target);
         match answer {
             Gone::Yes => report.gone.push(target.stand_in()),
+            Gone::Waits(wait) => _ = report.window_waits.insert(target.stand_in(), wait),
             Gone::Absent(error) => {
                 report.absent(screen, &target, if leaves { Then::Leaves } else { Then::Follows }, &error);
                 if !leaves {
@@ -503,7 +508,7 @@ fn withdrawn_everywhere(plan: &Plan, first: &ClusterStatus) -> Result<(), Failur
 /// The options of the order besides the generation. An order with named hosts is for these alone.
 fn how(args: &SwitchArgs, narrowed: bool) -> SwitchHow {
     let guard_ms = args.guard.map(|guard| u64::try_from(guard.as_millis()).unwrap_or(u64::MAX));
-    SwitchHow { on_failure: args.on_failure.map(Into::into), guard_ms, alone: narrowed }
+    SwitchHow { on_failure: args.on_failure.map(Into::into), guard_ms, alone: narrowed, now: args.now }
 }
 
 /// Makes the hosts that lack the generation prepare it, removed hosts too; reports awaited hosts meanwhile.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cob_types::status::WindowWait;
 use cob_types::{BlobHash, GenerationNumber, HostName};
 use cobd::web::{Done, GenerationOrder, GoOrder, PrepareOrder, SwitchHow};
 use tokio::time::Instant;
@@ -36,6 +37,8 @@ pub(super) enum Ready {
 #[derive(Debug)]
 pub(super) enum Gone {
     Yes,
+    /// It has, and waits for maintenance windows.
+    Waits(WindowWait),
     Absent(AskError),
     Refused(AskError),
 }
@@ -150,7 +153,7 @@ pub(super) async fn catch_up(client: Client, target: Target, go: Go) -> (Target,
         match prepare(&client, &target, wanted, soon, &Pending::default(), &mut backoff).await {
             Ready::Yes(_) => match order_go(&client, None, &target, &go, None).await {
                 Gone::Absent(_) => {}
-                Gone::Yes => return (target, Gone::Yes),
+                Gone::Yes | Gone::Waits(_) => return (target, Gone::Yes),
                 Gone::Refused(error) => return (target, Gone::Refused(error)),
             },
             Ready::Absent(_) => {}
@@ -202,10 +205,15 @@ async fn prepare(
 
 async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go, until: Option<Instant>) -> Gone {
     let Go { generation, manifest, how, only, seen } = go.clone();
-    let SwitchHow { on_failure, guard_ms, alone } = how;
-    let mut order =
-        GoOrder { generation, who: client.who(), on_failure, guard_ms, alone, only, seen: Some(seen), manifest };
+    let SwitchHow { on_failure, guard_ms, alone, now } = how;
+    let (who, seen) = (client.who(), Some(seen));
+    let mut order = GoOrder { generation, who, on_failure, guard_ms, alone, only, seen, manifest, now };
     let mut answer = say_go(client, open, target, &order, until).await;
+    if now && answer.as_ref().is_err_and(is_unknown_field) {
+        // A daemon of the version before knows no maintenance windows.
+        order.now = false;
+        answer = say_go(client, None, target, &order, until).await;
+    }
     if manifest.is_some() && answer.as_ref().is_err_and(is_unknown_field) {
         // A daemon of the previous version knows generations by their numbers.
         order.manifest = None;
@@ -217,6 +225,7 @@ async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go,
         answer = say_go(client, None, target, &plain, until).await;
     }
     match answer {
+        Ok(Done { window_wait: Some(wait), .. }) => Gone::Waits(wait),
         Ok(_) => Gone::Yes,
         Err(error) if gather::is_refusal(&error) => Gone::Refused(error),
         Err(error) => Gone::Absent(error),

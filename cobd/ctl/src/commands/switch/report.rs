@@ -10,6 +10,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::Plan;
+use super::windows::Waits;
 use crate::client::AskError;
 use crate::commands::Context;
 use crate::commands::explain::first_causes;
@@ -80,6 +81,9 @@ pub(super) struct Report {
     unseen: BTreeMap<HostName, String>,
     /// The hosts that accepted the `go`.
     pub(super) gone: Vec<HostName>,
+    /// The hosts that took it and wait for maintenance windows.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) window_waits: Waits,
     /// The hosts that could not be reached.
     absent: Vec<HostName>,
     /// The hosts that refused, and why.
@@ -126,6 +130,7 @@ impl Report {
             conflicts: BTreeMap::new(),
             unseen: BTreeMap::new(),
             gone: Vec::new(),
+            window_waits: Waits::new(),
             absent: Vec::new(),
             refusals: Vec::new(),
             left_behind: Vec::new(),
@@ -229,7 +234,12 @@ impl Report {
 
     /// Whether a host has accepted an order of this switch.
     pub(super) fn has_reached(&self, host: &HostName) -> bool {
-        self.prepared.contains(host) || self.gone.contains(host)
+        self.prepared.contains(host) || self.has_taken(host)
+    }
+
+    /// Whether a host has taken the `go`.
+    pub(super) fn has_taken(&self, host: &HostName) -> bool {
+        self.gone.contains(host) || self.window_waits.contains_key(host)
     }
 
     /// Whether a host of the generation has refused.

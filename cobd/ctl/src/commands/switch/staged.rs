@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use super::prepare::{self, Go, Gone};
 use super::report::{Report, Then};
 use super::settle::{Settled, unsettled};
+use super::windows::{self, Waits};
 use super::{LOOK_AGAIN, Plan};
 use crate::args::{OnFailureArg, SwitchArgs};
 use crate::commands::Context;
@@ -371,9 +372,11 @@ impl Run<'_> {
         let how = SwitchHow { on_failure: Some(OnFailure::Hold), alone: true, ..self.plan.how };
         let go = Go { how, only, ..Go::to_all(self.plan) };
         let mut wrong = Vec::new();
+        let mut waits = Waits::new();
         for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
             match answer {
                 Gone::Yes => report.gone.push(target.stand_in()),
+                Gone::Waits(wait) => _ = waits.insert(target.stand_in(), wait),
                 // Most removed hosts are gone.
                 Gone::Absent(error) if self.plan.leaving.contains(&target) => {
                     report.absent(screen, &target, Then::Leaves, &error);
@@ -387,6 +390,11 @@ impl Run<'_> {
                     wrong.push(target.stand_in());
                 }
             }
+        }
+        if let Some(why) = windows::no_stage(&waits) {
+            let waiting: Vec<Target> = targets.into_iter().filter(|t| waits.contains_key(&t.stand_in())).collect();
+            forget(self.context, screen, self.plan.generation, &waiting).await;
+            return Err(why);
         }
         if wrong.is_empty() { Ok(()) } else { Err(format!("{} did not start the switch", list(&wrong, 6))) }
     }
@@ -485,7 +493,7 @@ impl Run<'_> {
             let go = Go { generation, manifest, how, only, seen };
             for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
                 match answer {
-                    Gone::Yes => {
+                    Gone::Yes | Gone::Waits(_) => {
                         back.push(format!("{} to {generation}", target.stand_in()));
                         on_their_way.push((target, generation));
                     }

@@ -134,7 +134,7 @@ fn arrive(screen: &mut Screen, report: &mut Report, arrived: Result<(Target, Gon
         Ok((target, Gone::Yes)) => report.came(screen, &target),
         Ok((target, Gone::Refused(error))) => report.refused(screen, &target, false, &error),
         // Catching up does not end with an absence, and is never cancelled before the wait is over.
-        Ok((_, Gone::Absent(_))) | Err(_) => {}
+        Ok((_, Gone::Absent(_) | Gone::Waits(_))) | Err(_) => {}
     }
 }
 
