@@ -128,7 +128,7 @@ impl Looks {
         let (what, help) = if memory.saturating_sub(self.before) > MAX_MEMORY {
             (
                 format!("this template takes more than {} MiB", MAX_MEMORY >> 20),
-                "make less of it, or a file for each part",
+                "shorten it, or use a file for each part",
             )
         } else if LOOK.saturating_mul(self.count) > MAX_TIME {
             (format!("this template takes longer than {} s", MAX_TIME.as_secs()), "bound its loops")

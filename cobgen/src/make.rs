@@ -315,13 +315,13 @@ fn give_ways_back(manifest: &mut Manifest, after: &After) -> Option<Diagnostic> 
     let again: Vec<String> =
         manifest.revoked.iter().filter(|key| newest.manifest.believes(key)).map(ToString::to_string).collect();
     let what = format!(
-        "there is no way back from this generation, {}, to generation {}: {} would be good again there",
+        "no rollback from this generation, {}, to generation {}: there {} would be valid again",
         manifest.generation,
         newest.way.generation,
         again.join(", ")
     );
     Some(Diagnostic::warning("no-way-back", what).help(
-        "revoke a key in a generation that changes nothing else: a switch to it that fails is not taken back, \
-         and `cobctl rollback` leads nowhere",
+        "revoke a key in a generation without other changes: it has no rollback target, neither for a failed switch \
+         nor for `cobctl rollback`",
     ))
 }

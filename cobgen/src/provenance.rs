@@ -55,16 +55,16 @@ impl Origin {
 #[derive(Debug, thiserror::Error)]
 pub enum ProvenanceError {
     /// No JSON, or not in this form.
-    #[error("the record of where things come from is not understood: {0}")]
+    #[error("the provenance can't be read: {0}")]
     Malformed(#[from] serde_json::Error),
     /// Written by a program of another version.
-    #[error("the record of where things come from has format {found}; this program reads {FORMAT}")]
+    #[error("the provenance has format {found}; this program reads {FORMAT}")]
     Format {
         /// The format found.
         found: u32,
     },
     /// It refers to a missing entry.
-    #[error("the record of where things come from refers to {what} {number} of {of}; it is damaged")]
+    #[error("the provenance is damaged: it refers to {what} {number} of {of}")]
     NoEntry {
         /// The name of the table.
         what: &'static str,
@@ -74,7 +74,7 @@ pub enum ProvenanceError {
         of: usize,
     },
     /// A name in it is invalid.
-    #[error("the record of where things come from is damaged: {0}")]
+    #[error("the provenance is damaged: {0}")]
     Name(#[from] IdError),
 }
 

@@ -106,16 +106,16 @@ fn of_earlier(generation: &Generation, before: &Generation, depot: &Depot) -> Re
 }
 
 fn refusal(circle: &[CobId], from: GenerationNumber, to: GenerationNumber) -> Diagnostic {
-    let what = format!("no host could get from generation {from} to this one, {to}: {}", in_words(circle));
+    let what = format!("no host could switch from generation {from} to this generation, {to}: {}", in_words(circle));
     Diagnostic::error("leaving-order", what).help(
-        "take them out of the model one after the other, each in a generation of its own, or first the dependency with \
-         which one of them leaves",
+        "remove them from the model one by one, each in its own generation, or first remove the dependency that \
+         causes the circle",
     )
 }
 
 fn no_way_back(circle: &[CobId], from: GenerationNumber, to: GenerationNumber) -> Diagnostic {
-    let what = format!("there is no way back from this generation, {to}, to generation {from}: {}", in_words(circle));
-    Diagnostic::warning("no-way-back", what).help("add them one after the other, each in a generation of its own")
+    let what = format!("no rollback from this generation, {to}, to generation {from}: {}", in_words(circle));
+    Diagnostic::warning("no-way-back", what).help("add them one by one, each in its own generation")
 }
 
 fn in_words(circle: &[CobId]) -> String {
@@ -123,7 +123,7 @@ fn in_words(circle: &[CobId]) -> String {
         .iter()
         .zip(circle.iter().cycle().skip(1))
         .take(TOLD)
-        .map(|(first, second)| format!("{first} must leave before {second}"))
+        .map(|(first, second)| format!("{first} must depart before {second}"))
         .collect();
     let more = if circle.len() > TOLD { format!(", and {} more", circle.len() - TOLD) } else { String::new() };
     format!("{}{more}", steps.join(", "))

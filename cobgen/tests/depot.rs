@@ -103,7 +103,7 @@ fn generations_are_made_listed_compared_and_shown() {
     ~ n1/config
         size: 1 -> 2
     ~ n1/db
-        what it rests on changed
+        its dependencies changed
         - (n1/db, outdated, down) <- n2/app@down
         - (n1/db, up, down) <- n2/app@down
         + (n1/db, outdated, down) <- n2/web@down
@@ -375,7 +375,7 @@ fn no_generation_leads_back_to_where_a_key_counts_that_it_revokes() {
     }
     assert_eq!(ways_back(&desk, 3), [2, 1, 0]);
     let said = generate(4, &format!("revoked: [\"{key}\"]"));
-    assert!(said.contains(&format!("{key} would be good again there")), "{said}");
+    assert!(said.contains(&format!("there {key} would be valid again")), "{said}");
     // 1 does not know the key, but a rollback may not skip the generations between.
     assert_eq!(ways_back(&desk, 4), [0; 0]);
     // The key need not stay revoked for ever.
@@ -574,8 +574,8 @@ fn who_can_not_leave_before_each_other_is_refused() {
     let (status, out, err) = desk.run("generate MODEL --depot DEPOT");
     assert_eq!((status, out.as_str()), (2, ""));
     insta::assert_snapshot!(err, @r#"
-    error: no host could get from generation 1 to this one, 2: n2/b must leave before n1/a, n1/a must leave before n2/b
-      help: take them out of the model one after the other, each in a generation of its own, or first the dependency with which one of them leaves
+    error: no host could switch from generation 1 to this generation, 2: n2/b must depart before n1/a, n1/a must depart before n2/b
+      help: remove them from the model one by one, each in its own generation, or first remove the dependency that causes the circle
 
     MODEL: 1 error
     No generation was made.

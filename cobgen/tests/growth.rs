@@ -74,7 +74,10 @@ fn nobody_moves_who_is_not_concerned() {
     assert_eq!((status, &cluster["solvable"]), (1, &Value::Bool(false)), "{none}");
     let reason = cluster["reason"].as_str().expect("a reason");
     assert!(reason.contains("are there already, and keep hardware, image and services"), "{reason}");
-    assert!(reason.contains("`shop-2`") && reason.contains("`app`, `cache` are never all on one node"), "{reason}");
+    assert!(
+        reason.contains("`shop-2`") && reason.contains("`app`, `cache` are never all on the same node"),
+        "{reason}"
+    );
     assert!(cluster["explanation"]["minimal"] == true && reason.contains("1 more node"), "{reason}");
 
     // The proposed change works: the new node has `cache`, and after its removal the seven nodes are as before.

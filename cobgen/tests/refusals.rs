@@ -120,8 +120,8 @@ fn layouts_of_what_is_not_there_are_told() {
     for (nodes, wrong) in [
         (r#"{"name": "a b", "services": ["db"]}"#, "a b"),
         (r#"{"name": "", "services": ["db"]}"#, "cluster `shop`"),
-        (r#"{"name": "n1", "services": ["../db"]}"#, "which is no name of a service"),
-        (r#"{"name": "n1", "services": []}, {"name": "n1", "services": []}"#, "`n1` is there twice"),
+        (r#"{"name": "n1", "services": ["../db"]}"#, "which is not the name of a service"),
+        (r#"{"name": "n1", "services": []}, {"name": "n1", "services": []}"#, "two nodes have the name `n1`"),
     ] {
         let file = work.write("odd.json", &format!(r#"{{"clusters": [{{"name": "shop", "nodes": [{nodes}]}}]}}"#));
         let (status, out, err) = cobgen(&["solve", &model, "--existing", &file]);

@@ -174,7 +174,7 @@ impl Findings {
     /// All findings, errors first; findings beyond the bound are only counted.
     pub(super) fn finish(mut self) -> Vec<Finding> {
         for (number, more) in self.lines.into_values().filter(|(_, more)| *more > 0) {
-            let text = format!("the same lines of the model cause {more} more such findings");
+            let text = format!("the same lines of the model: {more} more of this kind");
             self.told[number].steps.push(Step { text, words: None, place: None });
         }
         for ((severity, code), count) in self.counts {

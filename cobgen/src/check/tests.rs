@@ -770,7 +770,7 @@ fn what_the_same_line_does_to_many_is_told_once() {
     }
     let found = findings(&sketch);
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].steps.last().expect("a step").text, "the same lines of the model cause 2 more such findings");
+    assert_eq!(found[0].steps.last().expect("a step").text, "the same lines of the model: 2 more of this kind");
 }
 
 #[test]

@@ -590,7 +590,7 @@ fn unique(mut made: Vec<(CobId, Box<Object>)>, report: &mut Report<'_>) -> ByCob
             fault = fault.help(if first.mark == object.mark {
                 "in a loop, or in two clusters, its name must differ each time: `\"disk-{{ d }}\"`"
             } else {
-                "rename one of them, or leave one away"
+                "rename or remove one of them"
             });
             report.push(object.mark, fault);
         }

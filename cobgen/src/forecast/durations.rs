@@ -241,11 +241,11 @@ fn spread(key: &str, value: &Value) -> Result<Spread, String> {
     if let Value::Object(fields) = value {
         let of = |name: &str| fields.get(name).map(|value| time(key, value)).transpose();
         let Some(median) = of("median")? else {
-            return Err(format!("`{key}`: it has no `median`"));
+            return Err(format!("`{key}`: `median` is missing"));
         };
         let (min, p90) = (of("min")?.unwrap_or(median), of("p90")?.unwrap_or(median));
         if min > median || median > p90 {
-            return Err(format!("`{key}`: `min` is no more than `median`, and that no more than `p90`"));
+            return Err(format!("`{key}`: `min` must not exceed `median`, and `median` must not exceed `p90`"));
         }
         return Ok(Spread { min, median, p90 });
     }
@@ -261,7 +261,8 @@ fn time(key: &str, value: &Value) -> Result<u64, String> {
     let seconds = || value.as_u64().map(|seconds| seconds.saturating_mul(1_000_000));
     let wrong = || {
         format!(
-            "`{key}`: {value} is no time of a year at most; write a number with its unit: 350us, 500ms, 30s, 2m, 1h"
+            "`{key}`: {value} is not a time of at most a year; write a number with its unit: 350us, 500ms, 30s, 2m, \
+             1h"
         )
     };
     // Sums of times up to a year cannot overflow.

@@ -247,11 +247,11 @@ impl SwitchPlan {
     pub fn of_json(text: &str) -> Result<Self, String> {
         let plan: Self = serde_json::from_str(text).map_err(|e| cob_types::words::form(&e))?;
         if plan.format > FORMAT {
-            return Err(format!("its form is {}, and this program knows {FORMAT}; use a newer one", plan.format));
+            return Err(format!("its format is {}, but this program reads {FORMAT}; use a newer program", plan.format));
         }
         for (at, step) in plan.transitions.iter().enumerate() {
             if step.id != at || step.after.iter().chain(&step.cause).any(|before| *before >= at) {
-                return Err(format!("transition {at} is out of its order"));
+                return Err(format!("transition {at} is out of order"));
             }
             if step.end_us < step.begin_us || step.end_us > plan.forecast.end_us {
                 return Err(format!("transition {at} ends before it begins, or after all have ended"));

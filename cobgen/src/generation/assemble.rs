@@ -332,7 +332,7 @@ mod tests {
         };
         assert_eq!(sketch(141).assemble().map(|_| ()), Ok(()));
         let refusal = sketch(142).assemble().expect_err("20,164 pairs");
-        insta::assert_snapshot!(refusal, @"model.yaml:2:5: the bundle of n1: 20164 dependencies of change objects of n2 on change objects of this host; at most 20000 are allowed; let one change object of each host depend on it, and the others on that one");
+        insta::assert_snapshot!(refusal, @"model.yaml:2:5: the bundle of n1: 20164 dependencies of change objects of n2 on change objects of this host; at most 20000 are allowed; let a single change object of each host depend on it, and the others on that object");
     }
 
     proptest! {

@@ -387,7 +387,7 @@ impl fmt::Display for Difference {
             writeln!(f, "~ host {host}: {} -> {}", shown(&address.from), shown(&address.to))?;
         }
         if !self.trust.is_empty() {
-            writeln!(f, "~ who is whom, and who may order")?;
+            writeln!(f, "~ keys and operators")?;
             self.trust.iter().try_for_each(|change| change.write(f))?;
         }
         for kind in &self.kinds_changed {
@@ -411,7 +411,7 @@ impl CobChange {
             writeln!(f, "    kind: {} -> {}", kind.from, kind.to)?;
         }
         if self.kind_changed {
-            writeln!(f, "    its kind is defined otherwise")?;
+            writeln!(f, "    the definition of its kind changed")?;
         }
         if let Some(preferred) = &self.preferred {
             writeln!(f, "    prefers: {} -> {}", preferred.from, preferred.to)?;
@@ -427,7 +427,7 @@ impl CobChange {
             writeln!(f, "    file {file}")?;
         }
         if self.rests_on_changed {
-            writeln!(f, "    what it rests on changed")?;
+            writeln!(f, "    its dependencies changed")?;
         }
         for dependency in &self.dependencies_removed {
             writeln!(f, "    - {dependency}")?;
@@ -554,7 +554,7 @@ mod tests {
             - gone: true
             + list: [1,2]
             version: 7 -> 8
-            what it rests on changed
+            its dependencies changed
         "#);
         insta::assert_snapshot!(serde_json::to_string_pretty(&difference).expect("JSON"), @r#"
         {

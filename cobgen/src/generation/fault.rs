@@ -53,14 +53,14 @@ pub enum Fault {
         place: Place,
     },
     /// Change objects that rely on each other's content in a circle: they have no fingerprint.
-    #[error("change objects restart on one another in a circle: {}", circle(.steps))]
+    #[error("circular dependency of restarts: {}", circle(.steps))]
     RestartCircle {
         /// Each names the next, the last names the first.
         steps: Vec<RestartStep>,
     },
     /// Two statements of a dependency without a common state.
     #[error(
-        "{cob} {} needs {on} in a state that is both one of {} ({}, {}) and one of {} ({}, {}); no state is",
+        "{cob} {} needs {on} both in {} ({}, {}) and in {} ({}, {}); no state satisfies both",
         guarded(.when), listed(&.two[0]), .two[0].said.words, at(&.two[0].said.place),
         listed(&.two[1]), .two[1].said.words, at(&.two[1].said.place)
     )]
@@ -87,7 +87,7 @@ pub enum Fault {
         place: Place,
     },
     /// A file in the draft whose content does not match its hash.
-    #[error("the content filed under the hash {blob} has another hash")]
+    #[error("the content with the hash {blob} has a different hash")]
     WrongBlob {
         /// The hash under which it is stored.
         blob: BlobHash,
@@ -106,7 +106,8 @@ pub enum Fault {
     },
     /// More dependencies between hosts than a daemon can serve.
     #[error(
-        "the bundle of {host}: {many}; let one change object of each host depend on it, and the others on that one"
+        "the bundle of {host}: {many}; let a single change object of each host depend on it, and the others on that \
+         object"
     )]
     TooManyAskers {
         /// The host with too many dependents.
@@ -175,14 +176,14 @@ impl From<Fault> for Diagnostic {
                     .help("add the kind under `kinds`")
             }
             Fault::UnknownRestart { place, .. } => {
-                Self::error("unknown-name", fault.to_string()).at(place.clone()).help("mend the name, or take it out")
+                Self::error("unknown-name", fault.to_string()).at(place.clone()).help("correct or remove the name")
             }
             Fault::RestartCircle { steps } => {
-                let circle = Self::error("restart-circle", "change objects restart on one another in a circle");
+                let circle = Self::error("restart-circle", "circular dependency of restarts");
                 let circle = steps.iter().fold(circle, |told, RestartStep { cob, on, place }| {
                     told.note(Some(place.clone()), format!("{cob} restarts when {on} changes"))
                 });
-                circle.help("take one of these `restarts_on` out; `after` keeps the order without the restart")
+                circle.help("remove a `restarts_on` of the circle; `after` keeps the order without the restart")
             }
             Fault::NoCommonState { cob, when, on, two } => {
                 let text = format!("{cob} {} needs {on} in a state that does not exist", guarded(when));
@@ -190,7 +191,7 @@ impl From<Fault> for Diagnostic {
                     let states = listed(source).replace('|', " or ");
                     told.note(Some(source.said.place.clone()), format!("`{}` accepts {states}", source.said.words))
                 });
-                told.help("take one of the two out, or let both accept the same state")
+                told.help("remove either dependency, or let both accept the same state")
             }
             Fault::MissingBlob { place, .. } => Self::error("files", fault.to_string())
                 .at(place.clone())
@@ -199,7 +200,7 @@ impl From<Fault> for Diagnostic {
                 Self::error("too-large", format!("the bundle of {host} would be {len} bytes long"))
                     .at(place.clone())
                     .note(None, format!("daemons read at most {MAX_BUNDLE}"))
-                    .help("let the actions fetch large files from where they are kept")
+                    .help("let the actions download large files")
             }
             Fault::TooManyAskers { host, many, place } => Self::error(
                 "too-large",
@@ -207,9 +208,7 @@ impl From<Fault> for Diagnostic {
             )
             .at(place.clone())
             .note(None, many.to_string())
-            .help(
-                "give each host a change object of its own that depends on it, and let the others depend on that one",
-            ),
+            .help("give each host its own change object that depends on it, and let the others depend on that object"),
             Fault::WrongBlob { .. } | Fault::ManifestTooLarge { .. } | Fault::Encoding { .. } => {
                 Self::error("unfit", fault.to_string())
             }

@@ -222,7 +222,7 @@ mod tests {
         sketch.restarts_on("n/c", "n/a").restarts_on("n/d", "n/gone");
         let refusal = sketch.assemble().expect_err("circle");
         insta::assert_snapshot!(refusal, @r#"
-        model.yaml:7:5: change objects restart on one another in a circle: n/a restarts on n/b (model.yaml:7:5), n/b restarts on n/c (model.yaml:8:5), n/c restarts on n/a (model.yaml:9:5)
+        model.yaml:7:5: circular dependency of restarts: n/a restarts on n/b (model.yaml:7:5), n/b restarts on n/c (model.yaml:8:5), n/c restarts on n/a (model.yaml:9:5)
         model.yaml:6:5: n/d restarts on n/gone, which does not exist
         "#);
     }

@@ -109,6 +109,6 @@ mod tests {
         sketch.cob("b/db", "up").cob("a/app", "up");
         sketch.hop("a/app", "down", "up", "b/db@up").hop("a/app", "down", "up", "b/db@down");
         let refusal = sketch.assemble().expect_err("contradiction");
-        insta::assert_snapshot!(refusal, @"model.yaml:7:5: a/app to go down -> up needs b/db in a state that is both one of up (needs: [b/db@up], model.yaml:6:5) and one of down (needs: [b/db@down], model.yaml:7:5); no state is");
+        insta::assert_snapshot!(refusal, @"model.yaml:7:5: a/app to go down -> up needs b/db both in up (needs: [b/db@up], model.yaml:6:5) and in down (needs: [b/db@down], model.yaml:7:5); no state satisfies both");
     }
 }

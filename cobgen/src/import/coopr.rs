@@ -57,7 +57,7 @@ pub fn read(folder: &Path) -> Imported {
                 map.insert(entity, value);
                 files += 1;
             } else {
-                let what = format!("there are two of the name `{entity}` in `{section}`");
+                let what = format!("two entities in `{section}` have the name `{entity}`");
                 reader.tell(Diagnostic::error("duplicate-name", what), node.mark);
             }
         }
@@ -175,7 +175,7 @@ impl Reader {
             // All names have the same rules; only the word differs.
             let what = what.strip_prefix("host").map_or(what.clone(), |rest| format!("the name{rest}"));
             let fault = Diagnostic::warning("bad-name", format!("{what}; it was taken over as it is"));
-            self.tell(fault.help("models refuse it: rename it, here and wherever it is named"), mark);
+            self.tell(fault.help("models refuse it: rename it here and in all references"), mark);
         }
     }
 
@@ -309,7 +309,7 @@ impl Reader {
             }
         };
         if command.is_none() {
-            self.not_understood(format!("this action of the type `{sort}` does not say what it does"), node.mark);
+            self.not_understood(format!("this action of the type `{sort}` has no command"), node.mark);
         }
         self.rest(given);
         command.map(JsonValue::from)

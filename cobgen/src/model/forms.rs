@@ -317,8 +317,8 @@ macro_rules! schema {
 }
 
 schema!(Run, "Command", |_g| json_schema!({"anyOf": [
-    {"type": "string", "description": "For /bin/sh -c."},
-    {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "Executed as it stands."},
+    {"type": "string", "description": "Executed by /bin/sh -c."},
+    {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "Executed without a shell."},
 ]}));
 schema!(Duration, "Duration", |_g| json_schema!({
     "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$", "x-what": "a duration with its unit, such as `30s`, `500ms`, `2m` or `1h`",
@@ -336,7 +336,7 @@ schema!(HostSet, "HostSet", |g| {
 });
 schema!(KeySet, "Key", |_g| json_schema!({"anyOf": [
     {"type": "string", "description": "A public key, ed25519:…"},
-    {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "The old one and the new one."},
+    {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "The old key and the new key."},
 ]}));
 schema!(WindowSet, "Window", |_g| json_schema!({"anyOf": [
     {"type": "string", "description": "A weekly window: Sat 02:00-04:00"},
@@ -356,7 +356,8 @@ schema!(Nodes, "Services", |g| {
 schema!(NodeSet, "NodeSet", |g| {
     let pick = g.subschema_for::<HostPick>();
     json_schema!({"anyOf": [
-        {"type": "integer", "minimum": 1, "maximum": 1_000_000, "description": "So many; for clusters of a template."},
+        {"type": "integer", "minimum": 1, "maximum": 1_000_000, "description": "A number of nodes; for clusters of a \
+            template."},
         {"type": "string", "description": "A host's name."},
         label_or_host(),
         {"type": "array", "items": pick, "minItems": 1},
@@ -365,8 +366,8 @@ schema!(NodeSet, "NodeSet", |g| {
 schema!(Action, "Action", |g| {
     let entry = g.subschema_for::<ActionEntry>();
     json_schema!({"anyOf": [
-        {"type": "string", "description": "For /bin/sh -c."},
-        {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "Executed as it stands."},
+        {"type": "string", "description": "Executed by /bin/sh -c."},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "Executed without a shell."},
         entry,
     ]})
 });

@@ -21,7 +21,7 @@ pub(super) fn merge(documents: Vec<Node>, sources: &Sources, out: &mut Diagnosti
         } else {
             let what = document.value.describe();
             let fault = Diagnostic::error("no-model", format!("a model is a mapping of sections, but this is {what}"))
-                .help("begin with `security: loopback-only` and `hosts:`; `cobgen init` makes a model to start from");
+                .help("begin with `security: loopback-only` and `hosts:`; `cobgen init` makes an example");
             all.out.push(fault.at(sources.place(document.mark)));
         }
     }
@@ -79,8 +79,8 @@ impl Merged<'_> {
         let section = if way.is_empty() { String::new() } else { format!(" of `{}`", way.join(".")) };
         let fault = Diagnostic::error("wrong-type", format!("`{}`{section} is empty here", empty.text))
             .at(self.sources.place(empty.mark))
-            .note(Some(self.sources.place(other.mark)), "it stands here, too")
-            .help("write a value after the `:`, or leave the key away");
+            .note(Some(self.sources.place(other.mark)), "it is also here")
+            .help("write a value after the `:`, or remove the key");
         self.out.push(fault);
     }
 
@@ -89,7 +89,7 @@ impl Merged<'_> {
         let fault = Diagnostic::error("duplicate-name", format!("`{}`{section} is defined twice", second.text))
             .at(self.sources.place(second.mark))
             .note(Some(self.sources.place(first.mark)), "first defined here")
-            .help("rename one of them, or leave one away");
+            .help("rename or remove one of them");
         self.out.push(fault);
     }
 }

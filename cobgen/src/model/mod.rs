@@ -104,8 +104,7 @@ fn sections(sources: &Sources, diagnostics: &mut Diagnostics) -> Option<Sections
         if found.iter().all(|d| d.value == Value::Null) {
             let mark = Mark { file, line: 1, column: 1 };
             let fault = Diagnostic::error("empty-file", "this file is empty").at(sources.place(mark));
-            diagnostics
-                .push(fault.help("write a model, or delete the file; `cobgen init` makes a model to start from"));
+            diagnostics.push(fault.help("write a model, or delete the file; `cobgen init` makes an example"));
         }
         documents.extend(found.into_iter().filter(|d| d.value != Value::Null));
     }

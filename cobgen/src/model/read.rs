@@ -155,7 +155,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     ) -> Result<V::Value, ReadError> {
         match self.text() {
             Some(text) => visitor.visit_enum(text.into_deserializer()),
-            None => Err(de::Error::custom("expected one of the words allowed here")),
+            None => Err(de::Error::custom("expected an allowed word")),
         }
     }
 

@@ -101,7 +101,7 @@ impl Sources {
 fn find(path: &Path, diagnostics: &mut Diagnostics) -> Vec<PathBuf> {
     let unreadable = |e: &std::io::Error| {
         Diagnostic::error("unreadable", format!("can't read {}: {e}", path.display()))
-            .help("name a model file, or a folder of `*.yaml` files; `cobgen init` makes one to start from")
+            .help("name a model file, or a folder of `*.yaml` files; `cobgen init` makes an example")
     };
     match std::fs::metadata(path) {
         Err(e) => diagnostics.push(unreadable(&e)),
@@ -109,7 +109,7 @@ fn find(path: &Path, diagnostics: &mut Diagnostics) -> Vec<PathBuf> {
             Err(e) => diagnostics.push(unreadable(&e)),
             Ok(files) if files.is_empty() => diagnostics.push(
                 Diagnostic::error("no-files", format!("the folder {} holds no model files", path.display()))
-                    .help("a model's files end in .yaml, .yml or .json; `cobgen init` makes one to start from"),
+                    .help("a model's files end in .yaml, .yml or .json; `cobgen init` makes an example"),
             ),
             Ok(files) if files.len() > MAX_FILES => diagnostics.push(Diagnostic::error(
                 "too-large",

@@ -88,7 +88,7 @@ impl<'a> Walk<'a> {
                 let least = schema.get("minItems").and_then(Json::as_u64).unwrap_or(0);
                 if (items.len() as u64) < least {
                     let fault = Diagnostic::error("empty-list", format!("{what} is an empty list"))
-                        .help("name at least one, or leave the key away");
+                        .help("name an entry, or remove the key");
                     self.report(node.mark, fault);
                     node.value = Value::Invalid;
                 } else if let Some(schema) = schema.get("items") {
@@ -117,7 +117,7 @@ impl<'a> Walk<'a> {
                         .collect();
                     let fault = Diagnostic::error("unknown-word", format!("{what} can't be {text:?}")).help(
                         did_you_mean(text, words.iter().copied())
-                            .unwrap_or_else(|| format!("write one of {}", listed.join(", "))),
+                            .unwrap_or_else(|| format!("allowed are {}", listed.join(", "))),
                     );
                     self.report(node.mark, fault);
                     node.value = Value::Invalid;
@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
         }
         if outside {
             let names: Vec<String> = properties.into_iter().flatten().map(|(n, _)| format!("`{n}`")).collect();
-            let fault = Diagnostic::error("one-key", format!("{what} takes exactly one of {}", names.join(", ")));
+            let fault = Diagnostic::error("one-key", format!("{what} needs exactly one key of {}", names.join(", ")));
             self.report(node.mark, fault);
         }
         if broken {
@@ -244,14 +244,14 @@ impl<'a> Walk<'a> {
     fn wrong_type(&mut self, node: &mut Node, schema: &'a Json, what: &str) {
         let expected = self.expected(schema);
         let help = match &node.value {
-            Value::Null => Some("write a value after the `:`, or leave the key away".to_owned()),
+            Value::Null => Some("write a value after the `:`, or remove the key".to_owned()),
             Value::Int(number, written) if self.resolve(schema).get("x-mode").is_some() => {
                 Some(file_mode::help_for(*number, written.text()))
             }
             Value::Bool(_) | Value::Int(..) | Value::Float(..)
                 if self.takes(schema, "string") && schema.get("x-what").is_none() =>
             {
-                node.scalar().map(|text| format!("as a text it stands in quotes: \"{text}\""))
+                node.scalar().map(|text| format!("for a text write quotes: \"{text}\""))
             }
             Value::Text(text) if self.takes(schema, "array") && text.len() <= 60 => {
                 Some(format!("write a list: [{text}]"))
@@ -274,9 +274,9 @@ impl<'a> Walk<'a> {
     fn example(&self, schema: &'a Json) -> Option<String> {
         let items = |s: &'a Json| self.resolve(s).get("items").is_some_and(|items| self.takes(items, "string"));
         let form = match (self.takes(schema, "array"), self.takes(schema, "object")) {
-            (true, _) if items(schema) => "a list of names: [one, two], or [] for none",
-            (true, _) => "a list: [one, two], or [] for none",
-            (false, true) => "a mapping: {name: value}, or {} for none",
+            (true, _) if items(schema) => "a list of names: [a, b], or [] for an empty list",
+            (true, _) => "a list: [a, b], or [] for an empty list",
+            (false, true) => "a mapping: {name: value}, or {} for an empty mapping",
             (false, false) => return None,
         };
         let about = self.description(schema).map(|d| format!(" ({d})")).unwrap_or_default();
@@ -290,7 +290,7 @@ impl<'a> Walk<'a> {
             return branches.iter().find_map(|b| self.keys(b));
         }
         let keys: Vec<String> = schema.get("properties")?.as_object()?.keys().map(|k| format!("`{k}`")).collect();
-        Some(format!("its keys are {}", keys.join(", ")))
+        Some(format!("allowed keys are {}", keys.join(", ")))
     }
 
     /// Whether a value of this type can be valid.

@@ -189,7 +189,7 @@ impl Builder<'_> {
         if self.key_awaited() {
             return Err(Box::new(
                 self.fault("bad-key", mark, "a key must be a text, not a list or a mapping")
-                    .help("a text that begins with `{` or `[`, as a template does, must stand in quotes: \"{{ x }}\""),
+                    .help("a text that begins with `{` or `[`, such as a template, needs quotes: \"{{ x }}\""),
             ));
         }
         if let Some(tag) = tag.filter(|t| t.core_suffix() != Some(core)) {
@@ -207,8 +207,8 @@ impl Builder<'_> {
     }
 
     fn unknown_tag(&self, mark: Mark, tag: &Tag) -> Diagnostic {
-        self.fault("unknown-tag", mark, format!("the tag `{}` is not known here", tag.original()))
-            .help("leave it away; a text that begins with `!` must stand in quotes")
+        self.fault("unknown-tag", mark, format!("the tag `{}` is unknown", tag.original()))
+            .help("remove it; a text that begins with `!` needs quotes")
     }
 
     fn key(&mut self, key: Key, style: ScalarStyle) -> Step {
@@ -217,7 +217,7 @@ impl Builder<'_> {
             return Err(Box::new(self.fault("bad-key", key.mark, "a key is missing before the `:`")));
         }
         if let Some(odd) = key.text.chars().next().filter(|c| is_blank_that_is_none(*c)) {
-            let what = format!("the key {:?} begins with {}, which YAML takes for a letter", key.text, code_point(odd));
+            let what = format!("the key {:?} begins with {}, which YAML treats as a letter", key.text, code_point(odd));
             let help = "indent with ordinary spaces; text from web pages often contains such characters";
             return Err(Box::new(self.fault("odd-blank", key.mark, what).help(help)));
         }
@@ -239,7 +239,7 @@ impl Builder<'_> {
                 .note(Some(self.sources.place(first)), "first here")
                 .help(match plain && text == "<<" {
                     true => "one `<<` can merge several mappings: `<<: [*first, *second]`",
-                    false => "leave one of them",
+                    false => "remove one of them",
                 });
             self.out.push(fault);
         }
@@ -290,7 +290,7 @@ impl Builder<'_> {
             return Err(Box::new(self.fault("bad-key", mark, "a key can't be an alias; write it out")));
         }
         let Some((node, size)) = self.anchors.get(&id) else {
-            return Err(Box::new(self.fault("alias-circle", mark, "this alias stands inside the value that it names")));
+            return Err(Box::new(self.fault("alias-circle", mark, "this alias is inside the value that it names")));
         };
         let (node, size) = (node.clone(), *size);
         if self.stack.len() + size.depth > MAX_DEPTH {
@@ -329,7 +329,7 @@ impl Builder<'_> {
         let quoted = |what: &str| {
             Box::new(
                 self.fault("bad-number", mark, format!("{what}: {text}"))
-                    .help(format!("as a text it stands in quotes: \"{text}\"")),
+                    .help(format!("for a text write quotes: \"{text}\"")),
             )
         };
         Ok(match text {
@@ -337,7 +337,7 @@ impl Builder<'_> {
             "true" | "True" | "TRUE" => Value::Bool(true),
             "false" | "False" | "FALSE" => Value::Bool(false),
             ".inf" | ".Inf" | ".INF" | "+.inf" | "-.inf" | ".nan" | ".NaN" | ".NAN" => {
-                return Err(quoted("infinity and not-a-number can't be kept"));
+                return Err(quoted("infinity and not-a-number are not allowed"));
             }
             _ if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) => {
                 Value::Text(text.to_owned())
@@ -366,10 +366,10 @@ impl Builder<'_> {
         }
         let near = |line: &str| line.chars().take_while(|c| c.is_whitespace()).any(|c| c == '\t');
         let tab = text.lines().skip(at.line().saturating_sub(2)).take(2).any(near);
-        self.fault("yaml", mark, format!("this is no YAML: {info}")).maybe_help(if tab {
+        self.fault("yaml", mark, format!("this is not valid YAML: {info}")).maybe_help(if tab {
             Some("indent with blanks; YAML allows no tabs there".to_owned())
         } else {
-            Some("look at the indentation, the quotes and the `:` in this line and the one before it".to_owned())
+            Some("check the indentation, the quotes and the `:` in this line and the previous line".to_owned())
         })
     }
 }

@@ -104,7 +104,10 @@ impl Vault {
                     if read.len() < SHORTEST {
                         let what = format!("the secret `{}` has fewer than {SHORTEST} bytes", value.name);
                         let warning = Diagnostic::warning("short-secret", what).at(place.clone());
-                        found.push(warning.help("what actions print of it can't be recognised: make it longer"));
+                        found.push(warning.help(
+                            "COB can't recognise so short a secret in the output of actions: \
+                            make it longer",
+                        ));
                     }
                     let id = seal::id(site_key, &read);
                     ids.insert(*by_name, id);
@@ -138,10 +141,10 @@ impl Vault {
             Some(key) => (key, false),
             None if !after.sealed.is_empty() && (self.only_reads || self.site_key.is_none()) => {
                 return Err(format!(
-                    "generation {} has secrets, and the site key that they were sealed under is not here: neither is {} nor \
-                     another where it is looked for; bring it from where that generation was made, or name it with \
-                     `--site-key FILE`, or the publisher's key beside it with `--secret-key` (`generate` makes a file that is named and not there: every secret counts as \
-                     changed then)",
+                    "generation {} has secrets, but their site key was not found: neither {} nor another searched \
+                     file exists; copy it from the machine that made that generation, or name it with `--site-key \
+                     FILE`, or name the publisher's key beside it with `--secret-key` (`generate` creates a named \
+                     file that does not exist: then every secret counts as changed)",
                     after.number,
                     path.display()
                 ));
@@ -152,7 +155,10 @@ impl Vault {
         if made {
             let what = format!("made a new site key, {}: ids of secrets are made with it", path.display());
             let note = Diagnostic::warning("new-site-key", what);
-            found.push(note.help("keep it with the publisher's key; under another one every secret counts as changed"));
+            found.push(note.help(
+                "keep it with the publisher's key; with another site key every secret counts as \
+                changed",
+            ));
         }
         Ok(self.loaded.get_or_init(|| key))
     }
@@ -216,8 +222,11 @@ fn seal_all(
         let Some(At { value, place }) = draft.hosts.get(&host).filter(|_| !ids.is_empty()) else { continue };
         let keys = keys_of(value);
         if keys.is_empty() {
-            let what = format!("host {host} needs secrets, but has no key to encrypt them for");
-            found.push(Diagnostic::error("secret-without-keys", what).at(place.clone()).help("give it its `key`"));
+            let what = format!("host {host} needs secrets, but has no key for their encryption");
+            found.push(Diagnostic::error("secret-without-keys", what).at(place.clone()).help(
+                "add the `key` of the \
+                host",
+            ));
             continue;
         }
         let mut sealed = BTreeMap::new();

@@ -34,9 +34,10 @@ pub(super) fn path(said: Option<&Path>, places: &Places<'_>) -> Result<PathBuf, 
     let publisher: Vec<PathBuf> = places.publisher.iter().map(|key| beside(key)).collect();
     let (once, user) = (places.once.map(beside), places.user.map(|folder| folder.join(FILE)));
     let there = publisher.iter().chain(&once).chain(&user).find(|place| place.exists());
-    there.or_else(|| publisher.iter().chain(&user).chain(&once).next()).cloned().ok_or_else(|| {
-        "the model uses secrets, and there is no place for the site's key: say `--site-key FILE`".to_owned()
-    })
+    there
+        .or_else(|| publisher.iter().chain(&user).chain(&once).next())
+        .cloned()
+        .ok_or_else(|| "the model uses secrets, but there is no site key: name it with `--site-key FILE`".to_owned())
 }
 
 /// The user's configuration folder.
@@ -84,7 +85,10 @@ fn load(path: &Path) -> Result<Zeroizing<[u8; 32]>, (io::Error, &'static str)> {
     let mut file = fs::File::open(path).map_err(plain)?;
     let meta = file.metadata().map_err(plain)?;
     if meta.mode() & 0o077 != 0 {
-        return Err(wrong("others may read or change it: `chmod 600` it, and make a new one if others could read it"));
+        return Err(wrong(
+            "other users may read or change it: run `chmod 600` on it, and make a new key if others \
+            could read it",
+        ));
     }
     if !meta.is_file() || meta.len() != 32 {
         return Err(wrong("it does not have the 32 bytes of a site key"));

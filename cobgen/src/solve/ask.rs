@@ -271,11 +271,11 @@ fn nodes(
         return Ok(so_many);
     }
     let what = format!(
-        "the cluster `{cluster}` grows by {}, whose types are known, and by {}, whose are not",
+        "the cluster `{cluster}` grows by {}, with known types, and by {}, with unknown types",
         names(&typed),
         names(&open)
     );
-    let help = "give these types of their own in the section `hosts`, or add the others first";
+    let help = "give the latter types in the section `hosts`, or add the former first";
     Err(Box::new(Diagnostic::error("open-types", what).at(report.place(count.mark)).help(help)))
 }
 

@@ -19,8 +19,8 @@ pub(super) fn contradiction(
     let nodes = if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
     let what = format!("the cluster `{}` has no layout with {nodes}", asked.cluster.value);
     let why = match (explanation.core.len(), explanation.minimal) {
-        (0, _) => ": there is nothing that could be on them",
-        (1, _) => ": one rule can't be fulfilled",
+        (0, _) => ": no service set fits on them",
+        (1, _) => ": a rule can't be fulfilled",
         (_, true) => ": these rules contradict each other",
         (_, false) => ": some of these rules contradict each other",
     };
@@ -37,8 +37,8 @@ fn helps(question: &Question, explanation: &Explanation) -> Option<String> {
     let all = relaxations(question, explanation);
     match all.as_slice() {
         [] => None,
-        [one] => Some(format!("this would do: {one}")),
-        many => Some(format!("any of these would do: {}", many.join("; "))),
+        [one] => Some(format!("this change would help: {one}")),
+        many => Some(format!("any of these changes would help: {}", many.join("; "))),
     }
 }
 
@@ -104,7 +104,7 @@ fn words(kind: &RuleKind, question: &Question) -> String {
         }
         RuleKind::Image(service, types) => format!("`{service}` is on image {}", all(types)),
         RuleKind::MustCoexist(services) => format!("{} are on the same nodes", all(services)),
-        RuleKind::CantCoexist(services) => format!("{} are never all on one node", all(services)),
+        RuleKind::CantCoexist(services) => format!("{} are never all on the same node", all(services)),
         RuleKind::Everywhere(service) => format!("`{service}`, which no rule names, is on every node"),
         RuleKind::Existing(names) => match names.as_slice() {
             [node] => format!("the node `{node}` is there already, and keeps its hardware, image and services"),

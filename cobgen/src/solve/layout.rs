@@ -97,10 +97,10 @@ fn wrong_name(nodes: &[LayoutNode]) -> Option<String> {
             return Some(error.to_string());
         }
         if !seen.insert(&node.name) {
-            return Some(format!("the node `{}` is there twice", node.name));
+            return Some(format!("two nodes have the name `{}`", node.name));
         }
         if let Some(service) = node.services.iter().find(|s| HostName::new(s).is_err()) {
-            return Some(format!("the node `{}` has {service:?}, which is no name of a service", node.name));
+            return Some(format!("the node `{}` has {service:?}, which is not the name of a service", node.name));
         }
     }
     None

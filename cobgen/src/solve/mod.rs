@@ -124,9 +124,9 @@ fn answer(asked: &Request<'_>, catalog: &Catalog, hosts: &Hosts, beside: Beside<
             explanation: Some(explain::to_json(&question, &explanation, report)),
         },
         Ok(Outcome::Undecided) => {
-            let what = format!("whether the cluster `{}` has a layout could not be decided", asked.cluster.value);
+            let what = format!("no decision whether the cluster `{}` has a layout", asked.cluster.value);
             let fault = Diagnostic::error("undecided", what).at(place());
-            let help = "the search has a limit of steps; fewer services or rules in one template make it shorter";
+            let help = "the search reached its step limit; fewer services or rules in a template make it shorter";
             Answered { verdict: Verdict::Undecided, faults: vec![fault.help(help)], explanation: None }
         }
         Err(error) => {

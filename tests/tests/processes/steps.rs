@@ -146,7 +146,10 @@ fn a_way_in_steps_is_planned_told_and_signed_as_one_switch() {
     let between: Vec<_> = (2..=6).map(|number| publish(&mut cluster, number)).collect();
     let goal = publish(&mut cluster, 8);
     let (code, said) = run(cobctl(&cluster, &hosts, &["plan", "latest"]));
-    let step = between.iter().find(|step| said.contains(&format!("by way of {step}: there is no order"))).copied();
+    let step = between
+        .iter()
+        .find(|step| said.contains(&format!("in steps through {step}: there is no direct switch order")))
+        .copied();
     let step = step.unwrap_or_else(|| panic!("{code}: {said}"));
     assert!(code == 0 && said.contains(&format!("  generation {step}\n")), "{said}");
     let plan = cobctl(&cluster, &hosts, &["plan", "latest", "--json"]).output().expect("runs").stdout;

@@ -231,7 +231,7 @@ mod tests {
         let (status, text) = told(&["--from", "0", "--to", "latest", "--depot", &depot]);
         assert!(status == 0 && text.contains("generation 0 -> 1: 1 added"), "{text}");
         assert_eq!(told(&["--from", "0", "--depot", &depot]), (status, text.clone()), "the latest is meant");
-        assert!(text.contains("1 transition, all done after 120 ms"), "a check of 20 ms and the wait itself: {text}");
+        assert!(text.contains("1 transition, about 120 ms"), "a check of 20 ms and the wait itself: {text}");
         write(200);
         let args = [&path("model.yaml"), "--from", "latest", "--depot", &depot, "--json", "--gantt", &path("plan.svg")];
         let (status, text) = told(&args);
@@ -290,7 +290,7 @@ mod tests {
         let (first, second) = (ends(5).map(|t| t.end_us).max(), ends(7).map(|t| t.begin_us).min());
         assert!(first <= second && plan.groups.iter().map(|g| g.to.map(|to| to.0)).eq([Some(5), Some(7)]), "{plan:?}");
         let (_, text) = told(&["--from", "1", "--to", "7", "--depot", &depot]);
-        assert!(text.contains("\nby way of 5: there is no order of a switch from 1 to 7."), "{text}");
+        assert!(text.contains("\nin steps through 5: there is no direct switch order from 1 to 7."), "{text}");
         assert!(text.contains("\n  generation 5\n    at once: n1\n  generation 7\n    n1, at "), "{text}");
     }
 }

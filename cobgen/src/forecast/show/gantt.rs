@@ -125,12 +125,12 @@ fn bar(out: &mut String, plan: &SwitchPlan, step: &Planned, end: u64, y: u64) {
     let stroke = if step.irreversible { " stroke=\"#000000\" stroke-width=\"2\"" } else { "" };
     let what = format!("{} {} -> {}", step.cob, step.from, step.to);
     let notes = format!(
-        "{what}\n{} to {}, slack {}{}{}",
+        "{what}\n{} to {}, may start up to {} later{}{}",
         time(step.begin_us),
         time(step.end_us),
         time(step.slack_us),
         if critical { "; on the critical path" } else { "" },
-        if step.irreversible { "; can't be taken back" } else { "" }
+        if step.irreversible { "; irreversible" } else { "" }
     );
     let _ = writeln!(
         out,

@@ -26,25 +26,25 @@ pub fn in_words(plan: &SwitchPlan, difference: &Difference) -> String {
         wrapped(
             &mut out,
             &format!(
-                "by way of {by}: there is no order of a switch from {} to {}. Each step is planned as if all came to rest \
-                 in it; hosts go on as soon as it is active",
+                "in steps through {by}: there is no direct switch order from {} to {}. The plan assumes that each \
+                 step converges; hosts continue as soon as a step is active",
                 plan.from, plan.to
             ),
         );
     }
     forecast(plan, &mut out);
-    section(&mut out, "What differs", changes.map(|line| format!("  {line}")).chain(moved(plan)));
+    section(&mut out, "Differences", changes.map(|line| format!("  {line}")).chain(moved(plan)));
     section(&mut out, "Hosts", hosts(plan).into_iter());
     section(&mut out, "Interrupted", interrupted(plan).into_iter());
-    section(&mut out, "Can't be taken back", irreversible(plan).into_iter());
+    section(&mut out, "Irreversible", irreversible(plan).into_iter());
     let mut stages = Vec::new();
     for (number, stage) in plan.stages.iter().enumerate() {
         stages.push(format!("  stage {}", number + 1));
         stages.extend(stage.iter().map(|at| transition(&plan.transitions[*at])));
     }
-    section(&mut out, "Transitions, in stages of which nothing waits for the end", stages.into_iter());
+    section(&mut out, "Order of transitions (a later stage may start early)", stages.into_iter());
     section(&mut out, "Critical path", critical(plan).into_iter());
-    section(&mut out, "Does not come to rest", stuck(plan).into_iter());
+    section(&mut out, "Does not converge", stuck(plan).into_iter());
     out
 }
 
@@ -86,24 +86,24 @@ fn forecast(plan: &SwitchPlan, out: &mut String) {
     let f = &plan.forecast;
     let all = plan.transitions.len() as u64;
     if !f.converges {
-        let _ = writeln!(out, "it does not come to rest: see below");
+        let _ = writeln!(out, "the switch does not converge: see below");
         return;
     }
     if all == 0 {
-        let _ = writeln!(out, "nothing is moved");
+        let _ = writeln!(out, "no transitions");
         return;
     }
-    let mut text = format!("{}, all done after {}", count(all, "transition"), time(f.p50_us));
+    let mut text = format!("{}, about {}", count(all, "transition"), time(f.p50_us));
     if f.runs > 0 {
         let (runs, most, median) = (count(f.runs, "run"), time(f.p90_us), time(f.end_us));
-        let _ = write!(text, ": the middle of {runs} (seed {}), of which nine in ten need no more than {most}", f.seed);
-        let _ = write!(text, "; {median} with every duration at its median");
+        let _ = write!(text, " (median of {runs}, seed {}; 90 % need at most {most})", f.seed);
+        let _ = write!(text, "; {median} if every duration is at its median");
     }
     wrapped(out, &text);
     if f.known < all {
         let unknown = all - f.known;
         let what = format!(
-            "of {} no duration is known, so each counts as 1 s (*); see --durations",
+            "no durations recorded for {}: each counts as 1 s (*); see --durations",
             count(unknown, "transition")
         );
         wrapped(out, &what);
@@ -124,7 +124,7 @@ fn hosts(plan: &SwitchPlan) -> Vec<String> {
         activations(plan, Some(*step), &mut lines);
     }
     if plan.untouched_hosts > 0 {
-        lines.push(format!("  nothing differs for {}", count(plan.untouched_hosts, "host")));
+        lines.push(format!("  unchanged: {}", count(plan.untouched_hosts, "host")));
     }
     lines
 }
@@ -145,14 +145,14 @@ fn activations(plan: &SwitchPlan, step: Option<GenerationNumber>, lines: &mut Ve
         let after = if group.after.is_empty() { String::new() } else { format!(" after {}", names(before)) };
         let waits = names(group.waits_for.iter().map(CobId::as_str));
         let at = time(group.activated_us);
-        lines.push(format!("{indent}{own}{together}{after}, at {at}, when gone: {waits}"));
+        lines.push(format!("{indent}{own}{together}{after}, at {at}, after the departure of {waits}"));
     }
 }
 
 fn interrupted(plan: &SwitchPlan) -> Vec<String> {
     let line = |gap: &super::super::plan::Interrupted| {
         let length = match (&gap.to, gap.end_us) {
-            (Some(to), _) => format!("from {} on, and goes to {to} for good", time(gap.begin_us)),
+            (Some(to), _) => format!("from {} on, and stays {to}", time(gap.begin_us)),
             (None, None) => "does not come back".to_owned(),
             (None, Some(end)) => {
                 let length = time(end.saturating_sub(gap.begin_us));
@@ -176,20 +176,23 @@ fn irreversible(plan: &SwitchPlan) -> Vec<String> {
         let t = &plan.transitions[point.transition];
         let mut text = format!("  point of no return: {}, with {}", time(point.at_us), hop(t));
         if point.latest_us > point.at_us {
-            let _ = write!(text, "; it may wait until {} without the whole ending later", time(point.latest_us));
+            let _ = write!(text, "; it may start as late as {} without delaying the switch", time(point.latest_us));
         }
-        let _ = write!(text, "; {} can come before it", count(point.before as u64, "transition"));
+        let _ = write!(text, "; {} can run before it", count(point.before as u64, "transition"));
         lines.push(text);
     }
     lines
 }
 
 fn transition(step: &Planned) -> String {
-    let slack = if step.slack_us == 0 { ", no slack".to_owned() } else { format!(", slack {}", time(step.slack_us)) };
+    let slack = match step.slack_us {
+        0 => ", delays the whole switch".to_owned(),
+        slack => format!(", may start up to {} later", time(slack)),
+    };
     let after: Vec<String> = step.after.iter().take(NAMES).map(usize::to_string).collect();
     let more = if step.after.len() > NAMES { ", …" } else { "" };
     let after = if after.is_empty() { String::new() } else { format!(", after {}{more}", after.join(", ")) };
-    let mark = if step.irreversible { ", can't be taken back" } else { "" };
+    let mark = if step.irreversible { ", irreversible" } else { "" };
     let assumed = assumed(step);
     let (begin, length) = (time(step.begin_us), time(step.end_us.saturating_sub(step.begin_us)));
     format!("    {}: {} at {begin} for {length}{assumed}{slack}{after}{mark}", step.id, hop(step))
@@ -222,11 +225,11 @@ fn why(plan: &SwitchPlan, why: &Why) -> String {
     match why {
         Why::New => "it is new".to_owned(),
         Why::Leaves => "it leaves".to_owned(),
-        Why::Content => "its own content differs".to_owned(),
-        Why::Kind => "it is of another kind: what it was leaves, and it comes anew".to_owned(),
-        Why::RestsOn { on } => format!("it rests on {}", names(on.iter().map(CobId::as_str))),
-        Why::Preferred => "it prefers another state".to_owned(),
-        Why::Astray => "it is not where it should be".to_owned(),
+        Why::Content => "its configuration changed".to_owned(),
+        Why::Kind => "its kind changed: the old object departs, and a new object starts".to_owned(),
+        Why::RestsOn { on } => format!("changed: {}", names(on.iter().map(CobId::as_str))),
+        Why::Preferred => "its preferred state changed".to_owned(),
+        Why::Astray => "it is not in its desired state".to_owned(),
         Why::NeededBy { moves } => {
             let by = moves.iter().map(|by| {
                 let states: Vec<&str> = by.states.iter().map(|state| state.as_str()).collect();
