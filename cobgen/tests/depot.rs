@@ -295,7 +295,7 @@ fn a_generation_with_identities_is_signed_or_warned_of() {
     assert!(desk.run("show --depot DEPOT").2.contains("generation 2 is signed by"));
 
     let (_, out, err) = desk.run(&format!("generate MODEL --depot DEPOT --sign-with {file}"));
-    assert!(out.contains("generation 2 asks for the same already"), "{out}{err}");
+    assert!(out.contains("generation 2 already corresponds to the model"), "{out}{err}");
     assert!(!err.contains("has not signed it"), "{err}");
     // A third key does not sign an existing generation unasked.
     let third = desk.path("third.key").display().to_string();

@@ -51,7 +51,7 @@ fn what_was_imported_is_a_right_model() {
     // Existing files are not overwritten.
     let (status, _, err) = cobgen(&["import", "coopr", "tests/coopr", "--out", name]);
     assert_eq!(status, 2);
-    assert!(err.contains("is there already"), "{err}");
+    assert!(err.contains("already exists"), "{err}");
 }
 
 #[test]

@@ -380,7 +380,8 @@ fn a_number_outside_of_a_macro_is_warned_of() {
     let (status, _, err) = cobgen(&["check", &work.write("model.yaml", &text)]);
     assert_eq!((status, err.matches("warning: ").count()), (0, 1), "{err}");
     assert!(
-        err.contains("inside, for the one of them: `%host.service.db[0]%`") && err.contains("model.yaml:14:"),
+        err.contains("to select an entry, put the number inside: `%host.service.db[0]%`")
+            && err.contains("model.yaml:14:"),
         "{err}"
     );
 }
@@ -523,7 +524,7 @@ fn who_decides_conflicts_where_there_can_be_none_is_warned_of() {
     };
     let (status, _, err) = with("on_conflict: ours, files: {/etc/a: {content: a}}");
     assert!(
-        status == 0 && err.contains("warning: nothing of this tree is shared with users, so `on_conflict`"),
+        status == 0 && err.contains("warning: this tree has no files that users may edit, so `on_conflict`"),
         "{err}"
     );
     assert!(err.contains("decides.yaml:4:"), "{err}");
@@ -555,7 +556,7 @@ fn a_label_in_another_spelling_is_warned_of() {
         );
         cobgen(&["check", &work.write("labels.yaml", &model)])
     };
-    let told = "warning: `rack=1` passes over n2: the label is written `rack: 01` there";
+    let told = "warning: `rack=1` does not match n2, which has the label `rack: 01`";
     let (status, _, err) = with("01", "rack=1");
     assert_eq!((status, err.matches(told).count(), err.matches("warning: ").count()), (0, 2, 2), "{err}");
     assert!(err.contains("labels.yaml:6:") && err.contains("labels.yaml:7:"), "{err}");

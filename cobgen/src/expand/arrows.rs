@@ -135,7 +135,7 @@ fn check_common_states(cob: &CobId, list: &[Found], said: &[(Arc<Said>, Mark)], 
         if both.is_empty() {
             let what = match when {
                 When::Transition { from, to } => format!("the transition {from} -> {to} of {cob}"),
-                When::Lock { state } => format!("a promise of {cob} in {state}"),
+                When::Lock { state } => format!("a grant of {cob} in {state}"),
             };
             let need = |states: &[StateName]| Need { cob: on.clone(), states: states.to_vec() };
             let requires = |words: &str, whom: &CobId| *words == *format!("requires: [{whom}]");
@@ -146,14 +146,17 @@ fn check_common_states(cob: &CobId, list: &[Found], said: &[(Arc<Said>, Mark)], 
                     "contradiction",
                     format!("`{words}`: {} and {} require each other", cob.min(on), cob.max(on)),
                 );
-                (fault, "neither can be the first: remove or reverse one of these dependencies")
+                (fault, "neither can start first: remove or reverse either dependency")
             } else {
                 let fault = Diagnostic::error("contradiction", format!("`{words}` contradicts another dependency"));
-                (fault, "both can't be at once: leave one of them away, or name a state that serves both")
+                (fault, "they exclude each other: remove either dependency, or name a state that satisfies both")
             };
             let fault = fault
-                .note(None, format!("{what} needs {} by it", need(wanted)))
-                .note(Some(first.place.clone()), format!("and {} by `{}` here", need(&first.states), first.words))
+                .note(None, format!("{what} needs {} because of it", need(wanted)))
+                .note(
+                    Some(first.place.clone()),
+                    format!("and {} because of `{}` here", need(&first.states), first.words),
+                )
                 .help(help);
             report.push(*mark, fault);
         } else {
@@ -165,7 +168,7 @@ fn check_common_states(cob: &CobId, list: &[Found], said: &[(Arc<Said>, Mark)], 
 /// Machines that a provider has yet to make get addresses later; until then their daemons can't connect.
 fn no_addresses(cluster: Mark, report: &mut Report<'_>) {
     let what = "dependencies across hosts, but the nodes of this cluster have no addresses";
-    let help = "give it `address: \"tcp://10.0.0.{{ index }}:7077\"`, or write its nodes down in `hosts`";
+    let help = "give it `address: \"tcp://10.0.0.{{ index }}:7077\"`, or list its nodes in `hosts`";
     report.push(cluster, Diagnostic::warning("no-address", what).help(help));
 }
 
@@ -176,6 +179,6 @@ fn no_address(host: &HostName, mark: Mark, at: Mark, count: usize, report: &mut 
     };
     let fault = Diagnostic::error("no-address", what)
         .note(Some(report.place(mark)), format!("{host} is defined here"))
-        .help(format!("give it one: `{host}: {{address: \"tcp://127.0.0.1:7077\"}}`"));
+        .help(format!("add it: `{host}: {{address: \"tcp://127.0.0.1:7077\"}}`"));
     report.push(at, fault);
 }

@@ -47,7 +47,7 @@ pub(super) fn give_out(
         let good = report.segment("budget", name);
         let Some(members) = members.remove(name.value.as_str()) else {
             if !misspelt {
-                let unused = format!("nobody takes tokens of the budget `{}`", name.value);
+                let unused = format!("the budget `{}` is unused", name.value);
                 let help = format!("write `budget: {}` on change objects", name.value);
                 report.push(name.mark, Diagnostic::warning("unused", unused).help(help));
             }
@@ -97,8 +97,8 @@ fn keep(
         observe: false,
     };
     if let Some(first) = objects.all.get(&id) {
-        let fault = Diagnostic::error("duplicate-name", format!("the budget's change object {id} is there already"));
-        let fault = fault.note(Some(report.place(first.mark)), "here").help("rename one of the two");
+        let fault = Diagnostic::error("duplicate-name", format!("the budget's change object {id} already exists"));
+        let fault = fault.note(Some(report.place(first.mark)), "here").help("rename either of them");
         report.push(mark, fault);
         return None;
     }

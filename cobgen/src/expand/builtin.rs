@@ -327,7 +327,7 @@ impl Builtin {
         match self.content {
             Content::Noop => settle_noop(content, report),
             Content::Budget => {
-                let fault = Diagnostic::error("bad-content", "a budget is no change object that is written by hand");
+                let fault = Diagnostic::error("bad-content", "a budget can't be written as a change object");
                 report.push(
                     content.mark,
                     fault.help("write `budgets: {NAME: {at_most: 1}}`, and `budget: NAME` on its members"),
@@ -347,7 +347,7 @@ impl Builtin {
                 let wait: WaitContent = read(content, &WAIT, "wait", report)?;
                 if content.has("seconds") == content.has("ms") {
                     let fault =
-                        Diagnostic::error("bad-content", "the content of `wait` takes exactly one of `seconds`, `ms`");
+                        Diagnostic::error("bad-content", "the content of `wait` needs either `seconds` or `ms`");
                     report.push(content.mark, fault.help("write `content: {seconds: 5}`"));
                     return None;
                 }
@@ -368,7 +368,7 @@ impl Builtin {
                     !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|p| p > 0)
                 });
                 if !good {
-                    let fault = Diagnostic::error("bad-address", format!("{value:?} is no address"));
+                    let fault = Diagnostic::error("bad-address", format!("{value:?} is not an address"));
                     report.push(mark, fault.help("write HOST:PORT, such as 127.0.0.1:5432"));
                     return None;
                 }
@@ -384,7 +384,13 @@ impl Builtin {
                 if secret::marks(&value).next().is_none()
                     && let Err(why) = can_be_asked_for(&value)
                 {
-                    let fault = Diagnostic::error("bad-url", format!("{value:?} is no URL that can be checked: {why}"));
+                    let fault = Diagnostic::error(
+                        "bad-url",
+                        format!(
+                            "{value:?} is not a URL that can be checked: \
+                        {why}"
+                        ),
+                    );
                     report.push(mark, fault.help("write http://HOST:PORT/PATH"));
                     return None;
                 }
@@ -396,9 +402,9 @@ impl Builtin {
 
 /// Whether the daemon can fetch a page.
 fn can_be_asked_for(url: &str) -> Result<(), &'static str> {
-    let uri: Uri = url.parse().map_err(|_| "it is not of the form of one")?;
+    let uri: Uri = url.parse().map_err(|_| "it does not have the form of a URL")?;
     if uri.scheme_str() != Some("http") {
-        return Err("only http:// can be asked for");
+        return Err("only http:// is supported");
     }
     let authority = uri.authority().filter(|a| !a.host().is_empty()).ok_or("it names no host")?;
     if authority.as_str().contains('@') {
@@ -409,7 +415,7 @@ fn can_be_asked_for(url: &str) -> Result<(), &'static str> {
     if rest.is_empty() || authority.port_u16().is_some_and(|port| port > 0) {
         Ok(())
     } else {
-        Err("its port is no number from 1 to 65535")
+        Err("its port is not a number from 1 to 65535")
     }
 }
 

@@ -143,7 +143,7 @@ impl Clusters {
                         let stray = members.as_ref().and_then(|n| Some((n, on.iter().find(|h| !n.contains(*h))?)));
                         if let Some((nodes, stray)) = stray {
                             let what = format!(
-                                "`{}` is placed on {stray}, which is no node of the cluster `{}`",
+                                "`{}` is placed on {stray}, which is not a node of the cluster `{}`",
                                 service.value, name.value
                             );
                             let help = format!(

@@ -115,7 +115,10 @@ fn tell_along(objects: &Objects, id: &CobId, on: &CobId, told: &mut BTreeSet<Mar
         Home::ByHand => id.to_string(),
     };
     let of = on.name().split('/').next().unwrap_or_default();
-    let what = format!("{who} is stopped along: it requires `{of}`, which is `desired: stopped`");
-    let warning = Diagnostic::warning("stopped-along", what).help("`desired: stopped` for it says so as well");
+    let what = format!("{who} is stopped too: it requires `{of}`, which is `desired: stopped`");
+    let warning = Diagnostic::warning("stopped-along", what).help(
+        "write `desired: stopped` for it, too, to make \
+        that explicit",
+    );
     report.push(object.mark, warning);
 }

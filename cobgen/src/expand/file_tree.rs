@@ -143,8 +143,7 @@ pub(super) fn settle(
     }
     let entries = tree.files.as_ref()?;
     if entries.0.is_empty() {
-        report
-            .push(mark, Diagnostic::error("bad-content", "`files` names nothing").help("write {/etc/x: {content: …}}"));
+        report.push(mark, Diagnostic::error("bad-content", "`files` is empty").help("write {/etc/x: {content: …}}"));
     }
     if let Some(decides) = &tree.on_conflict {
         check_decides(decides, &tree, entries, report);
@@ -164,13 +163,13 @@ pub(super) fn settle(
             // The wrong root is already reported.
             (None, false) if content.has("root") => continue,
             (None, false) => {
-                let fault = Diagnostic::error("bad-path", format!("{:?} is no absolute path", path.value));
-                report.push(path.mark, fault.help("begin it with `/`, or say beside `files` in which `root` it is"));
+                let fault = Diagnostic::error("bad-path", format!("{:?} is not an absolute path", path.value));
+                report.push(path.mark, fault.help("begin it with `/`, or write its `root` beside `files`"));
                 continue;
             }
         };
         if let Some(what) = path_fault(&whole) {
-            let fault = Diagnostic::error("bad-path", format!("{whole:?} is no path that can be managed: {what}"));
+            let fault = Diagnostic::error("bad-path", format!("the path {whole:?} can't be managed: {what}"));
             report
                 .push(path.mark, fault.help("write the path as it is, without `.`, `..`, `//` and a slash at the end"));
             continue;
@@ -205,8 +204,8 @@ fn check_root(root: &Marked<String>, entries: Option<&Named<FileEntry>>, report:
         let fault = Diagnostic::error("bad-path", format!("`root` must be an absolute path, not {:?}", root.value));
         report.push(root.mark, fault.help("such as /etc/app"));
     } else if entries.is_some_and(in_none) {
-        let what = "all of `files` are absolute paths, so `root` has no meaning";
-        let help = "paths in `root` are written without a slash at the beginning; or leave `root` away";
+        let what = "all of `files` are absolute paths, so `root` has no effect";
+        let help = "write paths in `root` without a slash at the beginning, or remove `root`";
         report.push(root.mark, Diagnostic::warning("needless-root", what).help(help));
     }
 }
@@ -221,8 +220,8 @@ fn check_decides(
     let merges = |manage: &Option<Marked<ManageEntry>>| manage.as_ref().is_some_and(|m| m.value == ManageEntry::Merge);
     let tolerates = tree.on_drift.as_ref().is_some_and(|d| d.value != OnDriftEntry::Heal);
     if !merges(&tree.manage) && !tolerates && !entries.iter().any(|(_, entry)| merges(&entry.manage)) {
-        let what = "nothing of this tree is shared with users, so `on_conflict` has no meaning";
-        let help = "`manage: merge`, for the tree or for a path; or leave `on_conflict` away";
+        let what = "this tree has no files that users may edit, so `on_conflict` has no effect";
+        let help = "write `manage: merge` for the tree or for a path, or remove `on_conflict`";
         report.push(decides.mark, Diagnostic::warning("needless-on-conflict", what).help(help));
     }
 }
@@ -264,11 +263,11 @@ impl Made<'_> {
         .collect();
         if said.len() != 1 {
             let what = match said.as_slice() {
-                [] => format!("nothing says what is to be at {path}"),
-                several => format!("{path} can't be all of {}", several.join(", ")),
+                [] => format!("{path} has no content"),
+                several => format!("{path} can't have all of {}", several.join(", ")),
             };
             let fault = Diagnostic::error("bad-content", what);
-            report.push(mark, fault.help("write one of `content`, `from`, `template`, `link`, `folder: true`"));
+            report.push(mark, fault.help("write `content`, `from`, `template`, `link` or `folder: true`"));
             return;
         }
         if let Some(mode) = entry.mode.as_ref().filter(|mode| file_mode::parse(&mode.value).is_none()) {
@@ -285,12 +284,21 @@ impl Made<'_> {
             (_, Some(from), _) => return self.from(path, mark, from, entry, out, report),
             (.., Some(link)) => {
                 if link.value.is_empty() || link.value.contains('\0') {
-                    report.push(link.mark, Diagnostic::error("bad-content", format!("the link {path} leads nowhere")));
+                    report.push(
+                        link.mark,
+                        Diagnostic::error(
+                            "bad-content",
+                            format!(
+                                "the link {path} has no \
+                        target"
+                            ),
+                        ),
+                    );
                 }
                 if entry.mode.is_some() || entry.owner.is_some() || entry.group.is_some() || entry.xattrs.is_some() {
                     let fault =
                         Diagnostic::error("bad-content", format!("{path} is a link: it has no attributes of its own"));
-                    report.push(mark, fault.help("leave away `mode`, `owner`, `group` and `xattrs`"));
+                    report.push(mark, fault.help("remove `mode`, `owner`, `group` and `xattrs`"));
                 }
                 out.insert("link".to_owned(), json!(link.value));
                 self.check_whole(entry, report);
@@ -315,15 +323,21 @@ impl Made<'_> {
             let Some(Label(who)) = who else { continue };
             let good = |c: char| c.is_ascii_alphanumeric() || "_.-$@+".contains(c);
             if who.is_empty() || !who.chars().all(good) {
-                let fault =
-                    Diagnostic::error("bad-content", format!("the {key} {who:?} of {path} is no name and no number"));
+                let fault = Diagnostic::error(
+                    "bad-content",
+                    format!(
+                        "the {key} {who:?} of {path} is neither a name nor a \
+                        number"
+                    ),
+                );
                 report.push(mark, fault);
             }
             out.insert(key.to_owned(), json!(who));
         }
         if let Some(xattrs) = &entry.xattrs {
             for (name, _) in xattrs.iter().filter(|(name, _)| !name.value.contains('.') || name.value.contains('\0')) {
-                let fault = Diagnostic::error("bad-content", format!("{:?} is no name of an attribute", name.value));
+                let fault =
+                    Diagnostic::error("bad-content", format!("{:?} is not the name of an attribute", name.value));
                 report.push(name.mark, fault.help("it has a namespace, as in user.origin"));
             }
             let all: JsonMap<_, _> = xattrs.iter().map(|(name, value)| (name.value.clone(), json!(value.0))).collect();
@@ -351,8 +365,13 @@ impl Made<'_> {
         }
         if merged {
             let fault = Diagnostic::error("secret-merged", format!("{path} holds a secret, so it can't be merged"));
-            report
-                .push(text.mark, fault.help("`manage: copy` for this file: of a secret nothing is kept to merge with"));
+            report.push(
+                text.mark,
+                fault.help(
+                    "write `manage: copy` for this file: COB keeps no copy of a secret for a \
+                    merge",
+                ),
+            );
         } else if entry.mode.is_none() {
             let what =
                 format!("{path} holds a secret and has no `mode`: a new file may be read by all users of the host");
@@ -383,12 +402,9 @@ impl Made<'_> {
         if let Some(mode) = &entry.mode {
             let fault = Diagnostic::error(
                 "bad-mode",
-                format!("{:?} is a folder, and `mode` would be for what is in it, too", name),
+                format!("{:?} is a folder, and `mode` would also apply to its files", name),
             );
-            report.push(
-                mode.mark,
-                fault.help("name the files that need another mode than they have beside the model one by one"),
-            );
+            report.push(mode.mark, fault.help("list the files that need a different mode one by one"));
             return;
         }
         let mut folder = out.clone();
@@ -453,8 +469,8 @@ impl Made<'_> {
             let mut above = Path::new(path).ancestors().skip(1).filter_map(Path::to_str);
             let wrong = above.find(|above| self.out.get(*above).is_some_and(|e| e.get("folder").is_none()));
             if let Some(above) = wrong {
-                let fault = Diagnostic::error("bad-path", format!("{path} can't be: {above} is to be no folder"));
-                report.push(*mark, fault.note(self.marks.get(above).map(|m| report.place(*m)), "said here"));
+                let fault = Diagnostic::error("bad-path", format!("{path} is impossible: {above} is not a folder"));
+                report.push(*mark, fault.note(self.marks.get(above).map(|m| report.place(*m)), "defined here"));
             }
         }
     }
@@ -483,9 +499,16 @@ pub(super) fn report_overlaps(objects: &ByCob<Box<Object>>, report: &mut Report<
             let shared = entry["folder"] == json!(true) && !whole && !first_whole;
             let same = object.content["files"][path] == other.content["files"][path];
             if !(shared && same) {
-                let fault = Diagnostic::error("two-owners", format!("{path} is managed by {first} and by {id}"));
+                let fault =
+                    Diagnostic::error("two-owners", format!("two change objects, {first} and {id}, manage {path}"));
                 let fault = fault.note(Some(report.place(other.mark)), "the first");
-                report.push(object.mark, fault.help("one path is one change object's: leave it away in one of them"));
+                report.push(
+                    object.mark,
+                    fault.help(
+                        "a path belongs to a single change object: remove it from either \
+                    of them",
+                    ),
+                );
             }
         }
     }
@@ -494,12 +517,15 @@ pub(super) fn report_overlaps(objects: &ByCob<Box<Object>>, report: &mut Report<
             for above in Path::new(path).ancestors().skip(1).filter_map(Path::to_str) {
                 let owner = owners.get(&(id.host_str().to_owned(), above.to_owned()));
                 if let Some((other, first, true)) = owner.filter(|(other, ..)| *other != id) {
-                    let what = format!("{path} of {id} is in {above}, which is {other}'s as a whole");
-                    let fault =
-                        Diagnostic::error("two-owners", what).note(Some(report.place(first.mark)), "made whole here");
+                    let what = format!("{path} of {id} is in {above}, which {other} manages as a whole");
+                    let fault = Diagnostic::error("two-owners", what).note(
+                        Some(report.place(first.mark)),
+                        "`whole` is set \
+                            here",
+                    );
                     report.push(
                         object.mark,
-                        fault.help("the one would remove what the other writes: name it in one of them"),
+                        fault.help("the owner of the folder would remove the file: manage it in either of them"),
                     );
                 }
             }
@@ -515,7 +541,7 @@ fn path_fault(path: &str) -> Option<&'static str> {
     }
     rest.split('/').find_map(|part| match part {
         "" => Some("a part of it is empty"),
-        "." | ".." => Some("a part of it leads elsewhere"),
+        "." | ".." => Some("a part of it is `.` or `..`"),
         _ if part.len() > 255 => Some("a part of it is too long"),
         _ if part.contains('\0') => Some("it has a NUL in it"),
         // The daemon uses these names beside the files that it writes.

@@ -76,8 +76,8 @@ impl Files {
     fn must_be_executable(&self, program: &str, mark: Mark, payload: &Payload, report: &mut Report<'_>) {
         let Some(file) = program.strip_prefix("./").and_then(|name| payload.get(name)) else { return };
         if file.mode & 0o111 == 0 {
-            let fault = Diagnostic::error("bad-file", format!("`{program}` is to be run and is not executable"));
-            report.push(mark, fault.help(format!("chmod +x {program}, or name what runs it: `sh {program}`")));
+            let fault = Diagnostic::error("bad-file", format!("`{program}` is a command but not executable"));
+            report.push(mark, fault.help(format!("run chmod +x {program}, or name its interpreter: `sh {program}`")));
         }
     }
 
@@ -88,7 +88,7 @@ impl Files {
                 self.carry(&file.value, file.mark, true, payload, report);
             } else {
                 let fault = Diagnostic::error("bad-file", format!("{:?} does not begin with `./`", file.value))
-                    .help("files that travel lie beside the model and are named as ./x");
+                    .help("files of a model are beside the model and are named as ./x");
                 report.push(file.mark, fault);
             }
         }
@@ -107,7 +107,7 @@ impl Files {
             Err(Box::new(fault.help("put the file beside the model")))
         };
         let text = read.and_then(|bytes| {
-            let not_text = |_| Box::new(Diagnostic::error("bad-file", format!("`{word}` is no UTF-8 text")));
+            let not_text = |_| Box::new(Diagnostic::error("bad-file", format!("`{word}` is not UTF-8 text")));
             String::from_utf8(bytes).map_err(not_text)
         });
         text.map_err(|fault| report.push(mark, *fault)).ok()
@@ -130,7 +130,7 @@ impl Files {
         if !inside || !real.is_some_and(|(real, here)| real.starts_with(here)) {
             fail(
                 format!("`./{name}` leaves the model's folder"),
-                "put it beside the model; only what lies there travels",
+                "put it beside the model: only files there travel to hosts",
             );
             return None;
         }
@@ -140,7 +140,7 @@ impl Files {
             let entries = match std::fs::read_dir(root.join(&relative)) {
                 Ok(entries) => entries,
                 Err(error) => {
-                    fail(format!("can't read `./{name}/{relative}`: {error}"), "it travels with all that is in it");
+                    fail(format!("can't read `./{name}/{relative}`: {error}"), "it travels with all its files");
                     return None;
                 }
             };
@@ -165,7 +165,7 @@ impl Files {
                 if all.len() > most {
                     fail(
                         format!("`./{name}` has more than {most} files and folders"),
-                        "fetch so many from where they are kept",
+                        "download so many files in the action itself",
                     );
                     return None;
                 }
@@ -188,7 +188,7 @@ impl Files {
         if !inside {
             if needed || path.exists() {
                 let fault = Diagnostic::error("bad-file", format!("{word:?} leaves the model's folder"))
-                    .help("put the file beside the model; only what lies there travels");
+                    .help("put the file beside the model: only files there travel to hosts");
                 report.push(mark, fault);
             }
             return;
@@ -219,7 +219,7 @@ impl Files {
             self.total += size;
             if self.total > MAX_PAYLOADS {
                 let text = format!("with `{word}` the files of this model are larger than {} MiB", MAX_PAYLOADS >> 20);
-                return Err(fault(text, "fetch large files from where they are kept, in the action itself"));
+                return Err(fault(text, "download large files in the action itself"));
             }
             self.blobs.insert(blob, bytes);
         }
@@ -260,13 +260,13 @@ fn report_odd_signs(text: &str, mark: Mark, report: &mut Report<'_>) {
         sign if "\u{2018}\u{2019}\u{201c}\u{201d}".contains(sign) => {
             format!("a typographic quote (U+{:04X})", u32::from(sign))
         }
-        sign => format!("a character that looks like a blank or like nothing (U+{:04X})", u32::from(sign)),
+        sign => format!("an invisible character (U+{:04X})", u32::from(sign)),
     };
-    let what = format!("line {line} of this command has {name}: the shell takes it as a part of a word");
+    let what = format!("line {line} of this command has {name}: the shell treats it as a part of a word");
     report.push(
         mark,
         Diagnostic::warning("odd-character", what)
-            .help("write a plain blank, quote or line end; editors put such characters in when text is copied"),
+            .help("write a plain blank, quote or line end; copied text often contains special characters"),
     );
 }
 
@@ -280,20 +280,24 @@ fn read_beside(path: &Path, folder: &Path, word: &str) -> Result<(Vec<u8>, std::
     let real = path.canonicalize().map_err(unreadable)?;
     if !here.canonicalize().is_ok_and(|here| real.starts_with(here)) {
         let text = format!("`{word}` is a link that leaves the model's folder");
-        return Err(fault(text, "put the file itself beside the model; only what lies there travels"));
+        return Err(fault(text, "put the file itself beside the model: only files there travel to hosts"));
     }
     let meta = std::fs::metadata(&real).map_err(unreadable)?;
     if meta.is_dir() {
-        return Err(fault(format!("`{word}` is a folder"), "only files travel; name them one by one under `files`"));
+        return Err(fault(
+            format!("`{word}` is a folder"),
+            "only files travel; list the files one by one under \
+            `files`",
+        ));
     }
     if !meta.is_file() {
-        return Err(fault(format!("`{word}` is no regular file"), "only regular files travel"));
+        return Err(fault(format!("`{word}` is not a regular file"), "only regular files travel"));
     }
     let mut bytes = Vec::new();
     std::fs::File::open(&real).and_then(|f| f.take(MAX_PAYLOAD + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_PAYLOAD {
         let text = format!("`{word}` is larger than {} MiB", MAX_PAYLOAD >> 20);
-        return Err(fault(text, "fetch large files from where they are kept, in the action itself"));
+        return Err(fault(text, "download large files in the action itself"));
     }
     Ok((bytes, meta))
 }

@@ -175,31 +175,26 @@ pub(super) fn package(content: &Node, _files: &mut Files, report: &mut Report<'_
     let is_name = |name: &str| name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(in_a_name);
     let others = package.may_remove.iter().chain(&package.may_downgrade).flatten();
     for Marked { mark, value } in [&name].into_iter().chain(others).filter(|name| !is_name(&name.value)) {
-        bad(*mark, format!("{value:?} is no name of a package"), "one package a change object", report);
+        bad(*mark, format!("{value:?} is not the name of a package"), "use a change object for each package", report);
     }
     if let Some(Marked { mark, value }) = &package.version {
         let part = value.strip_suffix('*').unwrap_or(value);
         let good = |c: char| c.is_ascii_alphanumeric() || ".+-~:_^".contains(c);
         if !part.starts_with(|c: char| c.is_ascii_alphanumeric()) || !part.chars().all(good) {
             let help = "write it in full, or its beginning and `*`, or `latest`";
-            bad(*mark, format!("{value:?} is no version"), help, report);
+            bad(*mark, format!("{value:?} is not a version"), help, report);
         }
     }
     if let Some(Marked { mark, value }) = &package.repository {
         let known = ["/", "file://", "http://", "https://"].iter().any(|start| value.starts_with(start));
         if !known || value.contains(['[', ']', '#']) || value.chars().any(char::is_control) {
             let help = "write a folder, file:///…, http://… or https://…";
-            bad(*mark, format!("{value:?} is no repository"), help, report);
+            bad(*mark, format!("{value:?} is not a repository"), help, report);
         }
     } else {
         let about = package.trusted.map(|t| ("trusted", t.mark)).or(package.signed_by.map(|s| ("signed_by", s.mark)));
         if let Some((key, mark)) = about {
-            bad(
-                mark,
-                format!("`{key}` is about a `repository`, and none is named"),
-                "name one, or leave it away",
-                report,
-            );
+            bad(mark, format!("`{key}` needs a `repository`"), "name a repository, or remove the key", report);
         }
     }
     (report.errors() == before).then(Settled::default)
@@ -214,7 +209,7 @@ pub(super) fn sysctl(content: &Node, _files: &mut Files, report: &mut Report<'_>
     let part = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || "_-/".contains(c));
     let is_odd = value.starts_with(['/', '-']) || value.ends_with('/') || value.contains("//");
     if !value.split('.').all(part) || is_odd {
-        bad(mark, format!("{value:?} is no parameter of the kernel"), "write it as in net.ipv4.ip_forward", report);
+        bad(mark, format!("{value:?} is not a parameter of the kernel"), "write it as in net.ipv4.ip_forward", report);
     }
     if value.len() > MAX_KEY && sysctl.persist != Some(false) {
         let what = format!("the parameter is longer than {MAX_KEY} bytes, and its file would be named after it");
@@ -224,7 +219,7 @@ pub(super) fn sysctl(content: &Node, _files: &mut Files, report: &mut Report<'_>
     let at = content.map().and_then(|map| map.get("value")).map_or(content.mark, |node| node.mark);
     // The kernel itself writes tabs between values.
     if value.trim().is_empty() || value.trim().chars().any(|c| c.is_control() && c != '\t') {
-        let what = "the value is empty, or has more than one line or control characters".to_owned();
+        let what = "the value is empty, or has several lines or control characters".to_owned();
         bad(at, what, "give a number or words", report);
     }
     plain(content, "value", false, report);
@@ -260,17 +255,17 @@ pub(super) fn host_entry(content: &Node, _files: &mut Files, report: &mut Report
     absolute("root", entry.root.as_ref(), report);
     let Marked { mark, value } = entry.address?;
     if value.parse::<std::net::IpAddr>().is_err() {
-        bad(mark, format!("{value:?} is no address"), "write it as in 10.0.0.1 or fe80::1", report);
+        bad(mark, format!("{value:?} is not an address"), "write it as in 10.0.0.1 or fe80::1", report);
     }
     let names = entry.names?;
     if names.value.is_empty() {
-        bad(names.mark, "`names` is empty".to_owned(), "name at least one", report);
+        bad(names.mark, "`names` is empty".to_owned(), "write at least a name", report);
     }
     let good = |name: &str| {
         !name.is_empty() && name.len() < 254 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
     };
     for Marked { mark, value } in names.value.iter().filter(|name| !good(&name.value)) {
-        bad(*mark, format!("{value:?} is no name of a host"), "letters, digits, dots and hyphens", report);
+        bad(*mark, format!("{value:?} is not the name of a host"), "letters, digits, dots and hyphens", report);
     }
     (report.errors() == before).then(Settled::default)
 }
@@ -283,28 +278,28 @@ pub(super) fn cron(content: &Node, _files: &mut Files, report: &mut Report<'_>) 
     let Marked { mark, value } = cron.schedule?;
     if let Err(why) = schedule::check(&value) {
         let help = format!("write five fields as in \"30 4 * * 1-5\", or {}", schedule::WORDS.join(", "));
-        bad(mark, format!("{value:?} is no schedule: {why}"), &help, report);
+        bad(mark, format!("{value:?} is not a schedule: {why}"), &help, report);
     }
     let command = cron.command?;
     if let Err(why) = crontab::command(&command.value) {
-        let help = "put what is long, or has more than one line, into a script of its own";
+        let help = "put long commands, or commands with several lines, into a script";
         bad(command.mark, format!("the command {why}"), help, report);
     }
     if let Some(Marked { mark, value }) = cron.user
         && (value.is_empty() || value.contains(|c: char| c.is_whitespace() || c.is_control()))
     {
-        bad(mark, format!("{value:?} is no user"), "the name of an account", report);
+        bad(mark, format!("{value:?} is not a user"), "the name of an account", report);
     }
     for (name, value) in cron.env.iter().flat_map(Named::iter) {
         if let Err(why) = crontab::assignment(&name.value, &value.0) {
-            let help = "let the command set it, in a script of its own";
+            let help = "set it in a script that the command runs";
             bad(name.mark, format!("the variable {:?} can't be set: {why}", name.value), help, report);
         }
     }
     if let Some(Marked { mark, value }) = cron.name
         && (value.is_empty() || !value.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)))
     {
-        bad(mark, format!("cron reads no file {value:?}"), "letters, digits, - and _", report);
+        bad(mark, format!("cron ignores a file with the name {value:?}"), "letters, digits, - and _", report);
     }
     let variables = cron.env.iter().flat_map(Named::iter);
     let env: BTreeMap<String, String> = variables.map(|(name, v)| (name.value.clone(), v.0.clone())).collect();
@@ -330,7 +325,7 @@ pub(super) fn user(content: &Node, _files: &mut Files, report: &mut Report<'_>) 
     for Marked { mark, value } in [&user.home, &user.shell, &user.comment].into_iter().flatten() {
         if value.contains([':', '\n']) {
             let help = "the line of an account is divided by colons";
-            bad(*mark, format!("{value:?} has a colon or more than one line"), help, report);
+            bad(*mark, format!("{value:?} has a colon or several lines"), help, report);
         }
     }
     account_name("user", &user.name?, report);
@@ -347,7 +342,7 @@ fn account_name(what: &str, name: &Marked<String>, report: &mut Report<'_>) {
     let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
     if !first || value.len() > 32 || !value.trim_end_matches('$').chars().all(rest) {
         let help = "small letters, digits, - and _, at most 32";
-        bad(*mark, format!("{value:?} is no name of a {what}"), help, report);
+        bad(*mark, format!("{value:?} is not the name of a {what}"), help, report);
     }
 }
 

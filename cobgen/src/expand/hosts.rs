@@ -99,9 +99,10 @@ impl Hosts {
         let Some((key, value)) = label.split_once('=') else { return };
         let Some(spelt) = by_number(key, value).and_then(|label| self.2.get(&label)) else { return };
         for (other, hosts) in spelt.iter().filter(|(other, _)| *other != value) {
-            let what = format!("`{label}` passes over {}: the label is written `{key}: {other}` there", list(hosts, 3));
+            let what = format!("`{label}` does not match {}, which has the label `{key}: {other}`", list(hosts, 3));
             let help = format!(
-                "labels are texts as they are written: write both alike, or, where another one is meant, `{key}: \"{other}\"`"
+                "labels are compared as texts: write both alike; if the labels shall differ, write `{key}: \
+                 \"{other}\"`"
             );
             report.push(mark, Diagnostic::warning("label-spelling", what).help(help));
         }
@@ -292,17 +293,17 @@ fn by_number(key: &str, value: &str) -> Option<String> {
 fn address_of(text: &str, security: Option<Security>, mark: Mark, report: &mut Report<'_>) -> Option<SocketAddr> {
     let parsed = text.strip_prefix("tcp://").and_then(|rest| rest.parse::<SocketAddr>().ok());
     let fault = match parsed {
-        None => Diagnostic::error("bad-address", format!("{text:?} is no address"))
+        None => Diagnostic::error("bad-address", format!("{text:?} is not an address"))
             .help("write tcp://IP:PORT, such as tcp://127.0.0.1:7077 or tcp://[::1]:7077; names are not looked up"),
         Some(a) if a.port() == 0 => Diagnostic::error("bad-address", format!("{text:?} has no port"))
-            .help("others must know where to connect: name a port from 1 to 65535"),
+            .help("other hosts need the port: name a port from 1 to 65535"),
         Some(a) if a.ip().is_unspecified() || a.ip().is_multicast() => {
-            Diagnostic::error("bad-address", format!("{text:?} is no address of one host"))
+            Diagnostic::error("bad-address", format!("{text:?} is not the address of a single host"))
                 .help("name the address at which the other hosts reach it")
         }
         Some(a) if security == Some(Security::LoopbackOnly) && !a.ip().is_loopback() => Diagnostic::error(
             "not-loopback",
-            format!("{text:?} is no loopback address, but the model says `security: loopback-only`"),
+            format!("{text:?} is not a loopback address, but the model says `security: loopback-only`"),
         )
         .help("links between machines need keys: leave `security` out and give every host its `key`; or use 127.0.0.0/8 or [::1]"),
         Some(address) => return Some(address),

@@ -71,7 +71,7 @@ impl Kinds {
                 continue;
             }
             if let Some(maker) = maker(&name.value) {
-                let what = format!("the name `{}` is of those that {maker} gives to kinds", name.value);
+                let what = format!("the name `{}` is reserved for kinds of {maker}", name.value);
                 report.push(name.mark, Diagnostic::error("built-in", what).help("give yours another name"));
                 kinds.insert(name.value.clone(), None);
                 continue;
@@ -295,7 +295,7 @@ impl Names<'_> {
             self.states.iter().filter(|s| !order.contains(s)).map(|s| format!("`{s}`")).collect();
         if !missing.is_empty() {
             let what = format!("the priority of the kind `{}` lacks {}", self.kind, missing.join(", "));
-            let help = "it holds every state once: which wins when two are asked for; leave it away for the default";
+            let help = "list every state once, the state that wins first; or remove the priority for the default";
             report.push(written.mark, Diagnostic::error("incomplete-priority", what).help(help));
         }
         order
@@ -344,9 +344,9 @@ fn check(
         Maybe::There(written) if does_nothing => {
             let fault = Diagnostic::error(
                 "needless-command",
-                format!("the kind `{name}` does nothing, so its `check` is never run"),
+                format!("the kind `{name}` has no actions, so its `check` is never run"),
             );
-            report.push(written.mark, fault.help("leave away either `check` or `backend: noop`"));
+            report.push(written.mark, fault.help("remove either `check` or `backend: noop`"));
         }
         Maybe::There(written) => {
             check.timeout_ms = milliseconds(written.value.timeout.as_ref(), CHECK_TIMEOUT_MS, report);
@@ -393,24 +393,30 @@ fn transition(
     match (&entry.run, defaults.does_nothing) {
         (Maybe::Absent, false) => {
             let fault = Diagnostic::error("missing-key", format!("the transition {from} -> {to} lacks `run`"));
-            report.push(*mark, fault.help("write what makes the move: `run: ./start.sh`; for none, `run: \"true\"`"));
+            report.push(
+                *mark,
+                fault.help(
+                    "write the command: `run: ./start.sh`; without an action, `run: \
+                \"true\"`",
+                ),
+            );
         }
         (Maybe::There(run), true) => {
             let fault = Diagnostic::error(
                 "needless-command",
-                format!("the kind `{}` does nothing, so this is never run", states.kind),
+                format!("the kind `{}` has no actions, so this is never run", states.kind),
             );
-            report.push(run.at.mark, fault.help("leave away either `run` or `backend: noop`"));
+            report.push(run.at.mark, fault.help("remove either `run` or `backend: noop`"));
         }
         (Maybe::Absent, true) | (Maybe::There(_), false) | (Maybe::Wrong, _) => {}
     }
     if let Some(revert) = &entry.revert {
         let fault = if entry.irreversible == Some(true) {
-            let what = format!("the transition {from} -> {to} has a `revert`, and says that it can't be taken back");
-            Some(Diagnostic::error("contradiction", what).help("leave away either `revert` or `irreversible`"))
+            let what = format!("the transition {from} -> {to} has a `revert`, but is marked as `irreversible`");
+            Some(Diagnostic::error("contradiction", what).help("remove either `revert` or `irreversible`"))
         } else if defaults.does_nothing {
-            let what = format!("the kind `{}` does nothing, so there is nothing to revert", states.kind);
-            Some(Diagnostic::error("needless-command", what).help("leave away either `revert` or `backend: noop`"))
+            let what = format!("the kind `{}` has no actions, so `revert` is never run", states.kind);
+            Some(Diagnostic::error("needless-command", what).help("remove either `revert` or `backend: noop`"))
         } else {
             None
         };
@@ -462,10 +468,10 @@ fn leads(transitions: &[Transition], from: &StateName, to: &StateName) -> bool {
 pub(super) fn milliseconds(written: Option<&Duration>, default: u64, report: &mut Report<'_>) -> u64 {
     let Some(Duration(Marked { mark, value })) = written else { return default };
     let fault = match parse_duration(value) {
-        Some(0) => Diagnostic::error("bad-duration", "no time at all is no duration"),
+        Some(0) => Diagnostic::error("bad-duration", "the duration must not be zero"),
         Some(ms) if ms <= MAX_MS => return ms,
         Some(_) => Diagnostic::error("bad-duration", format!("{value:?} is longer than 30 days")),
-        None => Diagnostic::error("bad-duration", format!("{value:?} is no duration"))
+        None => Diagnostic::error("bad-duration", format!("{value:?} is not a duration"))
             .help("write a whole number with its unit: 500ms, 30s, 2m, 1h"),
     };
     report.push(*mark, fault);

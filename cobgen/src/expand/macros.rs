@@ -46,7 +46,7 @@ pub(super) fn in_node(node: &Node, around: &dyn Around, report: &mut Report<'_>)
             Ok(replaced) => {
                 if let Some((inner, number)) = numbered_outside(text) {
                     let what = format!("`%{inner}%[{number}]` is the whole of `%{inner}%` with `[{number}]` after it");
-                    let help = format!("the number stands inside, for the one of them: `%{inner}[{number}]%`");
+                    let help = format!("to select an entry, put the number inside: `%{inner}[{number}]%`");
                     report.push(node.mark, Diagnostic::warning("macro", what).help(help));
                 }
                 Value::Text(replaced)
@@ -174,7 +174,8 @@ impl Macro {
     /// The value; `None`: the macro stays unchanged.
     fn value(&self, text: &str, around: &dyn Around) -> Result<Option<String>, String> {
         let ip = |member: &Member| {
-            let unknown = || format!("`%{text}%` asks for the address of {}, which has none in the model", member.name);
+            let unknown =
+                || format!("`%{text}%` needs the address of {}, but the model has no address for it", member.name);
             member.ip.clone().ok_or_else(unknown)
         };
         let mine = |service: &Option<String>| {
@@ -228,7 +229,7 @@ impl Macro {
 fn picked<'a>(nodes: &'a [Member], index: Option<usize>, text: &str) -> Result<&'a [Member], String> {
     let Some(index) = index else { return Ok(nodes) };
     let last = nodes.len().saturating_sub(1);
-    let outside = || format!("`%{text}%` asks for number {index}, but the numbers go from 0 to {last}");
+    let outside = || format!("`%{text}%` requests number {index}, but the numbers go from 0 to {last}");
     nodes.get(index..=index).ok_or_else(outside)
 }
 
@@ -242,7 +243,7 @@ fn parse(text: &str) -> Result<Macro, String> {
     let separator = if joined { Some(rest.literal_in_brackets()?) } else { None };
     rest.blanks();
     if rest.at < text.len() {
-        return Err(rest.fault("nothing more"));
+        return Err(rest.fault("the end of the macro"));
     }
     Ok(Macro { of, format, separator })
 }
@@ -267,7 +268,7 @@ impl Rest<'_> {
     }
 
     fn fault(&self, expected: &str) -> String {
-        format!("`%{}%` is no macro: {expected} is expected after `{}`", self.text, &self.text[..self.at])
+        format!("`%{}%` is not a macro: {expected} is expected after `{}`", self.text, &self.text[..self.at])
     }
 
     /// `host.service.NAME[0]`
@@ -300,7 +301,7 @@ impl Rest<'_> {
             _ => {
                 let known =
                     "host.service.X, ip.service.X, num.service.X, instance.self.service.X, host.self and ip.self";
-                return Err(format!("`%{}%` is no macro; there are {known}", self.text));
+                return Err(format!("`%{}%` is not a macro; known macros are {known}", self.text));
             }
         };
         Ok(of)
@@ -415,18 +416,18 @@ mod tests {
     #[test]
     fn wrong_macros_are_told() {
         for (text, wrong) in [
-            ("%host.service.zookeeper-server[3]%", "asks for number 3, but the numbers go from 0 to 2"),
-            ("%ip.service.lost%", "asks for the address of h9, which has none in the model"),
+            ("%host.service.zookeeper-server[3]%", "requests number 3, but the numbers go from 0 to 2"),
+            ("%ip.service.lost%", "needs the address of h9, but the model has no address for it"),
             ("%host.service.%", "names no service"),
-            ("%host.serice.namenode%", "is no macro; there are"),
-            ("%ip.a.b.service.namenode%", "is no macro; there are"),
+            ("%host.serice.namenode%", "is not a macro; known macros are"),
+            ("%ip.a.b.service.namenode%", "is not a macro; known macros are"),
             ("%cluster.owner%", "clusters have no owner"),
             ("%join(host.service.namenode)%", "`,` is expected after `join(host.service.namenode`"),
             ("%join(host.service.namenode,',%", "the end of the quotes is expected"),
             ("%join(host.service.namenode,x)%", "a text in quotes is expected"),
             ("%host.service.namenode[x]%", "a number is expected"),
             ("%host.service.namenode[0%", "`]` is expected"),
-            ("%host.service.namenode more%", "nothing more is expected"),
+            ("%host.service.namenode more%", "the end of the macro is expected"),
         ] {
             let told = replaced(text, &Hadoop).expect_err(text);
             assert!(told.contains(wrong), "{text}: {told}");

@@ -200,7 +200,7 @@ fn switch_policy(sections: &Sections, report: &mut Report<'_>) -> SwitchPolicy {
     let guard_ms = entry.guard.as_ref().map(|guard| {
         let span = kinds::milliseconds(Some(guard), 1, report);
         if span == 0 {
-            let fault = Diagnostic::error("bad-value", "a guard of no time would send every host back at once");
+            let fault = Diagnostic::error("bad-value", "a guard of zero would roll every host back at once");
             report.push(guard.0.mark, fault.help("`guard: 60s` gives links a minute to come up again"));
         }
         span

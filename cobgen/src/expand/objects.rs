@@ -151,7 +151,7 @@ impl Objects {
                 value: (*known.kind).clone(),
                 place: known.mark.map_or_else(|| place.clone(), |mark| report.place(mark)),
             });
-            debug_assert_eq!(kind.value, *known.kind, "one name, one kind");
+            debug_assert_eq!(kind.value, *known.kind, "use a name for a single kind only");
             let value = DraftCob {
                 kind: name,
                 preferred,
@@ -175,9 +175,10 @@ fn warn_of_unmanaged(known: &Known, state: Option<&StateName>, mark: Mark, repor
     let kind = known.kind.name.as_str();
     if known.builtin.is_some() && state.is_some_and(|state| is_unmanaged(kind, state.as_str())) {
         let what = format!(
-            "`preferred: absent` of the kind `{kind}` removes nothing that was there before: it is not managed"
+            "`preferred: absent` of the kind `{kind}` has no effect: COB does not remove objects that it did not \
+             create"
         );
-        let help = "a change object can't remove what it has not made; remove it with a `script`, or by hand";
+        let help = "remove the object with a `script`, or by hand";
         report.push(mark, Diagnostic::warning("not-managed", what).help(help));
     }
 }
@@ -240,10 +241,16 @@ impl Maker<'_> {
             ("for", entry.each.iter().next().map(|(n, _)| n.mark)),
         ] {
             if let Some(mark) = mark {
-                let what = format!("`{key}` is for change objects of a service; this one has its host in its id");
+                let what = format!(
+                    "`{key}` is for change objects of a service, but the id of this object names its \
+                    host"
+                );
                 report.push(
                     mark,
-                    Diagnostic::error("service-only", what).help("leave it away, or make it part of a service"),
+                    Diagnostic::error("service-only", what).help(
+                        "remove the key, or make the object part of a \
+                        service",
+                    ),
                 );
             }
         }
@@ -275,8 +282,8 @@ impl Maker<'_> {
         if let Some(actions) = &entry.actions {
             self.with_actions(name, entry, actions, &placements, report);
         } else if let Some(budget) = &entry.budget {
-            let what = format!("`{}` has no `actions`, so it takes no tokens itself", name.value);
-            let help = format!("write `budget: {}` on those of its `cobs` that are to take them", budget.value);
+            let what = format!("`{}` has no `actions`, so it can't take tokens itself", name.value);
+            let help = format!("write `budget: {}` on the `cobs` that shall take tokens", budget.value);
             report.push(budget.mark, Diagnostic::error("budget-without-actions", what).help(help));
         }
         for (cob, cob_entry) in entry.cobs.iter() {
@@ -321,7 +328,7 @@ impl Maker<'_> {
             let fault =
                 Diagnostic::error("actions-and-cobs", format!("`{}` has both `actions` and `cobs`", service.value));
             let fault = fault.note(Some(report.place(cob.mark)), "its change objects begin here");
-            return report.push(written.mark, fault.help("write one of the two"));
+            return report.push(written.mark, fault.help("remove either of them"));
         }
         let known = actions::kind(service, written, self.files, report);
         let shared: Arc<str> = Arc::from(service.value.as_str());
@@ -588,7 +595,7 @@ fn unique(mut made: Vec<(CobId, Box<Object>)>, report: &mut Report<'_>) -> ByCob
             let mut fault = Diagnostic::error("duplicate-name", format!("the change object {id} is made twice"))
                 .note(Some(report.place(first.mark)), "first here");
             fault = fault.help(if first.mark == object.mark {
-                "in a loop, or in two clusters, its name must differ each time: `\"disk-{{ d }}\"`"
+                "in a loop, or in two clusters, its name must differ in each copy: `\"disk-{{ d }}\"`"
             } else {
                 "rename or remove one of them"
             });

@@ -26,7 +26,7 @@ const PACKAGE: &str = "package";
 const OWN: [&str; 10] =
     ["all", "any", "native", "amd64", "arm64", "ppc64el", "riscv64", "s390x", "loong64", "mips64el"];
 /// Advice about two owners.
-const HELP: &str = "each would undo what the other does: leave one of them away, or observe it (`mode: observe`)";
+const HELP: &str = "each would undo changes of the other: remove either of them, or observe it (`mode: observe`)";
 
 /// The change object that sets an object of a host, or of a folder that is to become a host.
 type Owners<'a> = BTreeMap<(&'a str, &'a str, Thing), (&'a CobId, &'a Object)>;
@@ -42,10 +42,10 @@ pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) 
         if of(object).zip(of(other)).is_some_and(|(one, other)| one != other) {
             continue;
         }
-        let fault = Diagnostic::error("two-owners", format!("{what} is managed by {first} and by {id}"));
+        let fault = Diagnostic::error("two-owners", format!("two change objects, {first} and {id}, manage {what}"));
         let is_package = of(object) != of(other);
         let help =
-            if is_package { "write the architecture in both, if two are meant; else leave one away" } else { HELP };
+            if is_package { "write the architecture in both if they differ; else remove either of them" } else { HELP };
         report.push(object.mark, fault.note(Some(report.place(other.mark)), "the first").help(help));
     }
     report_removed(objects, &owners, report);
@@ -62,7 +62,7 @@ fn report_removed(objects: &ByCob<Box<Object>>, owners: &Owners<'_>, report: &mu
                 let what = format!("{id} may remove the package {name}, which {other} installs");
                 let fault =
                     Diagnostic::error("two-owners", what).note(Some(report.place(owner.mark)), "installed here");
-                report.push(object.mark, fault.help("leave one of the two away, or `may_remove`"));
+                report.push(object.mark, fault.help("remove either of them, or `may_remove`"));
             }
         }
     }
@@ -168,10 +168,10 @@ pub(super) fn report_nested(objects: &ByCob<Box<Object>>, arrows: &ByCob<Vec<Arr
         let above = Path::new(path).ancestors().skip(1).filter_map(Path::to_str);
         let outer = above.filter_map(|above| Some((above, mounts.get(&(*host, above.to_owned()))?)));
         for (above, (first, other)) in outer.filter(|(_, (first, _))| !leads(arrows, id, first)) {
-            let what = format!("{id} mounts {path} in {above}, which {first} mounts, and does not wait for that");
+            let what = format!("{id} mounts {path} in {above}, which {first} mounts, but does not wait for {first}");
             let fault = Diagnostic::warning("nested-mounts", what)
                 .note(Some(report.place(other.mark)), "the mount around it")
-                .help(format!("what is mounted later on {above} hides {path}: let {id} require {first}"));
+                .help(format!("a later mount on {above} hides {path}: let {id} require {first}"));
             report.push(object.mark, fault);
         }
     }

@@ -84,8 +84,13 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
         Diagnostic::error("missing-key", format!("the content of `plugin` names its states, but lacks `{key}`"))
     };
     if !by_default && !content.has("transitions") {
-        report
-            .push(content.mark, missing("transitions").help("write its moves: `transitions: [{from: down, to: up}]`"));
+        report.push(
+            content.mark,
+            missing("transitions").help(
+                "write its transitions: `transitions: [{from: down, to: \
+                up}]`",
+            ),
+        );
         return None;
     }
     let plain = |(from, to): &(&str, &str)| {
@@ -123,9 +128,12 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
     let asked = moves.iter().filter_map(|entry| revert_mark(entry).map(|mark| (mark, &entry.value)));
     for (mark, entry) in asked {
         if !is_taken_back(&kind.transitions[moves.len()..], entry) {
-            let fault =
-                Diagnostic::error("needless-command", "other moves lead back from here, so this is never reverted");
-            report.push(mark, fault.help("leave `revert` away, or the moves that lead back"));
+            let fault = Diagnostic::error(
+                "needless-command",
+                "other transitions lead back from here, so `revert` is never \
+                    used",
+            );
+            report.push(mark, fault.help("remove `revert`, or the transitions that lead back"));
             return None;
         }
     }

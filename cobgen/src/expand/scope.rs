@@ -120,7 +120,7 @@ impl Variables {
         for name in all_groups.iter().flat_map(|g| g.iter()).map(|(n, _)| n) {
             if RESERVED.contains(&name.value.as_str()) {
                 let fault = Diagnostic::error("reserved-name", format!("a variable can't be called `{}`", name.value));
-                report.push(name.mark, fault.help("templates know something else by this name; give it another one"));
+                report.push(name.mark, fault.help("the name is reserved in templates; choose another name"));
             }
         }
         let labels = hosts.labels();
@@ -214,7 +214,7 @@ impl Directory {
         let nodes = match (mine, others.next(), others.next()) {
             (Some(nodes), _, _) | (None, Some(nodes), None) => nodes,
             (None, Some(_), Some(_)) => {
-                return Err(fault(format!("several clusters have the service `{service}`, and this one has not")));
+                return Err(fault(format!("several clusters have the service `{service}`, but not this cluster")));
             }
             (None, None, _) => {
                 let all: Vec<&str> = self.clusters.iter().flat_map(|(_, s)| s.keys().map(String::as_str)).collect();

@@ -98,7 +98,7 @@ impl Secrets {
             }
         }
         match asked.difference(&found).next().and_then(|id| self.names.get(id)) {
-            Some(name) => fault(format!("this template looks at the secret `{name}` without putting it into its text")),
+            Some(name) => fault(format!("this template uses the secret `{name}` without writing it into its text")),
             None => Ok(()),
         }
     }
@@ -114,24 +114,28 @@ impl Secrets {
         let place = |key: Option<&str>| match (builtin, key) {
             (Some("service"), Some("env")) => Ok(()),
             (Some("service"), Some("unit_file" | "drop_ins")) => {
-                Err("everybody can read unit files: write it into a file of its own, which the unit names".to_owned())
+                Err("all users can read unit files: write the secret into a separate file that the unit \
+                    names"
+                    .to_owned())
             }
-            (Some("service"), _) => Err("put it into `env`: commands stand in the process list".to_owned()),
+            (Some("service"), _) => Err("put it into `env`: commands are visible in the process list".to_owned()),
             (Some("script"), Some(key)) if is_definition(key) => {
-                Err("commands stand in the process list: give `content` a key of its own, and read it from the file \
-                 $COB_CONTENT"
+                Err("commands are visible in the process list: add a key to `content`, and read it from the file \
+                    $COB_CONTENT"
                     .to_owned())
             }
             (Some("script"), Some(_)) => Ok(()),
             (Some("plugin"), Some("config")) => Ok(()),
             (Some("plugin"), _) => {
-                Err("put it into `config`, which only the plug-in reads: commands stand in the process list".to_owned())
+                Err("put it into `config`, which only the plug-in reads: commands are visible in the process \
+                    list"
+                    .to_owned())
             }
             (Some("file-tree"), Some("files")) => {
                 Err("put it into the `content` of a file, or into a template".to_owned())
             }
             (None, _) if backend == "command" => Ok(()),
-            (Some(_) | None, _) => Err(format!("what `{kind}` is told can be seen by others")),
+            (Some(_) | None, _) => Err(format!("the content of `{kind}` is visible to other users")),
         };
         let mut wrong = Vec::new();
         match &content.value {
@@ -228,11 +232,17 @@ impl Secrets {
             {
                 let fault = Diagnostic::error(
                     "secret-in-the-open",
-                    format!("the file of the secret `{name}` travels with a change object, readable for everybody"),
+                    format!(
+                        "the file of the secret `{name}` travels with a change object and is readable for all \
+                        users"
+                    ),
                 );
                 report.push(
                     entry.mark,
-                    fault.help("take it out of `files` and of commands; `{{ secret('NAME') }}` brings its content"),
+                    fault.help(
+                        "remove it from `files` and from commands; `{{ secret('NAME') }}` inserts its \
+                        content",
+                    ),
                 );
             }
             let id = id_of(&name);
@@ -297,9 +307,9 @@ fn source(name: &Marked<String>, entry: &SecretEntry, report: &mut Report<'_>) -
         Err(several) if several.is_empty() => {
             format!("the model does not say where the value of the secret `{}` is", name.value)
         }
-        Err(_) => format!("the secret `{}` has more than one place for its value", name.value),
+        Err(_) => format!("the secret `{}` has several sources for its value", name.value),
     };
-    let help = "write one of: {file: secrets/pw}, {env: DB_PASSWORD}, {command: [pass, show, db]}, \
+    let help = "write a single source: {file: secrets/pw}, {env: DB_PASSWORD}, {command: [pass, show, db]}, \
                 {age: \"-----BEGIN AGE ENCRYPTED FILE-----…\"}";
     let fault = Diagnostic::error("bad-secret", fault).help(help);
     if entry.age.is_some() {

@@ -41,9 +41,9 @@ fn instead() -> Json {
         (&["name", "service"], "`unit: NAME.service` names a unit of systemd"),
         (
             &["command", "cmd", "run", "exec", "program", "exec_start", "ExecStart"],
-            "`start` starts it; of a unit the `unit_file` or a drop-in says it",
+            "`start` starts it; for a unit use `unit_file` or a drop-in",
         ),
-        (&["args", "arguments"], "write them behind the program in `start`, a text or a list of words"),
+        (&["args", "arguments"], "write the arguments behind the program in `start`, a text or a list of words"),
         (&["cwd", "workdir", "working_dir", "working_directory", "chdir"], "`dir` is the working folder"),
         (&["environment", "variables", "vars"], "`env` has the variables, such as `{PORT: \"80\"}`"),
         (&["enable", "on_boot", "autostart"], "`enabled: true` has systemd start the unit when the machine starts"),
@@ -58,7 +58,7 @@ fn instead() -> Json {
         ),
         (
             &["restart", "restart_policy"],
-            "a service that ends is always started again; `on_change` says what a changed content does",
+            "a service that ends is always started again; `on_change` defines the reaction to a changed content",
         ),
         (
             &["start_timeout", "stop_timeout", "ready_timeout", "timeout_start", "timeout_stop", "timeouts"],
@@ -151,7 +151,7 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
     for (name, _) in service.env.iter().flat_map(Named::iter) {
         if name.value.is_empty() || name.value.contains(['=', '\0']) || name.value.starts_with("COB_") {
             let fault = Diagnostic::error("bad-content", format!("the variable {:?} can't be set", name.value));
-            report.push(name.mark, fault.help("names that begin with COB_ are the daemon's own"));
+            report.push(name.mark, fault.help("names that begin with COB_ are reserved"));
         }
     }
     let env = service.env.as_ref().map(|env| env.iter().map(|(name, v)| (name.value.clone(), v.0.clone())).collect());
@@ -217,7 +217,7 @@ fn of_commands(service: &ServiceContent, content: &Node, report: &mut Report<'_>
         let Some(Marked { mark, value }) = name else { continue };
         let fits = |c: char| c.is_alphanumeric() || "._-$@\\".contains(c);
         if value.is_empty() || value.starts_with('-') || !value.chars().all(fits) {
-            let fault = Diagnostic::error("bad-content", format!("{value:?} is no name of a {key}"));
+            let fault = Diagnostic::error("bad-content", format!("{value:?} is not the name of a {key}"));
             report.push(*mark, fault.help("write it as in /etc/passwd and /etc/group"));
         }
     }
@@ -227,12 +227,15 @@ fn of_commands(service: &ServiceContent, content: &Node, report: &mut Report<'_>
     }
     if !content.has("start") {
         let fault = Diagnostic::error("missing-key", "the content of `service` lacks `unit` or `start`");
-        report.push(mark, fault.help("`unit: NAME.service` for a unit of systemd, `start: COMMAND` for anything else"));
+        report.push(mark, fault.help("write `unit: NAME.service` for a unit of systemd, else `start: COMMAND`"));
     }
     if service.status.is_some() && !content.has("stop") {
-        let fault =
-            Diagnostic::error("missing-key", "with `status` a service looks after itself, so `stop` is needed too");
-        report.push(mark, fault.help("add `stop: …`, or take `status` out: then the daemon looks after it"));
+        let fault = Diagnostic::error(
+            "missing-key",
+            "with `status` the service manages its processes, so `stop` is needed \
+                too",
+        );
+        report.push(mark, fault.help("add `stop: …`, or remove `status`: then the daemon manages the processes"));
     }
     if let Some(dir) = service.dir.as_ref().filter(|dir| !dir.value.starts_with('/')) {
         report.push(dir.mark, Diagnostic::error("bad-content", "`dir` must be an absolute path, such as /srv/app"));
@@ -245,7 +248,7 @@ fn of_commands(service: &ServiceContent, content: &Node, report: &mut Report<'_>
         (None, Some(_)) if content.has("on_change") => {}
         (Some(_) | None, Some(reload)) if service.on_change.as_ref().is_none_or(|c| c.value != OnChange::Reload) => {
             let fault = Diagnostic::error("needless-command", "without `on_change: reload` this is never run");
-            report.push(reload.at.mark, fault.help("add `on_change: reload`, or leave `reload` away"));
+            report.push(reload.at.mark, fault.help("add `on_change: reload`, or remove `reload`"));
         }
         (Some(_) | None, Some(_) | None) => {}
     }
@@ -258,14 +261,14 @@ fn of_commands(service: &ServiceContent, content: &Node, report: &mut Report<'_>
     for (key, mark) in of_units {
         if let Some(mark) = mark {
             let fault = Diagnostic::error("bad-content", format!("`{key}` is for units of systemd"));
-            report.push(mark, fault.help("name the unit, `unit: NAME.service`, or leave it away"));
+            report.push(mark, fault.help("name the unit, `unit: NAME.service`, or remove the key"));
         }
     }
 }
 
 fn of_unit(service: &ServiceContent, unit: &Marked<String>, report: &mut Report<'_>) {
     if let Err(why) = unit_name(&unit.value) {
-        let fault = Diagnostic::error("bad-content", format!("{:?} is no unit: {why}", unit.value));
+        let fault = Diagnostic::error("bad-content", format!("{:?} is not a unit: {why}", unit.value));
         let with_ending = format!("{}.service", unit.value);
         let help = match unit_name(&with_ending) {
             Ok(()) => format!("of a service whose name has a dot write the ending, too: `{with_ending}`"),
@@ -276,12 +279,12 @@ fn of_unit(service: &ServiceContent, unit: &Marked<String>, report: &mut Report<
     let full = if unit.value.contains('.') { unit.value.clone() } else { format!("{}.service", unit.value) };
     if full == OWN_UNIT {
         let fault =
-            Diagnostic::error("own-unit", "this is the daemon itself: when it is stopped, nobody starts it again");
-        report.push(unit.mark, fault.help("give its drop-ins with a `file-tree`, and restart it by hand"));
+            Diagnostic::error("own-unit", "this is the daemon itself: after a stop no program would start it again");
+        report.push(unit.mark, fault.help("manage its drop-ins with a `file-tree`, and restart it by hand"));
     } else if BUS_UNITS.contains(&full.as_str()) {
-        let what = "when this is restarted, systemd can't be spoken to, and much of the host has lost its connection";
+        let what = "its restart cuts the connection to systemd and disturbs many programs of the host";
         let fault = Diagnostic::warning("bus-unit", what);
-        report.push(unit.mark, fault.help("give its files with a `file-tree`, for the next start of the machine"));
+        report.push(unit.mark, fault.help("manage its files with a `file-tree`, for the next start of the machine"));
     }
     let of_commands = [
         ("start", service.start.as_ref().map(|r| r.at.mark)),
@@ -295,7 +298,13 @@ fn of_unit(service: &ServiceContent, unit: &Marked<String>, report: &mut Report<
     ];
     for (key, mark) in of_commands {
         if let Some(mark) = mark {
-            let fault = Diagnostic::error("bad-content", format!("with `unit` there is no `{key}`: the unit says it"));
+            let fault = Diagnostic::error(
+                "bad-content",
+                format!(
+                    "with `unit` there is no `{key}`: write it in the \
+                unit"
+                ),
+            );
             let line = match key {
                 "start" => "ExecStart=\\nExecStart=…",
                 "stop" => "ExecStop=…",
@@ -313,17 +322,17 @@ fn of_unit(service: &ServiceContent, unit: &Marked<String>, report: &mut Report<
         }
     }
     if let (Some(mask), Some(_)) = (service.mask.as_ref().filter(|mask| mask.value), &service.unit_file) {
-        let fault = Diagnostic::error("bad-content", "a mask would stand in the place of the `unit_file`");
+        let fault = Diagnostic::error("bad-content", "a mask would replace the `unit_file`");
         report.push(
             mask.mark,
-            fault.help("leave one of them away: a unit file of the model is gone when nobody needs it"),
+            fault.help("remove either of them: COB removes a unit file of the model when no object needs it"),
         );
     }
     for (name, _) in service.drop_ins.iter().flat_map(Named::iter) {
         let stem = name.value.strip_suffix(".conf").unwrap_or_default();
         if stem.is_empty() || name.value.starts_with('.') || name.value.contains(['/', '\0']) || name.value.len() > 200
         {
-            let fault = Diagnostic::error("bad-content", format!("{:?} is no name of a drop-in", name.value));
+            let fault = Diagnostic::error("bad-content", format!("{:?} is not the name of a drop-in", name.value));
             report.push(name.mark, fault.help("it is a file name that ends with .conf: `10-limits.conf`"));
         }
     }
@@ -355,13 +364,13 @@ fn carry_texts(service: &ServiceContent, payload: &mut Payload, files: &mut File
 fn unit_name(name: &str) -> Result<(), &'static str> {
     let (stem, ending) = name.rsplit_once('.').unwrap_or((name, "service"));
     if !UNIT_TYPES.contains(&ending) {
-        return Err("it ends with none of systemd's endings");
+        return Err("it does not end with an ending of systemd");
     }
     if stem.is_empty() || stem.starts_with('@') || stem.starts_with('.') || name.len() > MAX_UNIT_NAME {
         return Err("its name is empty or too long");
     }
     if stem.ends_with('@') {
-        return Err("it is a template: name an instance of it");
+        return Err("it is a template: name an instance");
     }
     if !stem.chars().all(|c| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c)) {
         return Err("only letters, digits and : - _ . \\ @ are allowed");

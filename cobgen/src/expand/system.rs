@@ -65,12 +65,12 @@ pub(super) fn kernel_module(content: &Node, _files: &mut Files, report: &mut Rep
     };
     let Marked { mark, value } = module.name?;
     if !good(&value) {
-        bad(mark, format!("{value:?} is no name of a kernel module"), "write it as in br_netfilter", report);
+        bad(mark, format!("{value:?} is not the name of a kernel module"), "write it as in br_netfilter", report);
     }
     for (key, Label(value)) in module.options.iter().flat_map(Named::iter) {
         if !good(&key.value) || value.chars().any(|c| c.is_whitespace() || c.is_control() || "\"'\\#".contains(c)) {
             let what = format!("the option {:?} can't be set to {value:?}", key.value);
-            bad(key.mark, what, "one word, without quotes", report);
+            bad(key.mark, what, "write a single word, without quotes", report);
         }
     }
     if let Some(options) = content.map().and_then(|map| map.get("options")) {
@@ -81,12 +81,12 @@ pub(super) fn kernel_module(content: &Node, _files: &mut Files, report: &mut Rep
     let has_options = module.options.as_ref().is_some_and(|options| !options.0.is_empty());
     let kept_out = module.blacklist.filter(|blacklist| blacklist.value);
     if let Some(blacklist) = kept_out.as_ref().filter(|_| has_options) {
-        let what = "a module that is kept out takes no `options`".to_owned();
-        bad(blacklist.mark, what, "leave one of the two away", report);
+        let what = "a blacklisted module takes no `options`".to_owned();
+        bad(blacklist.mark, what, "remove either of them", report);
     }
     if module.persist == Some(false) && (has_options || kept_out.is_some()) {
-        let what = "`options` and `blacklist` stand in a file, and `persist` is false".to_owned();
-        bad(content.mark, what, "leave `persist` away", report);
+        let what = "`options` and `blacklist` need a file, but `persist` is false".to_owned();
+        bad(content.mark, what, "remove `persist`", report);
     }
     (report.errors() == before).then(Settled::default)
 }
@@ -100,31 +100,26 @@ pub(super) fn mount(content: &Node, _files: &mut Files, report: &mut Report<'_>)
     let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     if !value.trim_end_matches('/').strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_plain)) {
         let help = "write it from the root, such as /srv/data";
-        bad(mark, format!("{value:?} is no path that something can be mounted on"), help, report);
+        bad(mark, format!("{value:?} is not a path for a mount"), help, report);
     }
     let Marked { mark, value } = mount.source?;
     if value.is_empty() || value.starts_with(['-', '#']) || value.chars().any(char::is_control) {
-        bad(
-            mark,
-            format!("{value:?} is nothing that can be mounted"),
-            "a device, UUID=…, HOST:/PATH or a path",
-            report,
-        );
+        bad(mark, format!("{value:?} can't be mounted"), "a device, UUID=…, HOST:/PATH or a path", report);
     }
     let Marked { mark, value } = mount.r#type?;
     let is_ignored = |option: &&Marked<String>| option.value.contains('=') && !option.value.starts_with("mode=");
     if let Some(option) = mount.options.iter().flatten().filter(|_| value == "ramfs").find(is_ignored) {
-        bad(option.mark, format!("`ramfs` takes no notice of {:?}", option.value), "`tmpfs` does", report);
+        bad(option.mark, format!("`ramfs` ignores {:?}", option.value), "`tmpfs` does", report);
     }
     let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if !value.starts_with(|c: char| c.is_ascii_alphanumeric()) || !value.chars().all(good) {
-        bad(mark, format!("{value:?} is no type of file system"), "ext4, xfs, nfs, tmpfs, bind or auto", report);
+        bad(mark, format!("{value:?} is not a type of file system"), "ext4, xfs, nfs, tmpfs, bind or auto", report);
     }
     for Marked { mark, value } in mount.options.iter().flatten() {
         let is_word = !value.is_empty() && !value.contains([',', ' ', '\\']) && !value.chars().any(char::is_control);
         if !is_word || value == "remount" {
-            let help = "each by itself, as in [ro, noexec]";
-            bad(*mark, format!("{value:?} is no option of a mount"), help, report);
+            let help = "write each option separately, as in [ro, noexec]";
+            bad(*mark, format!("{value:?} is not an option of a mount"), help, report);
         }
     }
     if let Some(Marked { mark, value }) = mount.pass.filter(|pass| pass.value > 2) {

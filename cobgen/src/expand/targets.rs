@@ -88,7 +88,7 @@ pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_
 
 fn too_many() -> Diagnostic {
     let what = format!("the model has more than {MAX_LINKS} dependencies between change objects");
-    let help = "let services name those that they need themselves: what these need follows from that";
+    let help = "let each service name only its direct dependencies: indirect dependencies follow from them";
     Diagnostic::error("too-large", what).help(help)
 }
 
@@ -210,9 +210,8 @@ impl Finder<'_> {
     /// An id written in full.
     fn exact(&self, id: CobId, target: &Target, report: &mut Report<'_>) -> Lookup {
         if let Some(on) = &target.on {
-            let fault =
-                Diagnostic::error("needless-on", format!("{id} names its host already, so `on` has no meaning"));
-            report.push(on.mark, fault.help("leave `on` away"));
+            let fault = Diagnostic::error("needless-on", format!("{id} already names its host, so `on` has no effect"));
+            report.push(on.mark, fault.help("remove `on`"));
         }
         Lookup::Cobs(vec![id])
     }
@@ -259,8 +258,14 @@ impl Finder<'_> {
     /// Reports a name that the service has, but on no node of this cluster.
     fn not_here(&self, word: Word, name: &Marked<String>, what: &str, report: &mut Report<'_>) -> Lookup {
         if word != Word::Wants {
-            let fault = Diagnostic::error("nowhere", format!("{what} is on no node, so nothing can depend on it"));
-            report.push(name.mark, fault.help("its `when`, `for` or `place` leaves it out everywhere; to depend on it where it exists, write `wants`"));
+            let fault = Diagnostic::error("nowhere", format!("{what} is on no node, so no object can depend on it"));
+            report.push(
+                name.mark,
+                fault.help(
+                    "its `when`, `for` or `place` excludes all nodes; for a dependency \
+                only where it exists, write `wants`",
+                ),
+            );
         }
         Lookup::Nothing
     }
@@ -287,7 +292,7 @@ impl Finder<'_> {
                 if word != Word::Wants {
                     let fault = Diagnostic::error(
                         "unplaced",
-                        format!("the service `{service}` is in no cluster, so nothing can depend on it"),
+                        format!("the service `{service}` is in no cluster, so no object can depend on it"),
                     );
                     report.push(mark, fault.help("place it in a cluster, or write `wants`"));
                 }
@@ -341,7 +346,7 @@ impl Finder<'_> {
                 On::Label(label) => format!("on a host with the label {label}"),
                 On::All | On::Any | On::First | On::Peers => "anywhere".to_owned(),
             };
-            let what = format!("`{}` is not where this needs it", target.cob.value);
+            let what = format!("`{}` is missing on a host that needs it", target.cob.value);
             let mut fault = Diagnostic::error("nowhere", what).note(None, format!("{} needs it {where_}", asker.id));
             if !candidates.is_empty() {
                 let help = format!(
@@ -548,8 +553,15 @@ impl Finder<'_> {
         let (instance, all) = self.candidates(group)?;
         if all.is_empty() && !instance.incomplete && !instance.unplaced && word != Word::Wants && group.cob.is_none() {
             let service = &group.service;
-            let fault = Diagnostic::error("never-ready", format!("nothing in the service `{service}` is ever ready"));
-            let help = "it has no change objects, or each of them is depended on by another of them; name some: `ready: [server]`";
+            let fault = Diagnostic::error(
+                "never-ready",
+                format!(
+                    "the service `{service}` has no ready change \
+                object"
+                ),
+            );
+            let help = "it has no change objects, or each has a dependent in the same service; name the ready \
+                objects: `ready: [server]`";
             report.push(target.cob.mark, fault.help(help));
             return None;
         }

@@ -137,7 +137,7 @@ impl Templates {
             // A loop over a mapping takes its keys, as always in templates.
             Ok((ValueKind::Map, map)) => Some(map.try_iter().ok()?.collect()),
             Ok((kind, _)) => {
-                let message = format!("`{text}` gives no list but: {kind}");
+                let message = format!("`{text}` is not a list but: {kind}");
                 let fault = Fault { message, line: None, help: Some("a loop needs a list".to_owned()) };
                 invalid(&fault, node.mark, names, report);
                 None
@@ -230,7 +230,7 @@ fn each_once(entries: &mut Vec<(Key, Node)>, names: &dyn Names, report: &mut Rep
         let fault = Diagnostic::error("duplicate-key", format!("the key `{}` stands here twice", key.text))
             .note(Some(report.place(*first)), "first here")
             .note(None, format!("for {}", names.of()));
-        report.push(key.mark, fault.help("leave one of them, or let the templates give other keys"));
+        report.push(key.mark, fault.help("remove one of them, or let the templates produce different keys"));
         false
     });
 }
@@ -367,8 +367,7 @@ fn fault(error: &Error, text: &str) -> Fault {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the list is the template engine's and grows")]
     let (message, help) = match error.kind() {
         ErrorKind::SyntaxError => {
-            let literal =
-                "where the text itself has `{{`, `{%` or `{#`: {% raw %}…{% endraw %} around it, or {{ '{{' }}";
+            let literal = "for a literal `{{`, `{%` or `{#` write {% raw %}…{% endraw %} around it, or {{ '{{' }}";
             (format!("template syntax{detail}"), Some(format!("a template is `{{{{ expression }}}}`; {literal}")))
         }
         ErrorKind::UndefinedError => {
@@ -377,7 +376,7 @@ fn fault(error: &Error, text: &str) -> Fault {
         ErrorKind::InvalidOperation if error.detail().is_some() => {
             (format!("{}{part}", error.detail().unwrap_or_default()), None)
         }
-        ErrorKind::OutOfFuel => ("this template does not come to an end".to_owned(), help("bound its loops")),
+        ErrorKind::OutOfFuel => ("this template does not end".to_owned(), help("bound its loops")),
         kind => (format!("template: {kind}{part}{detail}"), None),
     };
     Fault { message, line: error.line(), help }
@@ -438,7 +437,7 @@ impl Room {
         }
         #[expect(clippy::wildcard_enum_match_arm, reason = "the list is the template engine's and grows")]
         Ok(match value.kind() {
-            ValueKind::Undefined => return Err("nothing: it is not defined".to_owned()),
+            ValueKind::Undefined => return Err("an undefined value".to_owned()),
             ValueKind::None => Value::Null,
             ValueKind::Bool => Value::Bool(value.is_true()),
             ValueKind::Number if value.is_integer() => match i128::try_from(value.clone()) {
@@ -447,7 +446,7 @@ impl Room {
             },
             ValueKind::Number => match f64::try_from(value.clone()) {
                 Ok(f) if f.is_finite() => Value::Float(f, Written::default()),
-                Ok(_) | Err(_) => return Err("a number that can't be kept".to_owned()),
+                Ok(_) | Err(_) => return Err("a number that can't be represented".to_owned()),
             },
             ValueKind::String => Value::Text(self.text(value)?),
             ValueKind::Seq | ValueKind::Iterable => {

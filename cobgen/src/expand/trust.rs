@@ -99,7 +99,7 @@ impl Reader<'_, '_> {
     fn keys(&mut self, set: &KeySet, owner: &str) -> Vec<PublicKey> {
         if let Some(third) = set.0.get(MAX_KEYS) {
             let fault = Diagnostic::error("too-many-keys", format!("{owner} has {} keys", set.0.len()))
-                .help("one key, or two while the old one is replaced: the old one and the new one");
+                .help("write a single key, or the old and the new key during a replacement");
             self.report.push(third.mark, fault);
         }
         let mut found = Vec::new();
@@ -108,7 +108,7 @@ impl Reader<'_, '_> {
             if let Some(revoked) = self.revoked.get(&key) {
                 let fault = Diagnostic::error("revoked-key", format!("the key of {owner} is revoked"))
                     .note(Some(self.report.place(*revoked)), "revoked here")
-                    .help(format!("make a new key for {owner} and name that one"));
+                    .help(format!("make a new key for {owner} and use the new key"));
                 self.report.push(text.mark, fault);
             } else if self.claim(key, owner, text.mark) {
                 found.push(key);
@@ -129,7 +129,7 @@ impl Reader<'_, '_> {
             format!("{owner} has the key of {other}")
         };
         let mut fault = Diagnostic::error("duplicate-key", message)
-            .help("a key is one identity: make one for every host and operator, on the machine where it is used");
+            .help("a key is an identity: make a key for every host and operator, on the machine where it is used");
         if let Some(first) = first {
             fault = fault.note(Some(self.report.place(*first)), "first named here");
         }
@@ -145,7 +145,7 @@ impl Reader<'_, '_> {
         let token = entry.token_sha256.as_ref().and_then(|text| self.token(text));
         if entry.key.is_none() && entry.token_sha256.is_none() && errors == self.report.errors() {
             let fault = Diagnostic::error("no-proof", format!("{owner} has neither `key` nor `token_sha256`")).help(
-                "name a key (`cobgen key FILE` makes one), or the SHA-256 of a token: nothing else proves who it is",
+                "name a key (`cobgen key FILE` makes a key) or the SHA-256 of a token: either proves the identity",
             );
             self.report.push(name.mark, fault);
         }
@@ -187,8 +187,15 @@ impl Reader<'_, '_> {
         if enrolled.is_some() {
             for (host, mark) in without {
                 let fault = Diagnostic::error("no-key", format!("host {host} has an address and no key"))
-                    .note(None, "without a key nothing proves that it is this host, so the others would not talk to it")
-                    .help("let it enrol (docs/how-to/enroll-hosts.md), or write its key here: `key: ed25519:…`, as it prints it");
+                    .note(
+                        None,
+                        "without a key the host can't prove its identity, so other hosts refuse its \
+                        connections",
+                    )
+                    .help(
+                        "enrol it (docs/how-to/enroll-hosts.md), or write its key here: `key: ed25519:…`, as it \
+                        prints it",
+                    );
                 self.report.push(mark, fault);
             }
         }
@@ -210,10 +217,10 @@ impl Reader<'_, '_> {
             let Some(mark) = key_mark(sections, host).filter(|_| !named.is_empty()) else { continue };
             let message = format!("host {host} has enrolled with {newest}, and the model names {}", list(named));
             let fault = Diagnostic::warning("other-key", message)
-                .note(None, "the model's key counts: a host that holds only the other one will be believed by nobody")
+                .note(None, "the model's key counts: other hosts refuse a host that has only the other key")
                 .help(format!(
-                    "see which key {host} has (`cobd init` there prints it); leave `key` out to use the enrolled one, or put \
-                     the other one under `revoked` if it is not the host's"
+                    "find out which key {host} has (`cobd init` there prints it); remove `key` to use the enrolled \
+                     key, or put the other key under `revoked` if it is not the host's"
                 ));
             self.report.push(mark, fault);
         }
@@ -239,12 +246,12 @@ impl Reader<'_, '_> {
             let fault = Diagnostic::warning("replaced-key", message)
                 .note(
                     None,
-                    "hosts that have not switched yet don't believe the new key, and those that have don't believe the old \
-                     one: the links with this host break until all have switched",
+                    "hosts refuse the new key before their switch and the old key after it: the links with this host \
+                     break until all have switched",
                 )
                 .help(format!(
-                    "list both for one generation, `key: [\"{}\", \"{}\"]`, switch all hosts to it, then leave the first one \
-                     out; if the old key is lost or stolen, put it under `revoked`",
+                    "list both for one generation, `key: [\"{}\", \"{}\"]`, switch all hosts to it, then remove the \
+                     old key; if the old key is lost or stolen, put it under `revoked`",
                     old[0], new[0]
                 ));
             let mark = key_mark(sections, name).unwrap_or(host.mark);
@@ -259,7 +266,7 @@ impl Reader<'_, '_> {
         if let Some(mark) = host.or(operator).or(revoked) {
             let fault =
                 Diagnostic::warning("no-effect", "keys and operators have no effect under `security: loopback-only`")
-                    .help("leave `security` out, so that every host proves who it is");
+                    .help("leave `security` out, so that every host proves its identity");
             self.report.push(mark, fault);
         }
     }

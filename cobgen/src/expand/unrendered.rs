@@ -60,7 +60,7 @@ impl Walk<'_, '_> {
 
     fn text(&mut self, text: &str, mark: Mark, place: &str, help: &str) {
         if is_template(text) && self.templates.names_in(text).is_some_and(|names| !names.is_empty()) {
-            let what = format!("this text looks like a template, and {place} are not rendered: it stays as written");
+            let what = format!("this text looks like a template, but {place} are not rendered: it stays as written");
             self.report.push(mark, Diagnostic::warning("not-rendered", what).help(help));
         }
     }

@@ -31,11 +31,9 @@ pub(super) fn explicit(objects: &Objects, arrows: &mut Arrows, report: &mut Repo
             let needs: Vec<(Need, String, Mark)> =
                 written.needs.value.iter().filter_map(|text| need(id, text, objects, report)).collect();
             if written.needs.value.is_empty() {
-                let fault = Diagnostic::error("empty-needs", "this dependency needs nothing");
-                report.push(
-                    written.needs.mark,
-                    fault.help("name what it needs, `needs: [HOST/NAME@state]`, or leave it away"),
-                );
+                let fault = Diagnostic::error("empty-needs", "this dependency has no needs");
+                report
+                    .push(written.needs.mark, fault.help("write its needs, `needs: [HOST/NAME@state]`, or remove it"));
             }
             let Some(when) = when else { continue };
             for (Need { cob, states }, text, mark) in needs {
@@ -66,7 +64,7 @@ pub(super) fn short(links: &[Link], objects: &Objects, arrows: &mut Arrows, repo
         let excludes = link.word == Word::Excludes;
         let one_state = [(a, &link.from), (x, &link.to)].into_iter().find(|(known, _)| known.on() == known.off());
         if let (true, Some((_, cob))) = (excludes, one_state) {
-            let what = format!("{cob} has one state for on and off, so `excludes` has no meaning for it");
+            let what = format!("{cob} has the same state for on and off, so `excludes` has no effect");
             if told.insert(link.mark) {
                 report.push(link.mark, Diagnostic::error("no-off-state", what));
             }
@@ -203,7 +201,7 @@ fn need(
     let text = written.value.as_str();
     let bad = |what: String, help: String| Diagnostic::error("bad-need", what).help(help);
     let Some((name, states)) = text.split_once('@') else {
-        let fault = bad(format!("`{text}` names no state"), format!("write the state that it must be in: {text}@up"));
+        let fault = bad(format!("`{text}` names no state"), format!("write the required state: {text}@up"));
         report.push(written.mark, fault);
         return None;
     };
@@ -215,7 +213,7 @@ fn need(
     let cob = report.name(&Marked { mark: written.mark, value: name.to_owned() }, CobId::new)?;
     if cob == *id {
         let fault = Diagnostic::error("self-dependency", format!("{id} depends on itself"));
-        report.push(written.mark, fault.help("leave it away: a change object knows its own state"));
+        report.push(written.mark, fault.help("remove it: a change object knows its own state"));
         return None;
     }
     let Some(object) = objects.get(&cob) else {

@@ -333,7 +333,7 @@ mod tests {
         for (text, wrong) in [
             ("install db n1: 3m", "write `HOST/NAME FROM>TO`"),
             ("n1/db down: 3m", "write `HOST/NAME FROM>TO`"),
-            ("n1/db down>up: soon", "is no time"),
+            ("n1/db down>up: soon", "is not a time"),
             ("n1/db down>up: {min: 1s}", "has no `median`"),
             ("n1/db down>up: {min: 9s, median: 1s}", "`min` is no more than `median`"),
             ("n1/db down>up: {median: 1s, p90: 0s}", "that no more than `p90`"),

@@ -146,7 +146,7 @@ mod tests {
     fn wrong_lines_are_told() {
         for (text, wrong) in [
             ("instal: 1s", "no action is called `instal`; did you mean `install`?"),
-            ("install: soon", "`install`: \"soon\" is no time"),
+            ("install: soon", "`install`: \"soon\" is not a time"),
             ("create db n1: 1s", "it is done with a node"),
             ("start a b c: 1s", "write `start`, `start SERVICE`"),
             ("- 1", ""),
