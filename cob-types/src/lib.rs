@@ -12,6 +12,7 @@ pub mod canonical;
 pub mod check_round;
 pub mod cob;
 pub mod codec;
+pub mod command_run;
 pub mod crontab;
 pub mod facts;
 pub mod generation;

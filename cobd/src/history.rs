@@ -2,6 +2,7 @@
 
 use cob_engine::record::{Body, Note, OrderRecord, Record};
 use cob_engine::switch::SwitchRecord;
+use cob_types::command_run::RunRecord;
 use cob_types::history::HistoryEntry;
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::words::count;
@@ -165,6 +166,16 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
             HistoryEntry { event: event.to_owned(), cob: Some(cob.clone()), detail, ..base }
         }
         OrderRecord::Reboot => HistoryEntry { event: "reboot".to_owned(), ..base },
+        OrderRecord::Run(RunRecord::Begun { run, line, user }) => {
+            let user = user.as_ref().map(|user| format!(" as {user}")).unwrap_or_default();
+            HistoryEntry { event: "run".to_owned(), detail: format!("{run}{user}: {line}"), ..base }
+        }
+        OrderRecord::Run(RunRecord::Ended { run, end }) => HistoryEntry {
+            event: "run-ended".to_owned(),
+            ok: Some(end.is_success()),
+            detail: format!("{run}: {end}"),
+            ..base
+        },
         OrderRecord::Start(cob) => HistoryEntry { event: "ordered-start".to_owned(), cob: Some(cob.clone()), ..base },
         OrderRecord::Only(hosts) => {
             let names: Vec<_> = hosts.iter().map(HostName::as_str).collect();
@@ -287,6 +298,7 @@ fn locks(locks: &[cob_engine::record::HeldLock]) -> String {
 #[cfg(test)]
 mod tests {
     use cob_engine::Time;
+    use cob_types::command_run::{RunEnd, RunExit, RunId};
     use cob_types::{GenerationNumber, codec};
     use serde::Serialize;
 
@@ -328,6 +340,23 @@ mod tests {
         assert_eq!(ordered(restore), told("restore", "/etc/x as in version 4f5a, by alice (operate)"));
         let prepare = Body::Ordered(OrderRecord::Prepare(GenerationNumber(8)));
         assert_eq!(ordered(prepare), told("prepare", "generation 8, by alice (operate)"));
+        let run = RunId::of(7);
+        let begun = RunRecord::Begun { run, line: "id -u".to_owned(), user: Some("ann".to_owned()) };
+        let line = "000000000007 as ann: id -u, by alice (operate)";
+        assert_eq!(ordered(Body::Ordered(OrderRecord::Run(begun))), told("run", line));
+    }
+
+    #[test]
+    fn the_end_of_a_command_is_told_and_whether_it_has_succeeded() {
+        let host = HostName::new("n1").expect("a name");
+        for (exit, ok) in [(RunExit::Exited(0), true), (RunExit::Exited(3), false), (RunExit::DaemonEnded, false)] {
+            let end = RunEnd { exit, took_ms: Some(1200), cut: None };
+            let detail = format!("000000000007: {end}");
+            let body = Body::Ordered(OrderRecord::Run(RunRecord::Ended { run: RunId::of(7), end }));
+            let record = Record { at: Time(5), lamport: 1, generation: GenerationNumber(7), body, by: None };
+            let entry = entry(&host, 1, &record).remove(0);
+            assert_eq!((entry.event.as_str(), entry.ok, entry.detail), ("run-ended", Some(ok), detail));
+        }
     }
 
     /// Outcomes of switches are computed from these texts.

@@ -288,6 +288,8 @@ pub enum OrderRecord {
     Start(CobId),
     /// The host reboots: no effect here.
     Reboot,
+    /// A command of an operator starts or has ended: the state stays as it is.
+    Run(cob_types::command_run::RunRecord),
 }
 
 /// An entry only for people.
@@ -668,6 +670,7 @@ impl Durable {
                 OrderRecord::Prepare(_)
                 | OrderRecord::CallOff(_)
                 | OrderRecord::Reboot
+                | OrderRecord::Run(_)
                 | OrderRecord::Resolve { .. }
                 | OrderRecord::Restore { .. },
             )

@@ -2,6 +2,7 @@
 //! before others, makes the journals of all hosts unreadable.
 
 use cob_types::codec;
+use cob_types::command_run::{RunId, RunRecord};
 use cob_types::status::Stopped;
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, StateName};
@@ -135,6 +136,8 @@ fn one_of_each() -> Vec<Body> {
     all.push(Body::Ordered(OrderRecord::Stop(cob(), stopped)));
     all.push(Body::Ordered(OrderRecord::Start(cob())));
     all.push(Body::Ordered(OrderRecord::Reboot));
+    let line = "id".to_owned();
+    all.push(Body::Ordered(OrderRecord::Run(RunRecord::Begun { run: RunId::of(1), line, user: None })));
     let waiting = Waiting {
         generation: GenerationNumber(8),
         manifest: None,
@@ -204,6 +207,7 @@ fn place(body: &Body) -> usize {
             OrderRecord::Stop(..) => 54,
             OrderRecord::Start(_) => 55,
             OrderRecord::Reboot => 56,
+            OrderRecord::Run(_) => 57,
         },
         Body::Note { note, .. } => match note {
             Note::Requested { .. } => 21,
@@ -235,8 +239,8 @@ fn place(body: &Body) -> usize {
             SwitchRecord::Parted(_) => 47,
             SwitchRecord::Through(_) => 48,
             SwitchRecord::Quiet(_) => 49,
-            SwitchRecord::Waiting(_) => 57,
-            SwitchRecord::IgnoresWindows(_) => 58,
+            SwitchRecord::Waiting(_) => 58,
+            SwitchRecord::IgnoresWindows(_) => 59,
         },
         Body::Lapsed { .. } => 43,
     }
@@ -250,7 +254,7 @@ fn readable(bytes: &[u8]) -> String {
 #[test]
 fn records_are_written_as_ever() {
     let all = one_of_each();
-    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=58).collect::<Vec<_>>(), "one of each");
+    assert_eq!(all.iter().map(place).collect::<Vec<_>>(), (0..=59).collect::<Vec<_>>(), "one of each");
     let lines: Vec<String> = all
         .iter()
         .map(|body| {
