@@ -568,6 +568,7 @@ impl Hands {
             stdout_apart: process.stdout_apart,
             durable: label.hop.is_some(),
             secrets: context.secrets.clone(),
+            attached: false,
         };
         (spec, process.read)
     }

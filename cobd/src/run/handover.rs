@@ -16,6 +16,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::retry_on_intr;
 use rustix::net::{
@@ -45,6 +46,13 @@ impl Given {
     pub(super) fn finish(self) {
         let _ = flock(&self.lock, FlockOperation::Unlock);
         self.tell();
+    }
+
+    /// Whether the daemon of this job has ended: the other end of the pipe is closed.
+    pub(super) fn daemon_has_gone(&self) -> bool {
+        let mut pipe = [PollFd::new(&self.tell, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut pipe, Some(&now)).is_ok() && pipe[0].revents().contains(PollFlags::ERR)
     }
 
     fn tell(&self) {
@@ -131,6 +139,7 @@ mod tests {
         let given = take(&runner).expect("taken").expect("a job");
         assert_eq!(given.folder, folder);
         assert!(!is_free(folder));
+        assert!(!given.daemon_has_gone());
         given.confirm();
         // A process that is just being executed for another job.
         let other = given.lock.try_clone().expect("cloned");

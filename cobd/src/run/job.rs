@@ -23,9 +23,9 @@ pub(super) const SPEC: &str = "spec";
 /// Locked (flock) until the job is done; contains the process id of the runner.
 pub(super) const LOCK: &str = "lock";
 /// The output of the action.
-pub(super) const OUTPUT: &str = "output";
+pub(crate) const OUTPUT: &str = "output";
 /// Its standard output, if that is kept separate.
-pub(super) const STDOUT: &str = "stdout";
+pub(crate) const STDOUT: &str = "stdout";
 /// The result of the job.
 pub(super) const RESULT: &str = "result";
 /// A file that makes the runner end the action.
@@ -100,6 +100,9 @@ pub struct Spec {
     pub durable: bool,
     /// The encrypted secrets whose placeholders are in content and environment.
     pub secrets: Sealed,
+    /// A command of an operator: it ends with its daemon, and all processes that it has started end with it.
+    /// It gets no files, and its secrets are only removed from its output.
+    pub attached: bool,
 }
 
 /// A [`Spec`] as the runner reads it.
@@ -117,6 +120,8 @@ pub(super) struct SpecFile {
     /// The private folder of a job with secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) secrets: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) attached: bool,
 }
 
 /// The way in which an action ended.

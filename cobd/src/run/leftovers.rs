@@ -70,6 +70,7 @@ pub(crate) struct Kin<'a> {
     leader: Pid,
     session: Option<i32>,
     mark: Option<&'a str>,
+    any_session: bool,
 }
 
 impl<'a> Kin<'a> {
@@ -78,7 +79,12 @@ impl<'a> Kin<'a> {
         let own = getpid().as_raw_nonzero().get();
         // 0 if the session leader is outside this process namespace (`docker exec`); `getsid` of `rustix` rejects 0.
         let session = Stat::read(own).map(|stat| stat.session).filter(|session| mark.is_some() || *session == own);
-        Self { leader, session, mark }
+        Self { leader, session, mark, any_session: false }
+    }
+
+    /// Includes processes of other sessions that have the mark.
+    pub(crate) fn in_any_session(self, any_session: bool) -> Self {
+        Self { any_session: any_session && self.mark.is_some(), ..self }
     }
 
     /// Asks all processes to end, waits, and kills the remaining processes.
@@ -115,7 +121,7 @@ impl<'a> Kin<'a> {
 
     fn member(self, pid: i32) -> Option<(i32, i32)> {
         let stat = Stat::read(pid).filter(Stat::lives)?;
-        let in_session = || self.session == Some(stat.session) && self.session != Some(pid);
+        let in_session = || (self.any_session || self.session == Some(stat.session)) && self.session != Some(pid);
         let kin =
             stat.group == self.group() || in_session() && self.mark.is_none_or(|mark| has_in_environment(pid, mark));
         kin.then_some((pid, stat.group))
@@ -154,13 +160,25 @@ pub(crate) struct Trail {
     /// The files that all its processes print into, unless a program redirects its output. A process without both marks
     /// is identified by its group alone, which a runner can record only after the start.
     outputs: Vec<PathBuf>,
+    any_session: bool,
 }
 
 impl Trail {
     /// The mark of a job, and the content of its lock, written by its runner ([`super::runner::sign`]).
     pub(crate) fn new(signed: Option<&str>, mark: String) -> Self {
         let mut numbers = signed.unwrap_or_default().split_whitespace().map(|word| word.parse().ok());
-        Self { session: numbers.next().flatten(), group: numbers.next().flatten(), mark, outputs: Vec::new() }
+        Self {
+            session: numbers.next().flatten(),
+            group: numbers.next().flatten(),
+            mark,
+            outputs: Vec::new(),
+            any_session: false,
+        }
+    }
+
+    /// Includes processes of other sessions that have the mark.
+    pub(crate) fn in_any_session(self, any_session: bool) -> Self {
+        Self { any_session, ..self }
     }
 
     /// Adds the files that its processes print into.
@@ -225,8 +243,9 @@ impl Trail {
     fn is_leftover(&self, pid: i32) -> bool {
         let Some(stat) = Stat::read(pid).filter(Stat::lives) else { return false };
         let in_group = || self.session.is_some() && self.group == Some(stat.group);
-        self.session.is_none_or(|session| stat.session == session)
-            && (in_group() || self.prints(pid) || has_in_environment(pid, &self.mark))
+        let in_session = self.session.is_none_or(|session| stat.session == session);
+        in_session && (in_group() || self.prints(pid))
+            || (in_session || self.any_session) && has_in_environment(pid, &self.mark)
     }
 
     fn prints(&self, pid: i32) -> bool {

@@ -134,6 +134,11 @@ impl Shape {
         Ok(Self { left_out, length })
     }
 
+    /// So many bytes were left out of its middle.
+    pub(crate) fn missing(self) -> u64 {
+        self.left_out.map_or(0, |(bytes, _)| bytes)
+    }
+
     /// The total number of printed bytes.
     pub(crate) fn printed(self) -> u64 {
         self.left_out.map_or(self.length, |(bytes, note)| self.length - note + bytes)
@@ -156,6 +161,17 @@ pub(crate) fn whole_line(bytes: &[u8], from: usize) -> Option<usize> {
     let before = from.saturating_sub(1);
     let end = bytes.get(before..)?.iter().position(|b| *b == b'\n')?;
     Some(before + end + 1).filter(|at| *at < bytes.len())
+}
+
+/// The number of bytes at the end that begin an incomplete character.
+pub(crate) fn half_character(bytes: &[u8]) -> usize {
+    let tail = &bytes[bytes.len().saturating_sub(3)..];
+    match std::str::from_utf8(tail) {
+        Err(error) if error.error_len().is_none() => tail.len() - error.valid_up_to(),
+        // The slice begins inside a character.
+        Err(error) if error.valid_up_to() == 0 && tail.len() > 1 => half_character(&tail[1..]),
+        Ok(_) | Err(_) => 0,
+    }
 }
 
 /// The note for this many bytes left out.

@@ -124,6 +124,17 @@ impl Redactor {
         })
     }
 
+    /// Takes the received bytes, up to the possible start of a value whose rest is still to come, and returns them without
+    /// values.
+    pub(crate) fn take_clean(&self, come: &mut Zeroizing<Vec<u8>>) -> Vec<u8> {
+        let until = come.len() - self.begun(come);
+        let clean = self.part(come, 0, until);
+        let across = self.find(come).into_iter().filter(|(begin, end)| *begin < until && *end > until);
+        let taken = across.map(|(_, end)| end).max().unwrap_or(until);
+        come.drain(..taken);
+        clean
+    }
+
     /// How many bytes at the end may be the start of a value whose rest is still to come.
     fn begun(&self, bytes: &[u8]) -> usize {
         let end = &bytes[bytes.len().saturating_sub(self.longest())..];
@@ -233,6 +244,23 @@ mod tests {
             ("hunter2 \"", "hunter2 \""),
         ] {
             assert_eq!(redactor.text(printed), shown);
+        }
+    }
+
+    #[test]
+    fn what_comes_in_pieces_is_cleaned_as_a_whole() {
+        let value = "hunter2 \"x\"";
+        let redactor = Redactor::of([value].into_iter());
+        let printed = format!("a {value} b hunter2\nhunter {value}{value} c 68756e746572322022782220 d\n");
+        let whole = redactor.text(&printed);
+        for size in [1, 2, 3, 5, 8, 13, 100] {
+            let (mut come, mut clean) = (Zeroizing::new(Vec::new()), Vec::new());
+            for piece in printed.as_bytes().chunks(size) {
+                come.extend_from_slice(piece);
+                clean.extend(redactor.take_clean(&mut come));
+            }
+            clean.extend(redactor.bytes(&come));
+            assert_eq!(String::from_utf8_lossy(&clean), whole, "pieces of {size}");
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -88,7 +88,7 @@ fn work(job: &Given, alarms: &Alarms) {
     let private = spec.as_ref().ok().and_then(|spec| spec.secrets.clone());
     let opened = private.as_deref().map(Opened::read).transpose();
     let redactor = opened.as_ref().ok().and_then(Option::as_ref).map(Opened::redactor).unwrap_or_default();
-    let place = Place { lock: &job.lock, folder, private: private.as_deref().unwrap_or(folder), redactor };
+    let place = Place { job, folder, private: private.as_deref().unwrap_or(folder), redactor };
     let exit = match (&spec, opened) {
         (Ok(spec), Ok(opened)) => act(&place, spec, opened.as_ref(), alarms),
         (Ok(_), Err(error)) => Exit::SpawnFailed(format!("its secrets are gone: {error}")),
@@ -126,7 +126,7 @@ fn refuse(folder: &Path, why: &io::Error) {
 
 /// The places of a job's files.
 struct Place<'a> {
-    lock: &'a OwnedFd,
+    job: &'a Given,
     /// The job's folder.
     folder: &'a Path,
     /// The folder for files that may contain the value of a secret; without secrets the job's folder.
@@ -170,7 +170,7 @@ fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>, alarms: &Ala
         return Exit::SpawnFailed("an empty command".to_owned());
     };
     let mut environment = spec.environment.clone();
-    if let Some(opened) = opened
+    if let Some(opened) = opened.filter(|_| !spec.attached)
         && let Err(why) = put_secrets_in(place, opened, &mut environment)
     {
         return Exit::SpawnFailed(why);
@@ -181,7 +181,10 @@ fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>, alarms: &Ala
     };
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&spec.folder).env_clear().envs(&environment);
-    pass_files(&mut command, place);
+    command.env(JOB_VARIABLE, folder);
+    if !spec.attached {
+        pass_files(&mut command, place);
+    }
     let stdout = outputs.first().expect("there are one or two");
     let stderr = outputs.last().expect("there are one or two");
     let group = Group::begin(&mut command, [stdout, stderr]);
@@ -192,16 +195,16 @@ fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>, alarms: &Ala
         Err(error) => return Exit::SpawnFailed(supervise::why_not_begun(&words, &spec.folder, &error)),
     };
     // An action may clear the variable that identifies it.
-    sign(place.lock, Some(group.leader()));
+    sign(&place.job.lock, Some(group.leader()));
     let limit = begun + Duration::from_millis(spec.timeout_ms);
     let grace = Duration::from_millis(spec.grace_ms);
     // Other actions are in the same session.
     let mark = job::mark(folder);
     let watch = Watch {
-        asked: &|| job::present(&cancel),
+        asked: &|| job::present(&cancel) || spec.attached && place.job.daemon_has_gone(),
         alarm: alarm.as_ref().map(Alarm::wakes),
-        longest: if alarm.is_some() { LOOK } else { LOOK_WITHOUT_ALARM },
-        rest: Rest::Leave,
+        longest: if alarm.is_some() && !spec.attached { LOOK } else { LOOK_WITHOUT_ALARM },
+        rest: if spec.attached { Rest::EndAll } else { Rest::Leave },
         mark: Some(&mark),
     };
     let ended = group.wait(&mut outputs, Some(limit), grace, &watch);
@@ -251,7 +254,6 @@ fn put_secrets_in(
 fn pass_files(command: &mut Command, place: &Place<'_>) {
     let Place { folder, private, .. } = place;
     command
-        .env(JOB_VARIABLE, folder)
         .env("COB_CONTENT", private.join(job::CONTENT))
         .env("COB_IMPORTS_FILE", folder.join(job::IMPORTS))
         .env("COB_EXPORT_OUT", private.join(job::EXPORTS))

@@ -130,25 +130,53 @@ impl Runner {
     /// # Errors
     /// [`StartError`]; no process runs then.
     pub fn start(&self, spec: &Spec) -> Result<Started, StartError> {
+        self.start_in(spec, |_| Ok(())).map(|(started, ())| started)
+    }
+
+    /// The same for an attached job, with the files of its standard output and its standard error.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub(crate) fn start_attached(&self, spec: &Spec) -> Result<(Started, [File; 2]), StartError> {
+        let open = |folder: &Path, name: &str| {
+            let path = folder.join(name);
+            let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path);
+            file.map_err(failed(&path, "making the file of its output"))
+        };
+        // The runner replaces these files after the end of the command.
+        self.start_in(spec, |folder| Ok([open(folder, job::STDOUT)?, open(folder, job::OUTPUT)?]))
+    }
+
+    fn start_in<T>(
+        &self,
+        spec: &Spec,
+        prepare: impl FnOnce(&Path) -> Result<T, StartError>,
+    ) -> Result<(Started, T), StartError> {
         let folder = spec.id.folder(&self.root);
         fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed(&folder, "making the job's folder"))?;
-        let begun = self.begin(&folder, spec);
+        let begun = self.begin(&folder, spec, prepare);
         if begun.is_err() {
             // A remaining folder would be considered a lost job.
             let _ = self.remove(spec.id);
         }
-        begun.map(|heard| self.started(folder, Some(spec.label.clone()), Some(heard)))
+        begun.map(|(heard, prepared)| (self.started(folder, Some(spec.label.clone()), Some(heard)), prepared))
     }
 
-    fn begin(&self, folder: &Path, spec: &Spec) -> Result<Heard, StartError> {
+    fn begin<T>(
+        &self,
+        folder: &Path,
+        spec: &Spec,
+        prepare: impl FnOnce(&Path) -> Result<T, StartError>,
+    ) -> Result<(Heard, T), StartError> {
         let lock = make_lock(folder)?;
         let secrets = self.open_secrets(folder, spec)?;
+        let prepared = prepare(secrets.as_deref().unwrap_or(folder))?;
         let alone = secrets.is_some() || locked(&self.suspects).contains(&spec.label);
         write_files(folder, spec, secrets)?;
         let of = self.processes.clone();
         let begun = if alone { of.run_alone(folder, &lock) } else { of.run(folder, &lock) };
         let (pipe, from) = begun.map_err(failed(folder, "starting the runner"))?;
-        Ok(Heard { pipe, from, of })
+        Ok((Heard { pipe, from, of }, prepared))
     }
 
     /// Writes the values of a job's secrets into a private folder, if it has any.
@@ -182,6 +210,11 @@ impl Runner {
 
     fn started(&self, folder: PathBuf, label: Option<String>, heard: Option<Heard>) -> Started {
         Started { folder, label, suspects: self.suspects.clone(), heard }
+    }
+
+    /// The folder of a job, which is there until it is [removed](Self::remove).
+    pub(crate) fn folder(&self, id: JobId) -> PathBuf {
+        id.folder(&self.root)
     }
 
     /// All jobs with a folder, in the order of their numbers.
@@ -310,6 +343,7 @@ fn write_files(folder: &Path, spec: &Spec, secrets: Option<PathBuf>) -> Result<(
         stdout_apart: spec.stdout_apart,
         durable: spec.durable,
         secrets,
+        attached: spec.attached,
     };
     let bytes = serde_json::to_vec(&file).map_err(|e| failed(folder, "describing the job")(e.into()))?;
     for (name, bytes) in
@@ -401,7 +435,10 @@ fn signed(folder: &Path) -> io::Result<Option<String>> {
 /// The marks by which the processes of an action are found.
 fn trail(folder: &Path, spec: Option<&SpecFile>, signed: Option<&str>) -> Trail {
     let place = spec.and_then(|spec| spec.secrets.as_deref()).unwrap_or(folder);
-    Trail::new(signed, job::mark(folder)).with_outputs([job::OUTPUT, job::STDOUT].map(|name| place.join(name)))
+    let attached = spec.is_some_and(|spec| spec.attached);
+    Trail::new(signed, job::mark(folder))
+        .in_any_session(attached)
+        .with_outputs([job::OUTPUT, job::STDOUT].map(|name| place.join(name)))
 }
 
 /// Kills all processes of an action except its runner, for tests of kinds; returns whether there were any.

@@ -43,6 +43,7 @@ impl Bench {
             stdout_apart: false,
             durable: false,
             secrets: Sealed::new(),
+            attached: false,
         }
     }
 
@@ -354,9 +355,31 @@ fn as_daemon() {
         stdout_apart: false,
         durable: true,
         secrets: Sealed::new(),
+        attached: std::env::var_os("COB_TEST_ATTACHED").is_some(),
     };
     let _started = runner.start(&spec).expect("started");
     std::thread::sleep(Duration::from_secs(20));
+}
+
+#[tokio::test]
+async fn an_attached_job_ends_with_its_daemon() {
+    let bench = Bench::new();
+    let mut daemon = std::process::Command::new(std::env::current_exe().expect("known"))
+        .args(["--exact", "run::start::tests::as_daemon", "--nocapture"])
+        .env("COB_TEST_DAEMON", bench.folder.path())
+        .env("COB_TEST_ATTACHED", "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("spawned");
+    let pid = || fs::read_to_string(bench.path("pid")).ok().filter(|text| text.ends_with('\n'));
+    wait_for("the action runs", || pid().is_some());
+    let action = format!("/proc/{}/exe", pid().expect("there").trim());
+    assert!(Path::new(&action).exists());
+    daemon.kill().expect("killed");
+    daemon.wait().expect("reaped");
+    wait_for("the action has ended", || !Path::new(&action).exists());
+    let result = bench.runner.adopt(JobId(1)).ended().await;
+    assert_eq!(result.exit, Exit::Cancelled);
 }
 
 #[tokio::test]

@@ -65,6 +65,8 @@ pub(crate) enum Rest {
     Leave,
     /// They end with it.
     End,
+    /// They end with it, also in sessions of their own.
+    EndAll,
 }
 
 impl Group {
@@ -106,9 +108,9 @@ impl Group {
                 break Ended::TimedOut;
             }
         };
-        if ended != Ended::Itself || watch.rest == Rest::End {
-            // The leader is reaped only afterwards, so that the group's number is not reused.
-            Kin::of(self.leader, watch.mark).end(grace);
+        if ended != Ended::Itself || watch.rest != Rest::Leave {
+            // The leader is not reaped before, so that the group's number stays its own.
+            Kin::of(self.leader, watch.mark).in_any_session(watch.rest == Rest::EndAll).end(grace);
         }
         Ok((self.child.wait()?, ended))
     }

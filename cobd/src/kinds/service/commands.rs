@@ -50,7 +50,7 @@ impl Status {
 
 /// The user of a service's processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct RunAs {
+pub(crate) struct RunAs {
     user: String,
     uid: u32,
     /// The group in the content, or the user's primary group.
@@ -64,29 +64,44 @@ impl RunAs {
     /// # Errors
     /// The reason as text, with advice.
     pub(super) fn find(user: &str, group: Option<&str>) -> Result<Self, String> {
+        Self::look_up(user, group)?.ok_or_else(|| {
+            format!(
+                "there is no user {user} on this host; make it a change object of the kind `user` that this one `requires`"
+            )
+        })
+    }
+
+    /// The same; absent: the host has no user of this name.
+    ///
+    /// # Errors
+    /// In words, when this host can't be asked.
+    pub(crate) fn look_up(user: &str, group: Option<&str>) -> Result<Option<Self>, String> {
         let mut asked = std::process::Command::new("getent");
         let answer = run_bounded(asked.args(["passwd", "--", user]), b"")?;
         let fields: Vec<&str> = answer.out.trim_end().split(':').collect();
         let (Some(Ok(uid)), Some(gid), Some(home)) =
             (fields.get(2).map(|uid| uid.parse()), fields.get(3), fields.get(5))
         else {
-            return Err(format!(
-                "there is no user {user} on this host; make it a change object of the kind `user` that this one `requires`"
-            ));
+            return Ok(None);
         };
         let gid = group.unwrap_or(gid).to_owned();
-        Ok(Self { user: user.to_owned(), uid, gid, home: (*home).to_owned() })
+        Ok(Some(Self { user: user.to_owned(), uid, gid, home: (*home).to_owned() }))
+    }
+
+    /// The number of the user.
+    pub(crate) fn uid(&self) -> u32 {
+        self.uid
     }
 
     /// The words before a program that run it as this user.
-    fn words(&self) -> [OsString; 5] {
+    pub(crate) fn words(&self) -> [OsString; 5] {
         let of = |key: &str, value: &str| OsString::from(format!("--{key}={value}"));
         let uid = self.uid.to_string();
         ["setpriv".into(), of("reuid", &uid), of("regid", &self.gid), "--init-groups".into(), "--".into()]
     }
 
     /// Adds the user's variables to the environment of the program.
-    pub(super) fn add_to(&self, environment: &mut BTreeMap<String, String>) {
+    pub(crate) fn add_to(&self, environment: &mut BTreeMap<String, String>) {
         let known = [("HOME", &self.home), ("USER", &self.user), ("LOGNAME", &self.user)];
         environment.extend(known.map(|(name, value)| (name.to_owned(), value.clone())));
     }

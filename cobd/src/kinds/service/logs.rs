@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use serde::{Deserialize, Serialize};
 
 use super::folder::{OLD_OUTPUT, OUTPUT, ServiceFolder};
-use crate::run::{Shape, left_out, open_regular, whole_line};
+use crate::run::{Shape, half_character, left_out, open_regular, whole_line};
 
 /// The most bytes of an answer. The gapless end that is kept of a file is longer.
 const MAX_BYTES: u64 = 256 << 10;
@@ -177,17 +177,6 @@ fn since(mut file: File, place: Place, goes_on: bool) -> io::Result<LogsAnswer> 
     }
     bytes.extend(read);
     Ok(answer(&bytes, next))
-}
-
-/// The number of bytes at the end that begin an incomplete character.
-fn half_character(bytes: &[u8]) -> usize {
-    let tail = &bytes[bytes.len().saturating_sub(3)..];
-    match std::str::from_utf8(tail) {
-        Err(error) if error.error_len().is_none() => tail.len() - error.valid_up_to(),
-        // The slice begins inside a character.
-        Err(error) if error.valid_up_to() == 0 && tail.len() > 1 => half_character(&tail[1..]),
-        Ok(_) | Err(_) => 0,
-    }
 }
 
 fn part(file: &mut File, begin: u64) -> io::Result<Vec<u8>> {

@@ -56,6 +56,7 @@ mod unit;
 mod watch;
 
 pub(super) use backend::Service;
+pub(crate) use commands::RunAs;
 pub(super) use folder::clear_leftovers;
 pub(crate) use keeper::keep;
 pub(crate) use leaving::restore;
