@@ -15,9 +15,10 @@ use crate::source::Source;
 /// The command that reboots a host with systemd.
 const REBOOT: &str = "systemctl reboot";
 
-/// The known keys.
-const KEYS: [&str; 13] = [
+/// The keys that there are.
+const KEYS: [&str; 14] = [
     "reboot",
+    "run",
     "host",
     "listen",
     "state_dir",
@@ -61,6 +62,8 @@ pub struct Config {
     pub follow: bool,
     /// The command that reboots this host, for `/bin/sh -c`.
     pub reboot: String,
+    /// Operators may run commands on this host (`cobctl run`).
+    pub run: bool,
 }
 
 /// The errors of a configuration, a line each.
@@ -84,6 +87,7 @@ impl Config {
             log: "info".to_owned(),
             follow: false,
             reboot: REBOOT.to_owned(),
+            run: true,
         }
     }
 
@@ -155,14 +159,15 @@ impl Config {
         let log = text("log", &mut faults).unwrap_or_else(|| "info".to_owned());
         faults.extend(crate::cli::log_filter(&log).err());
         let reboot = text("reboot", &mut faults).unwrap_or_else(|| REBOOT.to_owned());
-        let follow = match table.get("follow") {
-            None => false,
+        let mut switch = |key: &str, default: bool| match table.get(key) {
+            None => default,
             Some(toml::Value::Boolean(b)) => *b,
             Some(other) => {
-                faults.push(format!("`follow` must be true or false, not {}", other.type_str()));
-                false
+                faults.push(format!("`{key}` must be true or false, not {}", other.type_str()));
+                default
             }
         };
+        let (follow, run) = (switch("follow", false), switch("run", true));
         match (host, depot) {
             (Some(host), Some(depot)) if faults.is_empty() => Ok(Self {
                 host,
@@ -176,6 +181,7 @@ impl Config {
                 log,
                 follow,
                 reboot,
+                run,
             }),
             _ => Err(ConfigError(faults)),
         }
@@ -297,7 +303,9 @@ mod tests {
         let config = Config::parse("host = \"n1\"\ndepot = \"depot.git\"", Path::new("/etc/cob")).expect("valid");
         assert_eq!(config.depot, Source::Folder(PathBuf::from("/etc/cob/depot.git")));
         assert_eq!(config.state_dir, Path::new(STATE_DIR));
-        assert_eq!((config.listen, config.follow), (None, false));
+        assert_eq!((config.listen, config.follow, config.run), (None, false, true));
+        let forbids = Config::parse("host = \"n1\"\ndepot = \"d\"\nrun = false", Path::new("/")).expect("valid");
+        assert!(!forbids.run);
     }
 
     #[test]
@@ -340,7 +348,7 @@ mod tests {
 
     #[test]
     fn all_faults_are_told_at_once_with_suggestions() {
-        let text = "hots = \"n1\"\nlisten = \"127.0.0.1:1\"\nfollow = 3\ntrust = []\n";
+        let text = "hots = \"n1\"\nlisten = \"127.0.0.1:1\"\nfollow = 3\nrun = \"no\"\ntrust = []\n";
         let error = Config::parse(text, Path::new(".")).expect_err("faults").to_string();
         for part in [
             "unknown key `hots`; did you mean `host`?",
@@ -348,6 +356,7 @@ mod tests {
             "`depot` is missing",
             "`listen`: \"127.0.0.1:1\" is not of the form tcp://IP:PORT",
             "`follow` must be true or false, not integer",
+            "`run` must be true or false, not string",
             "`trust` must be a list of publishers' keys",
         ] {
             assert!(error.contains(part), "{part} in {error}");

@@ -7,6 +7,7 @@
 //! users.
 
 pub mod acceptance;
+pub mod adhoc;
 mod blocking;
 pub mod cli;
 pub mod clock;

@@ -19,6 +19,7 @@ mod askers;
 mod book;
 mod brakes;
 mod checks;
+mod commands;
 mod departures;
 mod first;
 mod folders;
@@ -57,6 +58,7 @@ use cob_types::{Batch, CobId, GenerationNumber, HostName, Kind, Manifest, Number
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::{info, warn};
 
+use crate::adhoc::{self, Adhoc};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::generations::{FetchError, Generations, Prepared, Wanted};
@@ -129,6 +131,9 @@ pub struct Daemon {
     /// Running jobs by change object.
     running: BTreeMap<CobId, (JobId, JobHandle)>,
     outputs: outputs::Outputs,
+    /// Commands of operators, and their records for the history.
+    adhoc: Adhoc,
+    command_notes: mpsc::Receiver<adhoc::Note>,
     front: Front,
     changes: watch::Sender<u64>,
     manager: ServiceManager,
@@ -284,6 +289,7 @@ impl Daemon {
                     Some(cob) = self.drifts.recv() => self.feed(Event::CheckWanted(cob)),
                     () = self.departed.notified() => self.look_at_departures(),
                     Some(ask) = self.asks.recv() => self.answer(ask),
+                    Some(note) = self.command_notes.recv() => self.note_command(note),
                     Some(found) = self.askers.found.recv() => self.askers_found(found),
                     Some(newest) = self.depot_changes.recv() => self.depot_changed(newest),
                     Some(found) = self.scheduled.found.1.recv() => self.scheduled_newest(found),

@@ -25,6 +25,7 @@ use super::rounds::Rounds;
 use super::service_manager::ServiceManager;
 use super::switch::SwitchWatch;
 use super::{Daemon, Turn, job_number, trust};
+use crate::adhoc::Adhoc;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::durable;
@@ -163,8 +164,11 @@ impl Daemon {
         let generations = Generations::new(&config.state_dir, &config.depot, &config.host, config.trust.clone());
         let (ended_tx, ended) = mpsc::channel(QUEUE);
         let opener = Opener::new(&config.identity, &config.state_dir, config.secrets_dir.as_deref());
-        let mut kinds = Kinds::with_opener(&state_dir, program, Some(opener), ended_tx)
-            .map_err(|source| StartError::System { doing: "making folders for jobs", source })?;
+        let no_folders = |source| StartError::System { doing: "making folders for jobs", source };
+        let (notes, command_notes) = mpsc::channel(QUEUE);
+        let mut kinds =
+            Kinds::with_opener(&state_dir, program.clone(), Some(opener.clone()), ended_tx).map_err(no_folders)?;
+        let adhoc = Adhoc::new(&config, &state_dir, program, opener, notes).map_err(no_folders)?;
         kinds.wake();
         let (active, coming) = load_needed(&generations, &durable)?;
         let listen = match config.listen {
@@ -261,6 +265,8 @@ impl Daemon {
             introduction: None,
             running: BTreeMap::new(),
             outputs,
+            adhoc,
+            command_notes,
             front,
             changes: watch::Sender::new(0),
             manager: ServiceManager::of_environment(),
@@ -335,6 +341,7 @@ impl Daemon {
             self.feed_lost(cob, number);
         }
         self.cancel_again();
+        self.adhoc.returned();
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cob_types::check_round::CheckRound;
+use cob_types::command_run::{KeptRun, RunId, RunOrder};
 use cob_types::history::HistoryEntry;
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{CobStatus, HostStatus};
@@ -18,6 +19,7 @@ use cob_types::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, Publi
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+use crate::adhoc::Running;
 use crate::kinds::{FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
 
 use super::access::Access;
@@ -129,6 +131,22 @@ pub enum Ask {
         round: u64,
         /// The answer; absent: the round is unknown or forgotten.
         reply: oneshot::Sender<Option<(CheckRound, watch::Receiver<bool>)>>,
+    },
+    /// Run a command.
+    Run {
+        /// Which, and how.
+        order: Box<RunOrder>,
+        /// Who orders it, for the history.
+        who: String,
+        /// The answer, as soon as it runs; dropping it ends the command.
+        reply: oneshot::Sender<Result<Running, Refusal>>,
+    },
+    /// The kept output of a command.
+    KeptRun {
+        /// Its number.
+        run: RunId,
+        /// The answer; absent: the host has no output of the command.
+        reply: oneshot::Sender<Option<KeptRun>>,
     },
     /// A counter that increases with each change of the status.
     Watch {
@@ -475,6 +493,11 @@ impl Api {
     /// Asks for the log of a change object; a journal takes time.
     pub(super) async fn logs(&self, cob: CobId, query: LogsQuery) -> Result<LogsAnswer, Refusal> {
         self.within(ORDER, |reply| Ask::Logs { cob, query, reply }).await?
+    }
+
+    /// Runs a command.
+    pub(super) async fn run(&self, order: RunOrder, who: String) -> Result<Running, Refusal> {
+        self.within(ORDER, |reply| Ask::Run { order: Box::new(order), who, reply }).await?
     }
 
     /// Gives an order.

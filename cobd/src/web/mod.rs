@@ -23,6 +23,7 @@ mod guard;
 mod pace;
 mod places;
 mod routes;
+mod run;
 mod serve;
 mod standing;
 mod wire;

@@ -26,6 +26,7 @@ use super::access::Who;
 use super::api::{Api, Ask, Command, Departing, StatusOf, SwitchHow};
 use super::files;
 use super::guard::guard;
+use super::run;
 use super::serve::LongLived;
 use super::standing::Standing;
 use super::wire::{
@@ -66,6 +67,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/events", get(events))
         .route("/v1/check", get(check_round).post(check))
         .merge(files::routes())
+        .merge(run::routes())
         .route("/v1/prepare", post(prepare))
         .route("/v1/switch", post(switch))
         .route("/v1/rollback", post(rollback))

@@ -49,6 +49,14 @@ impl Standing {
         Ok(())
     }
 
+    /// The order is carried out, and the answer goes on for long: from here on the connection is cut when its caller loses
+    /// the right to it.
+    pub(super) fn answers_for_long(&self, access: &Access) -> Result<(), Refusal> {
+        self.0.ordered.store(false, Ordering::Relaxed);
+        // Afterwards: an earlier loss of the right is seen here, and a later loss by `lost`.
+        self.judge(access)
+    }
+
     /// Waits until the caller loses the right to its request; returns the reason.
     pub(super) async fn lost(&self, mut changes: watch::Receiver<Arc<Access>>) -> Refusal {
         while changes.changed().await.is_ok() {

@@ -90,6 +90,10 @@ pub(super) fn fake() -> Fake {
                     let text = format!("{cob} {query:?}\n");
                     drop(reply.send(Ok(LogsAnswer { text, ..LogsAnswer::default() })));
                 }
+                Ask::Run { reply, .. } => {
+                    drop(reply.send(Err(Refusal::new(RefusalKind::Forbidden, "n1 runs no commands", ""))));
+                }
+                Ask::KeptRun { reply, .. } => drop(reply.send(None)),
                 Ask::Watch { reply } => drop(reply.send(seen.clone())),
                 Ask::Check { reply, .. } => drop(reply.send(Ok(7))),
                 Ask::CheckRound { round, reply } => {
