@@ -17,6 +17,7 @@ mod help;
 mod hosts;
 mod looks;
 mod operations;
+mod run;
 mod words;
 
 pub use hosts::{ArtefactArgs, BootstrapArgs, HostAt, SshArgs, UpgradeArgs};
@@ -25,6 +26,7 @@ pub use looks::{
     StatusArgs, WatchArgs,
 };
 pub use operations::{DrainArgs, Selection, StopArgs};
+pub use run::RunArgs;
 pub use words::{
     AtMost, BudgetArgs, CallOffArgs, CancelArgs, DeclareFinalArgs, FenceArgs, LimitArgs, OnFailureArg, OutcomesArgs,
     RetryArgs, RollbackArgs, SwitchArgs,
@@ -195,6 +197,9 @@ pub enum Command {
     /// Stop all services of a host for maintenance, or reboot it
     #[command(after_help = operations::DRAIN)]
     Drain(DrainArgs),
+    /// Run a command on hosts at once, and show its output
+    #[command(after_help = run::RUN)]
+    Run(Box<RunArgs>),
     /// Start no new transitions; running ones finish
     Pause,
     /// Start transitions again after `pause` or `cancel`
@@ -220,7 +225,7 @@ pub enum Command {
     /// Show past switches: operator, times, result on each host
     #[command(after_help = words::OUTCOMES)]
     Outcomes(OutcomesArgs),
-    /// Show the output of the last action or check of an object
+    /// Show the output of the last action or check of an object, or of a run
     #[command(after_help = "The running output of a service: `cobctl logs`.")]
     Output(OutputArgs),
     /// Show the output of a service

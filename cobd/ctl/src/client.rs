@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cob_trust::tls::{self, Identity, OtherKey};
-use cob_types::status::HostStatus;
+use cob_types::command_run::RunOrder;
 use cob_types::words::form;
 use cob_types::{HostName, PublicKey};
-use cobd::web::{Change, Done, MEANT_FOR, RefusalBody, StatusOf};
+use cobd::web::{Done, MEANT_FOR, RefusalBody, StatusOf};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -31,6 +31,11 @@ use tokio_rustls::TlsConnector;
 use crate::settings::Credentials;
 use crate::targets::{Endpoint, Formers, Target};
 use crate::words::{clean, span};
+
+mod events;
+
+use events::Events;
+pub use events::{Changes, RunEvents};
 
 /// The longest answer that the client reads: about 50,000 change objects.
 pub const MAX_ANSWER: usize = 32 << 20;
@@ -408,13 +413,25 @@ impl Client {
             StatusOf::All => "/v1/events?status=all".to_owned(),
             StatusOf::Restless => format!("/v1/events?status=restless&waiting={MOST_WAITING}"),
         };
-        timely(at, self.timeout, async {
-            let (response, line) = self.send(at, request(at, Method::GET, &path, Bytes::new())?).await?;
+        self.events(at, request(at, Method::GET, &path, Bytes::new())?, self.timeout).await.map(Changes)
+    }
+
+    /// Runs a command. The host ends it when the returned stream is dropped.
+    ///
+    /// # Errors
+    /// [`AskError`]: the command does not run, or not for long.
+    pub async fn run(&self, at: &Endpoint, order: &RunOrder) -> Result<RunEvents, AskError> {
+        self.events(at, self.order_to(at, "/v1/run", order)?, self.order_timeout()).await.map(RunEvents)
+    }
+
+    async fn events(&self, at: &Endpoint, request: Request<Full<Bytes>>, limit: Duration) -> Result<Events, AskError> {
+        timely(at, limit, async {
+            let (response, line) = self.send(at, request).await?;
             if response.status() != StatusCode::OK {
                 whole(at, response).await?;
                 return Err(not_understood(at, "a success without events"));
             }
-            Ok(Changes { at: at.clone(), body: response.into_body(), read: Vec::new(), searched: 0, _line: line })
+            Ok(Events::of(at, response, line))
         })
         .await
     }
@@ -527,50 +544,6 @@ pub struct Open {
     line: Line,
     /// The address of the peer.
     at: Endpoint,
-}
-
-/// The stream of changes of a daemon.
-#[derive(Debug)]
-pub struct Changes {
-    at: Endpoint,
-    body: Incoming,
-    /// The bytes of an incomplete event.
-    read: Vec<u8>,
-    /// How many bytes of `read` were already searched for the end of the event.
-    searched: usize,
-    _line: Line,
-}
-
-impl Changes {
-    /// Waits for the next sign of life: a change, with the status if the daemon sends it, or a comment without a
-    /// change. `None`: the daemon has closed the connection.
-    ///
-    /// # Errors
-    /// [`AskError`], if the event is malformed or too long.
-    pub async fn next(&mut self) -> Result<Option<Option<HostStatus>>, AskError> {
-        loop {
-            let unsearched = self.read.get(self.searched..).unwrap_or_default();
-            if let Some(end) = unsearched.windows(2).position(|two| two == b"\n\n") {
-                let event: Vec<u8> = self.read.drain(..self.searched + end + 2).collect();
-                self.searched = 0;
-                return self.told(&event).map(Some);
-            }
-            self.searched = self.read.len().saturating_sub(1);
-            match self.body.frame().await {
-                Some(Ok(frame)) => self.read.extend(frame.into_data().unwrap_or_default()),
-                Some(Err(_)) | None => return Ok(None),
-            }
-            if self.read.len() > MAX_ANSWER {
-                return Err(AskError::TooLong { endpoint: self.at.clone() });
-            }
-        }
-    }
-
-    /// Parses an event of `text/event-stream` (HTML, 9.2.6) with all its data in one line, as daemons write it.
-    fn told(&self, event: &[u8]) -> Result<Option<HostStatus>, AskError> {
-        let data = event.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"data:"));
-        Ok(data.map(|data| parse::<Change>(&self.at, data)).transpose()?.and_then(|change| change.status))
-    }
 }
 
 /// The task that transfers a connection's bytes; it is aborted when its user drops it.

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "files",
         ],
     ),
-    ("Change", &["plan", "switch", "rollback", "stop", "start", "restart", "drain", "pause", "resume", "retry"]),
+    ("Change", &["plan", "switch", "rollback", "stop", "start", "restart", "drain", "run", "pause", "resume", "retry"]),
     (
         "Decide conflicts and exceptions",
         &["resolve", "cancel", "call-off", "limit", "budget", "fence", "declare-final"],

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use cob_depot::GenerationName;
+use cob_types::command_run::RunId;
 use cob_types::{CobId, HostName};
 
 use super::{Which, generation};
@@ -146,8 +147,11 @@ pub struct FactsArgs {
 #[derive(Debug, ClapArgs)]
 pub struct OutputArgs {
     /// The change object
-    #[arg(value_name = "COB")]
-    pub cob: CobId,
+    #[arg(value_name = "COB", required_unless_present = "run")]
+    pub cob: Option<CobId>,
+    /// Instead of a change object: the number of a run, as `cobctl run` and `cobctl history` show it
+    #[arg(long, value_name = "NUMBER", value_parser = super::run::run_id, conflicts_with = "cob")]
+    pub run: Option<RunId>,
 }
 
 /// Arguments of `logs`.

@@ -19,6 +19,7 @@ use crate::settings::{Credentials, Settings};
 use crate::targets::{Formers, Target, Targets};
 use crate::words::list;
 
+mod adhoc;
 pub(crate) mod at;
 mod bootstrap;
 mod cancel;
@@ -141,6 +142,7 @@ async fn dispatch(args: Args, screen: &mut Screen) -> Result<Exit, Failure> {
         Command::Start(args) => stop::start(&context(global, screen)?, screen, &args).await,
         Command::Restart(args) => stop::restart(&context(global, screen)?, screen, &args).await,
         Command::Drain(args) => drain::run(&context(global, screen)?, screen, &args).await,
+        Command::Run(args) => adhoc::run(&context(global, screen)?, screen, &args).await,
         Command::Pause => orders::pause(&context(global, screen)?, screen).await,
         Command::Resume => orders::resume(&context(global, screen)?, screen).await,
         Command::Cancel(args) => cancel::cancel(&context(global, screen)?, screen, &args).await,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Stopped};
 use cob_types::words::join;
-use cob_types::{Cob, CobId, Generation, HostName, Kind, StateName};
+use cob_types::{Cob, CobId, Generation, HostName, Kind, Manifest, StateName};
 use cobgen::model::did_you_mean_or_list;
 
 use super::plan::Way;
@@ -50,6 +50,40 @@ impl Group<'_> {
         let members = interrupted.iter().map(of_host).enumerate().filter(|(_, members)| !members.is_empty()).collect();
         Limit { name: self.name.clone(), most: self.most.saturating_sub(off.len()), members }
     }
+}
+
+/// The hosts of a selection; absent: it restricts nothing.
+pub(super) fn selected(
+    manifest: &Manifest,
+    Selection { hosts, labels }: &Selection,
+) -> Result<Option<BTreeSet<HostName>>, Failure> {
+    if hosts.is_empty() && labels.is_empty() {
+        return Ok(None);
+    }
+    let (mut found, mut faults) = (BTreeSet::new(), Vec::new());
+    for host in hosts {
+        if manifest.hosts.contains_key(host) {
+            found.insert(host.clone());
+        } else {
+            let help = did_you_mean_or_list(host.as_str(), manifest.hosts.keys().map(HostName::as_str));
+            faults.push(format!("there is no host {host}; {}", help.unwrap_or_default()));
+        }
+    }
+    for label in labels {
+        match manifest.hosts_with(label) {
+            Some(hosts) => found.extend(hosts),
+            None if manifest.groups.is_empty() => faults.push(format!(
+                "generation {} names no labels and no clusters: a cobgen that did not write these made it, or the model \
+                 has none",
+                manifest.generation
+            )),
+            None => {
+                let help = did_you_mean_or_list(label, manifest.groups.labels().collect::<Vec<_>>());
+                faults.push(format!("no host has the label {label}; {}", help.unwrap_or_default()));
+            }
+        }
+    }
+    if faults.is_empty() { Ok(Some(found)) } else { Err(Failure::usage(anyhow::anyhow!(faults.join("; ")))) }
 }
 
 /// The change objects of a generation, with their kinds.
@@ -144,38 +178,8 @@ impl<'g> Objects<'g> {
     }
 
     /// The hosts of a selection; none: there is no restriction.
-    pub(super) fn selected(
-        &self,
-        Selection { hosts, labels }: &Selection,
-    ) -> Result<Option<BTreeSet<HostName>>, Failure> {
-        if hosts.is_empty() && labels.is_empty() {
-            return Ok(None);
-        }
-        let manifest = &self.generation.manifest;
-        let (mut found, mut faults) = (BTreeSet::new(), Vec::new());
-        for host in hosts {
-            if manifest.hosts.contains_key(host) {
-                found.insert(host.clone());
-            } else {
-                let help = did_you_mean_or_list(host.as_str(), manifest.hosts.keys().map(HostName::as_str));
-                faults.push(format!("there is no host {host}; {}", help.unwrap_or_default()));
-            }
-        }
-        for label in labels {
-            match manifest.hosts_with(label) {
-                Some(hosts) => found.extend(hosts),
-                None if manifest.groups.is_empty() => faults.push(format!(
-                    "generation {} names no labels and no clusters: a cobgen that did not write these made it, or the model \
-                     has none",
-                    manifest.generation
-                )),
-                None => {
-                    let help = did_you_mean_or_list(label, manifest.groups.labels().collect::<Vec<_>>());
-                    faults.push(format!("no host has the label {label}; {}", help.unwrap_or_default()));
-                }
-            }
-        }
-        if faults.is_empty() { Ok(Some(found)) } else { Err(Failure::usage(anyhow::anyhow!(faults.join("; ")))) }
+    pub(super) fn selected(&self, selection: &Selection) -> Result<Option<BTreeSet<HostName>>, Failure> {
+        selected(&self.generation.manifest, selection)
     }
 
     /// The running objects of a host.

@@ -1,5 +1,6 @@
 //! `cobctl output`: the output of the last action or check of a change object.
 
+use cob_types::CobId;
 use serde::Serialize;
 
 use super::Context;
@@ -10,24 +11,33 @@ use crate::words::clean_lines;
 
 #[derive(Serialize)]
 struct Output<'a> {
-    cob: &'a cob_types::CobId,
+    cob: &'a CobId,
     output: String,
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutputArgs) -> Result<Exit, Failure> {
-    let target = context.locate(&args.cob.host()).await?;
-    let asked = context.client.text(&target.endpoint, &format!("/v1/output/{}", args.cob)).await;
+    match (&args.cob, args.run) {
+        (Some(cob), _) => of_cob(context, screen, cob).await,
+        (None, Some(run)) => super::adhoc::kept(context, screen, run).await,
+        (None, None) => {
+            Err(Failure::usage(anyhow::anyhow!("whose output?")).hint("name a change object, or --run NUMBER"))
+        }
+    }
+}
+
+async fn of_cob(context: &Context, screen: &mut Screen, cob: &CobId) -> Result<Exit, Failure> {
+    let target = context.locate(&cob.host()).await?;
+    let asked = context.client.text(&target.endpoint, &format!("/v1/output/{cob}")).await;
     let output = match asked {
         Ok(output) => output,
-        Err(error) => return Err(context.refused_of(&args.cob, error).await),
+        Err(error) => return Err(context.refused_of(cob, error).await),
     };
     if context.json {
-        screen.json(&Output { cob: &args.cob, output })?;
+        screen.json(&Output { cob, output })?;
     } else if output.trim().is_empty() {
         screen.say(&format!(
-            "the last action or check of {0} printed no output; `cobctl history {0}` shows its result, `cobctl logs {0}` \
-             the output of a service",
-            args.cob
+            "the last action or check of {cob} printed no output; `cobctl history {cob}` shows its result, `cobctl logs {cob}` \
+             the output of a service"
         ));
     } else if screen.is_live() {
         screen.raw(&whole_lines(clean_lines(&output)))?;

@@ -165,6 +165,11 @@ impl Inside {
                 drop(reply.send(Err(Refusal::new(RefusalKind::Unavailable, what, ""))));
             }
             Ask::CheckRound { reply, .. } => drop(reply.send(None)),
+            Ask::Run { reply, .. } => {
+                let what = "commands are the business of real daemons";
+                drop(reply.send(Err(Refusal::new(RefusalKind::Forbidden, what, ""))));
+            }
+            Ask::KeptRun { reply, .. } => drop(reply.send(None)),
             Ask::Order { order, who, reply } => {
                 self.authors.push(who);
                 drop(reply.send(self.order(order)));
