@@ -5,6 +5,7 @@
 //! more thoroughly.
 
 mod actions;
+mod adhoc;
 mod before;
 mod bootstrap;
 mod budgets;

@@ -299,6 +299,20 @@ impl Planted {
         assert!(ours >= 3, "a daemon, a runner, keepers; found {ours}");
     }
 
+    /// An administrator's command that shows the value of a secret, in its line and in its output.
+    fn run_a_command(&self) {
+        let value = &self.values["plain"];
+        let line = format!("echo 'it is {value}'; printf %s \"$X\" | base64; echo \"$X\" >&2");
+        let order = serde_json::json!({"command": line, "env": {"X": value}, "run": "00000000000a"}).to_string();
+        let answer = self.cluster.http("n1", "POST", "/v1/run", &order).expect("it runs");
+        assert!(answer.contains("it is [secret]") && answer.contains("{\"exited\":0}"), "{answer}");
+        let kept = self.cluster.http("n1", "GET", "/v1/run/00000000000a", "").expect("kept");
+        assert!(kept.contains("it is [secret]"), "{kept}");
+        for (place, text) in [("the answer", answer), ("the kept output", kept)] {
+            self.assert_clean(place, text.as_bytes(), &self.forms());
+        }
+    }
+
     fn in_memory(&self, what: &str) -> Vec<String> {
         let entries = fs::read_dir(self.memory.path().join(what)).into_iter().flatten().flatten();
         entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect()
@@ -329,6 +343,7 @@ fn twenty_planted_secrets_are_found_nowhere() {
     planted.search_processes();
     planted.search_watched(watch);
     planted.search_programs();
+    planted.run_a_command();
     planted.cluster.until(PATIENCE, || planted.in_memory("jobs").len() == 1, "one action runs");
     assert_eq!(planted.in_memory("services").len(), 3, "three services are kept");
     // The daemon crashes; the action continues with its values, and the next daemon gets its result.
