@@ -83,12 +83,12 @@ mod tests {
         for (name, value, word) in [
             ("A B", "x", "no name"),
             ("", "x", "no name"),
-            ("5", "x", "no name"),
-            ("#A", "x", "no name"),
+            ("5", "x", "not a valid"),
+            ("#A", "x", "not a valid"),
             ("A", "1\n2", "more than one line"),
             ("A", "1\r", "control characters"),
-            ("A", "'\"", "quotes of both sorts"),
-            ("A", "' \" ", "quotes of both sorts"),
+            ("A", "'\"", "both sorts of quotes"),
+            ("A", "' \" ", "both sorts of quotes"),
             ("A", &"x".repeat(MAX_LINE - 1), "longer than 998 bytes"),
         ] {
             let why = assignment(name, value).expect_err(value);

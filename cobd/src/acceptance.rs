@@ -163,8 +163,8 @@ mod tests {
         let (key, stranger) = (SecretKey::from_seed(&[7; 32]), SecretKey::from_seed(&[8; 32]));
         let trust = Publishers::new([key.public()], 1).expect("enough");
         let signed = manifest(Security::Identities, "tcp://192.0.2.1:7077");
-        assert!(refused(Some(&trust), &signed, &[]).contains("generation 3 is refused: nobody has signed it"));
-        assert!(refused(Some(&trust), &signed, &[&stranger]).contains("whom this host does not trust"));
+        assert!(refused(Some(&trust), &signed, &[]).contains("generation 3 is refused: it has no signature"));
+        assert!(refused(Some(&trust), &signed, &[&stranger]).contains("but this host does not trust that key"));
         assert!(refused(None, &signed, &[&key]).contains("set `trust`"));
         let open = manifest(Security::LoopbackOnly, "tcp://127.0.0.1:7077");
         // Not "sign it": a signature would not help.
@@ -187,7 +187,7 @@ mod tests {
         let way = WayBack { generation: GenerationNumber(2), manifest: BlobHash([5; 32]) };
         long.back = vec![way; MAX_UNPROVED / 32];
         // After decoding, another error would come first.
-        assert!(refused(Some(&trust), &long, &[]).contains("nobody has signed it"));
+        assert!(refused(Some(&trust), &long, &[]).contains("it has no signature"));
         assert!(refused(Some(&trust), &long, &[&SecretKey::from_seed(&[8; 32])]).contains("does not trust"));
         assert!(refused(Some(&trust), &long, &[&key]).contains("`security: loopback-only`"), "it is signed");
     }

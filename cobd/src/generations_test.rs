@@ -164,7 +164,7 @@ fn what_is_refused_leaves_nothing_behind() {
     let signed = Fixture::new(Security::Identities, true);
     let key = &unsigned.key;
     let cases = [
-        (&unsigned, "n1", vec![key], "nobody has signed it"),
+        (&unsigned, "n1", vec![key], "it has no signature"),
         (&signed, "n1", vec![], "set `trust` in cobd.toml"),
         (&open, "n1", vec![key], "`security: loopback-only`"),
         (&signed, "n9", vec![key], "has no host n9; it has n1"),

@@ -123,7 +123,7 @@ apart cobd
 step "a stolen token that was used is refused, said once, and told by status"
 thief() { token_of h2 | on h4 cobd join $server - --config /var/tmp/thief.toml --state-dir /var/tmp/thief; }
 for try in {1..20}; do
-    fails_with "used already, with another key" thief
+    fails_with "already used with another key" thief
 done
 serve_log() { on h1 journalctl --no-pager --output=cat --unit cobgen-serve; }
 says "the token of h2 was already used with another key" serve_log

@@ -40,7 +40,7 @@ done
 
 step "a token that was used is good for nobody else"
 thief() { token_of h2 | on h3 cobd join $server - --config /var/tmp/thief.toml --state-dir /var/tmp/thief; }
-fails_with "used already, with another key" thief
+fails_with "already used with another key" thief
 says "REFUSED" admin cobgen enroll --list --depot $site/depot
 
 step "who has no key gets no word"

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     fn untrusted(generation: u64) -> FetchError {
-        FetchError::Bad { generation: GenerationNumber(generation), what: "nobody has signed it".to_owned() }
+        FetchError::Bad { generation: GenerationNumber(generation), what: "it has no signature".to_owned() }
     }
 
     #[tokio::test]

@@ -216,7 +216,7 @@ mod tests {
         let all = read_all(depot.path()).expect("read");
         assert_eq!(all, Enrolments { keys: [(name.clone(), vec![key(2)])].into(), revoked: [key(1)].into() });
         let error = add(1).expect_err("revoked").to_string();
-        assert!(error.contains("is revoked: delete the host's key file"), "{error}");
+        assert!(error.contains("is revoked: delete the key file on the host"), "{error}");
         // The list of old keys is bounded.
         for n in 3..40 {
             add(n).expect("added");

@@ -36,11 +36,11 @@ mod tests {
 
     #[test]
     fn signs_and_headings_have_colours_and_nothing_else_is_changed() {
-        let text = "What differs\n  + n1/a\n  - n1/b\n  ~ n1/c\n      +new line\n  as it is\n\nend";
+        let text = "Differences\n  + n1/a\n  - n1/b\n  ~ n1/c\n      +new line\n  as it is\n\nend";
         assert_eq!(painted(text, false), text);
         assert_eq!(
             painted(text, true),
-            "\x1b[1mWhat differs\x1b[0m\n\x1b[32m  + n1/a\x1b[0m\n\x1b[31m  - n1/b\x1b[0m\n\x1b[33m  ~ n1/c\x1b[0m\n\
+            "\x1b[1mDifferences\x1b[0m\n\x1b[32m  + n1/a\x1b[0m\n\x1b[31m  - n1/b\x1b[0m\n\x1b[33m  ~ n1/c\x1b[0m\n\
              \x1b[32m      +new line\x1b[0m\n  as it is\n\n\x1b[1mend\x1b[0m"
         );
     }

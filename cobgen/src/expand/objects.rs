@@ -151,7 +151,7 @@ impl Objects {
                 value: (*known.kind).clone(),
                 place: known.mark.map_or_else(|| place.clone(), |mark| report.place(mark)),
             });
-            debug_assert_eq!(kind.value, *known.kind, "use a name for a single kind only");
+            debug_assert_eq!(kind.value, *known.kind, "a name has a single kind");
             let value = DraftCob {
                 kind: name,
                 preferred,

@@ -334,9 +334,9 @@ mod tests {
             ("install db n1: 3m", "write `HOST/NAME FROM>TO`"),
             ("n1/db down: 3m", "write `HOST/NAME FROM>TO`"),
             ("n1/db down>up: soon", "is not a time"),
-            ("n1/db down>up: {min: 1s}", "has no `median`"),
-            ("n1/db down>up: {min: 9s, median: 1s}", "`min` is no more than `median`"),
-            ("n1/db down>up: {median: 1s, p90: 0s}", "that no more than `p90`"),
+            ("n1/db down>up: {min: 1s}", "`median` is missing"),
+            ("n1/db down>up: {min: 9s, median: 1s}", "`min` must not exceed `median`"),
+            ("n1/db down>up: {median: 1s, p90: 0s}", "`median` must not exceed `p90`"),
             ("- 1", ""),
         ] {
             let told = Durations::of_text(text).expect_err(text);

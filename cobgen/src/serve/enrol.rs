@@ -252,7 +252,7 @@ mod tests {
         let other = Token::generate(scene.token.host().clone(), SecretKey::from_seed(&[7; 32]).public()).expect("made");
         assert!(turned(host.public(), &scene.request(host, &other)).contains("another server"));
         let guess = Token::generate(scene.token.host().clone(), scene.token.server()).expect("made");
-        assert!(turned(host.public(), &scene.request(host, &guess)).contains("not given out"));
+        assert!(turned(host.public(), &scene.request(host, &guess)).contains("did not issue the token"));
         let renamed: Token = format!("{}2", *scene.token.reveal()).parse().expect("a token");
         assert!(turned(host.public(), &scene.request(host, &renamed)).contains("not for h12"));
         let mut forged: EnrolRequest = serde_json::from_slice(&good).expect("read");

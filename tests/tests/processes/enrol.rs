@@ -320,7 +320,10 @@ fn a_host_that_was_lost_gets_a_new_key_and_its_old_one_is_revoked() {
     assert!(String::from_utf8_lossy(&site.join(&command, "h1").stdout).contains("is a member already"));
     let accept = ["enroll", "--depot", "depot", "--accept", "h1", &old.public().to_string()];
     let output = site.run("cobgen", &accept);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("is revoked: delete the host's key file"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("is revoked: delete the key file on the host"),
+        "{output:?}"
+    );
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn a_false_server_takes_little_memory_and_forges_no_line_of_the_log() {
     let key = SecretKey::from_seed(&[0x5E; 32]);
     // A signature over other bytes, which any reader of another generation has.
     let stolen = publishers::sign(&cluster.publisher(), b"another manifest");
-    for (host, signed, words) in [("n1", vec![], "nobody has signed it"), ("n2", vec![stolen], "was altered")] {
+    for (host, signed, words) in [("n1", vec![], "it has no signature"), ("n2", vec![stolen], "was altered")] {
         let server = serve(&key, &signed);
         cluster.configure(host, &format!("listen = \"tcp://{}\"\nfollow = true", cluster.address(host)));
         let file = cluster.path(&format!("{host}.toml"));

@@ -434,7 +434,10 @@ fn a_path_that_another_one_takes_is_in_no_conflict() {
     // A change object that departs with the same content restores the earlier content.
     let third = cluster.generate(&model(&cluster, "    preferred: absent\n", y, x)).to_string();
     let (code, told) = ctl(&cluster, &["switch", &third, "--prepare"], None);
-    assert!(code == 1 && told.contains("n1/b would be in conflict") && told.contains("and is to go"), "{code} {told}");
+    assert!(
+        code == 1 && told.contains("n1/b would be in conflict") && told.contains("and the model removes it"),
+        "{code} {told}"
+    );
     assert!(!told.contains("n1/a"), "{told}");
 }
 

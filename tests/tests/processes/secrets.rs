@@ -398,6 +398,6 @@ fn a_host_refuses_what_was_sealed_for_another_key() {
     planted.cluster.start_all();
     let body = format!("{{\"generation\": {}}}", planted.generation);
     let refused = planted.cluster.http("n1", "POST", "/v1/prepare", &body).expect_err("refused");
-    assert!(refused.contains("it is for another key"), "{refused}");
+    assert!(refused.contains("it is encrypted for another key"), "{refused}");
     assert!(refused.contains(&format!("this host has {own}")), "{refused}");
 }

@@ -54,7 +54,7 @@ fn only_what_a_trusted_publisher_has_signed_is_switched_to() {
     let unsigned = generate(&mut cluster, "unsigned");
     let stranger = SecretKey::from_seed(&[9; 32]);
     for order in ["prepare", "switch"] {
-        assert_refused(&cluster, "n1", order, unsigned.0, &["nobody has signed it", "cobgen sign"]);
+        assert_refused(&cluster, "n1", order, unsigned.0, &["it has no signature", "cobgen sign"]);
     }
     let (depot, _) = cluster.depot();
     let bytes = depot.read_manifest_bytes(unsigned).expect("read");
@@ -123,7 +123,7 @@ fn a_daemon_that_follows_does_not_follow_to_what_it_was_brought_back_from() {
     // A change in the depot makes the daemons check it; the unsigned generation is refused, and 2 stays abandoned.
     cluster.signers.clear();
     let unsigned = generate(&mut cluster, "unsigned");
-    let refused = || cluster.hosts().iter().all(|host| cluster.log(host).contains("nobody has signed it"));
+    let refused = || cluster.hosts().iter().all(|host| cluster.log(host).contains("it has no signature"));
     cluster.until(PATIENCE, refused, "the unsigned one is refused");
     assert!(cluster.is_converged(one));
     let (depot, _) = cluster.depot();

@@ -147,7 +147,7 @@ mod tests {
         for (text, wrong) in [
             ("instal: 1s", "no action is called `instal`; did you mean `install`?"),
             ("install: soon", "`install`: \"soon\" is not a time"),
-            ("create db n1: 1s", "it is done with a node"),
+            ("create db n1: 1s", "this is an action on a node"),
             ("start a b c: 1s", "write `start`, `start SERVICE`"),
             ("- 1", ""),
         ] {

@@ -205,7 +205,7 @@ mod tests {
             (&["--from", "1", "--to", "2", "--operation", "create"][..], "cannot be used with"),
             (&["m.yaml", "--from", "1", "--to", "2"], "cannot be used with"),
             (&["--operation", "create"], "MODEL"),
-            (&["--from", "active", "--to", "2"], "a depot does not know which one is active"),
+            (&["--from", "active", "--to", "2"], "a depot does not know the active generation"),
             (&["m.yaml", "--operation", "create", "--gantt", "x"], "cannot be used with"),
             (&["m.yaml"], "--operation"),
         ] {
