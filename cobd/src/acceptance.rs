@@ -79,7 +79,7 @@ fn check_hosts(manifest: &Manifest) -> Result<(), String> {
                 ));
             }
             Security::Identities if entry.keys.is_empty() => {
-                return Err(format!("host {host} has an address and no key, so nothing could prove that it is {host}"));
+                return Err(format!("host {host} has an address and no key, so it can't prove its identity as {host}"));
             }
             Security::LoopbackOnly | Security::Identities => {}
         }
@@ -221,6 +221,6 @@ mod tests {
         let error = newest.way(number(2), number(1)).expect_err("not named").to_string();
         assert!(error.contains("generation 1 is older than 2") && error.contains("generation 3"), "{error}");
         let none = Newest { generation: number(3), manifest: None };
-        none.way(number(3), number(2)).expect_err("nothing is known");
+        none.way(number(3), number(2)).expect_err("no generation is known");
     }
 }

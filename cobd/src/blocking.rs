@@ -41,7 +41,7 @@ pub(crate) async fn beside_or_here<T: Send + 'static>(work: impl FnOnce() -> T +
         }
         Err(Lost::Panicked) => None,
     };
-    done.expect("what is done beside does not panic")
+    done.expect("the work in the thread does not panic")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

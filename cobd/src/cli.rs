@@ -21,7 +21,7 @@ use crate::permissions;
 use crate::process::{close_to_others, pass_no_ignored_signals_on};
 use crate::run::Program;
 
-/// The daemon of one host: brings its change objects into the states that are wanted, in an order
+/// The daemon of one host: brings its change objects into their desired states, in an order
 /// negotiated with the daemons of other hosts.
 #[derive(Debug, Parser)]
 #[command(
@@ -29,7 +29,7 @@ use crate::run::Program;
     version,
     after_help = "\
 Examples:
-  cobd check-config /etc/cob/cobd.toml    tell what is wrong with a configuration
+  cobd check-config /etc/cob/cobd.toml    report the errors of a configuration
   cobd init --config /etc/cob/cobd.toml   make this host's key, and print the public half for the model
   cobd run --config /etc/cob/cobd.toml    run the daemon in the foreground
 
@@ -44,14 +44,14 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make the key by which this host proves who it is, and print its public half for the model
+    /// Make this host's key, and print its public half for the model
     #[command(after_help = "\
 Examples:
   cobd init --config /etc/cob/cobd.toml          where the configuration says (`identity`)
   cobd init --state-dir /var/lib/cob             in a state folder, before there is a configuration
   cobd init --config /etc/cob/cobd.toml --next   the key that takes the place of the present one
 
-The key file gets mode 0600. One that is there is never overwritten: its public half is printed again.")]
+The key file gets mode 0600. An existing key file is never overwritten: its public half is printed again.")]
     Init {
         /// The configuration file.
         #[arg(long, value_name = "FILE", default_value = "/etc/cob/cobd.toml", conflicts_with = "state_dir")]
@@ -63,13 +63,13 @@ The key file gets mode 0600. One that is there is never overwritten: its public 
         #[arg(long)]
         next: bool,
     },
-    /// Run the daemon in the foreground until it is told to stop (SIGTERM, SIGINT).
+    /// Run the daemon in the foreground until SIGTERM or SIGINT.
     Run {
         /// The configuration file.
         #[arg(long, value_name = "FILE", default_value = "/etc/cob/cobd.toml")]
         config: PathBuf,
     },
-    /// Read a configuration and tell every fault in it.
+    /// Read a configuration and report every error in it.
     CheckConfig {
         /// The configuration file.
         #[arg(value_name = "FILE", default_value = "/etc/cob/cobd.toml")]
@@ -83,13 +83,13 @@ The key file gets mode 0600. One that is there is never overwritten: its public 
 #[command(after_help = "\
 Examples:
   cobd join tcp://10.0.0.1:7070 cob1.…          as `cobgen enroll` prints it
-  cobd join tcp://10.0.0.1:7070 - < token       a token that nobody sees in the process list
+  cobd join tcp://10.0.0.1:7070 - < token       the token stays out of the process list
 
 Makes this host's key in the state folder (mode 0600, once), shows the token to the server whose key is in \
-it, and writes the configuration: `host`, `depot`, `depot_key`, `trust`, `threshold`. A configuration that is \
-there already is never written over. May be repeated after a failure.
+it, and writes the configuration: `host`, `depot`, `depot_key`, `trust`, `threshold`. An existing configuration \
+is never overwritten. The command can be repeated after a failure.
 
-Exit status: 0 this host is a member; 1 refused, or nobody answers; 2 wrong usage.")]
+Exit status: 0 this host is a member; 1 refused, or no server answers; 2 wrong usage.")]
 struct Join {
     /// Where `cobgen serve` is: tcp://IP:PORT.
     #[arg(value_name = "ADDRESS", value_parser = crate::config::parse_address)]
@@ -99,19 +99,19 @@ struct Join {
     /// The configuration to be written.
     #[arg(long, value_name = "FILE", default_value = "/etc/cob/cobd.toml")]
     config: PathBuf,
-    /// The folder for everything that the daemon keeps.
+    /// The state folder of the daemon.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/cob")]
     state_dir: PathBuf,
     /// The socket of the API [default: /run/cob/cobd.sock].
     #[arg(long, value_name = "PATH")]
     http: Option<PathBuf>,
-    /// Where the daemon is to listen [default: where the manifest says that this host is].
+    /// The address at which the daemon listens [default: the host's address in the manifest].
     #[arg(long, value_name = "ADDRESS", value_parser = crate::config::parse_address)]
     listen: Option<std::net::SocketAddr>,
-    /// The daemon is to switch by itself to each new generation.
+    /// Let the daemon switch to each new generation without an order.
     #[arg(long)]
     follow: bool,
-    /// How long to wait for a person to accept the key, in seconds, where the server asks for that.
+    /// How many seconds to wait until an administrator accepts the key, if the server requires it.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     wait: u64,
 }
@@ -262,7 +262,7 @@ fn live(config: Config, program: Program) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let lived = runtime.block_on(async {
         if let Err(error) = pass_no_ignored_signals_on() {
-            tracing::warn!(%error, "actions may have signals ignored, as whoever started this daemon had");
+            tracing::warn!(%error, "actions may ignore signals: the process that started this daemon ignored them");
         }
         let daemon = Daemon::start(config, program).await.map_err(|e| e.to_string())?;
         let (stop, stopped) = watch::channel(false);

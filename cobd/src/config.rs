@@ -198,7 +198,7 @@ fn source(table: &toml::Table, depot: &str, base: &Path, identity: &Path, faults
     let keys = public_keys("depot_key", keys, faults);
     if !depot.starts_with("tcp://") {
         if table.contains_key("depot_key") {
-            faults.push("`depot_key` is for a depot at tcp://IP:PORT; this one is a folder".to_owned());
+            faults.push("`depot_key` is for a depot at tcp://IP:PORT; this depot is a folder".to_owned());
         }
         return Some(Source::Folder(base.join(depot)));
     }
@@ -247,7 +247,7 @@ fn trust(table: &toml::Table, faults: &mut Vec<String>) -> Option<Publishers> {
             return None;
         }
         None if table.contains_key("threshold") => {
-            faults.push("`threshold` without `trust`: nobody could ever sign".to_owned());
+            faults.push("`threshold` without `trust`: no publisher could sign".to_owned());
             return None;
         }
         None => return None,
@@ -321,7 +321,7 @@ mod tests {
             ("depot = \"tcp://10.0.0.1:7070\"".to_owned(), "`depot_key` is missing"),
             ("depot = \"tcp://10.0.0.1:7070\"\ndepot_key = \"x\"".to_owned(), "`depot_key`: \"x\" is no public key"),
             (format!("depot = \"tcp://host:7070\"\ndepot_key = \"{key}\""), "names are not looked up"),
-            (format!("depot = \"folder\"\ndepot_key = \"{key}\""), "this one is a folder"),
+            (format!("depot = \"folder\"\ndepot_key = \"{key}\""), "this depot is a folder"),
         ] {
             let error = of(&more).expect_err("a fault").to_string();
             assert!(error.contains(words), "{words} in {error}");

@@ -110,7 +110,7 @@ mod tests {
         }
         assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 1);
         let mode = fs::metadata(folder.path().join("x")).expect("there").permissions().mode();
-        assert_eq!(mode & 0o777, 0o666, "whatever the umask");
+        assert_eq!(mode & 0o777, 0o666, "independent of the umask");
     }
 
     #[test]

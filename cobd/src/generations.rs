@@ -132,7 +132,7 @@ impl Generations {
             Ok(prepared) => return Ok(prepared),
             Err(error) if error.is_missing() => {}
             // The depot may have more signatures by now, or an undamaged copy.
-            Err(error) => warn!(%generation, %error, "what is kept of a generation is not used; the depot is asked"),
+            Err(error) => warn!(%generation, %error, "the local copy of a generation is unusable; the depot is asked"),
         }
         let (manifest_bytes, signatures, verified) = self.manifest_from_depot(generation)?;
         self.is_offered(wanted, verified.hash)?;
@@ -206,7 +206,7 @@ impl Generations {
         let (here, has) = (self.manifest_known(newest)?, self.manifest_in_depot(newest)?);
         (here != has).then(|| {
             let (has, here) = (has.short(), here.short());
-            format!("its generation {newest} (manifest {has}) is another one than this host knows (manifest {here})")
+            format!("its generation {newest} has the manifest {has}, but this host knows the manifest {here}")
         })
     }
 
@@ -306,14 +306,14 @@ impl Generations {
         for way in manifest.back.iter().filter(|way| !is_kept(way)) {
             if way.generation == NOTHING {
                 if let Err(error) = self.keep_nothing(manifest.generation) {
-                    warn!(of = %manifest.generation, %error, "the way back to the empty generation can't be kept");
+                    warn!(of = %manifest.generation, %error, "the empty generation can't be kept as a rollback target");
                 }
                 continue;
             }
             let wanted = Wanted { generation: way.generation, manifest: Some(way.manifest) };
             // A host that is not in the target departs with the rollback.
             if let Err(error) = self.fetch(wanted, true, None) {
-                warn!(generation = %way.generation, %error, "the generation of a way back can't be had");
+                warn!(generation = %way.generation, %error, "a rollback target can't be fetched");
             }
         }
     }
@@ -370,8 +370,7 @@ impl Generations {
         if generation == NOTHING {
             let of = self.read_kept(NOTHING, MADE_OF)?;
             let of = std::str::from_utf8(&of).ok().and_then(|number| number.parse().ok()).map(GenerationNumber);
-            let bad =
-                || FetchError::Bad { generation, what: "the file that names what it is made of is damaged".to_owned() };
+            let bad = || FetchError::Bad { generation, what: "the file that names its origin is damaged".to_owned() };
             let of = of.filter(|of| *of != NOTHING).ok_or_else(bad)?;
             let Verified { manifest, signers, .. } = self.verify_kept(NOTHING, of)?;
             return Ok(Verified { hash: manifest.way_to_nothing().manifest, manifest: manifest.emptied(), signers });
@@ -517,7 +516,7 @@ impl Generations {
         let bad = |what: String| FetchError::Bad { generation: manifest.generation, what };
         let hash = canonical::blob_hash(bytes);
         if manifest.hosts.get(&self.host).map(|h| h.bundle) != Some(hash) {
-            return Err(bad("its bundle is not the one that its manifest names (other hash)".to_owned()));
+            return Err(bad("its bundle does not match its manifest (other hash)".to_owned()));
         }
         if let Some(known) = known.filter(|known| known.bundle_hash(&self.host) == Some(hash)) {
             return Ok(known.bundle.clone());

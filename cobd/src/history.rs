@@ -46,10 +46,7 @@ pub fn entry(host: &HostName, seq: u64, record: &Record) -> Vec<HistoryEntry> {
             HistoryEntry { detail: format!("by {from} ({})", number(*n)), ..of("returned", cob) }
         }
         Body::Lapsed { cob, from, number: n } => HistoryEntry {
-            detail: format!(
-                "the promise to {from} ({}): its host is out of reach, and the guard has fired",
-                number(*n)
-            ),
+            detail: format!("the grant to {from} ({}): its host is not reachable, and the guard has fired", number(*n)),
             ..of("lapsed", cob)
         },
         Body::Begun { cob, begun } => HistoryEntry {
@@ -140,7 +137,7 @@ fn ordered(base: HistoryEntry, order: &OrderRecord) -> HistoryEntry {
             ..base
         },
         OrderRecord::Unhold => {
-            let detail = "what was cancelled leads elsewhere".to_owned();
+            let detail = "the cancelled switch has another target".to_owned();
             HistoryEntry { event: "unhold".to_owned(), detail, ..base }
         }
         OrderRecord::CallOff(generation) => {
@@ -205,13 +202,13 @@ fn of_switch(base: HistoryEntry, step: &SwitchRecord) -> Option<HistoryEntry> {
         }
         SwitchRecord::Reterm(terms) => told("terms", in_words(terms.policy)),
         SwitchRecord::Guarded(guard) if guard.left_ms == guard.ms && guard.restarts == 0 => {
-            let again = if guard.extended { ", once more: most hosts are reached" } else { "" };
+            let again = if guard.extended { ", extended: most hosts are reached" } else { "" };
             told("guard", format!("{} ms to reach others{again}", guard.ms))
         }
         SwitchRecord::Begun { .. } | SwitchRecord::Guarded(_) | SwitchRecord::Parted(_) | SwitchRecord::Through(_) => {
             None
         }
-        SwitchRecord::Confirmed => told("confirmed", "all hosts that must be reached are".to_owned()),
+        SwitchRecord::Confirmed => told("confirmed", "all required hosts are reached".to_owned()),
         SwitchRecord::Made { cob, from, to } => Some(HistoryEntry {
             event: "irreversible".to_owned(),
             cob: Some(cob.clone()),
@@ -225,8 +222,8 @@ fn of_switch(base: HistoryEntry, step: &SwitchRecord) -> Option<HistoryEntry> {
         }
         SwitchRecord::Stopped { why } => told("stopped", why.clone()),
         SwitchRecord::Reopened { by } => told("reopened", format!("asked by {by} in the switch")),
-        SwitchRecord::Quiet(true) => told("quiet", "other hosts are not told of the switch any more".to_owned()),
-        SwitchRecord::Quiet(false) => told("spread", "other hosts are told of the switch again".to_owned()),
+        SwitchRecord::Quiet(true) => told("quiet", "the switch is not announced to other hosts any more".to_owned()),
+        SwitchRecord::Quiet(false) => told("spread", "the switch is announced to other hosts again".to_owned()),
         SwitchRecord::Waiting(Some(waiting)) => {
             let detail = format!("the switch to generation {} waits for maintenance windows", waiting.generation);
             told("window-wait", detail)
@@ -266,7 +263,9 @@ fn noted(of: HistoryEntry, note: &Note) -> HistoryEntry {
         Note::Holds { of, state } => with("hold", Some(state.clone()), of.to_string()),
         Note::Recalled { from } => with("recall", None, format!("from {from}")),
         Note::Lapsed { from } => with("lapsed", None, format!("told to {from}")),
-        Note::Broken { of } => with("broken", None, format!("the promise of {of}: what ran under it is checked")),
+        Note::Broken { of } => {
+            with("broken", None, format!("the grant of {of}: the objects that relied on it are checked"))
+        }
         Note::Stuck { circle, more } => {
             let names: Vec<_> = circle.iter().map(CobId::as_str).collect();
             with("stuck", None, format!("{}{}", names.join(" -> "), if *more { " -> …" } else { "" }))
@@ -278,9 +277,9 @@ fn noted(of: HistoryEntry, note: &Note) -> HistoryEntry {
             let why = because_of.as_ref().map_or("its own preferred state".to_owned(), ToString::to_string);
             with("flap", None, format!("left {state} {}, now because of {why}", count(*times, "time")))
         }
-        Note::Ordered => with("ordered", None, "goes by rank: a circle of waiters was found".to_owned()),
+        Note::Ordered => with("ordered", None, "goes by rank: a deadlock was found".to_owned()),
         Note::Overdrawn { by, at_most } => {
-            let why = "those who have one can't be back before it moves";
+            let why = "the holders of its tokens can't return before this transition";
             with("overdrawn", None, format!("a token beyond {at_most} for {by}: {why}"))
         }
     }

@@ -160,7 +160,7 @@ pub fn check(manifest: &Manifest, host: &HostName, identity: &Path) -> Result<()
     } else if keys.all().iter().any(|k| manifest.revoked.contains(&k.public())) {
         IdentityError::Revoked { host, own }
     } else {
-        let named = if entry.keys.is_empty() { "nothing".to_owned() } else { list(entry.keys.iter().copied()) };
+        let named = if entry.keys.is_empty() { "no key".to_owned() } else { list(entry.keys.iter().copied()) };
         IdentityError::NotNamed { host, named, own }
     })
 }
@@ -228,7 +228,7 @@ mod tests {
         assert!(told(&manifest(&[&other], &[])).contains("make one with `cobd init`"));
         let own = SecretKey::load_or_create(&path).expect("made");
         assert!(told(&manifest(&[&other], &[])).contains(&format!("this host has {}", own.public())));
-        assert!(told(&manifest(&[], &[])).contains("it names nothing"));
+        assert!(told(&manifest(&[], &[])).contains("it names no key"));
         assert!(told(&manifest(&[&own], &[&own])).contains("revokes the key"));
         check(&manifest(&[&own, &other], &[]), &me(), &path).expect("in order");
         let next = SecretKey::generate().expect("made");

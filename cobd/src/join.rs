@@ -55,7 +55,7 @@ pub struct Invitation {
 pub enum JoinError {
     /// There is a different configuration.
     #[error(
-        "{} is there and says something else; it is left alone: move it away, or name another with --config", .path.display()
+        "{} has another content and is left alone: move it away, or name another file with --config", .path.display()
     )]
     Configured {
         /// The file.
@@ -74,11 +74,11 @@ pub enum JoinError {
     #[error(transparent)]
     Remote(#[from] RemoteError),
     /// The server's answer is not for this host.
-    #[error("the server's answer is for the host {0}, not for this one: it is not believed")]
+    #[error("the server's answer is for the host {0}, not for this host: it is ignored")]
     Answer(cob_types::HostName),
     /// The key was not accepted in time.
     #[error(
-        "nobody has accepted this host's key {0} yet: have it compared and accepted with `cobgen enroll --accept HOST`, \
+        "this host's key {0} is not accepted yet: have it compared and accepted with `cobgen enroll --accept HOST`, \
          then run this command again"
     )]
     Waiting(PublicKey),
@@ -186,7 +186,7 @@ fn text(invitation: &Invitation, enrolled: &Enrolled) -> String {
          # Where generations come from, and the key by which that server is known.\n\
          depot = \"tcp://{server}\"\n\
          depot_key = \"{}\"\n\
-         # Whose generations are accepted, and how many of them must have signed.\n\
+         # The publishers whose generations are accepted, and how many of the publishers must sign.\n\
          trust = [{}]\n\
          threshold = {}\n",
         enrolled.host,
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!((config.host.as_str(), &config.state_dir, config.follow), ("h1", &invitation.state_dir, true));
         assert_eq!((config.listen, Some(&config.http)), (invitation.listen, invitation.http.as_ref()));
         assert_eq!(config.trust.map(|t| t.keys().len()), Some(1));
-        write(&invitation.config, "x").expect_err("there is one");
+        write(&invitation.config, "x").expect_err("the file exists");
         let file = invitation.state_dir.join(IDENTITY);
         for _ in 0..2 {
             let lost = join(&invitation, |_| ()).expect_err("no server is there").to_string();
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(SecretKey::load(&file).expect("kept").public(), key.public());
         let other = Invitation { server: "127.0.0.1:2".parse().expect("an address"), ..invitation };
         let error = join(&other, |_| ()).expect_err("another").to_string();
-        assert!(error.contains("says something else; it is left alone"), "{error}");
+        assert!(error.contains("has another content and is left alone"), "{error}");
         assert_eq!(fs::read_dir(dir.path().join("etc")).expect("listed").count(), 1);
     }
 
@@ -276,7 +276,7 @@ mod tests {
     fn nobody_at_the_address_leaves_only_the_key() {
         let dir = tempfile::tempdir().expect("a folder");
         let invitation = invitation(dir.path());
-        let error = join(&invitation, |_| ()).expect_err("nobody is there").to_string();
+        let error = join(&invitation, |_| ()).expect_err("no server answers").to_string();
         assert!(error.contains("can't reach `cobgen serve` at tcp://127.0.0.1:1"), "{error}");
         assert!(!invitation.config.exists());
         assert!(SecretKey::load(&invitation.state_dir.join(IDENTITY)).is_ok());

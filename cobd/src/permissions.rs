@@ -58,7 +58,7 @@ pub fn own_folder(path: &Path) -> Result<PathBuf, Exposed> {
     let found = fs::metadata(path).map_err(|e| bad(e.to_string()))?;
     if found.uid() != me.user {
         return Err(bad(format!(
-            "it belongs to user {}, not to user {} who runs this daemon: `chown -R` it if everything in it is yours, \
+            "it belongs to user {}, not to user {} who runs this daemon: `chown -R` it if all its files are yours, \
              or name another `state_dir`",
             found.uid(),
             me.user
@@ -66,7 +66,7 @@ pub fn own_folder(path: &Path) -> Result<PathBuf, Exposed> {
     }
     if found.mode() & 0o022 != 0 {
         return Err(bad(format!(
-            "others may write into it (mode {:o}); make it 0700, after a look whether everything in it is yours",
+            "others may write into it (mode {:o}); make it 0700, and check that all its files are yours",
             found.mode() & 0o7777
         )));
     }
@@ -104,14 +104,14 @@ fn look(path: &Path, me: Me, harmless: u32) -> Result<(), Exposed> {
     let found = fs::metadata(path).map_err(|e| bad(e.to_string()))?;
     if !me.trusts_owner(&found) {
         return Err(bad(format!(
-            "it belongs to user {}, who could change what this daemon does as user {}: `chown` it, or put what it holds elsewhere",
+            "it belongs to user {}, and so that user controls this daemon of user {}: `chown` it, or move its content",
             found.uid(),
             me.user
         )));
     }
     if me.others_may_write(&found) && found.mode() & harmless == 0 {
         return Err(bad(format!(
-            "others may write it (mode {:o}, group {}), and so change what this daemon does: `chmod go-w` it",
+            "others may write it (mode {:o}, group {}), and so control this daemon: `chmod go-w` it",
             found.mode() & 0o7777,
             found.gid()
         )));
@@ -149,7 +149,7 @@ mod tests {
             set(&path, writable);
             let error = own_folder(&path).expect_err("others may have written").to_string();
             assert!(error.contains("others may write into it") && error.contains("make it 0700"), "{error}");
-            assert_eq!(mode(&path), writable, "nothing is changed");
+            assert_eq!(mode(&path), writable, "the mode stays");
         }
     }
 
@@ -170,7 +170,7 @@ mod tests {
         // Like /tmp: names of other users can't be replaced there.
         set(&above, 0o1777);
         let own = own_folder(&link).expect("sticky");
-        assert_eq!(own, path.canonicalize().expect("there"), "the same, whatever way led there");
+        assert_eq!(own, path.canonicalize().expect("there"), "the same by every path");
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub enum RemoteError {
     },
     /// Another server answers.
     #[error(
-        "whoever answers at tcp://{address} does not hold the key {}: this is not the server that `depot_key` (or the \
+        "the process at tcp://{address} does not hold the key {}: it is not the server that `depot_key` (or the \
          token) names",
         list(expected)
     )]
@@ -90,7 +90,7 @@ pub enum RemoteError {
         key: PublicKey,
     },
     /// The server refuses the request.
-    #[error("the server at tcp://{address} says no ({status}): {error}")]
+    #[error("the server at tcp://{address} refuses the request ({status}): {error}")]
     Refused {
         /// The address.
         address: SocketAddr,

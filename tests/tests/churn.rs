@@ -55,5 +55,5 @@ fn numbers_of_a_reinstalled_host_that_are_kept_are_noticed() {
 
 #[test]
 fn a_lock_that_is_asked_for_again_without_end_is_noticed() {
-    shows("nothing comes of them", &Faults { keeps_numbers: true, asks_without_end: true, ..Faults::default() });
+    shows("no progress", &Faults { keeps_numbers: true, asks_without_end: true, ..Faults::default() });
 }

@@ -385,7 +385,7 @@ mod tests {
             b.hears(request);
             b.ended("h/b", false);
             b.found("h/b", "0");
-            assert!(!b.engine.is_converged(), "it has given up");
+            assert!(!b.engine.is_converged(), "its last attempt has failed");
             b
         };
         let acts = "act h/b 0 -> 1, attempt 1";
@@ -517,7 +517,7 @@ mod tests {
             !told.contains(&"act h/y 0 -> 1, attempt 1".to_owned())
         };
         assert!((0..9).any(|_| rests(&mut b)));
-        assert_eq!(restless(&b), (vec!["h/y".to_owned()], 1), "there is something to tell of it");
+        assert_eq!(restless(&b), (vec!["h/y".to_owned()], 1), "its status has changed");
     }
 
     #[test]
@@ -583,7 +583,7 @@ mod tests {
         let granted = ["write: h/y@1 granted to a/a #1.7", "a: grant h/y@1 to a/a #1.7 rev 0"];
         assert_eq!(b.hears("request a/a of h/y@1 #1.7"), granted);
         assert_eq!(b.hears("request a/a of h/y@1 #1.7"), granted[1..], "it stands");
-        assert_eq!(b.hears("request a/c of h/y@0 #1.8"), [""; 0], "nobody moves it any more");
+        assert_eq!(b.hears("request a/c of h/y@0 #1.8"), [""; 0], "no request moves it any more");
     }
 
     #[test]

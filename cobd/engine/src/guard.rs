@@ -182,7 +182,7 @@ mod tests {
                 end @ (Judgement::Confirmed | Judgement::Lost(_)) => return (ms, end, noted),
             }
         }
-        panic!("nothing is decided");
+        panic!("the guard has not decided");
     }
 
     #[test]

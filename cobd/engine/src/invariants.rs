@@ -29,7 +29,7 @@ pub fn check(engine: &Engine) -> Result<(), String> {
     }
     if unsettled != engine.unsettled() {
         return Err(format!(
-            "{} not settled, but {} counted",
+            "{} not converged, but {} counted",
             cob_types::words::count(unsettled, "change object"),
             engine.unsettled()
         ));
@@ -47,7 +47,7 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
             return Err("it leaves a state that it is not in".to_owned());
         }
         if o.has_grants_out() {
-            return Err("it acts with a promise out".to_owned());
+            return Err("its transition runs against a grant".to_owned());
         }
         if o.needs_token_to_leave(t.from) && o.token_held(&engine.names).is_none() {
             return Err("it leaves without a token of its budget".to_owned());
@@ -68,7 +68,7 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
     for r in &o.requests {
         let known_elsewhere = state.is_some() && r.granted.is_some_and(|g| Some(g) != state);
         if known_elsewhere && !r.recalled && !o.is_as_good_as_off(r) {
-            return Err("a promise of another state than its own is out and not asked back".to_owned());
+            return Err("it has granted another state than its own, and does not recall the grant".to_owned());
         }
     }
     Ok(())
@@ -78,9 +78,9 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
 fn check_rest(engine: &Engine, o: &Object) -> Result<(), String> {
     let listed = engine.restless().any(|other| other.me == o.me);
     match (o.is_at_rest(), listed) {
-        (true, true) => Err("it is at rest, and counts as restless".to_owned()),
-        (false, false) => Err("it is not at rest, and is passed over as if it were".to_owned()),
-        (true, false) if !engine.is_unmoved(o) => Err("it counts as at rest, and has something to do".to_owned()),
+        (true, true) => Err("it is idle, and counts as active".to_owned()),
+        (false, false) => Err("it is active, and counts as idle".to_owned()),
+        (true, false) if !engine.is_unmoved(o) => Err("it counts as idle, and has work to do".to_owned()),
         (true, false) | (false, true) => Ok(()),
     }
 }
@@ -101,19 +101,19 @@ pub fn refuses_nobody(engine: &Engine, liar: Option<&HostName>) -> Result<(), St
 pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
     let living = engine.durable();
     if living.active != recorded.active || living.going_to != recorded.going_to {
-        return Err("the generation on record is another".to_owned());
+        return Err("the recorded generation differs".to_owned());
     }
     let facts = |d: &Durable| (d.turn, d.highest, d.finals.clone(), d.told.clone(), d.declared.clone());
     if facts(&living) != facts(recorded) {
-        return Err(format!("what is final on record is another: {:?}, not {:?}", facts(recorded), facts(&living)));
+        return Err(format!("the recorded departures differ: {:?}, not {:?}", facts(recorded), facts(&living)));
     }
     if living.stopped != recorded.stopped {
-        return Err("what is stopped on record is another".to_owned());
+        return Err("the recorded stops differ".to_owned());
     }
     for (id, now) in &living.cobs {
         let empty = crate::record::DurableCob::default();
         let was = recorded.cobs.get(id).map_or(&empty, |was| &**was);
-        let differs = |what: &str| Err::<(), _>(format!("{id}: {what} on record is another"));
+        let differs = |what: &str| Err::<(), _>(format!("{id}: {what} differs from the record"));
         if was.action.as_ref().map(|a| a.job) != now.action.as_ref().map(|a| a.job) {
             differs("the action")?;
         }
@@ -133,10 +133,10 @@ pub fn agrees(engine: &Engine, recorded: &Durable) -> Result<(), String> {
             c.lapsed.iter().map(|(to, g)| (to.clone(), g.number())).collect()
         };
         if lapsed(was) != lapsed(now) {
-            differs("a broken promise")?;
+            differs("an invalidated grant")?;
         }
         if was.failed != now.failed {
-            differs("whether it has given up")?;
+            differs("its failure")?;
         }
         if now.action.is_none() && now.missed.is_some() && was.missed != now.missed {
             differs("its last attempt")?;

@@ -151,7 +151,7 @@ pub struct Begun {
 
 /// The content of an entry. `cob` is always the change object of this host that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "fields are named after what they hold")]
+#[expect(missing_docs, reason = "the field names describe their content")]
 pub enum Body {
     /// Replaces all earlier entries.
     Snapshot(Box<Durable>),
@@ -249,7 +249,7 @@ pub enum Body {
 
 /// An order of an operator, as recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "fields are named after what they hold")]
+#[expect(missing_docs, reason = "the field names describe their content")]
 pub enum OrderRecord {
     /// No new transition starts.
     Pause,
@@ -294,7 +294,7 @@ pub enum OrderRecord {
 
 /// An entry only for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "fields are named after what they hold")]
+#[expect(missing_docs, reason = "the field names describe their content")]
 pub enum Note {
     /// Asked for a lock.
     Requested { of: CobId, set: Vec<StateName> },

@@ -63,9 +63,9 @@ mod tests {
         assert_eq!(first(9, 6, &[]), None, "the order of that pair is there");
         assert_eq!(first(9, 5, &[]), Some(8));
         assert_eq!(first(9, 1, &[]), Some(4));
-        assert_eq!(first(9, 0, &[]), None, "the first one");
+        assert_eq!(first(9, 0, &[]), None, "the first manifest");
         assert_eq!(first(8, 9, &[]), None, "a return");
-        assert_eq!(first(9, 5, &[8]), None, "one in between is lost or withdrawn: straight on");
+        assert_eq!(first(9, 5, &[8]), None, "an intermediate generation is missing or rolled back: switch directly");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct Terms {
 
 /// A durable step of a switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "fields are named after what they hold")]
+#[expect(missing_docs, reason = "the field names describe their content")]
 pub enum SwitchRecord {
     /// The host starts a switch. Written before the `Go` of the first generation on the way.
     Begun {

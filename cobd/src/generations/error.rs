@@ -61,8 +61,7 @@ pub enum FetchError {
     },
     /// An older generation that is no signed rollback target.
     #[error(
-        "generation {generation} is older than {here}, and history only grows: generation {newest} names no way back \
-         to it"
+        "generation {generation} is older than {here}, and generation {newest} does not name it as a rollback target"
     )]
     Older {
         /// The generation.
@@ -74,10 +73,10 @@ pub enum FetchError {
     },
     /// This host knows different content under the number.
     #[error(
-        "generation {generation} is refused: this host knows another generation {generation} (manifest {}) than the one {} \
+        "generation {generation} is refused: this host knows another generation {generation} (manifest {}) than {} \
          (manifest {})",
         .here.short(),
-        if *.of_depot { "in the depot" } else { "that is wanted" },
+        if *.of_depot { "the depot" } else { "the requested generation" },
         .other.short()
     )]
     Another {
@@ -92,7 +91,7 @@ pub enum FetchError {
     },
     /// The depot's content under the number is not the requested content.
     #[error(
-        "generation {generation} of this host's depot {depot} is another one (manifest {}) than the one that is wanted \
+        "generation {generation} of this host's depot {depot} (manifest {}) is not the requested generation \
          (manifest {})",
         .has.short(),
         .wanted.short()

@@ -102,12 +102,12 @@ impl Known {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return BTreeMap::new(),
             Err(error) => {
-                warn!(file = %path.display(), %error, "the contents of earlier generations can't be read; those that are kept are known");
+                warn!(file = %path.display(), %error, "only the kept generations are known: can't read their record");
                 return BTreeMap::new();
             }
         };
         parse(&text).unwrap_or_else(|| {
-            warn!(file = %path.display(), "it is damaged: only the contents of the generations that are kept are known");
+            warn!(file = %path.display(), "only the kept generations are known: their record is damaged");
             BTreeMap::new()
         })
     }
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(again.of(GenerationNumber(2), none), Some(id(2).manifest));
         assert_eq!(again.newest(2, none), [id(3), id(2)]);
         again.forget(GenerationNumber(3), none).expect("forgotten");
-        again.forget(GenerationNumber(3), none).expect("nothing to forget");
+        again.forget(GenerationNumber(3), none).expect("no entry to forget");
         assert_eq!(Known::new(dir.path()).newest(9, none), [id(2), id(1)]);
     }
 

@@ -10,7 +10,7 @@ use super::record::MAX_PAYLOAD;
 pub enum JournalError {
     /// Another process holds the folder.
     #[error(
-        "{} is in use by another daemon{}: stop that one, or give this one a `state_dir` of its own",
+        "{} is in use by another daemon{}: stop that daemon, or give this daemon its own `state_dir`",
         .folder.display(), .holder.as_deref().unwrap_or("")
     )]
     InUse {
@@ -21,10 +21,10 @@ pub enum JournalError {
     },
     /// A record that was durable is damaged or missing.
     #[error(
-        "{}: damaged at byte {offset}: {what}. It is not the end of the file, so records that this host has \
-         answered for are lost, and going on without them could break a promise to another host. Way out: look after \
-         the disk; put this file back from a copy; if there is none, move the state folder away and start again: the \
-         host then returns as a new one, every change object is checked, and `cobctl fence` frees what it had promised",
+        "{}: damaged at byte {offset}: {what}. It is not the end of the file, so records that other hosts rely \
+         on are lost, and a start without the records could break a grant to another host. Way out: check the disk; \
+         restore this file from a copy; without a copy, move the state folder away and start again: the host then \
+         returns as a new host, checks every change object, and `cobctl fence` releases its former grants",
         .file.display()
     )]
     Damaged {
@@ -37,10 +37,10 @@ pub enum JournalError {
     },
     /// The journal is empty or lacks its newest segment, in a state folder that was in use.
     #[error(
-        "{}: {what}, but {because}: this host was in use, and without its records it could break a promise to another \
-         host. Way out: put this file back from a copy; if there is none, move the whole state folder away and start \
-         again: the host then returns as a new one, every change object is checked, and `cobctl fence` frees what it \
-         had promised",
+        "{}: {what}, but {because}: this host was in use, and without its records it could break a grant to another \
+         host. Way out: restore this file from a copy; without a copy, move the whole state folder away and start \
+         again: the host then returns as a new host, checks every change object, and `cobctl fence` releases its \
+         former grants",
         .file.display()
     )]
     Lost {
@@ -54,7 +54,7 @@ pub enum JournalError {
     /// A record of a format that this program does not know.
     #[error(
         "{}: the record at byte {offset} has format {format}, which is newer than this program: start the newer \
-         program again, or one after it",
+         program again, or a later version",
         .file.display()
     )]
     Newer {
@@ -90,7 +90,7 @@ pub enum JournalError {
         source: io::Error,
     },
     /// A commit failed before.
-    #[error("the journal takes nothing more since a commit failed ({because}): start the daemon again")]
+    #[error("the journal accepts no records since a commit failed ({because}): restart the daemon")]
     Stopped {
         /// The first failure.
         because: String,

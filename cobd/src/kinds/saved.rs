@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(given(&saved, "half", "down"), None);
         saved.ended(&cob, &hop("down", "up"), None, done("three"));
         saved.forget(&cob).expect("forgotten");
-        saved.forget(&cob).expect("nothing to forget");
+        saved.forget(&cob).expect("no entry to forget");
         assert_eq!(given(&saved, "up", "down"), None);
     }
 

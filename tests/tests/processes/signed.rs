@@ -82,19 +82,25 @@ fn the_way_back_is_the_signed_one_and_holds_across_restarts() {
         cluster.wait_converged(generation, PATIENCE);
     }
     // The manifest allows no direct switch from there.
-    assert_refused(&cluster, "n1", "switch", one.0, &["generation 1 is older than 6", "names no way back"]);
+    assert_refused(
+        &cluster,
+        "n1",
+        "switch",
+        one.0,
+        &["generation 1 is older than 6", "does not name it as a rollback target"],
+    );
     assert_refused(&cluster, "n1", "prepare", one.0, &["generation 1 is older than 6"]);
 
     cluster.switch_all(five);
     cluster.wait_converged(five, PATIENCE);
     assert!(cluster.cob("n2/of-five").is_some() && cluster.cob("n2/of-six").is_none());
     // The rollback targets of generation 5 were meant for hosts that came from 1: they do not count now.
-    assert_refused(&cluster, "n1", "switch", one.0, &["generation 6 names no way back"]);
+    assert_refused(&cluster, "n1", "switch", one.0, &["generation 6 does not name it as a rollback target"]);
     cluster.kill("n1");
     cluster.start("n1");
     cluster.wait_answers("n1");
     cluster.until(PATIENCE, || cluster.is_converged(five), "the return survives a crash");
-    assert_refused(&cluster, "n1", "switch", one.0, &["generation 6 names no way back"]);
+    assert_refused(&cluster, "n1", "switch", one.0, &["generation 6 does not name it as a rollback target"]);
 
     cluster.switch_all(six);
     cluster.wait_converged(six, PATIENCE);

@@ -389,8 +389,8 @@ mod tests {
         let within = |span| within(Time(100), Time(200), span);
         assert_eq!(within((110, 150)), (110, 150));
         assert_eq!(within((10, 50)), (100, 140), "a clock that was behind");
-        assert_eq!(within((910, 950)), (160, 200), "one that was ahead");
-        assert_eq!(within((0, 50)), (0, 100), "what is not known stays so");
+        assert_eq!(within((910, 950)), (160, 200), "a clock that was ahead");
+        assert_eq!(within((0, 50)), (0, 100), "an unknown time stays unknown");
         assert_eq!(within((0, 0)), (0, 0));
     }
 }

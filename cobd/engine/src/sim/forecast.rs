@@ -588,7 +588,7 @@ mod tests {
         switch.states.insert(CobId::new("b/b").expect("a name"), StateName::new("1").expect("a state"));
         let course = course(&switch, &mut Given(BTreeMap::new()));
         assert!(course.converged);
-        assert_eq!(told(&course).len(), 3, "two checks and the other one's move: {:?}", told(&course));
+        assert_eq!(told(&course).len(), 3, "two checks and the transition of the other object: {:?}", told(&course));
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Reality {
                 let state = self.judged(thing, active);
                 CheckOutcome::Found { state, values: Values::new(), detail: String::new(), fresh: false }
             }
-            None => CheckOutcome::Failed("there is no such thing".to_owned()),
+            None => CheckOutcome::Failed("the change object does not exist".to_owned()),
         }
     }
 

@@ -140,7 +140,7 @@ impl Changed {
                 _ => is.is_none() || is.as_deref() == Some(value) || is != was,
             };
             if !is_in_effect {
-                let is = is.unwrap_or_else(|| "something else".to_owned());
+                let is = is.unwrap_or_else(|| "another value".to_owned());
                 return Err(format!(
                     "a remount of {} does not change `{key}` to {value}: the kernel still shows {is}; unmount it, and it \
                      is mounted with the new options",

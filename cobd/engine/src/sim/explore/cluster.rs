@@ -172,7 +172,7 @@ impl Setting<'_> {
         while !(cluster.is_quiet() && cluster.has_converged()) {
             let all = self.steps(&cluster);
             let next = all.iter().find(|s| s.cut == 0 && !matches!(s.what, What::Lose { .. } | What::Restart { .. }));
-            let next = next.filter(|_| steps < 10_000).ok_or("the first generation does not come to rest")?;
+            let next = next.filter(|_| steps < 10_000).ok_or("the first generation does not converge")?;
             self.take(&mut cluster, *next)?;
             steps += 1;
         }
@@ -519,15 +519,20 @@ impl Cluster {
                 format!("{} {}", if fails { "failed" } else { "ended" }, self.reality.things[thing].id)
             }
             What::Restart { host: ix, all } => {
-                format!("{} restarts{}", host(ix), if all { "" } else { ", what was not synced is lost" })
+                format!("{} restarts{}", host(ix), if all { "" } else { ", unsynced records are lost" })
             }
             What::Tell { host: ix } => match self.daemons[ix].words.front() {
                 Some(word) => {
-                    format!("{} is told to go {}to {}", host(ix), if word.back { "back " } else { "" }, word.to)
+                    format!(
+                        "{} gets the order to switch {}to {}",
+                        host(ix),
+                        if word.back { "back " } else { "" },
+                        word.to
+                    )
                 }
-                None => format!("{} is told nothing", host(ix)),
+                None => format!("{} gets no order", host(ix)),
             },
-            What::TurnBack => "the way back is ordered".to_owned(),
+            What::TurnBack => "the rollback is ordered".to_owned(),
             What::Wait => "time passes".to_owned(),
         };
         match step.cut {

@@ -228,8 +228,7 @@ impl Search<'_> {
         if plan.doubt
             && let Some(step) = self.goes_on_otherwise(hash, &cluster, &left)
         {
-            let otherwise =
-                format!("it is merged with a state that goes on in another way: {}", cluster.describe(step));
+            let otherwise = format!("it is merged with a state that continues differently: {}", cluster.describe(step));
             self.wrong(otherwise, run, by);
             return None;
         }
@@ -241,7 +240,7 @@ impl Search<'_> {
             Entry::Occupied(entry) => {
                 // A host will get its order eventually: others may wait for that indefinitely.
                 if *entry.get() && plan.must_converge && !rests && !cluster.is_untold() {
-                    self.wrong("it comes to the same state again and never to rest".to_owned(), run, by);
+                    self.wrong("it returns to the same state and never converges".to_owned(), run, by);
                 }
                 return None;
             }
@@ -259,7 +258,7 @@ impl Search<'_> {
         }
         let ends = left.iter().all(|s| s.what == What::TurnBack);
         if ends && !rests && plan.must_converge {
-            self.wrong("nothing will ever happen, and somebody has not come to rest".to_owned(), run, by);
+            self.wrong("no event is left, and a host has not converged".to_owned(), run, by);
             return None;
         }
         Some(Frame { cluster, hash, left, by })

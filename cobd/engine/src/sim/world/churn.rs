@@ -51,7 +51,7 @@ impl World {
             self.talk = (0, self.now);
         } else if self.talk.0 > most {
             let (messages, millis) = (self.talk.0, (self.now.0 - self.talk.1.0) / 1_000_000);
-            self.violation(format!("{messages} messages in {millis} ms, and nothing comes of them"));
+            self.violation(format!("{messages} messages in {millis} ms, and no progress"));
             self.talk = (0, self.now);
         }
     }
