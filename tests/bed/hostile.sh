@@ -85,7 +85,7 @@ done
 
 step "a host that is not in the manifest is refused"
 on h4 intruder knock --to 10.77.0.1:7077 --host h1 --host-key "$h1" --from h4 --key /var/lib/cob/identity.key --tries 200
-is_refused h1 stranger 200 "its key $stranger is in no generation at hand"
+is_refused h1 stranger 200 "its key $stranger is in no known generation"
 
 step "so is its own daemon, with a generation of its own making that names them all"
 put h4 /srv/forged/model.yaml <<MODEL
@@ -109,9 +109,9 @@ refused_by_both() { [ "$(on h4 cobctl status --json | grep -cF "it does not acce
 soon refused_by_both
 # The publisher had asked h3 before which generations it knows, and with that key h4 was refused for the first time.
 soon more_refused h3 stranger 1
-says "its key $publisher is in no generation at hand" cobd_log h3
+says "its key $publisher is in no known generation" cobd_log h3
 [ "$(lines h1 "$stranger")" -le 2 ]
-[ "$(lines h3 "is in no generation at hand")" -le 2 ]
+[ "$(lines h3 "is in no known generation")" -le 2 ]
 
 step "nor is it believed when it answers in the place of a host"
 detour
@@ -164,7 +164,7 @@ is_refused h3 replayed 200 "cannot decrypt"
 step "nor is the hello of an earlier life, with the right key"
 on h2 systemctl stop cobd
 with_key_of_h2 knock h2 --lives-ago 2 --tries 200
-is_refused h3 replayed 400 "its hello is of an earlier life"
+is_refused h3 replayed 400 "its hello is of an earlier incarnation"
 
 step "a host that was taken over speaks for itself alone: hellos, batches, words in another's name are dropped"
 with_key_of_h2 knock h1 --tries 200
@@ -172,7 +172,7 @@ is_refused h3 foreign_name 200 "it says that it is host h1, and its key is that 
 with_key_of_h2 speak h2 --name h1 --tries 200
 is_refused h3 foreign_name 400 "a batch in another host's name is dropped"
 with_key_of_h2 speak h2 --cob h1/db/server --tries 200
-is_refused h3 foreign_name 600 "words in the name of other hosts' change objects are dropped"
+is_refused h3 foreign_name 600 "messages in the name of other hosts' change objects are dropped"
 on h2 systemctl start cobd
 for host in h1 h2 h3; do
     soon linked $host
@@ -185,7 +185,7 @@ publish
 # Whoever has taken h2 over heeds no order, so it gets none.
 operator --host h1 --host h3 switch 2 --wait 2m
 for host in h1 h3; do
-    says "the key $h2, by which it had proved who it is, is no longer that host's" cobd_log $host
+    says "the key $h2 of this connection is no longer that host's" cobd_log $host
     fails says '"host": "h2"' on $host cobctl status --json
 done
 # Its own daemon dials on.

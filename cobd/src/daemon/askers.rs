@@ -46,7 +46,7 @@ impl Daemon {
             let askers = match found {
                 Ok(Ok(askers)) => askers,
                 Ok(Err(error)) => {
-                    info!(%generation, %error, "what other hosts may ask for in this generation can't be looked up");
+                    info!(%generation, %error, "the permitted requests of other hosts can't be determined");
                     tokio::time::sleep(REST).await;
                     KnownAskers::Unavailable
                 }

@@ -251,7 +251,7 @@ mod tests {
         book.take_part(&[record(1), record(2)], Time(0));
         book.take_part(&[record(3)], Time(0));
         assert_eq!(book.end_turn(&[record(4)], Time(0)).expect("written"), 4);
-        assert_eq!(book.journal.entries_since(1).count(), 0, "none of it must be durable");
+        assert_eq!(book.journal.entries_since(1).count(), 0, "no part of it must be durable");
         let urgent = Record { body: Body::Go(GenerationNumber(2)), ..record(6) };
         book.take_part(&[record(5), urgent], Time(0));
         book.end_turn(&[], Time(0)).expect("written");
@@ -275,7 +275,7 @@ mod tests {
         book.take_part(&[record(3)], Time(0));
         let ended = book.end_turn(&[], Time(0));
         assert!(matches!(ended, Err(JournalError::Stopped { .. })), "{ended:?}");
-        assert_eq!(book.durable().lamport, 1, "nothing is taken for written that is not");
+        assert_eq!(book.durable().lamport, 1, "an unwritten record does not count as written");
     }
 
     /// Runs incarnations with these numbers of records. Returns the journal's first entry and its number of records.
@@ -348,7 +348,7 @@ mod tests {
             book.rotate_if_long(Time(1)).expect("the journal goes on");
             assert_eq!(book.journal.1, long + tried);
         }
-        assert_eq!(book.durable().lamport, 7, "what was lent for it is back");
+        assert_eq!(book.durable().lamport, 7, "the borrowed memory is free again");
         book.end_turn(&[record(8)], Time(1)).expect("taken");
         book.journal.1 = 2 * (long + 1) + 1;
         book.rotate_if_long(Time(2)).expect("the journal goes on");

@@ -123,8 +123,8 @@ impl Daemon {
     /// Handles a step of a departure.
     pub(super) fn look_at_departures(&mut self) {
         for (cob, why) in self.departures.take_failed() {
-            error!(%cob, why, "what was there before it can't be put back");
-            self.departure_failed(format!("{cob} has left, and what was there before it can't be put back: {why}"));
+            error!(%cob, why, "the original state can't be restored");
+            self.departure_failed(format!("{cob} has departed, and its original state can't be restored: {why}"));
         }
         // The engine may have no change in this tick.
         self.changes.send_modify(|n| *n += 1);

@@ -41,7 +41,7 @@ pub(super) fn follow(
             match watch(&folder.join("refs"), wake) {
                 Ok(watcher) => Some(Box::new(watcher)),
                 Err(error) => {
-                    warn!(%error, "the depot can't be watched; it is looked at every minute");
+                    warn!(%error, "the depot can't be watched; it is polled every minute");
                     None
                 }
             }
@@ -201,7 +201,7 @@ impl Trouble {
             Err(error) => {
                 let words = error.to_string();
                 if self.0.as_ref() != Some(&words) {
-                    warn!(error = words, "the depot can't be followed; what is active stays as it is");
+                    warn!(error = words, "the depot can't be followed; the active generation stays");
                     self.0 = Some(words);
                 }
                 None

@@ -53,12 +53,12 @@ impl Foresight {
         let unseen = std::mem::take(&mut self.unseen);
         let unseen = match (self.awaited.take(), unseen.first_key_value()) {
             (Some(_), _) => {
-                "its shared files were not all looked at: that takes long, or another generation came between"
+                "its shared files were not all compared: the time was too short, or another generation was prepared"
                     .to_owned()
             }
-            (None, Some((cob, why))) if unseen.len() == 1 => format!("{cob} can't be looked at: {why}"),
+            (None, Some((cob, why))) if unseen.len() == 1 => format!("{cob} can't be compared: {why}"),
             (None, Some((cob, why))) => {
-                format!("{} can't be looked at; {cob}: {why}", count(unseen.len(), "file tree"))
+                format!("{} can't be compared; {cob}: {why}", count(unseen.len(), "file tree"))
             }
             (None, None) => String::new(),
         };
@@ -164,11 +164,11 @@ impl Daemon {
             Some(prepared) => {
                 let bundle = &prepared.bundle;
                 let folders = Folders::of(&self.payload_root, bundle, bundle.get(cob).into_iter());
-                self.context_to_come(prepared, &folders, cob)?.ok_or_else(|| format!("{cob} leaves as it is"))
+                self.context_to_come(prepared, &folders, cob)?.ok_or_else(|| format!("{cob} departs unchanged"))
             }
             None if self.engine.generation() == generation => self.context_of(cob).map(|context| (context, false)),
             None if self.prepared().contains(&generation) => Err(format!(
-                "generation {generation} was prepared before this daemon was started, or before another one"
+                "generation {generation} was prepared before this daemon started, or before another generation"
             )),
             None => Err(format!("generation {generation} is not prepared here")),
         }
@@ -259,13 +259,13 @@ mod tests {
             let unseen = |name: &&str| (CobId::new(name).expect("an id"), "too large".to_owned());
             Foresight { unseen: names.iter().map(unseen).collect(), ..Foresight::default() }.take().1
         };
-        assert_eq!(unseen(&["n1/a"]), "n1/a can't be looked at: too large");
-        assert_eq!(unseen(&["n1/a", "n1/b"]), "2 file trees can't be looked at; n1/a: too large");
+        assert_eq!(unseen(&["n1/a"]), "n1/a can't be compared: too large");
+        assert_eq!(unseen(&["n1/a", "n1/b"]), "2 file trees can't be compared; n1/a: too large");
         // An operator who is answered before the end must learn that the list is incomplete.
         let third = foresight.begin();
         let (told, unseen) = foresight.take();
-        assert!(told.is_empty() && unseen.contains("were not all looked at"), "{unseen}");
-        assert!(!foresight.is_over(&foreseen(third)), "nobody waits for it any more");
+        assert!(told.is_empty() && unseen.contains("were not all compared"), "{unseen}");
+        assert!(!foresight.is_over(&foreseen(third)), "no caller waits for it any more");
     }
 
     #[test]

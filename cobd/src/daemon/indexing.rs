@@ -276,7 +276,7 @@ impl Keeping {
         let past = match Past::read(&self.journal, from, upto) {
             Ok(past) => past,
             Err(error) => {
-                warn!(%error, "the history lacks what the journal tells");
+                warn!(%error, "the history lacks records of the journal");
                 return;
             }
         };
@@ -414,7 +414,7 @@ mod tests {
         let last = life.journal.last_seq();
         drop(life.journal);
         let mut next = Life::begin(folder.path());
-        assert!(next.indexing.behind.is_some(), "what is much is left to the next life");
+        assert!(next.indexing.behind.is_some(), "a large rest is left to the next start");
         assert_eq!(next.told(), (1..=last).filter(|seq| *seq != snapshot).collect::<Vec<_>>());
     }
 
@@ -478,7 +478,7 @@ mod tests {
         flood(&mut life);
         flood(&mut life);
         let first = life.journal.entries_since(1).next().expect("one").expect("read").seq;
-        assert!(ordered.iter().all(|seq| *seq < first), "the journal has forgotten them: {ordered:?} {first}");
+        assert!(ordered.iter().all(|seq| *seq < first), "the journal has dropped these orders: {ordered:?} {first}");
         let told = life.told();
         let lost: Vec<_> = ordered.iter().filter(|seq| !told.contains(seq)).collect();
         assert!(lost.is_empty(), "{lost:?} of {ordered:?}");

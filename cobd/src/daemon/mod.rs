@@ -459,12 +459,15 @@ impl Daemon {
         let Self { engine, links, mut book, clock, .. } = self;
         let rests = engine.is_converged() && engine.going_to().is_none();
         if let Err(error) = book.commit() {
-            warn!(%error, "the last notes of this life are lost");
+            warn!(%error, "the last records before the stop are lost");
         }
         let late = links.shutdown(GOODBYE).await;
         if !late.is_empty() {
             let names: Vec<_> = late.iter().map(HostName::as_str).collect();
-            warn!(hosts = names.join(", "), "these hosts had not acknowledged everything; it is said again later");
+            warn!(
+                hosts = names.join(", "),
+                "these hosts have not acknowledged all messages; the messages are repeated later"
+            );
         }
         book.close(rests, clock.now());
     }

@@ -49,7 +49,7 @@ impl Daemon {
                         Ok(Some(Ok(entries))) => Ok(entries),
                         Ok(Some(Err(error))) => Err(unavailable(format!("the history can't be read: {error}"))),
                         Ok(None) => Err(unavailable("there is no index of the history".to_owned())),
-                        Err(error) => Err(unavailable(format!("the history can't be told: {error}"))),
+                        Err(error) => Err(unavailable(format!("the history can't be sent: {error}"))),
                     };
                     let _ = reply.send(entries);
                 };
@@ -63,7 +63,7 @@ impl Daemon {
             Ask::Files { cob, generation, query, who, reply } => self.files(&cob, generation, query, who, reply),
             Ask::Logs { cob, query, reply } => {
                 let asked = self.context_of(&cob).and_then(|context| self.kinds.logs(&context, query));
-                self.beside(&cob, asked, "`cobctl status` and `cobctl explain` tell of its state", reply);
+                self.beside(&cob, asked, "`cobctl status` and `cobctl explain` show its state", reply);
             }
             Ask::Check { cobs, reply } => drop(reply.send(self.begin_round(&cobs))),
             Ask::CheckRound { round, reply } => drop(reply.send(self.rounds.standing(round))),
@@ -167,12 +167,12 @@ impl Daemon {
                 let has_links = self.links.status().iter().any(|p| p.host == host);
                 let parted = self.has_parted_with(&host);
                 if !has_links && !parted && self.engine.knows_nothing_of(&host) {
-                    let unknown = format!("{host} is not one of the hosts that this one knows");
-                    self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists them");
+                    let unknown = format!("this host does not know the host {host}");
+                    self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists the hosts");
                     return;
                 }
                 if self.engine.is_fenced(&host) && !parted {
-                    self.done(reply, false, format!("nothing that is not fenced already is known of {host}"));
+                    self.done(reply, false, format!("all that this host knows is fenced already: {host}"));
                     return;
                 }
                 let is_awaited = |wait: &&SwitchWait| wait.cob.host_str() == host.as_str();
@@ -181,12 +181,10 @@ impl Daemon {
                 self.forget_parted(&host);
                 let departed = match awaited {
                     0 => String::new(),
-                    n => format!(
-                        "; {} of it that this host waited for to leave count as left",
-                        count(n, "change object")
-                    ),
+                    n => format!("; {} on which the switch waited count as departed", count(n, "change object")),
                 };
-                let detail = format!("{host} is fenced: what its change objects held here is free{departed}");
+                let detail =
+                    format!("{host} is fenced: the locks of its change objects on this host are released{departed}");
                 self.done(reply, true, detail);
             }
         }
@@ -252,17 +250,17 @@ impl Daemon {
             let told_again = self.engine.held().is_none() && self.speak_again(&who);
             if let Some(terms) = self.other_terms(generation, how) {
                 self.reterm(terms, Some(&who));
-                self.done(reply, true, format!("generation {generation}: on with other terms"));
+                self.done(reply, true, format!("generation {generation}: the switch continues with the new terms"));
                 return;
             }
             if told_again {
-                self.done(reply, true, format!("generation {generation}: other hosts are told of it again"));
+                self.done(reply, true, format!("generation {generation}: it is announced to other hosts again"));
                 return;
             }
             let is_active = generation == self.engine.generation();
             let word = if is_active { "is active" } else { "is being switched to" };
             let held = match self.engine.held() {
-                Some(_) => ", and was cancelled: `cobctl resume` goes on with it",
+                Some(_) => ", and was cancelled: `cobctl resume` continues it",
                 None => "",
             };
             self.done(reply, false, format!("generation {generation} {word} already{held}"));
@@ -404,7 +402,7 @@ impl Daemon {
             }
             match asked {
                 Some(Asked { reply, .. }) => self.refuse_overtaken(generation, newer, reply),
-                None => info!(%generation, %newer, "a generation is not followed to: a newer one was faster"),
+                None => info!(%generation, %newer, "a generation is not followed: a newer generation was faster"),
             }
             return;
         }
@@ -493,7 +491,7 @@ impl Daemon {
             Way::Forward => Event::Go { generation, bundle, in_process, order: self.order_of(&prepared, None) },
             Way::Back(signed) if signed.manifest != prepared.hash => {
                 let what = format!(
-                    "it is not the one that the way back was signed for (its manifest has the hash {}, not {})",
+                    "it is not the signed rollback target (its manifest has the hash {}, not {})",
                     prepared.hash, signed.manifest
                 );
                 return Err(FetchError::Bad { generation, what });
@@ -566,7 +564,7 @@ impl Daemon {
         let Some(status) = self.engine.status_of(&cob, self.clock.now()) else {
             match self.departures.retry(&cob) {
                 Some(failed) => {
-                    let detail = format!("{cob} has left; what was there before it is put back again now");
+                    let detail = format!("{cob} has departed; the restore of its original state is tried again");
                     self.done(reply, failed, detail);
                 }
                 None => self.turn.answers.push((reply, Err(unknown(&cob)))),
@@ -574,7 +572,7 @@ impl Daemon {
             return;
         };
         self.feed_ordered(Event::Order(Order::Retry(cob.clone())), who);
-        let detail = if status.failed { format!("{cob} is tried again") } else { format!("{cob} had not given up") };
+        let detail = if status.failed { format!("{cob} is tried again") } else { format!("{cob} had not failed") };
         self.done(reply, status.failed, detail);
     }
 
@@ -587,7 +585,7 @@ impl Daemon {
         let told_again = !pause && self.speak_again(who);
         let word = match (pause, changed) {
             (true, _) => "no new transition starts; running ones end",
-            (false, false) if told_again => "other hosts are told again of the switch that was cancelled",
+            (false, false) if told_again => "the cancelled switch is announced to other hosts again",
             (false, _) => "transitions start again",
         };
         self.done(reply, changed || told_again, word.to_owned());
@@ -608,13 +606,17 @@ pub(super) const OLDER_CONTENT: &str = "to go back, make a new generation with t
 
 /// The hint for different content under a known number.
 const ANOTHER: &str = "publish again: `cobgen generate MODEL --depot DIR` takes a number above all that hosts know, or say \
-    `--above N`. docs/how-to/restore-a-depot.md tells more; `cobctl call-off N` forgets what was only prepared";
+    `--above N`. see docs/how-to/restore-a-depot.md; `cobctl call-off N` discards a prepared generation";
 
 /// The hint if a prepared generation cannot be inspected.
-const NOT_AHEAD: &str = "`cobctl switch N --prepare` brings a generation to its hosts, and changes nothing";
+const NOT_AHEAD: &str = "`cobctl switch N --prepare` fetches a generation to its hosts without a change";
 
 fn unknown(cob: &CobId) -> Refusal {
-    Refusal::new(RefusalKind::NotFound, format!("this host has no change object {cob}"), "`cobctl status` lists them")
+    Refusal::new(
+        RefusalKind::NotFound,
+        format!("this host has no change object {cob}"),
+        "`cobctl status` lists the change objects",
+    )
 }
 
 /// The record of an order about files; a question has no record.
@@ -658,17 +660,15 @@ pub(super) fn order_in(
 
 fn hint_for(error: &FetchError) -> (RefusalKind, &'static str) {
     match error {
-        FetchError::Depot { .. } => {
-            (RefusalKind::NotFound, "`cobgen log --depot …` lists the generations that there are")
-        }
+        FetchError::Depot { .. } => (RefusalKind::NotFound, "`cobgen log --depot …` lists the generations"),
         FetchError::Remote(RemoteError::Refused { status: 404, .. }) => {
-            (RefusalKind::NotFound, "`cobgen log --depot …`, where the server is, lists the generations that there are")
+            (RefusalKind::NotFound, "`cobgen log --depot …`, where the server is, lists the generations")
         }
         FetchError::Remote(_) => {
             (RefusalKind::Unavailable, "look at `depot` and `depot_key` in cobd.toml, and at the server")
         }
         FetchError::NotIn { .. } => (RefusalKind::Conflict, "is `host` in cobd.toml the name that the model uses?"),
-        FetchError::Untrusted { .. } => (RefusalKind::Conflict, "`cobgen log` tells who has signed which generation"),
+        FetchError::Untrusted { .. } => (RefusalKind::Conflict, "`cobgen log` shows the signatures of each generation"),
         FetchError::Unprotected { .. } => {
             (RefusalKind::Conflict, "leave `security` out of the model, give its hosts keys, and generate again")
         }

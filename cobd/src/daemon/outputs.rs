@@ -67,8 +67,8 @@ impl Outputs {
         if lines.is_empty() {
             return;
         }
-        let kept = failed
-            && self.keep(cob, &lines).inspect_err(|error| warn!(%cob, %error, "what it printed is not kept")).is_ok();
+        let kept =
+            failed && self.keep(cob, &lines).inspect_err(|error| warn!(%cob, %error, "its output is not kept")).is_ok();
         self.of.insert(cob.clone(), Last { lines, kept });
     }
 
@@ -104,7 +104,7 @@ mod tests {
         let folder = state.path().join("outputs");
         let mut outputs = Outputs::returned(folder.clone(), [].iter());
         outputs.ended(&id("n1/well"), "all is well\n".to_owned(), false);
-        assert!(!folder.exists(), "who never fails writes nothing");
+        assert!(!folder.exists(), "an action that never fails writes no file");
         for (cob, lines) in
             [("n1/a", "no such device\n"), ("n1/b/c", "no room\n"), ("n1/mended", "no\n"), ("n1/mute", "")]
         {
@@ -118,7 +118,7 @@ mod tests {
         let returned = Outputs::returned(folder.clone(), [id("n1/a"), id("n1/none")].iter());
         assert_eq!(returned.of(&id("n1/a")), Some("no such device\n"));
         assert_eq!((returned.of(&id("n1/b/c")), returned.of(&id("n1/well"))), (None, None));
-        assert_eq!(names(&folder), ["n1+a"], "what is of no use goes");
+        assert_eq!(names(&folder), ["n1+a"], "unused output is deleted");
     }
 
     #[test]

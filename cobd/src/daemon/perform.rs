@@ -141,7 +141,7 @@ impl Daemon {
             let kind = self.active.as_ref().and_then(|active| active.kind_of(&cob));
             let ends = kind.is_some_and(|kind| self.kinds.only_waits(kind, &Hop { from, to, attempt: 1 }));
             if let Some((_, handle)) = self.running.get(&cob).filter(|_| ends) {
-                info!(%cob, "what it waits for is named otherwise now: it waits anew");
+                info!(%cob, "its dependencies have other names now: its wait starts again");
                 handle.cancel();
             }
         }

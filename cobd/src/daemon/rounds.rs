@@ -154,7 +154,7 @@ impl Daemon {
     pub(super) fn begin_round(&mut self, cobs: &[CobId]) -> Result<u64, Refusal> {
         if self.rounds.is_full() {
             let what = format!("{} of checks are under way already", count(KEPT, "round"));
-            return Err(Refusal::new(RefusalKind::Unavailable, what, "wait for one of them to end"));
+            return Err(Refusal::new(RefusalKind::Unavailable, what, "wait until a round has ended"));
         }
         let known = |cob: &CobId| self.active.as_ref().is_some_and(|active| active.prepared.has(cob));
         let unknown: Vec<&str> = cobs.iter().filter(|cob| !known(cob)).map(CobId::as_str).collect();
@@ -162,7 +162,7 @@ impl Daemon {
             let more = if unknown.len() > NAMED { " and others" } else { "" };
             let names = unknown[..unknown.len().min(NAMED)].join(", ");
             let what = format!("the active generation of this host has no {names}{more}");
-            return Err(Refusal::new(RefusalKind::NotFound, what, "`cobctl status` lists what it has"));
+            return Err(Refusal::new(RefusalKind::NotFound, what, "`cobctl status` lists the change objects"));
         }
         // Results from before the question do not answer it.
         self.ahead.forget_what_counts();
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(told(&rounds, 1), (1, 1, false));
         rounds.only(|cob| cob.as_str() != "h/c");
         assert_eq!(told(&rounds, 1), (1, 2, true));
-        assert!(!rounds.standing(1).expect("kept").0.is_well(), "what moves is not known to be as wanted");
+        assert!(!rounds.standing(1).expect("kept").0.is_well(), "the state of a moving object is not known");
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl ServiceManager {
             return;
         }
         if let Err(error) = (self.tell)(words) {
-            warn!(%error, "the service manager can't be told how this daemon is");
+            warn!(%error, "the status of this daemon can't be reported to the service manager");
         }
     }
 }

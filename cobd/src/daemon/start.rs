@@ -51,7 +51,7 @@ pub enum StartError {
     #[error("state folder {0}")]
     StateDir(Exposed),
     /// Others may write the depot, and generations are followed without signatures.
-    #[error("`follow` without `trust` takes whatever is put into the depot {0}; or name the publishers in `trust`")]
+    #[error("`follow` without `trust` accepts every generation in the depot {0}; or name the publishers in `trust`")]
     Depot(Exposed),
     /// The key of this host is unusable.
     #[error("the key of this host: {0}")]
@@ -72,8 +72,8 @@ pub enum StartError {
     },
     /// The state folder belongs to another host.
     #[error(
-        "{} is the state folder of the host {theirs}, and cobd.toml says `host = \"{host}\"`: mend `host` or `state_dir`; \
-         a host that was renamed is a new one and begins with an empty state folder",
+        "{} is the state folder of the host {theirs}, and cobd.toml says `host = \"{host}\"`: correct `host` or \
+         `state_dir`; a renamed host is a new host and starts with an empty state folder",
         folder.display()
     )]
     OtherHost {
@@ -149,13 +149,11 @@ impl Daemon {
         if seconds > 0 {
             warn!(
                 seconds,
-                "the last time on record lies so far ahead of this machine's clock, which was wrong then or is now: times go on from there"
+                "the last recorded time is ahead of this machine's clock, which is or was wrong: times go on from there"
             );
         }
         if durable.keep_possible(clock.now()) {
-            warn!(
-                "numbers on record are higher than any daemon can have come to: another host lied. They are cut down"
-            );
+            warn!("recorded numbers are impossibly high: another host has lied. The numbers are reduced");
         }
         let life = next_life(durable.life);
         // Recorded before the links exist: they announce the incarnation in their first messages.
@@ -195,7 +193,7 @@ impl Daemon {
             Err(error @ LinkError::Listen { .. }) if config.listen.is_none() => {
                 let moved = super::first::address_in_depot(&config, &generations);
                 let moved = moved.filter(|address| !listen.contains(address)).ok_or(error)?;
-                warn!(address = %moved, "the address before can't be had: the newest generation of the depot names another one");
+                warn!(address = %moved, "can't listen at the previous address: the newest generation names another");
                 (start_links(&[moved], &link_config, link_tx).await?, Some(moved))
             }
             other => (other?, None),

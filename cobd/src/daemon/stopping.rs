@@ -67,7 +67,11 @@ impl Daemon {
         let refused = |cob: &CobId| self.cannot_stop(cob).or_else(|| in_the_way(cob));
         let refused: Vec<String> = cobs.keys().filter_map(refused).collect();
         if !refused.is_empty() {
-            self.refuse_all(reply, &refused, "nothing was stopped on this host; name what can be stopped");
+            self.refuse_all(
+                reply,
+                &refused,
+                "no change object was stopped on this host; leave out the named change objects",
+            );
             return;
         }
         let mut news = 0;
@@ -106,7 +110,11 @@ impl Daemon {
         let unknown = |cob: &&CobId| self.engine.stops(cob).is_none();
         let refused: Vec<String> = cobs.iter().filter(unknown).map(|cob| format!("{cob} is not here")).collect();
         if !refused.is_empty() {
-            self.refuse_all(reply, &refused, "nothing was started on this host; `cobctl status` lists what there is");
+            self.refuse_all(
+                reply,
+                &refused,
+                "no change object was started on this host; `cobctl status` lists the change objects",
+            );
             return;
         }
         let stopped = self.engine.stopped();
@@ -116,7 +124,7 @@ impl Daemon {
             self.feed_ordered(Event::Order(Order::Start(cob)), who);
         }
         let detail = if news == 0 {
-            "none was stopped".to_owned()
+            "no change object was stopped".to_owned()
         } else {
             format!("{} to be started", count(news, "change object"))
         };
@@ -159,9 +167,9 @@ impl Daemon {
     fn cannot_stop(&self, cob: &CobId) -> Option<String> {
         match self.engine.stops(cob) {
             Some(Stops::Yes) => None,
-            Some(Stops::HasNothingToStop) => Some(format!("{cob} has nothing that could be stopped")),
+            Some(Stops::HasNothingToStop) => Some(format!("{cob} can't be stopped: its kind has no stopped state")),
             Some(Stops::IsObserved) => Some(format!("{cob} is only observed (`mode: observe`)")),
-            Some(Stops::Leaves) => Some(format!("{cob} leaves with the switch under way")),
+            Some(Stops::Leaves) => Some(format!("{cob} departs with the present switch")),
             None => Some(format!("{cob} is not here")),
         }
     }

@@ -86,7 +86,7 @@ impl Daemon {
     pub(super) fn outcome(&mut self, to: GenerationNumber) -> Option<OutcomeOf> {
         // A later incarnation must not contradict the report.
         if let Err(error) = self.book.commit() {
-            warn!(%error, "what came of the switch is not told");
+            warn!(%error, "the outcome of the switch is not reported");
             return None;
         }
         let outcome = self.book.course().newest_to(to)?;

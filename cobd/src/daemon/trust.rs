@@ -69,8 +69,8 @@ impl Daemon {
         if takes_part && matches!(roster.protection, Protection::Identities(None)) {
             self.quiet.say(Topic::Identity, None, |_| {
                 error!(
-                    "this host has no key that its generation names: it has no links until it has; \
-                     `cobctl trust doctor` tells more"
+                    "this host has no key that its generation names: it has no links; see \
+                     `cobctl trust doctor`"
                 );
             });
         }
@@ -109,7 +109,7 @@ impl Daemon {
                 // The host that has the address may not have moved yet, or this machine does not have the address yet.
                 self.listen_again = self.clock.now() + LISTEN_AGAIN;
                 self.quiet.say(Topic::Moved, None, |more| {
-                    warn!("this host is to be reached at {address}: {error}; that is tried again each second{more}");
+                    warn!("this host can't listen at {address}: {error}; it tries again every second{more}");
                 });
             }
         }
@@ -143,14 +143,14 @@ impl Daemon {
         if foreign > 0 {
             (0..foreign).for_each(|_| self.refused.add(Reason::ForeignName));
             quiet.say(Topic::ForeignItems, Some(host), |more| {
-                warn!(%host, items = foreign, "words in the name of other hosts' change objects are dropped{more}");
+                warn!(%host, items = foreign, "messages in the name of other hosts' change objects are dropped{more}");
             });
         }
         let impossible = self.engine.keep_possible(&mut received.batch, self.clock.now());
         if impossible > 0 {
             (0..impossible).for_each(|_| self.refused.add(Reason::Broken));
             quiet.say(Topic::Numbers, Some(host), |more| {
-                warn!(%host, "a number that no daemon can have come to is not taken over{more}");
+                warn!(%host, "an impossibly high number is not taken over{more}");
             });
         }
         let (turn, now) = (self.engine.turn(), self.clock.now());
@@ -193,7 +193,7 @@ impl Daemon {
         }
         (0..words).for_each(|_| self.refused.add(Reason::Broken));
         self.quiet.say(Topic::TooMuch, Some(host), |more| {
-            warn!(%host, words, "it says more than any host has to say: the rest is left out{more}");
+            warn!(%host, words, "the host sends too many messages: the rest is left out{more}");
         });
     }
 
@@ -206,12 +206,12 @@ impl Daemon {
         self.refused.add(Reason::Replayed);
         if self.unheard.insert(host.clone(), why) != Some(why) {
             let why = match why {
-                Unheard::Fenced => "this life of its daemon was fenced: its daemon has to be started again",
+                Unheard::Fenced => "its daemon was fenced: restart its daemon",
                 Unheard::Replaced | Unheard::Other => {
-                    "another state folder has spoken in its name since: do two daemons call themselves so?"
+                    "another state folder has used its name since: do two daemons have the same `host`?"
                 }
             };
-            warn!(%host, why, "what a host says does not count");
+            warn!(%host, why, "the messages of a host do not count");
         }
     }
 }
@@ -252,7 +252,7 @@ fn roster(config: &Config, manifests: &[&Manifest], also: &[&Manifest], keys: &K
         let own = key.and_then(|key| match Identity::new(key) {
             Ok(identity) => Some(identity),
             Err(error) => {
-                error!("this host's key is of no use: {error}");
+                error!("this host's key is unusable: {error}");
                 None
             }
         });
@@ -369,9 +369,9 @@ mod tests {
         let roster = met(&ahead, "n1");
         assert_eq!(roster.hosts, expected, "n2 keeps its address and key until `go`");
         assert_eq!(roster.revoked, [key(9)].into());
-        assert_eq!(met(&ahead, "n9").hosts, told(&[&active]).hosts, "who is not in it meets nobody");
+        assert_eq!(met(&ahead, "n9").hosts, told(&[&active]).hosts, "a host outside the generation has no links");
         ahead.security = Security::LoopbackOnly;
-        assert_eq!(met(&ahead, "n1").hosts, told(&[&active]).hosts, "nobody is spoken to in another way than now");
+        assert_eq!(met(&ahead, "n1").hosts, told(&[&active]).hosts, "no connection changes its protection");
     }
 
     #[test]
@@ -391,10 +391,10 @@ mod tests {
         assert_eq!(roster.hosts, expected, "n3 has no key that is believed");
         assert!(roster.operators.is_empty());
         let plain = manifest(7, &[("n1", 1, &[]), ("n2", 2, &[])], &[]);
-        assert_eq!(kept(&active, &plain).hosts, told(&[&active]).hosts, "nobody is spoken to in another way than now");
+        assert_eq!(kept(&active, &plain).hosts, told(&[&active]).hosts, "no connection changes its protection");
         let now = manifest(8, &[("n1", 1, &[]), ("n2", 5, &[])], &[]);
         let port = |roster: Roster| roster.hosts[&n2].address.map(|a| a.port());
-        assert_eq!(port(kept(&now, &plain)), Some(5), "what is active goes before");
+        assert_eq!(port(kept(&now, &plain)), Some(5), "the active generation comes first");
     }
 
     #[test]

@@ -122,14 +122,14 @@ impl Daemon {
         let Some(generation) = self.switching().or(here) else {
             let is_meant = |g| wanted.is_none_or(|w| w == g);
             let fetching = self.fetches.call_off(is_meant) | self.switch.forget_told(is_meant);
-            let detail = if fetching { "it had not said go yet: called off" } else { "no switch is under way" };
+            let detail = if fetching { "the switch had not started yet: called off" } else { "no switch is under way" };
             self.done(reply, fetching, detail.to_owned());
             return;
         };
         // The operator may see the present step instead of the target.
         if let Some(other) = wanted.filter(|w| *w != generation && *w != self.here()) {
             let what = format!("the switch under way is to generation {generation}, not to {other}");
-            let hint = format!("`cobctl cancel {generation}` cancels it; without a number, whichever is under way");
+            let hint = format!("`cobctl cancel {generation}` cancels it; without a number, the present switch");
             self.refuse(reply, RefusalKind::Conflict, &what, &hint);
             return;
         }
@@ -141,7 +141,7 @@ impl Daemon {
         // Another host that rolls back must not start the cancelled switch, wherever that has converged.
         let hushed = self.hush(generation, who);
         if ended && policy == OnFailure::Hold {
-            let then = if hushed { ": it is kept, and told to no other host any more" } else { "" };
+            let then = if hushed { ": it stays, and is not announced any more" } else { "" };
             self.done(reply, hushed, format!("generation {generation} has converged here{then}"));
             return;
         }
@@ -151,7 +151,7 @@ impl Daemon {
         }
         let running: Vec<CobId> = self.engine.running_actions().into_iter().map(|(cob, _)| cob).collect();
         let ending = match running.len() {
-            0 => "nothing was running".to_owned(),
+            0 => "no transition was running".to_owned(),
             n => format!("{} asked to end", count(n, "transition")),
         };
         if !again && !ended {
@@ -159,10 +159,12 @@ impl Daemon {
         }
         self.turn.cancel.extend(running);
         let then = match policy {
-            OnFailure::Hold => "held: nothing starts until `resume`, or a switch to another generation".to_owned(),
+            OnFailure::Hold => {
+                "held: no transition starts until `resume`, or a switch to another generation".to_owned()
+            }
             OnFailure::Rollback => match self.go_back_from(generation, who) {
-                Ok(to) => format!("going back to generation {to}"),
-                Err(why) => format!("held: it can't go back by itself ({why})"),
+                Ok(to) => format!("rolling back to generation {to}"),
+                Err(why) => format!("held: it can't be rolled back ({why})"),
             },
         };
         self.done(reply, true, format!("generation {generation}: {ending}; {then}"));
@@ -186,7 +188,7 @@ impl Daemon {
 
     pub(super) fn call_off(&mut self, generation: GenerationNumber, who: String, reply: Reply) {
         if let Some(goal) = self.switching().filter(|goal| *goal == generation || self.here() == generation) {
-            let what = format!("go was said already: this host is being switched to generation {goal}");
+            let what = format!("the switch has started already: this host is being switched to generation {goal}");
             let hint = "`cobctl cancel` stops it where it is; to go back, switch to the generation before";
             self.refuse(reply, RefusalKind::Conflict, &what, hint);
             return;
@@ -217,9 +219,9 @@ impl Daemon {
             self.note_order(OrderRecord::CallOff(generation), Some(who));
         }
         let detail = match (forgotten, fetching) {
-            (_, true) => "it was being fetched: that counts for nothing",
-            (true, false) => "what was prepared is forgotten",
-            (false, false) => "nothing was prepared",
+            (_, true) => "its fetch was cancelled",
+            (true, false) => "the prepared generation is discarded",
+            (false, false) => "it was not prepared",
         };
         self.done(reply, changed, format!("generation {generation}: {detail}"));
     }
@@ -246,8 +248,8 @@ impl Daemon {
 
     pub(super) fn limit(&mut self, at_most: Option<u32>, budget: Option<CobId>, who: &str, reply: Reply) {
         if at_most == Some(0) {
-            let hint = "`cobctl pause` lets none start; `cobctl limit none` takes the limit away";
-            self.refuse(reply, RefusalKind::Invalid, "a limit of 0 would stop everything", hint);
+            let hint = "`cobctl pause` stops new transitions; `cobctl limit none` lifts the limit";
+            self.refuse(reply, RefusalKind::Invalid, "a limit of 0 would stop all transitions", hint);
             return;
         }
         if let Some(budget) = budget {
@@ -260,7 +262,7 @@ impl Daemon {
         }
         let detail = match at_most {
             Some(k) => format!("at most {} at a time", count(k, "transition")),
-            None => "as many transitions at a time as can go".to_owned(),
+            None => "any number of transitions at a time".to_owned(),
         };
         self.done(reply, changed, detail);
     }
@@ -271,8 +273,8 @@ impl Daemon {
             return;
         };
         if at_most == Some(0) {
-            let hint = "`cobctl pause` lets none start";
-            self.refuse(reply, RefusalKind::Invalid, "a budget of 0 tokens would stop everything", hint);
+            let hint = "`cobctl pause` stops new transitions";
+            self.refuse(reply, RefusalKind::Invalid, "a budget of 0 tokens would stop all its change objects", hint);
             return;
         }
         let changed = self.engine.raised_budgets().get(&budget).copied() != at_most;
@@ -292,7 +294,7 @@ impl Daemon {
 
     fn refuse_budget(&mut self, reply: Reply, budget: &CobId) {
         let unknown = format!("this host has no budget {budget}");
-        self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists them: HOST/budget/NAME");
+        self.refuse(reply, RefusalKind::NotFound, &unknown, "`cobctl status` lists the budgets: HOST/budget/NAME");
     }
 
     fn limit_budget(&mut self, budget: CobId, at_most: Option<u32>, who: &str, reply: Reply) {
@@ -325,7 +327,7 @@ impl Daemon {
 
     pub(super) fn refuse_overtaken(&mut self, generation: GenerationNumber, newer: GenerationNumber, reply: Reply) {
         let what = format!(
-            "the switch to generation {generation} has been superseded: this host has been told to go to {newer} since"
+            "the switch to generation {generation} was replaced: this host was ordered to switch to {newer} since"
         );
         let hint = format!("`cobctl status` shows where it is; to go back from {newer}, give the order again");
         self.refuse(reply, RefusalKind::Conflict, &what, &hint);
@@ -343,7 +345,7 @@ impl Daemon {
         }
         if let Some(Asked { reply, .. }) = asked {
             let what = format!("the switch to generation {generation} was called off meanwhile");
-            self.refuse(reply, RefusalKind::Conflict, &what, "`cobctl history` tells by whom");
+            self.refuse(reply, RefusalKind::Conflict, &what, "`cobctl history` names the operator");
         }
     }
 

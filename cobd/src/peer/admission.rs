@@ -34,17 +34,19 @@ pub(super) enum Unwelcome {
     NotLoopback(#[from] LinkError),
     #[error("its first byte is {0:#04x}: neither a link nor HTTP")]
     FirstByte(u8),
-    #[error("its first byte is {0:#04x}, which is not TLS: in a model with identities nothing is said in clear")]
+    #[error("its first byte is {0:#04x}, which is not TLS: a model with identities allows only TLS")]
     Clear(u8),
-    #[error("not a word within {} s", .0.as_secs_f32())]
+    #[error("no data within {} s", .0.as_secs_f32())]
     Slow(Duration),
-    #[error("it had not proved who it is, and others were waiting")]
+    #[error("it had not proved its identity, and other connections were waiting")]
     Crowded,
     #[error("the connection failed: {0}")]
     Io(#[from] std::io::Error),
     #[error("the TLS handshake failed: {0}")]
     Handshake(std::io::Error),
-    #[error("its key {0} is in no generation at hand; if it is a host's, make a generation with it and switch to that")]
+    #[error(
+        "its key {0} is in no known generation; if a host has this key, make a generation with the key and switch to it"
+    )]
     UnknownKey(PublicKey),
     #[error("it is host {0}, which is not in the generation that is active here")]
     Former(HostName),
@@ -54,7 +56,7 @@ pub(super) enum Unwelcome {
     RevokedKey(PublicKey),
     #[error("it wants to be a link and shows no key of a host")]
     NoHostKey,
-    #[error("this host has no key that its generation names, so it can't prove who it is: see `cobd init`")]
+    #[error("this host has no key that its generation names, so it can't prove its identity: see `cobd init`")]
     NoIdentity,
     #[error(transparent)]
     Tls(#[from] TlsError),

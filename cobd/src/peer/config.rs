@@ -89,8 +89,8 @@ impl Default for Limits {
 pub enum LinkError {
     /// An address outside this machine.
     #[error(
-        "{what} {address} is not a loopback address: without identities (keys) whoever reached the port could speak \
-         for any host; use an address in 127.0.0.0/8 or [::1], or a model with `security: identities`"
+        "{what} {address} is not a loopback address: without identities (keys) every process that reaches the port \
+         could speak for any host; use an address in 127.0.0.0/8 or [::1], or a model with `security: identities`"
     )]
     NotLoopback {
         /// The owner of the address.
@@ -120,7 +120,7 @@ pub enum LinkError {
 fn listen_remedy(error: &io::Error) -> &'static str {
     let kind = error.kind();
     if kind == io::ErrorKind::AddrNotAvailable {
-        "; this machine has no such address: it was given another one, or it is a copy of another machine. Correct \
+        "; this machine does not have the address: the address has changed, or the disk was copied. Correct \
              `address` of the host in the model, generate and switch, or set `listen` in cobd.toml to an address of this \
              machine"
     } else if kind == io::ErrorKind::AddrInUse {

@@ -29,7 +29,7 @@ pub(super) enum SetupError {
     NotLoopback(#[from] LinkError),
     #[error("can't reach it at {address}: {source}")]
     Dial { address: SocketAddr, source: std::io::Error },
-    #[error("nobody listens at {0}, where this host should be")]
+    #[error("no daemon listens at {0}, the address of this host")]
     Nobody(SocketAddr),
     #[error("no handshake within {} s", .0.as_secs_f32())]
     Slow(Duration),
@@ -38,7 +38,7 @@ pub(super) enum SetupError {
     #[error("the other side broke the rules of the link: {0}")]
     Fault(#[from] Fault),
     #[error(
-        "who answers at {address} does not hold the key of this host: is its key in the model the one that its daemon \
+        "the process at {address} does not hold the key of this host: does the model name the key that its daemon \
          has (`cobctl trust doctor`)?"
     )]
     WrongKey { address: SocketAddr },
@@ -48,7 +48,7 @@ pub(super) enum SetupError {
     Handshake(std::io::Error),
     #[error("no generation at hand has a key for it")]
     NoPins,
-    #[error("this host has no key that its generation names, so it can't prove who it is: see `cobd init`")]
+    #[error("this host has no key that its generation names, so it can't prove its identity: see `cobd init`")]
     NoIdentity,
     #[error(transparent)]
     Tls(#[from] TlsError),

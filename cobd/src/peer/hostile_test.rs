@@ -127,7 +127,7 @@ async fn who_falls_silent_in_setup_is_cut_in_time() {
     let limits = Limits { setup_time: Duration::from_millis(400), first_word: Duration::from_millis(400), ..quick() };
     let whole = said(hello());
     for spoken in [0, 100, whole.len() - 1] {
-        cut_on(Stage::set_with(limits.clone()).await, &whole[..spoken], "not a word within 0.4 s").await;
+        cut_on(Stage::set_with(limits.clone()).await, &whole[..spoken], "no data within 0.4 s").await;
     }
 }
 

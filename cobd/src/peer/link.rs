@@ -54,7 +54,7 @@ pub(super) enum LinkEnd {
     Wire(#[from] WireEnd),
     #[error("the other side broke the rules of the link: {0}")]
     Fault(#[from] Fault),
-    #[error("the other side said nothing for {} s", .0.as_secs_f32())]
+    #[error("the other side was silent for {} s", .0.as_secs_f32())]
     Silent(Duration),
     #[error("the other side shut down")]
     Bye,
@@ -64,7 +64,7 @@ pub(super) enum LinkEnd {
     Replaced,
     #[error("the host is not in the roster any more")]
     Dismissed,
-    #[error("the key {0}, by which it had proved who it is, is no longer that host's: it was revoked or replaced")]
+    #[error("the key {0} of this connection is no longer that host's: it was revoked or replaced")]
     KeyGone(PublicKey),
     #[error("connections are protected otherwise from now on")]
     OtherProtection,

@@ -116,7 +116,7 @@ async fn both_go_by_the_shorter_interval() {
     assert!(start.elapsed() >= Duration::from_millis(100), "{:?}", start.elapsed());
     // Its own timeout follows that interval, too: the other side stays silent from now on.
     let end = within("the end", &mut stage.task).await.expect("no panic");
-    assert_eq!(end.to_string(), "the other side said nothing for 0.4 s");
+    assert_eq!(end.to_string(), "the other side was silent for 0.4 s");
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn an_acknowledgement_that_does_not_come_is_asked_after() {
     stage.peer.lock().session.push(Bytes::from_static(b"batch"));
     stage.peer.wake.notify_one();
     let end = within("the end", &mut stage.task).await.expect("no panic");
-    assert_eq!(end.to_string(), "the other side said nothing for 0.2 s");
+    assert_eq!(end.to_string(), "the other side was silent for 0.2 s");
 }
 
 #[tokio::test]

@@ -166,7 +166,7 @@ impl Transport for Links {
         let Some(kept) = self.peers.get(host) else { return };
         if !kept.peer.lock().session.push(batch) {
             self.shared.quiet.say(Topic::Send, Some(host), |more| {
-                tracing::warn!(%host, "batches are dropped: too many wait; all is said again when it is back{more}");
+                tracing::warn!(%host, "batches are dropped: too many wait; the messages are repeated later{more}");
             });
         }
         kept.peer.wake.notify_one();

@@ -143,7 +143,7 @@ async fn a_silent_network_is_noticed_and_left() {
     assert_eq!(b.received().await, "before");
     let start = Instant::now();
     proxy.silence(true);
-    assert!(a.down().await.contains("said nothing for 0.2 s"), "after {:?}", start.elapsed());
+    assert!(a.down().await.contains("was silent for 0.2 s"), "after {:?}", start.elapsed());
     assert!(start.elapsed() < Duration::from_secs(2));
     assert!(a.links.status()[0].error.is_some());
     a.send("b", "after");

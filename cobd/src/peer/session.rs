@@ -91,13 +91,13 @@ pub(super) enum Fault {
     NotForUs(HostName),
     #[error("it says that it is host {0}: check the addresses of the hosts")]
     AnotherHost(HostName),
-    #[error("its hello is of an earlier life ({}) than the one already met ({})", .said.start, .met.start)]
+    #[error("its hello is of an earlier incarnation ({}) than the present incarnation ({})", .said.start, .met.start)]
     EarlierLife { said: Incarnation, met: Incarnation },
     #[error("a gap: number {got} came where {expected} was due")]
     Gap { expected: u64, got: u64 },
     #[error("it acknowledges number {ack}; {acked} to {last} could be")]
     FalseAck { ack: u64, acked: u64, last: u64 },
-    #[error("both sides start over: it knows of an earlier conversation with this life of ours")]
+    #[error("both sides start over: it remembers an earlier conversation with this incarnation")]
     StartOver,
 }
 

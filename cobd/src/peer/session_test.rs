@@ -166,7 +166,7 @@ fn an_earlier_life_is_refused() {
     shake_hands(&mut a, &mut b).expect("first contact");
     assert!(b.push(batch(1)));
     let fault = b.greet(&late, End::Accepted).expect_err("late");
-    assert!(fault.to_string().contains("an earlier life (4) than the one already met (5)"), "{fault}");
+    assert!(fault.to_string().contains("an earlier incarnation (4) than the present incarnation (5)"), "{fault}");
     assert!(b.is_current(&late).is_err());
     assert_eq!(sent(&mut b), [1], "nothing was lost by it");
 }

@@ -130,7 +130,7 @@ async fn a_key_in_no_generation_is_refused_and_named() {
     if let Ok(stream) = stream {
         until_cut(stream).await;
     }
-    let why = format!("its key {} is in no generation at hand", secret(99).public());
+    let why = format!("its key {} is in no known generation", secret(99).public());
     stage.refused(&why, Refused { stranger: 1, ..Refused::default() }).await;
 }
 
@@ -454,7 +454,7 @@ async fn http_is_handed_over_with_the_key_that_was_shown() {
     if let Ok(stream) = shake(stage.b.address(), Some(99), 2, HTTP).await {
         until_cut(stream).await;
     }
-    stage.refused("is in no generation at hand", Refused { stranger: 1, ..Refused::default() }).await;
+    stage.refused("is in no known generation", Refused { stranger: 1, ..Refused::default() }).await;
 }
 
 #[tokio::test]

@@ -231,7 +231,7 @@ mod tests {
         far.write_all(&dealer_handshake()[..70]).await.expect("writes");
         drop(far);
         let opened = within("the end", Wire::open(near, &sockets, 1000, Duration::from_secs(60))).await;
-        assert!(matches!(opened.err(), Some(WireEnd::Relay(_))), "whichever direction notices first");
+        assert!(matches!(opened.err(), Some(WireEnd::Relay(_))), "either direction may notice first");
         assert_eq!(std::fs::read_dir(folder.path()).expect("lists").count(), 0);
     }
 }

@@ -133,10 +133,10 @@ impl Access {
                 "ask from the host itself, without TLS",
             )),
             (Caller::Tcp { .. } | Caller::Tls { .. }, Self::Nobody) => Err(forbidden(
-                "this host has no generation yet that says who its operators are: neither an active one nor, in its depot, one \
-                 that enough of the publishers whom it trusts have signed",
-                "publish a signed one (`cobgen generate MODEL --depot DIR --sign-with FILE`): as soon as this host has fetched it, \
-                 its operators may give the first order. Root on this host may order at any time",
+                "this host has no generation yet that names its operators: no generation is active, and no generation \
+                 in its depot has enough signatures of trusted publishers",
+                "publish a signed generation (`cobgen generate MODEL --depot DIR --sign-with FILE`): as soon as this host \
+                 has fetched it, its operators may give the first order. Root on this host may order at any time",
             )),
         }
     }
@@ -165,7 +165,7 @@ impl Operators {
         if let Some(key) = key.filter(|k| self.revoked.contains(k)) {
             return Err(forbidden(
                 &format!("the key {key} is revoked"),
-                "make a new one with `cobctl trust key --create`, and have an administrator put it into the model",
+                "make a new key with `cobctl trust key --create`, and have an administrator put it into the model",
             ));
         }
         if let Some(who) = key.and_then(|key| self.by_key(key)) {
@@ -175,7 +175,7 @@ impl Operators {
             return self.by_token(token).ok_or_else(|| Denied {
                 refusal: Refusal::new(
                     RefusalKind::Unauthorized,
-                    "the token is nobody's",
+                    "no operator has this token",
                     "its SHA-256 must be the `token_sha256` of an operator in the active generation",
                 ),
                 guess: true,
@@ -193,7 +193,7 @@ impl Operators {
             None => Err(Denied {
                 refusal: Refusal::new(
                     RefusalKind::Unauthorized,
-                    "the request came without a key and without a token, so it is not known who asks",
+                    "the request has neither a key nor a token, so its author is not known",
                     "show an operator's key (`cobctl --key FILE`) or token (`cobctl --token-file FILE`)",
                 ),
                 guess: false,
@@ -263,7 +263,7 @@ impl Who {
         Err(Refusal::new(
             RefusalKind::Forbidden,
             format!("{} may {}; this needs the role {needed}", self.name, self.role),
-            "ask somebody with that role; roles stand under `operators` in the model",
+            "ask an operator with that role; roles are under `operators` in the model",
         ))
     }
 }

@@ -299,7 +299,7 @@ impl fmt::Display for Command {
                 how.guard_ms.map_or(Ok(()), |ms| write!(f, ", guard {ms} ms"))?;
                 f.write_str(if how.now { ", now" } else { "" })?;
                 if only.is_empty() && how.alone {
-                    return f.write_str(", told to nobody else");
+                    return f.write_str(", not announced");
                 }
                 only.iter().try_for_each(|host| write!(f, ", only {host}"))
             }
@@ -516,7 +516,7 @@ impl Api {
             Err(Refusal::new(
                 RefusalKind::Unavailable,
                 format!("the daemon has not answered for {} s", limit.as_secs()),
-                "look at its log and at the load of the host; what was ordered may still take effect",
+                "look at its log and at the load of the host; the order may still take effect",
             ))
         })
     }

@@ -109,7 +109,7 @@ fn which(query: Result<Query<Which>, QueryRejection>) -> Result<Which, Refusal> 
 
 async fn show(State(api): State<Api>, Path(id): Path<String>, query: Result<Query<Which>, QueryRejection>) -> Answer {
     let Which { version, path, .. } = which(query)?;
-    let missing = || Refusal::new(RefusalKind::Invalid, "`version` is needed", "/v1/files/log/ID lists them");
+    let missing = || Refusal::new(RefusalKind::Invalid, "`version` is needed", "/v1/files/log/ID lists the versions");
     let query = FilesQuery::Show { version: version.ok_or_else(missing)?, path };
     Ok(Json(api.files(cob_id(&id)?, None, query).await?))
 }

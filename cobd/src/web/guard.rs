@@ -136,7 +136,11 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, Refusal> {
     let token = first.as_bytes().split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
     match (token, given.next()) {
         (Some((_, token)), None) => Ok(Some(token.trim_ascii())),
-        _ => Err(Refusal::new(RefusalKind::Unauthorized, "one `Authorization: Bearer TOKEN` is understood", "")),
+        _ => Err(Refusal::new(
+            RefusalKind::Unauthorized,
+            "only a single `Authorization: Bearer TOKEN` is understood",
+            "",
+        )),
     }
 }
 
@@ -144,7 +148,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, Refusal> {
 fn from_here(peer: SocketAddr, request: &Request) -> Result<(), Refusal> {
     let ip = peer.ip().to_canonical();
     if !ip.is_loopback() {
-        return Err(forbidden(format!("{ip} is another machine: without keys the API is for this one")));
+        return Err(forbidden(format!("{ip} is another machine: without keys the API is for this machine")));
     }
     page("http", request, |ip| ip.is_loopback())
 }
@@ -158,7 +162,7 @@ fn page(scheme: &str, request: &Request, ours: impl Fn(IpAddr) -> bool) -> Resul
     let headers = request.headers();
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        return Err(Refusal::new(RefusalKind::Invalid, "one Host header is needed", ""));
+        return Err(Refusal::new(RefusalKind::Invalid, "exactly a single Host header is needed", ""));
     };
     let host = host.to_str().unwrap_or_default();
     if !is_ours(host, ours) {
@@ -203,7 +207,7 @@ fn meant_for(host: &HostName, headers: &HeaderMap) -> Result<(), Refusal> {
             Err(Refusal::new(
                 RefusalKind::Conflict,
                 format!("this is {host}, not {meant:?}: nothing was done"),
-                "a daemon of another host has that address: which ones run there, and is `address` right in the model?",
+                "another host's daemon has that address: which daemons run there, and is `address` right in the model?",
             ))
         }
         Some(_) | None => Ok(()),

@@ -203,7 +203,7 @@ mod tests {
         let _more: Vec<_> = (100..100 + UNKNOWN / 2).map(|n| places.unknown(flood(n)).expect("a place")).collect();
         assert!(must_go(&strangers[0]).await);
         for place in &honest {
-            assert!(!must_go(place).await, "the oldest goes, whatever its address");
+            assert!(!must_go(place).await, "the oldest goes, independent of its address");
         }
     }
 

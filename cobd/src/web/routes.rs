@@ -185,7 +185,7 @@ async fn outcome(
         Refusal::new(
             RefusalKind::NotFound,
             format!("no switch to generation {to} has begun since the daemon was started"),
-            "/v1/history tells of those before",
+            "/v1/history has earlier switches",
         )
     })
 }
@@ -406,7 +406,7 @@ async fn declare_final(State(api): State<Api>, Extension(author): Extension<Who>
         (Some(cob), None) => Departing::Cob(cob),
         (None, Some(host)) => Departing::Host(host),
         (Some(_), Some(_)) | (None, None) => {
-            let what = "the body names neither one change object nor one host";
+            let what = "the body must name a change object or a host";
             return Err(Refusal::new(RefusalKind::Invalid, what, "`cob` or `host`, and not both"));
         }
     };
@@ -429,7 +429,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Refusal {
     Refusal::new(
         RefusalKind::Method,
         format!("{:?} does not know the method {method}", uri.path()),
-        "what shows is asked with GET, what changes is ordered with POST",
+        "questions use GET, orders use POST",
     )
 }
 
@@ -453,7 +453,7 @@ pub(super) async fn body_of<T: DeserializeOwned>(api: &Api, request: Request, mo
     serde_json::from_slice(text).map_err(|e| {
         Refusal::new(
             RefusalKind::Invalid,
-            format!("the body is not what this order takes: {}", form(e)),
+            format!("the body does not fit this order: {}", form(e)),
             "docs/api.md shows it",
         )
     })
@@ -478,6 +478,6 @@ fn no_cob(id: &CobId) -> Refusal {
     Refusal::new(
         RefusalKind::NotFound,
         format!("{id} is no change object of the active generation of this host"),
-        "/v1/status lists them",
+        "/v1/status lists the change objects",
     )
 }

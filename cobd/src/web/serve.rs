@@ -40,7 +40,7 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Another daemon answers at the socket.
-    #[error("another daemon answers at {}: end it first, or give this one a socket of its own", path.display())]
+    #[error("another daemon answers at {}: stop it first, or give this daemon its own socket", path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
@@ -192,7 +192,7 @@ pub async fn serve_connection(stream: HttpStream, front: impl Into<Front>) {
         HttpStream::Tls { peer, .. } => api.places.unknown(peer.ip()),
     };
     let Some(place) = place else {
-        tracing::debug!("too many connections to the API: one is closed unanswered");
+        tracing::debug!("too many connections to the API: a connection is closed unanswered");
         return;
     };
     match stream {
@@ -254,7 +254,7 @@ where
             tracing::debug!(%error, "a connection to the API broke off");
         },
         () = deadline => tracing::debug!("a connection to the API took too long"),
-        () = place.needed() => tracing::debug!("a connection to the API asked for nothing, and others were waiting"),
+        () = place.needed() => tracing::debug!("an idle connection to the API made room for another"),
         why = standing.lost(changes) => tracing::info!(from, "a connection to the API is cut: {}", why.error),
     }
 }

@@ -473,7 +473,7 @@ fn orders_stand_in_the_log_in_the_words_of_the_command_line() {
             switch(how(true), vec![name("n1"), name("n2")]),
             "switch 7, on failure rollback, guard 5000 ms, only n1, only n2",
         ),
-        (switch(how(true), Vec::new()), "switch 7, on failure rollback, guard 5000 ms, told to nobody else"),
+        (switch(how(true), Vec::new()), "switch 7, on failure rollback, guard 5000 ms, not announced"),
         (Command::Cancel { generation: None, on_failure: Some(OnFailure::Hold) }, "cancel, on failure hold"),
         (Command::Rollback { generation: Some(generation), prepare: false }, "rollback 7"),
         (Command::Rollback { generation: None, prepare: true }, "rollback, prepare"),

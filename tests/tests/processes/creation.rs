@@ -125,7 +125,7 @@ fn the_first_generation_is_removed_by_an_order_that_says_so() {
     let settled = || HOSTS.iter().all(|host| created.cluster.status(host).is_some_and(|s| s.settled));
     created.cluster.until(PATIENCE, settled, "it has settled");
     let (code, said) = created.ctl(&["rollback"]);
-    assert!(code == 1 && said.contains("`cobctl rollback 0` removes all that it has made"), "{said}");
+    assert!(code == 1 && said.contains("`cobctl rollback 0` removes all its change objects"), "{said}");
     let (code, said) = created.ctl(&["rollback", "0", "--wait", &format!("{}s", PATIENCE.as_secs())]);
     assert!(code == 0 && said.contains("generation 0"), "{said}");
     assert!(created.is_empty());

@@ -350,7 +350,7 @@ fn what_is_called_off_or_can_not_be_looked_at_is_asked_about() {
     fs::File::options().write(true).open(&other).and_then(|file| file.set_len(70 << 20)).expect("large");
     for words in [&["switch", &second, "--prepare"][..], &["switch", &second, "--wait", "20s"]] {
         let (code, told) = ctl(&cluster, words, None);
-        assert!(code == 1 && told.contains("there may be conflicts: n1/files can't be looked at: "), "{code} {told}");
+        assert!(code == 1 && told.contains("there may be conflicts: n1/files can't be compared: "), "{code} {told}");
     }
     assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("port 1\n"), "nothing is touched");
 }
@@ -396,7 +396,7 @@ fn a_way_back_is_looked_at_and_takes_back_what_was_decided() {
     assert_eq!(ctl(&cluster, &["resolve", "n1/files", "--generation", &to, "--ours"], None).0, 0);
     // After a discard it must be decided again.
     let (code, told) = ctl(&cluster, &["call-off", &to], None);
-    assert!(code == 0 && told.contains("what was prepared is forgotten"), "{code} {told}");
+    assert!(code == 0 && told.contains("the prepared generation is discarded"), "{code} {told}");
     assert_eq!(cluster.status("n1").expect("it answers").prepared, []);
     assert_eq!(ctl(&cluster, &["rollback", "--wait", "20s"], None).0, 1);
     assert_eq!(ctl(&cluster, &["resolve", "n1/files", "--generation", &to, "--ours"], None).0, 0);

@@ -218,7 +218,7 @@ fn nobody_who_returns_begins_a_switch_that_was_cancelled() {
     flags.let_go("wait-n1");
     let (code, said) = flags.ctl(&["resume"]);
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("n2: resumed (other hosts are told again"), "{said}");
+    assert!(said.contains("n2: resumed (the cancelled switch is announced"), "{said}");
     flags.cluster.wait_converged(TWO, PATIENCE);
     assert!(ALL.iter().all(|host| flags.cluster.status(host).is_some_and(|s| !s.alone)));
 }

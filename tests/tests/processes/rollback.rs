@@ -158,7 +158,7 @@ fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone(
     shop.wait_returned(two, one);
     shop.serves(1);
     let why = shop.switch_of("n1").expect("a switch").why;
-    assert!(why.contains("n3/lb gave up moving from down to up") && why.contains("told by"), "{why}");
+    assert!(why.contains("n3/lb failed to go from down to up") && why.contains("told by"), "{why}");
     let all: Vec<_> = HOSTS.iter().flat_map(|host| shop.told(host, "withdraw")).collect();
     assert_eq!(all.len(), 3, "each once: {all:?}");
     // The failed host has the first entry in the merged history: the others received its announcement.
@@ -168,10 +168,7 @@ fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone(
     };
     assert!(["n1", "n2"].iter().all(|host| withdrawn(host) > withdrawn("n3")), "{:?}", HOSTS.map(withdrawn));
     let (code, status) = shop.ctl(&["status"]);
-    assert!(
-        code == 0 && status.contains("n3 has rolled back from generation 2 to 1: n3/lb gave up"),
-        "{code} {status}"
-    );
+    assert!(code == 0 && status.contains("n3 has rolled back from generation 2 to 1: n3/lb failed"), "{code} {status}");
 
     // A restarted host receives no other announcement, and neither do the others.
     shop.cluster.kill("n2");
@@ -182,7 +179,7 @@ fn a_failed_switch_is_taken_back_everywhere_and_gone_to_again_by_an_order_alone(
     // The generation is not chosen as the latest any more, only by its number.
     let depot = shop.cluster.path("depot").display().to_string();
     let (code, text) = shop.ctl(&["--depot", &depot, "switch", "latest", "--wait"]);
-    let why = "generation 2, the latest, was rolled back on n1, n2 and n3: n3/lb gave up";
+    let why = "generation 2, the latest, was rolled back on n1, n2 and n3: n3/lb failed";
     assert!(code == 1 && text.contains(why) && text.contains("`cobctl switch 2`"), "{code} {text}");
     shop.order("n2", "/v1/switch", "{\"generation\": 2, \"on_failure\": \"rollback\"}");
     shop.cluster.wait_converged(two, PATIENCE);
@@ -224,7 +221,7 @@ fn hosts_that_were_away_follow_on_and_back() {
     // The same for a rollback, by an operator's order to one of the hosts, under the policy to hold.
     shop.cluster.kill("n3");
     let (code, text) = shop.ctl(&["rollback", "--timeout", "10s"]);
-    assert!(code == 3 && text.matches("rolls back (back from generation 2 to 1)").count() == 2, "{code} {text}");
+    assert!(code == 3 && text.matches("rolls back (rollback from generation 2 to 1)").count() == 2, "{code} {text}");
     shop.cluster.start("n3");
     shop.wait_returned(two, one);
     shop.serves(1);
@@ -376,7 +373,7 @@ fn what_has_failed_is_held_explained_and_completed_by_a_retry() {
     let (code, text) = shop.ctl(&["retry", "n1/db", "n3/none", "n3/lb", "--wait", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
     let of = |at: usize, field: &str| told["cobs"][at][field].as_str().unwrap_or_default().to_owned();
-    assert_eq!((code, of(0, "detail").as_str()), (1, "n1/db had not given up"), "{text}");
+    assert_eq!((code, of(0, "detail").as_str()), (1, "n1/db had not failed"), "{text}");
     assert_eq!((of(1, "cob").as_str(), of(1, "error").as_str()), ("n3/none", "n3 has no change object n3/none"));
     assert_eq!((&told["changed"], &told["ended"]), (&false.into(), &"settled".into()), "the others are: {text}");
     shop.cluster.wait_converged(two, PATIENCE);
@@ -394,7 +391,7 @@ fn a_return_that_fails_stops_and_is_shown_until_somebody_has_mended_it() {
     let stopped = |shop: &Shop| shop.switch_of("n2").is_some_and(|s| s.stage == SwitchStage::Stopped);
     shop.cluster.until(PATIENCE, || stopped(&shop), "n2 has stopped");
     let (code, status) = shop.ctl(&["status"]);
-    assert!(code == 1 && status.contains("n2: the rollback has stopped: n2/app gave up"), "{code} {status}");
+    assert!(code == 1 && status.contains("n2: the rollback has stopped: n2/app failed"), "{code} {status}");
     assert_eq!(shop.told("n2", "withdraw").len(), 1, "no withdrawal of the return");
     shop.cluster.kill("n2");
     shop.cluster.start("n2");
@@ -421,7 +418,7 @@ fn a_return_that_can_not_be_begun_is_marked_and_tried_again_by_an_order_alone() 
     // All change objects are where generation 2 wants them, and have been for long.
     std::thread::sleep(Duration::from_secs(5));
     let (code, status) = shop.ctl(&["status"]);
-    let marked = "n1: the rollback has stopped: generation 1 can't be returned to";
+    let marked = "n1: the rollback has stopped: the rollback to generation 1 has failed";
     assert!(code == 1 && status.contains(marked), "{code} {status}");
     assert_eq!(shop.told("n1", "stopped").len(), 1, "nothing is tried again");
     shop.cluster.kill("n1");
@@ -597,7 +594,7 @@ fn what_fails_on_a_host_that_has_settled_because_another_asks_late_is_taken_back
     };
     cluster.until(PATIENCE, || returned("n1") && returned("n2"), "both have returned");
     let why = cluster.status("n1").and_then(|s| s.switch).expect("a switch").why;
-    assert!(why.contains("n2/lib gave up moving from down to up") && why.contains("told by n2"), "{why}");
+    assert!(why.contains("n2/lib failed to go from down to up") && why.contains("told by n2"), "{why}");
     assert_eq!(words::told(&cluster, "n2", "reopened"), ["asked by n1 in the switch"]);
     assert_eq!(words::told(&cluster, "n1", "reopened").len(), 0);
     for host in ["n1", "n2"] {

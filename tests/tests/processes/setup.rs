@@ -150,7 +150,7 @@ fn what_keeps_a_daemon_from_starting_is_named_with_its_remedy() {
         &cluster,
         "n1",
         1,
-        &["192.0.2.55:7001", "this machine has no such address", "`listen` in cobd.toml"],
+        &["192.0.2.55:7001", "this machine does not have the address", "`listen` in cobd.toml"],
     );
     cluster.configure("n1", "");
     let file = cluster.path("n1.toml");

@@ -90,7 +90,7 @@ fn a_switch_in_steps_is_cancelled_and_goes_on_by_its_goal() {
         false
     );
     let again = order(cluster, "n2", "switch", &body);
-    assert!(again["detail"].as_str().is_some_and(|d| d.contains("`cobctl resume` goes on with it")), "{again}");
+    assert!(again["detail"].as_str().is_some_and(|d| d.contains("`cobctl resume` continues it")), "{again}");
     story.go_on();
     story.cluster.kill("n2");
     story.cluster.start("n2");
@@ -127,7 +127,7 @@ fn who_is_cancelled_in_steps_goes_back_to_where_the_others_go() {
     let before = GenerationNumber(goal.0 - 1);
     let body = format!("{{\"generation\":{goal},\"on_failure\":\"rollback\",\"who\":\"ann\"}}");
     let done = order(cluster, "n2", "cancel", &body);
-    let to = format!("going back to generation {before}");
+    let to = format!("rolling back to generation {before}");
     assert!(done["detail"].as_str().is_some_and(|d| d.contains(&to)), "{done}");
     story.go_on();
     story.ends(before, before);

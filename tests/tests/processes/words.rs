@@ -161,7 +161,7 @@ fn a_cancelled_switch_goes_back_where_the_policy_says_so() {
     let (code, said) = run(cobctl(&cluster, &["n1", "n2"], &["cancel", "--on-failure", "rollback"]));
     assert_eq!(code, 0, "{said}");
     assert!(
-        said.contains("n1: cancelled (generation 2: 1 transition asked to end; going back to generation 1)"),
+        said.contains("n1: cancelled (generation 2: 1 transition asked to end; rolling back to generation 1)"),
         "{said}"
     );
     cluster.wait_converged(before, PATIENCE);
@@ -243,7 +243,7 @@ fn of_two_switches_the_newer_one_wins_on_every_host_whichever_comes_first() {
     for host in ["n2", "n3"] {
         order(&cluster, host, "switch", "{\"generation\":3,\"seen\":1}");
         let late = cluster.http(host, "POST", "/v1/switch", "{\"generation\":2,\"seen\":1}").expect_err("overtaken");
-        assert!(late.contains("409") && late.contains("superseded") && late.contains("to go to 3"), "{late}");
+        assert!(late.contains("409") && late.contains("was replaced") && late.contains("to switch to 3"), "{late}");
     }
     cluster.wait_converged(GenerationNumber(3), PATIENCE);
     // An operator who has seen the newer generation may go back.

@@ -138,7 +138,10 @@ async fn a_token_does_where_there_is_no_key() {
     assert_eq!((ran.code, ran.json()["hosts"][0]["proof"].as_str()), (0, Some("token")), "{ran:?}");
     std::fs::write(&file, "token-of-lu\n").expect("written");
     let ran = cobctl(&line).await;
-    assert!(ran.code == 1 && ran.out.contains("the token is nobody's") && !ran.out.contains("token-of"), "{ran:?}");
+    assert!(
+        ran.code == 1 && ran.out.contains("no operator has this token") && !ran.out.contains("token-of"),
+        "{ran:?}"
+    );
 }
 
 #[tokio::test]

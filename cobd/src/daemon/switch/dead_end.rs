@@ -166,7 +166,7 @@ mod tests {
         ends.hear(&checked("n1/a", Some("conflict")));
         ends.suspect([id("n1/d")].into_iter());
         assert_eq!(look(&mut ends, 13, &["n1/a", "n1/d"], &["n1/a"]), told(&[], &[]), "it is just being looked at");
-        assert_eq!(ends.due(), at(16), "its end is heard of: nobody has to be woken for it");
+        assert_eq!(ends.due(), at(16), "its end is reported: no wake-up is needed");
         assert_eq!(look(&mut ends, 14, &["n1/a", "n1/d"], &["n1/a"]), told(&[], &[]));
         assert_eq!(look(&mut ends, 15, &["n1/a", "n1/d"], &[]), told(&[], &["n1/a"]));
         assert_eq!(look(&mut ends, 16, &["n1/d"], &[]), told(&["n1/d"], &[]));
@@ -191,8 +191,8 @@ mod tests {
         assert_eq!(look(&mut ends, 4, &["n1/a", "n1/b"], &[]), told(&["n1/b"], &[]));
         ends.forget();
         ends.suspect([id("n1/a")].into_iter());
-        assert_eq!(look(&mut ends, 5, &["n1/a"], &[]), told(&[], &[]), "whatever the policy is meanwhile");
-        assert_eq!(look(&mut ends, 6, &[], &[]), told(&[], &[]), "somebody has decided");
+        assert_eq!(look(&mut ends, 5, &["n1/a"], &[]), told(&[], &[]), "independent of a later policy");
+        assert_eq!(look(&mut ends, 6, &[], &[]), told(&[], &[]), "an operator has decided");
         ends.hear(&checked("n1/a", Some("conflict")));
         assert_eq!(look(&mut ends, 7, &["n1/a"], &[]), told(&[], &[]));
         assert_eq!(look(&mut ends, 10, &["n1/a"], &[]), told(&["n1/a"], &[]), "once more is another time");

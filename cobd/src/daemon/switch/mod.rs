@@ -38,9 +38,9 @@ use dead_end::DeadEnds;
 use tellers::Tellers;
 
 /// The operator's way out of the first generation.
-const REMOVES_ALL: &str = "there was nothing before it: `cobctl rollback 0` removes all that it has made";
+const REMOVES_ALL: &str = "there is no earlier generation: `cobctl rollback 0` removes all its change objects";
 /// The error of a generation without a rollback target.
-pub(in crate::daemon) const NO_WAY_BACK: &str = "no way back to a generation that was not withdrawn";
+pub(in crate::daemon) const NO_WAY_BACK: &str = "no usable rollback target";
 /// The first and the longest delay between attempts to fetch a generation that another host has announced.
 const AGAIN: [Span; 2] = [Span::secs(2), Span::secs(30)];
 /// How long a host must be converged to count as settled: restarts on other hosts in the switch may still need it.
@@ -358,30 +358,30 @@ impl Daemon {
             Start::Return { left } if matches!(error, FetchError::NoThread) => {
                 self.switch.fetching = None;
                 self.switch.again = Some((generation, now + AGAIN[0]));
-                warn!(%generation, %error, "the way back from {left} can't be gone yet");
+                warn!(%generation, %error, "the rollback from {left} can't start yet");
             }
             Start::Return { left } => {
                 self.switch.fetching = None;
-                error!(%generation, %error, "the way back from {left} can't be gone");
-                let why = format!("generation {generation} can't be returned to: {error}");
+                error!(%generation, %error, "the rollback from {left} has failed");
+                let why = format!("the rollback to generation {generation} has failed: {error}");
                 self.note_switch(SwitchRecord::Stopped { why: short(why) }, None);
             }
             Start::Onward => {
                 self.switch.fetching = None;
                 self.switch.again = Some((generation, now + AGAIN[1]));
-                warn!(%generation, %error, "the next generation on the way can't be had yet");
+                warn!(%generation, %error, "the next generation of the switch can't be fetched yet");
             }
             Start::Told => {
                 if let Some(by) = self.switch.told.failed(wanted, now) {
                     self.quiet.say(Topic::Told, Some(&by), |more| {
-                        warn!(%generation, %error, %by, "told of a generation that can't be gone to yet{more}");
+                        warn!(%generation, %error, %by, "an announced generation can't be fetched yet{more}");
                     });
                 }
                 self.switch.due = self.switch.due.min(self.switch.told.due());
             }
         }
         if let Some(Asked { reply, .. }) = asked {
-            self.refuse(reply, RefusalKind::Conflict, &error.to_string(), "the daemon's log tells more");
+            self.refuse(reply, RefusalKind::Conflict, &error.to_string(), "see the log of cobd on this host");
         }
     }
 
@@ -439,7 +439,7 @@ impl Daemon {
         let left = self.furthest();
         if let Some((from, withdrawal)) = self.switch.state.returned().filter(|_| to.is_none_or(|to| to == self.goal()))
         {
-            let detail = format!("generation {from} is withdrawn already; this host returned to {}", withdrawal.to);
+            let detail = format!("generation {from} is rolled back already; this host returned to {}", withdrawal.to);
             return self.done(reply, false, detail);
         }
         // A rollback does not remove a working installation unless the order names generation 0.
@@ -451,16 +451,16 @@ impl Daemon {
         };
         let Some(target) = named else {
             let what = match to {
-                Some(to) => format!("generation {left} names no way back to {to}"),
+                Some(to) => format!("generation {left} names no rollback to {to}"),
                 None => format!("generation {left} names {NO_WAY_BACK}"),
             };
             let hint = match to {
                 Some(to) if to > left => {
-                    format!("that is no way back: if there is such a generation, `cobctl switch {to}` goes on to it")
+                    format!("a rollback goes to an older generation; `cobctl switch {to}` goes to a newer generation")
                 }
                 Some(_) => OLDER_CONTENT.to_owned(),
                 None if self.names_way_back(left, GenerationNumber(0)) => REMOVES_ALL.to_owned(),
-                None => "`cobctl switch N` goes to one that was withdrawn, by its number".to_owned(),
+                None => "`cobctl switch N` goes to a generation that was rolled back".to_owned(),
             };
             return self.refuse(reply, RefusalKind::Conflict, &what, &hint);
         };
@@ -472,7 +472,7 @@ impl Daemon {
         }
         let why = format!("ordered by {who}");
         self.withdraw(left, target, true, why, Some(&who));
-        let done = Done::new(true, format!("back from generation {left} to {target}"));
+        let done = Done::new(true, format!("rollback from generation {left} to {target}"));
         self.turn.answers.push((reply, Ok(Done { generation: Some(target), ..done })));
     }
 

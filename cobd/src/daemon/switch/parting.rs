@@ -36,7 +36,7 @@ impl Daemon {
         let read = |generation| match self.manifest_of(generation) {
             Ok(manifest) => Some((generation, manifest)),
             Err(error) => {
-                warn!(%generation, %error, "hosts that are left behind can't be spoken to");
+                warn!(%generation, %error, "removed hosts can't be reached");
                 None
             }
         };
@@ -113,7 +113,7 @@ impl Daemon {
     pub(in crate::daemon) fn forget_parted(&mut self, host: &HostName) {
         let mut parted = self.switch.state.parted.clone();
         if parted.remove(host).is_some() {
-            info!(%host, "not waited for any longer: it was left behind");
+            info!(%host, "a removed host is not waited for any longer");
             self.note_switch(SwitchRecord::Parted(parted), None);
             self.tell_roster();
         }

@@ -165,7 +165,7 @@ mod tests {
     fn tries(tellers: &mut Tellers, now: u64) -> Option<(String, u64)> {
         let next = tellers.next(at(now))?;
         tellers.fetches(at(now));
-        assert_eq!((tellers.next(at(now)), tellers.due()), (None, at(now) + LONGEST), "one at a time");
+        assert_eq!((tellers.next(at(now)), tellers.due()), (None, at(now) + LONGEST), "a host at a time");
         tellers.fetched();
         tellers.failed(next.wanted, at(now));
         Some((next.by.to_string(), next.wanted.generation.0))
@@ -223,7 +223,7 @@ mod tests {
             }
         }
         assert_eq!(tried, [0, 2, 6, 14, 30, 60, 90]);
-        assert_eq!(tellers.of(number(5)).map(|(by, _)| by.as_str()), Some("n0"), "who said it first");
+        assert_eq!(tellers.of(number(5)).map(|(by, _)| by.as_str()), Some("n0"), "the host that announced it first");
         assert!(tellers.forget(|g| g.0 <= 5) && !tellers.forget(|_| true) && tellers.due() == Time::NEVER);
     }
 

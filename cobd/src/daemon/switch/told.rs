@@ -115,7 +115,7 @@ impl Daemon {
     fn is_told_of_another(&mut self, host: &HostName, told: Wanted) -> bool {
         let Err(error) = self.generations.is_the_one(told) else { return false };
         self.quiet.say(Topic::Told, Some(host), |more| {
-            warn!(generation = %told.generation, by = %host, %error, "what another host says of a switch is not followed{more}");
+            warn!(generation = %told.generation, by = %host, %error, "an announcement of a switch is not followed{more}");
         });
         true
     }
@@ -126,7 +126,7 @@ impl Daemon {
             let generation = wanted.generation;
             if self.goes_when_told(generation, round) {
                 if is_news {
-                    info!(%generation, %by, "told of a switch");
+                    info!(%generation, %by, "another host announces a switch");
                 }
                 self.switch.told.fetches(now);
                 self.fetch(wanted, Aim::Go(Start::Told), None);
@@ -179,7 +179,7 @@ impl Daemon {
         let had_nothing = || self.switch.state.came_from_nothing(generation);
         if !self.names_way_back(generation, to) || to == GenerationNumber(0) && !ordered && !had_nothing() {
             return self.quiet.say(Topic::Withdrawal, Some(host), |more| {
-                warn!(%generation, %to, by = %host, "a withdrawal is not followed: no such way back is named{more}");
+                warn!(%generation, %to, by = %host, "a rollback is not followed: no manifest names its target{more}");
             });
         }
         let why = if why.contains(" (told by ") { why } else { format!("{why} (told by {host})") };

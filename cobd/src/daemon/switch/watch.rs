@@ -92,7 +92,7 @@ impl Daemon {
     fn reopen(&mut self) {
         let Some(by) = self.switch.asked_by.take() else { return };
         if self.switch.converged.is_none() {
-            info!(%by, "something has to move for a host that is still under way: the switch goes on");
+            info!(%by, "a host that has not converged needs a transition: the switch continues");
             self.note_switch(SwitchRecord::Reopened { by }, None);
         }
     }
@@ -182,10 +182,10 @@ impl Daemon {
         let failing = self.switch.state.on_failure(at);
         let why = match self.engine.status_of(cob, self.clock.now()).and_then(|status| status.action) {
             Some(action) => match (&action.from, &action.to) {
-                (Some(from), Some(to)) => format!("{cob} gave up moving from {from} to {to}: {}", action.error),
+                (Some(from), Some(to)) => format!("{cob} failed to go from {from} to {to}: {}", action.error),
                 _ => format!("{cob} can't be checked: {}", action.error),
             },
-            None => format!("{cob} gave up"),
+            None => format!("{cob} failed"),
         };
         self.has_failed(failing, why);
     }
@@ -194,7 +194,7 @@ impl Daemon {
         match failing {
             Failing::Hold => {}
             Failing::Stop => {
-                error!(why, "the return has stopped");
+                error!(why, "the rollback has stopped");
                 self.note_switch(SwitchRecord::Stopped { why: short(why) }, None);
             }
             Failing::Withdraw => self.withdraw_by_policy(why),
@@ -207,7 +207,7 @@ impl Daemon {
         match self.way_back(left) {
             Some(to) => self.withdraw(left, to, false, why, None),
             None => {
-                error!(generation = %left, why, "it names {NO_WAY_BACK}: it can't be withdrawn");
+                error!(generation = %left, why, "it names {NO_WAY_BACK}: it can't be rolled back");
                 let why = format!("{why}; generation {left} names {NO_WAY_BACK}");
                 self.note_switch(SwitchRecord::Stopped { why: short(why) }, None);
             }
@@ -226,7 +226,7 @@ impl Daemon {
                 self.switch.guard = Some(watch);
             }
             Judgement::Confirmed => {
-                info!("the guard is satisfied: all hosts that must be reached are");
+                info!("the guard is satisfied: all required hosts are reached");
                 self.note_switch(SwitchRecord::Confirmed, None);
             }
             Judgement::Lost(_) => {
@@ -259,7 +259,7 @@ impl Daemon {
         let since = *self.switch.cut_off.get_or_insert(now);
         if now >= since + pause && lost.iter().any(|host| self.engine.asks_back_from(host)) {
             let hosts: Vec<&str> = lost.iter().map(HostName::as_str).collect();
-            warn!(hosts = hosts.join(", "), "out of reach: what they were promised and is asked back lapses");
+            warn!(hosts = hosts.join(", "), "not reachable: the recalled grants of these hosts are invalidated");
             self.feed(Event::Order(Order::LetLapse(lost)));
         }
     }
