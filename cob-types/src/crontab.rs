@@ -81,8 +81,8 @@ mod tests {
             assert_eq!(assigned(line), Some(("A", value)), "{line}");
         }
         for (name, value, word) in [
-            ("A B", "x", "no name"),
-            ("", "x", "no name"),
+            ("A B", "x", "not a valid"),
+            ("", "x", "not a valid"),
             ("5", "x", "not a valid"),
             ("#A", "x", "not a valid"),
             ("A", "1\n2", "more than one line"),

@@ -74,7 +74,7 @@ fn ten_megabytes_of_nesting_are_refused_at_once() {
 #[test]
 fn what_is_no_text_is_refused() {
     for (name, bytes, word) in [
-        ("nul.yaml", &b"a: \0"[..], "no YAML"),
+        ("nul.yaml", &b"a: \0"[..], "not valid YAML"),
         ("program.yaml", &b"\x7fELF\x02\x01\x01\0\0\0\0\xff"[..], "UTF-8"),
         ("bom.yaml", &b"\xef\xbb\xbfhosts: []"[..], "must be a mapping"),
     ] {

@@ -292,7 +292,7 @@ impl Life {
         let mut words = vec!["generate", &path, "--depot", &depot, "--json"];
         words.extend(number.iter().flat_map(|number| ["--instead-of", number.as_str()]));
         let (status, out, err) = run(&words);
-        if err.contains("no way back") || (status != 0 && !err.contains("layout") && !out.contains("layout")) {
+        if err.contains("no rollback from") || (status != 0 && !err.contains("layout") && !out.contains("layout")) {
             return Err(format!("status {status}: {out}{err}"));
         }
         if status != 0 {
@@ -452,7 +452,7 @@ fn what_suits_several_is_come_to_from_every_mixture_of_states() {
         let (path, depot) = (life.path("model.yaml"), life.path("depot"));
         std::fs::write(&path, shared(actions_of_a)).expect("written");
         let (status, out, err) = run(&["generate", &path, "--depot", &depot]);
-        assert!(status == 0 && !err.contains("no way back"), "{out}{err}");
+        assert!(status == 0 && !err.contains("no rollback from"), "{out}{err}");
         let bundles = life.bundles(GenerationNumber(1));
         let cobs: Vec<(CobId, Vec<StateName>)> = bundles
             .values()

@@ -248,7 +248,7 @@ fn no_site_key_is_made_for_a_question_or_beside_secrets_of_another() {
     for vault in [vault(), vault().reading()] {
         let found = settle(vault, &after);
         assert!(found.len() == 1 && found[0].severity == Severity::Error, "{found:#?}");
-        assert!(found[0].message.contains("not here") && found[0].message.contains("--site-key"), "{found:#?}");
+        assert!(found[0].message.contains("was not found") && found[0].message.contains("--site-key"), "{found:#?}");
         assert!(!path.exists());
     }
     // With an explicit path, the key is made.

@@ -265,7 +265,7 @@ mod tests {
         assert!(late.contains("expired"), "{late}");
         assert_eq!(scene.enrolled(), 0);
         scene.try_it(host.public(), &good, 1).expect("still good for its host");
-        assert!(turned(thief.public(), &scene.request(&thief, &scene.token)).contains("used already"));
+        assert!(turned(thief.public(), &scene.request(&thief, &scene.token)).contains("already used"));
         assert_eq!(scene.enrolled(), 1);
     }
 

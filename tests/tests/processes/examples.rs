@@ -73,7 +73,7 @@ fn hadoop_grows_shrinks_and_goes_away_and_each_step_can_be_rolled_back() {
         let mut cobgen = Command::new(env!("CARGO_BIN_EXE_cob"));
         cobgen.arg("cobgen").arg("generate").arg(&model).arg("--depot").arg(cluster.path("depot"));
         let (code, said) = run(cobgen);
-        assert!(code == 0 && !said.contains("no way back"), "{said}");
+        assert!(code == 0 && !said.contains("no rollback from"), "{said}");
     };
     let told = |cluster: &Cluster, words: &[&str]| {
         let (code, said) = run(cobctl(cluster, &[], words));

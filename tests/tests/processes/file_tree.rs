@@ -481,7 +481,7 @@ fn what_could_never_be_brought_about_does_not_keep_its_host() {
     let is_unknown = || cluster.status("n1").is_some_and(|s| s.cobs.iter().any(|c| c.state.is_none() && c.failed));
     cluster.until(PATIENCE, is_unknown, "it can't be told");
     let (_, told) = ctl(&cluster, &["explain", "n1/files"], None);
-    assert!(told.contains("no link is followed") && !told.contains("cobctl output"), "{told}");
+    assert!(told.contains("follows no link") && !told.contains("cobctl output"), "{told}");
     let mut draft = cluster.load(&model);
     draft.cobs.clear();
     let last = cluster.publish_draft(&draft);
