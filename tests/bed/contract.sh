@@ -49,13 +49,13 @@ breaks() { # HOST WORDS MORE OPTIONS...
     ! said=$(try_units "$host" "$@") && grep -F -A 1 '✗' <<< "$said" | grep -F "$words" >/dev/null || { echo "$said" >&2; return 1; }
 }
 # What is not taken away when it is killed.
-breaks h2 "killed and made again ends the same: down -> up" \
+breaks h2 "a killed transition can be repeated: down -> up" \
     ', "ready": "touch /srv/tried/$$; sleep 0.3; rm /srv/tried/$$"' --kills 2 & trial=$!
 # What its start makes stays behind.
 put h1 /usr/lib/systemd/system/tried.service.d/planted.conf <<< '[Service]
 ExecStartPost=/bin/touch /srv/tried/left'
 on h1 systemctl daemon-reload
-breaks h1 "the way back leaves nothing" "" --kills 0
+breaks h1 "the reverse transition restores the first state" "" --kills 0
 wait "$trial"
 for host in h1 h2 h3; do
     on $host sh -c 'systemctl stop tried; rm -r /srv/tried /usr/lib/systemd/system/tried.service*; systemctl daemon-reload'

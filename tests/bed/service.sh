@@ -351,7 +351,7 @@ on h1 mkdir -p /etc/systemd/system/multi-user.target.wants/l-plain.service
 generate <<< ""
 on h1 cobctl switch "$generation" >/dev/null
 soon status_says '`cobctl retry`'
-status_says "putting back what was there before"
+status_says "restoring the original state"
 fails on h1 systemctl is-active l-plain
 on h1 rmdir /etc/systemd/system/multi-user.target.wants/l-plain.service
 on h1 cobctl retry h1/plain >/dev/null

@@ -31,7 +31,7 @@ impl Backend for CommandKind {
 
     fn accept(&self, kind: &Kind) -> Result<(), String> {
         if kind.check.run.is_none() {
-            return Err("it has no check command: without one nobody knows its state".to_owned());
+            return Err("it has no check command: without a check command its state is unknown".to_owned());
         }
         match kind.transitions.iter().find(|t| t.run.is_none()) {
             Some(t) => Err(format!("its transition {} -> {} has no command", t.from, t.to)),

@@ -69,9 +69,9 @@ impl Departure {
                 let done = ended.is_ok();
                 let error = ended.err().unwrap_or_default();
                 if done {
-                    info!(cob = %name, "what was there before it is back");
+                    info!(cob = %name, "the original state is restored");
                 } else if failures == ATTEMPTS {
-                    warn!(cob = %name, error, "what was there before it is not back; it is tried on");
+                    warn!(cob = %name, error, "the original state is not restored yet; the restore is tried again");
                 }
                 sender.send_replace(Progress { failures, runs: false, error, done });
                 changed.notify_one();
@@ -167,6 +167,6 @@ mod tests {
         while Arc::strong_count(&answers) > 1 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(answers.lock().expect("not poisoned").len(), 1, "nothing is done for it any more");
+        assert_eq!(answers.lock().expect("not poisoned").len(), 1, "no attempt follows");
     }
 }

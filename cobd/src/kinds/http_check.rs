@@ -73,7 +73,7 @@ fn read(text: &str) -> Result<Page, String> {
         return fault("its port is no number from 1 to 65535");
     }
     if !(100..=599).contains(&content.status) {
-        return Err(format!("content: status {} is none of 100 to 599", content.status));
+        return Err(format!("content: status {} is not between 100 and 599", content.status));
     }
     Ok(Page {
         host: authority.host().trim_matches(['[', ']']).to_owned(),

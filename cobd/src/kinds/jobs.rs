@@ -337,7 +337,7 @@ impl Kinds {
     fn forget_all_of(&self, cob: &CobId) {
         self.backends.values().for_each(|b| b.forget(cob));
         if let Err(error) = self.hands.tools.saved().forget(cob) {
-            warn!(%cob, %error, "what its moves have saved can't be deleted");
+            warn!(%cob, %error, "the data that its transitions have saved can't be deleted");
         }
     }
 

@@ -130,9 +130,9 @@ mod tests {
         };
         let kept = || paths_beside(&cobs.join("n1+a"), Some(folder.path()));
         note(&cobs, [tree(false)].into_iter()).expect("noted");
-        assert_eq!(kept(), std::slice::from_ref(&data), "it is managed, and of /etc nothing is data");
+        assert_eq!(kept(), std::slice::from_ref(&data), "it is managed, and /etc holds no data");
         note(&cobs, std::iter::empty::<std::sync::Arc<Cob>>()).expect("noted");
-        assert!(kept().is_empty(), "nothing is kept");
+        assert!(kept().is_empty(), "no folder is kept");
         let mount = cob(r#"{"path":"/srv/nowhere","source":"x","type":"ext4"}"#.to_owned(), true);
         let system = format!(r#"{{"files":{{{etc:?}:{{"folder":true}},{var:?}:{{"whole":true}}}}}}"#);
         let system = cob(system, true);

@@ -39,7 +39,7 @@ impl Saved {
         };
         match kept {
             Ok(()) => outcome,
-            Err(error) => Outcome::failed(format!("what it has saved for the way back can't be kept: {error}")),
+            Err(error) => Outcome::failed(format!("its saved data for the rollback can't be kept: {error}")),
         }
     }
 

@@ -164,7 +164,7 @@ mod tests {
         assert!(is_free(folder));
         assert_eq!(ended.read(&mut [0]).expect("read"), 0);
         let (lock, tell, _) = job(folder);
-        give(&daemon, folder, &lock, &tell).expect_err("nobody is there");
+        give(&daemon, folder, &lock, &tell).expect_err("no process takes it");
     }
 
     #[test]

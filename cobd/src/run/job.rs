@@ -257,7 +257,7 @@ impl Written {
     pub(super) fn exported(self, redactor: &Redactor) -> Self {
         match self {
             Self::Text(text) if redactor.text(&text) != text => Self::Unusable(
-                "one of them holds the value of a secret; exported values are shown to others and kept in the history"
+                "an exported value contains a secret; exported values are shown to users and kept in the history"
                     .to_owned(),
             ),
             other @ (Self::Nothing | Self::Text(_) | Self::Unusable(_)) => other,

@@ -93,10 +93,7 @@ impl Processes {
             return;
         }
         let pid = stopped.pid.unwrap_or_default();
-        warn!(
-            pid,
-            "the process that does actions and checks takes none; it is killed, and another one takes its place"
-        );
+        warn!(pid, "the process for actions and checks does not answer; it is killed and replaced");
         self.next().take_if(|next| Arc::ptr_eq(next, stopped));
         stopped.signal(Signal::KILL);
     }
@@ -137,7 +134,7 @@ impl Process {
     pub(super) fn let_go_on(&self) {
         let pid = self.pid.unwrap_or_default();
         if leftovers::is_stopped(pid.cast_signed()) {
-            warn!(pid, "the process that does actions and checks was stopped (SIGSTOP); it is continued");
+            warn!(pid, "the process for actions and checks was stopped (SIGSTOP); it is continued");
             self.signal(Signal::CONT);
         }
     }
@@ -152,7 +149,7 @@ impl Process {
     /// Logs why the process gets no more jobs. It finishes the jobs that it has.
     fn is_left(&self, why: &io::Error) {
         let pid = self.pid.unwrap_or_default();
-        warn!(pid, %why, "the process that does actions and checks takes nothing more; another one takes its place");
+        warn!(pid, %why, "the process for actions and checks accepts no more jobs; it is replaced");
     }
 }
 

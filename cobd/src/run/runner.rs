@@ -115,7 +115,7 @@ fn refuse(folder: &Path, why: &io::Error) {
     let now = now_ns();
     let result = ResultFile {
         format: FORMAT,
-        exit: Exit::SpawnFailed(format!("nobody can be begun to look after it: {why}")),
+        exit: Exit::SpawnFailed(format!("its supervisor can't be started: {why}")),
         exports: Written::Nothing,
         saved: Written::Nothing,
         began_ns: now,
@@ -185,8 +185,8 @@ fn act(place: &Place<'_>, spec: &SpecFile, opened: Option<&Opened>, alarms: &Ala
     if !spec.attached {
         pass_files(&mut command, place);
     }
-    let stdout = outputs.first().expect("there are one or two");
-    let stderr = outputs.last().expect("there are one or two");
+    let stdout = outputs.first().expect("there is at least an output file");
+    let stderr = outputs.last().expect("there is at least an output file");
     let group = Group::begin(&mut command, [stdout, stderr]);
     // From here on only the action holds its files.
     drop(command);

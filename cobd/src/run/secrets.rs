@@ -242,7 +242,9 @@ fn make_private(folder: &Path) -> io::Result<()> {
         return wrong("not a folder");
     }
     if meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o077 != 0 {
-        return wrong("not this user's alone; is somebody in the way? `secrets_dir` in cobd.toml names another place");
+        return wrong(
+            "not this user's alone; has another user made it? `secrets_dir` in cobd.toml names another place",
+        );
     }
     #[expect(clippy::cast_sign_loss, reason = "a number whose bits count; its type differs by machine")]
     let kind = rustix::fs::statfs(folder)?.f_type as u64 & 0xffff_ffff;

@@ -421,7 +421,7 @@ async fn wait_for_lock(folder: &Path) {
         if !said && begun.elapsed() > TAKEN_WITHIN && has_not_begun(folder) {
             said = true;
             let job = folder.display();
-            warn!(%job, "nobody begins it: is there a process `cobd __run-actions` that was stopped? Kill it");
+            warn!(%job, "no process starts it: is there a stopped process `cobd __run-actions`? Kill it");
         }
     }
 }
@@ -454,13 +454,13 @@ fn end_lost(folder: &Path) -> io::Result<JobResult> {
     let job = folder.display();
     // No number: the runner had started no process yet.
     if text.as_ref().is_some_and(String::is_empty) {
-        warn!(%job, "its runner was killed before it had begun it, or could open no more files; nothing of it had begun");
+        warn!(%job, "its runner was killed before the start, or could open no more files; the action had not started");
     } else {
         let spec = SpecFile::read(folder).ok();
         let grace = spec.as_ref().map_or(GRACE, |spec| Duration::from_millis(spec.grace_ms));
         let processes = trail(folder, spec.as_ref(), text.as_deref()).end(grace);
         if text.is_none() && processes == 0 {
-            info!(%job, "its daemon ended before it had begun it");
+            info!(%job, "its daemon ended before the start");
         } else {
             warn!(%job, processes, "its runner was killed; what was left of its action was ended");
         }

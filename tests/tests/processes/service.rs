@@ -140,7 +140,7 @@ fn what_a_service_prints_is_shown_and_followed_over_its_lives() {
     let told = r#"{"cob":"n1/server","source":"output","text":"begun\ncomplaint\n","ended":false}"#;
     assert_eq!((exit, said.trim_end()), (0, told));
     for (words, told) in [
-        (&["n1/server", "--previous"][..], "nothing is kept of a life before this one"),
+        (&["n1/server", "--previous"][..], "no output of an earlier run is kept"),
         (&["n1/flag"], "n1/flag is of the kind quick, which is no service: `cobctl history n1/flag`"),
         (&["n1/other"], "n1 has no change object n1/other"),
     ] {

@@ -72,8 +72,11 @@ fn a_broken_kind_is_1_and_says_what_to_do() {
     let model = folder.path().join("model.yaml").display().to_string();
     let (code, out, _) = test_kind(&["--model", &model, "flag", "--kills", "0"]);
     assert_eq!(code, Some(1), "{out}");
-    for part in ["✗ made twice is as made once: down -> up", "log has another content", "help: let the move look first"]
-    {
+    for part in [
+        "✗ a repeated transition has the same result: down -> up",
+        "log has another content",
+        "help: let the transition look first",
+    ] {
         assert!(out.contains(part), "{part}: {out}");
     }
     let (code, out, _) = test_kind(&["--model", &model, "flag", "--kills", "0", "--json"]);
@@ -169,7 +172,7 @@ fn a_state_that_no_move_leads_to_is_arranged_by_a_command() {
     };
     let (code, out, err) = with(&format!("empty=: > {scratch}/run/state/cobs/n1+flag/f"));
     assert_eq!(code, Some(0), "{out}{err}");
-    assert!(out.contains("✓ a move ends in its state: empty -> down"), "{out}");
+    assert!(out.contains("✓ a transition ends in its state: empty -> down"), "{out}");
     let (code, _, err) = with("nowhere=true");
     assert!(code == Some(2) && err.contains("flag has no state nowhere; it has down, up"), "{err}");
     let (code, _, err) = with("empty");

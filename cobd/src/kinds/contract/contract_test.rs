@@ -257,7 +257,7 @@ async fn a_way_back_that_leaves_something_is_found() {
     one_way.transitions.retain(|t| t.to == *"up");
     one_way.transitions.iter_mut().for_each(|t| t.run = Some(cob_types::Command::Shell(UP_AS_IT_IS.to_owned())));
     let (rule, what) = broken(&case(one_way)).await;
-    assert!(rule == Rule::Undo && what.contains("no moves lead"), "{rule:?}: {what}");
+    assert!(rule == Rule::Undo && what.contains("no transitions lead"), "{rule:?}: {what}");
 }
 
 #[tokio::test]

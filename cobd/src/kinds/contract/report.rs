@@ -73,11 +73,11 @@ impl Rule {
     pub fn words(self) -> &'static str {
         match self {
             Self::Accepted => "a daemon takes it",
-            Self::Check => "a check changes nothing",
-            Self::Move => "a move ends in its state",
-            Self::Twice => "made twice is as made once",
-            Self::Undo => "the way back leaves nothing",
-            Self::Killed => "killed and made again ends the same",
+            Self::Check => "a check makes no change",
+            Self::Move => "a transition ends in its state",
+            Self::Twice => "a repeated transition has the same result",
+            Self::Undo => "the reverse transition restores the first state",
+            Self::Killed => "a killed transition can be repeated",
         }
     }
 
@@ -90,20 +90,20 @@ impl Rule {
                  last line, and gives the same answer as long as nothing changes"
             }
             Self::Move => {
-                "let the move fail (exit status other than 0) unless it has arrived, and let the check look at what the \
-                 move makes"
+                "let the transition fail (exit status other than 0) unless it has reached its state, and let the check \
+                 look at the result of the transition"
             }
             Self::Twice => {
-                "let the move look first, or write so that writing again changes nothing: `mkdir -p`, `rm -f`, a file \
-                 that is replaced instead of added to"
+                "let the transition look first, or repeat without an effect: `mkdir -p`, `rm -f`, a file that is \
+                 replaced instead of extended"
             }
             Self::Undo => {
-                "the move back takes away all that the moves there have made; what was there before is saved first \
-                 (COB_RESULT_OUT) and put back"
+                "the reverse transition removes all results of the transitions before it; the original content is \
+                 saved first (COB_RESULT_OUT) and restored"
             }
             Self::Killed => {
-                "write beside the place and rename, take away what an earlier attempt has left, and let the check tell \
-                 a half-done state from a whole one"
+                "write a new file and rename it, remove the leftovers of an earlier attempt, and let the check tell a \
+                 half-done state from a complete state"
             }
         }
     }

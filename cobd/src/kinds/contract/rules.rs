@@ -124,7 +124,7 @@ impl Trying {
         self.at = found.state.as_ref().ok().cloned();
         let about = found.state.as_ref().map_or_else(|_| "unknown".to_owned(), ToString::to_string);
         let mut seen =
-            before.touched(&between).map_or(Ok(()), |what| Err(format!("a check has changed something: {what}")));
+            before.touched(&between).map_or(Ok(()), |what| Err(format!("a check has made a change: {what}")));
         let is_new = !self.seen.contains(&about);
         if is_new && seen.is_ok() {
             match self.subject.check(whose).await {
@@ -137,7 +137,7 @@ impl Trying {
                 }
                 Ok(_) => {
                     let changed = between.touched(&self.subject.world()?);
-                    seen = changed.map_or(Ok(()), |what| Err(format!("a second check has changed something: {what}")));
+                    seen = changed.map_or(Ok(()), |what| Err(format!("a second check has made a change: {what}")));
                 }
                 Err(why) => seen = Err(why),
             }
@@ -159,8 +159,8 @@ impl Trying {
         let took = begun.elapsed();
         let complaint = match outcome {
             Outcome::Done { .. } => None,
-            Outcome::Failed { reason } => Some(format!("the move has failed: {reason}")),
-            Outcome::Cancelled | Outcome::Lost => Some("the move was ended by somebody else".to_owned()),
+            Outcome::Failed { reason } => Some(format!("the transition has failed: {reason}")),
+            Outcome::Cancelled | Outcome::Lost => Some("the transition was ended from outside".to_owned()),
         };
         self.took.insert((from.clone(), to.clone()), took);
         let found = match self.look(whose).await? {
@@ -170,7 +170,9 @@ impl Trying {
         Ok(match (complaint, &found.state) {
             (Some(complaint), _) => Err(complaint),
             (None, Ok(state)) if state == to => Ok(found),
-            (None, _) => Err(format!("the move has ended well, and a check says {} instead of {to}", said(&found))),
+            (None, _) => {
+                Err(format!("the transition has succeeded, but a check says {} instead of {to}", said(&found)))
+            }
         })
     }
 
@@ -189,7 +191,7 @@ impl Trying {
                 return Ok(Ok(()));
             }
             let Some(next) = next_on_the_way(&kind, &at, to) else {
-                return Ok(Err(Away::NoWay(format!("no moves lead from {at} to {to}"))));
+                return Ok(Err(Away::NoWay(format!("no transitions lead from {at} to {to}"))));
             };
             steps -= 1;
             if steps == 0 {

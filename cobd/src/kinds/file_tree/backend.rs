@@ -133,7 +133,7 @@ impl FileTree {
             let cancelled = Arc::new(AtomicBool::new(false));
             let _asks = Asks(cancelled.clone());
             let begun = pool.run(does, move || match cancelled.load(Ordering::Relaxed) {
-                true => Err("nobody waits for it any more".to_owned()),
+                true => Err("no caller waits for it any more".to_owned()),
                 false => job(&cancelled),
             });
             let done = match begun {
@@ -167,7 +167,7 @@ impl Backend for FileTree {
             return Err(format!("a file tree needs the state {missing}"));
         }
         match kind.transitions.iter().find(|t| t.to != *"absent" && t.to != *"present") {
-            Some(t) => Err(format!("nothing can move a file tree from {} to {}", t.from, t.to)),
+            Some(t) => Err(format!("a file tree has no transition from {} to {}", t.from, t.to)),
             None => Ok(()),
         }
     }
@@ -186,14 +186,17 @@ impl Backend for FileTree {
 
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
         let Some(transition) = context.transition(hop) else {
-            return Work::known(Outcome::failed(format!("nothing moves a file tree from {} to {}", hop.from, hop.to)));
+            return Work::known(Outcome::failed(format!(
+                "a file tree has no transition from {} to {}",
+                hop.from, hop.to
+            )));
         };
         let timeout = Duration::from_millis(transition.timeout_ms);
         let (need, up) = (self.need(tools, context), hop.to == *"present");
         self.work(Does::Wait, Some(timeout), Outcome::failed, move |cancelled| match need.make(up, cancelled) {
             Ok(done) => {
                 if !done.left.is_empty() {
-                    info!(cob = need.cob(), folders = ?done.left, "folders with something of others in them were left");
+                    info!(cob = need.cob(), folders = ?done.left, "folders with foreign files were left");
                 }
                 Ok(Outcome::done())
             }

@@ -199,7 +199,7 @@ mod tests {
                     most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     std::thread::yield_now();
                     now.fetch_sub(1, Ordering::SeqCst);
-                    assert!(n % 100 != 7, "one that is broken");
+                    assert!(n % 100 != 7, "a broken worker");
                     n
                 };
                 (n, pool.run(Does::Wait, job).expect("taken"))
@@ -241,7 +241,7 @@ mod tests {
             let given = Instant::now();
             let told = pool.run(Does::Wait, move || n).expect("taken");
             assert_eq!(told.blocking_recv(), Ok(n));
-            assert!(given.elapsed() < IDLE / 2, "one that nobody sees is found only when a thread gives up");
+            assert!(given.elapsed() < IDLE / 2, "an unseen worker is found only when a thread gives up");
             let ended = Instant::now();
             while ended.elapsed() < AWAKE * (n % 16) / 10 {
                 yield_now();

@@ -129,7 +129,7 @@ fn without_secrets(need: &Need, text: &str) -> Result<(), FilesError> {
         return Ok(());
     }
     Err(FilesError::NotThere(format!(
-        "the value of a secret stands in that text, which is not shown and not kept: take one of the sides of {}",
+        "that text contains the value of a secret, and is neither shown nor kept: choose ours or theirs for {}",
         need.cob()
     )))
 }
@@ -169,7 +169,7 @@ fn try_answer(need: &Need, query: FilesQuery) -> Result<FilesAnswer, FilesError>
         FilesQuery::Hunks { path: which, retire } => {
             let (found, hunks, conflict) = files.hunks(need.cob(), &need.wanted()?, retire, path(&which)?.as_ref())?;
             let text = String::from_utf8(hunks)
-                .map_err(|_| FilesError::NotThere(format!("{found} is not UTF-8: take one of its sides")))?;
+                .map_err(|_| FilesError::NotThere(format!("{found} is not UTF-8: choose ours or theirs")))?;
             without_secrets(need, &text)?;
             FilesAnswer { path: Some(found.to_string()), conflict: Some(conflict), ..plain(text) }
         }

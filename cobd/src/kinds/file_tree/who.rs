@@ -59,8 +59,7 @@ pub(super) fn line(drift: &FileDrift) -> String {
             (now_ns() / 1_000_000_000).saturating_sub(at)
         ));
     }
-    let who =
-        if drift.logged_in.is_empty() { "nobody that is known of".to_owned() } else { drift.logged_in.join(", ") };
+    let who = if drift.logged_in.is_empty() { "no known user".to_owned() } else { drift.logged_in.join(", ") };
     text.push_str(&format!("; logged in then: {who}\n"));
     text
 }
@@ -194,6 +193,6 @@ mod tests {
         assert_eq!(gone.owner, None);
         assert_eq!(gone.logged_in, ["alice (pts/3, 10.0.0.9)"]);
         assert!(line(&gone).contains("it is gone"), "{}", line(&gone));
-        assert_eq!(logged_in(host.path(), Some(4)), Vec::<String>::new(), "before anybody came");
+        assert_eq!(logged_in(host.path(), Some(4)), Vec::<String>::new(), "before any login");
     }
 }

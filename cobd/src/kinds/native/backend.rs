@@ -85,7 +85,7 @@ impl Backend for NativeKind {
             Ok(Answer::Found { state, difference, exports }) => {
                 CheckOutcome { state: Ok(state), difference: escape(&difference), exports, fresh: false }
             }
-            Ok(Answer::Done { .. }) => CheckOutcome::unknown("check: it answered as to a move"),
+            Ok(Answer::Done { .. }) => CheckOutcome::unknown("check: its answer is that to a transition"),
             Ok(Answer::Failed(why) | Answer::FailedBeside { why, .. }) | Err(why) => {
                 CheckOutcome { difference: result.last_lines, ..CheckOutcome::unknown(format!("check: {why}")) }
             }
@@ -96,7 +96,7 @@ impl Backend for NativeKind {
 
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
         let Some(transition) = context.transition(hop) else {
-            return Work::known(Outcome::failed(format!("its kind has no move {} -> {}", hop.from, hop.to)));
+            return Work::known(Outcome::failed(format!("its kind has no transition {} -> {}", hop.from, hop.to)));
         };
         let timeout = Duration::from_millis(transition.timeout_ms);
         let command = match self.command(tools, context, Some(hop), timeout) {
@@ -129,7 +129,7 @@ impl Backend for NativeKind {
                     Outcome::Failed { reason: why }
                 }
                 Ok(Answer::Failed(reason)) => Outcome::Failed { reason },
-                Ok(Answer::Found { .. }) => Outcome::failed("it answered as to a check"),
+                Ok(Answer::Found { .. }) => Outcome::failed("its answer is that to a check"),
                 // The transition was ended before it reported the subjects that it changed.
                 Err(outcome) => {
                     check_again(&Peers::all);
@@ -144,7 +144,7 @@ impl Backend for NativeKind {
         for note in self.native.notes() {
             match std::fs::remove_file(tools.own_folder(cob).join(note)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    warn!(%cob, %error, "what was there before stays written down, and would be put back if it came again");
+                    warn!(%cob, %error, "the note of the original state can't be deleted");
                 }
                 Ok(()) | Err(_) => {}
             }
@@ -161,7 +161,7 @@ impl Backend for NativeKind {
             return;
         }
         if let Err(error) = peers.write(&tools.cobs(), self.native.name()) {
-            warn!(%error, "moves do not know of other change objects of their kind");
+            warn!(%error, "transitions do not know other change objects of their kind");
         }
         *known = peers;
     }
@@ -182,5 +182,5 @@ fn answer(result: &JobResult, timeout: Duration) -> Result<Answer, String> {
         Exit::Exited(_) => result.saved.as_ref().ok().and_then(|text| serde_json::from_str(text.as_deref()?).ok()),
         Exit::Signal(_) | Exit::TimedOut | Exit::Cancelled | Exit::SpawnFailed(_) | Exit::Lost => None,
     };
-    said.ok_or_else(|| complaint(result, timeout).unwrap_or_else(|| "it ended without a word".to_owned()))
+    said.ok_or_else(|| complaint(result, timeout).unwrap_or_else(|| "it ended without an answer".to_owned()))
 }

@@ -339,7 +339,7 @@ mod tests {
     fn what_is_said_is_heard_to_its_end_and_kept_up_to_a_bound() {
         let input = vec![b'x'; 300_000];
         assert_eq!(shell("wc -c", &input).out, "300000\n");
-        assert_eq!(shell("true", &input).code, Some(0), "nobody has to read");
+        assert_eq!(shell("true", &input).code, Some(0), "no reader is needed");
         assert_eq!(shell("head -c 60000 /dev/zero; printf . >&2", b"").out.len(), 60_000);
         let ran = shell("head -c 3000000 /dev/zero | tee /dev/stderr; printf .", b"");
         assert_eq!((ran.out.len(), ran.err.len(), ran.code), (MAX_OUTPUT, MAX_OUTPUT, Some(0)));

@@ -197,8 +197,8 @@ fn variable(name: &str) -> Option<PathBuf> {
 }
 
 fn read(call: &OsStr, content: &Path, own: PathBuf) -> Result<Call, String> {
-    let text = call.to_str().ok_or("what is to be done is no text")?;
-    let call: Call = serde_json::from_str(text).map_err(|e| format!("what is to be done can't be read: {e}"))?;
+    let text = call.to_str().ok_or("the call is not text")?;
+    let call: Call = serde_json::from_str(text).map_err(|e| format!("the call can't be read: {e}"))?;
     let content = fs::read_to_string(content).map_err(|e| format!("{}: {e}", content.display()))?;
     let cob = std::env::var("COB_ID").unwrap_or_default();
     Ok(Call { content, cob, own, ..call })

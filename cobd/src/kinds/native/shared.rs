@@ -277,7 +277,7 @@ mod tests {
             assert_eq!(host.edit("/hosts", 0o644, &change), Ok(true), "{name}");
             assert_eq!(fs::read_to_string(&path).expect("read"), expected, "{name}");
             let left = fs::read_dir(path.parent().expect("a folder")).expect("list").count();
-            assert_eq!(left, 1, "{name}: nothing is left beside it");
+            assert_eq!(left, 1, "{name}: no file is left beside it");
         }
     }
 

@@ -90,13 +90,15 @@ pub(super) fn read(text: &str) -> Result<Content, String> {
         // A comment begins at `#` in a list of sources.
         if !known || repository.contains(['[', ']', '#']) || repository.chars().any(char::is_control) {
             return Err(format!(
-                "content: {repository:?} is no repository; write a folder, file:///…, http://… or https://…, and behind \
-                 it, for one that is not flat, suite and components"
+                "content: {repository:?} is no repository; write a folder, file:///…, http://… or https://…, and \
+                 suite and components unless the repository is flat"
             ));
         }
     }
     if content.repository.is_none() && (content.trusted || content.signed_by.is_some()) {
-        return Err("content: `trusted` and `signed_by` are about a `repository`, and none is named".to_owned());
+        return Err(
+            "content: `trusted` and `signed_by` are about a `repository`, and no repository is named".to_owned()
+        );
     }
     for path in [&content.signed_by, &content.root].into_iter().flatten() {
         let bad = path.to_string_lossy().contains([' ', ']', '"', '\n', ';']);
@@ -130,7 +132,7 @@ impl Content {
 
     /// The source of the package as text.
     pub(super) fn place(&self) -> String {
-        self.repository.clone().unwrap_or_else(|| "what the host knows of its repositories".to_owned())
+        self.repository.clone().unwrap_or_else(|| "the known repositories of the host".to_owned())
     }
 
     /// Whether it has its own repository, whose package list only this change object fetches.
@@ -184,7 +186,7 @@ mod tests {
             (r#"{"name":"a","version":"-1"}"#, "no version"),
             (r#"{"name":"a","repository":"srv/x"}"#, "no repository"),
             (r#"{"name":"a","repository":"/srv/x [trusted=yes]"}"#, "no repository"),
-            (r#"{"name":"a","trusted":true}"#, "none is named"),
+            (r#"{"name":"a","trusted":true}"#, "no repository is named"),
             (r#"{"name":"a","may_remove":["-x"]}"#, "no name of a package"),
             (r#"{"name":"a","repository":"http://h/x#y"}"#, "no repository"),
             (r#"{"name":"a","root":"x"}"#, "must be an absolute path"),

@@ -154,7 +154,7 @@ impl Manager for Dnf<'_> {
 
     fn available(&self) -> Result<Vec<String>, String> {
         if self.content.is_own_repository() && !self.own.join(CACHE).is_dir() {
-            return Err("nothing has been fetched from its repository yet".to_owned());
+            return Err("its repository has not been fetched yet".to_owned());
         }
         // From the cache only: a check fetches no data.
         let arguments = ["-q", "-C", "repoquery", "--available", "--showduplicates", "--qf", "%{evr}\n"];

@@ -123,7 +123,7 @@ async fn what_can_not_be_installed_is_said() {
     let suite = world.content("").replace("/repository\"", "/repository bookworm main\"");
     for (content, word) in [
         (world.content(r#","version":"3.0-1""#).as_str(), "has no version that fits 3.0-1; it has 2.0-1 1.0-1"),
-        (&unknown, "it has none at all"),
+        (&unknown, "it has no version at all"),
         (&needy, "nothing provides nobody-has-this"),
         (&nowhere, "is it there, with a folder repodata"),
         (&suite, "no suite and no components"),

@@ -62,7 +62,7 @@ trait Manager {
     fn repaired(&self, last: Result<(), String>) -> Result<(), String> {
         let Some(what) = self.broken()? else { return Ok(()) };
         let why = last.err().map(|why| format!("; {why}")).unwrap_or_default();
-        Err(format!("what an earlier attempt has left can't be repaired: {what}{why}"))
+        Err(format!("the leftovers of an earlier attempt can't be repaired: {what}{why}"))
     }
 
     /// Whether only this package and its companions are half-done, and can be removed or replaced in this state.
@@ -196,8 +196,8 @@ impl Native for Package {
         // asked then, because it would repair its own leftovers.
         match Mark::of(call).read().as_deref() {
             None => {}
-            Some("") => return Ok(Found::differing("outdated", "a move of it was killed half-way")),
-            Some(why) => return Ok(Found::differing("outdated", format!("a move of it has failed half-way: {why}"))),
+            Some("") => return Ok(Found::differing("outdated", "its transition was killed half-way")),
+            Some(why) => return Ok(Found::differing("outdated", format!("its transition has failed half-way: {why}"))),
         }
         if let Some(note) = note.as_ref().filter(|note| !names.contains(&note.name)) {
             let what = format!("wanted {}, and {} is installed for this change object", content.name, note.name);
@@ -218,7 +218,7 @@ impl Native for Package {
 
 /// Judges the state, with the desired, found and available versions as difference.
 fn judge(content: &Content, installed: &Installed, available: &[String], note: Option<&Note>) -> Found {
-    let offered = if available.is_empty() { "nothing that is known".to_owned() } else { available.join(" ") };
+    let offered = if available.is_empty() { "no known version".to_owned() } else { available.join(" ") };
     let told = |found: &str| format!("wanted {}, found {found}, available {offered}", content.wanted());
     match installed {
         Installed::No => Found::state("absent"),

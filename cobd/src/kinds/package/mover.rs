@@ -84,7 +84,7 @@ fn make(call: &Call, hop: &Hop, manager: &dyn Manager, content: &Content) -> Res
     let moved = match hop.to.as_str() {
         "present" => mover.present(),
         "absent" => mover.absent(),
-        other => Err(format!("nothing moves a package to {other}")),
+        other => Err(format!("a package has no transition to {other}")),
     };
     let installed = manager.installed()?;
     let is_over = hop.to == "absent" && moved.is_ok();
@@ -169,7 +169,7 @@ impl<'a> Mover<'a> {
         }
         let Some(version) = choose(content, &before, &available) else {
             let offered = if available.is_empty() {
-                "it has none at all".to_owned()
+                "it has no version at all".to_owned()
             } else {
                 format!("it has {}", available.join(" "))
             };
@@ -242,8 +242,8 @@ impl<'a> Mover<'a> {
         };
         let faults = faults.iter().map(|fault| format!("{fault}{}", owner(fault).unwrap_or_default()));
         format!(
-            "to install {} {version}, the package manager would {}; nothing was changed. Allow it in the content \
-             (`may_remove: [NAME]`, `may_downgrade: [NAME]`), ask for another version, or take one of the packages out \
+            "to install {} {version}, the package manager would {}; no package was changed. Allow it in the content \
+             (`may_remove: [NAME]`, `may_downgrade: [NAME]`), ask for another version, or take a package out \
              of the model",
             self.content.name,
             faults.collect::<Vec<_>>().join(", ")
@@ -264,7 +264,7 @@ impl<'a> Mover<'a> {
             }
             Installed::Yes { .. } if self.itself.is_some() => {
                 return Err(format!(
-                    "{} is the package of the daemon that runs here, which can't remove itself; nothing was changed. \
+                    "{} is the package of the daemon that runs here, which can't remove itself; no package was changed. \
                      Take the change object out of the model, and remove the package by hand",
                     content.name
                 ));
@@ -278,7 +278,7 @@ impl<'a> Mover<'a> {
                 others => {
                     let (name, others) = (&content.name, others.join(", "));
                     return Err(format!(
-                        "to remove {name}, the package manager would {others}; nothing was changed. Allow it in the \
+                        "to remove {name}, the package manager would {others}; no package was changed. Allow it in the \
                          content (`may_remove: [NAME]`), or remove the other package first"
                     ));
                 }
@@ -396,13 +396,16 @@ fn repair(manager: &dyn Manager, mark: &Mark) -> Result<(), String> {
         if repaired.is_err() && manager.is_own_alone()? {
             return Ok(());
         }
-        let first =
-            if earlier.is_empty() { earlier } else { format!("; the move that left it so failed with {earlier}") };
+        let first = if earlier.is_empty() {
+            earlier
+        } else {
+            format!("; the transition that left this state failed with {earlier}")
+        };
         return repaired.map_err(|why| why + &first);
     }
     match manager.broken()? {
         Some(what) => Err(format!(
-            "the package database is not in order, and nothing was changed: {what}; repair it ({}) and try again",
+            "the package database is not in order, and no package was changed: {what}; repair it ({}) and try again",
             manager.how_to_repair()
         )),
         None => Ok(()),
@@ -427,7 +430,7 @@ fn choose(content: &Content, installed: &Installed, available: &[String]) -> Opt
 
 fn on_hold(manager: &dyn Manager, content: &Content) -> String {
     format!(
-        "{} is on hold, which somebody has asked for; lift it with {}, or write `override_hold: true`",
+        "{} is on hold by an administrator of this host; lift the hold with {}, or write `override_hold: true`",
         content.name,
         manager.how_to_unhold()
     )

@@ -281,7 +281,7 @@ async fn what_can_not_be_installed_is_said() {
     let nowhere = world.content("").replace("/repository\"", "/nowhere\"");
     for (content, word) in [
         (world.content(r#","version":"3.0""#).as_str(), "has no version that fits 3.0; it has 2.0 1.0"),
-        (&unknown, "it has none at all"),
+        (&unknown, "it has no version at all"),
         (&needy, "needy : Depends: nobody-has-this"),
         (&unsigned, "signed or `trusted: true`"),
         (&nowhere, "is it there, with a file Packages"),
@@ -304,7 +304,7 @@ async fn a_broken_database_of_others_is_left_for_a_person() {
     let (state, difference) = found(&mut bench, &context).await;
     assert!(state == "outdated" && difference.contains("half of it (unpacked)"), "{state}: {difference}");
     let why = reason(bench.transition(&context, "outdated", "present").await);
-    assert!(why.contains("nothing was changed: half-done: cobtest") && why.contains("dpkg --configure -a"), "{why}");
+    assert!(why.contains("no package was changed: half-done: cobtest") && why.contains("dpkg --configure -a"), "{why}");
     // Leftovers of our own are repaired.
     fs::write(bench.path("cobs/n1+a+b").join(UNDER_WAY), "").expect("written");
     moved(&mut bench, &context, "outdated", "present").await;
@@ -469,7 +469,7 @@ async fn a_package_that_others_need_stays_for_them_and_goes_with_the_last() {
     moved(&mut bench, &lib, "absent", "present").await;
     world.dpkg(&["--install", world.repository().join("cctool_1.0_all.deb").to_str().expect("text")]);
     let why = reason(bench.transition(&lib, "present", "absent").await);
-    assert!(why.contains("remove cctool; nothing was changed"), "{why}");
+    assert!(why.contains("remove cctool; no package was changed"), "{why}");
     let (outcome, lines) = bench.transition_with_lines(&leaving(&lib), "present", "absent").await;
     assert!(matches!(outcome, Outcome::Done { .. }) && lines.contains("cclib stays"), "{outcome:?} {lines}");
     assert_eq!(world.installed(), "ii cclib 1.0\nii cctool 1.0\n");
@@ -501,7 +501,7 @@ async fn of_two_that_exclude_each_other_the_second_fails() {
     wanted(&bench, &[&a, &b]);
     moved(&mut bench, &a, "absent", "present").await;
     let why = reason(bench.transition(&b, "absent", "present").await);
-    assert!(why.contains("remove mta-a (which n1/a wants); nothing was changed"), "{why}");
+    assert!(why.contains("remove mta-a (which n1/a wants); no package was changed"), "{why}");
     assert_eq!(world.installed(), "ii mta-a 1.0\n");
     // With permission the transaction runs, and the other change object is checked again.
     let mut drifts = bench.kinds.take_drifts().expect("it is there once");
@@ -524,7 +524,7 @@ async fn an_upgrade_does_not_take_others_away() {
     world.add("libx", "2.0", "");
     let new = about(&bench, &world, "n1/libx", "libx", r#","version":"2.0""#);
     let why = reason(bench.transition(&new, "outdated", "present").await);
-    assert!(why.contains("to install libx 2.0, the package manager would remove old; nothing was changed"), "{why}");
+    assert!(why.contains("to install libx 2.0, the package manager would remove old; no package was changed"), "{why}");
     assert_eq!(world.installed(), "ii libx 1.0\nii old 1.0\n");
     // A package on hold does not change either.
     world.hold("libx");

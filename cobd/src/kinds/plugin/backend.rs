@@ -74,7 +74,7 @@ impl Backend for Plugin {
             Ok(Answer::Found { state, difference, exports }) => {
                 CheckOutcome { state: Ok(state), difference: escape(&difference), exports, fresh: false }
             }
-            Ok(Answer::Done { .. }) => CheckOutcome::unknown("check: it answered as to a move"),
+            Ok(Answer::Done { .. }) => CheckOutcome::unknown("check: its answer is that to a transition"),
             Ok(Answer::Failed(why)) | Err(why) => {
                 CheckOutcome { difference: result.last_lines, ..CheckOutcome::unknown(format!("check: {why}")) }
             }
@@ -92,7 +92,7 @@ impl Backend for Plugin {
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
         let found = context.transition(hop).and_then(|t| Some((t, t.run.as_ref()?)));
         let Some((transition, command)) = found else {
-            return Work::known(Outcome::failed(format!("its kind has no move {} -> {}", hop.from, hop.to)));
+            return Work::known(Outcome::failed(format!("its kind has no transition {} -> {}", hop.from, hop.to)));
         };
         let revert = is_revert(&context.kind, hop);
         let ask = if revert { Ask::Revert(hop.clone()) } else { Ask::Transition(hop.clone()) };
@@ -107,7 +107,7 @@ impl Backend for Plugin {
             Exit::Exited(_) | Exit::Signal(_) | Exit::TimedOut | Exit::SpawnFailed(_) => match answer(&result, timeout)
             {
                 Ok(Answer::Done { exports, saved }) => Outcome::Done { exports, saved },
-                Ok(Answer::Found { .. }) => Outcome::failed("it answered as to a check"),
+                Ok(Answer::Found { .. }) => Outcome::failed("its answer is that to a check"),
                 Ok(Answer::Failed(reason)) | Err(reason) => Outcome::Failed { reason },
             },
         };
@@ -128,5 +128,5 @@ fn answer(result: &JobResult, timeout: Duration) -> Result<Answer, String> {
         Exit::Exited(_) => result.saved.as_ref().ok().and_then(|text| serde_json::from_str(text.as_deref()?).ok()),
         Exit::Signal(_) | Exit::TimedOut | Exit::Cancelled | Exit::SpawnFailed(_) | Exit::Lost => None,
     };
-    said.ok_or_else(|| complaint(result, timeout).unwrap_or_else(|| "it ended without a word".to_owned()))
+    said.ok_or_else(|| complaint(result, timeout).unwrap_or_else(|| "it ended without an answer".to_owned()))
 }

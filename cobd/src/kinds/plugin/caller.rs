@@ -46,11 +46,11 @@ pub(crate) fn call(call: &OsStr) -> ExitCode {
         return ExitCode::from(2);
     };
     let read = call.to_str().and_then(|text| serde_json::from_str::<Call>(text).ok());
-    let said = read.ok_or_else(|| "what is to be done can't be read".to_owned()).and_then(|call| answer(&call));
+    let said = read.ok_or_else(|| "the call can't be read".to_owned()).and_then(|call| answer(&call));
     let mut said = said.unwrap_or_else(|why| Answer::Failed(format!("plug-in: {why}")));
     let mut bytes = serde_json::to_vec(&said).unwrap_or_default();
     if bytes.len() > MAX_ANSWER {
-        said = Answer::Failed(format!("plug-in: what it replied comes to more than {MAX_ANSWER} bytes"));
+        said = Answer::Failed(format!("plug-in: its replies have more than {MAX_ANSWER} bytes"));
         bytes = serde_json::to_vec(&said).unwrap_or_default();
     }
     let written = fs::write(out, bytes);
@@ -129,9 +129,9 @@ fn speak(call: &Call, message: &str) -> Result<Reply, String> {
         (Ok(reply), Some(0)) => Ok(reply),
         (Err(why), Some(0)) => Err(why),
         (Err(why), Some(code)) => Err(format!("{why} (exit status {code})")),
-        (Ok(_), Some(code)) => Err(format!("it ended with exit status {code}, whatever it replied")),
+        (Ok(_), Some(code)) => Err(format!("it ended with exit status {code}; its reply does not count")),
         (Err(why), None) => Err(why),
-        (Ok(_), None) => Err("it was ended by a signal, whatever it replied".to_owned()),
+        (Ok(_), None) => Err("it was ended by a signal; its reply does not count".to_owned()),
     }
 }
 

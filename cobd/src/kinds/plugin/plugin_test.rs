@@ -138,10 +138,10 @@ async fn what_it_leaves_in_the_background_is_not_waited_for() {
 async fn hostile_replies_are_failures_with_a_reason() {
     let mut bench = Bench::new();
     for (script, word) in [
-        ("true", "it replied nothing"),
-        ("echo hello", "not one JSON object"),
+        ("true", "it sent no reply"),
+        ("echo hello", "not a single JSON object"),
         ("echo '[1]'", "no JSON object"),
-        (r#"echo '{"cob_plugin":1,"done":true}{"cob_plugin":1}'"#, "not one JSON object"),
+        (r#"echo '{"cob_plugin":1,"done":true}{"cob_plugin":1}'"#, "not a single JSON object"),
         (r#"echo '{"cob_plugin":2,"done":true}'"#, "speaks version 2 of the protocol; this daemon speaks 1"),
         (r#"echo '{"cob_plugin":"1","done":true}'"#, "speaks version \"1\""),
         (r#"echo '{"done":true}'"#, "lacks \"cob_plugin\": 1"),
@@ -149,8 +149,8 @@ async fn hostile_replies_are_failures_with_a_reason() {
         (r#"echo '{"cob_plugin":1,"state":"up"}'"#, "lacks \"done\""),
         (r#"echo '{"cob_plugin":1,"done":true,"error":"no disk"}'"#, "no disk"),
         (r#"echo '{"cob_plugin":1,"done":true,"colour":"red"}'"#, "unknown field `colour`"),
-        (r#"echo '{"cob_plugin":1,"done":true}'; exit 3"#, "exit status 3, whatever it replied"),
-        (r#"echo '{"cob_plugin":1,"done":true}'; kill -KILL $$"#, "ended by a signal, whatever it replied"),
+        (r#"echo '{"cob_plugin":1,"done":true}'; exit 3"#, "exit status 3; its reply does not count"),
+        (r#"echo '{"cob_plugin":1,"done":true}'; kill -KILL $$"#, "ended by a signal; its reply does not count"),
         (r#"printf '\377\376'"#, "not UTF-8"),
         ("yes", "longer than 49152 bytes"),
         ("head -c 50000 /dev/zero; sleep 600", "longer than 49152 bytes"),
@@ -158,7 +158,7 @@ async fn hostile_replies_are_failures_with_a_reason() {
             r#"printf '{"cob_plugin":1,"done":true,"saved":"'; head -c 45000 /dev/zero | tr '\0' '"' | sed 's/"/\\"/g'; echo '"}'"#,
             "longer than",
         ),
-        ("exec /nonexistent/x", "it replied nothing (exit status 127)"),
+        ("exec /nonexistent/x", "it sent no reply (exit status 127)"),
     ] {
         let context = context(&bench, script);
         let why = reason(bench.transition(&context, "down", "up").await);

@@ -93,11 +93,11 @@ impl Reply {
     /// Reads the reply of a plug-in.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
-            return Err("it replied nothing".to_owned());
+            return Err("it sent no reply".to_owned());
         }
         // The version comes first: replies of other versions need not be readable.
         let value: Value = serde_json::from_str(text)
-            .map_err(|error| format!("its reply is not one JSON object ({error}): {:?}", beginning(text)))?;
+            .map_err(|error| format!("its reply is not a single JSON object ({error}): {:?}", beginning(text)))?;
         let Value::Object(mut object) = value else {
             return Err(format!("its reply is no JSON object: {:?}", beginning(text)));
         };
@@ -111,7 +111,7 @@ impl Reply {
         let reply: Self =
             serde_json::from_value(Value::Object(object)).map_err(|error| format!("its reply: {error}"))?;
         match reply.error {
-            Some(why) if why.trim().is_empty() => Err("it replied an error without words".to_owned()),
+            Some(why) if why.trim().is_empty() => Err("it replied an error without a message".to_owned()),
             Some(why) => Err(why),
             None => Ok(reply),
         }

@@ -172,7 +172,7 @@ impl Backend for Service {
             return Err(format!("a service needs the state {missing}"));
         }
         match kind.transitions.iter().find(|t| !STATES[..2].contains(&t.to.as_str())) {
-            Some(t) => Err(format!("nothing can move a service from {} to {}", t.from, t.to)),
+            Some(t) => Err(format!("a service has no transition from {} to {}", t.from, t.to)),
             None => Ok(()),
         }
     }
@@ -192,7 +192,10 @@ impl Backend for Service {
     fn transition(&self, tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
         let content = read(&context.cob.content);
         let Some(transition) = context.transition(hop).filter(|t| STATES[..2].contains(&t.to.as_str())) else {
-            return Work::known(Outcome::failed(format!("nothing moves a service from {} to {}", hop.from, hop.to)));
+            return Work::known(Outcome::failed(format!(
+                "a service has no transition from {} to {}",
+                hop.from, hop.to
+            )));
         };
         let content = match content {
             Ok(content) => content,
@@ -249,8 +252,7 @@ impl Backend for Service {
             match content? {
                 Content::Unit(content) => unit::logs(&content.unit, &query).await,
                 Content::Commands(content) if content.status.is_some() => {
-                    Err("it looks after itself (`status`), and so does what it prints: nothing of it is kept here"
-                        .to_owned())
+                    Err("the service manages itself (`status`), and its output, too: no output is kept here".to_owned())
                 }
                 Content::Commands(_) => {
                     let read = beside(move || logs::of_kept(&folder, &query)).await;
@@ -394,9 +396,11 @@ fn judge(states: &[StateName], identity: &str, look: &Look, content: &Content) -
             (["failed", "outdated"].as_slice(), "it runs, but has not become ready".to_owned())
         }
         Look::Ended(how) => (["failed", "down"].as_slice(), format!("it has ended by itself: {how}")),
-        Look::Killed => (["failed", "down"].as_slice(), "its keeper was killed, and it is gone with it".to_owned()),
+        Look::Killed => {
+            (["failed", "down"].as_slice(), "its supervisor was killed, and the service has ended, too".to_owned())
+        }
         Look::Unsupervised => {
-            (["failed", "outdated"].as_slice(), "its keeper was killed, and it runs on without one".to_owned())
+            (["failed", "outdated"].as_slice(), "its supervisor was killed, and the service still runs".to_owned())
         }
     };
     in_words_of(states, wanted, difference, content)
@@ -420,7 +424,7 @@ fn read_transition(timeout: Duration, result: JobResult, values: Values) -> Outc
         (Exit::Exited(_), Some(Answer::Done)) => Outcome::Done { exports: values, saved: None },
         (Exit::Exited(_), Some(Answer::Failed(reason))) => Outcome::Failed { reason },
         (Exit::Exited(_) | Exit::Signal(_) | Exit::TimedOut | Exit::SpawnFailed(_), _) => {
-            let what = complaint(&result, timeout).unwrap_or_else(|| "it ended without a word".to_owned());
+            let what = complaint(&result, timeout).unwrap_or_else(|| "it ended without an answer".to_owned());
             Outcome::Failed { reason: what }
         }
     }

@@ -66,7 +66,7 @@ impl RunAs {
     pub(super) fn find(user: &str, group: Option<&str>) -> Result<Self, String> {
         Self::look_up(user, group)?.ok_or_else(|| {
             format!(
-                "there is no user {user} on this host; make it a change object of the kind `user` that this one `requires`"
+                "there is no user {user} on this host; let the service `require` a change object of the kind `user`"
             )
         })
     }

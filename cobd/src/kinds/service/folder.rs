@@ -339,6 +339,6 @@ fn exit_in_words(exit: &Exit) -> String {
         Exit::Signal(number) => endings::signal(*number),
         Exit::SpawnFailed(why) => why.clone(),
         Exit::TimedOut | Exit::Cancelled => "it was ended".to_owned(),
-        Exit::Lost => "nobody knows how".to_owned(),
+        Exit::Lost => "its end is unknown".to_owned(),
     }
 }

@@ -38,7 +38,7 @@ impl Form<'_> {
 pub(super) fn left(folder: &ServiceFolder, form: Form<'_>) -> Result<Option<String>, String> {
     let present = if let Form::Unit(unit) = form { Some(unit) } else { None };
     if let Some(before) = Before::of_former(folder.path(), present)? {
-        return Ok(Some(format!("an earlier content was about {}, which is not put back yet", before.unit())));
+        return Ok(Some(format!("an earlier content managed {}, which is not restored yet", before.unit())));
     }
     let may_run = match other(folder, form).as_ref().and_then(Form::of) {
         Some(Form::Kept) => matches!(folder.look(), Look::Running { .. } | Look::Unsupervised),
@@ -46,7 +46,7 @@ pub(super) fn left(folder: &ServiceFolder, form: Form<'_>) -> Result<Option<Stri
         Some(Form::Driven) => true,
         Some(Form::Unit(_)) | None => false,
     };
-    Ok(may_run.then(|| "what an earlier content has started in another way is not stopped yet".to_owned()))
+    Ok(may_run.then(|| "the service of an earlier content is not stopped yet".to_owned()))
 }
 
 /// Ends a service that commands of another form started, and deletes its plan. If the variables of its commands were
@@ -64,7 +64,7 @@ pub(super) fn end_commands(
     let theirs = plan.private.is_none().then(|| Commands::of(&plan, own));
     end(folder, &plan, theirs.as_ref().unwrap_or(own), limit)
         .and_then(|()| folder.forget_plan().map_err(|error| error.to_string()))
-        .map_err(|why| format!("ending what an earlier content has started: {why}"))
+        .map_err(|why| format!("stopping the service of an earlier content: {why}"))
 }
 
 /// The plan of a service with another form.

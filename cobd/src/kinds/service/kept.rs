@@ -36,7 +36,7 @@ impl Kept<'_> {
             wait_until(limit.min(Instant::now() + patience), || (!self.folder.is_running()).then_some(()));
         }
         if self.folder.is_running() {
-            fs::write(self.folder.file(STOP), "").map_err(|e| format!("asking its keeper to end it: {e}"))?;
+            fs::write(self.folder.file(STOP), "").map_err(|e| format!("asking its supervisor to end it: {e}"))?;
         }
         let gone = wait_until(limit.max(Instant::now() + LOOK.1), || (!self.folder.is_running()).then_some(()));
         gone.ok_or_else(|| "it does not end".to_owned())

@@ -38,7 +38,7 @@ pub(super) fn put_back(
     let service = ServiceFolder::new(folder.clone());
     // From now on the service is started by others, even if the change object comes back.
     if let Err(error) = service.forget_plan() {
-        warn!(folder = %folder.display(), %error, "what was started from here is still noted");
+        warn!(folder = %folder.display(), %error, "the note of the started service is still there");
     }
     if !has_something(&folder) {
         return None;
@@ -61,7 +61,7 @@ pub(super) fn put_back(
 /// Ends a departure: the change object is back in the model.
 pub(super) fn is_here(folder: &Path) {
     if let Err(error) = ServiceFolder::new(folder.to_owned()).forget_departure() {
-        warn!(folder = %folder.display(), %error, "what was there before the service may be put back behind it");
+        warn!(folder = %folder.display(), %error, "the original state may be restored although the service is back");
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn keep(folder: &Path) {
     let forgotten = Before::remove(folder)
         .and_then(|()| ServiceFolder::new(folder.to_owned()).forget_that_it_ran().map_err(|e| e.to_string()));
     if let Err(error) = forgotten {
-        warn!(folder = %folder.display(), error, "what is to stay would not, after a restart of the daemon");
+        warn!(folder = %folder.display(), error, "the service would not stay after a restart of the daemon");
     }
 }
 
@@ -107,7 +107,7 @@ fn reason(output: &Output) -> String {
     let mut said =
         [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).trim().to_owned()).into_iter();
     let said = said.find(|said| !said.is_empty());
-    said.unwrap_or_else(|| format!("the process that puts it back ended with {}", output.status))
+    said.unwrap_or_else(|| format!("the process that restores it ended with {}", output.status))
 }
 
 /// A departure, in the process that restores the original state.
@@ -199,6 +199,6 @@ mod tests {
         };
         assert_eq!(told("x.service: it can't start\n", "Starting x.service...\n"), "x.service: it can't start");
         assert_eq!(told("", "thread 'main' panicked\n"), "thread 'main' panicked");
-        assert_eq!(told("", ""), "the process that puts it back ended with exit status: 1");
+        assert_eq!(told("", ""), "the process that restores it ended with exit status: 1");
     }
 }

@@ -70,23 +70,23 @@ impl Place {
 /// Reads the output of a supervised service.
 pub(super) fn of_kept(folder: &ServiceFolder, query: &LogsQuery) -> Result<LogsAnswer, String> {
     let after = match &query.after {
-        Some(word) => Some(Place::read(word).ok_or_else(|| format!("{word:?} is no place that an answer has named"))?),
+        Some(word) => Some(Place::read(word).ok_or_else(|| format!("{word:?} is no position of an earlier answer"))?),
         None => None,
     };
-    let unread = |error: io::Error| format!("what it prints can't be read: {error}");
+    let unread = |error: io::Error| format!("its output can't be read: {error}");
     let plan = folder.plan();
     let (life, before) = plan.as_ref().map_or((0, 0), |plan| (plan.life, plan.life_before));
     if query.previous {
         let Some(file) = open(folder, OLD_OUTPUT).map_err(unread)? else {
-            return Err("nothing is kept of a life before this one".to_owned());
+            return Err("no output of an earlier run is kept".to_owned());
         };
         return last_of(file, before, query.lines).map_err(unread);
     }
     let this = open(folder, OUTPUT).map_err(unread)?;
     if this.is_none() && plan.is_some_and(|plan| plan.private.is_some()) {
         return Err(
-            "it runs with secrets in its environment: what it prints is kept without their values, and so not \
-                    before it has ended"
+            "it runs with secrets in its environment: its output is kept without the values of the secrets, and so \
+                    only after its end"
                 .to_owned(),
         );
     }
@@ -112,7 +112,7 @@ pub(super) fn of_kept(folder: &ServiceFolder, query: &LogsQuery) -> Result<LogsA
             (Some(place), Some(file)) => since(file, place, false).map_err(unread),
             // The run of this file is unknown.
             (None, Some(file)) => last_of(file, 0, query.lines).map_err(unread),
-            (_, None) => Err("nothing is kept of what it prints: it has not been started from here".to_owned()),
+            (_, None) => Err("its output is not kept: it has not been started from here".to_owned()),
         },
     }
 }

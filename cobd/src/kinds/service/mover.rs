@@ -226,7 +226,7 @@ impl<'a> Mover<'a> {
             None => self.become_ready()?,
         }
         plan.identity.clone_from(&self.wish.identity);
-        self.folder.record(&plan).map_err(|e| format!("writing down what it runs with: {e}"))
+        self.folder.record(&plan).map_err(|e| format!("noting its configuration: {e}"))
     }
 
     /// Starts the service below a supervisor.
@@ -236,7 +236,7 @@ impl<'a> Mover<'a> {
         self.folder.prepare(self.plan()).map_err(|e| format!("writing its plan: {e}"))?;
         let mut keeper = self.program.command(KEEP_SERVICE, self.folder.path());
         keeper.stdin(Stdio::from(lock));
-        keeper.spawn().map(|_| ()).map_err(|e| format!("starting its keeper: {e}"))
+        keeper.spawn().map(|_| ()).map_err(|e| format!("starting its supervisor: {e}"))
     }
 
     /// Writes the supervisor's input into the service's private folder.
@@ -281,7 +281,7 @@ impl<'a> Mover<'a> {
             }
             // Checked after `ready`: the service may have ended meanwhile.
             if !self.folder.is_running() {
-                let how = self.folder.end_in_words().unwrap_or_else(|| "its keeper was killed".to_owned());
+                let how = self.folder.end_in_words().unwrap_or_else(|| "its supervisor was killed".to_owned());
                 return Some(Err(format!("it ended before it was ready: {how}{}", self.last_said())));
             }
             (is_ready && Instant::now() >= settled && self.is_noted(settled)).then_some(Ok(()))
@@ -322,7 +322,7 @@ impl<'a> Mover<'a> {
         started.map_err(|why| format!("start: {why}"))?;
         // Without the identity until it is ready: after a failed transition it must not look like the desired service.
         let plan = self.plan();
-        let note = |plan: &Plan| self.folder.record(plan).map_err(|e| format!("writing down what was started: {e}"));
+        let note = |plan: &Plan| self.folder.record(plan).map_err(|e| format!("noting the started service: {e}"));
         note(&Plan { identity: String::new(), ..plan.clone() })?;
         if let Err(why) = self.answers_ready(status) {
             let ended = Driven { limit: self.limit + self.grace, ..self.driven(status) };

@@ -214,7 +214,7 @@ async fn a_killed_keeper_is_noticed_and_its_service_never_runs_twice() {
     wait_for("the lock is free", || !super::folder::ServiceFolder::new(folder(&bench)).is_running());
     let outcome = bench.check(&context).await;
     assert_eq!(outcome.state.expect("known"), *"failed");
-    assert!(outcome.difference.contains("keeper was killed") && lives(pid), "{}", outcome.difference);
+    assert!(outcome.difference.contains("supervisor was killed") && lives(pid), "{}", outcome.difference);
     assert_eq!(bench.transition(&context, "failed", "up").await, Outcome::done());
     assert!(!lives(pid), "the one without a keeper was ended first");
     // Kills the supervisor and the service.

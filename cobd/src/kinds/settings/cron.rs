@@ -213,7 +213,7 @@ impl Wish for Table {
             return Ok(Some(json!({ "link": target })));
         }
         if !meta.is_file() {
-            return Err(format!("{}: something else than a file stands there", path.display()));
+            return Err(format!("{}: it is not a regular file", path.display()));
         }
         let text = self.host.read_if_there(&self.file)?;
         Ok(match faults(&meta) {
@@ -238,7 +238,9 @@ impl Wish for Table {
             return Ok(());
         }
         let user = &self.user;
-        Err(format!("cron would skip the file: there is no user {user}; let it come `after` what makes the account"))
+        Err(format!(
+            "cron would skip the file: there is no user {user}; let it come `after` the object that makes the user"
+        ))
     }
 
     fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
@@ -310,7 +312,7 @@ mod tests {
             assert_eq!(found(), wish.wanted(), "{fault}");
         }
         mode(0o600);
-        assert_eq!(found(), wish.wanted(), "who may read it is nothing to cron");
+        assert_eq!(found(), wish.wanted(), "cron ignores the read permission");
     }
 
     /// The check by an installed cron: Debian's cron has `crontab -n`, cronie has `crontab -T`.

@@ -231,7 +231,7 @@ fn moved(setting: &impl Setting, call: &Call, hop: &Hop) -> Result<(), String> {
             present(setting, wish.as_ref(), call)
         }
         "absent" => undo(setting, wish.as_ref(), call),
-        other => Err(format!("nothing moves it to {other}")),
+        other => Err(format!("it has no transition to {other}")),
     }
 }
 
@@ -319,7 +319,7 @@ fn difference(wanted: &Value, found: Option<&Value>) -> String {
             format!("wanted {}, found {}", without(wanted, found), without(found, wanted))
         }
         (wanted, Some(found)) => format!("wanted {wanted}, found {found}"),
-        (wanted, None) => format!("wanted {wanted}, found nothing"),
+        (wanted, None) => format!("wanted {wanted}, not found"),
     }
 }
 

@@ -77,7 +77,7 @@ impl Setting for Mount {
         let path = content.path.trim_end_matches('/').to_owned();
         let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         if !path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_plain)) {
-            return Err(format!("content: {:?} is no absolute path that something can be mounted on", content.path));
+            return Err(format!("content: {:?} is no absolute path of a mount point", content.path));
         }
         let is_word = |word: &str| !word.is_empty() && !word.chars().any(char::is_control);
         let is_option = |option: &String| is_word(option) && !option.contains([',', ' ', '\\']);
@@ -86,7 +86,7 @@ impl Setting for Mount {
         }
         let is_kind = |kind: &str| kind.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
         if !is_word(&content.source) || content.source.starts_with(['-', '#']) {
-            return Err(format!("content: {:?} is nothing that can be mounted", content.source));
+            return Err(format!("content: {:?} can't be mounted", content.source));
         }
         if !is_kind(&content.kind) || !content.kind.starts_with(|c: char| c.is_ascii_alphanumeric()) {
             return Err(format!("content: {:?} is no type of file system", content.kind));
@@ -337,7 +337,7 @@ impl Place {
             } else {
                 refused::option(&self.kind, options)
             };
-            in_words(refused, &format!("{} can't be mounted anew with other options", self.path), &why)
+            in_words(refused, &format!("{} can't be remounted with other options", self.path), &why)
         })
     }
 
@@ -522,8 +522,8 @@ impl Wish for Place {
                 None => self.mount()?,
                 Some(found) if found["source"] != self.source || found["type"] != self.kind => {
                     return Err(format!(
-                        "{} is mounted from {} ({}) by somebody else, and not from {} ({}): unmount it, or say so in the \
-                         model",
+                        "{} is already mounted from {} ({}), and not from {} ({}): unmount it, or write this \
+                         mount into the model",
                         self.path,
                         found["source"].as_str().unwrap_or_default(),
                         found["type"].as_str().unwrap_or_default(),
@@ -562,9 +562,9 @@ impl Wish for Place {
             let mounted::On { seen, hidden, cover } = mounted::at(&self.host, &self.path)?;
             if was.is_null() && hidden as u64 > before["hidden"].as_u64().unwrap_or_default() {
                 let advice = if Path::new(&cover) == Path::new(&self.path) {
-                    "unmount that first"
+                    "unmount it first"
                 } else {
-                    "let this one come `after` that one"
+                    "let this mount come `after` that mount"
                 };
                 return Err(format!(
                     "an earlier mount on {} is hidden by what was mounted on {cover} later, and can be unmounted when that \

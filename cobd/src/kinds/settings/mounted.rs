@@ -225,7 +225,7 @@ mod tests {
         let found = seen("/").expect("mounted");
         assert!(found.has("ro") && found.has("relatime") && !found.has("errors=remount-ro"), "{found:?}");
         let found = seen("/srv/my data").expect("mounted");
-        assert_eq!((found.source.as_str(), found.kind.as_str()), ("/dev/sdb1", "ext4"), "the topmost one");
+        assert_eq!((found.source.as_str(), found.kind.as_str()), ("/dev/sdb1", "ext4"), "the topmost mount");
         assert_eq!(seen("/srv"), None);
         let found = seen("/").expect("mounted");
         assert_eq!((found.value("errors"), found.value("error")), (Some("remount-ro"), None));

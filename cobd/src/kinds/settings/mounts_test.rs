@@ -73,7 +73,7 @@ async fn what_others_mount_on_it_is_named_when_it_leaves_and_it_goes_after_that(
     moved(&mut bench, &context, "absent", "present").await;
     run(&format!("mount -t tmpfs theirs {}", path.display()));
     let why = reason(bench.transition(&context, "outdated", "absent").await);
-    assert!(why.contains("is hidden by what was mounted on") && why.contains("unmount that first"), "{why}");
+    assert!(why.contains("is hidden by what was mounted on") && why.contains("unmount it first"), "{why}");
     run(&format!("umount {}", path.display()));
     moved(&mut bench, &context, "outdated", "absent").await;
     assert!(!is_mounted(&path) && !path.exists());
@@ -132,7 +132,7 @@ async fn options_that_a_remount_ignores_are_brought_into_effect_or_named() {
     assert!(is().starts_with("750 0\n") && !is().ends_with("\n2097152"), "{}", is());
     // A rejection by the kernel is a failure, and the table stays as it was.
     let why = reason(bench.transition(&bad, "outdated", "present").await);
-    assert!(why.contains("can't be mounted anew") && !why.contains("dmesg(1)"), "{why}");
+    assert!(why.contains("can't be remounted") && !why.contains("dmesg(1)"), "{why}");
     assert!(why.contains("the kernel does not take the option `size=much`"), "{why}");
     run(&format!("head -c 1000000 /dev/zero > {}/data", path.display()));
     let why = reason(bench.transition(&small, "outdated", "present").await);

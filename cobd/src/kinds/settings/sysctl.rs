@@ -71,7 +71,7 @@ impl Setting for Sysctl {
             Plain::Text(text) => plain(&text),
         };
         if value.is_empty() || value.chars().any(char::is_control) {
-            return Err("content: the value is empty, or has characters that are none".to_owned());
+            return Err("content: the value is empty, or has control characters".to_owned());
         }
         let host = Host::below(content.root.as_deref())?;
         let live = host.root().is_none();
@@ -389,7 +389,7 @@ mod tests {
             why.contains("refuses \"nosuchcc\" as the value of net.ipv4.tcp_congestion_control: No such file"),
             "{why}"
         );
-        let why = control.apply(None).expect_err("no such parameter");
+        let why = control.apply(None).expect_err("an unknown parameter");
         assert!(why.contains("the kernel has no parameter"), "{why}");
     }
 
@@ -440,7 +440,7 @@ mod tests {
         let why = gone.apply(before.as_ref()).expect_err("gone");
         assert!(why.contains("the kernel has no parameter net.ipv4.conf.tt0.forwarding"), "{why}");
         gone.restore(before.as_ref()).expect("left");
-        assert!(!host.path().join("proc/sys/net").exists(), "nothing is made in its place");
+        assert!(!host.path().join("proc/sys/net").exists(), "no file is made in its place");
         assert_eq!(fs::read_dir(host.path().join("etc/sysctl.d")).expect("there").count(), 0);
         for (error, refusal) in [(Errno::INVAL, true), (Errno::PERM, true), (Errno::IO, false), (Errno::ROFS, false)] {
             assert_eq!(is_refusal(&error.into()), refusal, "{error}");

@@ -93,7 +93,9 @@ impl Entry {
         let all = groups(&self.host)?;
         let there = |name: &str| {
             let found = all.iter().find(|group| group.name == name || group.gid.to_string() == name);
-            found.ok_or_else(|| format!("there is no group {name}; let this come `after` what makes it"))
+            found.ok_or_else(|| {
+                format!("there is no group {name}; let the user come `after` the object that makes the group")
+            })
         };
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let mut options = Vec::new();

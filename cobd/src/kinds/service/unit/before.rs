@@ -195,7 +195,7 @@ impl Before {
     pub(super) fn write(&self, folder: &Path) -> Result<(), String> {
         let bytes = serde_json::to_vec(self).map_err(|e| e.to_string())?;
         let written = durable::write_file(folder, BEFORE, 0o600, &bytes, Sync::Now);
-        written.map_err(|e| format!("noting what was there before: {}: {e}", folder.display()))
+        written.map_err(|e| format!("noting the original state: {}: {e}", folder.display()))
     }
 
     pub(in crate::kinds::service) fn remove(folder: &Path) -> Result<(), String> {

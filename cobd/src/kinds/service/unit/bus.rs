@@ -335,10 +335,10 @@ fn signal_of<'m>(interface: &'m str, member: &'m str) -> match_rule::Builder<'m>
 
 fn job_in_words(result: &str) -> String {
     match result {
-        "canceled" => "its job was cancelled by somebody else".to_owned(),
+        "canceled" => "its job was cancelled by another program".to_owned(),
         "timeout" => "its job in systemd has timed out".to_owned(),
         "dependency" => "a unit that it needs has failed".to_owned(),
-        "skipped" => "systemd says that there is nothing to do".to_owned(),
+        "skipped" => "systemd has skipped the job".to_owned(),
         "failed" => "it has failed".to_owned(),
         other => format!("systemd says {other}"),
     }

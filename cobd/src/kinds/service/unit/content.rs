@@ -72,7 +72,7 @@ impl UnitContent {
             !name.ends_with(".conf") || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200
         };
         if let Some(name) = content.drop_ins.keys().find(bad) {
-            return Err(format!("content: {name:?} is no name of a drop-in; such as 10-limits.conf"));
+            return Err(format!("content: {name:?} is no name of a drop-in; an example is 10-limits.conf"));
         }
         Ok(content)
     }

@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o7777, MODE);
         assert!(put_back(&path, &file).expect("put back"));
         assert_eq!(find(&path).expect("looked"), file);
-        assert!(!put_back(&path, &file).expect("nothing to do"));
+        assert!(!put_back(&path, &file).expect("no change is needed"));
         let link = Found::Link("/dev/null".into());
         assert!(put_back(&path, &link).expect("linked"));
         assert_eq!(find(&path).expect("looked"), link);

@@ -36,7 +36,7 @@ fn journalctl() -> Command {
 /// The output of a unit of systemd.
 pub(in crate::kinds::service) async fn logs(unit: &str, query: &LogsQuery) -> Result<LogsAnswer, String> {
     if query.previous {
-        return Err(format!("the journal has all lives of {unit} one after the other: leave `previous` out"));
+        return Err(format!("the journal has all runs of {unit} in sequence: leave out `previous`"));
     }
     let mut command = journalctl();
     command.args(["--quiet", "--no-pager", "--output=short-iso", "--show-cursor"]);
@@ -44,7 +44,7 @@ pub(in crate::kinds::service) async fn logs(unit: &str, query: &LogsQuery) -> Re
     if let Some(after) = query.after.as_deref().filter(|after| !after.is_empty()) {
         let plain = after.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'=' | b';'));
         if !plain {
-            return Err(format!("{after:?} is no place that an answer has named"));
+            return Err(format!("{after:?} is no position of an earlier answer"));
         }
         command.arg(format!("--after-cursor={after}"));
     }

@@ -213,7 +213,7 @@ fn judge(question: &Question, look: &Look) -> Judged {
             return Ok(("failed", "it is not masked while it is down, so that others may start it".to_owned()));
         }
         if question.leaving && look.changed {
-            return Ok(("outdated", "what was there before is not put back yet".to_owned()));
+            return Ok(("outdated", "the original state is not restored yet".to_owned()));
         }
         return Ok(if question.rests_down { at_rest(content, look) } else { ("down", String::new()) });
     }
@@ -294,9 +294,9 @@ fn older_than_wanted(question: &Question, look: &Look) -> Option<String> {
         }
         // Started by others since, with the present files.
         Some(_) => older_files(),
-        None if question.rests_on.is_some() && !look.fresh => Some(
-            "it was not started from here, so nobody knows whether it was before or after what it rests on".to_owned(),
-        ),
+        None if question.rests_on.is_some() && !look.fresh => {
+            Some("cobd has not started it, and its dependencies may have changed since its start".to_owned())
+        }
         None => older_files(),
     }
 }
@@ -442,7 +442,7 @@ mod tests {
         };
         assert_eq!(judged(&question(""), by_others).0, "up", "its files are older than its run");
         let rests = Question { rests_on: Some("x".into()), ..question("") };
-        assert_eq!(judged(&rests, by_others).0, "outdated", "what it rests on may have changed since");
+        assert_eq!(judged(&rests, by_others).0, "outdated", "its dependencies may have changed since");
         for started in [None, Some(Started::new("old", "others".into(), "1".into()))] {
             let fresh = |look: &mut Look| {
                 by_others(look);

@@ -317,7 +317,7 @@ impl Mover<'_> {
         if leaves {
             let Some(mut before) = Before::read(&self.wish.folder)? else { return Ok(()) };
             let back = put_all_back(&self.bus, &self.wish.folder, &mut before).await;
-            back.map_err(|why| format!("putting back what was there before: {why}"))?;
+            back.map_err(|why| format!("restoring the original state: {why}"))?;
             return if before.that_ran().is_empty() { Before::remove(&self.wish.folder) } else { Ok(()) };
         }
         if self.wish.rests_down {
@@ -356,7 +356,7 @@ impl Mover<'_> {
         }
         if !unwanted {
             return Err(format!(
-                "{0} is masked, so somebody does not want it to run; `systemctl unmask {0}`, or write `mask: false`",
+                "{0} is masked by an administrator of this host; `systemctl unmask {0}`, or write `mask: false`",
                 self.unit
             ));
         }
@@ -440,7 +440,7 @@ impl Mover<'_> {
     /// Calls systemd to change links, and notes their original targets. The caller has written the note before.
     async fn changing_links(&self, call: impl Future<Output = Result<Changes, String>>) -> Result<(), String> {
         let (folder, systemd) = (&self.wish.folder, &self.wish.systemd);
-        let mut before = Before::read(folder)?.ok_or_else(|| "what was there before is not noted".to_owned())?;
+        let mut before = Before::read(folder)?.ok_or_else(|| "the original state is not noted".to_owned())?;
         let all = all_links(systemd);
         if let Some(links) = &mut before.links {
             links.pending = Some(all.clone());
@@ -481,7 +481,7 @@ impl Mover<'_> {
         match state.load.as_str() {
             "loaded" => Ok(()),
             "not-found" => Err(format!(
-                "there is no unit {}; is its package installed? Make that a change object that this one `requires`, or \
+                "there is no unit {}; is its package installed? Let the unit `require` the package, or \
                  give the `unit_file`",
                 self.unit
             )),
@@ -608,7 +608,7 @@ fn told(unit: &str, why: &str, service: &ServiceState, said: &str) -> String {
 /// Adds to an error the unit of the earlier content.
 fn of_former(before: &Before) -> impl FnOnce(String) -> String + use<> {
     let unit = before.unit.clone();
-    move |why| format!("putting back {unit}, which an earlier content was about: {why}")
+    move |why| format!("restoring {unit}, which an earlier content managed: {why}")
 }
 
 /// Stops a unit that the change object no longer manages, and restores its files. It is restarted only at the
@@ -677,5 +677,5 @@ async fn give_enablement_back(bus: &Bus, before: &Before) -> Result<bool, String
 }
 
 fn no_section(unit: &str) -> String {
-    format!("{unit} can't be enabled: it has no section [Install]; leave `enabled` away")
+    format!("{unit} can't be enabled: it has no section [Install]; leave out `enabled`")
 }

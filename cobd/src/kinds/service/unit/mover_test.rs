@@ -232,7 +232,7 @@ async fn one_that_leaves_is_not_down_as_long_as_it_is_not_put_back() {
     fs::remove_file(&drop_in).expect("removed");
     fs::create_dir_all(drop_in.join("in the way")).expect("made");
     let why = bench.try_to_move(Goal::Stop, true, A).await.expect_err("it can't be put back");
-    assert!(why.starts_with("putting back what was there before: a.service.d/10.conf"), "{why}");
+    assert!(why.starts_with("restoring the original state: a.service.d/10.conf"), "{why}");
     assert!(bench.systemd.running().is_empty());
     assert_eq!(bench.look_at(A, true).await.0, "outdated");
     assert_eq!(bench.look(A).await.0, "down");

@@ -20,7 +20,7 @@ pub(in crate::kinds) fn own_unit() -> Option<&'static str> {
 /// Why the unit is not changed.
 pub(super) fn refusal(unit: &str) -> String {
     format!(
-        "{unit} is the daemon's own: whoever stops it is nobody who could start it again; give its drop-ins with a \
+        "{unit} is the daemon's own unit: a daemon that stops it can't start it again; give its drop-ins with a \
          `file-tree`, and restart it by hand"
     )
 }
