@@ -335,7 +335,7 @@ mod tests {
         let config = Config::parse(&text, Path::new("/etc/cob")).expect("valid");
         assert_eq!(config.trust.map(|t| t.threshold()), Some(1));
         let error = Config::parse(&format!("{text}threshold = 2"), Path::new("/")).expect_err("too many").to_string();
-        assert!(error.contains("2 publishers must sign, and 1 are trusted"), "{error}");
+        assert!(error.contains("2 publishers must sign, but only 1 are trusted"), "{error}");
     }
 
     #[test]

@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(depot.latest().expect("read"), None);
         assert_eq!(depot.list().expect("read"), []);
         let error = depot.read_manifest(GenerationNumber(1)).expect_err("none").to_string();
-        assert_eq!(error, "generation 1 is not in the depot: it has none yet");
+        assert_eq!(error, "generation 1 is not in the depot: it has no generation yet");
         assert_eq!(fs::read_dir(path.parent().expect("parent")).expect("listed").count(), 1, "nothing left aside");
         assert!(depot.repo.config().expect("config").get_bool("core.fsyncObjectFiles").expect("set"));
     }

@@ -180,7 +180,7 @@ pub enum PublishError {
         latest: Option<GenerationNumber>,
     },
     /// Another publisher, or git itself, has held a lock for too long.
-    #[error("another program holds {}; try again, or remove the file if no such program is running", lock.display())]
+    #[error("another program holds {}; try again, or remove the file if it was left behind", lock.display())]
     Busy {
         /// The lock's file.
         lock: PathBuf,
@@ -290,7 +290,7 @@ fn latest_in_words(latest: Option<GenerationNumber>) -> String {
 
 fn too_few_in_words(back: usize, has: usize) -> String {
     match has {
-        0 => "the depot has no generation yet: `cobgen generate MODEL --depot DIR` makes one".to_owned(),
+        0 => "the depot has no generation yet: `cobgen generate MODEL --depot DIR` makes the first".to_owned(),
         has => format!("there is no generation -{back}: the depot has {}", count(has, "generation")),
     }
 }

@@ -344,7 +344,7 @@ mod tests {
         }
         // A content that an earlier version wrote is still readable, and its fault is named.
         for (env, command, word) in [
-            (r#"{"A":"'\" "}"#, "true".to_owned(), "quotes of both sorts"),
+            (r#"{"A":"'\" "}"#, "true".to_owned(), "both sorts of quotes"),
             (r#"{"A B":"x"}"#, "true".to_owned(), "can't be set"),
             ("{}", "x".repeat(999), "longer than 998 bytes"),
             ("{}", "a\\rb".to_owned(), "control characters"),

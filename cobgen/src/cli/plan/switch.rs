@@ -246,9 +246,13 @@ mod tests {
         let args = ["--from", "0", "--depot", &depot, "--durations", &from_file, "--states", &states];
         let (status, text) = told(&args);
         assert_eq!(status, 0, "{text}");
-        for part in
-            ["of --durations this fits nothing", "`n1/nope down>up`", "`n1/a up>sideways`", "of --states", "`n9/b up`"]
-        {
+        for part in [
+            "--durations: these lines match no object",
+            "`n1/nope down>up`",
+            "`n1/a up>sideways`",
+            "--states: ",
+            "`n9/b up`",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(text.contains("`n1/a asleep`"), "{text}");
