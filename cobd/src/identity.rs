@@ -25,7 +25,7 @@ pub enum IdentityError {
     File(#[from] KeyFileError),
     /// There is no key file.
     #[error(
-        "it has identities, and this host has no key: make one with `cobd init` (it belongs into {}), put the public key \
+        "it has identities, and this host has no key: make one with `cobd init` (its place is {}), put the public key \
          that it prints into the model as the key of host {host}, and make the generation again", .path.display()
     )]
     None {
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(shown(&[&before, &both]), Some(old.public()));
         assert_eq!(shown(&[&both]), Some(new.public()));
         assert_eq!(shown(&[&both, &after]), Some(new.public()));
-        assert_eq!(shown(&[&before, &after]), Some(new.public()), "the old one is revoked");
+        assert_eq!(shown(&[&before, &after]), Some(new.public()), "the old key is revoked");
         assert_eq!(shown(&[&manifest(&[], &[])]), None);
         assert_eq!(shown(&[]), None);
     }

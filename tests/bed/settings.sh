@@ -130,7 +130,7 @@ soon ctl status
 set_to <<< '  h2/nothing: {kind: noop}'
 publish_cluster
 ctl switch $cluster_generation >/dev/null 2>&1
-soon says "is hidden by what was mounted on /srv/set later" ctl history --cob h2/a-data
+soon says "is hidden by a later mount on /srv/set" ctl history --cob h2/a-data
 on h2 umount /srv/set
 ctl retry h2/a-data >/dev/null 2>&1 || true
 soon are_as_before

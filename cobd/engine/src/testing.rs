@@ -308,7 +308,7 @@ fn tell_note(cob: &CobId, note: &Note) -> String {
         Note::Released { of } => format!("note: {cob} gives {of} back"),
         Note::Holds { of, state } => format!("note: {cob} holds {of}@{state}"),
         Note::Recalled { from } => format!("note: {cob} wants it back from {from}"),
-        Note::Lapsed { from } => format!("note: {cob} breaks its promise to {from}"),
+        Note::Lapsed { from } => format!("note: {cob} breaks its grant to {from}"),
         Note::Broken { of } => format!("note: {cob} hears that the promise of {of} is broken"),
         Note::Stuck { circle, .. } => {
             format!("note: {cob} is stuck: {}", circle.iter().map(CobId::as_str).collect::<Vec<_>>().join(" "))

@@ -120,7 +120,7 @@ impl Adhoc {
     /// Ends commands of an earlier life of the daemon, and records their ends. Must be called in a tokio runtime.
     pub(crate) fn returned(&self) {
         let found = self.0.runner.scan().unwrap_or_else(|error| {
-            warn!(%error, "commands of an earlier life can't be looked for");
+            warn!(%error, "the commands of an earlier daemon can't be found");
             Vec::new()
         });
         for job in found {
@@ -135,7 +135,7 @@ impl Adhoc {
                 match label {
                     Some(label) => {
                         let end = adhoc.end(run, &label, result, true).await;
-                        info!(%run, "a command of an earlier life: {end}");
+                        info!(%run, "a command of an earlier daemon: {end}");
                     }
                     // The command had not started.
                     None => adhoc.remove(run).await,

@@ -195,7 +195,7 @@ impl<J: Journal> Book<J> {
                 Ok(())
             }
             Err(error @ JournalError::TooLong { .. }) => {
-                error!(%error, "the snapshot can't be written; the journal goes on growing");
+                error!(%error, "the snapshot can't be written; the journal continues to grow");
                 // Tried again at twice this size.
                 self.snapshot_bytes = self.journal.segment_bytes();
                 Ok(())

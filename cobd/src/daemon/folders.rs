@@ -40,7 +40,7 @@ impl Folders {
         let put = |what: &str, files: &BTreeMap<String, PayloadFile>| {
             let folder = payload::materialise(root, files, bundle.blobs()).map_err(|e| e.to_string());
             if let Err(error) = &folder {
-                error!(of = what, error, "files can't be put in place; the jobs that need them will fail");
+                error!(of = what, error, "files can't be put in place; the jobs that need these files will fail");
             }
             folder
         };

@@ -254,6 +254,6 @@ mod tests {
         again.failed(two, &untrusted(2));
         again.taken();
         assert_eq!(again.pause, ms(10));
-        assert!(tokio::time::timeout(ms(200), told.recv()).await.is_err(), "nothing more is tried");
+        assert!(tokio::time::timeout(ms(200), told.recv()).await.is_err(), "no further attempt follows");
     }
 }

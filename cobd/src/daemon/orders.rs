@@ -41,7 +41,7 @@ impl Daemon {
                 let query = Query { since, cob, limit, newest };
                 // An empty history would claim that no event has happened.
                 let unavailable = |why: String| {
-                    let hint = "restart the daemon: the index is made anew from the journal";
+                    let hint = "restart the daemon: the index is built from the journal";
                     Refusal::new(RefusalKind::Unavailable, why, hint)
                 };
                 let told = move |answer| {
@@ -110,7 +110,7 @@ impl Daemon {
             info!(%cob, who = who.as_deref().unwrap_or_default(), "ordered about its files");
             self.note_order(order, who);
         }
-        self.beside(cob, asked, "`cobctl diff` and `cobctl files log` show what there is", reply);
+        self.beside(cob, asked, "`cobctl diff` and `cobctl files log` show its files", reply);
     }
 
     /// Whether no present generation contains the change object.
@@ -584,7 +584,7 @@ impl Daemon {
         }
         let told_again = !pause && self.speak_again(who);
         let word = match (pause, changed) {
-            (true, _) => "no new transition starts; running ones end",
+            (true, _) => "no new transition starts; running transitions finish",
             (false, false) if told_again => "the cancelled switch is announced to other hosts again",
             (false, _) => "transitions start again",
         };

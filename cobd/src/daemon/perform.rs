@@ -253,7 +253,7 @@ impl Daemon {
 
     /// Reports a job that could not start as ended, in a later tick.
     fn could_not_begin(&mut self, cob: CobId, job: crate::run::JobId, is_check: bool, reason: String) {
-        warn!(%cob, reason, "a job could not be begun");
+        warn!(%cob, reason, "a job could not be started");
         let end = if is_check {
             JobEnd::Checked(CheckOutcome::unknown(reason))
         } else {

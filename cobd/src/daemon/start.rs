@@ -326,7 +326,7 @@ impl Daemon {
                 Some(label) if wanted => {
                     running.remove(&label.cob);
                     let hop = label.hop.clone().unwrap_or_else(|| unreachable!("looked at above"));
-                    info!(cob = %label.cob, running = job.running, "an action of an earlier life is taken over");
+                    info!(cob = %label.cob, running = job.running, "an action of an earlier daemon is taken over");
                     if let Err(reason) = self.adopt_job(&label.cob, number, hop) {
                         warn!(cob = %label.cob, reason, "it can't be");
                         self.feed_lost(label.cob.clone(), number);

@@ -406,7 +406,7 @@ mod tests {
             |host: &str| roster.hosts[&name(host)].keys.iter().copied().collect::<std::collections::BTreeSet<_>>();
         assert_eq!(keys("n1"), [key(1), key(3)].into());
         assert_eq!(keys("n2"), [].into(), "revoked by the coming generation");
-        assert_eq!(keys("n3"), [key(4)].into(), "revoked by the active one");
+        assert_eq!(keys("n3"), [key(4)].into(), "revoked by the active generation");
         assert_eq!(roster.revoked, [key(2), key(9)].into());
         assert!(roster.protection.has_identities());
         let moved = manifest(8, &[("n1", 5, &[key(1)])], &[]);

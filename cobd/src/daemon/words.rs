@@ -341,7 +341,7 @@ impl Daemon {
             && self.never_gone_to().contains(&generation)
             && let Err(error) = self.generations.forget(generation)
         {
-            tracing::warn!(%generation, %error, "it can't be deleted; nothing uses it");
+            tracing::warn!(%generation, %error, "it can't be deleted, and is not used");
         }
         if let Some(Asked { reply, .. }) = asked {
             let what = format!("the switch to generation {generation} was called off meanwhile");

@@ -247,7 +247,7 @@ impl Index {
             }
             Ok(Err(sled::Error::Io(source))) if !is_about_content(&source) => Err(Fault::Refused(source)),
             Ok(Err(error)) => Err(Fault::Damaged(error.to_string())),
-            Err(_) => Err(Fault::Damaged("the store gave up over it".to_owned())),
+            Err(_) => Err(Fault::Damaged("the store failed because of it".to_owned())),
         }
     }
 

@@ -31,7 +31,7 @@ impl Backend for Budget {
     fn accept(&self, kind: &Kind) -> Result<(), String> {
         match kind.states.len() {
             1 => Ok(()),
-            n => Err(format!("a budget has one state, not {n}")),
+            n => Err(format!("a budget has a single state, not {n}")),
         }
     }
 

@@ -35,7 +35,7 @@ impl Visitor<'_> for DurationVisitor {
     type Value = Duration;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a time such as \"500ms\", \"2s\", \"5m\" or a number of seconds, at most a week")
+        f.write_str("a time like \"500ms\", \"2s\", \"5m\" or a number of seconds, at most a week")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {

@@ -467,7 +467,7 @@ impl End for CheckOutcome {
     }
 
     fn not_ours() -> Self {
-        Self::unknown("check: it was begun by an earlier daemon")
+        Self::unknown("check: an earlier daemon has started it")
     }
 
     fn wrap(self) -> JobEnd {

@@ -201,7 +201,7 @@ mod tests {
         let (read, ()) = tokio::join!(far.read_exact(&mut bytes), within("the flush", wire.flush()));
         read.expect("reads");
         assert_eq!(wire.backlog(), 0);
-        assert_eq!(bytes[..HANDSHAKE_BYTES as usize], dealer_handshake(), "what zeromq says first");
+        assert_eq!(bytes[..HANDSHAKE_BYTES as usize], dealer_handshake(), "the first message of zeromq");
     }
 
     #[tokio::test]

@@ -462,7 +462,7 @@ fn end_lost(folder: &Path) -> io::Result<JobResult> {
         if text.is_none() && processes == 0 {
             info!(%job, "its daemon ended before the start");
         } else {
-            warn!(%job, processes, "its runner was killed; what was left of its action was ended");
+            warn!(%job, processes, "its runner was killed; the rest of its action was ended");
         }
     }
     Ok(JobResult::lost(folder, now_ns()))

@@ -421,7 +421,7 @@ async fn unknown_path(uri: Uri) -> Refusal {
     Refusal::new(
         RefusalKind::NotFound,
         format!("there is no path {:?}", uri.path()),
-        "paths begin with /v1/; docs/api.md lists them",
+        "paths begin with /v1/; docs/api.md lists the paths",
     )
 }
 

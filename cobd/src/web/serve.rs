@@ -72,7 +72,7 @@ fn socket_remedy(error: &io::Error, path: &Path) -> String {
     } else if kind == io::ErrorKind::PermissionDenied {
         format!("; this user may not write in {folder}: run cobd as root, or set `http` in cobd.toml")
     } else if kind == io::ErrorKind::InvalidInput {
-        "; the path of a socket has at most 107 bytes: set `http` in cobd.toml to a shorter one".to_owned()
+        "; the path of a socket has at most 107 bytes: set `http` in cobd.toml to a shorter path".to_owned()
     } else {
         String::new()
     }

@@ -17,7 +17,7 @@ fn a_broken_promise_is_told_and_nothing_moves_until_it_is_back() {
     assert_eq!(b.event(Event::CheckWanted(id("h/b"))), ["check h/b"]);
     assert_eq!(
         b.found("h/b", "0"),
-        ["write: h/b found 0, drifted", "note: h/b breaks its promise to a/a", "a: lapsed a/a of h/b #1.7"]
+        ["write: h/b found 0, drifted", "note: h/b breaks its grant to a/a", "a: lapsed a/a of h/b #1.7"]
     );
     // Repeated until it is answered; it prefers 1, but does not go there before.
     assert_eq!(b.after(Span::secs(2)), ["a: lapsed a/a of h/b #1.7", "a: probe of h/b to a/a #1.3 via h/b"]);

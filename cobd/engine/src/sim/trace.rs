@@ -48,7 +48,7 @@ pub(super) fn describe_note(cob: &CobId, note: &Note) -> Option<String> {
             let because_of = because_of.as_ref().map(|c| format!(" because of {c}")).unwrap_or_default();
             Some(format!("flap: {cob} has left {state} {times} times{because_of}"))
         }
-        Note::Lapsed { from } => Some(format!("{cob} breaks its promise to {from}")),
+        Note::Lapsed { from } => Some(format!("{cob} breaks its grant to {from}")),
         // The message with the same content is in the trace.
         Note::Broken { .. } => None,
         Note::Requested { .. } | Note::Released { .. } | Note::Holds { .. } | Note::Recalled { .. } => None,

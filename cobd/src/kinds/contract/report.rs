@@ -87,7 +87,7 @@ impl Rule {
             Self::Accepted => "correct the kind or the content as the message says",
             Self::Check => {
                 "a check only looks: it writes no file, not even with the same content, prints the state's name as its \
-                 last line, and gives the same answer as long as nothing changes"
+                 last line, and gives the same answer until a change"
             }
             Self::Move => {
                 "let the transition fail (exit status other than 0) unless it has reached its state, and let the check \

@@ -227,7 +227,9 @@ impl Trying {
         }
         Ok(match self.look(As::Own).await? {
             Ok(found) if found.state.as_ref().ok() == Some(from) => Ok(()),
-            Ok(found) => Err(Away::Stumbled(format!("moved on with another content, it is found {}", said(&found)))),
+            Ok(found) => {
+                Err(Away::Stumbled(format!("after a transition with another content, it is found {}", said(&found))))
+            }
             Err(why) => Err(Away::Stumbled(why)),
         })
     }

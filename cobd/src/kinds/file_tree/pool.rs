@@ -114,7 +114,7 @@ impl Pool {
                 Err(error) => {
                     state.jobs.pop_back();
                     self.shared.show(&state);
-                    return Err(format!("no thread can be begun: {error}"));
+                    return Err(format!("no thread can be started: {error}"));
                 }
             }
         }

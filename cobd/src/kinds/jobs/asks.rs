@@ -44,8 +44,8 @@ impl Kinds {
         inside(backend.logs(&self.hands.tools, context, query)).ok_or_else(|| {
             let (cob, kind) = (&context.cob.id, &context.kind.name);
             format!(
-                "{cob} is of the kind {kind}, which is no service: `cobctl history {cob}` tells what became of it, and \
-                 `cobctl output {cob}` what its last action printed"
+                "{cob} is of the kind {kind}, which is no service: `cobctl history {cob}` shows its past, and \
+                 `cobctl output {cob}` the output of its last action"
             )
         })
     }

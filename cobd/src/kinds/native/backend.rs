@@ -80,7 +80,7 @@ impl Backend for NativeKind {
         };
         let read = move |result: JobResult| match answer(&result, timeout) {
             Ok(Answer::Found { state, .. }) if !kind.has_state(&state) => {
-                CheckOutcome::unknown(format!("check: it is {state}, and its kind has no such state"))
+                CheckOutcome::unknown(format!("check: it is {state}, which is not a state of its kind"))
             }
             Ok(Answer::Found { state, difference, exports }) => {
                 CheckOutcome { state: Ok(state), difference: escape(&difference), exports, fresh: false }

@@ -79,7 +79,7 @@ pub(super) fn read(text: &str) -> Result<Content, String> {
         let part = like.strip_suffix('*').unwrap_or(like);
         let good = |c: char| c.is_ascii_alphanumeric() || ".+-~:_^".contains(c);
         if part.is_empty() || !part.starts_with(|c: char| c.is_ascii_alphanumeric()) || !part.chars().all(good) {
-            return Err(format!("content: {like:?} is no version; write one in full, or its beginning and `*`"));
+            return Err(format!("content: {like:?} is no version; write it in full, or its beginning and `*`"));
         }
     }
     let repository = content.repository.as_deref().unwrap_or_default();

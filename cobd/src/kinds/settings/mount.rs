@@ -384,7 +384,10 @@ impl Place {
 
     fn unmount(&self) -> Result<(), String> {
         self.run("umount", &["--", &self.path]).map_err(|why| {
-            format!("{} can't be unmounted: {why}; stop what uses it (`fuser -vm {}` names it)", self.path, self.path)
+            format!(
+                "{} can't be unmounted: {why}; stop the processes that use it (`fuser -vm {}`)",
+                self.path, self.path
+            )
         })
     }
 
@@ -567,8 +570,8 @@ impl Wish for Place {
                     "let this mount come `after` that mount"
                 };
                 return Err(format!(
-                    "an earlier mount on {} is hidden by what was mounted on {cover} later, and can be unmounted when that \
-                     has gone: {advice}",
+                    "an earlier mount on {} is hidden by a later mount on {cover}, and can be unmounted after that \
+                     mount: {advice}",
                     self.path
                 ));
             }

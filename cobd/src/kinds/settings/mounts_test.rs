@@ -52,7 +52,7 @@ async fn what_hides_it_is_noticed_and_it_is_mounted_where_it_is_seen() {
     assert!(data.is_dir());
     // The first mount is unreachable until the second is gone.
     let why = reason(bench.transition(&context, "present", "absent").await);
-    assert!(why.contains("is hidden by what was mounted on"), "{why}");
+    assert!(why.contains("is hidden by a later mount on"), "{why}");
     run(&format!("umount {}", nest.display()));
     moved(&mut bench, &context, "outdated", "absent").await;
     assert!(!is_mounted(&data) && !nest.exists());
@@ -73,7 +73,7 @@ async fn what_others_mount_on_it_is_named_when_it_leaves_and_it_goes_after_that(
     moved(&mut bench, &context, "absent", "present").await;
     run(&format!("mount -t tmpfs theirs {}", path.display()));
     let why = reason(bench.transition(&context, "outdated", "absent").await);
-    assert!(why.contains("is hidden by what was mounted on") && why.contains("unmount it first"), "{why}");
+    assert!(why.contains("is hidden by a later mount on") && why.contains("unmount it first"), "{why}");
     run(&format!("umount {}", path.display()));
     moved(&mut bench, &context, "outdated", "absent").await;
     assert!(!is_mounted(&path) && !path.exists());

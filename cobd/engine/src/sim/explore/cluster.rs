@@ -538,7 +538,7 @@ impl Cluster {
         match step.cut {
             0 => text,
             1 => format!("{text} (and the daemon dies before it sends)"),
-            _ => format!("{text} (and the daemon dies before it starts anything)"),
+            _ => format!("{text} (and the daemon dies before it starts a transition)"),
         }
     }
 }

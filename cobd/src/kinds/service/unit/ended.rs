@@ -151,7 +151,7 @@ fn meaning(result: &str) -> &'static str {
         "start-limit-hit" => ": it was started too often in a short time (StartLimitBurst=)",
         "oom-kill" => ": the kernel ended it for lack of memory",
         "protocol" => ": it did not start as its Type= says (readiness, bus name or PID file)",
-        "resources" => ": systemd could not get what the unit needs",
+        "resources" => ": systemd could not get a resource that the unit needs",
         "exec-condition" => ": ExecCondition= does not hold",
         _ => "",
     }
