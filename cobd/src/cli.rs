@@ -30,7 +30,7 @@ use crate::run::Program;
     after_help = "\
 Examples:
   cobd check-config /etc/cob/cobd.toml    report the errors of a configuration
-  cobd init --config /etc/cob/cobd.toml   make this host's key, and print the public half for the model
+  cobd init --config /etc/cob/cobd.toml   make this host's key for the model
   cobd run --config /etc/cob/cobd.toml    run the daemon in the foreground
 
 A configuration needs two lines:
@@ -47,11 +47,12 @@ enum Command {
     /// Make this host's key, and print its public half for the model
     #[command(after_help = "\
 Examples:
-  cobd init --config /etc/cob/cobd.toml          where the configuration says (`identity`)
-  cobd init --state-dir /var/lib/cob             in a state folder, before there is a configuration
-  cobd init --config /etc/cob/cobd.toml --next   the key that takes the place of the present one
+  cobd init --config /etc/cob/cobd.toml          make the key at `identity`
+  cobd init --state-dir /var/lib/cob             make it without a configuration
+  cobd init --config /etc/cob/cobd.toml --next   make the next key of the host
 
-The key file gets mode 0600. An existing key file is never overwritten: its public half is printed again.")]
+The key file gets mode 0600. An existing key file is never overwritten: its
+public half is printed again.")]
     Init {
         /// The configuration file.
         #[arg(long, value_name = "FILE", default_value = "/etc/cob/cobd.toml", conflicts_with = "state_dir")]
@@ -83,13 +84,17 @@ The key file gets mode 0600. An existing key file is never overwritten: its publ
 #[command(after_help = "\
 Examples:
   cobd join tcp://10.0.0.1:7070 cob1.…          as `cobgen enroll` prints it
-  cobd join tcp://10.0.0.1:7070 - < token       the token stays out of the process list
+  cobd join tcp://10.0.0.1:7070 - < token       a token that `ps` does not show
 
-Makes this host's key in the state folder (mode 0600, once), shows the token to the server whose key is in \
-it, and writes the configuration: `host`, `depot`, `depot_key`, `trust`, `threshold`. An existing configuration \
-is never overwritten. The command can be repeated after a failure.
+1. Makes this host's key in the state folder (mode 0600), once.
+2. Shows the token to the server; the token names the server's key.
+3. Writes the configuration: `host`, `depot`, `depot_key`, `trust`, `threshold`.
+   An existing configuration is never overwritten.
 
-Exit status: 0 this host is a member; 1 refused, or no server answers; 2 wrong usage.")]
+The command can be repeated after a failure.
+
+Exit status: 0 this host is a member; 1 refused, or no server answers; 2 wrong
+usage.")]
 struct Join {
     /// Where `cobgen serve` is: tcp://IP:PORT.
     #[arg(value_name = "ADDRESS", value_parser = crate::config::parse_address)]

@@ -88,7 +88,7 @@ impl KeptGrant {
     pub fn of(grant: &GrantOut) -> Self {
         match codec::encode_packed(grant) {
             Ok(bytes) => Self(bytes.into()),
-            Err(error) => unreachable!("promises are plain values: {error}"),
+            Err(error) => unreachable!("grants are plain values: {error}"),
         }
     }
 

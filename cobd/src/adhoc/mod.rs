@@ -273,7 +273,7 @@ impl Adhoc {
 
     fn place(&self, run: RunId) -> Result<Place, Refusal> {
         let Ok(permit) = self.0.places.clone().try_acquire_owned() else {
-            let what = format!("{} runs {AT_ONCE} commands already, and no more at a time", self.0.host);
+            let what = format!("{} runs {AT_ONCE} commands already; more are not allowed", self.0.host);
             return Err(Refusal::new(RefusalKind::Unavailable, what, "wait until a command has ended"));
         };
         let is_kept = self.0.kept.has(run) || self.0.runner.folder(job_of(run)).exists();

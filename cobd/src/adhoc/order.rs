@@ -45,7 +45,10 @@ pub(super) fn check(order: &RunOrder) -> Result<(), Refusal> {
     if let Some(cwd) = &order.cwd
         && (!cwd.starts_with('/') || cwd.len() > LONGEST_PATH || cwd.contains('\0'))
     {
-        return Err(invalid(format!("the working folder {cwd:?} is no absolute path"), "write it from / on"));
+        return Err(invalid(
+            format!("the working folder {cwd:?} is no absolute path"),
+            "write an absolute path, from / on",
+        ));
     }
     let is_name = |user: &str| {
         !user.is_empty() && user.len() <= LONGEST_NAME && !user.contains(|c: char| c.is_control() || ":/".contains(c))
@@ -75,15 +78,18 @@ fn check_command(command: &Command) -> Result<(), Refusal> {
         ));
     }
     if length > LONGEST_LINE {
-        let what = format!("the command line has {length} bytes, and {LONGEST_LINE} are allowed");
-        return Err(invalid(what, "put a script on the hosts (a change object of the kind `file`), and run that"));
+        let what = format!("the command line has {length} bytes; at most {LONGEST_LINE} are allowed");
+        return Err(invalid(
+            what,
+            "put a script on the hosts (a change object of the kind `file`), and run the script",
+        ));
     }
     Ok(())
 }
 
 fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Refusal> {
     if variables.len() > MOST_VARIABLES {
-        let what = format!("the order has {} variables, and {MOST_VARIABLES} are allowed", variables.len());
+        let what = format!("the order has {} variables; at most {MOST_VARIABLES} are allowed", variables.len());
         return Err(invalid(what, ""));
     }
     for (name, value) in variables {
@@ -94,7 +100,7 @@ fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Refusal> 
         if name.starts_with("COB_") {
             return Err(invalid(
                 format!("{name}: variables that begin with COB_ are the daemon's"),
-                "name it otherwise",
+                "choose another name",
             ));
         }
         if value.contains('\0') {

@@ -33,7 +33,7 @@ struct EndOnDrop(Canceller);
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
         if let Err(error) = self.0.cancel() {
-            tracing::warn!(%error, "a command can't be asked to end; it goes on until its time limit");
+            tracing::warn!(%error, "a command can't be asked to end; it continues until its time limit");
         }
     }
 }

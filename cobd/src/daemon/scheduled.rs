@@ -188,7 +188,7 @@ impl Daemon {
         match due.switch {
             Some(Punctual::OnTime) => self.switch_by_schedule(),
             Some(Punctual::Missed) if self.has_open_window() => self.switch_by_schedule(),
-            Some(Punctual::Missed) => info!("a switch by schedule was missed: it waits for its next time"),
+            Some(Punctual::Missed) => info!("a scheduled switch was missed: it waits for its next time"),
             None => {}
         }
     }
@@ -209,7 +209,7 @@ impl Daemon {
     fn check_by_schedule(&mut self) {
         match self.begin_round(&[]) {
             Ok(_) => info!("the schedule checks all change objects"),
-            Err(refused) => warn!(why = refused.error, "the check by schedule is left out"),
+            Err(refused) => warn!(why = refused.error, "the scheduled check is skipped"),
         }
     }
 
@@ -229,7 +229,7 @@ impl Daemon {
             Ok(Some(newest)) => newest,
             Ok(None) => return,
             Err(error) => {
-                return warn!(%error, "the switch by schedule waits for its next time: the depot can't be read");
+                return warn!(%error, "the scheduled switch waits for its next time: the depot can't be read");
             }
         };
         match self.newest() {
@@ -240,7 +240,7 @@ impl Daemon {
                 self.fetch_on(newest.into(), Aim::Go(Start::Scheduled), terms, None);
             }
             Ok(_) => info!("the schedule finds no newer generation"),
-            Err(error) => warn!(%error, "the switch by schedule waits for its next time"),
+            Err(error) => warn!(%error, "the scheduled switch waits for its next time"),
         }
     }
 }

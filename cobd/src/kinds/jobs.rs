@@ -635,7 +635,7 @@ async fn until_ended(started: crate::run::Started, cancelled: &mut watch::Receiv
         () = asked(cancelled) => {}
     }
     if let Err(error) = canceller.cancel() {
-        warn!(%error, "a job can't be asked to end; it goes on until its timeout");
+        warn!(%error, "a job can't be asked to end; it continues until its timeout");
     }
     ended.await
 }
