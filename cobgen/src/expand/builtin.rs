@@ -467,7 +467,7 @@ struct TcpContent {
     address: Option<Marked<String>>,
     /// Between two tries; default: 500ms.
     interval: Option<Duration>,
-    /// The time that one try may take; default: 2s.
+    /// The time limit of a try; default: 2s.
     timeout: Option<Duration>,
 }
 
@@ -482,12 +482,12 @@ struct HttpContent {
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     #[schemars(range(min = 100, max = 599))]
     status: Option<u16>,
-    /// What the page must contain.
+    /// The text that the page must contain.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     contains: Option<String>,
     /// Between two tries; default: 500ms.
     interval: Option<Duration>,
-    /// The time that one try may take; default: 2s.
+    /// The time limit of a try; default: 2s.
     timeout: Option<Duration>,
 }
 
@@ -495,7 +495,7 @@ struct HttpContent {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NoopContent {
-    /// Values for those that depend on it.
+    /// Values for dependents.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     exports: Option<Named<Node>>,
 }

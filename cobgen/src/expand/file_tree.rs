@@ -25,16 +25,16 @@ const MAX_FILES: usize = 100_000;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileTreeContent {
-    /// What is to be there, by path: `{/etc/motd: {content: "hello\n"}}`.
+    /// The files, by path: `{/etc/motd: {content: "hello\n"}}`.
     #[schemars(required)]
     files: Option<Named<FileEntry>>,
     /// The absolute folder that paths without a slash at the beginning are in.
     root: Option<Marked<String>>,
     /// Whether users' changes are overwritten or merged; default: copy.
     manage: Option<Marked<ManageEntry>>,
-    /// What is done about users' changes in files that are copied; default: heal.
+    /// The reaction to users' changes in copied files; default: heal.
     on_drift: Option<Marked<OnDriftEntry>>,
-    /// Who decides where users and the model have changed the same in a file that is merged; default: ask.
+    /// The decision if users and the model have changed the same lines of a merged file; default: ask.
     on_conflict: Option<Marked<OnConflictEntry>>,
 }
 
@@ -63,7 +63,7 @@ struct FileEntry {
     xattrs: Option<Named<Label>>,
     /// As for the whole tree.
     manage: Option<Marked<ManageEntry>>,
-    /// Of a folder: what the model does not name in it is removed.
+    /// Of a folder: entries that the model does not name are removed.
     whole: Option<Marked<bool>>,
 }
 

@@ -33,7 +33,7 @@ struct PackageContent {
     /// Others are kept from changing its version.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     hold: Option<bool>,
-    /// A hold that somebody else has set does not count.
+    /// A hold that another program has set does not count.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     override_hold: Option<bool>,
     /// Its configuration goes with it when it leaves.
@@ -79,7 +79,7 @@ struct HostEntryContent {
     /// The address.
     #[schemars(required)]
     address: Option<Marked<String>>,
-    /// Its names, the full one first.
+    /// Its names, the full name first.
     #[schemars(required)]
     names: Option<Marked<Vec<Marked<String>>>>,
     /// A folder that is to become a host, instead of the host itself.
@@ -93,10 +93,10 @@ struct CronContent {
     /// Five fields, `30 4 * * 1-5`, or `@daily` and the like.
     #[schemars(required)]
     schedule: Option<Marked<String>>,
-    /// What is run: one line for the shell.
+    /// The command: a single line for the shell.
     #[schemars(required)]
     command: Option<Marked<String>>,
-    /// As whom; default: root.
+    /// The user; default: root.
     user: Option<Marked<String>>,
     /// The name of its file in `/etc/cron.d`; default: made of the change object's id.
     name: Option<Marked<String>>,
@@ -113,7 +113,7 @@ struct GroupContent {
     /// Its name.
     #[schemars(required)]
     name: Option<Marked<String>>,
-    /// Its number; default: the next one that is free.
+    /// Its number; default: the next free number.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     gid: Option<u32>,
     /// Of the system's own range, when it is made.
@@ -130,12 +130,12 @@ struct UserContent {
     /// Its name.
     #[schemars(required)]
     name: Option<Marked<String>>,
-    /// Its number; default: the next one that is free.
+    /// Its number; default: the next free number.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     uid: Option<u32>,
-    /// Its first group; default: one of its own.
+    /// Its first group; default: a group of its own.
     group: Option<Marked<String>>,
-    /// Its further groups, all of them.
+    /// All its further groups.
     groups: Option<Vec<Marked<String>>>,
     /// Its home, absolute.
     home: Option<Marked<String>>,

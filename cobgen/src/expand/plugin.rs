@@ -28,7 +28,7 @@ struct PluginContent {
     /// The executable: a file beside the model, `./x`, or a program of the host. A text goes to `/bin/sh -c`.
     #[schemars(required)]
     run: Option<Run>,
-    /// Whatever the plug-in asks for; it finds it in each message.
+    /// The configuration that the plug-in requires; each message contains it.
     #[expect(dead_code, reason = "read by the daemon and the plug-in; only its presence in the schema matters here")]
     config: Option<Node>,
     /// All states; default: down, up, outdated.
@@ -43,7 +43,7 @@ struct PluginContent {
     transitions: Option<Vec<Marked<MoveEntry>>>,
     /// The time that a check may take.
     check_timeout: Option<Duration>,
-    /// How often it is checked for drift; without one, never by itself.
+    /// How often it is checked for drift; default: never by itself.
     interval: Option<Duration>,
     /// The time that a transition may take.
     timeout: Option<Duration>,

@@ -85,24 +85,24 @@ struct ServiceContent {
     /// With `unit`: whether it is masked while it is down, so that nothing else starts it. `false`: a mask that
     /// is found is taken away.
     mask: Option<Marked<bool>>,
-    /// With `unit`: the unit file, as text or `{file: ./x.service}`; default: the one that is there.
+    /// With `unit`: the unit file, as text or `{file: ./x.service}`; default: the existing file.
     unit_file: Option<Node>,
     /// With `unit`: drop-ins by name, as text or `{file: ./x.conf}`: `10-limits.conf: "[Service]…"`.
     drop_ins: Option<Named<Node>>,
     /// Starts it, and stays in the foreground as the service. With `status` it returns instead, when
     /// the service runs.
     start: Option<Run>,
-    /// Stops it; without one its processes are asked to end. Needed with `status`.
+    /// Stops it; default: its processes are asked to end. Needed with `status`.
     stop: Option<Run>,
     /// Succeeds while it runs, for services that look after themselves.
     status: Option<Run>,
-    /// Makes it take over what has changed while it runs; needed with `on_change: reload`.
+    /// Makes it apply changes while it runs; needed with `on_change: reload`.
     reload: Option<Run>,
     /// Succeeds once it is ready for others; tried again and again.
     ready: Option<Run>,
     /// How long it must live to count as up, also where `ready` succeeds before; default: 250ms.
     settle: Option<Duration>,
-    /// The user as whom `start`, `stop` and `reload` run; default: root.
+    /// The user of `start`, `stop` and `reload`; default: root.
     user: Option<Marked<String>>,
     /// With `user`: the group; default: that of the user.
     group: Option<Marked<String>>,
@@ -114,13 +114,13 @@ struct ServiceContent {
     retries: Option<u32>,
     /// Before the first retry; default: 1s.
     retry_delay: Option<Duration>,
-    /// What is done when it is outdated: `restart` (default), or `reload`.
+    /// The reaction when it is outdated: `restart` (default), or `reload`.
     on_change: Option<Marked<OnChange>>,
     /// The working folder, absolute; default: where the files that travel with it are.
     dir: Option<Marked<String>>,
     /// Variables of its environment; numbers, as they are written, and truth values become texts.
     env: Option<Named<Label>>,
-    /// Values for those that depend on it.
+    /// Values for dependents.
     #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
     exports: Option<Named<Node>>,
 }

@@ -42,7 +42,7 @@ struct MountContent {
     /// The type of file system: `ext4`, `nfs`, `tmpfs`, `bind`, `auto`.
     #[schemars(required)]
     r#type: Option<Marked<String>>,
-    /// Options, each by itself: `[ro, noexec, size=1g]`; none: `defaults`.
+    /// Options, each separately: `[ro, noexec, size=1g]`; default: `defaults`.
     options: Option<Vec<Marked<String>>>,
     /// In which turn it is checked at the start: 0 (not at all, the default), 1 or 2.
     pass: Option<Marked<u8>>,

@@ -49,7 +49,7 @@ pub struct ImagetypeEntry {
     pub providers: Named<Node>,
 }
 
-/// What a service needs of others.
+/// The needs of a service.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DependenciesEntry {

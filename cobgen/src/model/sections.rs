@@ -35,7 +35,7 @@ pub struct Sections {
     /// Invalid keys of hosts, operators or publishers, `ed25519:…`; their connections are closed.
     #[serde(default)]
     pub revoked: Vec<Marked<String>>,
-    /// Persons who may give orders over the network.
+    /// Persons with the right to give orders over the network.
     #[serde(default)]
     pub operators: Named<OperatorEntry>,
     /// User-defined kinds.
@@ -145,7 +145,7 @@ pub struct BudgetEntry {
     pub host: Option<Marked<String>>,
 }
 
-/// Somebody who may give orders from afar.
+/// A person with the right to give orders over the network.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OperatorEntry {
