@@ -15,7 +15,7 @@ pub fn assignment(name: &str, value: &str) -> Result<String, String> {
         return Err("it is not a valid variable name".to_owned());
     }
     if value.chars().any(|c| c.is_control() && c != '\t') {
-        return Err("its value has more than one line, or control characters".to_owned());
+        return Err("its value has several lines, or control characters".to_owned());
     }
     // Without quotes, cron removes blanks at the ends, and an opening quote needs a closing quote.
     let is_bare = !value.is_empty() && value.trim() == value && !value.starts_with(['"', '\'']);
@@ -50,7 +50,7 @@ pub fn command(command: &str) -> Result<(), String> {
         return Err("is empty".to_owned());
     }
     if command.contains('\n') {
-        return Err("has more than one line".to_owned());
+        return Err("has several lines".to_owned());
     }
     if command.chars().any(|c| c.is_control() && c != '\t') {
         return Err("has control characters".to_owned());
@@ -85,7 +85,7 @@ mod tests {
             ("", "x", "not a valid"),
             ("5", "x", "not a valid"),
             ("#A", "x", "not a valid"),
-            ("A", "1\n2", "more than one line"),
+            ("A", "1\n2", "several lines"),
             ("A", "1\r", "control characters"),
             ("A", "'\"", "both sorts of quotes"),
             ("A", "' \" ", "both sorts of quotes"),
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn commands_that_cron_does_not_read_are_refused() {
-        for (text, word) in [(" ", "empty"), ("a\nb", "more than one line"), ("a\rb", "control characters")] {
+        for (text, word) in [(" ", "empty"), ("a\nb", "several lines"), ("a\rb", "control characters")] {
             assert!(command(text).expect_err(text).contains(word));
         }
         assert!(command(&"x".repeat(MAX_LINE + 1)).expect_err("long").contains("longer than 998 bytes"));

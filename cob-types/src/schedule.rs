@@ -32,7 +32,7 @@ const FIELDS: [Field; 5] = [
 /// The fault, to be read after the schedule: `"99 * * * *": the minute 99 is not from 0 to 59`.
 pub fn check(schedule: &str) -> Result<(), String> {
     if schedule.contains('\n') {
-        return Err("it has more than one line".to_owned());
+        return Err("it has several lines".to_owned());
     }
     let fields: Vec<&str> = schedule.split_whitespace().collect();
     match fields[..] {
@@ -248,7 +248,7 @@ mod tests {
             ("* * * * * *", "it has 6 fields instead of five"),
             ("@never", "the known words are @reboot, @yearly"),
             ("", "it has 0 fields"),
-            ("* * * *\n*", "more than one line"),
+            ("* * * *\n*", "several lines"),
         ] {
             let error = check(schedule).expect_err(schedule);
             assert!(error.contains(why), "{schedule}: {error}");

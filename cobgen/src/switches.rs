@@ -108,14 +108,15 @@ fn of_earlier(generation: &Generation, before: &Generation, depot: &Depot) -> Re
 fn refusal(circle: &[CobId], from: GenerationNumber, to: GenerationNumber) -> Diagnostic {
     let what = format!("no host could switch from generation {from} to this generation, {to}: {}", in_words(circle));
     Diagnostic::error("leaving-order", what).help(
-        "remove them from the model one by one, each in its own generation, or first remove the dependency that \
+        "remove these objects from the model separately, each in its own generation, or first remove the dependency \
+         that \
          causes the circle",
     )
 }
 
 fn no_way_back(circle: &[CobId], from: GenerationNumber, to: GenerationNumber) -> Diagnostic {
     let what = format!("no rollback from this generation, {to}, to generation {from}: {}", in_words(circle));
-    Diagnostic::warning("no-way-back", what).help("add them one by one, each in its own generation")
+    Diagnostic::warning("no-way-back", what).help("add these objects separately, each in its own generation")
 }
 
 fn in_words(circle: &[CobId]) -> String {

@@ -197,7 +197,7 @@ fn what_is_not_there_is_told_with_what_is() {
     assert_eq!((status, out.as_str()), (2, ""));
     insta::assert_snapshot!(err, @r"
     error: generation 9 is not in the depot: the latest is 3
-      help: it has 1-3; `cobgen log` lists them
+      help: it has 1-3; see `cobgen log`
     ");
     let (status, _, err) = desk.run("show --depot DEPOT n1/dbb");
     assert_eq!(status, 2);
@@ -507,7 +507,7 @@ fn a_signature_that_no_host_is_told_to_believe_is_warned_of() {
     assert!(err.contains("no host will accept the signature"), "{err}");
     trust(format!("trust = [\"{}\", \"{}\"]\nthreshold = 2\n", keys[0], keys[1]));
     let (_, _, err) = again(&bob);
-    assert!(err.contains("generation 1 lacks signatures") && err.contains("ask for 2 of"), "{err}");
+    assert!(err.contains("generation 1 lacks signatures") && err.contains("require 2 of"), "{err}");
     desk.run(&format!("sign 1 --key {ann} --depot DEPOT"));
     assert!(!again(&bob).2.contains("warning"), "both have signed");
 }
@@ -575,7 +575,7 @@ fn who_can_not_leave_before_each_other_is_refused() {
     assert_eq!((status, out.as_str()), (2, ""));
     insta::assert_snapshot!(err, @r#"
     error: no host could switch from generation 1 to this generation, 2: n2/b must depart before n1/a, n1/a must depart before n2/b
-      help: remove them from the model one by one, each in its own generation, or first remove the dependency that causes the circle
+      help: remove these objects from the model separately, each in its own generation, or first remove the dependency that causes the circle
 
     MODEL: 1 error
     No generation was made.

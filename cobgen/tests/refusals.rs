@@ -191,7 +191,7 @@ fn shares_have_as_many_places_as_programs_write() {
     }
     assert_eq!(with("\"0.33333333333333334\"").0, 0);
     let (status, _, err) = with("\"0.33333333333333333333333333\"");
-    assert!(status == 2 && err.contains("write a fraction such as 1/3"), "{err}");
+    assert!(status == 2 && err.contains("write a fraction, for example 1/3"), "{err}");
 }
 
 #[test]

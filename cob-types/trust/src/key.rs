@@ -60,7 +60,7 @@ pub enum KeyFileError {
         owner: u32,
     },
     /// It does not contain an ed25519 key.
-    #[error("{} holds no ed25519 key in PEM (PKCS#8); `openssl genpkey -algorithm ed25519` makes one", .path.display())]
+    #[error("{} holds no ed25519 key in PEM (PKCS#8); `openssl genpkey -algorithm ed25519` makes a key", .path.display())]
     NoKey {
         /// The file.
         path: PathBuf,

@@ -331,7 +331,7 @@ impl Entry {
             }
             (None, None, Some(_), false) => return wrong("`link` is empty: it needs the target of the link"),
             (None, None, None, true) => Node::Folder { whole: item.whole, implied: false },
-            _ => return wrong("it takes exactly one key of `content`, `from`, `link`, `folder`"),
+            _ => return wrong("it needs either `content`, `from`, `link` or `folder`"),
         };
         if item.whole && !matches!(node, Node::Folder { .. }) {
             return wrong("only a folder is `whole`");

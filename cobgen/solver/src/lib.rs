@@ -44,7 +44,7 @@ pub enum RequestError {
     #[error("two nodes have the name {0}: every node needs its own name")]
     NodeTwice(String),
     /// Two types with the same name.
-    #[error("two types have the name {0}: rename or remove one")]
+    #[error("two types have the name {0}: rename or remove either")]
     TypeTwice(String),
     /// A number beyond the limits of the solver.
     #[error("{what}: {given}, but the solver takes at most {most}: request less")]

@@ -278,7 +278,7 @@ fn check_needs(cluster: &str, asked: &[Marked<String>], services: &Services, rep
                 let fault = Diagnostic::error("conflict", what)
                     .note(Some(report.place(conflict.mark)), "defined here")
                     .note(Some(report.place(*there)), format!("`{other}` is requested here"));
-                report.push(service.mark, fault.help("put the services into two clusters, or remove one service"));
+                report.push(service.mark, fault.help("put the services into two clusters, or remove either service"));
             }
         }
     }

@@ -233,7 +233,7 @@ impl Builder<'_> {
             fault =
                 fault.note(Some(report.place(step.mark)), format!("`{}` inherits from `{}` here", pair[0], pair[1]));
         }
-        report.push(last.mark, fault.help("remove one entry of the circle"));
+        report.push(last.mark, fault.help("remove an entry of the circle"));
     }
 }
 
@@ -530,7 +530,7 @@ fn share(Ratio(written): &Ratio, report: &mut Report<'_>) -> Option<Marked<Share
         let text = written.value.trim();
         let places = text.split_once('.').map_or(0, |(_, part)| part.chars().take_while(char::is_ascii_digit).count());
         let help = if places > 16 {
-            "it has too many decimal places; write a fraction such as 1/3, or fewer places"
+            "it has too many decimal places; write a fraction, for example 1/3, or fewer places"
         } else {
             "write a number from 0 to 1, a fraction or a percentage: 0.25, 1/4, 25%"
         };

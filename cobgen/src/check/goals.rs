@@ -101,7 +101,7 @@ fn finding(system: &System<'_>, circle: &[usize], members: usize, severity: Seve
             format!("circular dependency between {}{more}", system.names(&cobs)),
             by_order(system, circle)
                 .or_else(|| over_outdated(system, circle))
-                .unwrap_or_else(|| "remove or reverse one of these dependencies".to_owned()),
+                .unwrap_or_else(|| "remove or reverse a dependency of the circle".to_owned()),
         ),
         Severity::Warning => (
             format!("possible circular dependency between {}{more}", system.names(&cobs)),

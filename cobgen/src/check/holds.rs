@@ -213,7 +213,7 @@ fn finding(system: &System<'_>, mover: usize, hop: &Guard<'_>, closure: &Closure
         Some(false) => (
             Severity::Error,
             format!("{} can never go {hop_name}: that needs {what}", system.id(mover)),
-            "remove one of these dependencies",
+            "remove a dependency of this chain",
         ),
     };
     Finding { severity, code: "P3", message, place: system.place_of(mover), steps, help: help.to_owned() }

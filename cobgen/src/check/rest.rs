@@ -153,7 +153,7 @@ fn together(off: Option<(&str, &StateName)>) -> String {
         Some((id, on)) => {
             format!("let {id} prefer {on}, or let the objects that need it {on} prefer off too, or remove that need")
         }
-        None => "choose preferred states that fit together, or remove one of these dependencies".to_owned(),
+        None => "choose preferred states that fit together, or remove a dependency between the objects".to_owned(),
     }
 }
 

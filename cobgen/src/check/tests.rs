@@ -171,7 +171,7 @@ fn two_that_wait_for_each_other_only_to_leave_are_refused() {
       - n/a, asked to be down, needs n/b down to go up -> down (needs: [n/b@down], model.yaml:5:5)
       - n/b, asked to be down, needs n/a down to go up -> down (needs: [n/a@down], model.yaml:6:5)
       - n/a must reach down before it leaves the model (model.yaml:3:5)
-      help: remove or reverse one of these dependencies
+      help: remove or reverse a dependency of the circle
     "#);
 }
 
@@ -187,7 +187,7 @@ fn a_way_out_that_needs_what_excludes_itself_is_refused() {
       - n/a needs n/b up to go up -> down (needs: [n/b@up], model.yaml:6:5)
       - n/b needs n/a up to grant up (needs: [n/a@up], model.yaml:7:5)
       - n/a must reach down before it leaves the model (model.yaml:3:5)
-      help: remove one of these dependencies
+      help: remove a dependency of this chain
     "#);
 }
 
@@ -268,7 +268,7 @@ fn the_smallest_circle_of_goals_is_named() {
     error[P2]: circular dependency between n/b and n/c (the shortest circle among 4 states)
       - n/b, which prefers up, needs n/c up to go down -> up (after: [n/c], model.yaml:8:5)
       - n/c, which prefers up, needs n/b up to go down -> up (after: [n/b], model.yaml:11:5)
-      help: remove or reverse one of these dependencies
+      help: remove or reverse a dependency of the circle
     "#);
 }
 
@@ -442,7 +442,7 @@ fn no_help_proposes_to_change_a_kind_that_is_built_in() {
     kind.pre_remove = state("down");
     kind.backend = "service".to_owned();
     sketch.cob_of("restart", "a/app", "up").cob("b/db", "up").requires("a/app", "b/db");
-    assert!(told(&sketch).contains("help: remove one of these dependencies"), "{}", told(&sketch));
+    assert!(told(&sketch).contains("help: remove a dependency of this chain"), "{}", told(&sketch));
 }
 
 #[test]
@@ -468,7 +468,7 @@ fn counterexample_7_needs_that_exclude_each_other() {
       - n/a needs n/b 0 to go 0 -> 1 (needs: [n/b@0], model.yaml:7:5)
       - n/a needs n/c 0 to go 0 -> 1 (needs: [n/c@0], model.yaml:8:5)
       - n/c needs n/b 1 to grant 0 (needs: [n/b@1], model.yaml:9:5)
-      help: remove one of these dependencies
+      help: remove a dependency of this chain
     "#);
 }
 
@@ -485,7 +485,7 @@ fn a_hop_that_needs_its_own_mover_is_refused() {
       - n/a needs n/b 1 to go 0 -> 1 (needs: [n/b@1], model.yaml:7:5)
       - n/b needs n/c 1 to grant 1 (needs: [n/c@1], model.yaml:8:5)
       - n/c needs n/a 0 to grant 1 (needs: [n/a@0], model.yaml:9:5)
-      help: remove one of these dependencies
+      help: remove a dependency of this chain
     "#);
 }
 

@@ -239,7 +239,7 @@ fn tell_depot(error: &DepotError, path: &Path, as_json: bool, terminal: &mut Ter
         let known = Depot::open(path).and_then(|depot| depot.list()).unwrap_or_default();
         let numbers: Vec<GenerationNumber> = known.iter().rev().map(|entry| entry.generation).collect();
         if !numbers.is_empty() {
-            fault = fault.help(format!("it has {}; `cobgen log` lists them", ranges(&numbers)));
+            fault = fault.help(format!("it has {}; see `cobgen log`", ranges(&numbers)));
         }
     }
     let answer = if error.is_mistake() { Answer::Bad } else { Answer::NotReached };

@@ -98,7 +98,7 @@ fn keep(
     };
     if let Some(first) = objects.all.get(&id) {
         let fault = Diagnostic::error("duplicate-name", format!("the budget's change object {id} already exists"));
-        let fault = fault.note(Some(report.place(first.mark)), "here").help("rename either of them");
+        let fault = fault.note(Some(report.place(first.mark)), "here").help("rename either object");
         report.push(mark, fault);
         return None;
     }

@@ -369,7 +369,7 @@ impl Builtin {
                 });
                 if !good {
                     let fault = Diagnostic::error("bad-address", format!("{value:?} is not an address"));
-                    report.push(mark, fault.help("write HOST:PORT, such as 127.0.0.1:5432"));
+                    report.push(mark, fault.help("write HOST:PORT, for example 127.0.0.1:5432"));
                     return None;
                 }
                 Some(Settled::default())

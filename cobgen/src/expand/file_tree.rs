@@ -202,7 +202,7 @@ fn check_root(root: &Marked<String>, entries: Option<&Named<FileEntry>>, report:
     let in_none = |entries: &Named<FileEntry>| !entries.0.is_empty() && entries.names().all(|p| p.starts_with('/'));
     if path_fault(&root.value).is_some() && root.value != "/" {
         let fault = Diagnostic::error("bad-path", format!("`root` must be an absolute path, not {:?}", root.value));
-        report.push(root.mark, fault.help("such as /etc/app"));
+        report.push(root.mark, fault.help("for example /etc/app"));
     } else if entries.is_some_and(in_none) {
         let what = "all of `files` are absolute paths, so `root` has no effect";
         let help = "write paths in `root` without a slash at the beginning, or remove `root`";
@@ -404,7 +404,7 @@ impl Made<'_> {
                 "bad-mode",
                 format!("{:?} is a folder, and `mode` would also apply to its files", name),
             );
-            report.push(mode.mark, fault.help("list the files that need a different mode one by one"));
+            report.push(mode.mark, fault.help("list the files that need a different mode separately"));
             return;
         }
         let mut folder = out.clone();
@@ -504,10 +504,7 @@ pub(super) fn report_overlaps(objects: &ByCob<Box<Object>>, report: &mut Report<
                 let fault = fault.note(Some(report.place(other.mark)), "the first");
                 report.push(
                     object.mark,
-                    fault.help(
-                        "a path belongs to a single change object: remove it from either \
-                    of them",
-                    ),
+                    fault.help("a path belongs to a single change object: remove it from the other"),
                 );
             }
         }
@@ -525,7 +522,10 @@ pub(super) fn report_overlaps(objects: &ByCob<Box<Object>>, report: &mut Report<
                     );
                     report.push(
                         object.mark,
-                        fault.help("the owner of the folder would remove the file: manage it in either of them"),
+                        fault.help(
+                            "the owner of the folder would remove the file: manage the file there or here, \
+                            not in both",
+                        ),
                     );
                 }
             }

@@ -284,11 +284,7 @@ fn read_beside(path: &Path, folder: &Path, word: &str) -> Result<(Vec<u8>, std::
     }
     let meta = std::fs::metadata(&real).map_err(unreadable)?;
     if meta.is_dir() {
-        return Err(fault(
-            format!("`{word}` is a folder"),
-            "only files travel; list the files one by one under \
-            `files`",
-        ));
+        return Err(fault(format!("`{word}` is a folder"), "only files travel; list each file under `files`"));
     }
     if !meta.is_file() {
         return Err(fault(format!("`{word}` is not a regular file"), "only regular files travel"));

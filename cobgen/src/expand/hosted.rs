@@ -349,7 +349,12 @@ fn account_name(what: &str, name: &Marked<String>, report: &mut Report<'_>) {
 /// Checks that a path of the host is absolute.
 pub(super) fn absolute(key: &str, path: Option<&Marked<String>>, report: &mut Report<'_>) {
     if let Some(path) = path.filter(|path| !path.value.starts_with('/')) {
-        bad(path.mark, format!("`{key}` must be an absolute path"), "write it from the root, such as /srv/x", report);
+        bad(
+            path.mark,
+            format!("`{key}` must be an absolute path"),
+            "write it from the root, for example /srv/x",
+            report,
+        );
     }
 }
 

@@ -183,7 +183,7 @@ pub(super) fn build(
         if let Some(first) = seen.insert((made.from.clone(), made.to.clone()), written.mark) {
             let what = format!("the transition {} -> {} of `{name}` stands here twice", made.from, made.to);
             let fault = Diagnostic::error("duplicate-transition", what).note(Some(report.place(first)), "first here");
-            report.push(written.mark, fault.help("remove one of them"));
+            report.push(written.mark, fault.help("remove either copy"));
         }
         transitions.push(made);
     }

@@ -328,7 +328,7 @@ impl Maker<'_> {
             let fault =
                 Diagnostic::error("actions-and-cobs", format!("`{}` has both `actions` and `cobs`", service.value));
             let fault = fault.note(Some(report.place(cob.mark)), "its change objects begin here");
-            return report.push(written.mark, fault.help("remove either of them"));
+            return report.push(written.mark, fault.help("remove either key"));
         }
         let known = actions::kind(service, written, self.files, report);
         let shared: Arc<str> = Arc::from(service.value.as_str());
@@ -597,7 +597,7 @@ fn unique(mut made: Vec<(CobId, Box<Object>)>, report: &mut Report<'_>) -> ByCob
             fault = fault.help(if first.mark == object.mark {
                 "in a loop, or in two clusters, its name must differ in each copy: `\"disk-{{ d }}\"`"
             } else {
-                "rename or remove one of them"
+                "rename or remove either entry"
             });
             report.push(object.mark, fault);
         }

@@ -26,7 +26,7 @@ const PACKAGE: &str = "package";
 const OWN: [&str; 10] =
     ["all", "any", "native", "amd64", "arm64", "ppc64el", "riscv64", "s390x", "loong64", "mips64el"];
 /// Advice about two owners.
-const HELP: &str = "each would undo changes of the other: remove either of them, or observe it (`mode: observe`)";
+const HELP: &str = "each would undo changes of the other: remove either object, or observe it (`mode: observe`)";
 
 /// The change object that sets an object of a host, or of a folder that is to become a host.
 type Owners<'a> = BTreeMap<(&'a str, &'a str, Thing), (&'a CobId, &'a Object)>;
@@ -45,7 +45,7 @@ pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) 
         let fault = Diagnostic::error("two-owners", format!("two change objects, {first} and {id}, manage {what}"));
         let is_package = of(object) != of(other);
         let help =
-            if is_package { "write the architecture in both if they differ; else remove either of them" } else { HELP };
+            if is_package { "write the architecture in both if they differ; else remove either object" } else { HELP };
         report.push(object.mark, fault.note(Some(report.place(other.mark)), "the first").help(help));
     }
     report_removed(objects, &owners, report);
@@ -62,7 +62,7 @@ fn report_removed(objects: &ByCob<Box<Object>>, owners: &Owners<'_>, report: &mu
                 let what = format!("{id} may remove the package {name}, which {other} installs");
                 let fault =
                     Diagnostic::error("two-owners", what).note(Some(report.place(owner.mark)), "installed here");
-                report.push(object.mark, fault.help("remove either of them, or `may_remove`"));
+                report.push(object.mark, fault.help("remove either object, or `may_remove`"));
             }
         }
     }

@@ -45,7 +45,7 @@ fn instead() -> Json {
         ),
         (&["args", "arguments"], "write the arguments behind the program in `start`, a text or a list of words"),
         (&["cwd", "workdir", "working_dir", "working_directory", "chdir"], "`dir` is the working folder"),
-        (&["environment", "variables", "vars"], "`env` has the variables, such as `{PORT: \"80\"}`"),
+        (&["environment", "variables", "vars"], "`env` has the variables: `{PORT: \"80\"}`"),
         (&["enable", "on_boot", "autostart"], "`enabled: true` has systemd start the unit when the machine starts"),
         (&["masked"], "`mask: true` has the unit masked while it is down"),
         (
@@ -238,7 +238,14 @@ fn of_commands(service: &ServiceContent, content: &Node, report: &mut Report<'_>
         report.push(mark, fault.help("add `stop: …`, or remove `status`: then the daemon manages the processes"));
     }
     if let Some(dir) = service.dir.as_ref().filter(|dir| !dir.value.starts_with('/')) {
-        report.push(dir.mark, Diagnostic::error("bad-content", "`dir` must be an absolute path, such as /srv/app"));
+        report.push(
+            dir.mark,
+            Diagnostic::error(
+                "bad-content",
+                "`dir` must be an absolute path, for example \
+            /srv/app",
+            ),
+        );
     }
     match (&service.on_change, &service.reload) {
         (Some(on_change), None) if on_change.value == OnChange::Reload && !content.has("reload") => {
@@ -325,7 +332,7 @@ fn of_unit(service: &ServiceContent, unit: &Marked<String>, report: &mut Report<
         let fault = Diagnostic::error("bad-content", "a mask would replace the `unit_file`");
         report.push(
             mask.mark,
-            fault.help("remove either of them: COB removes a unit file of the model when no object needs it"),
+            fault.help("remove either key: COB removes a unit file of the model when no object needs it"),
         );
     }
     for (name, _) in service.drop_ins.iter().flat_map(Named::iter) {

@@ -82,7 +82,7 @@ pub(super) fn kernel_module(content: &Node, _files: &mut Files, report: &mut Rep
     let kept_out = module.blacklist.filter(|blacklist| blacklist.value);
     if let Some(blacklist) = kept_out.as_ref().filter(|_| has_options) {
         let what = "a blacklisted module takes no `options`".to_owned();
-        bad(blacklist.mark, what, "remove either of them", report);
+        bad(blacklist.mark, what, "remove either key", report);
     }
     if module.persist == Some(false) && (has_options || kept_out.is_some()) {
         let what = "`options` and `blacklist` need a file, but `persist` is false".to_owned();
@@ -99,7 +99,7 @@ pub(super) fn mount(content: &Node, _files: &mut Files, report: &mut Report<'_>)
     let Marked { mark, value } = mount.path?;
     let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     if !value.trim_end_matches('/').strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_plain)) {
-        let help = "write it from the root, such as /srv/data";
+        let help = "write it from the root, for example /srv/data";
         bad(mark, format!("{value:?} is not a path for a mount"), help, report);
     }
     let Marked { mark, value } = mount.source?;

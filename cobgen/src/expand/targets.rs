@@ -88,7 +88,7 @@ pub(super) fn links(world: &World<'_>, objects: &Objects, report: &mut Report<'_
 
 fn too_many() -> Diagnostic {
     let what = format!("the model has more than {MAX_LINKS} dependencies between change objects");
-    let help = "let each service name only its direct dependencies: indirect dependencies follow from them";
+    let help = "let each service name only its direct dependencies: indirect dependencies follow";
     Diagnostic::error("too-large", what).help(help)
 }
 

@@ -230,7 +230,7 @@ fn each_once(entries: &mut Vec<(Key, Node)>, names: &dyn Names, report: &mut Rep
         let fault = Diagnostic::error("duplicate-key", format!("the key `{}` stands here twice", key.text))
             .note(Some(report.place(*first)), "first here")
             .note(None, format!("for {}", names.of()));
-        report.push(key.mark, fault.help("remove one of them, or let the templates produce different keys"));
+        report.push(key.mark, fault.help("remove either key, or let the templates produce different keys"));
         false
     });
 }

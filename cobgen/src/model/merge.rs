@@ -89,7 +89,7 @@ impl Merged<'_> {
         let fault = Diagnostic::error("duplicate-name", format!("`{}`{section} is defined twice", second.text))
             .at(self.sources.place(second.mark))
             .note(Some(self.sources.place(first.mark)), "first defined here")
-            .help("rename or remove one of them");
+            .help("rename or remove either entry");
         self.out.push(fault);
     }
 }

@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
         }
         if outside {
             let names: Vec<String> = properties.into_iter().flatten().map(|(n, _)| format!("`{n}`")).collect();
-            let fault = Diagnostic::error("one-key", format!("{what} needs exactly one key of {}", names.join(", ")));
+            let fault = Diagnostic::error("one-key", format!("{what} needs a single key of {}", names.join(", ")));
             self.report(node.mark, fault);
         }
         if broken {

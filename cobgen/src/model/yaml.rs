@@ -189,7 +189,7 @@ impl Builder<'_> {
         if self.key_awaited() {
             return Err(Box::new(
                 self.fault("bad-key", mark, "a key must be a text, not a list or a mapping")
-                    .help("a text that begins with `{` or `[`, such as a template, needs quotes: \"{{ x }}\""),
+                    .help("a text that begins with `{` or `[`, for example a template, needs quotes: \"{{ x }}\""),
             ));
         }
         if let Some(tag) = tag.filter(|t| t.core_suffix() != Some(core)) {
@@ -218,7 +218,7 @@ impl Builder<'_> {
         }
         if let Some(odd) = key.text.chars().next().filter(|c| is_blank_that_is_none(*c)) {
             let what = format!("the key {:?} begins with {}, which YAML treats as a letter", key.text, code_point(odd));
-            let help = "indent with ordinary spaces; text from web pages often contains such characters";
+            let help = "indent with ordinary spaces; text from web pages often contains special spaces";
             return Err(Box::new(self.fault("odd-blank", key.mark, what).help(help)));
         }
         let Some(Open::Map(open)) = self.stack.last_mut() else { return Ok(()) };
@@ -238,8 +238,8 @@ impl Builder<'_> {
                 .fault("duplicate-key", mark, format!("the key `{text}` stands here twice"))
                 .note(Some(self.sources.place(first)), "first here")
                 .help(match plain && text == "<<" {
-                    true => "one `<<` can merge several mappings: `<<: [*first, *second]`",
-                    false => "remove one of them",
+                    true => "a single `<<` can merge several mappings: `<<: [*first, *second]`",
+                    false => "remove either copy",
                 });
             self.out.push(fault);
         }

@@ -19,7 +19,7 @@ pub(super) fn contradiction(
     let nodes = if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
     let what = format!("the cluster `{}` has no layout with {nodes}", asked.cluster.value);
     let why = match (explanation.core.len(), explanation.minimal) {
-        (0, _) => ": no service set fits on them",
+        (0, _) => ": no set of services fits on the nodes",
         (1, _) => ": a rule can't be fulfilled",
         (_, true) => ": these rules contradict each other",
         (_, false) => ": some of these rules contradict each other",

@@ -141,7 +141,7 @@ fn what_can_not_be_tried_is_2() {
     let full = folder.path().display().to_string();
     for (args, word) in [
         (&["flag"][..], "unknown kind `flag`"),
-        (&["wait"], "exactly one of"),
+        (&["wait"], "needs either"),
         (&["wait", "--content", "ms: 5"], "is no JSON"),
         (&["--model", &model, "flog"], "no change object is of the kind flog"),
         (&["--model", &model, "flag", "--cob", "n1/flog"], "n1/flog is no change object"),

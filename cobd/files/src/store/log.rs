@@ -315,7 +315,7 @@ fn read(
             )),
             // The segment was created, and never had a record.
             false if newest => Ok(0),
-            false => Err(damaged(0, "its first bytes are not those of a log")),
+            false => Err(damaged(0, "it does not begin like a log")),
         };
     }
     loop {

@@ -82,7 +82,7 @@ enum Fault {
 /// Unpacks a whole file piece by piece; every step consumes or produces bytes, or is the last.
 fn inflate(file: &mut impl BufRead, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), Fault> {
     if file.fill_buf().map_err(Fault::Io)?.first() != Some(&DEFLATED) {
-        return Err(Fault::Why("its first bytes are not those of a packed file".to_owned()));
+        return Err(Fault::Why("it does not begin like a packed file".to_owned()));
     }
     let (mut inflater, mut out) = (Decompress::new(true), vec![0; BUFFER]);
     loop {

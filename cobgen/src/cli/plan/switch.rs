@@ -110,7 +110,7 @@ pub(super) fn run(args: &super::Args, from: GenerationName, terminal: &mut Termi
                 names.join(", ")
             );
             let fault = Diagnostic::error("order", what);
-            let help = "remove them from the model one by one, each in its own generation";
+            let help = "remove these objects from the model separately, each in its own generation";
             refuse(fault.help(help), Answer::No, args.json, terminal)
         }
     }
