@@ -312,7 +312,7 @@ fn of_a_service_that_has_given_up_what_it_printed_is_named() {
     let hint = |db: &CobStatus| of(&hosts(vec![db.clone()]), "n1/db").first.hint.clone();
     for kind in ["service", "service.unit", "service.unit-reload.0123"] {
         db.kind = kind.to_owned();
-        assert!(hint(&db).contains("`cobctl output n1/db` and `cobctl logs n1/db`, mend"), "{kind}");
+        assert!(hint(&db).contains("`cobctl output n1/db` and `cobctl logs n1/db`, fix"), "{kind}");
     }
     db.kind = "departure".to_owned();
     assert_eq!(
@@ -320,7 +320,7 @@ fn of_a_service_that_has_given_up_what_it_printed_is_named() {
         "fix the reported error; the next attempt starts by itself, or at once with `cobctl retry n1/db`"
     );
     db.kind = "script".to_owned();
-    assert!(hint(&db).contains("`cobctl output n1/db`, mend"));
+    assert!(hint(&db).contains("`cobctl output n1/db`, fix"));
     // A daemon that acts itself prints no output.
     db.kind = "file-tree".to_owned();
     assert_eq!(hint(&db), "fix the reported error, then `cobctl retry n1/db`");

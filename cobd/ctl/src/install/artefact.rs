@@ -280,7 +280,7 @@ mod tests {
         let arm = made(&elf(183)).expect("a program");
         assert_eq!((arm.processor, arm.sum.len()), (Some(Processor::Arm), 64));
         assert!(arm.fits(Processor::Arm, None) && !arm.fits(Processor::X86, Some(Manager::Deb)));
-        for (bytes, words) in [(elf(3), "does not know"), (b"#!/bin/sh".to_vec(), "not a program for Linux")] {
+        for (bytes, words) in [(elf(3), "unknown processor"), (b"#!/bin/sh".to_vec(), "not a program for Linux")] {
             let error = made(&bytes).expect_err(words).to_string();
             assert!(error.contains(words), "{error}");
         }

@@ -117,9 +117,9 @@ fn the_words_of_the_command_line_are_checked() {
         ("cache --listen 127.0.0.1:1", "no server `cache`"),
         ("db --listen 127.0.0.1:1", "`db` needs `--config`"),
         ("db --listen", "`db` needs `--listen`"),
-        ("app --listen 127.0.0.1:1 --config x", "takes no `--config`"),
+        ("app --listen 127.0.0.1:1 --config x", "has no option `--config`"),
         ("app --listen 10.0.0.1:1 --db 127.0.0.1:1", "not a loopback address"),
-        ("lb --listen 127.0.0.1:1 --apps 127.0.0.1:2,", "\"\" is no address"),
+        ("lb --listen 127.0.0.1:1 --apps 127.0.0.1:2,", "\"\" is not an address"),
         ("ask", "one address"),
     ] {
         let told = wrong(line);
