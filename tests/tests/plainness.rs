@@ -121,11 +121,14 @@ fn comments(file: &str) -> Vec<Sentence> {
     found
 }
 
-/// Texts in quotes, three words or more, on one line.
+/// Texts in quotes, three words or more, on one line, without unit tests, attributes and the reasons of `expect`.
 fn messages(file: &str) -> Vec<Sentence> {
     let text = read(file);
-    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-    lines.flat_map(quoted).filter_map(|text| sentence(file, &text, 3)).collect()
+    let ends = |line: &str| matches!(line, "mod tests {" | "pub(crate) mod tests {");
+    let lines = text.lines().take_while(|line| !ends(line.trim())).map(str::trim);
+    let lines = lines.filter(|line| !line.starts_with("//") && !line.starts_with("#[serde") && !line.contains("expect"));
+    let texts = lines.flat_map(quoted).filter(|text| text.split(' ').count() > 2);
+    texts.filter_map(|text| sentence(file, &text, 3)).collect()
 }
 
 fn quoted(line: &str) -> Vec<String> {

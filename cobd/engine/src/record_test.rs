@@ -321,6 +321,7 @@ fn records_are_written_as_ever() {
     <a1>gOrdered<a1>dStop<82>dn1/a<a4><00>ealice<01><f5><02>dn2/b<03><f5>
     <a1>gOrdered<a1>eStartdn1/a
     <a1>gOrdered<11>
+    <a1>gOrdered<a1>cRun<a1><00><a3><00>l000000000001<01>bid<02><f6>
     <a1>fSwitch<a1>gWaiting<aa><00><08><01><f6><02><02><03><01><04><09><05><f4><06><81>bn2<07><07><08>ealice<09><05>
     <a1>fSwitch<a1>nIgnoresWindows<08>
     "#);

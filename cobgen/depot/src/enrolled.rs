@@ -250,7 +250,7 @@ mod tests {
         add(depot.path(), &host("n1"), PublicKey([1; 32]), at, Former::Revoke).expect("added");
         let error =
             add(depot.path(), &host("n2"), PublicKey([1; 32]), at, Former::Revoke).expect_err("taken").to_string();
-        assert!(error.contains("n1 has enrolled with ed25519:"), "{error}");
+        assert!(error.contains("n1 has enrolled with the key ed25519:"), "{error}");
         assert_eq!(read(depot.path()).expect("read").len(), 1);
     }
 

@@ -239,7 +239,7 @@ mod tests {
         depot.repo.reference("refs/heads/main", second, true, "set back").expect("set");
         std::fs::remove_file(path.join("refs/generations/3")).expect("removed");
         let told = Depot::create_or_open(&path).expect_err("refused").to_string();
-        assert!(told.contains("a switch to generation 3, and the newest is 2"), "{told}");
+        assert!(told.contains("a switch to generation 3, but the newest is 2"), "{told}");
         assert_eq!(faults(&path), format!("refs/outcomes: {told}\n"));
         assert_eq!(Depot::open(&path).expect("for reading").latest().expect("2").map(|n| n.0), Some(2));
     }

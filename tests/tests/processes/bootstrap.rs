@@ -207,7 +207,7 @@ fn another_machine_takes_a_name_only_when_told_and_another_host_is_left_alone() 
     ends(&bed.bootstrap(&other, "w1", &["--replace"]), 0, "enrolled, started");
     // The first machine still runs with a key that does not count any more: that is reported, and nothing is changed.
     ends(&bed.bootstrap(&one, "w1", &["--replace"]), 1, "this machine has another key");
-    ends(&bed.bootstrap(&other, "w2", &[]), 1, "is of another host (w1)");
+    ends(&bed.bootstrap(&other, "w2", &[]), 1, "exists for another host (w1)");
     let refused = bed.bootstrap(&other, "w2", &["--json"]);
     let json: serde_json::Value = serde_json::from_slice(&refused.stdout).expect("JSON");
     assert_eq!((&json["hosts"][0]["outcome"], &json["hosts"][0]["name"]), (&"failed".into(), &"w2".into()));

@@ -71,7 +71,7 @@ fn a_withdrawn_switch_is_noted_as_one_though_the_host_that_withdrew_it_is_away()
     let (code, said) = (said.status.code(), String::from_utf8_lossy(&said.stdout).into_owned());
     assert!(code == Some(1) && said.contains("generation 2 was rolled back:"), "{code:?} {said}");
     assert!(
-        said.contains("n2 has returned from generation 2 to 1") && said.contains("n1 does not answer now"),
+        said.contains("n2 has rolled back from generation 2 to 1") && said.contains("n1 does not answer now"),
         "{said}"
     );
     let noted = switches(&cluster);

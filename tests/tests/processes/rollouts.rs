@@ -119,7 +119,7 @@ fn a_budget_that_changes_ties_no_hosts_together() {
     let waves = ["switch", "2", "--limit-hosts", "1", "--wait", "60s"];
     let (code, said) = rollout.ctl(&waves);
     assert_eq!((code, rollout.generations()), (1, [2, 2, 1]), "{said}");
-    assert!(said.contains("go: n1; 2 hosts to follow"), "{said}");
+    assert!(said.contains("switching: n1; 2 hosts to follow"), "{said}");
     rollout.mends("n2");
     assert_eq!(run(cobctl(&rollout.cluster, &["n2"], &["resume"])).0, 0);
     let (code, said) = rollout.ctl(&["retry", "n2/web/c", "--wait", "60s"]);
@@ -251,7 +251,7 @@ fn waves_follow_a_new_dependency_from_host_to_host() {
         }
     }
     let (code, said) = run(cobctl(&cluster, &[], &["switch", "2", "--limit-hosts", "1", "--wait", "60s"]));
-    assert!(code == 0 && said.contains("go: n2; 1 host to follow"), "{said}");
+    assert!(code == 0 && said.contains("switching: n2; 1 host to follow"), "{said}");
 }
 
 #[test]

@@ -461,7 +461,7 @@ fn nothing_is_followed_and_nothing_is_taken_away_for_another_sort() {
     };
     refused(r#"{"files": {"@/way/x": {"content": "x"}}}"#, "is a link to");
     bench.write("folder/keep", "keep");
-    refused(r#"{"files": {"@/folder": {"content": "x"}}}"#, "is a folder, and a file is wanted there");
+    refused(r#"{"files": {"@/folder": {"content": "x"}}}"#, "is a folder, but the model wants a file");
     refused(r#"{"files": {"@/way": {"folder": true}}}"#, "is a link");
     bench.write("file", "x");
     refused(r#"{"files": {"@/file/x": {"content": "x"}}}"#, "file");
