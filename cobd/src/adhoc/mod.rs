@@ -171,7 +171,7 @@ impl Adhoc {
     async fn started(&self, order: RunOrder, who: String, secrets: Sealed) -> Result<Running, Refusal> {
         let Inner { host, .. } = &*self.0;
         if !self.0.allowed {
-            let what = format!("{host} runs no commands of operators: `run = false` in its cobd.toml");
+            let what = format!("{host} accepts no commands of operators: `run = false` in its cobd.toml");
             return Err(Refusal::new(RefusalKind::Forbidden, what, FORBIDDEN));
         }
         order::check(&order)?;
@@ -273,7 +273,7 @@ impl Adhoc {
 
     fn place(&self, run: RunId) -> Result<Place, Refusal> {
         let Ok(permit) = self.0.places.clone().try_acquire_owned() else {
-            let what = format!("{} runs {AT_ONCE} commands already; more are not allowed", self.0.host);
+            let what = format!("{} has {AT_ONCE} running commands already; more are not allowed", self.0.host);
             return Err(Refusal::new(RefusalKind::Unavailable, what, "wait until a command has ended"));
         };
         let is_kept = self.0.kept.has(run) || self.0.runner.folder(job_of(run)).exists();

@@ -286,7 +286,7 @@ fn what_can_not_be_stopped_is_refused_with_what_there_is() {
     let (code, said) = shop.cobctl(&["stop", "dbb", "n9"]);
     assert!(code == 2 && said.contains("did you mean `db`?") && said.contains("n9"), "{said}");
     let (code, said) = shop.cobctl(&["stop", "db", "--hosts", "n2"]);
-    assert!(code == 2 && said.contains("no object of db runs on n2"), "{said}");
+    assert!(code == 2 && said.contains("db has no running object on n2"), "{said}");
     let body = "{\"cobs\":[{\"cob\":\"n1/nothing\"},{\"cob\":\"n1/db/instance\"}]}";
     let refused = shop.cluster.http("n1", "POST", "/v1/stop", body).expect_err("it is not there");
     assert!(refused.contains("n1/nothing is not here"), "{refused}");

@@ -118,7 +118,7 @@ impl<'g> Objects<'g> {
         if let Some(hosts) = only {
             found.retain(|cob| hosts.contains(&cob.host()));
             if found.is_empty() && faults.is_empty() {
-                faults.push(format!("no object of {} runs on {}", words.join(", "), list(hosts, 6)));
+                faults.push(format!("{} has no running object on {}", words.join(", "), list(hosts, 6)));
             }
         }
         if faults.is_empty() {
@@ -164,7 +164,7 @@ impl<'g> Objects<'g> {
         }
         match meanings.as_slice() {
             [(_, meant)] => Ok(meant.clone()),
-            [] if named => Err(format!("no object of {word} runs")),
+            [] if named => Err(format!("{word} has no running object")),
             [] => Err(self.unknown(name)),
             several => {
                 let words: Vec<String> = several.iter().map(|(of, _)| format!("{of}:{name}")).collect();

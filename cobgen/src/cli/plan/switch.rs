@@ -78,7 +78,7 @@ pub(super) fn run(args: &super::Args, from: GenerationName, terminal: &mut Termi
     };
     let made = match (&args.model, to) {
         (Some(model), _) => match of_model(args, model, &depot, terminal)? {
-            Made::Done(generation, names) => Some((generation, names)),
+            Made::Done(generation, names) => Some((*generation, names)),
             Made::Refused => return Ok(Answer::Bad),
             Made::Depot(error) => return tell_depot(&error, &path, args.json, terminal),
         },
@@ -130,7 +130,7 @@ fn warn(of: &str, lines: &[String], terminal: &mut Terminal<'_>) -> io::Result<(
 }
 
 enum Made {
-    Done(cob_types::Generation, BTreeMap<SecretId, String>),
+    Done(Box<cob_types::Generation>, BTreeMap<SecretId, String>),
     Refused,
     Depot(DepotError),
 }
@@ -149,7 +149,7 @@ fn of_model(args: &super::Args, model: &Path, depot: &Depot, terminal: &mut Term
     }
     tell(model, &made.diagnostics, &made.sources, terminal)?;
     Ok(match made.assembled {
-        Some(assembled) if !refused => Made::Done(assembled.generation, assembled.provenance.secrets),
+        Some(assembled) if !refused => Made::Done(Box::new(assembled.generation), assembled.provenance.secrets),
         Some(_) | None => Made::Refused,
     })
 }
