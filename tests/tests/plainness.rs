@@ -126,7 +126,8 @@ fn messages(file: &str) -> Vec<Sentence> {
     let text = read(file);
     let ends = |line: &str| matches!(line, "mod tests {" | "pub(crate) mod tests {");
     let lines = text.lines().take_while(|line| !ends(line.trim())).map(str::trim);
-    let lines = lines.filter(|line| !line.starts_with("//") && !line.starts_with("#[serde") && !line.contains("expect"));
+    let lines =
+        lines.filter(|line| !line.starts_with("//") && !line.starts_with("#[serde") && !line.contains("expect"));
     let texts = lines.flat_map(quoted).filter(|text| text.split(' ').count() > 2);
     texts.filter_map(|text| sentence(file, &text, 3)).collect()
 }

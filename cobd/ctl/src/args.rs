@@ -225,7 +225,7 @@ pub enum Command {
     /// Show past switches: operator, times, result on each host
     #[command(after_help = words::OUTCOMES)]
     Outcomes(OutcomesArgs),
-    /// Show the output of the last action or check of an object, or of a run
+    /// Show the output of the last action or check, or of a run
     #[command(after_help = "The running output of a service: `cobctl logs`.")]
     Output(OutputArgs),
     /// Show the output of a service

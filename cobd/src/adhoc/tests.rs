@@ -146,7 +146,11 @@ async fn a_host_that_forbids_commands_and_one_that_is_busy_refuse() {
         all.push(host.begin(shell("exec sleep 600")).await.expect("begun"));
     }
     let refused = host.begin(shell("true")).await.expect_err("busy");
-    assert_eq!((refused.kind, refused.error.contains("8 running commands")), (RefusalKind::Unavailable, true), "{refused:?}");
+    assert_eq!(
+        (refused.kind, refused.error.contains("8 running commands")),
+        (RefusalKind::Unavailable, true),
+        "{refused:?}"
+    );
     all.pop();
     let mut room = false;
     for _ in 0..1000 {
