@@ -48,7 +48,7 @@ pub struct Manifest {
     /// Rollback targets: earlier generations to which a host may roll back from this generation without a new
     /// signature. The signature of this generation covers them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub back: Vec<WayBack>,
+    pub back: Vec<RollbackTarget>,
     /// The switch orders from earlier generations to this generation, and from this generation back to its [rollback
     /// targets](Self::back).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -70,7 +70,7 @@ pub struct Manifest {
 
 /// A rollback target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WayBack {
+pub struct RollbackTarget {
     /// Its number.
     pub generation: GenerationNumber,
     /// Hash of its manifest's bytes.
@@ -188,9 +188,9 @@ impl Manifest {
 
     /// The empty generation as a rollback target.
     #[must_use]
-    pub fn way_to_nothing(&self) -> WayBack {
+    pub fn way_to_nothing(&self) -> RollbackTarget {
         let manifest = blob_hash(&codec::encode(&self.emptied()).unwrap_or_default());
-        WayBack { generation: GenerationNumber(0), manifest }
+        RollbackTarget { generation: GenerationNumber(0), manifest }
     }
 
     /// Whether the two differ only in their numbers, and in rollback targets and switch orders, which follow from them.

@@ -114,9 +114,9 @@ pub enum Item {
     /// The request can't be served: no transitions lead to any state of its set.
     Refused(Refused),
     /// Asks which change objects of the receiving host have departed in a switch.
-    AskFinal(Finals),
+    AskFinal(DepartureReport),
     /// These change objects of the sending host have departed in a switch.
-    Final(Finals),
+    Final(DepartureReport),
     /// Announces the generation that this host was ordered to activate: hosts that are not there yet follow.
     Going(Going),
     /// Announces a rollback: hosts that have activated the generation roll back, too.
@@ -235,7 +235,7 @@ pub struct HelloAck {
 
 /// Change objects of a host that have departed in a switch, or that a host asks about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finals {
+pub struct DepartureReport {
     /// The active generation of the asking host.
     pub from: GenerationNumber,
     /// The generation to which it switches.
@@ -248,7 +248,7 @@ pub struct Finals {
     pub cobs: Vec<CobId>,
 }
 
-/// The most change objects in a [`Finals`]: more are split over several.
+/// The most change objects in a [`DepartureReport`]: more are split over several.
 pub const MAX_FINALS: usize = 1000;
 /// A host is switching to a generation, or has activated it. Only a pointer: the receiver acts only if the generation
 /// is published and newer.
@@ -546,7 +546,7 @@ mod tests {
                 assert_eq!(item.speaks_for(&host(name)), name == speaker, "{name}: {item:?}");
             }
         }
-        let finals = |cob: &str| Finals {
+        let finals = |cob: &str| DepartureReport {
             from: GenerationNumber(1),
             to: GenerationNumber(2),
             turn: 0,

@@ -134,7 +134,7 @@ pub struct HostStatus {
     /// Invalidated grants (lapses) that still matter, with grantor and holder: grants of this host until their holders
     /// have released them, and grants that this host held until it holds them anew.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lapses: Vec<Lapse>,
+    pub lapses: Vec<InvalidGrant>,
     /// The host answers the question which of its change objects have departed. Daemons of the previous version do not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub says_final: bool,
@@ -234,7 +234,7 @@ pub struct Unjustified {
 
 /// An invalidated grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lapse {
+pub struct InvalidGrant {
     /// The grantor.
     pub of: CobId,
     /// The holder.
@@ -242,13 +242,13 @@ pub struct Lapse {
     /// Since when the reporting host knows.
     pub since_ns: u64,
     /// The cause.
-    pub cause: LapseCause,
+    pub cause: InvalidGrantCause,
 }
 
 /// The cause of an invalidated grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LapseCause {
+pub enum InvalidGrantCause {
     /// The connectivity guard rolled the grantor's host back while the holder's host was out of reach.
     Guard,
     /// A check found the grantor in another state than granted.
@@ -283,7 +283,7 @@ pub struct SwitchStatus {
     pub unreached: Vec<HostName>,
     /// After a rollback: transitions of the rolled-back generation that can't be reverted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub remains: Vec<MadeMove>,
+    pub remains: Vec<MadeTransition>,
     /// During a rollback: an operator ordered it; otherwise the switch policy or the guard did.
     #[serde(default, skip_serializing_if = "is_false")]
     pub ordered: bool,
@@ -306,7 +306,7 @@ pub enum SwitchStage {
 
 /// A transition that was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MadeMove {
+pub struct MadeTransition {
     /// The change object.
     pub cob: CobId,
     /// The state before.
@@ -529,6 +529,9 @@ mod tests {
         let trouble = r#"{"trouble": "tides", "high": [1, 2]}"#;
         assert_eq!(serde_json::from_str::<Trouble>(trouble).expect("read"), Trouble::Other);
         serde_json::from_str::<Wait>(r#"{"until": 3}"#).expect_err("no reason at all");
-        assert_eq!(serde_json::from_str::<LapseCause>(r#""full-moon""#).expect("read"), LapseCause::Other);
+        assert_eq!(
+            serde_json::from_str::<InvalidGrantCause>(r#""full-moon""#).expect("read"),
+            InvalidGrantCause::Other
+        );
     }
 }

@@ -6,7 +6,7 @@
 
 use cob_trust::Publishers;
 use cob_types::canonical::blob_hash;
-use cob_types::generation::{FORMAT, MAX_MANIFEST, Security, WayBack};
+use cob_types::generation::{FORMAT, MAX_MANIFEST, RollbackTarget, Security};
 use cob_types::trust::{PublicKey, Signed};
 use cob_types::{BlobHash, GenerationNumber, Manifest, codec};
 
@@ -89,11 +89,11 @@ fn check_hosts(manifest: &Manifest) -> Result<(), String> {
 
 /// The direction of an allowed switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum AllowedDirection {
     /// To a newer generation.
     Forward,
     /// To an older generation, which must have the manifest that the newest generation's publishers have signed.
-    Back(WayBack),
+    Back(RollbackTarget),
 }
 
 /// The newest generation to which this host was switched, and its rollback targets.
@@ -113,13 +113,13 @@ impl Newest<'_> {
     ///
     /// # Errors
     /// [`FetchError::Older`].
-    pub fn way(&self, here: GenerationNumber, to: GenerationNumber) -> Result<Way, FetchError> {
+    pub fn way(&self, here: GenerationNumber, to: GenerationNumber) -> Result<AllowedDirection, FetchError> {
         if to > here {
-            return Ok(Way::Forward);
+            return Ok(AllowedDirection::Forward);
         }
         let named = self.manifest.and_then(|m| m.back.iter().find(|way| way.generation == to));
         match named {
-            Some(way) => Ok(Way::Back(*way)),
+            Some(way) => Ok(AllowedDirection::Back(*way)),
             None => Err(FetchError::Older { generation: to, here, newest: self.generation }),
         }
     }
@@ -184,7 +184,7 @@ mod tests {
         let key = SecretKey::from_seed(&[7; 32]);
         let trust = Publishers::new([key.public()], 1).expect("enough");
         let mut long = manifest(Security::LoopbackOnly, "tcp://127.0.0.1:7077");
-        let way = WayBack { generation: GenerationNumber(2), manifest: BlobHash([5; 32]) };
+        let way = RollbackTarget { generation: GenerationNumber(2), manifest: BlobHash([5; 32]) };
         long.back = vec![way; MAX_UNPROVED / 32];
         // After decoding, another error would come first.
         assert!(refused(Some(&trust), &long, &[]).contains("it has no signature"));
@@ -210,14 +210,14 @@ mod tests {
 
     #[test]
     fn older_generations_are_reached_by_signed_ways_back_alone() {
-        let way = WayBack { generation: GenerationNumber(2), manifest: BlobHash([5; 32]) };
+        let way = RollbackTarget { generation: GenerationNumber(2), manifest: BlobHash([5; 32]) };
         let manifest = Manifest { back: vec![way], ..manifest(Security::Identities, "tcp://127.0.0.1:1") };
         let newest = Newest { generation: THREE, manifest: Some(&manifest) };
         let number = GenerationNumber;
-        assert_eq!(newest.way(number(3), number(4)).expect("forward"), Way::Forward);
-        assert_eq!(newest.way(number(3), number(2)).expect("back"), Way::Back(way));
+        assert_eq!(newest.way(number(3), number(4)).expect("forward"), AllowedDirection::Forward);
+        assert_eq!(newest.way(number(3), number(2)).expect("back"), AllowedDirection::Back(way));
         // After the rollback: forward again, but no further down, even if generation 2 names a target.
-        assert_eq!(newest.way(number(2), number(3)).expect("forward"), Way::Forward);
+        assert_eq!(newest.way(number(2), number(3)).expect("forward"), AllowedDirection::Forward);
         let error = newest.way(number(2), number(1)).expect_err("not named").to_string();
         assert!(error.contains("generation 1 is older than 2") && error.contains("generation 3"), "{error}");
         let none = Newest { generation: number(3), manifest: None };

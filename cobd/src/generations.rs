@@ -13,7 +13,7 @@ mod known;
 
 use cob_engine::KnownAskers;
 use cob_trust::Publishers;
-use cob_types::generation::{MAX_MANIFEST, WayBack};
+use cob_types::generation::{MAX_MANIFEST, RollbackTarget};
 use cob_types::packed::ReadError;
 use cob_types::trust::{PublicKey, Signed};
 use cob_types::{BlobHash, CobId, GenerationId, GenerationNumber, HostName, Kind, Manifest, Packed, canonical, codec};
@@ -301,8 +301,9 @@ impl Generations {
 
     /// Fetches the rollback targets of a generation in advance: a rollback needs no depot.
     pub fn fetch_ways_back(&self, manifest: &Manifest) {
-        let is_kept =
-            |way: &&WayBack| self.keeps(way.generation) && self.manifest_known(way.generation) == Some(way.manifest);
+        let is_kept = |way: &&RollbackTarget| {
+            self.keeps(way.generation) && self.manifest_known(way.generation) == Some(way.manifest)
+        };
         for way in manifest.back.iter().filter(|way| !is_kept(way)) {
             if way.generation == NOTHING {
                 if let Err(error) = self.keep_nothing(manifest.generation) {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use cob_depot::enrolled::{self, Enrolments};
 use cob_depot::{Depot, DepotError};
-use cob_types::generation::WayBack;
+use cob_types::generation::RollbackTarget;
 use cob_types::outcome::SwitchOutcome;
 use cob_types::secret::SecretId;
 use cob_types::{BlobHash, CobId, Generation, GenerationId, GenerationNumber, HostName, Manifest, PublicKey};
@@ -59,7 +59,7 @@ pub struct After {
 /// A possible rollback target of a new generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Earlier {
-    way: WayBack,
+    way: RollbackTarget,
     manifest: Manifest,
 }
 
@@ -190,7 +190,7 @@ pub fn earlier(depot: &Depot, latest: GenerationNumber) -> Result<Vec<Earlier>, 
         match depot.read_manifest_hashed(generation) {
             Ok((manifest, hash)) => {
                 let (parent, mends) = (manifest.parent, manifest.mends);
-                all.push(Earlier { way: WayBack { generation, manifest: hash }, manifest });
+                all.push(Earlier { way: RollbackTarget { generation, manifest: hash }, manifest });
                 if mends {
                     break;
                 }
@@ -208,7 +208,7 @@ pub fn earlier(depot: &Depot, latest: GenerationNumber) -> Result<Vec<Earlier>, 
 /// which the new generation or a listed target revokes. A revocation of a key that the new generation trusts is ignored
 /// as a mistake. `begins`: also the empty generation before all.
 #[must_use]
-pub fn ways_back(newest: &Manifest, earlier: &[Earlier], begins: bool) -> Vec<WayBack> {
+pub fn ways_back(newest: &Manifest, earlier: &[Earlier], begins: bool) -> Vec<RollbackTarget> {
     let mut revoked = newest.revoked.clone();
     let mut ways = Vec::new();
     for Earlier { way, manifest } in earlier {

@@ -45,12 +45,12 @@ pub struct FailedRun {
     /// `--runs 1 --seed` with this number repeats it.
     pub seed: u64,
     /// The failed change objects.
-    pub cobs: Vec<GaveUp>,
+    pub cobs: Vec<FailedObject>,
 }
 
 /// A failed change object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct GaveUp {
+pub struct FailedObject {
     /// Its id.
     pub cob: CobId,
     /// The number of attempts.
@@ -101,7 +101,7 @@ pub fn verify(generation: &Generation, runs: u64, seed: u64, mut progress: impl 
         } else if troubles.is_empty() && !failed.is_empty() {
             all.gave_up += 1;
             if all.failed.len() < TOLD {
-                let cobs = failed.into_iter().map(|(cob, attempts)| GaveUp { cob, attempts }).collect();
+                let cobs = failed.into_iter().map(|(cob, attempts)| FailedObject { cob, attempts }).collect();
                 all.failed.push(FailedRun { seed, cobs });
             }
         } else if all.deadlocks.len() < TOLD {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cob_engine::event::Order;
 use cob_engine::sim::{Config, Initial, Random, Scene as _, World};
 use cob_engine::time::Span;
-use cob_types::message::{About, Finals, Hello, Probe, Refused, Request};
+use cob_types::message::{About, DepartureReport, Hello, Probe, Refused, Request};
 use cob_types::{CobId, GenerationNumber, HostName, Item, Number, Rank, StateName};
 
 use crate::system::{IN_PROCESS, N, System, Thing};
@@ -149,7 +149,7 @@ impl Said<'_> {
             13 => Item::Hello(Hello { kept: vec![asks] }),
             14 => {
                 let (from, to) = (GenerationNumber(random.below(3)), GenerationNumber(random.below(3)));
-                Item::AskFinal(Finals { from, to, turn: random.below(3), cobs: vec![theirs] })
+                Item::AskFinal(DepartureReport { from, to, turn: random.below(3), cobs: vec![theirs] })
             }
             _ => {
                 let initiator = self.any(random);

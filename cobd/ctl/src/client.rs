@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use crate::settings::Credentials;
-use crate::targets::{Endpoint, Formers, Target};
+use crate::targets::{Endpoint, PreviousAddresses, Target};
 use crate::words::{clean, span};
 
 mod events;
@@ -68,7 +68,7 @@ pub struct Client {
     /// The host that is expected at an address.
     names: Arc<BTreeMap<Endpoint, HostName>>,
     /// The previous addresses of hosts.
-    formers: Formers,
+    formers: PreviousAddresses,
 }
 
 /// Why there is no answer, or a bad answer.
@@ -219,7 +219,14 @@ impl Client {
     pub fn new(timeout: Duration, credentials: Credentials) -> Self {
         let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
         let who = named.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
-        Self { timeout, patience: timeout, who, credentials, names: Arc::default(), formers: Formers::default() }
+        Self {
+            timeout,
+            patience: timeout,
+            who,
+            credentials,
+            names: Arc::default(),
+            formers: PreviousAddresses::default(),
+        }
     }
 
     /// The same client, which names the intended host in each order: the daemon of another host refuses the order.
@@ -232,7 +239,7 @@ impl Client {
     /// The same client, which also tries a host's previous addresses if the host does not answer at its address in the
     /// newest generation.
     #[must_use]
-    pub fn knowing(self, formers: Formers) -> Self {
+    pub fn knowing(self, formers: PreviousAddresses) -> Self {
         Self { formers, ..self }
     }
 

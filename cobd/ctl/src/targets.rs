@@ -147,12 +147,12 @@ pub struct Targets {
 
 /// The previous addresses of the hosts of a depot's newest generation, computed when a host does not answer.
 #[derive(Debug, Clone, Default)]
-pub struct Formers {
+pub struct PreviousAddresses {
     targets: Option<Arc<Targets>>,
     found: Arc<OnceLock<BTreeMap<Endpoint, Vec<Endpoint>>>>,
 }
 
-impl Formers {
+impl PreviousAddresses {
     /// Previous addresses from the generations of the depot of these targets.
     #[must_use]
     pub fn of_depot(targets: &Targets) -> Self {

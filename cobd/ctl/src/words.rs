@@ -10,8 +10,8 @@ use cob_types::StateName;
 use cob_types::kind::is_unmanaged;
 use cob_types::maintenance::{HostWindows, in_words};
 use cob_types::status::{
-    CobStatus, EARLIER_CONTENT, FileDrift, HostStatus, Lapse, LapseCause, MadeMove, Phase, SwitchStage, Trouble, Wait,
-    WindowWait,
+    CobStatus, EARLIER_CONTENT, FileDrift, HostStatus, InvalidGrant, InvalidGrantCause, MadeTransition, Phase,
+    SwitchStage, Trouble, Wait, WindowWait,
 };
 use cob_types::words::join;
 pub use cob_types::words::{clean_lines, count, is_hostile, list, list_and, span};
@@ -175,7 +175,7 @@ pub fn switch(host: &HostStatus) -> Vec<String> {
             span(left * 1_000_000)
         ));
     }
-    let remains = |made: &MadeMove| {
+    let remains = |made: &MadeTransition| {
         format!("{name}: {} moved from {} to {}, which is irreversible", made.cob, made.from, made.to)
     };
     lines.extend(switch.remains.iter().map(remains));
@@ -184,24 +184,24 @@ pub fn switch(host: &HostStatus) -> Vec<String> {
 
 /// An invalidated grant, and the next steps, as the host that knows of it reports.
 #[must_use]
-pub fn lapse(host: &HostStatus, lapse: &Lapse) -> String {
-    let Lapse { of, held_by, since_ns, cause } = lapse;
+pub fn lapse(host: &HostStatus, lapse: &InvalidGrant) -> String {
+    let InvalidGrant { of, held_by, since_ns, cause } = lapse;
     let (since, holder) = (ago(host.now_ns, *since_ns), held_by.host_str());
     let hears = format!("{held_by} releases the grant, checks its state, and requests the grant again");
     match cause {
-        LapseCause::Guard => format!(
+        InvalidGrantCause::Guard => format!(
             "{of} invalidated its grant to {held_by} {since} ago: the connectivity guard rolled {} back while {holder} was not \
              reachable; with the next link {hears}; if {holder} is off for good, `cobctl fence {holder}`",
             host.name
         ),
-        LapseCause::Drift => format!(
+        InvalidGrantCause::Drift => format!(
             "a check {since} ago found {of} out of the state granted to {held_by}: {hears}; see `cobctl history --cob {of}`"
         ),
-        LapseCause::Told => format!(
+        InvalidGrantCause::Told => format!(
             "{held_by} lost its grant of {of} {since} ago: it checks its state and requests the grant again; for the reason see \
              `cobctl explain {of}` and `cobctl history --cob {of}`"
         ),
-        LapseCause::Other => format!(
+        InvalidGrantCause::Other => format!(
             "the grant of {of} to {held_by} has been invalid for {since}, for a reason that this cobctl does not know: its daemon is newer"
         ),
     }

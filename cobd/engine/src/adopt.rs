@@ -2,7 +2,7 @@
 //!
 //! At the start of a switch (`go`), the change objects that the new generation lacks begin to depart (their preferred
 //! state becomes the pre-remove state, or, if kept, their present state); so do change objects that are taken back.
-//! When all waits are over ([`crate::finals`]), the host activates the generation: it drops the departed change
+//! When all waits are over ([`crate::departures`]), the host activates the generation: it drops the departed change
 //! objects, and adds the taken-back change objects again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,8 @@ use cob_types::beside::Difference;
 use cob_types::{CobId, GenerationNumber, SwitchOrder};
 
 use crate::bundle::AnyBundle;
+use crate::departures::Going;
 use crate::engine::Engine;
-use crate::finals::Going;
 use crate::names::{CobRef, StateId};
 use crate::object::{Mail, Object};
 use crate::record::{Body, OrderRecord};
@@ -21,7 +21,7 @@ use crate::spec::{Compiler, Spec};
 use crate::time::Time;
 
 /// The target of a switch.
-pub(crate) struct Way<'a> {
+pub(crate) struct SwitchTarget<'a> {
     pub(crate) generation: GenerationNumber,
     pub(crate) bundle: &'a AnyBundle,
     pub(crate) in_process: &'a [String],
@@ -30,14 +30,14 @@ pub(crate) struct Way<'a> {
 
 /// A generation's data for this host.
 #[derive(Debug, Clone)]
-pub(crate) struct Footing {
+pub(crate) struct ActiveBundle {
     pub(crate) bundle: AnyBundle,
     pub(crate) in_process: Vec<String>,
 }
 
 /// The differences between a generation and the active generation.
 #[derive(Debug, Default)]
-struct News {
+struct BundleDiff {
     /// New, changed, or taken-back change objects.
     specs: BTreeMap<CobId, Arc<Spec>>,
     /// Departing change objects of this host.
@@ -45,7 +45,7 @@ struct News {
 }
 
 impl Engine {
-    pub(crate) fn go(&mut self, way: &Way<'_>, now: Time) {
+    pub(crate) fn go(&mut self, way: &SwitchTarget<'_>, now: Time) {
         let newest = self.going_to().unwrap_or(self.generation);
         if way.generation <= newest {
             return;
@@ -57,13 +57,13 @@ impl Engine {
 
     /// As `go`, for a generation that may be older. In the midst of a switch, a rollback leads to the generation that
     /// is still active: departing change objects stay.
-    pub(crate) fn back(&mut self, way: &Way<'_>, now: Time) {
+    pub(crate) fn back(&mut self, way: &SwitchTarget<'_>, now: Time) {
         if way.generation != self.going_to().unwrap_or(self.generation) {
             self.set_out(way, true, now);
         }
     }
 
-    fn set_out(&mut self, way: &Way<'_>, leaves: bool, now: Time) {
+    fn set_out(&mut self, way: &SwitchTarget<'_>, leaves: bool, now: Time) {
         self.out.record(Body::Go(way.generation));
         let was_held = self.held.take().is_some();
         self.highest = self.highest.max(way.generation);
@@ -84,8 +84,8 @@ impl Engine {
     }
 
     /// As `go`, for a switch that is on record already.
-    pub(crate) fn head_for(&mut self, way: &Way<'_>, now: Time) {
-        let News { specs, leaving } = self.news_of(way);
+    pub(crate) fn head_for(&mut self, way: &SwitchTarget<'_>, now: Time) {
+        let BundleDiff { specs, leaving } = self.news_of(way);
         // The switch does not concern an idle change object that stays.
         let concerned: BTreeSet<usize> =
             self.restless().map(|o| o.me).chain(leaving.iter().copied()).filter_map(|cob| self.slot(cob)).collect();
@@ -106,15 +106,15 @@ impl Engine {
                 }
             });
         }
-        let footing = Footing { bundle: way.bundle.clone(), in_process: way.in_process.to_vec() };
+        let footing = ActiveBundle { bundle: way.bundle.clone(), in_process: way.in_process.to_vec() };
         self.going = Some(Going::new(way.generation, footing, specs, leaving, way.order.clone(), now));
         self.facts_changed = true;
         self.judge_waiting(now);
     }
 
     /// The changes of a generation here. Unchanged change objects are not even compiled.
-    fn news_of(&mut self, way: &Way<'_>) -> News {
-        let mut news = News::default();
+    fn news_of(&mut self, way: &SwitchTarget<'_>) -> BundleDiff {
+        let mut news = BundleDiff::default();
         let mut compiler = Compiler::new(way.bundle.kinds(), way.in_process);
         match self.active.as_ref().filter(|active| active.runs_as(way)).map(|active| active.bundle.clone()) {
             Some(before) => {
@@ -265,7 +265,7 @@ impl Engine {
     }
 
     /// All change objects of a bundle, as found after a restart.
-    pub(crate) fn specs_of(&mut self, footing: &Footing) -> Vec<(CobRef, Arc<Spec>)> {
+    pub(crate) fn specs_of(&mut self, footing: &ActiveBundle) -> Vec<(CobRef, Arc<Spec>)> {
         let mut compiler = Compiler::new(footing.bundle.kinds(), &footing.in_process);
         let mut specs = Vec::with_capacity(footing.bundle.len());
         self.names.make_room(footing.bundle.len());
@@ -296,15 +296,15 @@ fn is_something_else(difference: &Difference, before: &AnyBundle, after: &AnyBun
     was.fingerprint != now.fingerprint && !was.leaves_as_it_is() && !goes_on
 }
 
-impl Footing {
+impl ActiveBundle {
     /// Whether its backends run where the target's do: inside or outside the daemon.
-    fn runs_as(&self, way: &Way<'_>) -> bool {
+    fn runs_as(&self, way: &SwitchTarget<'_>) -> bool {
         let alike = |backend: &String| self.in_process.contains(backend) == way.in_process.contains(backend);
         self.bundle.kinds().values().all(|kind| alike(&kind.backend))
     }
 }
 
-impl News {
+impl BundleDiff {
     fn add(&mut self, id: &CobId, spec: Option<Arc<Spec>>) {
         self.specs.extend(spec.map(|spec| (id.clone(), spec)));
     }

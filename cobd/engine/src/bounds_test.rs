@@ -1,6 +1,6 @@
 //! Implausible counters of other hosts.
 
-use cob_types::message::{Finals, Going};
+use cob_types::message::{DepartureReport, Going};
 use cob_types::switch::SwitchPolicy;
 use cob_types::{Batch, GenerationNumber, HostName, Incarnation, Item};
 
@@ -17,8 +17,8 @@ fn batch(lamport: u64, items: Vec<Item>) -> Batch {
     Batch { from: HostName::new("d").expect("a name"), incarnation, lamport, items, under_way: None }
 }
 
-fn finals(turn: u64) -> Finals {
-    Finals { from: GenerationNumber(1), to: GenerationNumber(2), turn, cobs: Vec::new() }
+fn finals(turn: u64) -> DepartureReport {
+    DepartureReport { from: GenerationNumber(1), to: GenerationNumber(2), turn, cobs: Vec::new() }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use cob_types::cob::Fingerprint;
-use cob_types::message::{About, Finals, Grant};
+use cob_types::message::{About, DepartureReport, Grant};
 use cob_types::{Batch, CobId, HostName, Item, Number, Rank, StateName};
 
 use crate::engine::Engine;
@@ -241,7 +241,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    fn finals(&mut self, code: u64, finals: &Finals) {
+    fn finals(&mut self, code: u64, finals: &DepartureReport) {
         self.word(code | (finals.cobs.len() as u64) << 8);
         self.word(finals.from.0 << 32 | finals.to.0 << 16 | finals.turn);
         finals.cobs.iter().for_each(|c| self.cob(c));

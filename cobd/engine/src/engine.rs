@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Item, Number, StateName};
 
-use crate::adopt::Footing;
+use crate::adopt::ActiveBundle;
+use crate::departed::DepartedObjects;
+use crate::departures::{Going, Owed};
 use crate::effect::Run;
 use crate::event::Order;
-use crate::finals::{Going, Owed};
 use crate::justify::Justification;
-use crate::left::Left;
 use crate::limit::Limit;
 use crate::names::{CobRef, HostRef, Names, StateId};
 use crate::object::asking::Granted;
@@ -38,7 +38,7 @@ pub struct Engine {
     pub(crate) life: Incarnation,
     pub(crate) generation: GenerationNumber,
     /// The active bundle: the slots hold exactly its change objects.
-    pub(crate) active: Option<Footing>,
+    pub(crate) active: Option<ActiveBundle>,
     pub(crate) going: Option<Going>,
     pub(crate) slots: Vec<Option<Object>>,
     /// Slots of departed change objects.
@@ -55,7 +55,7 @@ pub struct Engine {
     /// The pre-remove states of departed change objects that were kept in another state.
     pub(crate) kept_from: BTreeMap<CobRef, StateId>,
     /// Grants of departed change objects.
-    pub(crate) left: Left,
+    pub(crate) left: DepartedObjects,
     /// Departures that other hosts have asked about.
     pub(crate) owed: BTreeMap<HostRef, Owed>,
     /// The epoch of departures: the number of switches known to have been abandoned.
@@ -221,7 +221,7 @@ impl Engine {
             slot_of: Vec::new(),
             gone: BTreeMap::new(),
             kept_from: BTreeMap::new(),
-            left: Left::default(),
+            left: DepartedObjects::default(),
             owed: BTreeMap::new(),
             turn: 0,
             highest: GenerationNumber(0),

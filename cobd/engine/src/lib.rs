@@ -23,21 +23,21 @@ mod adopt;
 mod bounds;
 mod bundle;
 pub mod canonical;
+mod departed;
+mod departures;
 pub mod effect;
 pub mod engine;
 pub mod event;
 mod fenced;
-mod finals;
+pub mod grants;
 pub mod guard;
 mod incarnations;
 pub mod invariants;
 mod justify;
-mod left;
 mod limit;
 mod names;
 mod object;
 mod peers;
-pub mod promises;
 pub mod record;
 mod recover;
 mod report;
@@ -50,15 +50,15 @@ pub mod switch;
 pub mod time;
 
 #[cfg(test)]
-mod fenced_test;
+mod departed_test;
 #[cfg(test)]
-mod finals_test;
+mod departures_test;
+#[cfg(test)]
+mod fenced_test;
 #[cfg(test)]
 mod incarnations_test;
 #[cfg(test)]
 mod lapse_test;
-#[cfg(test)]
-mod left_test;
 #[cfg(test)]
 mod peers_test;
 #[cfg(test)]
@@ -74,6 +74,6 @@ pub use engine::{Engine, Faults};
 pub use event::{Event, KnownAskers, Order};
 pub use justify::Unjustified;
 pub use record::{Durable, Record};
-pub use recover::Return;
-pub use report::{Restless, Stops};
+pub use recover::RestartInput;
+pub use report::{ActiveObjects, Stops};
 pub use time::Time;

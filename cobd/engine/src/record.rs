@@ -12,7 +12,7 @@ use cob_types::status::Stopped;
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SmallMap, StateName, codec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::promises::Promises;
+use crate::grants::Grants;
 use crate::switch::{SwitchRecord, Switching};
 use crate::time::Time;
 
@@ -444,15 +444,15 @@ pub struct DurableCob {
     /// The action under way.
     pub action: Option<Box<Begun>>,
     /// Grants out, by dependent. Most change objects have at most a single grant.
-    pub grants: Promises,
+    pub grants: Grants,
     /// When its state last changed.
     pub since: Time,
     /// The token of its budget under which it left its state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Box<HeldLock>>,
     /// Grants invalidated while their holders were out of reach, by dependent: the holders do not know it yet.
-    #[serde(default, skip_serializing_if = "Promises::is_empty")]
-    pub lapsed: Promises,
+    #[serde(default, skip_serializing_if = "Grants::is_empty")]
+    pub lapsed: Grants,
     /// Consecutive checks that could not determine the state, since it was known.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unclear: u32,

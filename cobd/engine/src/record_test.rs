@@ -9,7 +9,7 @@ use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, St
 
 use crate::guard::Guard;
 use crate::record::{Begun, Body, GrantOut, Note, OrderRecord};
-use crate::switch::{Cause, Parted, SwitchRecord, Terms, Waiting, Withdrawal};
+use crate::switch::{Cause, RemovedHost, SwitchRecord, Terms, Waiting, Withdrawal};
 use crate::testing::CONTENT;
 use crate::time::Time;
 
@@ -122,7 +122,7 @@ fn one_of_each() -> Vec<Body> {
     all.push(Body::Ordered(OrderRecord::LimitBudget(cob(), Some(2))));
     let n2 = || HostName::new("n2").expect("a name");
     all.push(Body::Switch(SwitchRecord::Reopened { by: n2() }));
-    let parted = Parted { generation: GenerationNumber(7), through: false };
+    let parted = RemovedHost { generation: GenerationNumber(7), through: false };
     all.push(Body::Switch(SwitchRecord::Parted([(n2(), parted)].into())));
     all.push(Body::Switch(SwitchRecord::Through([n2()].into())));
     all.push(Body::Switch(SwitchRecord::Quiet(true)));

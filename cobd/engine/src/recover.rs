@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Number, Rank, SwitchOrder};
 
-use crate::adopt::{Footing, Way};
+use crate::adopt::{ActiveBundle, SwitchTarget};
 use crate::bundle::AnyBundle;
 use crate::effect::Effects;
 use crate::engine::Engine;
@@ -20,7 +20,7 @@ use crate::time::Time;
 
 /// The input of a restarted daemon.
 #[derive(Debug, Clone)]
-pub struct Return<'a> {
+pub struct RestartInput<'a> {
     /// Its host.
     pub host: &'a HostName,
     /// The new incarnation: the same id as the last, a higher start.
@@ -44,7 +44,7 @@ impl Engine {
     /// [`Engine::running_actions`] from an earlier incarnation by [`Event::ActionEnded`] when it has ended, at once if
     /// it had ended before or left no result. The actions of this incarnation are among the first effects.
     #[must_use]
-    pub fn recover(back: &Return<'_>, now: Time) -> (Self, Effects) {
+    pub fn recover(back: &RestartInput<'_>, now: Time) -> (Self, Effects) {
         let mut engine = Engine::new(back.host, back.life);
         engine.restore(back, now);
         let effects = engine.handle(Event::Tick, now);
@@ -54,7 +54,7 @@ impl Engine {
     /// As [`Engine::recover`], with faults planted.
     #[cfg(feature = "planted-faults")]
     #[must_use]
-    pub fn recover_with(back: &Return<'_>, faults: crate::Faults, now: Time) -> (Self, Effects) {
+    pub fn recover_with(back: &RestartInput<'_>, faults: crate::Faults, now: Time) -> (Self, Effects) {
         let mut engine = Engine::new(back.host, back.life);
         engine.plant(faults);
         engine.restore(back, now);
@@ -62,7 +62,7 @@ impl Engine {
         (engine, effects)
     }
 
-    fn restore(&mut self, back: &Return<'_>, now: Time) {
+    fn restore(&mut self, back: &RestartInput<'_>, now: Time) {
         let durable = back.durable;
         self.set_counters(durable.lamport);
         self.out.record(Body::Life(back.life));
@@ -94,7 +94,7 @@ impl Engine {
             self.peer(host).fenced = Some(life.unwrap_or(Incarnation { id: 0, start: 0 }));
         }
         if let Some(bundle) = &back.active {
-            let footing = Footing { bundle: bundle.clone(), in_process: back.in_process.to_vec() };
+            let footing = ActiveBundle { bundle: bundle.clone(), in_process: back.in_process.to_vec() };
             let specs = self.specs_of(&footing);
             self.make_room(specs.len());
             for (cob, spec) in specs {
@@ -128,7 +128,7 @@ impl Engine {
         }
         if let (Some(generation), Some(bundle)) = (durable.going_to, &back.going) {
             let order = back.order.clone();
-            self.head_for(&Way { generation, bundle, in_process: back.in_process, order }, now);
+            self.head_for(&SwitchTarget { generation, bundle, in_process: back.in_process, order }, now);
             if let Some(going) = &mut self.going
                 && durable.going_since != Time(0)
             {

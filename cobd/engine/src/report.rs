@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cob_types::status::{
-    ActionStatus, CobStatus, Holder, Lapse, LapseCause, Phase, Stopped, SwitchWait, Trouble, Wait,
+    ActionStatus, CobStatus, Holder, InvalidGrant, InvalidGrantCause, Phase, Stopped, SwitchWait, Trouble, Wait,
 };
 use cob_types::{CobId, Number, StateName};
 
@@ -15,7 +15,7 @@ use crate::time::Time;
 
 /// The result of [`Engine::status_of_restless`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Restless {
+pub struct ActiveObjects {
     /// The listed change objects, by id.
     pub cobs: Vec<CobStatus>,
     /// The number of further change objects that only wait for others.
@@ -73,8 +73,8 @@ impl Engine {
     /// The change objects with something to report. At most `most_waiting` of the change objects that only wait for
     /// others or for their first check: in a chain nearly all wait, and after a start all are checked.
     #[must_use]
-    pub fn status_of_restless(&self, now: Time, most_waiting: usize) -> Restless {
-        let mut told = Restless { cobs: Vec::new(), waiting: 0, at_rest: 0 };
+    pub fn status_of_restless(&self, now: Time, most_waiting: usize) -> ActiveObjects {
+        let mut told = ActiveObjects { cobs: Vec::new(), waiting: 0, at_rest: 0 };
         let mut waiters = 0;
         // A budget with waiting members reports its holders.
         let is_drained = |id: &CobId| {
@@ -141,23 +141,23 @@ impl Engine {
 
     /// Invalidated grants: unreleased grants of this host, and lost grants to this host without a replacement.
     #[must_use]
-    pub fn lapses(&self) -> Vec<Lapse> {
+    pub fn lapses(&self) -> Vec<InvalidGrant> {
         let lapse = |of: CobRef, held_by: CobRef, since: Time, cause| {
             let (of, held_by) = (self.names.cob_id(of).clone(), self.names.cob_id(held_by).clone());
-            Lapse { of, held_by, since_ns: since.0, cause }
+            InvalidGrant { of, held_by, since_ns: since.0, cause }
         };
         let own = |of: CobRef, r: &Request| match (r.broken, r.granted) {
-            (Some(_), _) => Some(lapse(of, r.asker, r.since, LapseCause::Guard)),
-            (None, Some(_)) if r.lapsed => Some(lapse(of, r.asker, r.since, LapseCause::Drift)),
+            (Some(_), _) => Some(lapse(of, r.asker, r.since, InvalidGrantCause::Guard)),
+            (None, Some(_)) if r.lapsed => Some(lapse(of, r.asker, r.since, InvalidGrantCause::Drift)),
             (None, Some(_) | None) => None,
         };
-        let mut all: Vec<Lapse> = self.left.iter().filter_map(|(of, r)| own(of, r)).collect();
+        let mut all: Vec<InvalidGrant> = self.left.iter().filter_map(|(of, r)| own(of, r)).collect();
         for o in self.restless() {
             all.extend(o.requests.iter().filter_map(|r| own(o.me, r)));
-            all.extend(o.locks.iter().filter_map(|l| Some(lapse(l.asked, o.me, l.lapsed()?, LapseCause::Told))));
+            all.extend(o.locks.iter().filter_map(|l| Some(lapse(l.asked, o.me, l.lapsed()?, InvalidGrantCause::Told))));
         }
         // Within a host both sides know of it: the grantor's entry has the cause.
-        let key = |l: &Lapse| (l.of.clone(), l.held_by.clone(), l.cause == LapseCause::Told);
+        let key = |l: &InvalidGrant| (l.of.clone(), l.held_by.clone(), l.cause == InvalidGrantCause::Told);
         all.sort_by_key(key);
         all.dedup_by(|b, a| (&a.of, &a.held_by) == (&b.of, &b.held_by));
         all

@@ -78,7 +78,7 @@ pub enum SwitchRecord {
     /// A host that is still under way in the switch sent a request that makes a change object of this host move.
     Reopened { by: HostName },
     /// All removed hosts at the start of a switch, including earlier removed hosts that still need messages.
-    Parted(BTreeMap<HostName, Parted>),
+    Parted(BTreeMap<HostName, RemovedHost>),
     /// Some of these hosts are drained.
     Through(BTreeSet<HostName>),
     /// Whether the switch was cancelled: then it is not announced, until the cancel is revoked.
@@ -127,7 +127,7 @@ pub enum Cause {
 
 /// A removed host: named by an earlier generation of this host, but not by its present or pending generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parted {
+pub struct RemovedHost {
     /// The last generation of this host that names it.
     pub generation: GenerationNumber,
     /// It has announced that it is drained and needs no further messages.
@@ -201,7 +201,7 @@ pub struct Switching {
     pub regained: BTreeSet<GenerationNumber>,
     /// Removed hosts that may still need messages from this host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub parted: BTreeMap<HostName, Parted>,
+    pub parted: BTreeMap<HostName, RemovedHost>,
     /// Removed hosts that have announced that they are drained, with the last generation that names each. Kept for
     /// reports.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -512,12 +512,12 @@ impl Switching {
         me: &HostName,
         from: &[&Manifest],
         to: &Manifest,
-        stays: impl Fn(&HostName, Parted) -> bool,
+        stays: impl Fn(&HostName, RemovedHost) -> bool,
     ) -> Option<SwitchRecord> {
         let mut parted = self.parted.clone();
         parted.retain(|host, of| stays(host, *of));
         for manifest in from.iter().filter(|m| m.hosts.contains_key(me)) {
-            let of = Parted { generation: manifest.generation, through: false };
+            let of = RemovedHost { generation: manifest.generation, through: false };
             parted.extend(manifest.hosts.keys().map(|host| (host.clone(), of)));
         }
         if to.hosts.contains_key(me) {

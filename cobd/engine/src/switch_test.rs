@@ -335,7 +335,7 @@ fn who_is_not_in_the_next_generation_is_remembered_until_it_is_through() {
     assert!(switch.takes_part(&host("n2")) && !switch.takes_part(&host("n4")));
     switch.apply(&SwitchRecord::Through([host("n2"), host("n4")].into()), NOW);
     assert!(!switch.takes_part(&host("n2")) && switch.takes_part(&host("n3")));
-    assert_eq!(switch.parted.get(&host("n2")), Some(&Parted { generation: number(7), through: true }));
+    assert_eq!(switch.parted.get(&host("n2")), Some(&RemovedHost { generation: number(7), through: true }));
     assert_eq!(switch.parted.get(&host("n4")), None);
     // The next switch does not involve the earlier removed hosts; the host that was away is still awaited.
     let nine = manifest(9, &["n1"]);

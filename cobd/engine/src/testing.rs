@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::kind::Check;
-use cob_types::message::{About, Finals, Grant, Hello, HelloAck, Probe, Request, Values};
+use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Probe, Request, Values};
 use cob_types::{
     Askers, Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need,
     Number, Rank, SmallMap, StateName, SwitchOrder, Transition, TransitionNeeds,
@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::event::{ActionOutcome, CheckOutcome, Event};
 use crate::invariants;
 use crate::record::{Body, Durable, HeldLock, Note};
-use crate::recover::Return;
+use crate::recover::RestartInput;
 use crate::time::{Span, Time};
 
 /// The fingerprint of all contents, unless a test sets another.
@@ -198,7 +198,7 @@ impl Bench {
         let mut life = self.engine.life();
         life.start += 1;
         let host = name("h");
-        let back = Return {
+        let back = RestartInput {
             host: &host,
             life,
             durable: &self.durable.clone(),
@@ -418,7 +418,8 @@ pub(crate) fn read(text: &str, here: Incarnation) -> Item {
         "ask-final" | "final" => {
             let number = |word: &str| word.trim_end_matches(':').parse().expect("a number");
             let (from, to) = (GenerationNumber(number(words[1])), GenerationNumber(number(words[3])));
-            let finals = Finals { from, to, turn: number(words[5]), cobs: words[6..].iter().map(|w| id(w)).collect() };
+            let finals =
+                DepartureReport { from, to, turn: number(words[5]), cobs: words[6..].iter().map(|w| id(w)).collect() };
             if words[0] == "final" { Item::Final(finals) } else { Item::AskFinal(finals) }
         }
         "hello" => Item::Hello(Hello { kept: (1..words.len()).step_by(4).map(about).collect() }),

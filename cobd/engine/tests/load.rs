@@ -12,10 +12,10 @@ use std::fs;
 use std::sync::Arc;
 
 use cob_engine::event::CheckOutcome;
-use cob_engine::{Durable, Effects, Engine, Event, Return, Run, Time};
+use cob_engine::{Durable, Effects, Engine, Event, RestartInput, Run, Time};
 use cob_types::askers::{MAX_OF_HOST, MAX_OF_ONE};
 use cob_types::kind::Check;
-use cob_types::message::{About, Finals, Grant, Hello, HelloAck, Probe, Refused, Request, Values};
+use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Probe, Refused, Request, Values};
 use cob_types::{
     Askers, Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need,
     Number, Rank, SmallMap, StateName, SwitchOrder, Transition, canonical, codec,
@@ -317,7 +317,7 @@ impl Loaded {
     /// The daemon of this host restarts; it has to ask whether its locks are still valid.
     fn returns(&mut self) {
         let (generation, order) = (GenerationNumber(1), SwitchOrder::free(GenerationNumber(0), GenerationNumber(1)));
-        let back = Return {
+        let back = RestartInput {
             host: &HostName::new("h0").expect("a name"),
             life: Incarnation { id: 1, start: 2 },
             durable: &self.durable,
@@ -345,7 +345,7 @@ impl Loaded {
     /// All possible messages of a member.
     fn play(&mut self) {
         let member = HostName::new("h1").expect("a name");
-        let finals = |size: Size| Finals {
+        let finals = |size: Size| DepartureReport {
             from: GenerationNumber(1),
             to: GenerationNumber(2),
             turn: 0,

@@ -12,7 +12,7 @@ use crate::decisions;
 use crate::disk::{Disk, Found, Stamp};
 use crate::error::{Conflict, FilesError};
 use crate::path::TreePath;
-use crate::plan::{Aside, Past, Plan, Planner, Tell};
+use crate::plan::{Past, Plan, Planner, SetAside, Tell};
 use crate::sides::Live;
 use crate::store::{Begun, Current, Frozen, Kept, KeptNode, Listing, Part, Reason, Record, Store};
 use crate::wanted::Wanted;
@@ -502,7 +502,7 @@ impl Files {
         // A file that stayed in its place, and the folders around it, belong to this change object even if not wanted
         // any more.
         for (path, before) in &aside.aim {
-            let is_there = Aside::of(&aside, path).is_none_or(|aside| aside.is_in_place());
+            let is_there = SetAside::of(&aside, path).is_none_or(|aside| aside.is_in_place());
             if let (Some(applied), true) = (aside.base.get(path), is_there)
                 && !past.before.contains_key(path)
                 && wanted.entries.get(path).is_none_or(|entry| entry.is_implied())
@@ -519,7 +519,7 @@ impl Files {
     /// Takes up a change that was set aside when this or another tree was put off. Returns whether it did.
     fn take_up(&self, live: &Live<'_>, cob: &str, own: &Begun, past: &mut Past) -> Result<bool, FilesError> {
         let path = live.path;
-        let (aside, before) = match (Aside::of(own, path), own.aim.get(path)) {
+        let (aside, before) = match (SetAside::of(own, path), own.aim.get(path)) {
             (Some(aside), Some(before)) => (aside, before.clone()),
             _ => match self.aside_of_another(live, cob, &mut past.opened)? {
                 Some(of_another) => of_another,
@@ -547,13 +547,13 @@ impl Files {
         live: &Live<'_>,
         cob: &str,
         opened: &mut BTreeSet<TreePath>,
-    ) -> Result<Option<(Aside, Kept)>, FilesError> {
+    ) -> Result<Option<(SetAside, Kept)>, FilesError> {
         if !matches!(live.found, Found::File { .. } | Found::Link { .. }) {
             return Ok(None);
         }
         for other in self.store.with_aside().into_iter().filter(|other| **other != *cob) {
             let begun = self.set_aside(&other, opened)?;
-            if let (Some(aside), Some(before)) = (Aside::of(&begun, live.path), begun.aim.get(live.path))
+            if let (Some(aside), Some(before)) = (SetAside::of(&begun, live.path), begun.aim.get(live.path))
                 && live.is(&aside.left.node)?
             {
                 return Ok(Some((aside, before.clone())));

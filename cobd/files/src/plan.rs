@@ -34,8 +34,8 @@ mod keep;
 mod leaving;
 mod telling;
 
-pub(crate) use aside::Aside;
 use aside::Mine;
+pub(crate) use aside::SetAside;
 pub(crate) use telling::Tell;
 
 /// The steps to take, and the report about the differences.
@@ -129,7 +129,7 @@ pub(crate) struct Past {
     pub(crate) inherited: bool,
     /// Users' changes that were set aside when the tree was put off, for paths that have another text on the disk
     /// since.
-    pub(crate) aside: BTreeMap<TreePath, Aside>,
+    pub(crate) aside: BTreeMap<TreePath, SetAside>,
     /// Paths whose text was sealed because it held the value of a secret.
     pub(crate) opened: BTreeSet<TreePath>,
 }

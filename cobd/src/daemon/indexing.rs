@@ -47,7 +47,7 @@ type Reply = Box<dyn FnOnce(Answer) + Send>;
 /// The index and its waiting records.
 pub(super) struct Indexing {
     /// Absent: the index could not be opened.
-    keeper: Option<Keeper>,
+    keeper: Option<IndexThread>,
     waiting: List,
     /// The record from which the index must read the journal.
     behind: Option<u64>,
@@ -60,7 +60,7 @@ pub(super) struct Indexing {
 }
 
 /// The thread with the index, and its queue, which it processes in order.
-struct Keeper {
+struct IndexThread {
     words: Sender<Word>,
     /// The number of queued messages that feed the index.
     feeding: Arc<AtomicUsize>,
@@ -92,7 +92,7 @@ impl Indexing {
             let index = State::Closed(folder);
             let keeping = Keeping { index, host, journal, feeding: both.0, closing: both.1 };
             match std::thread::Builder::new().name("history-index".to_owned()).spawn(move || keeping.live(&told)) {
-                Ok(thread) => Some(Keeper { words, feeding, closing, thread }),
+                Ok(thread) => Some(IndexThread { words, feeding, closing, thread }),
                 Err(error) => {
                     warn!(%error, "there is no thread for the index; history is not available");
                     None
@@ -217,7 +217,7 @@ impl Indexing {
         if committed && self.behind.is_none() {
             self.hand_over(None);
         }
-        let Some(Keeper { words, closing, thread, .. }) = self.keeper else { return };
+        let Some(IndexThread { words, closing, thread, .. }) = self.keeper else { return };
         closing.store(true, Ordering::Relaxed);
         drop(words);
         if thread.join().is_err() {

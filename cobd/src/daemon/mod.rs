@@ -14,22 +14,22 @@
 //! runs in tasks that report back. The loop itself makes the commit: no other work may happen before it anyway, and
 //! events that arrive meanwhile share the next commit.
 
-mod ahead;
 mod askers;
-mod book;
-mod brakes;
 mod checks;
 mod commands;
+mod conflict_preview;
 mod departures;
 mod first;
 mod folders;
 mod follow;
-mod foresee;
 mod indexing;
 mod orders;
 mod outputs;
 mod parts;
 mod perform;
+mod prechecks;
+mod rate_limits;
+mod record_writer;
 mod resting;
 mod rounds;
 mod route;
@@ -68,9 +68,9 @@ use crate::peer::{LinkEvent, Links, Quiet, Refusals, Transport as _};
 use crate::run::{JobId, Program};
 use crate::web::{Ask, Command, Done, Front, Refusal};
 
-use ahead::Ahead;
-use book::Book;
 use folders::{Folders, Ready};
+use prechecks::Prechecks;
+use record_writer::RecordWriter;
 use service_manager::ServiceManager;
 use switch::{Aim, SwitchWatch};
 
@@ -97,7 +97,7 @@ pub struct Daemon {
     clock: Clock,
     engine: Engine,
     /// The record writer.
-    book: Book,
+    book: RecordWriter,
     kinds: Arc<Kinds>,
     links: Links,
     /// Limits log lines about messages of peers.
@@ -105,7 +105,7 @@ pub struct Daemon {
     /// Messages of peers that they had no right to send.
     refused: Refusals,
     /// Limits the records that messages of peers may cause.
-    brakes: brakes::Brakes,
+    brakes: rate_limits::RateLimits,
     /// Hosts whose messages are ignored, as last reported.
     unheard: BTreeMap<HostName, Unheard>,
     /// The address where the daemon listens since its start, because the generation in the depot names another address
@@ -139,7 +139,7 @@ pub struct Daemon {
     manager: ServiceManager,
     /// The last change that was reported to the service manager.
     told_changes: u64,
-    turn: Turn,
+    turn: Tick,
     payload_root: PathBuf,
     link_events: mpsc::Receiver<LinkEvent>,
     ended: mpsc::Receiver<JobEnded>,
@@ -156,7 +156,7 @@ pub struct Daemon {
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
     /// Orders after the lookup of their generation in the depot.
     identified: (mpsc::Sender<Identified>, mpsc::Receiver<Identified>),
-    foreseen: (mpsc::Sender<foresee::Foreseen>, mpsc::Receiver<foresee::Foreseen>),
+    foreseen: (mpsc::Sender<conflict_preview::ConflictPreview>, mpsc::Receiver<conflict_preview::ConflictPreview>),
     /// Started fetches, and which fetches were discarded.
     fetches: words::Fetches,
     /// Lookups of the askers of generations that other hosts name.
@@ -177,7 +177,7 @@ pub struct Daemon {
     /// Check rounds that operators have ordered.
     rounds: rounds::Rounds,
     /// The conflict preview and prechecks of prepared generations.
-    ahead: Ahead,
+    ahead: Prechecks,
     /// The present switch and its supervision.
     switch: SwitchWatch,
     /// The schedule of this host.
@@ -211,7 +211,7 @@ fn name(records: &mut [Record], who: Option<&str>) {
 
 /// The collected effects of a tick of the loop.
 #[derive(Default)]
-struct Turn {
+struct Tick {
     effects: Effects,
     /// The tick had very many records: a part is written already.
     in_parts: bool,

@@ -16,7 +16,7 @@ use super::stopping::How;
 use super::switch::{Aim, Start};
 use super::words::Terms;
 use super::{Asked, Daemon, Fetched, Reply};
-use crate::acceptance::{Newest, Way};
+use crate::acceptance::{AllowedDirection, Newest};
 use crate::blocking::beside;
 use crate::generations::{FetchError, Prepared, Wanted};
 use crate::journal::index::Query;
@@ -292,10 +292,10 @@ impl Daemon {
     }
 
     /// Whether this host may switch to a generation. The pending step counts as forward.
-    pub(super) fn way_to(&self, generation: GenerationNumber) -> Result<Way, FetchError> {
+    pub(super) fn way_to(&self, generation: GenerationNumber) -> Result<AllowedDirection, FetchError> {
         let here = self.here();
         if generation > here || here == GenerationNumber(0) || generation == here && here < self.goal() {
-            return Ok(Way::Forward);
+            return Ok(AllowedDirection::Forward);
         }
         let newest = self.newest()?;
         let manifest = self.manifest_of(newest)?;
@@ -488,20 +488,22 @@ impl Daemon {
         let in_process = prepared.in_process(&self.kinds);
         let bundle = prepared.bundle.clone().into();
         let event = match way {
-            Way::Forward => Event::Go { generation, bundle, in_process, order: self.order_of(&prepared, None) },
-            Way::Back(signed) if signed.manifest != prepared.hash => {
+            AllowedDirection::Forward => {
+                Event::Go { generation, bundle, in_process, order: self.order_of(&prepared, None) }
+            }
+            AllowedDirection::Back(signed) if signed.manifest != prepared.hash => {
                 let what = format!(
                     "it is not the signed rollback target (its manifest has the hash {}, not {})",
                     prepared.hash, signed.manifest
                 );
                 return Err(FetchError::Bad { generation, what });
             }
-            Way::Back(_) => {
+            AllowedDirection::Back(_) => {
                 let order = self.order_of(&prepared, left);
                 Event::Back { generation, bundle, in_process, order }
             }
         };
-        info!(%generation, "{}", if matches!(way, Way::Back(_)) { "go back" } else { "go" });
+        info!(%generation, "{}", if matches!(way, AllowedDirection::Back(_)) { "go back" } else { "go" });
         // A switch in several steps records its source, also without an operator's order.
         let in_steps = goal.generation != generation;
         let manifest = self.generations.manifest_known(goal.generation);

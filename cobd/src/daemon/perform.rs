@@ -9,8 +9,8 @@ use cob_types::message::MAX_BATCH;
 use cob_types::{Batch, CobId, HostName, Item, Packed};
 use tracing::{error, info, warn};
 
-use super::ahead::Seen;
 use super::folders::Folders;
+use super::prechecks::Seen;
 use super::{Active, BUSY_EVERY, Daemon, RunError, job_id};
 use crate::generations::Prepared;
 use crate::kinds::{CheckOutcome, Context, Hop, Import, JobEnd, JobEnded, Outcome};

@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cob_engine::record::{Body, Record};
-use cob_engine::{Durable, Effects, Engine, Return, Time};
+use cob_engine::{Durable, Effects, Engine, RestartInput, Time};
 use cob_types::generation::Security;
 use cob_types::message::Incarnation;
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, Number, SwitchOrder, codec};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-use super::book::Book;
 use super::checks::Checks;
 use super::departures::Departures;
 use super::follow::{Again, follow};
 use super::indexing::Indexing;
 use super::outputs::Outputs;
+use super::record_writer::RecordWriter;
 use super::rounds::Rounds;
 use super::service_manager::ServiceManager;
 use super::switch::SwitchWatch;
-use super::{Daemon, Turn, job_number, trust};
+use super::{Daemon, Tick, job_number, trust};
 use crate::adhoc::Adhoc;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -215,7 +215,7 @@ impl Daemon {
 
         let in_process: Vec<String> =
             [active.as_ref(), coming.as_ref()].into_iter().flatten().flat_map(|p| p.in_process(&kinds)).collect();
-        let back = Return {
+        let back = RestartInput {
             host: &config.host,
             life,
             durable: &durable,
@@ -243,14 +243,14 @@ impl Daemon {
         let mut daemon = Self {
             clock,
             engine,
-            book: Book::new(config.host.clone(), opened.journal, durable, index, snapshot_bytes),
+            book: RecordWriter::new(config.host.clone(), opened.journal, durable, index, snapshot_bytes),
             drifts: kinds.take_drifts().unwrap_or_else(|| unreachable!("it was made just now")),
             kinds: Arc::new(kinds),
             links,
             quiet: Quiet::default(),
             refused: Refusals::default(),
             known_hosts: std::collections::BTreeMap::new(),
-            brakes: super::brakes::Brakes::default(),
+            brakes: super::rate_limits::RateLimits::default(),
             unheard: BTreeMap::new(),
             moved,
             listen_again: Time::NEVER,
@@ -269,7 +269,7 @@ impl Daemon {
             changes: watch::Sender::new(0),
             manager: ServiceManager::of_environment(),
             told_changes: 0,
-            turn: Turn::default(),
+            turn: Tick::default(),
             payload_root,
             link_events,
             ended,
@@ -292,7 +292,7 @@ impl Daemon {
             parts: std::collections::VecDeque::new(),
             checks: Checks::default(),
             rounds: Rounds::default(),
-            ahead: super::ahead::Ahead::default(),
+            ahead: super::prechecks::Prechecks::default(),
             switch,
             scheduled: super::scheduled::Scheduled::returned(&config.state_dir),
             config,

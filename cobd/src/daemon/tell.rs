@@ -1,6 +1,6 @@
 //! The reports of the daemon about itself.
 
-use cob_engine::Restless;
+use cob_engine::ActiveObjects;
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{ActionStatus, CobStatus, HostStatus, LinkCounters, PeerStatus};
 use cob_types::{CobId, GenerationNumber};
@@ -16,8 +16,8 @@ impl Daemon {
         let generation = self.engine.generation();
         let counters = self.links.counters();
         let through = self.are_through();
-        let Restless { mut cobs, waiting, at_rest } = match of {
-            StatusOf::All => Restless { cobs: self.engine.status(now), waiting: 0, at_rest: 0 },
+        let ActiveObjects { mut cobs, waiting, at_rest } = match of {
+            StatusOf::All => ActiveObjects { cobs: self.engine.status(now), waiting: 0, at_rest: 0 },
             StatusOf::Restless => self.engine.status_of_restless(now, most_waiting),
         };
         cobs.iter_mut().for_each(|c| self.add_more(c));

@@ -12,10 +12,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::config::{LinkError, only_loopback};
-use super::door::Directory;
 use super::event::{HttpStream, LinkEvent};
 use super::gate::{Gate, TurnedAway};
-use super::keeper::{Accepted, Shared};
+use super::link_supervisor::{Accepted, Shared};
+use super::listener::Directory;
 use super::quiet::Topic;
 use super::refusals::{self, Reason};
 use super::relay::RelayEnd;

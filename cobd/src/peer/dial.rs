@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::config::{LinkError, only_loopback};
-use super::keeper::Shared;
 use super::link::LinkEnd;
+use super::link_supervisor::Shared;
 use super::peer_state::Peer;
 use super::refusals::{self, Reason};
 use super::relay::RelayEnd;

@@ -19,11 +19,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::config::{LinkConfig, LinkError, only_loopback};
-use super::door::Directory;
-use super::doors::Doors;
 use super::event::{Counters, LinkEvent};
 use super::gate::Gate;
-use super::keeper::{Accepted, Keeper, Shared, Wish};
+use super::link_supervisor::{Accepted, DesiredLink, LinkSupervisor, Shared};
+use super::listener::Directory;
+use super::listeners::Listeners;
 use super::peer_state::Peer;
 use super::quiet::{Quiet, Topic};
 use super::refusals::Refusals;
@@ -42,13 +42,13 @@ pub struct Links {
     directory: Arc<Directory>,
     /// Every host that has been in the roster during this incarnation.
     peers: BTreeMap<HostName, Kept>,
-    doors: Doors,
+    doors: Listeners,
 }
 
 #[derive(Debug)]
 struct Kept {
     peer: Arc<Peer>,
-    wish: watch::Sender<Wish>,
+    wish: watch::Sender<DesiredLink>,
     accepted: mpsc::Sender<Accepted>,
     keeper: Owned<()>,
 }
@@ -79,7 +79,7 @@ impl Links {
             gate: Mutex::new(Arc::new(Gate::new(&Roster { protection, young: true, ..Roster::default() }))),
         });
         let directory = Arc::new(Directory::default());
-        let doors = Doors::new(listener, address, &shared, &directory);
+        let doors = Listeners::new(listener, address, &shared, &directory);
         Ok(Self { shared, first: address, directory, peers: BTreeMap::new(), doors })
     }
 
@@ -113,12 +113,12 @@ impl Links {
         self.peers.get(host)?.peer.lock().heard()
     }
 
-    fn keep(shared: &Arc<Shared>, host: &HostName, wish: Wish) -> Kept {
+    fn keep(shared: &Arc<Shared>, host: &HostName, wish: DesiredLink) -> Kept {
         let peer = Arc::new(Peer::new(host.clone(), Session::new(shared.session, &shared.limits)));
         let (wish, wished) = watch::channel(wish);
         // A connection waits while its supervisor is busy; a second waiting connection means a broken peer.
         let (accepted, accepts) = mpsc::channel(1);
-        let keeper = Keeper { shared: shared.clone(), peer: peer.clone(), wish: wished, accepted: accepts };
+        let keeper = LinkSupervisor { shared: shared.clone(), peer: peer.clone(), wish: wished, accepted: accepts };
         Kept { peer, wish, accepted, keeper: Owned::spawn(keeper.run()) }
     }
 }
@@ -137,13 +137,13 @@ impl Transport for Links {
         let secure = roster.protection.has_identities();
         for (host, address, entry) in roster.addresses().filter(|(host, ..)| **host != shared.me) {
             let keys = entry.keys.difference(&roster.revoked).copied().collect();
-            let wish = Wish::Linked { address, keys: secure.then(|| Arc::new(keys)) };
+            let wish = DesiredLink::Linked { address, keys: secure.then(|| Arc::new(keys)) };
             let kept = self.peers.entry(host.clone()).or_insert_with(|| Self::keep(shared, host, wish.clone()));
             kept.wish_for(wish);
         }
         let wanted = |host: &HostName| roster.hosts.get(host).is_some_and(|entry| entry.address.is_some());
         for (_, kept) in self.peers.iter().filter(|(host, _)| !wanted(host)) {
-            kept.wish_for(Wish::Absent);
+            kept.wish_for(DesiredLink::Absent);
         }
         let present = self.peers.iter().filter(|(_, kept)| kept.is_present());
         self.directory.set(present.map(|(host, kept)| (host.clone(), kept.accepted.clone())).collect());
@@ -215,7 +215,7 @@ impl Transport for Links {
         let missing = missing.map(|kept| kept.peer.host.clone()).collect();
         for kept in self.peers.values() {
             kept.peer.lock().leaving = true;
-            kept.wish.send_replace(Wish::Leave);
+            kept.wish.send_replace(DesiredLink::Leave);
             kept.peer.wake.notify_one();
         }
         let left = async {
@@ -231,10 +231,10 @@ impl Transport for Links {
 
 impl Kept {
     fn is_present(&self) -> bool {
-        matches!(*self.wish.borrow(), Wish::Linked { .. })
+        matches!(*self.wish.borrow(), DesiredLink::Linked { .. })
     }
 
-    fn wish_for(&self, wish: Wish) {
+    fn wish_for(&self, wish: DesiredLink) {
         self.wish.send_if_modified(|current| {
             let other = *current != wish;
             *current = wish;

@@ -27,12 +27,12 @@ mod transport;
 
 mod admission;
 mod dial;
-mod door;
-mod doors;
 mod gate;
-mod keeper;
 mod link;
+mod link_supervisor;
 mod links;
+mod listener;
+mod listeners;
 mod peer_state;
 mod session;
 

@@ -66,14 +66,14 @@ fn all_processes() -> io::Result<impl Iterator<Item = i32>> {
 /// process leads it, or the processes of the session with the child's mark in their environment. The group's number
 /// can't be reused while this process lives and has not reaped the child.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kin<'a> {
+pub(crate) struct Relatives<'a> {
     leader: Pid,
     session: Option<i32>,
     mark: Option<&'a str>,
     any_session: bool,
 }
 
-impl<'a> Kin<'a> {
+impl<'a> Relatives<'a> {
     /// The processes of a child that leads a process group. With a mark: only processes of the session with it.
     pub(crate) fn of(leader: Pid, mark: Option<&'a str>) -> Self {
         let own = getpid().as_raw_nonzero().get();
@@ -213,7 +213,7 @@ impl Trail {
         count
     }
 
-    /// Kills all leftovers, and processes forked in the meantime, without a time limit (see [`Kin::end`]). Returns
+    /// Kills all leftovers, and processes forked in the meantime, without a time limit (see [`Relatives::end`]). Returns
     /// their number.
     pub(crate) fn kill(&self) -> usize {
         let mut count = 0;
@@ -313,7 +313,7 @@ mod tests {
         let own = format!("kin of {}", std::process::id());
         let (mut leader, mut gone, mut stranger) = (begin(&own), begin(&own), begin("of nobody"));
         let mark = format!("COB_KIN={own}");
-        let kin = Kin::of(pid(&leader), Some(&mark));
+        let kin = Relatives::of(pid(&leader), Some(&mark));
         let members = || kin.members().into_iter().map(|(pid, _)| pid.cast_unsigned()).collect::<Vec<_>>();
         wait_for("both are seen", || members().len() == 2);
         assert!(!members().contains(&stranger.id()));

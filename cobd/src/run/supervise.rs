@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use super::job::Exit;
-use super::leftovers::Kin;
+use super::leftovers::Relatives;
 use super::output::OutputFile;
 
 /// The pause between the first two checks of output and cancellation: most actions are short.
@@ -110,7 +110,7 @@ impl Group {
         };
         if ended != Ended::Itself || watch.rest != Rest::Leave {
             // The leader is not reaped before, so that the group's number stays its own.
-            Kin::of(self.leader, watch.mark).in_any_session(watch.rest == Rest::EndAll).end(grace);
+            Relatives::of(self.leader, watch.mark).in_any_session(watch.rest == Rest::EndAll).end(grace);
         }
         Ok((self.child.wait()?, ended))
     }

@@ -23,9 +23,9 @@ use crate::adhoc::Running;
 use crate::kinds::{FilesAnswer, FilesQuery, LogsAnswer, LogsQuery};
 
 use super::access::Access;
-use super::brake::Brake;
 use super::pace::Pace;
-use super::places::Places;
+use super::rate_limit::RateLimit;
+use super::slots::Slots;
 use super::wire::{Done, Refusal, RefusalKind, StopOne};
 
 /// The time limit of a question. The loop answers between two commits, so a second is long.
@@ -393,7 +393,7 @@ pub struct Api {
     /// This host: an order for another host is refused.
     pub(super) host: HostName,
     /// The slots for connections.
-    pub(super) places: Arc<Places>,
+    pub(super) places: Arc<Slots>,
     /// The free slots for watchers.
     pub(super) watchers: Arc<Semaphore>,
     /// The access rights; open connections are notified of changes.
@@ -401,7 +401,7 @@ pub struct Api {
     /// Keys of the trusted publishers: they may ask which generations this host knows.
     publishers: Arc<BTreeSet<PublicKey>>,
     /// The rate limit against guessed tokens.
-    pub(super) brake: Arc<Brake>,
+    pub(super) brake: Arc<RateLimit>,
     /// How often watchers receive changes.
     pub(crate) pace: Arc<Pace>,
 }

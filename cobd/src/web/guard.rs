@@ -19,7 +19,7 @@ use cob_types::trust::Role;
 
 use super::access::{Access, Proof, Token, Who};
 use super::api::{Api, Caller};
-use super::places::LetIn;
+use super::slots::Admission;
 use super::standing::Standing;
 use super::wire::{MEANT_FOR, Refusal, RefusalKind};
 
@@ -27,7 +27,7 @@ use super::wire::{MEANT_FOR, Refusal, RefusalKind};
 pub(super) async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&api, &request) {
         Ok(who) => {
-            if let Some(place) = request.extensions().get::<LetIn>() {
+            if let Some(place) = request.extensions().get::<Admission>() {
                 place.now();
             }
             request.extensions_mut().insert(who);

@@ -17,14 +17,14 @@
 
 mod access;
 mod api;
-mod brake;
 mod files;
 mod guard;
 mod pace;
-mod places;
+mod rate_limit;
 mod routes;
 mod run;
 mod serve;
+mod slots;
 mod standing;
 mod wire;
 

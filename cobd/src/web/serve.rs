@@ -22,8 +22,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tower::ServiceExt;
 
 use super::api::{Api, Caller};
-use super::places::Place;
 use super::routes::router;
+use super::slots::Place;
 use super::standing::Standing;
 use crate::peer::HttpStream;
 

@@ -4,7 +4,7 @@
 //! the needs, closed under the lock dependencies of each state of each set, must not contain the mover itself and must
 //! leave each change object a state that all its sets accept.
 //!
-//! A walk over the whole closure of every transition would be quadratic in long chains. So [`Promises`] first excludes,
+//! A walk over the whole closure of every transition would be quadratic in long chains. So [`GrantedLevels`] first excludes,
 //! with data about all grants together, the transitions whose closures can't hold a contradiction: nearly all.
 
 use std::collections::BTreeMap;
@@ -14,14 +14,14 @@ use super::finding::{Finding, Findings, Severity, Step};
 use super::leaving::{CODE, because};
 use super::system::{Guard, Moment, System, Want};
 
-mod promises;
-use promises::Promises;
+mod grants;
+use grants::GrantedLevels;
 
 /// The most choices that the search for a set of locks makes for a transition.
 const MOST_CHOICES: usize = 20_000;
 /// The most entries of a closure for which that search starts.
 const MOST_ENTRIES: usize = 500;
-/// The most entries walked in all closures together, where circles keep [`Promises`] from excluding transitions.
+/// The most entries walked in all closures together, where circles keep [`GrantedLevels`] from excluding transitions.
 const MOST_WALKED: usize = 20_000_000;
 
 /// Whether P3 holds to the letter.
@@ -77,7 +77,7 @@ fn each_contradiction<'s, 'a>(
     demand: &Demand,
     mut found: impl FnMut(usize, &'s Guard<'a>, &Closure<'s, 'a>) -> bool,
 ) -> Walked {
-    let promises = Promises::of(system, demand);
+    let promises = GrantedLevels::of(system, demand);
     let mut walked = 0;
     for (number, cob) in system.cobs.iter().enumerate() {
         for guard in &cob.guards {
@@ -265,7 +265,7 @@ mod tests {
             let Ok(assembled) = sketch.assemble() else { return Ok(()) };
             let system = System::of(&assembled.generation, None);
             let demand = Demand::with_all_hops(&system);
-            let promises = Promises::of(&system, &demand);
+            let promises = GrantedLevels::of(&system, &demand);
             for (number, cob) in system.cobs.iter().enumerate() {
                 for guard in cob.guards.iter().filter(|guard| demand.uses(&system, number, guard.moment)) {
                     if matches!(guard.moment, Moment::Hop { .. }) && promises.harmless(&system, number, guard) {

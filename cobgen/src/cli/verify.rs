@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{Answer, Terminal, refuse, tell, tell_depot};
 use crate::diagnostic::{Diagnostic, to_json};
 use crate::make::{After, make};
-use crate::verify::{GaveUp, Verified, verify};
+use crate::verify::{FailedObject, Verified, verify};
 
 /// The options of `cobgen verify`.
 #[derive(Debug, clap::Args)]
@@ -110,7 +110,7 @@ fn print(verified: &Verified, args: &Args, terminal: &mut Terminal<'_>) -> io::R
     )?;
     for run in failed {
         writeln!(terminal.out, "  seed {}:", run.seed)?;
-        for GaveUp { cob, attempts } in &run.cobs {
+        for FailedObject { cob, attempts } in &run.cobs {
             writeln!(terminal.out, "    {cob}: failed after {} (injected)", count(*attempts, "attempt"))?;
         }
     }

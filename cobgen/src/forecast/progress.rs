@@ -22,7 +22,7 @@ pub enum Made {
 
 /// The reason why a host starts no transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Still {
+pub enum WhyIdle {
     /// It was paused.
     Paused,
     /// The switch was cancelled there.
@@ -92,7 +92,7 @@ pub struct Standing {
     /// The number of transitions that wait until stopped hosts resume: their own, and later transitions.
     pub held: usize,
     /// The stopped hosts that hold transitions.
-    pub still: BTreeMap<HostName, Still>,
+    pub still: BTreeMap<HostName, WhyIdle>,
     /// The number of transitions that will not be made by themselves: failed transitions, later transitions, and
     /// transitions of hosts that switched elsewhere. After the others have ended, no further end is expected.
     pub stuck: usize,
@@ -359,11 +359,11 @@ impl Progress {
     }
 
     /// The stopped hosts with unfinished transitions.
-    fn holding(&self, plan: &SwitchPlan) -> BTreeMap<HostName, Still> {
-        let of = |all: &BTreeSet<HostName>, why: Still| {
+    fn holding(&self, plan: &SwitchPlan) -> BTreeMap<HostName, WhyIdle> {
+        let of = |all: &BTreeSet<HostName>, why: WhyIdle| {
             let waits = |step: &&Planned| match self.made(plan, step.id) {
                 Made::Not => true,
-                Made::Runs(_) => why == Still::Cancelled,
+                Made::Runs(_) => why == WhyIdle::Cancelled,
                 Made::Failed(_) | Made::Ended(..) => false,
             };
             let hosts: BTreeSet<&str> = plan.transitions.iter().filter(waits).map(|s| s.cob.host_str()).collect();
@@ -371,7 +371,7 @@ impl Progress {
             all.map(|host| (host.clone(), why)).collect::<Vec<_>>()
         };
         // A host that is both paused and cancelled counts as cancelled.
-        [of(&self.paused, Still::Paused), of(&self.cancelled, Still::Cancelled)].into_iter().flatten().collect()
+        [of(&self.paused, WhyIdle::Paused), of(&self.cancelled, WhyIdle::Cancelled)].into_iter().flatten().collect()
     }
 
     /// Transitions that will not be made by themselves, with or without transitions that wait for hosts to resume.

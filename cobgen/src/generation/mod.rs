@@ -13,9 +13,9 @@ mod fingerprint;
 mod merge;
 mod naming;
 mod ranks;
+mod requested_states;
 mod routes;
 mod switch_order;
-mod wishes;
 
 pub use assemble::{Assembled, assemble};
 pub use diff::{CobChange, Compared, ContentChange, Difference, KindChange, Swap, diff};

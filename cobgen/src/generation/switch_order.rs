@@ -19,8 +19,8 @@ use cob_types::{
     Bundle, Cob, CobId, Generation, GenerationNumber, HostName, Kind, KindName, Manifest, Need, StateName, SwitchOrder,
 };
 
+use super::requested_states::{RequestedStates, State};
 use super::routes::Routes;
-use super::wishes::{State, Wishes};
 
 /// A generation of the two. Bundles are read on demand.
 #[derive(Debug)]
@@ -235,7 +235,7 @@ struct Walk<'w, 's> {
     after: &'w Side<'s>,
     leaving: &'w BTreeMap<CobId, Left>,
     kinds: HashMap<KindName, Rc<Ways>>,
-    wishes: HashMap<CobId, Option<Rc<Wishes>>>,
+    wishes: HashMap<CobId, Option<Rc<RequestedStates>>>,
     local: HashMap<HostName, Rc<Local>>,
     goals: Goals,
 }
@@ -351,7 +351,7 @@ impl Walk<'_, '_> {
     }
 
     /// The requests for a change object, in either generation; `None`: a bundle does not list its requests.
-    fn wishes(&mut self, cob: &CobId) -> Result<Option<Rc<Wishes>>, NoOrder> {
+    fn wishes(&mut self, cob: &CobId) -> Result<Option<Rc<RequestedStates>>, NoOrder> {
         if let Some(known) = self.wishes.get(cob) {
             return Ok(known.clone());
         }
@@ -369,7 +369,7 @@ impl Walk<'_, '_> {
         }
         let wishes = ways.filter(|_| is_told).map(|ways| {
             let places = |set: &Vec<StateName>| set.iter().filter_map(|state| ways.place(state)).collect();
-            Rc::new(Wishes::of(sets.iter().map(places)))
+            Rc::new(RequestedStates::of(sets.iter().map(places)))
         });
         self.wishes.insert(cob.clone(), wishes.clone());
         Ok(wishes)

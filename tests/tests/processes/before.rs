@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cob_engine::record::{Body, DurableCob, GrantOut, KeptGrant, Record};
 use cob_engine::{Durable, Time};
 use cob_tests::cluster::{Cluster, copy_folder};
-use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost, Security, WayBack};
+use cob_types::generation::{MAX_BUNDLE, MAX_MANIFEST, ManifestHost, RollbackTarget, Security};
 use cob_types::link::Frame;
 use cob_types::switch::{OnFailure, SwitchOrder, SwitchPolicy};
 use cob_types::trust::{Operator, PublicKey};
@@ -340,7 +340,7 @@ struct ManifestThen {
     #[serde(default)]
     operators: std::collections::BTreeMap<String, Operator>,
     #[serde(default)]
-    back: Vec<WayBack>,
+    back: Vec<RollbackTarget>,
 }
 
 #[test]

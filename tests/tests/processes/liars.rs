@@ -10,7 +10,7 @@ use cob_tests::stranger::{handshake, message};
 use cob_types::cob::Fingerprint;
 use cob_types::history::HistoryEntry;
 use cob_types::link::{Frame, Hello as LinkHello};
-use cob_types::message::{Finals, Going, Hello, Incarnation, PROTOCOL, Request};
+use cob_types::message::{DepartureReport, Going, Hello, Incarnation, PROTOCOL, Request};
 use cob_types::switch::SwitchPolicy;
 use cob_types::{Batch, CobId, GenerationNumber, Item, Number, Rank, StateName};
 
@@ -238,7 +238,7 @@ fn rounds_without_end_leave_little_on_record() {
 fn turns_without_end_leave_little_on_record() {
     flood("turns", |n| {
         let (from, to) = (GenerationNumber(1), GenerationNumber(1));
-        Item::AskFinal(Finals { from, to, turn: n, cobs: Vec::new() })
+        Item::AskFinal(DepartureReport { from, to, turn: n, cobs: Vec::new() })
     });
 }
 

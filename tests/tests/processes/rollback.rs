@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cob_tests::cluster::Cluster;
 use cob_types::GenerationNumber;
-use cob_types::status::{LapseCause, SwitchStage, SwitchStatus};
+use cob_types::status::{InvalidGrantCause, SwitchStage, SwitchStatus};
 
 use crate::{CHECK, PATIENCE, QUICK, cluster, words};
 
@@ -519,7 +519,10 @@ fn under_the_guard_a_promise_to_a_host_out_of_reach_lapses() {
     let lapsed = words::told(&cluster, "n1", "lapsed");
     assert!(lapsed.len() == 1 && lapsed[0].contains("the grant to n2/app"), "{lapsed:?}");
     let shown = cluster.status("n1").expect("it answers").lapses;
-    assert!(shown.len() == 1 && shown[0].held_by == *"n2/app" && shown[0].cause == LapseCause::Guard, "{shown:?}");
+    assert!(
+        shown.len() == 1 && shown[0].held_by == *"n2/app" && shown[0].cause == InvalidGrantCause::Guard,
+        "{shown:?}"
+    );
     cluster.start("n2");
     fs::remove_file(&waits).expect("removed");
     cluster.wait_converged(one, PATIENCE);

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use cob_types::status::{ClusterStatus, CobStatus, HostStatus, Lapse, Phase, WindowWait};
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus, InvalidGrant, Phase, WindowWait};
 use cob_types::{CobId, GenerationNumber, HostName};
 use cobd::web::StatusOf;
 use serde::Serialize;
@@ -72,7 +72,7 @@ struct ExplainedHost {
     waits: Vec<Explained>,
     /// Invalidated grants that it gave or held.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    lapses: Vec<Lapse>,
+    lapses: Vec<InvalidGrant>,
     /// The order of a switch that waits for maintenance windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     window_wait: Option<WindowWait>,

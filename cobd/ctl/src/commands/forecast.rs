@@ -6,7 +6,7 @@ use cob_types::history::HistoryEntry;
 use cob_types::{GenerationNumber, HostName};
 use cobgen::forecast::SwitchPlan;
 use cobgen::forecast::plan::Planned;
-use cobgen::forecast::progress::{Made, Progress, Standing, Still};
+use cobgen::forecast::progress::{Made, Progress, Standing, WhyIdle};
 use cobgen::forecast::show::time;
 use serde_json::{Value, json};
 
@@ -121,7 +121,7 @@ impl Beside {
             "planned_p90_us": self.plan.forecast.p90_us,
             "end_us": stands.end_us, "ended": stands.ended, "running": stands.running,
             "unplanned": stands.unplanned, "failed": stands.failed, "left": stands.left, "stuck": stands.stuck,
-            "held": stands.held, "paused": still(&stands, Still::Paused), "cancelled": still(&stands, Still::Cancelled),
+            "held": stands.held, "paused": still(&stands, WhyIdle::Paused), "cancelled": still(&stands, WhyIdle::Cancelled),
             "elsewhere": stands.elsewhere, "transitions": transitions,
         })
     }
@@ -174,13 +174,13 @@ impl Beside {
 }
 
 /// The hosts that are paused for this reason.
-fn still(stands: &Standing, why: Still) -> Vec<&HostName> {
+fn still(stands: &Standing, why: WhyIdle) -> Vec<&HostName> {
     stands.still.iter().filter(|(_, is)| **is == why).map(|(host, _)| host).collect()
 }
 
 fn other(stands: &Standing) -> String {
     let mut text = String::new();
-    for (why, word) in [(Still::Paused, "paused"), (Still::Cancelled, "cancelled")] {
+    for (why, word) in [(WhyIdle::Paused, "paused"), (WhyIdle::Cancelled, "cancelled")] {
         let hosts = still(stands, why);
         if !hosts.is_empty() {
             text.push_str(&format!("; {word} on {}", list(hosts, 6)));

@@ -16,7 +16,7 @@ use crate::client::{AskError, Client};
 use crate::failure::{Exit, Failure};
 use crate::screen::Screen;
 use crate::settings::{Credentials, Settings};
-use crate::targets::{Formers, Target, Targets};
+use crate::targets::{PreviousAddresses, Target, Targets};
 use crate::words::list;
 
 mod adhoc;
@@ -184,7 +184,8 @@ fn context(global: &Global, screen: &mut Screen) -> Result<Context, Failure> {
         screen.problem("warning", warning);
     }
     let credentials = if targets.need_credentials() { settings.credentials()? } else { Credentials::default() };
-    let client = Client::new(global.timeout, credentials).meaning(&targets.all).knowing(Formers::of_depot(&targets));
+    let client =
+        Client::new(global.timeout, credentials).meaning(&targets.all).knowing(PreviousAddresses::of_depot(&targets));
     Ok(Context { client, targets, json: global.json })
 }
 

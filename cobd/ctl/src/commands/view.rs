@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cob_types::HostName;
 use cob_types::status::{
-    ClusterStatus, CobStatus, HostStatus, Lapse, Phase, RefusedTokens, Trouble, Unjustified, WindowWait,
+    ClusterStatus, CobStatus, HostStatus, InvalidGrant, Phase, RefusedTokens, Trouble, Unjustified, WindowWait,
 };
 use comfy_table::Table;
 
@@ -108,7 +108,7 @@ pub(super) fn body(screen: &Screen, cluster: &ClusterStatus, only: &[Which], sho
 
 /// Invalidated grants of the named hosts and change objects.
 fn lapses(screen: &Screen, cluster: &ClusterStatus, only: &[Which]) -> Vec<String> {
-    let concerns = |host: &HostStatus, lapse: &Lapse| {
+    let concerns = |host: &HostStatus, lapse: &InvalidGrant| {
         only.is_empty()
             || only.iter().any(|which| match which {
                 Which::Host(name) => *name == host.name,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cob_types::status::{CobStatus, HostStatus, Lapse};
+use cob_types::status::{CobStatus, HostStatus, InvalidGrant};
 use cob_types::{CobId, GenerationNumber, StateName};
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ pub struct Explained {
     pub cut: bool,
     /// Invalidated grants that it gave or held.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub lapses: Vec<Lapse>,
+    pub lapses: Vec<InvalidGrant>,
 }
 
 /// A first cause.
@@ -134,7 +134,7 @@ impl Explanation<'_> {
     }
 
     /// Invalidated grants that the object of the question gave or held.
-    fn lapses(&self) -> impl Iterator<Item = (&HostStatus, &Lapse)> {
+    fn lapses(&self) -> impl Iterator<Item = (&HostStatus, &InvalidGrant)> {
         let host = match self.seen.get(&self.cob) {
             Some(Seen::Found(host, _) | Seen::Absent(host)) => Some(*host),
             Some(Seen::Unreachable(_) | Seen::NotAsked) | None => None,

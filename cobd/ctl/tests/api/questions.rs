@@ -7,7 +7,7 @@ use crate::fake::{
 };
 use cob_types::GenerationNumber;
 use cob_types::history::HistoryEntry;
-use cob_types::status::{ClusterStatus, Holder, HostStatus, Lapse, LapseCause};
+use cob_types::status::{ClusterStatus, Holder, HostStatus, InvalidGrant, InvalidGrantCause};
 
 #[tokio::test]
 async fn status_is_asked_over_the_local_socket_and_over_tcp() {
@@ -181,7 +181,9 @@ async fn explain_walks_from_host_to_host_and_asks_no_others() {
 async fn broken_promises_are_told_by_status_and_explain() {
     let n1 = Daemon::tcp("n1", 7, vec![settled("n1/net"), settled("n1/db")]).await;
     let (of, held_by) = (id("n1/net"), id("n2/app"));
-    n1.change(|status| status.lapses = vec![Lapse { of, held_by, since_ns: NOW, cause: LapseCause::Guard }]);
+    n1.change(|status| {
+        status.lapses = vec![InvalidGrant { of, held_by, since_ns: NOW, cause: InvalidGrantCause::Guard }]
+    });
     let told = "n1/net invalidated its grant to n2/app 0 ms ago";
     for question in [&["status"][..], &["status", "n1/net"], &["explain", "n1"], &["explain", "n1/net"]] {
         let ran = cobctl(&[&["--host", &n1.address], question].concat()).await;

@@ -3,7 +3,7 @@
 use cob_types::GenerationNumber;
 
 use super::Engine;
-use crate::adopt::Way;
+use crate::adopt::SwitchTarget;
 use crate::effect::{self, Effects};
 use crate::event::Event;
 use crate::record::{Body, Record};
@@ -30,10 +30,10 @@ impl Engine {
         self.handled += 1;
         match event {
             Event::Go { generation, bundle, in_process, order } => {
-                self.go(&Way { generation, bundle: &bundle, in_process: &in_process, order }, now);
+                self.go(&SwitchTarget { generation, bundle: &bundle, in_process: &in_process, order }, now);
             }
             Event::Back { generation, bundle, in_process, order } => {
-                self.back(&Way { generation, bundle: &bundle, in_process: &in_process, order }, now);
+                self.back(&SwitchTarget { generation, bundle: &bundle, in_process: &in_process, order }, now);
             }
             Event::Received(mut batch) => {
                 self.keep_possible(&mut batch, now);

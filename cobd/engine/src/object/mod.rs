@@ -5,30 +5,28 @@
 //!
 //! * [`decide`] the rules: needs, releases, requests, grants, recalls, the start of a transition
 //! * [`target`] the choice of the target state
-//! * [`ahead`] the locks that an outdated change object has to hold before it stops
+//! * [`later_needs`] the locks that an outdated change object has to hold before it stops
 //! * [`asking`] messages about locks that this change object asks for
 //! * [`granting`] messages about locks that others ask of this change object
 //! * [`activity`] checks and actions
 //! * [`probe`] the search for deadlock cycles
-//! * [`brake`] rate limits for repeated requests and transitions
+//! * [`livelock`] rate limits for repeated requests and transitions
 //! * [`budget`] tokens: taken before leaving, limited in number
 //! * [`timers`] deadlines, repeats
-//! * [`trouble`] failures
+//! * [`failures`] failures
 
 mod activity;
-mod ahead;
 pub(crate) mod asking;
-mod brake;
 pub(crate) mod budget;
 pub(crate) mod decide;
+mod failures;
 pub(crate) mod granting;
+mod later_needs;
+mod livelock;
 pub(crate) mod probe;
 mod target;
 mod timers;
-mod trouble;
 
-#[cfg(test)]
-mod ahead_test;
 #[cfg(test)]
 mod asking_test;
 #[cfg(test)]
@@ -39,6 +37,8 @@ mod checks_test;
 mod drift_test;
 #[cfg(test)]
 mod granting_test;
+#[cfg(test)]
+mod later_needs_test;
 #[cfg(test)]
 mod observe_test;
 #[cfg(test)]
@@ -57,11 +57,11 @@ use cob_types::{GenerationNumber, Number, Rank};
 use thin_vec::ThinVec;
 
 pub(crate) use activity::{Activity, CHECKS_UNTIL_FAILED};
-use brake::Brake;
 use budget::Watch;
+use failures::{Failures, Trouble};
+use livelock::LivelockGuard;
 use probe::ProbeState;
 pub(crate) use timers::has_waited_since;
-use trouble::{Trouble, Troubles};
 
 use cob_types::status::Stopped;
 
@@ -117,14 +117,14 @@ pub(crate) struct Object {
     pub(crate) rested_on: Option<Fingerprint>,
     /// The recorded token of its budget under which it left its preferred state.
     pub(crate) left_under: Option<Box<HeldLock>>,
-    pub(crate) troubles: Troubles,
+    pub(crate) troubles: Failures,
     /// The last action, for reports.
     pub(crate) last: Option<LastAction>,
     /// When the next check is due: at once for an unknown state, at intervals for an idle change object.
     pub(crate) check_at: Time,
     pub(crate) resend_at: Time,
     pub(crate) resends: u32,
-    pub(crate) brake: Brake,
+    pub(crate) brake: LivelockGuard,
     pub(crate) probe: ProbeState,
     pub(crate) watch: Watch,
     /// An operator has stopped it.
@@ -467,12 +467,12 @@ impl Object {
             applied: None,
             rested_on: None,
             left_under: None,
-            troubles: Troubles::default(),
+            troubles: Failures::default(),
             last: None,
             check_at: Time(0),
             resend_at: Time::NEVER,
             resends: 0,
-            brake: Brake::default(),
+            brake: LivelockGuard::default(),
             probe: ProbeState::default(),
             watch: Watch::default(),
             stopped: None,
@@ -613,7 +613,7 @@ impl Object {
             self.check_at = Time(0);
         }
         self.trouble(|t| *t = Trouble { error: t.error.take(), ..Trouble::default() });
-        self.brake = Brake::default();
+        self.brake = LivelockGuard::default();
         self.probe.forget();
         self.changed();
     }

@@ -1,6 +1,6 @@
 //! Messages and notes as lines of a trace.
 
-use cob_types::message::Finals;
+use cob_types::message::DepartureReport;
 use cob_types::{CobId, Item, Number, StateName};
 
 use crate::record::Note;
@@ -29,7 +29,7 @@ pub(super) fn describe(item: &Item) -> String {
     }
 }
 
-fn finals(finals: &Finals) -> String {
+fn finals(finals: &DepartureReport) -> String {
     let cobs: Vec<_> = finals.cobs.iter().map(CobId::as_str).collect();
     format!("{} -> {}, turn {}: {}", finals.from, finals.to, finals.turn, cobs.join(" ")).trim_end().to_owned()
 }

@@ -15,7 +15,7 @@ use crate::engine::{Engine, Faults};
 use crate::event::{ActionOutcome, Event, KnownAskers, Order};
 use crate::invariants;
 use crate::record::{Body, Durable, DurableCob, Note, Record};
-use crate::recover::Return;
+use crate::recover::RestartInput;
 use crate::sim::Random;
 use crate::sim::config::{Config, Initial, Outcome, TALK};
 use crate::sim::queue::Queue;
@@ -765,7 +765,7 @@ impl World {
         h.life.start += u32::from(!same);
         let (active, going) = h.durable.needed_generations();
         let bundle = |generation: Option<GenerationNumber>| h.packed.get(&generation?).cloned().map(AnyBundle::from);
-        let back = Return {
+        let back = RestartInput {
             host: &h.name,
             life: h.life,
             durable: &h.durable,
@@ -818,11 +818,11 @@ pub(super) fn plant(engine: &mut Engine, faults: &Faults) {
 pub(super) fn plant(_engine: &mut Engine, _faults: &Faults) {}
 
 #[cfg(feature = "planted-faults")]
-pub(super) fn recover(back: &Return<'_>, faults: &Faults, now: Time) -> (Engine, Effects) {
+pub(super) fn recover(back: &RestartInput<'_>, faults: &Faults, now: Time) -> (Engine, Effects) {
     Engine::recover_with(back, faults.clone(), now)
 }
 
 #[cfg(not(feature = "planted-faults"))]
-pub(super) fn recover(back: &Return<'_>, _faults: &Faults, now: Time) -> (Engine, Effects) {
+pub(super) fn recover(back: &RestartInput<'_>, _faults: &Faults, now: Time) -> (Engine, Effects) {
     Engine::recover(back, now)
 }

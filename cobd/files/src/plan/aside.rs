@@ -20,13 +20,13 @@ use crate::wanted::OnDrift;
 
 /// The texts that were set aside for a path.
 #[derive(Debug, Clone)]
-pub(crate) struct Aside {
+pub(crate) struct SetAside {
     pub(crate) base: Kept,
     pub(crate) mine: Kept,
     pub(crate) left: Kept,
 }
 
-impl Aside {
+impl SetAside {
     /// The record of a path. `None`: no text was set aside.
     pub(crate) fn of(begun: &Begun, path: &TreePath) -> Option<Self> {
         let [base, mine, left] = [&begun.base, &begun.from, &begun.result].map(|part| part.get(path).cloned());
@@ -72,7 +72,7 @@ impl Mine {
 impl Planner<'_> {
     /// The users' text of a path whose text on the disk is another since the tree was put off.
     pub(super) fn mine(&self, path: &TreePath, target: &Target, real: &Live<'_>) -> Result<Option<Mine>, FilesError> {
-        let Some(Aside { base, mine, left }) = self.set_aside(path, real)? else { return Ok(None) };
+        let Some(SetAside { base, mine, left }) = self.set_aside(path, real)? else { return Ok(None) };
         let (KeptNode::File(blob), Some(attributes)) = (&mine.node, full(&mine.managed)) else { return Ok(None) };
         let content = self.store.blob(blob)?;
         let same = real.is(&left.node)?;
@@ -128,21 +128,21 @@ impl Planner<'_> {
 
     /// The texts set aside for a path, also by an interrupted action. Records of actions that set texts aside, or take
     /// them up again, have all attributes of the files they found or wrote.
-    fn set_aside(&self, path: &TreePath, real: &Live<'_>) -> Result<Option<Aside>, FilesError> {
+    fn set_aside(&self, path: &TreePath, real: &Live<'_>) -> Result<Option<SetAside>, FilesError> {
         if self.same {
             return Ok(None);
         }
         let (begun, progress) = (&self.past.begun, self.past.progress.get(path).copied());
-        let (Some(aim), Some(Aside { base, mine, left })) = (begun.aim.get(path), Aside::of(begun, path)) else {
+        let (Some(aim), Some(SetAside { base, mine, left })) = (begun.aim.get(path), SetAside::of(begun, path)) else {
             return Ok(self.past.aside.get(path).cloned());
         };
         let written = progress.map_or_else(|| real.is(&left.node), Ok)?;
         if full(&left.managed).is_some() {
             // It was about to restore that text: take it as restored.
-            return Ok((!written).then(|| Aside { base: aim.clone(), left: mine, mine: left }));
+            return Ok((!written).then(|| SetAside { base: aim.clone(), left: mine, mine: left }));
         }
         let went_off = full(&mine.managed).is_some() && (self.off || !self.retire);
-        Ok((went_off && written).then_some(Aside { base, mine, left }))
+        Ok((went_off && written).then_some(SetAside { base, mine, left }))
     }
 
     /// Sets aside users' changes of a path of a tree that is put off and is to come back.

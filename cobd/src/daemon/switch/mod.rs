@@ -7,9 +7,9 @@
 //!   link up, going, withdrawn            --> told
 //! ```
 
-mod dead_end;
-mod parting;
-mod tellers;
+mod announcements;
+mod no_exit_state;
+mod removed_hosts;
 mod told;
 mod watch;
 mod windows;
@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 use cob_engine::guard::{Guard, Watch};
 use cob_engine::record::{Body, Record};
-use cob_engine::switch::{Act, Current, Failing, Parted, Stage, SwitchRecord, Switching, Terms, Withdrawal};
+use cob_engine::switch::{Act, Current, Failing, RemovedHost, Stage, SwitchRecord, Switching, Terms, Withdrawal};
 use cob_engine::time::Span;
 use cob_engine::{Durable, Time};
-use cob_types::generation::WayBack;
+use cob_types::generation::RollbackTarget;
 use cob_types::message::{Going, MAX_WHY, UnderWay, Withdrawn};
 use cob_types::switch::{OnFailure, SwitchPolicy};
 use cob_types::{BlobHash, CobId, GenerationNumber, HostName, Item, Manifest, StateName};
@@ -34,8 +34,8 @@ use crate::generations::{FetchError, Wanted};
 use crate::peer::{Topic, Transport as _};
 use crate::web::{Done, RefusalKind, SwitchHow};
 
-use dead_end::DeadEnds;
-use tellers::Tellers;
+use announcements::Announcements;
+use no_exit_state::NoExitStates;
 
 /// The operator's way out of the first generation.
 const REMOVES_ALL: &str = "there is no earlier generation: `cobctl rollback 0` removes all its change objects";
@@ -90,7 +90,7 @@ pub(in crate::daemon) struct SwitchWatch {
     /// Since when this incarnation has seen unreachable hosts during a rollback that this host's guard began.
     cut_off: Option<Time>,
     /// Announced generations that are not here yet.
-    told: Tellers,
+    told: Announcements,
     /// When the switch is announced to all hosts, and not only to the first hosts.
     tell_rest: Time,
     /// A host that has sent a request in this tick, in the switch in which this host has settled.
@@ -105,7 +105,7 @@ pub(in crate::daemon) struct SwitchWatch {
     failed_before: Option<(CobId, Time)>,
     /// Change objects that may have failed in this tick.
     failed: Vec<CobId>,
-    dead_ends: DeadEnds,
+    dead_ends: NoExitStates,
     /// Transitions of this tick: change object, from, to.
     made: Vec<(CobId, StateName, StateName)>,
     /// The order that waits for maintenance windows.
@@ -143,7 +143,7 @@ impl SwitchWatch {
             fetching: None,
             again: None,
             cut_off: None,
-            told: Tellers::default(),
+            told: Announcements::default(),
             tell_rest: Time::NEVER,
             asked_by: None,
             through: BTreeSet::new(),
@@ -151,7 +151,7 @@ impl SwitchWatch {
             converged: None,
             failed_before,
             failed: Vec::new(),
-            dead_ends: DeadEnds::default(),
+            dead_ends: NoExitStates::default(),
             made: Vec::new(),
             windows: windows::WindowWatch::default(),
         }
@@ -186,7 +186,7 @@ impl SwitchWatch {
     }
 
     /// The removed hosts.
-    pub(in crate::daemon) fn parted(&self) -> &BTreeMap<HostName, Parted> {
+    pub(in crate::daemon) fn parted(&self) -> &BTreeMap<HostName, RemovedHost> {
         &self.state.parted
     }
 
@@ -482,16 +482,16 @@ impl Daemon {
         let came_from = state.current.as_ref().filter(|c| c.to == left && c.left.is_none()).map(|c| c.from);
         let manifest = self.manifest_of(left).ok()?;
         // If the host came from different content under this number, no older generation replaces it as the target.
-        let from_another = |way: &WayBack| Some(way.generation) == came_from && self.leads_to_another(way);
+        let from_another = |way: &RollbackTarget| Some(way.generation) == came_from && self.leads_to_another(way);
         if manifest.back.iter().any(from_another) {
             return None;
         }
-        let is_none = |way: &WayBack| state.is_left(way.generation) || self.leads_to_another(way);
+        let is_none = |way: &RollbackTarget| state.is_left(way.generation) || self.leads_to_another(way);
         way_back(&manifest, came_from, is_none)
     }
 
     /// Whether this host knows different content under the number of a rollback target.
-    fn leads_to_another(&self, way: &WayBack) -> bool {
+    fn leads_to_another(&self, way: &RollbackTarget) -> bool {
         self.generations.manifest_known(way.generation).is_some_and(|known| known != way.manifest)
     }
 
@@ -503,7 +503,7 @@ impl Daemon {
     }
 
     fn names_way_back(&self, left: GenerationNumber, to: GenerationNumber) -> bool {
-        let leads = |way: &WayBack| way.generation == to && !self.leads_to_another(way);
+        let leads = |way: &RollbackTarget| way.generation == to && !self.leads_to_another(way);
         self.manifest_of(left).is_ok_and(|manifest| to < left && manifest.back.iter().any(leads))
     }
 
@@ -537,7 +537,7 @@ impl Daemon {
 fn way_back(
     manifest: &Manifest,
     came_from: Option<GenerationNumber>,
-    is_none: impl Fn(&WayBack) -> bool,
+    is_none: impl Fn(&RollbackTarget) -> bool,
 ) -> Option<GenerationNumber> {
     let ways = manifest.back.iter().filter(|way| way.generation < manifest.generation && !is_none(way));
     let named: BTreeSet<_> = ways.map(|way| way.generation).collect();
@@ -577,7 +577,7 @@ mod tests {
     fn a_generation_is_left_for_where_the_host_came_from_and_never_for_one_that_was_withdrawn() {
         let number = GenerationNumber;
         let mut manifest = Manifest::empty(number(8), number(7), Security::LoopbackOnly);
-        let way = |generation| WayBack { generation: number(generation), manifest: blob_hash(b"") };
+        let way = |generation| RollbackTarget { generation: number(generation), manifest: blob_hash(b"") };
         manifest.back = vec![way(7), way(6), way(5), way(9)];
         let back = |from: Option<u64>, withdrawn: &[u64]| {
             way_back(&manifest, from.map(number), |way| withdrawn.contains(&way.generation.0)).map(|g| g.0)

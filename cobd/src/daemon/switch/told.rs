@@ -5,11 +5,11 @@ use cob_engine::record::Body;
 use cob_engine::switch::{Seen, Stage, SwitchRecord, Terms};
 use cob_engine::time::Span;
 use cob_types::message::{Going, Withdrawn};
-use cob_types::status::{MadeMove, SwitchStage, SwitchStatus};
+use cob_types::status::{MadeTransition, SwitchStage, SwitchStatus};
 use cob_types::{Batch, GenerationNumber, HostName, Item};
 use tracing::{info, warn};
 
-use super::tellers::Next;
+use super::announcements::Next;
 use super::{Aim, SETTLED_AFTER, Start, told_withdrawal};
 use crate::daemon::Daemon;
 use crate::generations::Wanted;
@@ -235,7 +235,7 @@ impl Daemon {
             guard_left_ms: self.switch.guard.as_ref().map(|watch| watch.left_ms(now)),
             unreached: self.switch.guard.as_ref().map_or(Vec::new(), |_| self.unreached(&self.required(), now)),
             remains: moves
-                .map(|(cob, from, to)| MadeMove { cob: cob.clone(), from: from.clone(), to: to.clone() })
+                .map(|(cob, from, to)| MadeTransition { cob: cob.clone(), from: from.clone(), to: to.clone() })
                 .collect(),
             ordered: returned.is_some_and(|(_, withdrawal)| withdrawal.ordered),
             manifest: self.generations.manifest_known(current.to),

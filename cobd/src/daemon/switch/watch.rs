@@ -11,7 +11,7 @@ use cob_types::words::count;
 use cob_types::{CobId, HostName};
 use tracing::{error, info, warn};
 
-use super::dead_end::{Lasting, Stands};
+use super::no_exit_state::{Lasting, Stands};
 use super::{Aim, NO_WAY_BACK, SETTLED_AFTER, Start, short};
 use crate::daemon::Daemon;
 use crate::generations::Wanted;

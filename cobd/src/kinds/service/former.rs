@@ -4,9 +4,9 @@
 use std::time::Instant;
 
 use super::commands::Commands;
-use super::driven::Driven;
+use super::external::Driven;
 use super::folder::{Look, Plan, ServiceFolder};
-use super::kept::Kept;
+use super::supervised::Kept;
 use super::unit::Before;
 
 /// How a service is run.

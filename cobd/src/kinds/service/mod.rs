@@ -38,13 +38,12 @@
 
 mod backend;
 mod commands;
-mod driven;
+mod external;
 mod folder;
 mod former;
 #[cfg(test)]
 mod former_test;
 mod keeper;
-mod kept;
 mod leaving;
 mod link;
 mod logs;
@@ -52,6 +51,7 @@ mod mover;
 mod ready;
 #[cfg(test)]
 mod service_test;
+mod supervised;
 mod unit;
 mod watch;
 

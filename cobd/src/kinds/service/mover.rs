@@ -17,11 +17,11 @@ use zeroize::Zeroizing;
 
 use super::backend::{CommandsContent, Content, read};
 use super::commands::{ATTEMPT, Commands, RunAs, environment, last_words};
-use super::driven::{Driven, wait_until};
+use super::external::{Driven, wait_until};
 use super::folder::{Look, Plan, ServiceFolder, boot, write_environment};
 use super::former;
-use super::kept::Kept;
 use super::ready::Attempts;
+use super::supervised::Kept;
 use super::unit::{self, Systemd};
 use crate::kinds::backend::make_folder;
 use crate::run::{Exit, KEEP_SERVICE, Opened, Program, remove_folder};

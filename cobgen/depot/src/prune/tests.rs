@@ -111,7 +111,10 @@ fn age_the_newest_and_ways_back_count() {
     let mut with_ways = sketch_of(6, &[("h0000", 6)]);
     let way = |number| {
         let bytes = depot.read_manifest_bytes(n(number)).expect("read");
-        cob_types::generation::WayBack { generation: n(number), manifest: cob_types::canonical::blob_hash(&bytes) }
+        cob_types::generation::RollbackTarget {
+            generation: n(number),
+            manifest: cob_types::canonical::blob_hash(&bytes),
+        }
     };
     with_ways.manifest.back = vec![way(5), way(3)];
     publish(&depot, &with_ways);

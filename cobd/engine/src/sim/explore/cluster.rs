@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event};
 use crate::invariants;
 use crate::record::{Body, Durable, Record};
-use crate::recover::Return;
+use crate::recover::RestartInput;
 use crate::sim::explore::{Judge, Plan};
 use crate::sim::reality::{Begin, Reality};
 use crate::sim::scene::Scene;
@@ -406,7 +406,7 @@ impl Setting<'_> {
         let bundle =
             |generation: Option<GenerationNumber>| self.bundles[host].get(&generation?).cloned().map(AnyBundle::from);
         let was = active.unwrap_or_default();
-        let back = Return {
+        let back = RestartInput {
             host: &daemon.name,
             life,
             durable: &daemon.synced,

@@ -56,7 +56,7 @@ impl Shared {
 
 /// The desired state of a peer's link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum DesiredLink {
     /// The peer is not in the roster.
     Absent,
     /// There should be a link to the peer.
@@ -78,24 +78,24 @@ pub(super) struct Accepted {
     pub(super) key: Option<PublicKey>,
 }
 
-impl Wish {
+impl DesiredLink {
     /// The reason why a link with this proved key is not allowed; `None`: it is allowed.
     fn objects_to(&self, key: Option<PublicKey>) -> Option<LinkEnd> {
         match (self, key) {
-            (Wish::Linked { keys: None, .. }, None) | (Wish::Absent | Wish::Leave, _) => None,
-            (Wish::Linked { keys: Some(keys), .. }, Some(key)) => {
+            (DesiredLink::Linked { keys: None, .. }, None) | (DesiredLink::Absent | DesiredLink::Leave, _) => None,
+            (DesiredLink::Linked { keys: Some(keys), .. }, Some(key)) => {
                 (!keys.contains(&key)).then_some(LinkEnd::KeyGone(key))
             }
-            (Wish::Linked { .. }, _) => Some(LinkEnd::OtherProtection),
+            (DesiredLink::Linked { .. }, _) => Some(LinkEnd::OtherProtection),
         }
     }
 }
 
 /// The supervisor of a peer.
-pub(super) struct Keeper {
+pub(super) struct LinkSupervisor {
     pub(super) shared: Arc<Shared>,
     pub(super) peer: Arc<Peer>,
-    pub(super) wish: watch::Receiver<Wish>,
+    pub(super) wish: watch::Receiver<DesiredLink>,
     pub(super) accepted: mpsc::Receiver<Accepted>,
 }
 
@@ -106,21 +106,21 @@ enum Next {
     OtherWish,
 }
 
-impl Keeper {
+impl LinkSupervisor {
     /// Runs until the daemon stops.
     pub(super) async fn run(mut self) {
         let mut pause = Pause::new(&self.shared.limits);
         loop {
             let wish = self.wish.borrow_and_update().clone();
             let next = match &wish {
-                Wish::Leave => return,
-                Wish::Absent => {
+                DesiredLink::Leave => return,
+                DesiredLink::Absent => {
                     self.peer.lock().session.forget();
                     changed(&mut self.wish).await;
                     Next::OtherWish
                 }
-                Wish::Linked { address, keys } if self.dials() => self.dial(*address, keys.clone()).await,
-                Wish::Linked { .. } => self.wait_for_it().await,
+                DesiredLink::Linked { address, keys } if self.dials() => self.dial(*address, keys.clone()).await,
+                DesiredLink::Linked { .. } => self.wait_for_it().await,
             };
             let wait = match next {
                 Next::OtherWish => continue,
@@ -227,13 +227,13 @@ impl Keeper {
                         let wish = self.wish.borrow().clone();
                         match wish {
                             // A link to the host's previous address serves until it ends. The next uses the new one.
-                            Wish::Linked { .. } => {
+                            DesiredLink::Linked { .. } => {
                                 if let Some(end) = wish.objects_to(key) {
                                     break (end, None);
                                 }
                             }
-                            Wish::Absent => break (self.dismissed(key), None),
-                            Wish::Leave => break ((&mut task).await.unwrap_or_else(LinkEnd::Panic), None),
+                            DesiredLink::Absent => break (self.dismissed(key), None),
+                            DesiredLink::Leave => break ((&mut task).await.unwrap_or_else(LinkEnd::Panic), None),
                         }
                     }
                 }
@@ -295,14 +295,14 @@ impl Keeper {
 }
 
 /// Waits for a desired state other than `old`.
-async fn wish_other_than(wish: &mut watch::Receiver<Wish>, old: &Wish) {
+async fn wish_other_than(wish: &mut watch::Receiver<DesiredLink>, old: &DesiredLink) {
     while *wish.borrow() == *old {
         changed(wish).await;
     }
 }
 
 /// Waits for another desired state; waits forever if the daemon is gone.
-async fn changed(wish: &mut watch::Receiver<Wish>) {
+async fn changed(wish: &mut watch::Receiver<DesiredLink>) {
     if wish.changed().await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -1,4 +1,4 @@
-//! The record writer (`Book`): the journal, the state that its records add up to, and the reports on switches.
+//! The record writer (`RecordWriter`): the journal, the state that its records add up to, and the reports on switches.
 //!
 //! ```text
 //!   engine ── records ──> write ──> journal (durable with the next commit), durable
@@ -29,7 +29,7 @@ const SEGMENT: u64 = 8 << 20;
 const SHORT: u64 = 64 << 10;
 
 /// The journal and all data that records feed.
-pub(super) struct Book<J = FileJournal> {
+pub(super) struct RecordWriter<J = FileJournal> {
     host: HostName,
     journal: J,
     /// The state that the records add up to.
@@ -47,7 +47,7 @@ pub(super) struct Book<J = FileJournal> {
     snapshot_bytes: u64,
 }
 
-impl<J: Journal> Book<J> {
+impl<J: Journal> RecordWriter<J> {
     /// The journal's segment begins with a snapshot of this size; zero: no snapshot.
     pub(super) fn new(host: HostName, journal: J, durable: Durable, index: Indexing, snapshot_bytes: u64) -> Self {
         Self {
@@ -234,9 +234,9 @@ mod tests {
         HostName::new("n1").expect("name")
     }
 
-    fn book<J: Journal>(journal: J) -> Book<J> {
+    fn book<J: Journal>(journal: J) -> RecordWriter<J> {
         let index = Indexing::new(host(), PathBuf::new(), 0, None, Time(0));
-        Book::new(host(), journal, Durable::default(), index, 0)
+        RecordWriter::new(host(), journal, Durable::default(), index, 0)
     }
 
     /// A record that need not be durable before its effects.
@@ -290,7 +290,7 @@ mod tests {
             let first = entries.first().filter(|first| first.what == What::Snapshot);
             let snapshot_bytes = first.map_or(0, |first| first.payload.len() as u64);
             let index = Indexing::new(host(), PathBuf::new(), 0, None, Time(0));
-            let mut book = Book::new(host(), journal, durable, index, snapshot_bytes);
+            let mut book = RecordWriter::new(host(), journal, durable, index, snapshot_bytes);
             for lamport in 0..*records {
                 book.end_turn(&[record(lamport)], Time(0)).expect("taken");
             }

@@ -17,7 +17,7 @@ const LASTS: Span = Span::secs(3);
 
 /// The change objects in dead ends in the present switch.
 #[derive(Debug, Default)]
-pub(super) struct DeadEnds {
+pub(super) struct NoExitStates {
     /// In a dead end at the start of the switch, and never seen outside it since: also if the switch has changed them.
     before: BTreeSet<CobId>,
     /// Found in a state in this tick.
@@ -51,7 +51,7 @@ pub(super) enum Stands {
     Elsewhere,
 }
 
-impl DeadEnds {
+impl NoExitStates {
     /// Starts with the change objects that are in dead ends at the start of a switch.
     pub(super) fn begin(&mut self, before: BTreeSet<CobId>) {
         *self = Self { before, ..Self::default() };
@@ -140,7 +140,7 @@ mod tests {
     }
 
     /// Looks at the dead ends: change objects to check again, and failures.
-    fn look(ends: &mut DeadEnds, secs: u64, in_one: &[&str], checked: &[&str]) -> (Vec<String>, Vec<String>) {
+    fn look(ends: &mut NoExitStates, secs: u64, in_one: &[&str], checked: &[&str]) -> (Vec<String>, Vec<String>) {
         let names = |all: Vec<CobId>| all.into_iter().map(|cob| cob.to_string()).collect();
         let is = |of: &[&str], cob: &CobId| of.contains(&cob.as_str());
         let stands = |cob: &CobId| if is(in_one, cob) { Stands::InOne } else { Stands::Elsewhere };
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn what_lasts_and_is_found_once_more_has_failed() {
-        let mut ends = DeadEnds::default();
+        let mut ends = NoExitStates::default();
         for record in [checked("n1/a", Some("conflict")), checked("n1/b", Some("starting")), checked("n1/c", None)] {
             ends.hear(&record);
         }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn who_was_in_one_before_is_not_of_the_switch_until_he_is_seen_elsewhere() {
-        let mut ends = DeadEnds::default();
+        let mut ends = NoExitStates::default();
         ends.begin([id("n1/a")].into());
         // The switch has changed it: its state is unknown until the next check.
         let unknown = ends.look(at(0), |_| Stands::Unknown, |_| true);

@@ -18,7 +18,7 @@ const LONGEST: Span = Span::secs(600);
 
 /// The last announcement of each host.
 #[derive(Debug, Default)]
-pub(super) struct Tellers {
+pub(super) struct Announcements {
     words: BTreeMap<HostName, Word>,
     /// The number of announcements so far.
     heard: u64,
@@ -51,7 +51,7 @@ pub(super) struct Next {
     pub(super) is_news: bool,
 }
 
-impl Tellers {
+impl Announcements {
     /// Handles a host's announcement of a switch with its terms.
     pub(super) fn hear(&mut self, host: &HostName, wanted: Wanted, terms: Terms, now: Time) {
         let last = self.words.get(host);
@@ -149,7 +149,7 @@ mod tests {
         HostName::new(name).expect("a name")
     }
 
-    fn hear(tellers: &mut Tellers, name: &str, generation: u64, now: u64) {
+    fn hear(tellers: &mut Announcements, name: &str, generation: u64, now: u64) {
         tellers.hear(&host(name), number(generation), Terms::default(), at(now));
     }
 
@@ -162,7 +162,7 @@ mod tests {
     }
 
     /// Follows the due announcement without success: returns its host and generation.
-    fn tries(tellers: &mut Tellers, now: u64) -> Option<(String, u64)> {
+    fn tries(tellers: &mut Announcements, now: u64) -> Option<(String, u64)> {
         let next = tellers.next(at(now))?;
         tellers.fetches(at(now));
         assert_eq!((tellers.next(at(now)), tellers.due()), (None, at(now) + LONGEST), "a host at a time");
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_word_that_leads_nowhere_hides_no_other() {
-        let mut tellers = Tellers::default();
+        let mut tellers = Announcements::default();
         hear(&mut tellers, "a0", u64::MAX, 0);
         assert_eq!(tries(&mut tellers, 0), Some(("a0".to_owned(), u64::MAX)));
         hear(&mut tellers, "n1", 2, 1);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn of_two_contents_under_one_number_each_is_tried_for_itself() {
-        let mut tellers = Tellers::default();
+        let mut tellers = Announcements::default();
         let one = |content: u8| Wanted { manifest: Some(BlobHash([content; 32])), ..number(5) };
         tellers.hear(&host("a0"), one(1), Terms::default(), at(0));
         assert_eq!(tries(&mut tellers, 0), Some(("a0".to_owned(), 5)));
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn who_says_ever_more_that_can_not_be_had_is_followed_up_now_and_then() {
-        let mut tellers = Tellers::default();
+        let mut tellers = Announcements::default();
         let mut tried = 0;
         for second in 0..100 {
             for word in 0..1000 {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_many_say_is_tried_once_and_again_with_growing_pauses() {
-        let mut tellers = Tellers::default();
+        let mut tellers = Announcements::default();
         for number in 0..1000 {
             hear(&mut tellers, &format!("n{number}"), 5, 0);
         }
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_newest_comes_first_and_a_later_round_counts() {
-        let mut tellers = Tellers::default();
+        let mut tellers = Announcements::default();
         hear(&mut tellers, "n1", 5, 0);
         hear(&mut tellers, "n2", 6, 0);
         assert_eq!(tellers.next(at(0)).map(|next| next.wanted.generation.0), Some(6));

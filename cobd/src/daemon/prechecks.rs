@@ -28,8 +28,8 @@ use cob_types::words::count;
 use cob_types::{CobId, GenerationNumber, HostName, Manifest, Packed};
 use tracing::debug;
 
+use super::conflict_preview::ConflictPreviews;
 use super::folders::Folders;
-use super::foresee::Foresight;
 use super::route::Route;
 use super::{Daemon, Reply, job_id};
 use crate::generations::Prepared;
@@ -52,7 +52,7 @@ const MARK: u64 = 1 << 39;
 
 /// The prechecks of a prepared generation.
 #[derive(Default)]
-pub(super) struct Ahead {
+pub(super) struct Prechecks {
     generation: Option<GenerationNumber>,
     /// It was activated: its prechecks count.
     active: bool,
@@ -60,7 +60,7 @@ pub(super) struct Ahead {
     /// The number of prechecks in this incarnation.
     begun: u64,
     asked: Option<Asked>,
-    pub(super) foresight: Foresight,
+    pub(super) foresight: ConflictPreviews,
     /// The prepared generation, or the target of a switch in several steps: links to its hosts are opened early.
     meets: Option<Arc<Manifest>>,
 }
@@ -99,7 +99,7 @@ pub(super) enum Seen {
     Found(Box<JobEnded>),
 }
 
-impl Ahead {
+impl Prechecks {
     /// When [`Daemon::end_preparing`] must be called.
     pub(super) fn due(&self) -> Time {
         let Some(asked) = &self.asked else { return Time::NEVER };
@@ -365,9 +365,9 @@ mod tests {
         CobId::new("n1/a").expect("id")
     }
 
-    fn looking() -> (Ahead, JobId, watch::Receiver<bool>) {
+    fn looking() -> (Prechecks, JobId, watch::Receiver<bool>) {
         let (handle, cancelled) = JobHandle::of_nothing();
-        let mut ahead = Ahead { generation: Some(GenerationNumber(2)), ..Ahead::default() };
+        let mut ahead = Prechecks { generation: Some(GenerationNumber(2)), ..Prechecks::default() };
         let job = ahead.next_job(3);
         ahead.looks.insert(cob(), Look { job, of: OF, state: State::UnderWay(handle) });
         (ahead, job, cancelled)

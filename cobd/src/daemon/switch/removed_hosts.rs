@@ -1,4 +1,4 @@
-//! Removed hosts (`Parted`): hosts of the previous generation that the next generation lacks.
+//! Removed hosts (`RemovedHost`): hosts of the previous generation that the next generation lacks.
 //!
 //! Links to them stay: their change objects depart in order and may wait for other hosts or the reverse, and a host
 //! that was away has yet to learn about the switch. So each host remembers the removed hosts (`Switching::parted`). A
@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_engine::switch::{Parted, Stage, SwitchRecord};
+use cob_engine::switch::{RemovedHost, Stage, SwitchRecord};
 use cob_types::{GenerationNumber, HostName, Item, Manifest};
 use tracing::{info, warn};
 
@@ -18,7 +18,7 @@ impl Daemon {
     pub(in crate::daemon) fn part_for(&mut self, to: &Manifest) {
         let from = [self.active.as_ref().map(|a| &a.prepared), self.coming.as_ref()];
         let from: Vec<&Manifest> = from.into_iter().flatten().map(|p| &*p.manifest).collect();
-        let stays = |host: &HostName, of: Parted| {
+        let stays = |host: &HostName, of: RemovedHost| {
             // A host that was away for long is forgotten: its generation is not kept.
             let is_awaited = !of.through && self.generations.keeps(of.generation);
             is_awaited || self.engine.is_open_with(host)
@@ -84,7 +84,7 @@ impl Daemon {
     /// At the end of a tick: records the drained hosts, and announces that this host is drained, if it is.
     pub(in crate::daemon) fn end_parting(&mut self) {
         let parted = &self.switch.state.parted;
-        let news = |(host, of): (&HostName, &Parted)| !of.through && self.switch.through.contains(host);
+        let news = |(host, of): (&HostName, &RemovedHost)| !of.through && self.switch.through.contains(host);
         let through: BTreeSet<_> = parted.iter().filter(|of| news(*of)).map(|(host, _)| host.clone()).collect();
         if !through.is_empty() {
             self.note_switch(SwitchRecord::Through(through), None);

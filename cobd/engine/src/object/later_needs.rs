@@ -16,13 +16,13 @@ use crate::spec::{NeedSpec, StateIx};
 
 /// The needs of the later transitions to its own target, before the first transition.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct LaterNeeds {
     needs: Vec<NeedSpec>,
     /// All were granted while the change object stayed: it may leave.
     seen: bool,
 }
 
-impl Ahead {
+impl LaterNeeds {
     /// The change object stays and waits for these grants.
     pub(super) fn is_awaited(&self) -> bool {
         !(self.needs.is_empty() || self.seen)
@@ -31,14 +31,14 @@ impl Ahead {
 
 impl Object {
     /// Determines whether the needs of the later transitions to its own target are granted.
-    pub(super) fn ahead(&mut self, state: StateIx, aim: Aim) -> Ahead {
+    pub(super) fn ahead(&mut self, state: StateIx, aim: Aim) -> LaterNeeds {
         let needs = self.needs_ahead(state, aim);
         let is_held = |need: &NeedSpec| {
             let lock = self.lock_ix(need.cob).map(|at| &self.locks[at]);
             lock.is_ok_and(|lock| lock.usable() && lock.held.is_some_and(|held| need.set.contains(&held)))
         };
         self.seen_ahead = !needs.is_empty() && (self.seen_ahead || needs.iter().all(is_held));
-        Ahead { needs, seen: self.seen_ahead }
+        LaterNeeds { needs, seen: self.seen_ahead }
     }
 
     /// The needs of all transitions to its own target but the first, on change objects that neither the first
@@ -67,8 +67,8 @@ impl Object {
     }
 
     /// Adds the needs of the later transitions.
-    pub(super) fn need_ahead(&self, cx: &Cx<'_>, needs: &mut Scratch, aim: Aim, ahead: Ahead) {
-        let Ahead { needs: all, seen: kept } = ahead;
+    pub(super) fn need_ahead(&self, cx: &Cx<'_>, needs: &mut Scratch, aim: Aim, ahead: LaterNeeds) {
+        let LaterNeeds { needs: all, seen: kept } = ahead;
         for NeedSpec { cob, set } in all {
             let (rank, any_content) = (self.goal_rank(cx, aim.target, aim), aim.any_content);
             needs.add(Need { cob, set, rank, origin: self.me, kept, any_content });

@@ -14,9 +14,9 @@ const EVERY: Span = Span::secs(1);
 
 /// The time until which each host has used its rate.
 #[derive(Debug, Default)]
-pub(super) struct Brakes(BTreeMap<HostName, Time>);
+pub(super) struct RateLimits(BTreeMap<HostName, Time>);
 
-impl Brakes {
+impl RateLimits {
     /// Whether another message of a host may cause a record.
     pub(super) fn allows(&mut self, host: &HostName, now: Time) -> bool {
         // When all messages of the host would have been sent at one a second.
@@ -48,7 +48,7 @@ impl Brakes {
 #[cfg(test)]
 mod tests {
     use cob_types::GenerationNumber;
-    use cob_types::message::{Finals, Incarnation};
+    use cob_types::message::{DepartureReport, Incarnation};
 
     use super::*;
 
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn some_at_once_and_then_one_a_second_of_each_host() {
-        let mut brakes = Brakes::default();
+        let mut brakes = RateLimits::default();
         let mut allowed = |name: &str, second: u64| {
             let now = Time(0) + Span::secs(1_000_000 + second);
             (0..1000).filter(|_| brakes.allows(&host(name), now)).count() as u64
@@ -70,9 +70,9 @@ mod tests {
 
     #[test]
     fn of_turns_only_those_count_that_are_news() {
-        let mut brakes = Brakes::default();
+        let mut brakes = RateLimits::default();
         let (from, to) = (GenerationNumber(1), GenerationNumber(2));
-        let item = |turn| Item::AskFinal(Finals { from, to, turn, cobs: Vec::new() });
+        let item = |turn| Item::AskFinal(DepartureReport { from, to, turn, cobs: Vec::new() });
         let mut batch = |turns: &mut dyn Iterator<Item = u64>| {
             let incarnation = Incarnation { id: 1, start: 1 };
             let items = turns.map(item).collect();

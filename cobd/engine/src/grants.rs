@@ -16,14 +16,14 @@ const FEW: usize = 64;
 
 /// Grants by dependent. Serialized like any other map.
 #[derive(Clone, Default)]
-pub struct Promises {
+pub struct Grants {
     /// All grants, as long as they are few.
     few: SmallMap<CobId, KeptGrant>,
     /// All grants, from then on until the map is empty.
     many: BTreeMap<CobId, KeptGrant>,
 }
 
-impl Promises {
+impl Grants {
     /// The number of grants.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -71,15 +71,15 @@ impl Promises {
     }
 }
 
-impl PartialEq for Promises {
+impl PartialEq for Grants {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
     }
 }
 
-impl Eq for Promises {}
+impl Eq for Grants {}
 
-impl FromIterator<(CobId, KeptGrant)> for Promises {
+impl FromIterator<(CobId, KeptGrant)> for Grants {
     fn from_iter<I: IntoIterator<Item = (CobId, KeptGrant)>>(promises: I) -> Self {
         let few: SmallMap<_, _> = promises.into_iter().collect();
         if few.len() <= FEW {
@@ -89,19 +89,19 @@ impl FromIterator<(CobId, KeptGrant)> for Promises {
     }
 }
 
-impl fmt::Debug for Promises {
+impl fmt::Debug for Grants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }
 }
 
-impl Serialize for Promises {
+impl Serialize for Grants {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         if self.many.is_empty() { self.few.serialize(to) } else { self.many.serialize(to) }
     }
 }
 
-impl<'de> Deserialize<'de> for Promises {
+impl<'de> Deserialize<'de> for Grants {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         SmallMap::deserialize(from).map(|all| all.into_iter().collect())
     }
@@ -141,7 +141,7 @@ mod tests {
         fn they_are_as_other_maps(
             steps in prop::collection::vec((any::<bool>(), 0_u64..150), 0..400), few in 0_u64..150,
         ) {
-            let (mut promises, mut map) = (Promises::default(), BTreeMap::new());
+            let (mut promises, mut map) = (Grants::default(), BTreeMap::new());
             for (gives, n) in steps {
                 let to = id(&format!("h1/n{n}"));
                 if gives {
@@ -160,8 +160,8 @@ mod tests {
             prop_assert!((0..150).all(has_same));
             let bytes = codec::encode(&promises).expect("CBOR");
             prop_assert_eq!(&bytes, &codec::encode(&map).expect("CBOR"));
-            prop_assert_eq!(&codec::decode::<Promises>(&bytes, 1 << 20).expect("the same"), &promises);
-            prop_assert_eq!(&map.into_iter().collect::<Promises>(), &promises);
+            prop_assert_eq!(&codec::decode::<Grants>(&bytes, 1 << 20).expect("the same"), &promises);
+            prop_assert_eq!(&map.into_iter().collect::<Grants>(), &promises);
         }
     }
 }

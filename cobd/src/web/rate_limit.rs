@@ -16,7 +16,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Refused requests and wrong tokens.
 #[derive(Debug, Default)]
-pub(super) struct Brake {
+pub(super) struct RateLimit {
     inside: Mutex<Inside>,
 }
 
@@ -47,7 +47,7 @@ impl Tries {
     }
 }
 
-impl Brake {
+impl RateLimit {
     /// Whether tokens of this source are checked.
     pub(super) fn lets_try(&self, source: IpAddr, now: Instant) -> bool {
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn who_guesses_is_slowed_down_and_nobody_else() {
-        let (brake, start) = (Brake::default(), Instant::now());
+        let (brake, start) = (RateLimit::default(), Instant::now());
         let (bad, good) = (ip("10.0.0.1"), ip("10.0.0.2"));
         for _ in 0..TRIES {
             assert!(brake.lets_try(bad, start));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_network_is_one_source_and_their_number_is_bounded() {
-        let (brake, now) = (Brake::default(), Instant::now());
+        let (brake, now) = (RateLimit::default(), Instant::now());
         for n in 0..TRIES {
             brake.wrong(ip(&format!("2001:db8::{n}")), now);
         }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn refusals_are_counted_and_told_now_and_then() {
-        let (brake, start) = (Brake::default(), Instant::now());
+        let (brake, start) = (RateLimit::default(), Instant::now());
         let told: Vec<_> = (0..25).filter_map(|s| brake.refused(start + Duration::from_secs(s))).collect();
         assert_eq!((told, brake.count()), (vec![0, 9, 9], 25));
     }

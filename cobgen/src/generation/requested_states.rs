@@ -15,12 +15,12 @@ const MOST: usize = 256;
 
 /// The sets of states that are requested of a change object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Wishes {
+pub(super) struct RequestedStates {
     /// Each set in its order of preference; no duplicates.
     sets: BTreeSet<Vec<State>>,
 }
 
-impl Wishes {
+impl RequestedStates {
     pub(super) fn of(sets: impl IntoIterator<Item = Vec<State>>) -> Self {
         Self { sets: sets.into_iter().filter(|set| !set.is_empty()).collect() }
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn led(sets: &[&[State]], asked: &[State]) -> Vec<(State, State)> {
-        let wishes = Wishes::of(sets.iter().map(|set| set.to_vec()));
+        let wishes = RequestedStates::of(sets.iter().map(|set| set.to_vec()));
         wishes.led(asked, 4, |_, _| true).into_iter().collect()
     }
 
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn where_no_way_leads_the_next_one_is_gone_to() {
-        let wishes = Wishes::of([vec![2, 1]]);
+        let wishes = RequestedStates::of([vec![2, 1]]);
         let found = wishes.led(&[2, 1], 4, |from, to| !(from == 3 && to == 2));
         assert_eq!(found.into_iter().collect::<Vec<_>>(), [(0, 2), (3, 1)]);
     }

@@ -10,7 +10,7 @@ use super::super::demand::Demand;
 use super::super::system::{Guard, Moment, System};
 
 /// Levels and intervals of goals, and the states that grants need of each change object.
-pub(super) struct Promises {
+pub(super) struct GrantedLevels {
     marks: Option<Marks>,
 }
 
@@ -29,7 +29,7 @@ struct Marks {
     doubtful: Vec<bool>,
 }
 
-impl Promises {
+impl GrantedLevels {
     pub(super) fn of(system: &System<'_>, demand: &Demand) -> Self {
         let promises = |goal: usize| {
             let (cob, state) = system.goal(goal);

@@ -16,10 +16,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_types::message::{Finals, MAX_FINALS};
+use cob_types::message::{DepartureReport, MAX_FINALS};
 use cob_types::{CobId, GenerationNumber, Item, SwitchOrder};
 
-use crate::adopt::Footing;
+use crate::adopt::ActiveBundle;
 use crate::engine::{Engine, Timer};
 use crate::names::{CobRef, HostRef};
 use crate::object::Object;
@@ -37,7 +37,7 @@ const OWED_MAX: usize = 100_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Going {
     pub(crate) generation: GenerationNumber,
-    pub(crate) footing: Footing,
+    pub(crate) footing: ActiveBundle,
     /// Change objects that are new or changed in it.
     pub(crate) specs: BTreeMap<CobId, Arc<Spec>>,
     /// Change objects that must depart before the activation.
@@ -77,7 +77,7 @@ pub(crate) struct Owed {
 impl Going {
     pub(crate) fn new(
         generation: GenerationNumber,
-        footing: Footing,
+        footing: ActiveBundle,
         specs: BTreeMap<CobId, Arc<Spec>>,
         leaving: BTreeSet<CobRef>,
         order: Arc<SwitchOrder>,
@@ -190,7 +190,7 @@ impl Engine {
         let mut cobs: Vec<CobId> = question.cobs.iter().map(|c| self.names.cob_id(*c).clone()).collect();
         cobs.sort_unstable();
         for cobs in cobs.chunks(MAX_FINALS) {
-            let asked = Finals { from, to: going.generation, turn, cobs: cobs.to_vec() };
+            let asked = DepartureReport { from, to: going.generation, turn, cobs: cobs.to_vec() };
             self.send.push((host, Item::AskFinal(asked)));
         }
     }
@@ -211,9 +211,9 @@ impl Engine {
     }
 
     /// Another host asks.
-    pub(crate) fn on_ask_final(&mut self, host: HostRef, asked: Finals) {
+    pub(crate) fn on_ask_final(&mut self, host: HostRef, asked: DepartureReport) {
         self.hear_turn(asked.turn);
-        let Finals { from, to, turn, cobs } = asked;
+        let DepartureReport { from, to, turn, cobs } = asked;
         if turn < self.turn {
             // It asks again after it has received the newer epoch.
             self.say_turn(host, from, to);
@@ -230,7 +230,7 @@ impl Engine {
     }
 
     fn say_turn(&mut self, host: HostRef, from: GenerationNumber, to: GenerationNumber) {
-        let nothing = Finals { from, to, turn: self.turn, cobs: Vec::new() };
+        let nothing = DepartureReport { from, to, turn: self.turn, cobs: Vec::new() };
         self.send.push((host, Item::Final(nothing)));
     }
 
@@ -245,7 +245,7 @@ impl Engine {
             let told: Vec<CobId> = owed.cobs.iter().filter(|c| self.is_final_in(from, to, c)).cloned().collect();
             told.iter().for_each(|c| _ = owed.cobs.remove(c));
             for cobs in told.chunks(MAX_FINALS) {
-                self.send.push((*host, Item::Final(Finals { from, to, turn, cobs: cobs.to_vec() })));
+                self.send.push((*host, Item::Final(DepartureReport { from, to, turn, cobs: cobs.to_vec() })));
             }
             !owed.cobs.is_empty()
         });
@@ -272,7 +272,7 @@ impl Engine {
     }
 
     /// Another host has announced departures.
-    pub(crate) fn on_final(&mut self, host: HostRef, told: Finals) {
+    pub(crate) fn on_final(&mut self, host: HostRef, told: DepartureReport) {
         if self.hear_turn(told.turn) || told.turn != self.turn {
             return;
         }

@@ -32,7 +32,7 @@ const FORGIVEN: Span = Span::secs(600);
 
 /// The counters.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Brake {
+pub(crate) struct LivelockGuard {
     /// The activation at which counting started: counts of earlier activations do not matter.
     since: u64,
     asks: ThinVec<Ask>,
@@ -113,7 +113,7 @@ impl Tally {
     }
 }
 
-impl Brake {
+impl LivelockGuard {
     /// There is no delay and no report: the next activation may reset the counters on their next use.
     pub(crate) fn is_slack(&self) -> bool {
         let slack = |tally: &Tally, free: u32| tally.rest_until == Time(0) && tally.times < free;

@@ -1,4 +1,4 @@
-//! Slots for connections to the API (`Places`): their number, and which connection yields to a new connection.
+//! Slots for connections to the API (`Slots`): their number, and which connection yields to a new connection.
 //!
 //! Three kinds of callers have separate slots and do not block each other: the Unix socket, operators with a proved
 //! key, and all others. The others are unknown at first. A new connection takes the slot of the oldest connection that
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use super::brake::block;
+use super::rate_limit::block;
 
 /// Slots of the Unix socket: for all watchers, and some more.
 const LOCAL: usize = 96;
@@ -26,7 +26,7 @@ const NO_CROWD: usize = 8;
 
 /// The slots of an API.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Slots {
     local: Arc<Semaphore>,
     known: Arc<Semaphore>,
     unknown: Arc<Unknown>,
@@ -36,7 +36,7 @@ pub(super) struct Places {
 #[derive(Debug)]
 pub(super) struct Place {
     _held: Held,
-    let_in: LetIn,
+    let_in: Admission,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ enum Held {
 
 /// Admits the caller of a connection: its slot can no longer be taken. Goes with a request.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LetIn(Option<(u64, Arc<Unknown>, Arc<Notify>)>);
+pub(super) struct Admission(Option<(u64, Arc<Unknown>, Arc<Notify>)>);
 
 /// Connections of unknown callers, by increasing numbers.
 #[derive(Debug, Default)]
@@ -68,13 +68,13 @@ struct Guest {
     leave: Arc<Notify>,
 }
 
-impl Default for Places {
+impl Default for Slots {
     fn default() -> Self {
         Self { local: Arc::new(Semaphore::new(LOCAL)), known: Arc::new(Semaphore::new(KNOWN)), unknown: Arc::default() }
     }
 }
 
-impl Places {
+impl Slots {
     /// Waits for a slot for a connection of the Unix socket.
     pub(super) async fn local(&self) -> Option<Place> {
         let permit = self.local.clone().acquire_owned().await.ok()?;
@@ -99,17 +99,17 @@ impl Places {
         let (id, leave) = (guests.last, Arc::new(Notify::new()));
         guests.here.insert(id, Guest { source: block(source), let_in: false, leave: leave.clone() });
         let of = self.unknown.clone();
-        Some(Place { let_in: LetIn(Some((id, of.clone(), leave))), _held: Held::Guest { id, of } })
+        Some(Place { let_in: Admission(Some((id, of.clone(), leave))), _held: Held::Guest { id, of } })
     }
 }
 
 impl Place {
     fn of(permit: OwnedSemaphorePermit) -> Self {
-        Self { _held: Held::Permit { _permit: permit }, let_in: LetIn::default() }
+        Self { _held: Held::Permit { _permit: permit }, let_in: Admission::default() }
     }
 
     /// The admission that goes with the request of this connection.
-    pub(super) fn let_in(&self) -> LetIn {
+    pub(super) fn let_in(&self) -> Admission {
         self.let_in.clone()
     }
 
@@ -122,7 +122,7 @@ impl Place {
     }
 }
 
-impl LetIn {
+impl Admission {
     /// Admits the caller: it keeps the slot until the end of the connection.
     pub(super) fn now(&self) {
         let Some((id, of, _)) = &self.0 else { return };
@@ -180,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_newcomer_takes_the_place_of_the_oldest_of_the_largest_crowd() {
-        let places = Places::default();
+        let places = Slots::default();
         let honest: Vec<_> = (0..4).map(|n| places.unknown(ip(n)).expect("a place")).collect();
         let crowd: Vec<_> = (4..UNKNOWN).map(|_| places.unknown(ip(66)).expect("a place")).collect();
         let _newcomer = places.unknown(ip(7)).expect("a place");
@@ -194,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_from_many_addresses_does_not_pick_out_a_source_with_two() {
-        let places = Places::default();
+        let places = Slots::default();
         let flood = |n: usize| {
             IpAddr::from([198, 51, 100 + u8::try_from(n / 250).expect("few"), u8::try_from(n % 250).expect("few")])
         };
@@ -209,7 +209,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_was_let_in_stays_and_who_has_gone_makes_room() {
-        let places = Places::default();
+        let places = Slots::default();
         let mut all: Vec<_> = (0..UNKNOWN).map(|_| places.unknown(ip(1)).expect("a place")).collect();
         all.iter().for_each(|place| place.let_in().now());
         assert!(places.unknown(ip(2)).is_none(), "all are served");
@@ -220,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_kind_of_caller_is_in_the_way_of_another() {
-        let places = Places::default();
+        let places = Slots::default();
         let _strangers: Vec<_> = (0..500).map(|_| places.unknown(ip(1)).expect("a place")).collect();
         let operators: Vec<_> = std::iter::from_fn(|| places.known()).collect();
         let local = timeout(Duration::from_secs(5), places.local()).await.expect("at once");

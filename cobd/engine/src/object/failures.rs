@@ -22,9 +22,9 @@ pub(crate) struct Trouble {
 
 /// The failures of a change object, if any.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Troubles(Option<Box<Trouble>>);
+pub(crate) struct Failures(Option<Box<Trouble>>);
 
-impl Deref for Troubles {
+impl Deref for Failures {
     type Target = Trouble;
 
     fn deref(&self) -> &Trouble {

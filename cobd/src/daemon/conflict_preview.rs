@@ -24,7 +24,7 @@ const FILES: usize = 3;
 
 /// The result of a conflict preview.
 #[derive(Debug)]
-pub(super) struct Foreseen {
+pub(super) struct ConflictPreview {
     /// The number of the preview.
     look: u64,
     conflicts: BTreeMap<CobId, Vec<FileConflict>>,
@@ -34,7 +34,7 @@ pub(super) struct Foreseen {
 
 /// The conflict previews, and the latest result.
 #[derive(Debug, Default)]
-pub(super) struct Foresight {
+pub(super) struct ConflictPreviews {
     begun: u64,
     /// The preview that is awaited.
     awaited: Option<u64>,
@@ -42,7 +42,7 @@ pub(super) struct Foresight {
     unseen: BTreeMap<CobId, String>,
 }
 
-impl Foresight {
+impl ConflictPreviews {
     /// Whether a preview is still awaited.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited.is_some()
@@ -74,7 +74,7 @@ impl Foresight {
     }
 
     /// Whether the awaited preview has ended.
-    fn is_over(&mut self, foreseen: &Foreseen) -> bool {
+    fn is_over(&mut self, foreseen: &ConflictPreview) -> bool {
         self.awaited.take_if(|look| *look == foreseen.look).is_some()
     }
 }
@@ -119,12 +119,12 @@ impl Daemon {
                 }
             }
             // A failed send is harmless: the daemon has ended.
-            let _ = foreseen.send(Foreseen { look, conflicts, unseen }).await;
+            let _ = foreseen.send(ConflictPreview { look, conflicts, unseen }).await;
         });
     }
 
     /// Handles the end of a preview.
-    pub(super) fn foreseen(&mut self, foreseen: Foreseen) {
+    pub(super) fn foreseen(&mut self, foreseen: ConflictPreview) {
         if !self.ahead.foresight.is_over(&foreseen) {
             return;
         }
@@ -245,8 +245,8 @@ mod tests {
 
     #[test]
     fn what_was_foreseen_of_another_generation_is_not_told() {
-        let foreseen = |look| Foreseen { look, conflicts: BTreeMap::new(), unseen: BTreeMap::new() };
-        let mut foresight = Foresight::default();
+        let foreseen = |look| ConflictPreview { look, conflicts: BTreeMap::new(), unseen: BTreeMap::new() };
+        let mut foresight = ConflictPreviews::default();
         let first = foresight.begin();
         let second = foresight.begin();
         assert!(!foresight.is_over(&foreseen(first)) && foresight.is_awaited(), "the second is still being looked at");
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(foresight.take(), (BTreeMap::new(), String::new()), "it is told once");
         let unseen = |names: &[&str]| {
             let unseen = |name: &&str| (CobId::new(name).expect("an id"), "too large".to_owned());
-            Foresight { unseen: names.iter().map(unseen).collect(), ..Foresight::default() }.take().1
+            ConflictPreviews { unseen: names.iter().map(unseen).collect(), ..ConflictPreviews::default() }.take().1
         };
         assert_eq!(unseen(&["n1/a"]), "n1/a can't be compared: too large");
         assert_eq!(unseen(&["n1/a", "n1/b"]), "2 file trees can't be compared; n1/a: too large");

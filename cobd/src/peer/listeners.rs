@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
-use super::door::{Directory, keep_open};
-use super::keeper::Shared;
+use super::link_supervisor::Shared;
+use super::listener::{Directory, keep_open};
 use super::task::Owned;
 
 /// The open ports of a daemon.
 #[derive(Debug)]
-pub(super) struct Doors {
+pub(super) struct Listeners {
     /// The newest address last.
     open: Vec<(SocketAddr, Owned<()>)>,
 }
 
-impl Doors {
+impl Listeners {
     /// Starts with a listener that is already open.
     pub(super) fn new(
         listener: TcpListener,

@@ -18,7 +18,7 @@ use crate::time::Time;
 
 /// The open business of departed change objects.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Left {
+pub(crate) struct DepartedObjects {
     /// Their grants, by grantor and holder.
     promised: BTreeMap<CobRef, BTreeMap<CobRef, Request>>,
     /// Their releases to change objects of other hosts, by releaser and grantor: this host repeats each until it is
@@ -35,7 +35,7 @@ struct Repeat {
     times: u32,
 }
 
-impl Left {
+impl DepartedObjects {
     /// A change object departs with these grants out.
     pub(crate) fn put(&mut self, cob: CobRef, requests: impl IntoIterator<Item = Request>) {
         let out = requests.into_iter().filter(|r| r.granted.is_some() || r.broken.is_some());

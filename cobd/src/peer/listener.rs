@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::admission::{self, Admitted, Proved, Unwelcome};
 use super::gate::Gate;
-use super::keeper::{Accepted, Shared};
+use super::link_supervisor::{Accepted, Shared};
 use super::quiet::Topic;
 
 /// How often waiting connections are checked without other events.
@@ -84,7 +84,7 @@ pub(super) async fn keep_open(listener: TcpListener, shared: Arc<Shared>, direct
     // A seed that strangers can't guess.
     let seed = RandomState::new().hash_one(());
     let pending = Pending::new(shared.limits.pending.clone(), now(), seed);
-    let mut door = Door {
+    let mut door = Listener {
         shared,
         directory,
         pending,
@@ -107,7 +107,7 @@ pub(super) async fn keep_open(listener: TcpListener, shared: Arc<Shared>, direct
     }
 }
 
-struct Door {
+struct Listener {
     shared: Arc<Shared>,
     directory: Arc<Directory>,
     pending: Pending,
@@ -122,7 +122,7 @@ struct Door {
     hosts: BTreeMap<HostName, VecDeque<(Id, AbortHandle)>>,
 }
 
-impl Door {
+impl Listener {
     fn arrived(&mut self, stream: TcpStream, remote: SocketAddr) {
         if let Err(why) = admission::may_come_from(remote, &self.shared) {
             admission::log(&self.shared, Some(remote), None, &why);

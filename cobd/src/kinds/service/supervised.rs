@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cob_types::Command;
 
 use super::commands::{ATTEMPT, Commands};
-use super::driven::{LOOK, wait_until};
+use super::external::{LOOK, wait_until};
 use super::folder::{Look, STOP, STOPPING, ServiceFolder};
 
 /// A supervised service.
