@@ -81,7 +81,7 @@ fn check_command(command: &Command) -> Result<(), Refusal> {
         let what = format!("the command line has {length} bytes; at most {LONGEST_LINE} are allowed");
         return Err(invalid(
             what,
-            "put a script on the hosts (a change object of the kind `file`), and run the script",
+            "put a script on the hosts (a change object of the kind `file-tree`), and run the script",
         ));
     }
     Ok(())

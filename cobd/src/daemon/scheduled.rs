@@ -232,6 +232,9 @@ impl Daemon {
                 return warn!(%error, "the scheduled switch waits for its next time: the depot can't be read");
             }
         };
+        if self.operator_waits_for(newest) {
+            return info!(generation = %newest, "the schedule leaves the switch to the waiting order of an operator");
+        }
         match self.newest() {
             Ok(known) if newest > known && !self.switch.withdrawn().contains(&newest) => {
                 let line = self.scheduled.plan.switch.as_ref().map(|line| format!("schedule {}", line.text));

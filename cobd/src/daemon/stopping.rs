@@ -134,7 +134,12 @@ impl Daemon {
     /// Reboots this host, if operators have stopped all running change objects until then.
     pub(super) fn reboot(&mut self, who: &str, reply: Reply) {
         let now = self.clock.now();
-        let is_stopped = |cob: &CobStatus| cob.stopped.is_some() && cob.state.as_ref() == Some(&cob.preferred);
+        let by_model = |cob: &CobStatus| {
+            let kind = self.active.as_ref().and_then(|active| active.kind_of(&cob.id));
+            kind.is_some_and(|kind| kind.stopped() == Some(&cob.preferred))
+        };
+        let is_stopped =
+            |cob: &CobStatus| cob.state.as_ref() == Some(&cob.preferred) && (cob.stopped.is_some() || by_model(cob));
         let bundle = self.active.as_ref().map(|active| &active.prepared.bundle);
         let running = bundle.into_iter().flat_map(|bundle| bundle.iter_of(Kind::runs)).filter(|cob| !cob.observe);
         let left: Vec<String> = running

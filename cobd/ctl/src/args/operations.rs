@@ -71,10 +71,10 @@ Exit status: 0 drained, or with --reboot: returned; 1 refused, failed or out of 
 /// Hosts, by name or by label.
 #[derive(Debug, Clone, Default, ClapArgs)]
 pub struct Selection {
-    /// Only these hosts, separated by commas
+    /// Only these hosts, separated by commas; with --label, only the hosts with the label
     #[arg(id = "only", long = "hosts", value_name = "HOSTS", value_delimiter = ',')]
     pub hosts: Vec<HostName>,
-    /// Only hosts with this label of the model: NAME=VALUE, or NAME with any value; may be repeated
+    /// Only hosts with this label of the model: NAME=VALUE, or NAME with any value; repeated: hosts with all labels
     #[arg(long = "label", value_name = "LABEL")]
     pub labels: Vec<String>,
 }
@@ -86,13 +86,13 @@ pub struct DrainArgs {
     /// The hosts
     #[arg(id = "drained", value_name = "HOST")]
     pub hosts: Vec<HostName>,
-    /// The hosts with this label of the model: NAME=VALUE, or NAME with any value; may be repeated
+    /// Only hosts with this label of the model: NAME=VALUE, or NAME with any value; repeated: hosts with all labels
     #[arg(id = "labels", long = "label", value_name = "LABEL")]
     pub labels: Vec<String>,
     /// Reboot each host when it is drained, and wait until all its services have returned
     #[arg(long)]
     pub reboot: bool,
-    /// Drain and reboot several hosts at a time, in the fewest waves; without it, one host after the other
+    /// With --reboot: several hosts at a time, in the fewest waves; without --waves, one host after the other
     #[arg(long)]
     pub waves: bool,
     /// Only show the plan

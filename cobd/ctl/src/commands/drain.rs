@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cob_types::status::{ClusterStatus, CobStatus};
+use cob_types::status::{ClusterStatus, CobStatus, HostStatus};
 use cob_types::{CobId, HostName};
 use cobd::web::{Done, PlainOrder, StatusOf, StopOne, StopOrder};
 use serde::Serialize;
@@ -63,20 +63,32 @@ struct Drained {
 struct Course<'g> {
     hosts: Vec<HostName>,
     cobs: BTreeMap<HostName, Vec<CobId>>,
+    /// The objects that have to return after the reboot: those of the host, and running dependents on other hosts.
+    returning: BTreeMap<HostName, Vec<CobId>>,
     all: Objects<'g>,
 }
 
 pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DrainArgs) -> Result<Exit, Failure> {
+    if args.waves && !args.reboot && !args.plan {
+        let what = "--waves needs --reboot: without a reboot no host returns before the next wave";
+        return Err(Failure::usage(anyhow::anyhow!(what)).hint("add --reboot, or --plan to see the waves"));
+    }
     let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::All).await;
     let generation = plan::generation_of_hosts(context, &now)?;
     let all = Objects::of(&generation);
     let selection = Selection { hosts: args.hosts.clone(), labels: args.labels.clone() };
     let hosts: Vec<HostName> = all.selected(&selection)?.into_iter().flatten().collect();
-    let cobs = hosts.iter().map(|host| (host.clone(), all.running_on(host))).collect();
-    let course = Course { hosts, cobs, all };
+    let cobs: BTreeMap<HostName, Vec<CobId>> = hosts.iter().map(|host| (host.clone(), all.running_on(host))).collect();
+    let running = all.running(&now);
+    let return_with = |(host, cobs): (&HostName, &Vec<CobId>)| {
+        let dependents = all.with_dependents(cobs.iter().cloned().collect());
+        (host.clone(), dependents.into_keys().filter(|cob| running.contains(cob) || cobs.contains(cob)).collect())
+    };
+    let returning = cobs.iter().map(return_with).collect();
+    let course = Course { hosts, cobs, returning, all };
     let report = course.divide(&now, args);
     if !context.json {
-        report.say(screen, args.reboot)?;
+        report.say(screen)?;
     }
     if args.plan {
         if let [host] = course.hosts.as_slice() {
@@ -162,19 +174,33 @@ impl Course<'_> {
         args: &DrainArgs,
     ) -> Result<Vec<Drained>, Failure> {
         let (mut targets, mut done) = (Vec::new(), Vec::new());
-        let boots = boots(&gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await);
+        let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::Restless).await;
+        let boots = boots(&now);
         for host in wave {
             targets.push(context.locate(host).await?);
         }
+        let silent = |host: &HostName| now.hosts.iter().find(|h| h.name == *host && !h.reachable);
+        if wave.iter().any(|host| silent(host).is_some()) {
+            done = wave.iter().map(|host| Drained::not_begun(&self.cobs[host], host, silent(host))).collect();
+            done.iter().try_for_each(|host| host.say(context, screen, args.reboot))?;
+            return Ok(done);
+        }
         let told = self.order(context, &targets).await;
+        let refused = told.iter().any(|(_, answer)| answer.is_err());
         for ((target, answer), host) in told.into_iter().zip(wave) {
             match answer {
-                Ok(answer) if !context.json => screen.line(&format!("{host}: {}", clean(&answer.detail)))?,
-                Ok(_) => {}
+                Ok(answer) => {
+                    if !context.json {
+                        screen.line(&format!("{host}: {}", clean(&answer.detail)))?;
+                    }
+                    if refused {
+                        done.push(Drained::left(&self.cobs[host], host));
+                    }
+                }
                 Err(error) => done.push(Drained::refused(&self.cobs[host], &target, host, &error)),
             }
         }
-        if !done.is_empty() {
+        if refused {
             done.iter().try_for_each(|host| host.say(context, screen, args.reboot))?;
             return Ok(done);
         }
@@ -188,7 +214,7 @@ impl Course<'_> {
         if args.reboot && all_drained {
             self.reboot(context, screen, &targets, &mut done).await?;
             if done.iter().all(|host| host.why.is_empty()) {
-                returned(context, &mut done, &boots, Instant::now() + args.wait).await;
+                self.returned(context, &mut done, &boots, Instant::now() + args.wait).await;
             }
         }
         done.iter().try_for_each(|host| host.say(context, screen, args.reboot))?;
@@ -241,7 +267,7 @@ impl Course<'_> {
         for ((_, answer), host) in told.await.into_iter().zip(done) {
             match answer {
                 Ok(_) if context.json => {}
-                Ok(_) => screen.line(&format!("{} has rebooted", host.host))?,
+                Ok(_) => screen.line(&format!("{} was told to reboot", host.host))?,
                 Err(error) => {
                     host.returned = Some(if is_refusal(&error) { Ended::Failed } else { Ended::Unreached });
                     host.why = vec![format!("the host was not rebooted: {}", error.in_a_line())];
@@ -257,50 +283,60 @@ fn boots(now: &ClusterStatus) -> BTreeMap<HostName, u64> {
     now.hosts.iter().filter(|host| host.boots > 0).map(|host| (host.name.clone(), host.boots)).collect()
 }
 
-/// Waits until each host has another boot, and each of its objects is started and in its preferred state.
-async fn returned(context: &Context, done: &mut [Drained], before: &BTreeMap<HostName, u64>, deadline: Instant) {
-    loop {
-        let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::All).await;
-        let boots = boots(&now);
-        for host in done.iter_mut() {
-            host.why.clear();
-            let is_back = |cob: &&CobStatus| cob.stopped.is_none() && is_home(cob);
-            let theirs: Vec<&CobStatus> = cobs_of(&now).filter(|cob| host.cobs.contains(&cob.id)).collect();
-            let rebooted = before.get(&host.host).is_none_or(|old| boots.get(&host.host).is_some_and(|new| new != old));
-            let answers = now.hosts.iter().any(|h| h.reachable && h.name == host.host);
-            let all_back = theirs.len() == host.cobs.len() && theirs.iter().all(is_back);
-            host.returned = Some(match () {
-                () if answers && rebooted && all_back => Ended::Settled,
-                () if answers => Ended::Late,
-                () => Ended::Unreached,
-            });
-            if !rebooted && answers {
-                host.why.push("the host has not rebooted yet: its daemon runs in the same boot as before".to_owned());
-            } else if answers && !all_back {
-                host.why = why(&now, &host.cobs);
+impl Course<'_> {
+    /// Waits until each host has another boot, and each of its objects and of their dependents is started and in its
+    /// preferred state.
+    async fn returned(
+        &self,
+        context: &Context,
+        done: &mut [Drained],
+        before: &BTreeMap<HostName, u64>,
+        deadline: Instant,
+    ) {
+        loop {
+            let now = gather::cluster_of(&context.client, &context.targets.all, StatusOf::All).await;
+            let boots = boots(&now);
+            for host in done.iter_mut() {
+                host.why.clear();
+                let is_back = |cob: &&CobStatus| cob.stopped.is_none() && is_home(cob);
+                let cobs = &self.returning[&host.host];
+                let theirs: Vec<&CobStatus> = cobs_of(&now).filter(|cob| cobs.contains(&cob.id)).collect();
+                let rebooted =
+                    before.get(&host.host).is_none_or(|old| boots.get(&host.host).is_some_and(|new| new != old));
+                let answers = now.hosts.iter().any(|h| h.reachable && h.name == host.host);
+                let all_back = theirs.len() == cobs.len() && theirs.iter().all(is_back);
+                host.returned = Some(match () {
+                    () if answers && rebooted && all_back => Ended::Settled,
+                    () if answers => Ended::Late,
+                    () => Ended::Unreached,
+                });
+                if !rebooted && answers {
+                    host.why
+                        .push("the host has not rebooted yet: its daemon runs in the same boot as before".to_owned());
+                } else if answers && !all_back {
+                    host.why = why(&now, cobs);
+                }
             }
+            if done.iter().all(|host| host.returned == Some(Ended::Settled)) || Instant::now() >= deadline {
+                return;
+            }
+            tokio::time::sleep(ASK).await;
         }
-        if done.iter().all(|host| host.returned == Some(Ended::Settled)) || Instant::now() >= deadline {
-            return;
-        }
-        tokio::time::sleep(ASK).await;
     }
 }
 
 impl Report {
-    fn say(&self, screen: &mut Screen, reboot: bool) -> std::io::Result<()> {
+    fn say(&self, screen: &mut Screen) -> std::io::Result<()> {
         let hosts: usize = self.waves.iter().map(Vec::len).sum();
         if hosts == 1 {
             return Ok(());
         }
         let many = self.waves.len();
-        if reboot || many > 1 {
-            for (at, wave) in self.waves.iter().enumerate() {
-                screen.line(&format!("wave {} of {many}: {}", at + 1, list(wave, 24)))?;
-            }
-            let fewest = if self.fewest { ", the fewest possible" } else { "" };
-            screen.line(&format!("{} in {}{fewest}", count(hosts, "host"), count(many, "wave")))?;
+        for (at, wave) in self.waves.iter().enumerate() {
+            screen.line(&format!("wave {} of {many}: {}", at + 1, list(wave, 24)))?;
         }
+        let fewest = if self.fewest { ", the fewest possible" } else { "" };
+        screen.line(&format!("{} in {}{fewest}", count(hosts, "host"), count(many, "wave")))?;
         if self.fewest {
             self.limits.iter().try_for_each(|limit| screen.line(&format!("  {limit}")))?;
         }
@@ -314,6 +350,22 @@ impl Drained {
         let drained = if is_refusal(error) { Ended::Failed } else { Ended::Unreached };
         let why = vec![format!("{}: {}", target.endpoint, error.in_a_line())];
         Self { host: host.clone(), cobs: cobs.to_vec(), drained, returned: None, why }
+    }
+
+    /// A host of a wave that did not begin, because a host of the wave does not answer.
+    fn not_begun(cobs: &[CobId], host: &HostName, silent: Option<&HostStatus>) -> Self {
+        let why = match silent {
+            Some(status) => status.error.clone().unwrap_or_else(|| "no answer".to_owned()),
+            None => "another host of the wave does not answer: no service was stopped".to_owned(),
+        };
+        let drained = if silent.is_some() { Ended::Unreached } else { Ended::Failed };
+        Self { host: host.clone(), cobs: cobs.to_vec(), drained, returned: None, why: vec![why] }
+    }
+
+    /// A host that has taken the order, of a wave in which another host has not.
+    fn left(cobs: &[CobId], host: &HostName) -> Self {
+        let why = vec!["another host of the wave refused; its own services stop until its next boot".to_owned()];
+        Self { host: host.clone(), cobs: cobs.to_vec(), drained: Ended::Failed, returned: None, why }
     }
 
     fn ended(&self) -> Ended {

@@ -60,18 +60,19 @@ pub(super) fn selected(
     if hosts.is_empty() && labels.is_empty() {
         return Ok(None);
     }
-    let (mut found, mut faults) = (BTreeSet::new(), Vec::new());
+    let (mut found, mut faults): (BTreeSet<HostName>, _) = (manifest.hosts.keys().cloned().collect(), Vec::new());
+    if !hosts.is_empty() {
+        found.retain(|host| hosts.contains(host));
+    }
     for host in hosts {
-        if manifest.hosts.contains_key(host) {
-            found.insert(host.clone());
-        } else {
+        if !manifest.hosts.contains_key(host) {
             let help = did_you_mean_or_list(host.as_str(), manifest.hosts.keys().map(HostName::as_str));
             faults.push(format!("there is no host {host}; {}", help.unwrap_or_default()));
         }
     }
     for label in labels {
         match manifest.hosts_with(label) {
-            Some(hosts) => found.extend(hosts),
+            Some(hosts) => found.retain(|host| hosts.contains(host)),
             None if manifest.groups.is_empty() => faults.push(format!(
                 "generation {} names no labels and no clusters: a cobgen that did not write these made it, or the model \
                  has none",
@@ -79,9 +80,13 @@ pub(super) fn selected(
             )),
             None => {
                 let help = did_you_mean_or_list(label, manifest.groups.labels().collect::<Vec<_>>());
-                faults.push(format!("no host has the label {label}; {}", help.unwrap_or_default()));
+                let help = help.unwrap_or_else(|| "the model has no labels".to_owned());
+                faults.push(format!("no host has the label {label}; {help}"));
             }
         }
+    }
+    if faults.is_empty() && found.is_empty() {
+        faults.push("no host is in all of the named hosts and labels".to_owned());
     }
     if faults.is_empty() { Ok(Some(found)) } else { Err(Failure::usage(anyhow::anyhow!(faults.join("; ")))) }
 }
@@ -139,6 +144,9 @@ impl<'g> Objects<'g> {
             return match kind.stopped() {
                 _ if cob.observe => Err(format!("{word} is only observed (`mode: observe`)")),
                 None => Err(format!("{word} has no state to stop in")),
+                Some(_) if self.is_stopped_by_model(id) && !besides.contains(*id) => {
+                    Err(format!("the model says `desired: stopped` for {word}"))
+                }
                 Some(_) => Ok([(*id).clone()].into()),
             };
         }
@@ -152,18 +160,20 @@ impl<'g> Objects<'g> {
         let of_host = |id: &CobId| id.host_str() == name || format!("{}/{}", id.host_str(), service(id)) == name;
         let senses: [(&str, &IsOf<'_>); 3] =
             [("service", &|id| service(id) == name), ("host", &of_host), ("cluster", &of_cluster)];
-        let (mut named, mut meanings) = (false, Vec::<(&str, BTreeSet<CobId>)>::new());
+        let (mut named, mut by_model, mut meanings) = (false, false, Vec::<(&str, BTreeSet<CobId>)>::new());
         for (of, is_of) in senses.into_iter().filter(|(of, _)| sense.is_none_or(|sense| sense == *of)) {
             let of_name: Vec<&CobId> = self.all.keys().copied().filter(|id| is_of(id)).collect();
             let running: BTreeSet<CobId> =
                 of_name.iter().copied().filter(|id| self.runs(id) || besides.contains(*id)).cloned().collect();
             named |= !of_name.is_empty();
+            by_model |= of_name.iter().any(|id| self.is_stopped_by_model(id));
             if !running.is_empty() && !meanings.iter().any(|(_, other)| *other == running) {
                 meanings.push((of, running));
             }
         }
         match meanings.as_slice() {
             [(_, meant)] => Ok(meant.clone()),
+            [] if by_model => Err(format!("the model says `desired: stopped` for {word}")),
             [] if named => Err(format!("{word} has no running object")),
             [] => Err(self.unknown(name)),
             several => {
@@ -174,12 +184,20 @@ impl<'g> Objects<'g> {
     }
 
     fn runs(&self, id: &CobId) -> bool {
-        self.all.get(id).is_some_and(|(cob, kind)| kind.runs() && !cob.observe)
+        self.all
+            .get(id)
+            .is_some_and(|(cob, kind)| kind.runs() && !cob.observe && kind.stopped() != Some(&cob.preferred))
     }
 
     /// The hosts of a selection; none: there is no restriction.
     pub(super) fn selected(&self, selection: &Selection) -> Result<Option<BTreeSet<HostName>>, Failure> {
         selected(&self.generation.manifest, selection)
+    }
+
+    /// The objects that were in their preferred states, and that no order has stopped.
+    pub(super) fn running(&self, now: &ClusterStatus) -> BTreeSet<CobId> {
+        let runs = |cob: &&CobStatus| cob.stopped.is_none() && is_home(cob) && self.all.contains_key(&cob.id);
+        cobs_of(now).filter(runs).map(|cob| cob.id.clone()).collect()
     }
 
     /// The running objects of a host.
@@ -191,9 +209,12 @@ impl<'g> Objects<'g> {
     /// The limits on what may be interrupted at the same time when these hosts are drained: budgets, and the services of
     /// clusters, of which one host stays. Objects of other hosts that are not where they should be count already.
     pub(super) fn limits(&self, hosts: &[HostName], now: &ClusterStatus) -> Vec<Limit> {
-        let home: BTreeSet<&CobId> = cobs_of(now).filter(|cob| is_home(cob)).map(|cob| &cob.id).collect();
+        let running = self.running(now);
         let drained: BTreeSet<&str> = hosts.iter().map(HostName::as_str).collect();
-        let is_off = |id: &CobId| !drained.contains(id.host_str()) && !home.contains(id);
+        // An interrupted drain is continued: its stopped objects return with the next boot.
+        let until_boot = |cob: &&CobStatus| cob.stopped.as_ref().is_some_and(|stopped| stopped.until_boot);
+        let returns: BTreeSet<&CobId> = cobs_of(now).filter(until_boot).map(|cob| &cob.id).collect();
+        let is_off = |id: &CobId| !(running.contains(id) || drained.contains(id.host_str()) && returns.contains(id));
         let mut budgets: BTreeMap<&CobId, BTreeSet<&CobId>> = BTreeMap::new();
         for (id, (cob, _)) in &self.all {
             if let Some(budget) = &cob.budget {
@@ -250,7 +271,7 @@ impl<'g> Objects<'g> {
     }
 
     /// Whether the model says `desired: stopped` for it.
-    pub(super) fn is_stopped_by_model(&self, id: &CobId) -> bool {
+    fn is_stopped_by_model(&self, id: &CobId) -> bool {
         self.all.get(id).is_some_and(|(cob, kind)| kind.runs() && kind.stopped() == Some(&cob.preferred))
     }
 

@@ -248,10 +248,6 @@ fn say(screen: &mut Screen, answer: &Answer<Done>) -> std::io::Result<()> {
 /// The named stopped objects, and the objects that stopped along with them. An object that needs a stopped object stays
 /// stopped, if it was not named; the start of a named object is refused then.
 fn to_start(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> Result<Meant, Failure> {
-    let by_model: BTreeSet<&CobId> = named.iter().filter(|cob| all.is_stopped_by_model(cob)).collect();
-    if !by_model.is_empty() {
-        return Err(stopped_by_model("started", &by_model));
-    }
     let stopped: BTreeMap<&CobId, &Stopped> =
         cobs_of(now).filter_map(|cob| Some((&cob.id, cob.stopped.as_ref()?))).collect();
     let concerned = all.with_dependents(named.clone());
@@ -292,17 +288,8 @@ fn to_start(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> R
     Ok(meant)
 }
 
-fn stopped_by_model(done: &str, cobs: &BTreeSet<&CobId>) -> Failure {
-    Failure::refused(anyhow::anyhow!("not {done}: the model says `desired: stopped` for {}", list(cobs, 6)))
-        .hint("remove `desired: stopped` from the model, generate and switch")
-}
-
 /// What is restarted: nothing that an order has stopped, and nothing that needs what is stopped.
 fn to_restart(now: &ClusterStatus, all: &Objects<'_>, named: BTreeSet<CobId>) -> Result<Meant, Failure> {
-    let by_model: BTreeSet<&CobId> = named.iter().filter(|cob| all.is_stopped_by_model(cob)).collect();
-    if !by_model.is_empty() {
-        return Err(stopped_by_model("restarted", &by_model));
-    }
     let stopped: BTreeMap<&CobId, &Stopped> =
         cobs_of(now).filter_map(|cob| Some((&cob.id, cob.stopped.as_ref()?))).collect();
     let needed = named.iter().flat_map(|cob| all.needs(cob)).chain(&named);

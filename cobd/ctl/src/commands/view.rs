@@ -328,9 +328,13 @@ pub(super) fn conclusion(screen: &Screen, cluster: &ClusterStatus, verdict: &Ver
         Verdict::Converged(generation) => {
             let head = screen.paint(Paint::Good, "OK");
             let (hosts, cobs) = (count(cluster.hosts.len(), "host"), count(total, "change object"));
+            let stopped = cluster.hosts.iter().flat_map(|h| &h.cobs).filter(|cob| cob.stopped.is_some()).count();
+            let stopped = if stopped > 0 { format!("; {stopped} stopped by order") } else { String::new() };
             vec![match generation {
-                Some(generation) => format!("{head}: generation {generation} has converged on {hosts}, {cobs}"),
-                None => format!("{head}: converged, {cobs} on {hosts}"),
+                Some(generation) => {
+                    format!("{head}: generation {generation} has converged on {hosts}, {cobs}{stopped}")
+                }
+                None => format!("{head}: converged, {cobs} on {hosts}{stopped}"),
             }]
         }
         Verdict::Not(reasons) => told(screen, "not converged", Vec::new(), reasons, next_step(cluster)),

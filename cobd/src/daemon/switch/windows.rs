@@ -74,6 +74,12 @@ impl Daemon {
             // A way back never waits.
             Start::Ordered(_) if goal.generation < self.goal() => return Err(asked),
             Start::Ordered(how) => (Cause::Ordered, how),
+            // The order of an operator has terms that a depot and a schedule do not know.
+            Start::Followed | Start::Scheduled
+                if asked.is_none() && !terms.waited && self.operator_waits_for(goal.generation) =>
+            {
+                return Ok(());
+            }
             Start::Followed => (Cause::Followed, SwitchHow::default()),
             Start::Scheduled => (Cause::Scheduled, SwitchHow::default()),
             Start::Told | Start::Return { .. } | Start::Onward => return Err(asked),
@@ -185,6 +191,12 @@ impl Daemon {
         warn!(%generation, %error, "the switch that waited for maintenance windows can't start yet");
         self.switch.windows.starts = false;
         self.switch.windows.due = self.clock.now() + AGAIN;
+    }
+
+    /// Whether an operator's order to switch to this generation, or to a later one, waits for its windows.
+    pub(in crate::daemon) fn operator_waits_for(&self, generation: GenerationNumber) -> bool {
+        let waiting = self.switch.state.waiting.as_deref();
+        waiting.is_some_and(|waiting| waiting.cause == Cause::Ordered && waiting.generation >= generation)
     }
 
     /// Drops the waiting order of a generation for which `is_meant` holds. Returns the generation.

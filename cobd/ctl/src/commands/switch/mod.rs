@@ -423,6 +423,14 @@ async fn run_within(
         report.finish(context, screen, &cluster, &plan.expected)?;
         return Ok(Exit::No);
     }
+    if args.require_all && !report.window_waits.is_empty() {
+        let why = windows::not_all(&report.window_waits);
+        let waiting: Vec<Target> =
+            plan.hosts.iter().filter(|t| report.window_waits.contains_key(&t.stand_in())).cloned().collect();
+        staged::forget(context, screen, plan.generation, &waiting).await;
+        let cluster = gather::cluster(&context.client, &plan.hosts).await;
+        return report.stopped(context, screen, &cluster, (why, Vec::new()));
+    }
     if let Some(exit) = windows::ended(context, screen, &report, args.wait.map(|wait| began + wait))? {
         return Ok(exit);
     }

@@ -52,6 +52,12 @@ pub(super) fn ended(
     Ok(Some(if deadline.is_some() { Exit::No } else { report.exit() }))
 }
 
+/// A switch that requires all hosts does not wait: when the windows open, no program compares the hosts with the generation.
+pub(super) fn not_all(waits: &Waits) -> String {
+    let first = waits.values().next().map(window_wait).unwrap_or_default();
+    format!("{first}; --require-all works within open windows, or with --now; the waiting order is dropped")
+}
+
 /// A stage that has to wait is not begun: the program, which leads the stages, does not stay for days.
 pub(super) fn no_stage(waits: &Waits) -> Option<String> {
     let first = waits.values().next()?;
