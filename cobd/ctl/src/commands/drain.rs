@@ -268,8 +268,10 @@ impl Course<'_> {
             match answer {
                 Ok(_) if context.json => {}
                 Ok(_) => screen.line(&format!("{} was told to reboot", host.host))?,
+                // The host may have gone down before its answer. Another boot shows whether it was told.
+                Err(error) if !is_refusal(&error) => {}
                 Err(error) => {
-                    host.returned = Some(if is_refusal(&error) { Ended::Failed } else { Ended::Unreached });
+                    host.returned = Some(Ended::Failed);
                     host.why = vec![format!("the host was not rebooted: {}", error.in_a_line())];
                 }
             }
