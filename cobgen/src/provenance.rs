@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn damage_is_told_apart() {
         let refused = |text: &str| Provenance::from_json(text.as_bytes()).expect_err(text).to_string();
-        assert!(refused("{").contains("not understood"));
+        assert!(refused("{").contains("can't be read"));
         assert!(refused(r#"{"format":9}"#).contains("format 9"));
         let with = |hosts: &str, origin: &str| {
             let tables = r#""files":["m"],"kinds":{},"guards":[["up"]],"sources":[[[0,1,1],"w",["up"]]]"#;

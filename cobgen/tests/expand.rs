@@ -696,7 +696,7 @@ fn the_model_of_init_works_and_nothing_is_overwritten() {
     assert!(out.ends_with("ok: 2 hosts, 4 change objects, 12 dependencies\n"), "{out}");
     let (status, _, err) = run("init");
     assert_eq!(status, 2);
-    assert!(err.contains("has model.yaml, check.sh, start.sh, stop.sh already"), "{err}");
+    assert!(err.contains("already contains model.yaml, check.sh, start.sh, stop.sh"), "{err}");
 }
 
 /// A kind as a few lines of text.

@@ -245,7 +245,7 @@ async fn who_breaks_the_rules_on_a_link_is_cut() {
 #[tokio::test]
 async fn who_falls_silent_or_says_goodbye_has_broken_no_rule() {
     let beat = zmtp(&Frame::Beat { ack: 0, interval_ms: 30 });
-    let silent = ended_when_up(&[&beat[..], b"\x00\xff\x01\x02"].concat(), "said nothing for 0.12 s").await;
+    let silent = ended_when_up(&[&beat[..], b"\x00\xff\x01\x02"].concat(), "was silent for 0.12 s").await;
     let bye = ended_when_up(&zmtp(&Frame::Bye), "the other side shut down").await;
     assert!(silent.is_nothing() && bye.is_nothing(), "{silent:?}, {bye:?}");
 }
@@ -259,7 +259,7 @@ async fn an_earlier_life_can_not_take_the_place_of_a_link() {
     let mut late = Raw::connect(&stage.b).await;
     late.write(&said(Hello { session: life(66, 4), ..hello() })).await;
     late.until_cut().await;
-    stage.said_once("no link", "an earlier life (4)");
+    stage.said_once("no link", "an earlier incarnation (4)");
     assert_eq!(stage.b.links.refused(), Refused { replayed: 1, ..Refused::default() });
     raw.write(&zmtp(&Frame::Data { number: 1, ack: 0, payload: b"still here" })).await;
     assert_eq!(stage.b.received().await, "still here");

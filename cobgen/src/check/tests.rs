@@ -442,7 +442,7 @@ fn no_help_proposes_to_change_a_kind_that_is_built_in() {
     kind.pre_remove = state("down");
     kind.backend = "service".to_owned();
     sketch.cob_of("restart", "a/app", "up").cob("b/db", "up").requires("a/app", "b/db");
-    assert!(told(&sketch).contains("help: remove a dependency of this chain"), "{}", told(&sketch));
+    assert!(told(&sketch).contains("help: remove or reverse a dependency of the circle"), "{}", told(&sketch));
 }
 
 #[test]

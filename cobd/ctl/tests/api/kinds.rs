@@ -142,9 +142,9 @@ fn what_can_not_be_tried_is_2() {
     for (args, word) in [
         (&["flag"][..], "unknown kind `flag`"),
         (&["wait"], "needs either"),
-        (&["wait", "--content", "ms: 5"], "is no JSON"),
+        (&["wait", "--content", "ms: 5"], "is not JSON"),
         (&["--model", &model, "flog"], "no change object is of the kind flog"),
-        (&["--model", &model, "flag", "--cob", "n1/flog"], "n1/flog is no change object"),
+        (&["--model", &model, "flag", "--cob", "n1/flog"], "n1/flog is not a change object"),
         (&["--model", &model, "flag", "--scratch", &full], "is not empty"),
         (&["--model", &model, "flag", "--watch", "/nonexistent/x"], "/nonexistent/x"),
     ] {

@@ -57,7 +57,7 @@ async fn what_is_in_the_way_is_said() {
     let content = content(&bench, "one\n");
     let context = bench.context(&file_tree(), &content);
     let why = reason(bench.transition(&context, "absent", "present").await);
-    assert!(why.contains("is a folder, and a file is wanted there"), "{why}");
+    assert!(why.contains("is a folder, but the model wants a file"), "{why}");
 }
 
 #[tokio::test]
