@@ -58,7 +58,7 @@ ctl switch $cluster_generation --guard 20s --on-failure rollback >/dev/null
 soon has_address 10.77.0.33
 patience=180 soon has_address 10.77.0.3
 echo "h3 has its address back after $((SECONDS - began)) s"
-patience=180 soon local_says h3 "has returned from generation $cluster_generation to $good: "
+patience=180 soon local_says h3 "has rolled back from generation $cluster_generation to $good: "
 patience=180 soon on h1 grep -qx "version 1" /etc/guard/other
 patience=180 soon ctl status
 on h3 cobctl history | grep -q ' withdraw '

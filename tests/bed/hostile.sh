@@ -116,7 +116,7 @@ says "its key $publisher is in no known generation" cobd_log h3
 step "nor is it believed when it answers in the place of a host"
 detour
 soon more_refused h1 wrong_key 0
-[ "$(lines h1 "who answers at 10.77.0.3:7077 does not hold the key of this host")" = 1 ]
+[ "$(lines h1 "the process at 10.77.0.3:7077 does not hold the key of this host")" = 1 ]
 fails linked h1
 apart cobd
 
