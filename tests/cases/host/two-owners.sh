@@ -2,7 +2,7 @@
 # Two change objects of different kinds that own one file are an error of cobgen.
 source "$(dirname "$0")/common.sh"
 printf '[Service]\nExecStart=/bin/sleep infinity\n' > /run/systemd/system/ccw.service; systemctl daemon-reload
-refused() { same no $accepted "$1"; says "by h1/a" generate.out; says "by h1/b" generate.out; }
+refused() { same no $accepted "$1"; says "h1/a" generate.out; says "h1/b" generate.out; }
 put <<'YAML'
   h1/a: {kind: service, content: {unit: ccw.service, drop_ins: {a.conf: "[Service]\nNice=1\n"}}}
   h1/b: {kind: file-tree, content: {files: {/etc/systemd/system/ccw.service.d/a.conf: {content: "[Service]\nNice=2\n"}}}}
