@@ -10,11 +10,11 @@
 # RELEASE is `after` (the stop has ended before a provider stops) or `start` (it has begun).
 #
 # BALLET_FOLDER holds make_model.py and critical_path.py. COB_TEST_DIR names the folder (and so the disk) of
-# the state folders, COB_BIN that of the programs (the release build of this workspace). Needs python3.
+# the state folders, COB_BIN that of the programs (the dist build of this workspace). Needs python3.
 set -euo pipefail
 ballet=$1 case=$2 sites=$3 scale=${4:-0.01} release=${5:-after}
 here=$(cd "$(dirname "$0")/../.." && pwd)
-bin=${COB_BIN:-${CARGO_TARGET_DIR:-$here/target}/release}
+bin=${COB_BIN:-${CARGO_TARGET_DIR:-$here/target}/dist}
 base=${COB_TEST_DIR:-${TMPDIR:-/tmp}}
 dir=$(mktemp -d "$base/ballet.XXXXXX")
 pids=()

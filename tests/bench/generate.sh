@@ -6,11 +6,11 @@
 # depot, each as a process of its own. Then a tenth of the change objects, on every node, is of another kind, and the
 # switch to that generation is planned, in which nothing moves, and the switch back, in which that tenth does. Beside
 # the time that passes stands that of the processors, which says more where others use them too.
-# COBGEN: the program, by default the release build.
+# COBGEN: the program, by default the dist build.
 set -eu
 
 nodes=${1:?usage: generate.sh NODES [COBGEN]}
-cobgen=${2:-target/release/cobgen}
+cobgen=${2:-target/dist/cobgen}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 

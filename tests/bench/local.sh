@@ -10,11 +10,11 @@
 # nothing, one file, one in a hundred and again one differ, and back (`cobctl rollback --wait`); `cobctl check`, which
 # looks at every file; `cobctl status`, for what a command costs; and how long it takes from a change of one file by somebody else until the file is put right.
 # For CFEngine: the first and second run of cf-agent. How many files are right is counted after each first run.
-# The daemon has the environment that its unit gives it. COB_TEST_DIR names the folder (and so the disk), /dev/shm otherwise. Needs python3 and the release build.
+# The daemon has the environment that its unit gives it. COB_TEST_DIR names the folder (and so the disk), /dev/shm otherwise. Needs python3 and the dist build.
 set -euo pipefail
 count=$1 shape=${2:-indep}
 here=$(cd "$(dirname "$0")/../.." && pwd)
-bin=${CARGO_TARGET_DIR:-$here/target}/${COB_PROFILE:-release}
+bin=${CARGO_TARGET_DIR:-$here/target}/${COB_PROFILE:-dist}
 dir=$(mktemp -d "${COB_TEST_DIR:-/dev/shm}/local.XXXXXX")
 pid=
 cleanup() { [ -z "$pid" ] || kill "$pid" 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$dir"; }

@@ -6,12 +6,12 @@
 # Switches to generations in which nothing differs on this host, one file, one in a hundred, the way back
 # (`cobctl rollback`), and forward again. Of each: the time of `cobctl switch --wait`, the processor time of the daemon
 # until it has been quiet for a second, and that of `cobctl`. Each is made three times, after two seconds of rest.
-# COB_TEST_DIR names the folder (and so the disk), /dev/shm otherwise. Needs python3 and the release build; COB_BIN
+# COB_TEST_DIR names the folder (and so the disk), /dev/shm otherwise. Needs python3 and the dist build; COB_BIN
 # names another folder with the programs, for a comparison.
 set -euo pipefail
 count=$1
 here=$(cd "$(dirname "$0")/../.." && pwd)
-bin=${COB_BIN:-${CARGO_TARGET_DIR:-$here/target}/release}
+bin=${COB_BIN:-${CARGO_TARGET_DIR:-$here/target}/dist}
 dir=$(mktemp -d "${COB_TEST_DIR:-/dev/shm}/switch.XXXXXX")
 pid=
 cleanup() { [ -z "$pid" ] || kill "$pid" 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$dir"; }
