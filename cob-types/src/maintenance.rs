@@ -87,7 +87,8 @@ impl Window {
     /// # Errors
     /// The fault and a proposal, to be read after the text: `"Sam 02:00-04:00": "Sam" is no day …`.
     pub fn parse(text: &str, zone: Offset) -> Result<Self, String> {
-        let words: Vec<&str> = text.split_whitespace().collect();
+        let listed = text.replace(", ", ",");
+        let words: Vec<&str> = listed.split_whitespace().collect();
         let (days, times, offset) = match words[..] {
             [days, times] => (days, times, zone),
             [days, times, zone] => (days, times, zone.parse()?),
@@ -97,7 +98,7 @@ impl Window {
             _ => return Err(format!("it is no window: {FORM}")),
         };
         let days = days.split(',').try_fold(0, |all, part| Ok::<u8, String>(all | day_range(part)?))?;
-        let wrong = |time: &str| format!("the time {time:?} is not from 00:00 to 24:00: {FORM}");
+        let wrong = |time: &str| format!("the time {time:?} is not from 00:00 to 24:00, with two digits each: {FORM}");
         let Some((from, to)) = times.split_once('-') else {
             return Err(format!("the times {times:?} are no span: {FORM}"));
         };

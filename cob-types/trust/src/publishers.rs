@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use cob_types::trust::{PublicKey, Signed};
+use cob_types::words::count;
 
 use crate::key::{Purpose, SecretKey, verify};
 
@@ -30,8 +31,8 @@ pub enum Untrusted {
     Altered(PublicKey),
     /// It has too few signatures.
     #[error(
-        "it has signatures of {signed} trusted publishers, but {wanted} are required; another publisher signs with \
-         `cobgen sign`"
+        "it has {}, but {wanted} are required; another publisher signs with `cobgen sign`",
+        count(.signed.to_owned(), "trusted signature")
     )]
     TooFew {
         /// The number of trusted publishers that have signed.

@@ -28,7 +28,7 @@ passwords there (`cobctl history`). Hosts keep the output for a while: `cobctl o
 `run = false` in its cobd.toml refuses.
 
 Exit status: 0 it succeeded on all hosts; 1 it failed on a host, or a host refused; 2 bad usage; 3 a host could not be \
-reached, or its connection broke. With --json: {\"run\", \"command\", \"hosts\": [{\"host\", \"outcome\": \"ended\", \"refused\", \
+reached, or its connection broke; 130 it was interrupted. With --json: {\"run\", \"command\", \"hosts\": [{\"host\", \"outcome\": \"ended\", \"refused\", \
 \"unreachable\", \"disconnected\" or \"interrupted\", \"succeeded\", \"exit\", \"took_ms\", \"cut\", \"stdout\", \"stderr\", \"error\", \
 \"hint\"}]}.";
 
@@ -76,7 +76,10 @@ fn variable(text: &str) -> Result<(String, String), String> {
 
 fn time_limit(text: &str) -> Result<Duration, String> {
     let limit = parse_span(text)?;
-    if limit.is_zero() || limit > Duration::from_millis(LONGEST_MS) {
+    if limit.is_zero() {
+        return Err("a command needs some time: write 30s, 5m or up to 1h".to_owned());
+    }
+    if limit > Duration::from_millis(LONGEST_MS) {
         return Err("a command may take up to 1h; for a longer task, put a service into the model".to_owned());
     }
     Ok(limit)
