@@ -58,8 +58,8 @@ impl Sketch {
             sealed: BTreeMap::new(),
         };
         let mut sketch = Self { draft, line: 0 };
-        let hops = ["outdated>down", "outdated>up", "down>up", "up>down"];
-        sketch.kind("simple", &["outdated", "down", "up"], &hops);
+        let transitions = ["outdated>down", "outdated>up", "down>up", "up>down"];
+        sketch.kind("simple", &["outdated", "down", "up"], &transitions);
         let simple = sketch.draft.kinds.get_mut("simple").expect("made above");
         simple.value.preferred = state("up");
         simple.value.pre_remove = state("down");
@@ -72,10 +72,11 @@ impl Sketch {
     }
 
     /// A kind with its states and transitions, `from>to` or `from>to!failure`. Prefers its last state.
-    pub(crate) fn kind(&mut self, name: &str, states: &[&str], hops: &[&str]) -> &mut Self {
-        let transitions = hops.iter().map(|hop| {
-            let (hop, failure) = hop.split_once('!').map_or((*hop, None), |(hop, f)| (hop, Some(state(f))));
-            let (from, to) = hop.split_once('>').expect("from>to");
+    pub(crate) fn kind(&mut self, name: &str, states: &[&str], transitions: &[&str]) -> &mut Self {
+        let transitions = transitions.iter().map(|transition| {
+            let (transition, failure) =
+                transition.split_once('!').map_or((*transition, None), |(transition, f)| (transition, Some(state(f))));
+            let (from, to) = transition.split_once('>').expect("from>to");
             Transition {
                 from: state(from),
                 to: state(to),
@@ -155,7 +156,7 @@ impl Sketch {
     }
 
     /// `(cob, from, to) <- need`, in the explicit form.
-    pub(crate) fn hop(&mut self, cob: &str, from: &str, to: &str, needed: &str) -> &mut Self {
+    pub(crate) fn transition(&mut self, cob: &str, from: &str, to: &str, needed: &str) -> &mut Self {
         let when = When::Transition { from: state(from), to: state(to) };
         let (words, place) = (format!("needs: [{needed}]"), self.place());
         self.arrow(cob, when, need(needed), &words, &place)
@@ -170,9 +171,9 @@ impl Sketch {
     pub(crate) fn requires(&mut self, cob: &str, on: &str) -> &mut Self {
         let (words, place) = (format!("requires: [{on}]"), self.place());
         self.start_after(cob, on, &words, &place);
-        let promise = Need { cob: id(on), states: vec![self.kind_of(on).preferred.clone()] };
+        let grant = Need { cob: id(on), states: vec![self.kind_of(on).preferred.clone()] };
         let held = When::Lock { state: self.kind_of(cob).preferred.clone() };
-        self.arrow(cob, held, promise, &words, &place);
+        self.arrow(cob, held, grant, &words, &place);
         // The required change object stops and restarts only while its dependent is off.
         let kind = self.kind_of(on).clone();
         let off = Need { cob: id(cob), states: vec![self.kind_of(cob).pre_remove.clone()] };

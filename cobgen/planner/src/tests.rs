@@ -317,7 +317,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_plan_keeps_its_promises(Drawn { cluster, operation } in drawn()) {
+    fn every_plan_keeps_its_grants(Drawn { cluster, operation } in drawn()) {
         let plan = plan(&cluster, operation, None).expect("nothing requires a later one");
         // Every job is in a single stage, no stage has two jobs of a node, and dependencies are in earlier stages.
         let mut stage_of = BTreeMap::new();

@@ -210,10 +210,10 @@ struct Draft {
 
 /// Pairs of types with the groups that can be on them.
 type Modes = Vec<((usize, usize), Set)>;
-type Slots = (Vec<Slot>, Vec<Source>, Vec<(usize, usize)>);
+type SlotTables = (Vec<Slot>, Vec<Source>, Vec<(usize, usize)>);
 
 impl Builder<'_> {
-    fn slots(&mut self, steps: &mut Steps) -> Result<Option<Slots>, OutOfSteps> {
+    fn slots(&mut self, steps: &mut Steps) -> Result<Option<SlotTables>, OutOfSteps> {
         let order = TypeOrder::new(self.spec);
         let open = self.open_modes(&order, steps)?;
         let mut slots: Vec<(Draft, Source, u64, u64)> = Vec::new();
@@ -384,7 +384,7 @@ fn first_of_a_kind<'a, K: Ord>(
 }
 
 /// Gives every pair of types its rank.
-fn finish(slots: Vec<(Draft, Source, u64, u64)>, order: &TypeOrder<'_>) -> Slots {
+fn finish(slots: Vec<(Draft, Source, u64, u64)>, order: &TypeOrder<'_>) -> SlotTables {
     let used = slots.iter().flat_map(|(draft, ..)| draft.modes.iter().map(|(types, _)| *types));
     let mut types: Vec<_> = used.collect::<BTreeSet<_>>().into_iter().collect();
     types.sort_by_key(|t| order.key(*t));

@@ -65,7 +65,7 @@ impl<'s, 'a> Along<'s, 'a> {
             let outdated = kind.kind.outdated().and_then(|state| kind.place(state));
             let serves = |state| Some(state) == view.preferred || Some(state) == outdated;
             for guard in &view.guards {
-                let Moment::Hop { from, .. } = guard.moment else { continue };
+                let Moment::Transition { from, .. } = guard.moment else { continue };
                 for want in guard.wants.iter().filter(|_| serves(from)) {
                     let stays = system.cobs[want.on].preferred.is_none_or(|at| want.states.contains(&at));
                     if !stays {

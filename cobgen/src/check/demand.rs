@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::OnceLock;
 
 use super::circles::Arrows;
-use super::system::{Hops, Moment, SetsOut, System, Want};
+use super::system::{Moment, SetsOut, System, Transitions, Want};
 
 /// The demanded goals and their arrows.
 pub(super) struct Demand {
@@ -14,7 +14,7 @@ pub(super) struct Demand {
     pub(super) goals: Vec<usize>,
     /// For each goal the goal that first needs it; `None` for preferred goals.
     pub(super) asker: Vec<Option<u32>>,
-    hops: Hops,
+    transitions: Transitions,
     sets_out: SetsOut,
     /// Computed on first use.
     arrows: OnceLock<Arrows>,
@@ -77,24 +77,29 @@ pub(super) struct Component {
 }
 
 impl Demand {
-    pub(super) fn of(system: &System<'_>, hops: Hops) -> Self {
-        Self::from_roots(system, hops, preferred_goals(system), SetsOut::FromDiscontent)
+    pub(super) fn of(system: &System<'_>, transitions: Transitions) -> Self {
+        Self::from_roots(system, transitions, preferred_goals(system), SetsOut::FromDiscontent)
     }
 
     /// The same, with transitions from states that satisfy every need, for checks of single transitions.
-    pub(super) fn with_all_hops(system: &System<'_>) -> Self {
-        Self::from_roots(system, Hops::Any, preferred_goals(system), SetsOut::FromAnywhere)
+    pub(super) fn with_all_transitions(system: &System<'_>) -> Self {
+        Self::from_roots(system, Transitions::Any, preferred_goals(system), SetsOut::FromAnywhere)
     }
 
     /// The goals that are demanded if every change object must also be able to depart.
     pub(super) fn with_leaving(system: &System<'_>) -> Self {
         let leavers = (0..system.cobs.len()).filter(|cob| !system.cobs[*cob].cob.leaves_as_it_is());
         let off = leavers.filter_map(|cob| Some(system.goal_of(cob, super::leaving::off(system, cob)?)));
-        Self::from_roots(system, Hops::Any, preferred_goals(system).chain(off), SetsOut::FromDiscontent)
+        Self::from_roots(system, Transitions::Any, preferred_goals(system).chain(off), SetsOut::FromDiscontent)
     }
 
-    fn from_roots(system: &System<'_>, hops: Hops, roots: impl Iterator<Item = usize>, sets_out: SetsOut) -> Self {
-        let guards_of = |goal: usize| system.guards_from(goal, hops, sets_out);
+    fn from_roots(
+        system: &System<'_>,
+        transitions: Transitions,
+        roots: impl Iterator<Item = usize>,
+        sets_out: SetsOut,
+    ) -> Self {
+        let guards_of = |goal: usize| system.guards_from(goal, transitions, sets_out);
         let mut asked = vec![false; system.goals()];
         let mut asker = vec![None; system.goals()];
         let mut queue = VecDeque::new();
@@ -114,7 +119,7 @@ impl Demand {
             }
         }
         let goals: Vec<usize> = (0..system.goals()).filter(|goal| asked[*goal]).collect();
-        Self { asked, goals, asker, hops, sets_out, arrows: OnceLock::new(), chosen: OnceLock::new() }
+        Self { asked, goals, asker, transitions, sets_out, arrows: OnceLock::new(), chosen: OnceLock::new() }
     }
 
     /// Arrows from each goal to the goals that it needs, for all states of every set.
@@ -143,7 +148,7 @@ impl Demand {
             // Sets that no demanded goal needs have no arrows.
             let mut reached = vec![false; wants.len()];
             let mut open = Vec::new();
-            let asked = self.goals.iter().flat_map(|goal| system.guards_from(*goal, self.hops, self.sets_out));
+            let asked = self.goals.iter().flat_map(|goal| system.guards_from(*goal, self.transitions, self.sets_out));
             let mut next: Vec<usize> = asked.flat_map(|guard| &guard.wants).map(node).collect();
             loop {
                 for at in next.drain(..).filter_map(|node| node.checked_sub(system.goals())) {
@@ -152,13 +157,13 @@ impl Demand {
                     }
                 }
                 let Some(at) = open.pop() else { break };
-                next.extend(system.needed_by(wants[at], self.hops).map(node));
+                next.extend(system.needed_by(wants[at], self.transitions).map(node));
             }
             let arrows = Arrows::of(goals.len(), |from, heads| match wants.get(from.wrapping_sub(system.goals())) {
                 Some(_) if !reached[from - system.goals()] => {}
-                Some(want) => heads.extend(system.needed_by(want, self.hops).map(node).filter_map(short)),
+                Some(want) => heads.extend(system.needed_by(want, self.transitions).map(node).filter_map(short)),
                 None if self.asked[from] => {
-                    let guards = system.guards_from(from, self.hops, self.sets_out);
+                    let guards = system.guards_from(from, self.transitions, self.sets_out);
                     heads.extend(guards.flat_map(|guard| &guard.wants).map(node).filter_map(short));
                 }
                 None => {}
@@ -170,7 +175,7 @@ impl Demand {
     fn to(&self, system: &System<'_>, heads_of: impl Fn(&Want<'_>, &mut Vec<u32>)) -> Arrows {
         Arrows::of(system.goals(), |goal, heads| {
             if self.asked[goal] {
-                for want in system.guards_from(goal, self.hops, self.sets_out).flat_map(|guard| &guard.wants) {
+                for want in system.guards_from(goal, self.transitions, self.sets_out).flat_map(|guard| &guard.wants) {
                     heads_of(want, heads);
                 }
             }
@@ -178,7 +183,7 @@ impl Demand {
     }
 
     /// Whether a demanded goal of the change object is reached over this transition.
-    pub(super) fn uses_hop(&self, system: &System<'_>, cob: usize, from: usize, to: usize) -> bool {
+    pub(super) fn uses_transition(&self, system: &System<'_>, cob: usize, from: usize, to: usize) -> bool {
         let kind = system.kind_of(cob);
         (0..kind.states()).any(|t| self.asked[system.goal_of(cob, t)] && kind.next(from, t) == Some(to))
     }
@@ -186,8 +191,8 @@ impl Demand {
     /// Whether a dependency entry of the change object ever matters.
     pub(super) fn uses(&self, system: &System<'_>, cob: usize, moment: Moment) -> bool {
         match moment {
-            Moment::Hop { from, to } => self.uses_hop(system, cob, from, to),
-            Moment::Promise(state) => self.asked[system.goal_of(cob, state)],
+            Moment::Transition { from, to } => self.uses_transition(system, cob, from, to),
+            Moment::Grant(state) => self.asked[system.goal_of(cob, state)],
         }
     }
 }

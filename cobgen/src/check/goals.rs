@@ -8,7 +8,7 @@ use cob_types::StateName;
 use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity};
 use super::leaving::{CODE, because};
-use super::system::{Guard, Hops, Moment, System, Want};
+use super::system::{Guard, Moment, System, Transitions, Want};
 use super::ways::{Ways, ways};
 use super::words::abridged;
 
@@ -119,19 +119,19 @@ fn by_order(system: &System<'_>, circle: &[usize]) -> Option<String> {
     let members: Vec<usize> = circle.iter().map(|goal| system.goal(*goal).0).collect();
     circle.iter().enumerate().find_map(|(i, goal)| {
         let (guard, _) = arrow(system, *goal, circle[(i + 1) % circle.len()])?;
-        let Moment::Hop { from, to } = guard.moment else { return None };
+        let Moment::Transition { from, to } = guard.moment else { return None };
         let (cob, target) = system.goal(*goal);
         let kind = system.kind_of(cob);
         if !kind.is_written_by_user() {
             return None;
         }
         let free = |other: usize| {
-            let mut wants = system.wants(cob, Moment::Hop { from, to: other });
+            let mut wants = system.wants(cob, Moment::Transition { from, to: other });
             wants.all(|want| !members.contains(&want.on))
         };
         let far = kind.far(to, target)?;
         let as_short = |other: &usize| *other != to && kind.far(*other, target) == Some(far) && free(*other);
-        let other = kind.hops_from(from).find(as_short)?;
+        let other = kind.transitions_from(from).find(as_short)?;
         let [from, to, other, target] = [from, to, other, target].map(|at| system.state(cob, at));
         let kind = &kind.kind.name;
         Some(format!(
@@ -148,7 +148,7 @@ fn over_outdated(system: &System<'_>, circle: &[usize]) -> Option<String> {
         let (guard, _) = arrow(system, *goal, circle[(i + 1) % circle.len()])?;
         let (cob, target) = system.goal(*goal);
         match guard.moment {
-            Moment::Hop { from, to }
+            Moment::Transition { from, to }
                 if to != target
                     && *system.state(cob, from) == StateName::OUTDATED
                     && system.kind_of(cob).is_written_by_user() =>
@@ -156,7 +156,7 @@ fn over_outdated(system: &System<'_>, circle: &[usize]) -> Option<String> {
                 let (kind, from) = (&system.kind_of(cob).kind.name, system.state(cob, from));
                 Some(format!("give the kind {kind} a transition {from} -> {}", system.state(cob, target)))
             }
-            Moment::Hop { .. } | Moment::Promise(_) => None,
+            Moment::Transition { .. } | Moment::Grant(_) => None,
         }
     })
 }
@@ -168,7 +168,7 @@ pub(super) fn arrow<'s, 'a>(
     needed: usize,
 ) -> Option<(&'s Guard<'a>, &'s Want<'a>)> {
     let arrows =
-        || system.guards_of(goal, Hops::Any).flat_map(|guard| guard.wants.iter().map(move |want| (guard, want)));
+        || system.guards_of(goal, Transitions::Any).flat_map(|guard| guard.wants.iter().map(move |want| (guard, want)));
     arrows()
         .find(|(_, want)| system.choice(want) == needed)
         .or_else(|| arrows().find(|(_, want)| system.wanted(want).any(|goal| goal == needed)))

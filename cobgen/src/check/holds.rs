@@ -77,15 +77,15 @@ fn each_contradiction<'s, 'a>(
     demand: &Demand,
     mut found: impl FnMut(usize, &'s Guard<'a>, &Closure<'s, 'a>) -> bool,
 ) -> Walked {
-    let promises = GrantedLevels::of(system, demand);
+    let grants = GrantedLevels::of(system, demand);
     let mut walked = 0;
     for (number, cob) in system.cobs.iter().enumerate() {
         for guard in &cob.guards {
-            let Moment::Hop { .. } = guard.moment else { continue };
+            let Moment::Transition { .. } = guard.moment else { continue };
             if guard.wants.is_empty() || !demand.uses(system, number, guard.moment) {
                 continue;
             }
-            if promises.harmless(system, number, guard) {
+            if grants.harmless(system, number, guard) {
                 continue;
             }
             if walked > MOST_WALKED {
@@ -124,11 +124,11 @@ enum Contradiction {
 }
 
 impl<'s, 'a> Closure<'s, 'a> {
-    fn of(system: &'s System<'a>, mover: usize, hop: &'s Guard<'a>) -> Self {
+    fn of(system: &'s System<'a>, mover: usize, transition: &'s Guard<'a>) -> Self {
         let mut closure = Self { entries: Vec::new(), contradiction: None };
         let mut common: BTreeMap<usize, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
         let mut promised = std::collections::BTreeSet::new();
-        closure.extend(mover, std::slice::from_ref(&hop), None);
+        closure.extend(mover, std::slice::from_ref(&transition), None);
         let mut next = 0;
         while next < closure.entries.len() {
             let Entry { want, .. } = closure.entries[next];
@@ -150,7 +150,7 @@ impl<'s, 'a> Closure<'s, 'a> {
             }
             for state in &want.states {
                 if promised.insert((want.on, *state)) {
-                    let guards: Vec<&Guard<'a>> = promise_guards(system, want.on, *state).collect();
+                    let guards: Vec<&Guard<'a>> = grant_guards(system, want.on, *state).collect();
                     closure.extend(want.on, &guards, Some(next));
                 }
             }
@@ -176,11 +176,11 @@ impl<'s, 'a> Closure<'s, 'a> {
     }
 }
 
-fn promise_guards<'s, 'a>(system: &'s System<'a>, cob: usize, state: usize) -> impl Iterator<Item = &'s Guard<'a>> {
-    system.cobs[cob].guards.iter().filter(move |guard| guard.moment == Moment::Promise(state))
+fn grant_guards<'s, 'a>(system: &'s System<'a>, cob: usize, state: usize) -> impl Iterator<Item = &'s Guard<'a>> {
+    system.cobs[cob].guards.iter().filter(move |guard| guard.moment == Moment::Grant(state))
 }
 
-fn finding(system: &System<'_>, mover: usize, hop: &Guard<'_>, closure: &Closure<'_, '_>) -> Finding {
+fn finding(system: &System<'_>, mover: usize, transition: &Guard<'_>, closure: &Closure<'_, '_>) -> Finding {
     let (last, what) = match &closure.contradiction {
         Some(Contradiction::NeedsItself(entry)) => {
             (vec![*entry], format!("{} itself in its present state", system.id(mover)))
@@ -199,20 +199,20 @@ fn finding(system: &System<'_>, mover: usize, hop: &Guard<'_>, closure: &Closure
             steps.push(step);
         }
     }
-    let hop_name = match hop.moment {
-        Moment::Hop { from, to } => format!("{} -> {}", system.state(mover, from), system.state(mover, to)),
-        Moment::Promise(state) => system.state(mover, state).to_string(),
+    let transition_name = match transition.moment {
+        Moment::Transition { from, to } => format!("{} -> {}", system.state(mover, from), system.state(mover, to)),
+        Moment::Grant(state) => system.state(mover, state).to_string(),
     };
-    let possible = possible(system, mover, hop);
+    let possible = possible(system, mover, transition);
     let (severity, message, help) = match possible {
         Some(true) | None => (
             Severity::Warning,
-            format!("{} may be unable to go {hop_name}: some choices need {what}", system.id(mover)),
+            format!("{} may be unable to go {transition_name}: some choices need {what}", system.id(mover)),
             "name fewer acceptable states, or check by simulation with `cobgen verify`",
         ),
         Some(false) => (
             Severity::Error,
-            format!("{} can never go {hop_name}: that needs {what}", system.id(mover)),
+            format!("{} can never go {transition_name}: that needs {what}", system.id(mover)),
             "remove a dependency of this chain",
         ),
     };
@@ -221,11 +221,11 @@ fn finding(system: &System<'_>, mover: usize, hop: &Guard<'_>, closure: &Closure
 
 /// Whether some choice of states, a state for each change object, satisfies the transition and all grants that it
 /// relies on; `None` if the search would be too long.
-fn possible(system: &System<'_>, mover: usize, hop: &Guard<'_>) -> Option<bool> {
+fn possible(system: &System<'_>, mover: usize, transition: &Guard<'_>) -> Option<bool> {
     let mut choices = 0;
     // Each branch has the pending needs and the chosen states.
     let mut branches: Vec<(Vec<&Want<'_>>, BTreeMap<usize, usize>)> =
-        vec![(hop.wants.iter().collect(), BTreeMap::new())];
+        vec![(transition.wants.iter().collect(), BTreeMap::new())];
     while let Some((mut pending, chosen)) = branches.pop() {
         choices += 1;
         if choices > MOST_CHOICES || pending.len() > MOST_ENTRIES {
@@ -241,7 +241,7 @@ fn possible(system: &System<'_>, mover: usize, hop: &Guard<'_>) -> Option<bool> 
             // The first state must be tried first: the branch pushed last is popped first.
             None => branches.extend(want.states.iter().rev().map(|state| {
                 let mut pending = pending.clone();
-                pending.extend(promise_guards(system, want.on, *state).flat_map(|guard| &guard.wants));
+                pending.extend(grant_guards(system, want.on, *state).flat_map(|guard| &guard.wants));
                 let mut chosen = chosen.clone();
                 chosen.insert(want.on, *state);
                 (pending, chosen)
@@ -264,11 +264,11 @@ mod tests {
         fn nothing_is_sorted_out_wrongly(sketch in random::any_sketch()) {
             let Ok(assembled) = sketch.assemble() else { return Ok(()) };
             let system = System::of(&assembled.generation, None);
-            let demand = Demand::with_all_hops(&system);
-            let promises = GrantedLevels::of(&system, &demand);
+            let demand = Demand::with_all_transitions(&system);
+            let grants = GrantedLevels::of(&system, &demand);
             for (number, cob) in system.cobs.iter().enumerate() {
                 for guard in cob.guards.iter().filter(|guard| demand.uses(&system, number, guard.moment)) {
-                    if matches!(guard.moment, Moment::Hop { .. }) && promises.harmless(&system, number, guard) {
+                    if matches!(guard.moment, Moment::Transition { .. }) && grants.harmless(&system, number, guard) {
                         prop_assert!(Closure::of(&system, number, guard).contradiction.is_none());
                     }
                 }

@@ -177,13 +177,13 @@ fn way_out<'s, 'a>(
     from: usize,
     to: usize,
 ) -> impl Iterator<Item = (&'s Guard<'a>, &'s Want<'a>)> {
-    let mut hops = Vec::new();
+    let mut transitions = Vec::new();
     let mut at = from;
     while let Some(next) = system.kind_of(cob).next(at, to) {
-        hops.push(Moment::Hop { from: at, to: next });
+        transitions.push(Moment::Transition { from: at, to: next });
         at = next;
     }
-    let guards = system.cobs[cob].guards.iter().filter(move |guard| hops.contains(&guard.moment));
+    let guards = system.cobs[cob].guards.iter().filter(move |guard| transitions.contains(&guard.moment));
     guards.flat_map(|guard| guard.wants.iter().map(move |want| (guard, want)))
 }
 

@@ -8,7 +8,7 @@ use cob_types::StateName;
 
 use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity, Step};
-use super::system::{Hops, System};
+use super::system::{System, Transitions};
 use crate::draft::{Arrow, Said};
 use crate::provenance::{Origin, Provenance};
 
@@ -38,7 +38,7 @@ pub(super) fn report_unreachable(system: &System<'_>, demand: &Demand, findings:
     // Second choices that are never used. A single finding for each kind and state.
     let mut told = BTreeSet::new();
     for goal in &demand.goals {
-        for guard in system.guards_of(*goal, Hops::Any) {
+        for guard in system.guards_of(*goal, Transitions::Any) {
             for want in guard.wants.iter().filter(|want| want.states.len() > 1) {
                 let view = system.kind_of(want.on);
                 let never = |state: &&usize| !view.completed[**state] && !view.failed[**state];

@@ -8,7 +8,7 @@ use cob_types::cob::Fingerprint;
 use super::circles::Arrows;
 use super::finding::{Finding, Findings, Severity, Step};
 use super::goals::arrow;
-use super::system::{Hops, System};
+use super::system::{System, Transitions};
 
 /// A needed goal must have a strictly lower rank, except inside a circle.
 pub(super) fn report_ranks(system: &System<'_>, findings: &mut Findings) {
@@ -20,7 +20,7 @@ pub(super) fn report_ranks(system: &System<'_>, findings: &mut Findings) {
         })
         .collect();
     let arrows = Arrows::of(system.goals(), |goal, heads| {
-        let wants = system.guards_of(goal, Hops::Any).flat_map(|guard| &guard.wants);
+        let wants = system.guards_of(goal, Transitions::Any).flat_map(|guard| &guard.wants);
         heads.extend(wants.flat_map(|want| system.wanted(want)).filter_map(|goal| u32::try_from(goal).ok()));
     });
     let wrong: Vec<(usize, usize)> = (0..system.goals())

@@ -12,7 +12,7 @@ use cob_types::StateName;
 use super::circles::Arrows;
 use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity, Step};
-use super::system::{Hops, System};
+use super::system::{System, Transitions};
 use super::ways::{Ways, ways};
 use super::words::abridged;
 
@@ -23,20 +23,20 @@ const MOST_TOLD: usize = 10;
 
 /// Whether P4 holds to the letter.
 pub(super) fn hold(system: &System<'_>) -> bool {
-    Needs::of(system, Hops::Entered).arrows.components().is_empty()
+    Needs::of(system, Transitions::Entered).arrows.components().is_empty()
 }
 
 /// Reports contradictory pairs, else the smallest circle, of every set of change objects that lie in circles together.
 /// `demand` is Γ with transitions from any state; `told` tells which change objects are already reported as members of
 /// the same circle of goals.
 pub(super) fn report(system: &System<'_>, demand: &Demand, told: &[Option<usize>], findings: &mut Findings) {
-    let completed = Needs::of(system, Hops::Completed);
+    let completed = Needs::of(system, Transitions::Completed);
     let lasting = completed.arrows.components();
     for members in &lasting {
         report_component(system, demand, &completed, members, told, findings);
     }
     // Circles that need a failure have finitely many turns, as there are finitely many failures.
-    let entered = Needs::of(system, Hops::Entered);
+    let entered = Needs::of(system, Transitions::Entered);
     for members in entered.arrows.components() {
         if !lasting.iter().flatten().any(|cob| members.binary_search(cob).is_ok()) {
             let circle = entered.arrows.smallest_circle(&members);
@@ -162,12 +162,12 @@ struct Needs {
     arrows: Arrows,
     /// The demanded goals of each change object, preferred goals first.
     goals: BTreeMap<usize, Vec<usize>>,
-    hops: Hops,
+    transitions: Transitions,
 }
 
 impl Needs {
-    fn of(system: &System<'_>, hops: Hops) -> Self {
-        let demand = Demand::of(system, hops);
+    fn of(system: &System<'_>, transitions: Transitions) -> Self {
+        let demand = Demand::of(system, transitions);
         let mut goals: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for goal in &demand.goals {
             let (cob, state) = system.goal(*goal);
@@ -177,18 +177,18 @@ impl Needs {
         }
         let arrows = Arrows::of(system.cobs.len(), |cob, heads| {
             for goal in goals.get(&cob).into_iter().flatten() {
-                let wants = system.guards_of(*goal, hops).flat_map(|guard| &guard.wants);
+                let wants = system.guards_of(*goal, transitions).flat_map(|guard| &guard.wants);
                 heads.extend(wants.filter_map(|want| u32::try_from(want.on).ok()));
             }
         });
-        Self { arrows, goals, hops }
+        Self { arrows, goals, transitions }
     }
 
     /// The arrow between two change objects, in words.
     fn step(&self, system: &System<'_>, cob: usize, on: usize) -> Option<Step> {
         let goals = self.goals.get(&cob)?;
         goals.iter().find_map(|goal| {
-            let guards = system.guards_of(*goal, self.hops);
+            let guards = system.guards_of(*goal, self.transitions);
             let mut arrows = guards.flat_map(|guard| guard.wants.iter().map(move |want| (guard, want)));
             arrows.find(|(_, want)| want.on == on).map(|(guard, want)| system.step(*goal, guard, want))
         })

@@ -4,7 +4,7 @@ use cob_types::Generation;
 
 use super::demand::Demand;
 use super::finding::{Finding, Findings};
-use super::system::{Hops, System};
+use super::system::{System, Transitions};
 use super::{budgets, gates, goals, holds, leaving, lints, observed, order, rest, structure, traps};
 use crate::provenance::Provenance;
 
@@ -41,7 +41,7 @@ pub fn check(generation: &Generation, provenance: Option<&Provenance>) -> Vec<Fi
 /// Findings about routes and goals. Independent parts run at the same time; the order of findings is always the same.
 fn conditions(generation: &Generation, provenance: Option<&Provenance>) -> Findings {
     let system = &System::of(generation, provenance);
-    let demand = &Demand::of(system, Hops::Any);
+    let demand = &Demand::of(system, Transitions::Any);
     let goals = || {
         gathered(|findings| {
             order::report_ranks(system, findings);
@@ -50,7 +50,7 @@ fn conditions(generation: &Generation, provenance: Option<&Provenance>) -> Findi
             goals::report(system, demand, findings)
         })
     };
-    let holds = || gathered(|findings| holds::report(system, &Demand::with_all_hops(system), findings));
+    let holds = || gathered(|findings| holds::report(system, &Demand::with_all_transitions(system), findings));
     let ((mut findings, told), (held, ())) = rayon::join(goals, holds);
     let rest = || gathered(|findings| rest::report(system, demand, &told, findings));
     let leaving =
@@ -84,11 +84,11 @@ fn gathered<T>(report: impl FnOnce(&mut Findings) -> T) -> (Findings, T) {
 #[must_use]
 pub fn preconditions(generation: &Generation) -> Preconditions {
     let system = System::of(generation, None);
-    let demand = Demand::of(&system, Hops::Any);
+    let demand = Demand::of(&system, Transitions::Any);
     Preconditions {
         p1: traps::hold(&system, &demand),
         p2: goals::hold(&system, &demand),
-        p3: holds::hold(&system, &Demand::with_all_hops(&system)),
+        p3: holds::hold(&system, &Demand::with_all_transitions(&system)),
         p4: rest::hold(&system),
     }
 }

@@ -57,9 +57,9 @@ pub(super) struct Guard<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
     /// A transition, by states.
-    Hop { from: usize, to: usize },
+    Transition { from: usize, to: usize },
     /// The grant of a state.
-    Promise(usize),
+    Grant(usize),
 }
 
 /// A resolved need: at least one of its states exists.
@@ -71,7 +71,7 @@ pub(super) struct Want<'a> {
 
 /// The start states of transitions that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hops {
+pub(super) enum Transitions {
     /// Any state: checks can find every state.
     Any,
     /// States that a transition or its failure enters.
@@ -169,18 +169,18 @@ impl<'a> System<'a> {
             }
             wants
         };
-        let hops = cob.cob.transitions.iter().filter_map(|t| {
-            let moment = Moment::Hop { from: kind.place(&t.from)?, to: kind.place(&t.to)? };
+        let transitions = cob.cob.transitions.iter().filter_map(|t| {
+            let moment = Moment::Transition { from: kind.place(&t.from)?, to: kind.place(&t.to)? };
             Some(Guard { moment, wants: wants(&t.needs) })
         });
-        let promises = cob
+        let grants = cob
             .cob
             .locks
             .iter()
-            .filter_map(|l| Some(Guard { moment: Moment::Promise(kind.place(&l.state)?), wants: wants(&l.needs) }));
+            .filter_map(|l| Some(Guard { moment: Moment::Grant(kind.place(&l.state)?), wants: wants(&l.needs) }));
         // Exact capacity: in a large model these lists take most of the memory.
         let mut guards = Vec::with_capacity(cob.cob.transitions.len() + cob.cob.locks.len());
-        guards.extend(hops.chain(promises));
+        guards.extend(transitions.chain(grants));
         guards
     }
 
@@ -212,19 +212,24 @@ impl<'a> System<'a> {
     }
 
     /// The entries on which a goal depends.
-    pub(super) fn guards_of(&self, goal: usize, hops: Hops) -> impl Iterator<Item = &Guard<'a>> {
-        self.guards_from(goal, hops, SetsOut::FromDiscontent)
+    pub(super) fn guards_of(&self, goal: usize, transitions: Transitions) -> impl Iterator<Item = &Guard<'a>> {
+        self.guards_from(goal, transitions, SetsOut::FromDiscontent)
     }
 
     /// The same, with a choice of start states.
-    pub(super) fn guards_from(&self, goal: usize, hops: Hops, sets_out: SetsOut) -> impl Iterator<Item = &Guard<'a>> {
+    pub(super) fn guards_from(
+        &self,
+        goal: usize,
+        transitions: Transitions,
+        sets_out: SetsOut,
+    ) -> impl Iterator<Item = &Guard<'a>> {
         let (cob, target) = self.goal(goal);
         let kind = self.kind_of(cob);
         self.cobs[cob].guards.iter().filter(move |guard| match guard.moment {
-            Moment::Promise(state) => state == target,
-            Moment::Hop { from, to } => {
+            Moment::Grant(state) => state == target,
+            Moment::Transition { from, to } => {
                 let goes = sets_out == SetsOut::FromAnywhere || !self.content[goal].contains(&from);
-                goes && kind.next(from, target) == Some(to) && kind.counts(from, hops)
+                goes && kind.next(from, target) == Some(to) && kind.counts(from, transitions)
             }
         })
     }
@@ -243,14 +248,16 @@ impl<'a> System<'a> {
     /// The needs that the wanted change object certainly has on its way to any state of a want, from every other state:
     /// it stops at the first accepted state. If several states can always be reached, the state with the fewest needs
     /// counts: if another state is requested and lies in a circle, an order of transitions leads out.
-    pub(super) fn needed_by(&self, want: &Want<'_>, hops: Hops) -> impl Iterator<Item = &Want<'a>> {
+    pub(super) fn needed_by(&self, want: &Want<'_>, transitions: Transitions) -> impl Iterator<Item = &Want<'a>> {
         let (cob, choice) = self.goal(self.choice(want));
         let kind = self.kind_of(cob);
         let on_the_way = |target: usize| {
             let moves = move |guard: &&Guard<'a>| match guard.moment {
-                Moment::Promise(_) => false,
-                Moment::Hop { from, to } => {
-                    !want.states.contains(&from) && kind.next(from, target) == Some(to) && kind.counts(from, hops)
+                Moment::Grant(_) => false,
+                Moment::Transition { from, to } => {
+                    !want.states.contains(&from)
+                        && kind.next(from, target) == Some(to)
+                        && kind.counts(from, transitions)
                 }
             };
             self.cobs[cob].guards.iter().filter(moves).flat_map(|guard| &guard.wants).collect::<Vec<_>>()
@@ -288,7 +295,7 @@ impl<'a> KindView<'a> {
             always: Vec::new(),
             places,
         };
-        let mut hops = Vec::new();
+        let mut transitions = Vec::new();
         for t in &kind.transitions {
             if let Some(failure) = t.failure.as_ref().and_then(|state| view.place(state)) {
                 view.failed[failure] = true;
@@ -296,11 +303,11 @@ impl<'a> KindView<'a> {
             if let (Some(from), Some(to)) = (view.place(&t.from), view.place(&t.to)) {
                 view.completed[to] = true;
                 view.left[from] = true;
-                hops.push((from, to));
+                transitions.push((from, to));
             }
         }
         for target in 0..states {
-            view.route_to(target, &hops);
+            view.route_to(target, &transitions);
         }
         view.always = (0..states).map(|to| (0..states).all(|from| view.reaches(from, to))).collect();
         view
@@ -308,13 +315,13 @@ impl<'a> KindView<'a> {
 
     /// Computes distances to `target` backwards, level by level; then for each state the first listed transition that
     /// comes nearer.
-    fn route_to(&mut self, target: usize, hops: &[(usize, usize)]) {
+    fn route_to(&mut self, target: usize, transitions: &[(usize, usize)]) {
         let states = self.states();
         let mut far = vec![usize::MAX; states];
         far[target] = 0;
         for round in 0..states {
             let mut grown = false;
-            for (from, to) in hops {
+            for (from, to) in transitions {
                 if far[*to] == round && far[*from] == usize::MAX {
                     far[*from] = round + 1;
                     grown = true;
@@ -324,7 +331,7 @@ impl<'a> KindView<'a> {
                 break;
             }
         }
-        for (from, to) in hops {
+        for (from, to) in transitions {
             let next = &mut self.next[from * states + target];
             if next.is_none() && *from != target && far[*from] != usize::MAX && far[*from] == far[*to].saturating_add(1)
             {
@@ -352,17 +359,17 @@ impl<'a> KindView<'a> {
 
     /// The number of transitions on the route.
     pub(super) fn far(&self, from: usize, to: usize) -> Option<usize> {
-        let (mut at, mut hops) = (from, 0);
+        let (mut at, mut transitions) = (from, 0);
         while at != to {
-            (at, hops) = (self.next(at, to)?, hops + 1);
+            (at, transitions) = (self.next(at, to)?, transitions + 1);
         }
-        Some(hops)
+        Some(transitions)
     }
 
     /// The target states of transitions from a state, in the kind's order.
-    pub(super) fn hops_from(&self, from: usize) -> impl Iterator<Item = usize> {
-        let hops = self.kind.transitions.iter().filter(move |t| self.place(&t.from) == Some(from));
-        hops.filter_map(|t| self.place(&t.to))
+    pub(super) fn transitions_from(&self, from: usize) -> impl Iterator<Item = usize> {
+        let transitions = self.kind.transitions.iter().filter(move |t| self.place(&t.from) == Some(from));
+        transitions.filter_map(|t| self.place(&t.to))
     }
 
     /// Whether a route leads from `from` to `to`, or both are the same state.
@@ -375,11 +382,11 @@ impl<'a> KindView<'a> {
         self.always[to]
     }
 
-    fn counts(&self, from: usize, hops: Hops) -> bool {
-        match hops {
-            Hops::Any => true,
-            Hops::Entered => self.completed[from] || self.failed[from],
-            Hops::Completed => self.completed[from],
+    fn counts(&self, from: usize, transitions: Transitions) -> bool {
+        match transitions {
+            Transitions::Any => true,
+            Transitions::Entered => self.completed[from] || self.failed[from],
+            Transitions::Completed => self.completed[from],
         }
     }
 }

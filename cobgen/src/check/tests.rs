@@ -52,7 +52,11 @@ fn a_plain_model_has_no_findings() {
 fn a_state_that_nothing_leads_out_of_is_a_trap() {
     let mut sketch = Sketch::new();
     sketch.kind("fork", &["a", "b", "c"], &["a>b", "a>c"]);
-    sketch.cob_of("fork", "n/x", "b").cob_of("fork", "n/z", "b").cob("n/r", "up").hop("n/r", "down", "up", "n/x@c");
+    sketch
+        .cob_of("fork", "n/x", "b")
+        .cob_of("fork", "n/z", "b")
+        .cob("n/r", "up")
+        .transition("n/r", "down", "up", "n/x@c");
     assert_eq!(failing(&sketch), "P1");
     insta::assert_snapshot!(told(&sketch), @r#"
     error[P1]: n/x can't go from c to b: the kind fork has no transitions that lead there
@@ -110,7 +114,7 @@ fn a_state_that_waits_for_a_person_is_warned_of_in_kinds_of_the_user_alone() {
 fn a_second_choice_that_only_checks_find_is_no_trap() {
     let mut sketch = Sketch::new();
     sketch.kind("svc", &["down", "up", "slow"], &["down>up", "up>down", "slow>down"]);
-    sketch.cob_of("svc", "n/db", "up").cob("n/app", "up").hop("n/app", "down", "up", "n/db@up|slow");
+    sketch.cob_of("svc", "n/db", "up").cob("n/app", "up").transition("n/app", "down", "up", "n/db@up|slow");
     insta::assert_snapshot!(told(&sketch), @r#"
     warning[unreachable-state]: n/app accepts n/db in slow, which no transition of svc enters
       - n/app, which prefers up, needs n/db up|slow to go down -> up (needs: [n/db@up|slow], model.yaml:6:5)
@@ -149,7 +153,7 @@ fn a_trap_on_the_way_out_is_refused() {
     let mut sketch = Sketch::new();
     sketch.kind("log", &["open", "closed"], &["open>closed"]);
     sketch.draft.kinds.get_mut("log").expect("made above").value.pre_remove = state("closed");
-    sketch.cob("n/x", "up").cob_of("log", "n/log", "closed").hop("n/x", "up", "down", "n/log@open");
+    sketch.cob("n/x", "up").cob_of("log", "n/log", "closed").transition("n/x", "up", "down", "n/log@open");
     assert_eq!(failing(&sketch), "");
     insta::assert_snapshot!(told(&sketch), @r#"
     error[leaving]: n/log can't go from closed to open: the kind log has no transitions that lead there
@@ -164,7 +168,7 @@ fn a_trap_on_the_way_out_is_refused() {
 fn two_that_wait_for_each_other_only_to_leave_are_refused() {
     let mut sketch = Sketch::new();
     sketch.cob("n/a", "up").cob("n/b", "up");
-    sketch.hop("n/a", "up", "down", "n/b@down").hop("n/b", "up", "down", "n/a@down");
+    sketch.transition("n/a", "up", "down", "n/b@down").transition("n/b", "up", "down", "n/a@down");
     assert_eq!(failing(&sketch), "");
     insta::assert_snapshot!(told(&sketch), @r#"
     error[leaving]: circular dependency between n/a and n/b
@@ -179,7 +183,10 @@ fn two_that_wait_for_each_other_only_to_leave_are_refused() {
 fn a_way_out_that_needs_what_excludes_itself_is_refused() {
     let mut sketch = Sketch::new();
     sketch.cob("n/a", "up").cob("n/b", "up").cob("n/c", "up");
-    sketch.hop("n/a", "up", "down", "n/b@up").lock("n/b", "up", "n/a@up").hop("n/c", "up", "down", "n/a@up");
+    sketch
+        .transition("n/a", "up", "down", "n/b@up")
+        .lock("n/b", "up", "n/a@up")
+        .transition("n/c", "up", "down", "n/a@up");
     assert_eq!(failing(&sketch), "");
     insta::assert_snapshot!(told(&sketch), @r#"
     error[leaving]: n/a can never go up -> down: that needs n/a itself in its present state
@@ -195,7 +202,7 @@ fn a_way_out_that_needs_what_excludes_itself_is_refused() {
 fn a_circle_of_leaving_over_a_second_choice_is_warned_of() {
     let mut sketch = Sketch::new();
     sketch.cob("n/a", "up").cob("n/b", "up");
-    sketch.hop("n/a", "up", "down", "n/b@up|down").hop("n/b", "up", "down", "n/a@down");
+    sketch.transition("n/a", "up", "down", "n/b@up|down").transition("n/b", "up", "down", "n/a@down");
     let found = findings(&sketch);
     assert!(found.iter().all(|f| f.severity == Severity::Warning), "{}", told(&sketch));
     assert_eq!(found.iter().map(|f| f.code).collect::<Vec<_>>(), ["leaving"]);
@@ -204,9 +211,9 @@ fn a_circle_of_leaving_over_a_second_choice_is_warned_of() {
 #[test]
 fn who_can_not_leave_together_is_warned_of() {
     let mut sketch = Sketch::new();
-    sketch.cob("n/client", "up").cob("n/server", "up").hop("n/client", "up", "down", "n/server@up");
+    sketch.cob("n/client", "up").cob("n/server", "up").transition("n/client", "up", "down", "n/server@up");
     assert_eq!(findings(&sketch), [], "the server leaves later");
-    sketch.hop("n/server", "up", "down", "n/client@up");
+    sketch.transition("n/server", "up", "down", "n/client@up");
     insta::assert_snapshot!(told(&sketch), @r#"
     warning[leaving]: n/client and n/server can't leave the model in the same generation: each would have to leave first
       - n/client needs n/server up to go up -> down (needs: [n/server@up], model.yaml:5:5)
@@ -224,8 +231,8 @@ fn who_can_not_leave_together_is_warned_of() {
         assert_eq!(findings(&sketch), []);
     }
     // A server that waits until its clients are off departs after these clients, also over other change objects.
-    sketch.cob("n/gate", "up").hop("n/gate", "up", "down", "n/client@down");
-    sketch.hop("n/server", "up", "down", "n/gate@down");
+    sketch.cob("n/gate", "up").transition("n/gate", "up", "down", "n/client@down");
+    sketch.transition("n/server", "up", "down", "n/gate@down");
     assert_eq!(findings(&sketch), []);
 }
 
@@ -233,7 +240,7 @@ fn who_can_not_leave_together_is_warned_of() {
 fn who_may_wait_for_what_is_observed_is_warned_of() {
     let mut sketch = Sketch::new();
     sketch.cob("n/app", "up").cob("n/db", "up").cob("n/proxy", "up");
-    sketch.after("n/app", "n/db").hop("n/db", "up", "down", "n/app@down").after("n/proxy", "n/app");
+    sketch.after("n/app", "n/db").transition("n/db", "up", "down", "n/app@down").after("n/proxy", "n/app");
     assert_eq!(findings(&sketch), []);
     sketch.draft.cobs.get_mut("n/app").expect("above").value.observe = true;
     insta::assert_snapshot!(told(&sketch), @r#"
@@ -290,14 +297,14 @@ fn who_requires_needs_a_way_from_outdated_to_off_that_is_not_over_on() {
 #[test]
 fn of_ways_that_are_equally_short_the_one_without_a_circle_is_to_be_listed_first() {
     let mut sketch = Sketch::new();
-    let hops = ["off>set", "set>on", "on>out", "set>off", "off>out", "outdated>out", "out>off"];
-    sketch.kind("sensor", &["off", "set", "on", "out", "outdated"], &hops);
+    let transitions = ["off>set", "set>on", "on>out", "set>off", "off>out", "outdated>out", "out>off"];
+    sketch.kind("sensor", &["off", "set", "on", "out", "outdated"], &transitions);
     sketch.kind("used", &["down", "up", "outdated"], &["down>up", "up>down", "outdated>up"]);
     for kind in [("sensor", "off"), ("used", "down")] {
         sketch.draft.kinds.get_mut(kind.0).expect("made above").value.pre_remove = state(kind.1);
     }
     sketch.cob_of("sensor", "a/user", "on").cob_of("used", "b/used", "up");
-    sketch.hop("a/user", "set", "on", "b/used@up").hop("b/used", "outdated", "up", "a/user@out");
+    sketch.transition("a/user", "set", "on", "b/used@up").transition("b/used", "outdated", "up", "a/user@out");
     assert_eq!(failing(&sketch), "P2");
     insta::assert_snapshot!(told(&sketch), @r#"
     error[P2]: circular dependency between a/user and b/used
@@ -315,7 +322,7 @@ fn a_circle_over_a_second_choice_alone_is_warned_of() {
     let mut sketch = Sketch::new();
     sketch.kind("svc", &["down", "up", "slow"], &["down>up", "up>down", "down>slow", "slow>up"]);
     sketch.cob_of("svc", "n/db", "up").cob("n/app", "up");
-    sketch.hop("n/app", "down", "up", "n/db@up|slow").hop("n/db", "down", "slow", "n/app@up");
+    sketch.transition("n/app", "down", "up", "n/db@up|slow").transition("n/db", "down", "slow", "n/app@up");
     assert!(failing(&sketch).starts_with("P2"), "{}", failing(&sketch));
     let found = findings(&sketch);
     assert!(found.iter().all(|f| f.severity == Severity::Warning), "{}", told(&sketch));
@@ -327,11 +334,11 @@ fn a_circle_over_a_second_choice_alone_is_warned_of() {
 fn a_second_choice_that_always_serves_is_not_refused() {
     for (needed, refused) in [("b/server@up|down", false), ("b/server@up", true)] {
         let mut sketch = Sketch::new();
-        let hops = ["down>up", "up>down", "outdated>down", "failed>up", "failed>down"];
-        sketch.kind("svc", &["down", "outdated", "failed", "up"], &hops);
+        let transitions = ["down>up", "up>down", "outdated>down", "failed>up", "failed>down"];
+        sketch.kind("svc", &["down", "outdated", "failed", "up"], &transitions);
         sketch.cob_of("svc", "a/server", "up").cob("a/ready", "up").cob("b/data", "up").cob_of("svc", "b/server", "up");
         sketch.requires("a/ready", "a/server").after("b/data", "a/ready").requires("b/server", "b/data");
-        sketch.hop("a/server", "outdated", "down", needed);
+        sketch.transition("a/server", "outdated", "down", needed);
         let is_error = findings(&sketch).iter().any(|f| f.severity == Severity::Error);
         assert_eq!(is_error, refused, "{needed}: {}", told(&sketch));
     }
@@ -343,7 +350,12 @@ fn two_second_choices_that_wait_for_each_other_are_refused() {
     sketch.kind("svc", &["down", "up", "outdated"], &["down>up", "up>down", "outdated>down"]);
     sketch.draft.kinds.get_mut("svc").expect("made above").value.pre_remove = state("down");
     sketch.cob_of("svc", "a/one", "up").cob_of("svc", "b/two", "up");
-    sketch.hop("a/one", "outdated", "down", "b/two@up|down").hop("b/two", "outdated", "down", "a/one@up|down");
+    sketch.transition("a/one", "outdated", "down", "b/two@up|down").transition(
+        "b/two",
+        "outdated",
+        "down",
+        "a/one@up|down",
+    );
     assert!(findings(&sketch).iter().any(|f| f.code == "P2" && f.severity == Severity::Error), "{}", told(&sketch));
 }
 
@@ -354,7 +366,7 @@ fn a_circle_of_choices_that_nobody_asks_for_is_none() {
     sketch.kind("k", &["a", "b", "c"], &["c>a"]);
     sketch.draft.kinds.get_mut("k").expect("made above").value.pre_remove = state("a");
     sketch.cob_of("k", "n/x", "b").cob_of("k", "n/y", "b");
-    sketch.hop("n/x", "c", "a", "n/y@a|b").hop("n/y", "c", "a", "n/x@a|b");
+    sketch.transition("n/x", "c", "a", "n/y@a|b").transition("n/y", "c", "a", "n/x@a|b");
     assert!(findings(&sketch).iter().all(|f| f.code != "P2"), "{}", told(&sketch));
 }
 
@@ -452,7 +464,7 @@ fn nobody_sets_out_from_a_state_that_all_who_ask_are_content_with() {
         let mut sketch = Sketch::new();
         sketch.kind("svc", &["down", "up", "slow"], &["down>up", "up>down", "up>slow", "slow>up"]);
         sketch.cob_of("svc", "n/db", "up").cob("n/app", "up");
-        sketch.hop("n/app", "down", "up", wanted).hop("n/db", "up", "slow", "n/app@up");
+        sketch.transition("n/app", "down", "up", wanted).transition("n/db", "up", "slow", "n/app@up");
         assert_eq!(failing(&sketch).contains("P2"), told_of, "{wanted}: {}", told(&sketch));
     }
 }
@@ -460,7 +472,7 @@ fn nobody_sets_out_from_a_state_that_all_who_ask_are_content_with() {
 #[test]
 fn counterexample_7_needs_that_exclude_each_other() {
     let mut sketch = two_states(&[("n/a", "1"), ("n/b", "0"), ("n/c", "0")]);
-    sketch.hop("n/a", "0", "1", "n/b@0").hop("n/a", "0", "1", "n/c@0").lock("n/c", "0", "n/b@1");
+    sketch.transition("n/a", "0", "1", "n/b@0").transition("n/a", "0", "1", "n/c@0").lock("n/c", "0", "n/b@1");
     assert_eq!(failing(&sketch), "P3");
     insta::assert_snapshot!(told(&sketch), @r#"
     error[P3]: n/a can never go 0 -> 1: that needs n/b in states that exclude each other
@@ -473,9 +485,9 @@ fn counterexample_7_needs_that_exclude_each_other() {
 }
 
 #[test]
-fn a_hop_that_needs_its_own_mover_is_refused() {
+fn a_transition_that_needs_its_own_mover_is_refused() {
     let mut sketch = two_states(&[("n/a", "1"), ("n/b", "0"), ("n/c", "0")]);
-    sketch.hop("n/a", "0", "1", "n/b@1").lock("n/b", "1", "n/c@1").lock("n/c", "1", "n/a@0");
+    sketch.transition("n/a", "0", "1", "n/b@1").lock("n/b", "1", "n/c@1").lock("n/c", "1", "n/a@0");
     assert!(failing(&sketch).contains("P3"));
     let found = findings(&sketch);
     let p3 = found.iter().find(|f| f.code == "P3").expect("told");
@@ -492,7 +504,7 @@ fn a_hop_that_needs_its_own_mover_is_refused() {
 #[test]
 fn a_contradiction_that_a_choice_avoids_is_warned_of() {
     let mut sketch = two_states(&[("n/a", "1"), ("n/b", "0"), ("n/c", "0")]);
-    sketch.hop("n/a", "0", "1", "n/b@0").hop("n/a", "0", "1", "n/c@0|1").lock("n/c", "0", "n/b@1");
+    sketch.transition("n/a", "0", "1", "n/b@0").transition("n/a", "0", "1", "n/c@0|1").lock("n/c", "0", "n/b@1");
     assert_eq!(failing(&sketch), "P3");
     assert_eq!(findings(&sketch).iter().map(|f| (f.code, f.severity)).collect::<Vec<_>>(), [("P3", Severity::Warning)]);
 }
@@ -500,7 +512,7 @@ fn a_contradiction_that_a_choice_avoids_is_warned_of() {
 #[test]
 fn counterexample_10_two_that_undo_each_other_though_a_way_exists() {
     let mut sketch = two_states(&[("n/c0", "1"), ("n/c3", "1"), ("n/c4", "0")]);
-    sketch.hop("n/c0", "0", "1", "n/c4@1").lock("n/c4", "1", "n/c3@0").hop("n/c3", "1", "0", "n/c4@0");
+    sketch.transition("n/c0", "0", "1", "n/c4@1").lock("n/c4", "1", "n/c3@0").transition("n/c3", "1", "0", "n/c4@0");
     assert_eq!(failing(&sketch), "P4");
     insta::assert_snapshot!(told(&sketch), @r#"
     warning[P4]: n/c3 and n/c4 may undo each other's transitions
@@ -531,7 +543,7 @@ fn counterexample_12_two_that_ask_each_other_are_warned_of() {
     let mut sketch = Sketch::new();
     sketch.kind("a", &["s", "t"], &["s>t", "t>s"]).kind("b", &["x", "y"], &["x>y", "y>x"]);
     sketch.cob_of("a", "n/a", "t").cob_of("b", "n/b", "y");
-    sketch.hop("n/a", "s", "t", "n/b@x").hop("n/b", "y", "x", "n/a@s");
+    sketch.transition("n/a", "s", "t", "n/b@x").transition("n/b", "y", "x", "n/a@s");
     assert_eq!(failing(&sketch), "P4");
     assert_eq!(findings(&sketch).iter().map(|f| (f.code, f.severity)).collect::<Vec<_>>(), [("P4", Severity::Warning)]);
 }
@@ -551,7 +563,7 @@ fn exclusion_of_two_that_both_prefer_on_is_refused() {
     let mut sketch = Sketch::new();
     sketch.cob("n/a", "up").cob("n/b", "up");
     for (one, other) in [("n/a", "n/b@down"), ("n/b", "n/a@down")] {
-        sketch.hop(one, "down", "up", other).hop(one, "outdated", "up", other).lock(one, "up", other);
+        sketch.transition(one, "down", "up", other).transition(one, "outdated", "up", other).lock(one, "up", other);
     }
     let found = findings(&sketch);
     assert!(found.iter().any(|f| f.code == "P4" && f.severity == Severity::Error), "{}", told(&sketch));
@@ -560,8 +572,8 @@ fn exclusion_of_two_that_both_prefer_on_is_refused() {
 #[test]
 fn a_failure_that_leads_into_a_circle_is_warned_of() {
     let mut sketch = Sketch::new();
-    let hops = ["outdated>down", "outdated>up", "down>up!outdated", "up>down"];
-    sketch.kind("script", &["outdated", "down", "up"], &hops);
+    let transitions = ["outdated>down", "outdated>up", "down>up!outdated", "up>down"];
+    sketch.kind("script", &["outdated", "down", "up"], &transitions);
     sketch.draft.kinds.get_mut("script").expect("made above").value.pre_remove = state("down");
     sketch.cob_of("script", "n/db", "up").cob_of("script", "n/app", "up").requires("n/app", "n/db");
     assert_eq!(failing(&sketch), "P4");
@@ -608,9 +620,9 @@ fn members_of_a_budget_that_require_one_another_are_refused() {
 fn unknown_names_are_told_with_place_and_suggestion() {
     let mut sketch = Sketch::new();
     sketch.cob("a/app", "up").cob("b/db", "upp").cob("b/cache", "up");
-    sketch.hop("a/app", "down", "up", "b/bd@up").hop("a/app", "down", "up", "b/cache@on");
+    sketch.transition("a/app", "down", "up", "b/bd@up").transition("a/app", "down", "up", "b/cache@on");
     sketch
-        .hop("a/app", "outdated", "gone", "b/db@up")
+        .transition("a/app", "outdated", "gone", "b/db@up")
         .lock("a/app", "gone", "c/cache@up")
         .lock("a/app", "up", "a/app@up");
     insta::assert_snapshot!(told(&sketch), @r#"
@@ -788,7 +800,7 @@ fn a_refused_circle_is_told_once_and_as_one_of_going_on() {
 fn many_findings_of_a_sort_are_counted() {
     let mut sketch = Sketch::new();
     for i in 0..60 {
-        sketch.cob(&format!("n/{i}"), "up").hop(&format!("n/{i}"), "down", "up", "n/missing@up");
+        sketch.cob(&format!("n/{i}"), "up").transition(&format!("n/{i}"), "down", "up", "n/missing@up");
     }
     let found = findings(&sketch);
     assert_eq!(found.len(), 51);

@@ -12,7 +12,7 @@ use cob_types::StateName;
 use super::demand::Demand;
 use super::finding::{Finding, Findings, Severity, Step};
 use super::leaving::{CODE, because};
-use super::system::{Hops, KindView, System};
+use super::system::{KindView, System, Transitions};
 
 /// Whether P1 holds to the letter.
 pub(super) fn hold(system: &System<'_>, demand: &Demand) -> bool {
@@ -74,7 +74,7 @@ fn firm_goals(system: &System<'_>, demand: &Demand) -> Vec<bool> {
         }
     }
     for goal in &demand.goals {
-        for want in system.guards_of(*goal, Hops::Any).flat_map(|guard| &guard.wants) {
+        for want in system.guards_of(*goal, Transitions::Any).flat_map(|guard| &guard.wants) {
             let kind = system.kind_of(want.on);
             let served = |from: usize| want.states.iter().any(|state| kind.reaches(from, *state));
             let served_always =
@@ -91,7 +91,7 @@ fn firm_goals(system: &System<'_>, demand: &Demand) -> Vec<bool> {
 fn severity(system: &System<'_>, demand: &Demand, cob: usize, from: usize, target: usize) -> Option<Severity> {
     let kind = system.kind_of(cob);
     let reached_at_all = (0..kind.states()).any(|state| kind.next(state, target).is_some());
-    let moved_to = (0..kind.states()).any(|state| demand.uses_hop(system, cob, state, from));
+    let moved_to = (0..kind.states()).any(|state| demand.uses_transition(system, cob, state, from));
     let waits_for_a_person = !kind.left[from] && !moved_to && kind.kind.states[from] != StateName::OUTDATED;
     match (reached_at_all && waits_for_a_person, kind.kind.backend == "command") {
         (false, _) => Some(Severity::Error),
@@ -154,7 +154,7 @@ fn why_asked(system: &System<'_>, demand: &Demand, goal: usize) -> Step {
     let (cob, state) = system.goal(goal);
     let asker = demand.asker[goal].map(|asker| asker as usize);
     let arrow = asker.and_then(|asker| {
-        let guards = system.guards_of(asker, Hops::Any);
+        let guards = system.guards_of(asker, Transitions::Any);
         let mut arrows = guards.flat_map(|guard| guard.wants.iter().map(move |want| (guard, want)));
         arrows.find(|(_, want)| system.wanted(want).any(|g| g == goal)).map(|(g, w)| system.step(asker, g, w))
     });

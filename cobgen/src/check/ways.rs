@@ -32,8 +32,10 @@ pub(super) fn ways(system: &System<'_>, demand: &Demand, cobs: &[usize]) -> Ways
     reached[queue[0]] = true;
     while let Some(number) = queue.pop() {
         let states = search.states(number);
-        for (i, hops) in search.hops.iter().enumerate() {
-            for from in hops.iter().filter(|hop| hop.to == states[i]).map(|hop| hop.from) {
+        for (i, transitions) in search.transitions.iter().enumerate() {
+            for from in
+                transitions.iter().filter(|transition| transition.to == states[i]).map(|transition| transition.from)
+            {
                 let before = number - states[i] * search.weights[i] + from * search.weights[i];
                 if !reached[before] && search.allows(i, from, &states) {
                     reached[before] = true;
@@ -49,7 +51,7 @@ pub(super) fn ways(system: &System<'_>, demand: &Demand, cobs: &[usize]) -> Ways
     }
 }
 
-struct Hop {
+struct Edge {
     from: usize,
     to: usize,
 }
@@ -58,7 +60,7 @@ struct Search<'s, 'a> {
     system: &'s System<'a>,
     cobs: &'s [usize],
     /// The transitions that each change object makes on the way to a demanded goal.
-    hops: Vec<Vec<Hop>>,
+    transitions: Vec<Vec<Edge>>,
     weights: Vec<usize>,
     combinations: usize,
 }
@@ -67,15 +69,17 @@ impl<'s, 'a> Search<'s, 'a> {
     fn of(system: &'s System<'a>, demand: &Demand, cobs: &'s [usize]) -> Option<Self> {
         let mut weights = Vec::new();
         let mut combinations = 1_usize;
-        let mut hops = Vec::new();
+        let mut transitions = Vec::new();
         for cob in cobs {
             weights.push(combinations);
             let states = system.kind_of(*cob).states();
             combinations = combinations.checked_mul(states).filter(|n| *n <= MOST_COMBINATIONS)?;
-            let all = (0..states).flat_map(|from| (0..states).map(move |to| Hop { from, to }));
-            hops.push(all.filter(|hop| demand.uses_hop(system, *cob, hop.from, hop.to)).collect());
+            let all = (0..states).flat_map(|from| (0..states).map(move |to| Edge { from, to }));
+            transitions.push(
+                all.filter(|transition| demand.uses_transition(system, *cob, transition.from, transition.to)).collect(),
+            );
         }
-        Some(Self { system, cobs, hops, weights, combinations })
+        Some(Self { system, cobs, transitions, weights, combinations })
     }
 
     fn number(&self, states: &[usize]) -> usize {
@@ -90,7 +94,7 @@ impl<'s, 'a> Search<'s, 'a> {
     /// Whether the `mover` may go from `from` to its state in `states` while the others are in their states: its needs
     /// are satisfied, and the needs of the grants that it relies on.
     fn allows(&self, mover: usize, from: usize, states: &[usize]) -> bool {
-        let moment = Moment::Hop { from, to: states[mover] };
+        let moment = Moment::Transition { from, to: states[mover] };
         let mut pending: Vec<&Want<'a>> = self.wants(mover, moment).collect();
         let mut seen = vec![false; self.cobs.len()];
         while let Some(want) = pending.pop() {
@@ -99,7 +103,7 @@ impl<'s, 'a> Search<'s, 'a> {
                 return false;
             }
             if !std::mem::replace(&mut seen[on], true) {
-                pending.extend(self.wants(on, Moment::Promise(states[on])));
+                pending.extend(self.wants(on, Moment::Grant(states[on])));
             }
         }
         true

@@ -35,12 +35,12 @@ impl System<'_> {
 
     fn step_of(&self, cob: usize, subject: &str, guard: &Guard<'_>, want: &Want<'_>) -> Step {
         let (when, purpose) = match guard.moment {
-            Moment::Hop { from, to } => {
+            Moment::Transition { from, to } => {
                 let (from, to) = (self.state(cob, from).clone(), self.state(cob, to).clone());
                 let purpose = format!("to go {from} -> {to}");
                 (When::Transition { from, to }, purpose)
             }
-            Moment::Promise(state) => {
+            Moment::Grant(state) => {
                 let state = self.state(cob, state).clone();
                 let purpose = format!("to grant {state}");
                 (When::Lock { state }, purpose)

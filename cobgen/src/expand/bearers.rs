@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cob_types::CobId;
 
 use super::asks::Word;
-use super::objects::{Home, Objects};
+use super::objects::{ObjectOrigin, Objects};
 use super::targets::Link;
 
 /// The change objects of a service that a dependency of the service applies to.
@@ -26,7 +26,7 @@ impl Bearers {
     ) -> Self {
         let is_gate =
             |id: &CobId| objects.get(id).and_then(|o| o.kind.as_ref()).and_then(|k| k.builtin).is_some_and(|b| b.gate);
-        let within = |id: &CobId| matches!(objects.get(id).map(|o| &o.home), Some(Home::Service { cluster: c, service: s, .. }) if *c == cluster && &**s == service);
+        let within = |id: &CobId| matches!(objects.get(id).map(|o| &o.home), Some(ObjectOrigin::Service { cluster: c, service: s, .. }) if *c == cluster && &**s == service);
         let mut all = ready;
         // Most services have no gate, and a search through all links for every service takes time.
         if !all.iter().any(is_gate) {

@@ -13,7 +13,7 @@ use super::builtin;
 use super::files::Payload;
 use super::hosts::Hosts;
 use super::kinds::Known;
-use super::objects::{Home, Object, Objects};
+use super::objects::{Object, ObjectOrigin, Objects};
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
 use crate::draft::At;
@@ -84,7 +84,7 @@ fn keep(
     let mark = entry.host.as_ref().map_or(name.mark, |host| host.mark);
     let object = Object {
         mark: name.mark,
-        home: Home::ByHand,
+        home: ObjectOrigin::ByHand,
         preferred: Some(kind.on().clone()),
         kind: Some(kind),
         content: serde_json::json!({ "at_most": at_most }),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cob_types::{CobId, StateName};
 
-use super::objects::{Home, Object, Objects};
+use super::objects::{Object, ObjectOrigin, Objects};
 use super::scope::World;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
@@ -30,8 +30,8 @@ pub(super) fn stop(
         return;
     }
     let is_meant = |object: &Object| match &object.home {
-        Home::ByHand => false,
-        Home::Service { cluster, service } => {
+        ObjectOrigin::ByHand => false,
+        ObjectOrigin::Service { cluster, service } => {
             let cluster = world.clusters.0.get(*cluster).map(|cluster| cluster.name.as_str());
             services.contains(&**service) || cluster.is_some_and(|name| clusters.contains(name))
         }
@@ -111,8 +111,8 @@ fn tell_along(objects: &Objects, id: &CobId, on: &CobId, told: &mut BTreeSet<Mar
         return;
     }
     let who = match &object.home {
-        Home::Service { service, .. } => format!("the service `{service}`"),
-        Home::ByHand => id.to_string(),
+        ObjectOrigin::Service { service, .. } => format!("the service `{service}`"),
+        ObjectOrigin::ByHand => id.to_string(),
     };
     let of = on.name().split('/').next().unwrap_or_default();
     let what = format!("{who} is stopped too: it requires `{of}`, which is `desired: stopped`");

@@ -18,7 +18,7 @@ use super::asks::Word;
 use super::builtin;
 use super::files::Payload;
 use super::kinds::Known;
-use super::objects::{Home, Object, Objects};
+use super::objects::{Object, ObjectOrigin, Objects};
 use super::targets::{Link, Many};
 use crate::model::Mark;
 
@@ -175,8 +175,8 @@ fn between_services(link: &Link, objects: &Objects) -> Option<usize> {
     let home = |id| objects.get(id).map(|o| &o.home);
     match (home(&link.from), home(&link.to)) {
         (
-            Some(Home::Service { cluster, service, .. }),
-            Some(Home::Service { cluster: other_cluster, service: other, .. }),
+            Some(ObjectOrigin::Service { cluster, service, .. }),
+            Some(ObjectOrigin::Service { cluster: other_cluster, service: other, .. }),
         ) if (cluster, service) != (other_cluster, other) => Some(*cluster),
         _ => None,
     }
@@ -184,8 +184,8 @@ fn between_services(link: &Link, objects: &Objects) -> Option<usize> {
 
 fn service(objects: &Objects, id: &CobId) -> Option<String> {
     match &objects.get(id)?.home {
-        Home::Service { service, .. } => Some(service.to_string()),
-        Home::ByHand => None,
+        ObjectOrigin::Service { service, .. } => Some(service.to_string()),
+        ObjectOrigin::ByHand => None,
     }
 }
 
@@ -204,7 +204,7 @@ fn gate(objects: &mut Objects, host: &HostName, between: &Between<'_>) -> CobId 
     let kind = Known { kind: Arc::new(builtin.kind()), mark: None, builtin: Some(builtin), of_actions: false };
     let object = Object {
         mark: *mark,
-        home: Home::ByHand,
+        home: ObjectOrigin::ByHand,
         preferred: Some(kind.on().clone()),
         kind: Some(kind),
         content: serde_json::json!({}),

@@ -38,7 +38,7 @@ const MAX_COBS: usize = 1_000_000;
 pub(super) struct Object {
     /// Its place in the model.
     pub(super) mark: Mark,
-    pub(super) home: Home,
+    pub(super) home: ObjectOrigin,
     /// `None`: it has faults, which are already reported.
     pub(super) kind: Option<Known>,
     pub(super) preferred: Option<StateName>,
@@ -60,7 +60,7 @@ pub(super) struct Object {
 
 /// The origin of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum ObjectOrigin {
     ByHand,
     Service { cluster: usize, service: Arc<str> },
 }
@@ -257,7 +257,7 @@ impl Maker<'_> {
         let Some(id) = report.name(name, CobId::new) else { return };
         let host = host_of(self.world, &id, name, report);
         let scope = Scope { world: self.world, host, service: None, loops: &[], of: id.as_str(), cluster_value: None };
-        let object = self.object(name.mark, Home::ByHand, entry, &scope, report);
+        let object = self.object(name.mark, ObjectOrigin::ByHand, entry, &scope, report);
         self.add(id, object, report);
     }
 
@@ -353,7 +353,7 @@ impl Maker<'_> {
                     let value = self.world.templates.text(&name.value, name.mark, &scope, report)?;
                     Some(Marked { mark: name.mark, value })
                 });
-                let home = Home::Service { cluster: *cluster, service: Arc::clone(&shared) };
+                let home = ObjectOrigin::Service { cluster: *cluster, service: Arc::clone(&shared) };
                 let object = Object {
                     mark: written.mark,
                     home,
@@ -439,7 +439,7 @@ impl Maker<'_> {
         let (whole, turns) = self.turns_on((cluster, service), cob, entry, host, config.as_ref(), report);
         let value = self.value_with(cluster, config.as_ref());
         for Turn { name, id, loops } in turns {
-            let home = Home::Service { cluster, service: Arc::clone(service) };
+            let home = ObjectOrigin::Service { cluster, service: Arc::clone(service) };
             let scope = Scope {
                 world: self.world,
                 host: Some(host),
@@ -483,7 +483,7 @@ impl Maker<'_> {
     fn object(
         &mut self,
         mark: Mark,
-        home: Home,
+        home: ObjectOrigin,
         entry: &CobEntry,
         scope: &Scope<'_>,
         report: &mut Report<'_>,

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use super::asks::{Asks, Word};
 use super::bearers::Bearers;
 use super::gates::MAX_DIRECT;
-use super::objects::{Home, Instance, Object, Objects};
+use super::objects::{Instance, Object, ObjectOrigin, Objects};
 use super::scope::World;
 use super::spread::Spread;
 use super::{Report, in_parts};
@@ -135,8 +135,8 @@ struct Asker<'a> {
 impl<'a> Asker<'a> {
     fn of(id: &'a CobId, object: &'a Object) -> Self {
         let home = match &object.home {
-            Home::ByHand => None,
-            Home::Service { cluster, service, .. } => Some((*cluster, &**service)),
+            ObjectOrigin::ByHand => None,
+            ObjectOrigin::Service { cluster, service, .. } => Some((*cluster, &**service)),
         };
         Self { id, host: id.host_str(), home }
     }
@@ -462,7 +462,7 @@ impl Finder<'_> {
     fn find_ready(&mut self, report: &mut Report<'_>) {
         let home = |id: &CobId| self.objects.get(id).map(|o| &o.home);
         let within = |link: &&Link| match (home(&link.from), home(&link.to)) {
-            (Some(from @ Home::Service { .. }), Some(to)) => from == to && link.word != Word::Excludes,
+            (Some(from @ ObjectOrigin::Service { .. }), Some(to)) => from == to && link.word != Word::Excludes,
             _ => false,
         };
         // For look-ups only: the order is not used.
@@ -507,11 +507,11 @@ impl Finder<'_> {
         for one in groups {
             let (_, object, asks, group) = &one;
             match &object.home {
-                Home::Service { cluster, service, .. } if is_to_all(asks) => {
+                ObjectOrigin::Service { cluster, service, .. } if is_to_all(asks) => {
                     let words = (asks.target.cob.mark, asks.word, *cluster, service.to_string(), group.clone());
                     by_words.entry(words).or_default().push(one);
                 }
-                Home::Service { .. } | Home::ByHand => rest.push(one),
+                ObjectOrigin::Service { .. } | ObjectOrigin::ByHand => rest.push(one),
             }
         }
         for (_, asking) in by_words {

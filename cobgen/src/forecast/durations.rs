@@ -61,20 +61,20 @@ impl Spread {
 
 /// The subject of a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Move {
+enum Timed {
     /// `FROM>TO`.
-    Hop(String, String),
+    Transition(String, String),
     /// A check.
     Check,
     /// Any transition.
     Any,
 }
 
-impl Move {
+impl Timed {
     fn hop(&self) -> Option<(&str, &str)> {
         match self {
-            Move::Hop(from, to) => Some((from, to)),
-            Move::Check | Move::Any => None,
+            Timed::Transition(from, to) => Some((from, to)),
+            Timed::Check | Timed::Any => None,
         }
     }
 }
@@ -83,9 +83,9 @@ impl Move {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durations {
     /// By `HOST/NAME`, `*/NAME`, kind, or `*`.
-    of: BTreeMap<String, BTreeMap<Move, Spread>>,
+    of: BTreeMap<String, BTreeMap<Timed, Spread>>,
     /// Durations of other change objects of a kind, if the input has no line for the kind.
-    gathered: BTreeMap<KindName, BTreeMap<Move, Spread>>,
+    gathered: BTreeMap<KindName, BTreeMap<Timed, Spread>>,
     message: Option<Spread>,
 }
 
@@ -136,12 +136,12 @@ impl Durations {
                     all.message = Some(spread);
                     continue;
                 }
-                ["*"] => ("*", Move::Any),
-                ["check"] => ("*", Move::Check),
-                [who, "check"] => (who, Move::Check),
+                ["*"] => ("*", Timed::Any),
+                ["check"] => ("*", Timed::Check),
+                [who, "check"] => (who, Timed::Check),
                 [who, hop] => match hop.split_once('>') {
                     Some((from, to)) if !from.is_empty() && !to.is_empty() => {
-                        (who, Move::Hop(from.to_owned(), to.to_owned()))
+                        (who, Timed::Transition(from.to_owned(), to.to_owned()))
                     }
                     Some(_) | None => return Err(form(key)),
                 },
@@ -154,7 +154,7 @@ impl Durations {
 
     /// Adds durations for kinds without their own line: the medians over their known change objects.
     pub(super) fn gather_kinds<'a>(&mut self, kind_of: impl Fn(&str) -> Option<&'a KindName>) {
-        let mut gathered: BTreeMap<(&KindName, &Move), Vec<Spread>> = BTreeMap::new();
+        let mut gathered: BTreeMap<(&KindName, &Timed), Vec<Spread>> = BTreeMap::new();
         for (who, times) in &self.of {
             let Some(kind) = kind_of(who) else { continue };
             for (of, spread) in times {
@@ -165,7 +165,7 @@ impl Durations {
             times.sort_unstable();
             times.get(times.len() / 2).copied().unwrap_or_default()
         };
-        let summed: Vec<(KindName, Move, Spread)> = gathered
+        let summed: Vec<(KindName, Timed, Spread)> = gathered
             .into_iter()
             .map(|((kind, of), all)| {
                 let min = all.iter().map(|s| s.min).min().unwrap_or_default();
@@ -192,15 +192,15 @@ impl Durations {
 
     /// The duration of a transition.
     pub(super) fn hop(&self, cob: &CobId, kind: Option<&KindName>, from: &str, to: &str) -> Looked {
-        let hop = Move::Hop(from.to_owned(), to.to_owned());
-        let any = || Some(Looked::known(*self.of.get("*")?.get(&Move::Any)?));
+        let hop = Timed::Transition(from.to_owned(), to.to_owned());
+        let any = || Some(Looked::known(*self.of.get("*")?.get(&Timed::Any)?));
         let unknown = Looked { spread: UNKNOWN, known: false, of_others: false };
         self.find(cob, kind, &hop).or_else(any).unwrap_or(unknown)
     }
 
     /// The duration of a check.
     pub(super) fn check(&self, cob: &CobId, kind: Option<&KindName>) -> Spread {
-        self.find(cob, kind, &Move::Check).map_or(CHECK, |looked| looked.spread)
+        self.find(cob, kind, &Timed::Check).map_or(CHECK, |looked| looked.spread)
     }
 
     /// The duration of a message.
@@ -208,7 +208,7 @@ impl Durations {
         self.message.unwrap_or(MESSAGE)
     }
 
-    fn find(&self, cob: &CobId, kind: Option<&KindName>, of: &Move) -> Option<Looked> {
+    fn find(&self, cob: &CobId, kind: Option<&KindName>, of: &Timed) -> Option<Looked> {
         if self.of.is_empty() {
             return None;
         }

@@ -298,7 +298,7 @@ fn hosts_that_wait_for_each_other_go_together() {
     for cob in ["n1/m", "n2/m", "n1/k", "n2/k", "n3/z"] {
         before.cob(cob, "up");
     }
-    before.hop("n1/m", "up", "down", "n2/k@up").hop("n2/m", "up", "down", "n1/k@up");
+    before.transition("n1/m", "up", "down", "n2/k@up").transition("n2/m", "up", "down", "n1/k@up");
     let mut after = before.clone();
     after.draft.cobs.retain(|cob, _| cob.name() != "m");
     after.content("n1/k", json!({"v": 2})).content("n2/k", json!({"v": 2})).content("n3/z", json!({"v": 2}));

@@ -322,10 +322,10 @@ fn dependencies(cob: &Cob) -> BTreeSet<String> {
         .transitions
         .iter()
         .flat_map(|t| t.needs.iter().map(move |need| format!("({}, {}, {}) <- {need}", cob.id, t.from, t.to)));
-    let promises =
+    let grants =
         cob.locks.iter().flat_map(|l| l.needs.iter().map(move |need| format!("({}, {}) <- {need}", cob.id, l.state)));
     let token = cob.budget.iter().map(|token| format!("({}, away) <- {token}", cob.id));
-    moves.chain(promises).chain(token).collect()
+    moves.chain(grants).chain(token).collect()
 }
 
 fn content_changes(from: &Value, to: &Value) -> Vec<ContentChange> {

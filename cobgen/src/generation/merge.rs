@@ -96,9 +96,9 @@ mod tests {
         let mut sketch = Sketch::new();
         sketch.kind("wide", &["down", "up", "slow"], &["down>up", "up>down", "up>slow", "slow>up"]);
         sketch.cob_of("wide", "b/db", "up").cob("a/app", "up").cob("c/z", "up");
-        sketch.hop("a/app", "down", "up", "c/z@up");
-        sketch.hop("a/app", "down", "up", "b/db@slow|up|down");
-        sketch.hop("a/app", "down", "up", "b/db@up|slow");
+        sketch.transition("a/app", "down", "up", "c/z@up");
+        sketch.transition("a/app", "down", "up", "b/db@slow|up|down");
+        sketch.transition("a/app", "down", "up", "b/db@up|slow");
         sketch.lock("a/app", "up", "b/db@up");
         assert_eq!(needs_of(&sketch, "a/app"), ["down -> up: b/db@slow|up, c/z@up", "up: b/db@up"]);
     }
@@ -107,7 +107,7 @@ mod tests {
     fn words_that_exclude_each_other_are_refused_with_both_places() {
         let mut sketch = Sketch::new();
         sketch.cob("b/db", "up").cob("a/app", "up");
-        sketch.hop("a/app", "down", "up", "b/db@up").hop("a/app", "down", "up", "b/db@down");
+        sketch.transition("a/app", "down", "up", "b/db@up").transition("a/app", "down", "up", "b/db@down");
         let refusal = sketch.assemble().expect_err("contradiction");
         insta::assert_snapshot!(refusal, @"model.yaml:7:5: a/app to go down -> up needs b/db both in up (needs: [b/db@up], model.yaml:6:5) and in down (needs: [b/db@down], model.yaml:7:5); no state satisfies both");
     }

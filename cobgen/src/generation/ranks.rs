@@ -83,10 +83,10 @@ impl GoalGraph {
                 let states: Vec<usize> = wanted.iter().map(|goal| (goal - on) as usize).collect();
                 for (guarded, entry) in &cob.entries {
                     let counts = match *guarded {
-                        Guarded::Promise(state) => states.contains(&state),
-                        Guarded::Hop(from, to) => {
-                            let hops = states.iter().map(|state| cob.routes.first[from][*state]);
-                            !states.contains(&from) && hops.flatten().next() == Some(to)
+                        Guarded::Grant(state) => states.contains(&state),
+                        Guarded::Transition(from, to) => {
+                            let transitions = states.iter().map(|state| cob.routes.first[from][*state]);
+                            !states.contains(&from) && transitions.flatten().next() == Some(to)
                         }
                     };
                     if counts {
@@ -111,8 +111,8 @@ impl GoalGraph {
             for target in 0..cob.routes.kind.states.len() {
                 let content = content.get(cob.first as usize + target).and_then(Option::as_deref).unwrap_or_default();
                 let entries = cob.entries.iter().filter(|(guarded, _)| match *guarded {
-                    Guarded::Promise(state) => state == target,
-                    Guarded::Hop(from, to) => {
+                    Guarded::Grant(state) => state == target,
+                    Guarded::Transition(from, to) => {
                         !content.contains(&from) && from != target && cob.routes.first[from][target] == Some(to)
                     }
                 });
@@ -180,8 +180,8 @@ fn contents(cobs: &[Resolved<'_, '_>], goals: u32) -> Vec<Option<Vec<usize>>> {
 
 /// The event that an entry of dependencies guards, by states.
 enum Guarded {
-    Hop(usize, usize),
-    Promise(usize),
+    Transition(usize, usize),
+    Grant(usize),
 }
 
 /// A change object's dependencies, as goals.
@@ -212,12 +212,12 @@ impl<'r, 'k> Resolved<'r, 'k> {
         let mut resolved = Self { first, routes, preferred, goals, needs, entries };
         for TransitionNeeds { from, to, needs } in &cob.transitions {
             if let (Some(from), Some(to)) = (routes.place(from), routes.place(to)) {
-                resolved.entry(Guarded::Hop(from, to), needs, firsts);
+                resolved.entry(Guarded::Transition(from, to), needs, firsts);
             }
         }
         for LockNeeds { state, needs } in &cob.locks {
             if let Some(state) = routes.place(state) {
-                resolved.entry(Guarded::Promise(state), needs, firsts);
+                resolved.entry(Guarded::Grant(state), needs, firsts);
             }
         }
         resolved
@@ -340,12 +340,12 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_route_decides_which_hops_count() {
+    fn the_shortest_route_decides_which_transitions_count() {
         let mut sketch = Sketch::new();
         sketch.kind("k", &["s", "x", "y", "t"], &["s>y", "s>x", "x>t", "y>t"]);
         sketch.cob_of("k", "n/a", "t").cob("n/b", "up").cob("n/c", "up");
         // Equally short ways over x and y; the kind lists the way over y first.
-        sketch.hop("n/a", "s", "x", "n/b@up").hop("n/a", "s", "y", "n/c@up");
+        sketch.transition("n/a", "s", "x", "n/b@up").transition("n/a", "s", "y", "n/c@up");
         sketch.after("n/c", "n/b");
         assert_eq!(rank(&sketch, "n/a", "t"), 2);
         assert_eq!(rank(&sketch, "n/a", "x"), 1);

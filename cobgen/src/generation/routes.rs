@@ -16,13 +16,13 @@ impl<'a> Routes<'a> {
     pub(super) fn of(kind: &'a Kind) -> Self {
         let places: BTreeMap<&StateName, usize> = kind.states.iter().enumerate().map(|(i, s)| (s, i)).collect();
         // In the kind's order, which breaks ties.
-        let mut hops: Vec<Vec<usize>> = vec![Vec::new(); kind.states.len()];
+        let mut transitions: Vec<Vec<usize>> = vec![Vec::new(); kind.states.len()];
         for t in &kind.transitions {
             if let (Some(from), Some(to)) = (places.get(&t.from), places.get(&t.to)) {
-                hops[*from].push(*to);
+                transitions[*from].push(*to);
             }
         }
-        let first = (0..kind.states.len()).map(|from| first_hops(from, &hops)).collect();
+        let first = (0..kind.states.len()).map(|from| first_transitions(from, &transitions)).collect();
         Self { kind, places, first }
     }
 
@@ -33,17 +33,17 @@ impl<'a> Routes<'a> {
 
 /// A breadth-first search from a state. Each state keeps the predecessor that was found first, so among equally short
 /// routes the first transition that the kind lists first wins.
-fn first_hops(from: usize, hops: &[Vec<usize>]) -> Vec<Option<usize>> {
-    let mut first = vec![None; hops.len()];
+fn first_transitions(from: usize, transitions: &[Vec<usize>]) -> Vec<Option<usize>> {
+    let mut first = vec![None; transitions.len()];
     let mut queue = VecDeque::new();
-    for to in &hops[from] {
+    for to in &transitions[from] {
         if *to != from && first[*to].is_none() {
             first[*to] = Some(*to);
             queue.push_back(*to);
         }
     }
     while let Some(state) = queue.pop_front() {
-        for to in &hops[state] {
+        for to in &transitions[state] {
             if *to != from && first[*to].is_none() {
                 first[*to] = first[state];
                 queue.push_back(*to);

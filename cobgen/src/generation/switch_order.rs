@@ -398,18 +398,18 @@ impl Walk<'_, '_> {
         let Wanted { cob, states } = wanted;
         let Some(ways) = self.ways(cob)? else { return Ok(Vec::new()) };
         let led = self.led(wanted)?;
-        let hops: BTreeSet<(State, State)> =
+        let transitions: BTreeSet<(State, State)> =
             led.into_iter().filter_map(|(from, to)| Some((from, ways.first[from][to]?))).collect();
         let on_the_way = |from: &StateName, to: &StateName| {
-            let hop = ways.place(from).zip(ways.place(to));
-            hop.is_some_and(|hop| hops.contains(&hop))
+            let transition = ways.place(from).zip(ways.place(to));
+            transition.is_some_and(|transition| transitions.contains(&transition))
         };
         let needs = self.before.with(&cob.host(), |bundle| {
             let Some(cob) = bundle.and_then(|bundle| bundle.cobs.get(cob)) else { return Vec::new() };
-            let hops = cob.transitions.iter().filter(|t| on_the_way(&t.from, &t.to)).flat_map(|t| &t.needs);
-            let promises = cob.locks.iter().filter(|l| states.contains(&l.state)).flat_map(|l| &l.needs);
+            let transitions = cob.transitions.iter().filter(|t| on_the_way(&t.from, &t.to)).flat_map(|t| &t.needs);
+            let grants = cob.locks.iter().filter(|l| states.contains(&l.state)).flat_map(|l| &l.needs);
             let wanted = |need: &Need| Wanted { cob: need.cob.clone(), states: need.states.clone() };
-            hops.chain(promises).map(wanted).collect()
+            transitions.chain(grants).map(wanted).collect()
         })?;
         Ok(needs)
     }

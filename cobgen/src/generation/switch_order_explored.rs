@@ -24,8 +24,8 @@ type Need = (usize, Vec<u8>);
 struct Thing {
     content: u8,
     preferred: u8,
-    hops: BTreeMap<(u8, u8), Vec<Need>>,
-    promises: BTreeMap<u8, Vec<Need>>,
+    transitions: BTreeMap<(u8, u8), Vec<Need>>,
+    grants: BTreeMap<u8, Vec<Need>>,
 }
 
 #[derive(Debug, Clone)]
@@ -45,16 +45,16 @@ fn draw_thing(me: usize, of: usize, draws: &mut Random) -> Thing {
         }
         (on, states)
     };
-    let mut hops = BTreeMap::new();
-    for hop in [(0, 1), (1, 2), (2, 1), (1, 0)] {
+    let mut transitions = BTreeMap::new();
+    for transition in [(0, 1), (1, 2), (2, 1), (1, 0)] {
         let needs = if draws.permille(350) { vec![need(draws)] } else { Vec::new() };
-        hops.insert(hop, needs);
+        transitions.insert(transition, needs);
     }
-    let mut promises = BTreeMap::new();
+    let mut grants = BTreeMap::new();
     if draws.permille(200) {
-        promises.insert(u8::try_from(1 + draws.below(2)).expect("small"), vec![need(draws)]);
+        grants.insert(u8::try_from(1 + draws.below(2)).expect("small"), vec![need(draws)]);
     }
-    Thing { content: 0, preferred: u8::try_from(1 + draws.below(2)).expect("small"), hops, promises }
+    Thing { content: 0, preferred: u8::try_from(1 + draws.below(2)).expect("small"), transitions, grants }
 }
 
 fn draw(seed: u64) -> Pair {
@@ -79,9 +79,9 @@ fn draw(seed: u64) -> Pair {
         let there: Vec<bool> = side.iter().map(Option::is_some).collect();
         for thing in side.iter_mut().flatten() {
             thing
-                .hops
+                .transitions
                 .values_mut()
-                .chain(thing.promises.values_mut())
+                .chain(thing.grants.values_mut())
                 .for_each(|needs| needs.retain(|(on, _)| there[*on]));
         }
     }
@@ -110,12 +110,12 @@ impl Pair {
         let state = |s: u8| STATES[usize::from(s)];
         for (thing, all) in side.iter().enumerate().filter_map(|(t, thing)| Some((t, thing.as_ref()?))) {
             let me = self.id(thing);
-            for ((from, to), needs) in &all.hops {
+            for ((from, to), needs) in &all.transitions {
                 for need in needs {
-                    sketch.hop(&me, state(*from), state(*to), &told(need));
+                    sketch.transition(&me, state(*from), state(*to), &told(need));
                 }
             }
-            for (promised, needs) in &all.promises {
+            for (promised, needs) in &all.grants {
                 for need in needs {
                     sketch.lock(&me, state(*promised), &told(need));
                 }
@@ -199,13 +199,13 @@ fn closure(side: &[Option<Thing>], goal: (usize, u8), asked: &[BTreeSet<Vec<u8>>
         let all_wishes: Vec<&Vec<u8>> = asked[goal.0].iter().filter(|set| set.contains(&goal.1)).collect();
         let by_itself = goal.1 == OFF || all_wishes.is_empty() || goal.1 == thing.preferred;
         let is_content = |from: u8| !by_itself && all_wishes.iter().all(|set| set.contains(&from));
-        let hops = thing.hops.iter().filter(|((from, to), _)| towards(*from, *to) && !is_content(*from));
-        let promises = thing.promises.get(&goal.1).into_iter().flatten();
-        for (on, states) in hops.flat_map(|(_, needs)| needs).chain(promises) {
+        let transitions = thing.transitions.iter().filter(|((from, to), _)| towards(*from, *to) && !is_content(*from));
+        let grants = thing.grants.get(&goal.1).into_iter().flatten();
+        for (on, states) in transitions.flat_map(|(_, needs)| needs).chain(grants) {
             wishes.insert((*on, states.clone()));
             // A present state counts with its grants; a target state also with its transitions.
             open.extend(left_over(states, &asked[*on]).iter().map(|left| (*on, left[0])));
-            let found = side[*on].iter().flat_map(|thing| states.iter().filter_map(|s| thing.promises.get(s)));
+            let found = side[*on].iter().flat_map(|thing| states.iter().filter_map(|s| thing.grants.get(s)));
             for (on, states) in found.flatten() {
                 wishes.insert((*on, states.clone()));
                 open.extend(left_over(states, &asked[*on]).iter().map(|left| (*on, left[0])));
@@ -219,7 +219,7 @@ impl<'p> Explored<'p> {
     fn new(pair: &'p Pair, order: Option<&'p Order>) -> Self {
         let mut asked = vec![BTreeSet::new(); pair.hosts.len()];
         for thing in pair.before.iter().chain(&pair.after).flatten() {
-            for (on, states) in thing.hops.values().chain(thing.promises.values()).flatten() {
+            for (on, states) in thing.transitions.values().chain(thing.grants.values()).flatten() {
                 asked[*on].insert(states.clone());
             }
         }
@@ -263,10 +263,10 @@ impl<'p> Explored<'p> {
             return false;
         }
         let state = at.states[*on];
-        let promises = thing.promises.get(&state).into_iter().flatten();
+        let grants = thing.grants.get(&state).into_iter().flatten();
         states.contains(&state)
             && depth > 0
-            && promises.into_iter().all(|need| self.holds(at, need, self.is_active(at, *on), depth - 1))
+            && grants.into_iter().all(|need| self.holds(at, need, self.is_active(at, *on), depth - 1))
     }
 
     /// The possible targets from its present state: its own target, and the requests, each narrowed by others.
@@ -308,7 +308,7 @@ impl<'p> Explored<'p> {
                     std::cmp::Ordering::Equal => continue,
                     std::cmp::Ordering::Greater => state + 1,
                 };
-                if own.hops[&(state, to)].iter().all(|need| self.holds(at, need, new, 8)) {
+                if own.transitions[&(state, to)].iter().all(|need| self.holds(at, need, new, 8)) {
                     let mut next = at.clone();
                     next.states[thing] = to;
                     all.push(next);

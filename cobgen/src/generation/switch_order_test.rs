@@ -45,7 +45,7 @@ fn nobody_waits_where_nothing_leaves_or_what_leaves_needs_nobody() {
 fn who_is_changed_waits_for_those_that_need_it_to_leave() {
     let mut n = Sketch::new();
     // h1/m is removed from the load balancer, which must run for that.
-    n.cob("h1/m", "up").cob("h2/lb", "up").cob("h3/x", "up").hop("h1/m", "up", "down", "h2/lb@up");
+    n.cob("h1/m", "up").cob("h2/lb", "up").cob("h3/x", "up").transition("h1/m", "up", "down", "h2/lb@up");
     let mut next = without(&n, &["h1/m"]);
     assert_eq!(told(&n, &next), [""; 0], "the same load balancer keeps faith");
     changed(&mut next, "h2/lb");
@@ -57,7 +57,7 @@ fn who_is_changed_waits_for_those_that_need_it_to_leave() {
 fn who_keeps_its_content_but_needs_what_changes_waits_too() {
     let mut n = Sketch::new();
     n.cob("h1/m", "up").cob("h2/b", "up").cob("h3/c", "up");
-    n.hop("h1/m", "up", "down", "h2/b@up").requires("h2/b", "h3/c");
+    n.transition("h1/m", "up", "down", "h2/b@up").requires("h2/b", "h3/c");
     let mut next = without(&n, &["h1/m"]);
     changed(&mut next, "h3/c");
     assert_eq!(told(&n, &next), ["h2 waits for h1/m", "h3 waits for h1/m"]);
@@ -66,7 +66,7 @@ fn who_keeps_its_content_but_needs_what_changes_waits_too() {
 #[test]
 fn who_is_needed_in_another_state_leaves_later() {
     let mut n = Sketch::new();
-    n.cob("h0/m0", "up").cob("h1/m2", "up").hop("h1/m2", "up", "down", "h0/m0@up");
+    n.cob("h0/m0", "up").cob("h1/m2", "up").transition("h1/m2", "up", "down", "h0/m0@up");
     let gone = without(&n, &["h0/m0", "h1/m2"]);
     assert_eq!(told(&n, &gone), ["h0 waits for h1/m2", "h0/m0 leaves after h1/m2"]);
 }
@@ -76,7 +76,7 @@ fn who_is_needed_in_another_state_leaves_later() {
 fn a_chain_of_three_that_leave_is_an_order() {
     let mut n = Sketch::new();
     n.cob("h1/m0", "up").cob("h2/m1", "up").cob("h2/m2", "up");
-    n.hop("h1/m0", "up", "down", "h2/m1@up").hop("h2/m2", "up", "down", "h1/m0@up");
+    n.transition("h1/m0", "up", "down", "h2/m1@up").transition("h2/m2", "up", "down", "h1/m0@up");
     let gone = without(&n, &["h1/m0", "h2/m1", "h2/m2"]);
     assert_eq!(
         told(&n, &gone),
@@ -88,9 +88,9 @@ fn a_chain_of_three_that_leave_is_an_order() {
 fn what_follows_from_another_wait_is_left_out() {
     let mut n = Sketch::new();
     n.cob("h1/m1", "up").cob("h2/m2", "up").cob("h3/c", "up");
-    n.hop("h1/m1", "up", "down", "h2/m2@up")
-        .hop("h1/m1", "up", "down", "h3/c@up")
-        .hop("h2/m2", "up", "down", "h3/c@up");
+    n.transition("h1/m1", "up", "down", "h2/m2@up")
+        .transition("h1/m1", "up", "down", "h3/c@up")
+        .transition("h2/m2", "up", "down", "h3/c@up");
     let mut next = without(&n, &["h1/m1", "h2/m2"]);
     changed(&mut next, "h3/c");
     // h2/m2 departs only after h1/m1.
@@ -101,7 +101,9 @@ fn what_follows_from_another_wait_is_left_out() {
 fn who_can_not_leave_before_each_other_are_a_circle() {
     let mut n = Sketch::new();
     n.cob("h1/a", "up").cob("h2/b", "up").cob("h2/c", "up");
-    n.hop("h1/a", "up", "down", "h2/b@up").hop("h2/b", "up", "down", "h1/a@up").hop("h2/c", "up", "down", "h1/a@up");
+    n.transition("h1/a", "up", "down", "h2/b@up")
+        .transition("h2/b", "up", "down", "h1/a@up")
+        .transition("h2/c", "up", "down", "h1/a@up");
     let gone = without(&n, &["h1/a", "h2/b", "h2/c"]);
     match try_told(&n, &gone, false) {
         Err(NoOrder::Circle(circle)) => assert_eq!(circle, [id("h2/b"), id("h1/a")]),
@@ -116,18 +118,18 @@ fn who_can_not_leave_before_each_other_are_a_circle() {
 #[test]
 fn who_may_be_needed_elsewhere_leaves_later_though_its_pre_remove_state_would_do() {
     let mut n = Sketch::new();
-    n.cob("h1/m", "up").cob("h2/k", "up").hop("h1/m", "up", "down", "h2/k@up|down");
+    n.cob("h1/m", "up").cob("h2/k", "up").transition("h1/m", "up", "down", "h2/k@up|down");
     assert_eq!(told(&n, &without(&n, &["h1/m", "h2/k"])), ["h2 waits for h1/m", "h2/k leaves after h1/m"]);
     // No request leads it to `outdated`.
     let mut n = Sketch::new();
-    n.cob("h1/m", "up").cob("h2/k", "up").hop("h1/m", "up", "down", "h2/k@outdated|down");
+    n.cob("h1/m", "up").cob("h2/k", "up").transition("h1/m", "up", "down", "h2/k@outdated|down");
     assert_eq!(told(&n, &without(&n, &["h1/m", "h2/k"])), [""; 0]);
 }
 
 #[test]
 fn a_whole_host_that_goes_away_waits_for_those_it_serves() {
     let mut n = Sketch::new();
-    n.cob("h1/m", "up").cob("h2/b", "up").hop("h1/m", "up", "down", "h2/b@up");
+    n.cob("h1/m", "up").cob("h2/b", "up").transition("h1/m", "up", "down", "h2/b@up");
     let mut next = without(&n, &["h1/m", "h2/b"]);
     next.draft.hosts.retain(|host, _| host.as_str() == "h1");
     assert_eq!(told(&n, &next), ["h2 waits for h1/m", "h2/b leaves after h1/m"]);

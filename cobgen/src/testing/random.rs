@@ -16,8 +16,9 @@ pub(crate) fn any_sketch() -> impl Strategy<Value = Sketch> {
         let mut sketch = Sketch::new();
         for (k, present) in kinds.iter().enumerate() {
             let all = ["a>b", "b>a", "b>c", "c>b", "a>c", "c>a"];
-            let hops: Vec<&str> = all.iter().zip(present).filter(|(_, there)| **there).map(|(hop, _)| *hop).collect();
-            sketch.kind(&format!("k{k}"), &WILD, &hops);
+            let transitions: Vec<&str> =
+                all.iter().zip(present).filter(|(_, there)| **there).map(|(transition, _)| *transition).collect();
+            sketch.kind(&format!("k{k}"), &WILD, &transitions);
         }
         for (c, (kind, preferred)) in cobs.iter().enumerate() {
             sketch.cob_of(&format!("k{kind}"), &format!("h{}/c{c}", c % 3), WILD[*preferred]);
@@ -34,9 +35,9 @@ pub(crate) fn any_sketch() -> impl Strategy<Value = Sketch> {
                 sketch.lock(&name, WILD[what as usize % 3], &needed);
                 continue;
             }
-            let hops = sketch.kind_of(&name).transitions.clone();
-            if let Some(hop) = hops.get(what as usize % hops.len().max(1)) {
-                sketch.hop(&name, hop.from.as_str(), hop.to.as_str(), &needed);
+            let transitions = sketch.kind_of(&name).transitions.clone();
+            if let Some(transition) = transitions.get(what as usize % transitions.len().max(1)) {
+                sketch.transition(&name, transition.from.as_str(), transition.to.as_str(), &needed);
             }
         }
         sketch

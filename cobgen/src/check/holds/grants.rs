@@ -31,21 +31,21 @@ struct Marks {
 
 impl GrantedLevels {
     pub(super) fn of(system: &System<'_>, demand: &Demand) -> Self {
-        let promises = |goal: usize| {
+        let grants = |goal: usize| {
             let (cob, state) = system.goal(goal);
             let guards = system.cobs[cob].guards.iter();
-            guards.filter(move |guard| guard.moment == Moment::Promise(state)).flat_map(|guard| &guard.wants)
+            guards.filter(move |guard| guard.moment == Moment::Grant(state)).flat_map(|guard| &guard.wants)
         };
         let arrows = Arrows::of(system.goals(), |goal, heads| {
             if demand.asked[goal] {
-                let needed = promises(goal).flat_map(|want| system.wanted(want));
+                let needed = grants(goal).flat_map(|want| system.wanted(want));
                 heads.extend(needed.filter_map(|goal| u32::try_from(goal).ok()));
             }
         });
         let Some(order) = below_first(&arrows) else { return Self { marks: None } };
         let mut common: Vec<Option<Vec<usize>>> = vec![None; system.cobs.len()];
         let mut named = vec![false; system.goals()];
-        for want in demand.goals.iter().flat_map(|goal| promises(*goal)) {
+        for want in demand.goals.iter().flat_map(|goal| grants(*goal)) {
             let states = common[want.on].get_or_insert_with(|| want.states.clone());
             states.retain(|state| want.states.contains(state));
             system.wanted(want).for_each(|goal| named[goal] = true);
@@ -66,23 +66,24 @@ impl GrantedLevels {
             }
             interval[goal] = (least, finished);
             if demand.asked[goal] {
-                doubtful[goal] |= promises(goal).any(|want| common[want.on].as_ref().is_some_and(Vec::is_empty));
+                doubtful[goal] |= grants(goal).any(|want| common[want.on].as_ref().is_some_and(Vec::is_empty));
             }
         }
         Self { marks: Some(Marks { level, circular, interval, common, named, doubtful }) }
     }
 
     /// Whether the closure of a transition's needs certainly has no contradiction.
-    pub(super) fn harmless(&self, system: &System<'_>, mover: usize, hop: &Guard<'_>) -> bool {
+    pub(super) fn harmless(&self, system: &System<'_>, mover: usize, transition: &Guard<'_>) -> bool {
         let Some(marks) = &self.marks else { return false };
         // Only goals whose grants rely on other grants: a change object with many dependents needs all dependents off,
         // and an off state mostly relies on no grant.
-        let begin = hop.wants.iter().flat_map(|want| system.wanted(want)).filter(|goal| marks.level[*goal].0 > 0);
+        let begin =
+            transition.wants.iter().flat_map(|want| system.wanted(want)).filter(|goal| marks.level[*goal].0 > 0);
         let begin: Vec<usize> = begin.collect();
         if begin.iter().any(|goal| marks.doubtful[*goal]) || marks.may_reach(system, &begin, mover) {
             return false;
         }
-        hop.wants.iter().all(|want| {
+        transition.wants.iter().all(|want| {
             let agree = marks.common[want.on]
                 .as_ref()
                 .is_none_or(|common| want.states.iter().any(|state| common.contains(state)));
