@@ -215,7 +215,7 @@ pub enum RunRecord {
 
 /// The output of a run that a host has kept, at `GET /v1/run/NUMBER`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptRun {
+pub struct StoredRun {
     /// The number of the run.
     pub run: RunId,
     /// The host.

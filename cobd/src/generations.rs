@@ -72,7 +72,7 @@ impl From<GenerationNumber> for Wanted {
 /// The data beside a kept manifest.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct ManifestRecord {
     /// Hash of the manifest's bytes.
     manifest: BlobHash,
     /// Its signatures, as in the depot.
@@ -138,7 +138,7 @@ impl Generations {
         self.is_offered(wanted, verified.hash)?;
         // Without trusted publishers, signatures are not kept: no check would detect that they were altered.
         let signatures = if self.trust.is_some() { signatures } else { Vec::new() };
-        let kept = Kept { manifest: verified.hash, signatures };
+        let kept = ManifestRecord { manifest: verified.hash, signatures };
         if !verified.manifest.hosts.contains_key(&self.host) {
             if !leaving {
                 return Err(self.not_in(&verified.manifest));
@@ -384,7 +384,7 @@ impl Generations {
         let manifest_bytes = self.read_kept(folder, MANIFEST)?;
         let signatures = match self.read_kept(folder, SIGNATURES) {
             Ok(bytes) => self.parse_kept(generation, &bytes, &manifest_bytes)?,
-            // Kept by version 0.1.0, which had no signatures.
+            // ManifestRecord by version 0.1.0, which had no signatures.
             Err(error) if error.is_missing() => Vec::new(),
             Err(error) => return Err(error),
         };
@@ -486,7 +486,7 @@ impl Generations {
         manifest: &[u8],
     ) -> Result<Vec<Signed>, FetchError> {
         let bad = |what: String| FetchError::Bad { generation, what };
-        let kept: Kept =
+        let kept: ManifestRecord =
             codec::decode(bytes, MAX_KEPT).map_err(|e| bad(format!("its signatures, kept on this host: {e}")))?;
         // CBOR has several encodings of some values; only the canonical encoding is accepted here.
         if codec::encode(&kept).ok().as_deref() != Some(bytes) {
@@ -534,7 +534,13 @@ impl Generations {
     }
 
     /// Whether exactly this content is kept already.
-    fn is_kept(&self, generation: GenerationNumber, manifest: &[u8], kept: &Kept, bundle: Option<&[u8]>) -> bool {
+    fn is_kept(
+        &self,
+        generation: GenerationNumber,
+        manifest: &[u8],
+        kept: &ManifestRecord,
+        bundle: Option<&[u8]>,
+    ) -> bool {
         let folder = self.folder_of(generation);
         let is = |name: &str, bytes: &[u8]| std::fs::read(folder.join(name)).is_ok_and(|read| read == bytes);
         let signed = codec::encode(kept).is_ok_and(|bytes| is(SIGNATURES, &bytes));
@@ -545,7 +551,7 @@ impl Generations {
         &self,
         generation: GenerationNumber,
         manifest: &[u8],
-        kept: &Kept,
+        kept: &ManifestRecord,
         bundle: Option<&[u8]>,
     ) -> Result<(), FetchError> {
         let _alone = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
@@ -576,7 +582,7 @@ impl Generations {
     }
 
     /// Notes the content of a number.
-    fn note(&self, generation: GenerationNumber, kept: &Kept) -> Result<(), FetchError> {
+    fn note(&self, generation: GenerationNumber, kept: &ManifestRecord) -> Result<(), FetchError> {
         let id = GenerationId { generation, manifest: kept.manifest };
         let noted = self.known.note(id, |noted| self.ids_kept(noted));
         noted.map_err(|source| FetchError::Disk { path: self.folder.clone(), source })

@@ -23,7 +23,7 @@ use cob_types::{CobId, Generation, HostName};
 use petgraph::algo::tarjan_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use self::moves::Moves;
+use self::moves::MovingObjects;
 
 /// Why a host switches together with another host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +63,7 @@ impl Coupling {
         if let Some(order) = order {
             coupling.add_waits(order);
         }
-        let moves = Moves::between(old, new, order, at_rest);
+        let moves = MovingObjects::between(old, new, order, at_rest);
         for id in moves.new.keys() {
             for need in
                 moves.needs_of_new(id).filter(|n| moves.new.contains_key(&n.cob) && moves.matters(&moves.new, id, n))

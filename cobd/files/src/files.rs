@@ -14,7 +14,7 @@ use crate::error::{Conflict, FilesError};
 use crate::path::TreePath;
 use crate::plan::{Past, Plan, Planner, SetAside, Tell};
 use crate::sides::Live;
-use crate::store::{Begun, Current, Frozen, Kept, KeptNode, Listing, Part, Reason, Record, Store};
+use crate::store::{Begun, Current, Frozen, Listing, Part, Reason, Record, RecordedEntry, RecordedNode, Store};
 use crate::wanted::Wanted;
 
 /// Seals earlier contents of files that hold secrets, for this host alone.
@@ -491,7 +491,7 @@ impl Files {
                 Some(of_another) => of_another,
                 // The folder exists only because another change object has a path below it.
                 None if matches!(found, Found::Folder { .. }) && self.store.was_absent_for_another(path)? => {
-                    (Kept::absent(), None)
+                    (RecordedEntry::absent(), None)
                 }
                 None => continue,
             };
@@ -526,7 +526,7 @@ impl Files {
                 None => return Ok(false),
             },
         };
-        let is_gone = matches!(live.found, Found::Absent) && aside.left.node != KeptNode::Absent;
+        let is_gone = matches!(live.found, Found::Absent) && aside.left.node != RecordedNode::Absent;
         // A user has restored the earlier content.
         let is_back = aside.is_in_place() && live.is(&before.node)? && !live.is(&aside.left.node)?;
         if is_back || is_gone && !aside.is_in_place() {
@@ -547,7 +547,7 @@ impl Files {
         live: &Live<'_>,
         cob: &str,
         opened: &mut BTreeSet<TreePath>,
-    ) -> Result<Option<(SetAside, Kept)>, FilesError> {
+    ) -> Result<Option<(SetAside, RecordedEntry)>, FilesError> {
         if !matches!(live.found, Found::File { .. } | Found::Link { .. }) {
             return Ok(None);
         }
@@ -594,11 +594,11 @@ fn as_written(plan: &Plan) -> Listing {
     let begun = &plan.begun;
     let mut all = plan.stays.clone();
     for (path, aim) in begun.aim.iter().filter(|(_, aim)| aim.shared == Some(true)) {
-        if let (KeptNode::File(wanted), Some(Kept { node: result @ KeptNode::File(written), .. })) =
+        if let (RecordedNode::File(wanted), Some(RecordedEntry { node: result @ RecordedNode::File(written), .. })) =
             (&aim.node, begun.result.get(path))
             && wanted.id() != written.id()
         {
-            all.insert(path.clone(), Kept::found(result.clone(), aim.managed.clone()));
+            all.insert(path.clone(), RecordedEntry::found(result.clone(), aim.managed.clone()));
         }
     }
     all

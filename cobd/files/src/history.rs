@@ -8,7 +8,7 @@ use crate::error::{FilesError, MAX_FILE};
 use crate::files::Files;
 use crate::merge;
 use crate::path::TreePath;
-use crate::store::{Blob, Info, Kept, KeptNode, Listing, Part, Reason, Record, Version};
+use crate::store::{Blob, Info, Listing, Part, Reason, Record, RecordedEntry, RecordedNode, Version};
 use crate::wanted::{Entry, Node, Source, Wanted};
 
 /// The most bytes of differences that are shown of a version.
@@ -45,14 +45,14 @@ impl Files {
         self.content_of(path, kept.map(|kept| kept.node))
     }
 
-    fn content_of(&self, path: &TreePath, node: Option<KeptNode>) -> Result<Vec<u8>, FilesError> {
+    fn content_of(&self, path: &TreePath, node: Option<RecordedNode>) -> Result<Vec<u8>, FilesError> {
         let nothing = |what: &str| FilesError::NotThere(format!("in that version {path} {what}"));
         match node {
-            Some(KeptNode::File(blob)) => Ok(self.store.blob(&blob)?.to_vec()),
-            Some(KeptNode::Link(target)) => Ok(target),
-            Some(KeptNode::Absent) => Err(nothing("was not there")),
-            Some(KeptNode::Folder) => Err(nothing("is a folder")),
-            Some(KeptNode::Secret | KeptNode::Sealed(_)) => Err(nothing("holds a secret, which is not shown")),
+            Some(RecordedNode::File(blob)) => Ok(self.store.blob(&blob)?.to_vec()),
+            Some(RecordedNode::Link(target)) => Ok(target),
+            Some(RecordedNode::Absent) => Err(nothing("was not there")),
+            Some(RecordedNode::Folder) => Err(nothing("is a folder")),
+            Some(RecordedNode::Secret | RecordedNode::Sealed(_)) => Err(nothing("holds a secret, which is not shown")),
             None => Err(nothing("is not managed")),
         }
     }
@@ -109,11 +109,17 @@ impl Files {
     }
 
     /// The change of a path, as text.
-    fn told(&self, name: &str, path: &TreePath, was: Option<&Kept>, is: Option<&Kept>) -> Result<String, FilesError> {
-        let is = is.map_or(&KeptNode::Absent, |kept| &kept.node);
-        let content = |kept: Option<&Kept>| kept.map(|kept| self.bytes(kept)).transpose();
+    fn told(
+        &self,
+        name: &str,
+        path: &TreePath,
+        was: Option<&RecordedEntry>,
+        is: Option<&RecordedEntry>,
+    ) -> Result<String, FilesError> {
+        let is = is.map_or(&RecordedNode::Absent, |kept| &kept.node);
+        let content = |kept: Option<&RecordedEntry>| kept.map(|kept| self.bytes(kept)).transpose();
         Ok(match is {
-            KeptNode::File(blob) => {
+            RecordedNode::File(blob) => {
                 let (old, new) = (content(was)?.flatten(), self.store.blob(blob)?);
                 match old.as_deref() == Some(&*new) {
                     true => format!("{name} {path}: a file, with its former content\n"),
@@ -123,7 +129,11 @@ impl Files {
                     }
                 }
             }
-            KeptNode::Absent | KeptNode::Sealed(_) | KeptNode::Secret | KeptNode::Folder | KeptNode::Link(_) => {
+            RecordedNode::Absent
+            | RecordedNode::Sealed(_)
+            | RecordedNode::Secret
+            | RecordedNode::Folder
+            | RecordedNode::Link(_) => {
                 format!("{name} {path}: {}\n", word(is))
             }
         })
@@ -142,10 +152,10 @@ impl Files {
     pub fn restore(&self, cob: &str, version: &str, path: &TreePath) -> Result<(), FilesError> {
         let disk = Disk::to_change()?;
         let (node, managed) = match self.kept(&self.since(cob, version)?, path)? {
-            Some(Kept { node, managed, .. }) => (Some(node), managed),
+            Some(RecordedEntry { node, managed, .. }) => (Some(node), managed),
             None => (None, Managed::default()),
         };
-        if let Some(KeptNode::Link(target)) = node {
+        if let Some(RecordedNode::Link(target)) = node {
             return match disk.look(path)? {
                 Found::Absent | Found::Link { .. } => disk.replace_link(path, &target),
                 found @ (Found::File { .. } | Found::Folder { .. } | Found::Other) => {
@@ -172,16 +182,16 @@ impl Files {
         let (Found::File { attributes, .. }, Some(current)) = (&found, current) else { return Ok(()) };
         let live = disk.content(path)?;
         let is_kept = match self.store.listing(&current.applied)?.get(path).map(|kept| &kept.node) {
-            Some(KeptNode::File(blob)) => *self.store.blob(blob)? == *live,
+            Some(RecordedNode::File(blob)) => *self.store.blob(blob)? == *live,
             // Contents with secrets are not kept in the history.
-            Some(KeptNode::Secret | KeptNode::Sealed(_)) => true,
-            Some(KeptNode::Absent | KeptNode::Folder | KeptNode::Link(_)) | None => false,
+            Some(RecordedNode::Secret | RecordedNode::Sealed(_)) => true,
+            Some(RecordedNode::Absent | RecordedNode::Folder | RecordedNode::Link(_)) | None => false,
         };
         if is_kept {
             return Ok(());
         }
-        let node = KeptNode::File(Blob::New(live.into()));
-        let kept = Kept::found(node, Managed::all(attributes));
+        let node = RecordedNode::File(Blob::New(live.into()));
+        let kept = RecordedEntry::found(node, Managed::all(attributes));
         self.store.record(Record {
             cob: cob.to_owned(),
             generation: current.generation,
@@ -270,7 +280,7 @@ impl Files {
     }
 
     /// The content of a path in the first of these versions.
-    fn kept(&self, versions: &[Version], path: &TreePath) -> Result<Option<Kept>, FilesError> {
+    fn kept(&self, versions: &[Version], path: &TreePath) -> Result<Option<RecordedEntry>, FilesError> {
         let Some(version) = versions.first() else { return Ok(None) };
         let parts = self.parts(version)?;
         match parts.newest(path) {
@@ -281,12 +291,17 @@ impl Files {
     }
 
     /// The text of a shared file that was written when its present model text was applied.
-    fn written(&self, versions: &[Version], path: &TreePath, applied: &Kept) -> Result<Kept, FilesError> {
+    fn written(
+        &self,
+        versions: &[Version],
+        path: &TreePath,
+        applied: &RecordedEntry,
+    ) -> Result<RecordedEntry, FilesError> {
         for version in versions {
             if let Some(kept) = self.store.listing(&version.found)?.remove(path) {
                 return Ok(kept);
             }
-            let same = |kept: Kept| kept.node == applied.node;
+            let same = |kept: RecordedEntry| kept.node == applied.node;
             if !self.store.listing(&version.applied)?.remove(path).is_some_and(same) {
                 break;
             }
@@ -294,12 +309,14 @@ impl Files {
         Ok(applied.clone())
     }
 
-    fn bytes(&self, kept: &Kept) -> Result<Option<Vec<u8>>, FilesError> {
+    fn bytes(&self, kept: &RecordedEntry) -> Result<Option<Vec<u8>>, FilesError> {
         match &kept.node {
-            KeptNode::File(blob) => Ok(Some(self.store.blob(blob)?.to_vec())),
-            KeptNode::Absent | KeptNode::Sealed(_) | KeptNode::Secret | KeptNode::Folder | KeptNode::Link(_) => {
-                Ok(None)
-            }
+            RecordedNode::File(blob) => Ok(Some(self.store.blob(blob)?.to_vec())),
+            RecordedNode::Absent
+            | RecordedNode::Sealed(_)
+            | RecordedNode::Secret
+            | RecordedNode::Folder
+            | RecordedNode::Link(_) => Ok(None),
         }
     }
 }
@@ -313,11 +330,11 @@ struct Parts {
 }
 
 /// For each path, the old and the new entry.
-type Changes<'a> = BTreeMap<&'a TreePath, (Option<&'a Kept>, Option<&'a Kept>)>;
+type Changes<'a> = BTreeMap<&'a TreePath, (Option<&'a RecordedEntry>, Option<&'a RecordedEntry>)>;
 
 impl Parts {
     /// The entry on the host when this version is the newest.
-    fn newest(&self, path: &TreePath) -> Option<&Kept> {
+    fn newest(&self, path: &TreePath) -> Option<&RecordedEntry> {
         [&self.found, &self.applied, &self.before].into_iter().find_map(|part| part.get(path))
     }
 
@@ -377,12 +394,12 @@ fn of_new(managed: Managed) -> Attributes {
     }
 }
 
-fn word(node: &KeptNode) -> String {
+fn word(node: &RecordedNode) -> String {
     match node {
-        KeptNode::Absent => "not there".to_owned(),
-        KeptNode::File(_) => "a file".to_owned(),
-        KeptNode::Sealed(_) | KeptNode::Secret => "a file that holds a secret".to_owned(),
-        KeptNode::Folder => "a folder".to_owned(),
-        KeptNode::Link(target) => format!("a link to {}", String::from_utf8_lossy(target).escape_debug()),
+        RecordedNode::Absent => "not there".to_owned(),
+        RecordedNode::File(_) => "a file".to_owned(),
+        RecordedNode::Sealed(_) | RecordedNode::Secret => "a file that holds a secret".to_owned(),
+        RecordedNode::Folder => "a folder".to_owned(),
+        RecordedNode::Link(target) => format!("a link to {}", String::from_utf8_lossy(target).escape_debug()),
     }
 }

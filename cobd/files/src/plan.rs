@@ -21,7 +21,7 @@ use crate::error::{Conflict, FilesError, MAX_FILE};
 use crate::merge::{self, Merged, Side};
 use crate::path::TreePath;
 use crate::sides::{Base, Content, Excluded, Live, Target, TargetNode, full, in_the_way, kept_size};
-use crate::store::{Begun, Blob, HELD, Kept, KeptNode, Listing, Spool, Store, Text};
+use crate::store::{Begun, Blob, HELD, Listing, RecordedEntry, RecordedNode, Spool, Store, Text};
 use crate::wanted::{Entry, Manage, Node, OnDrift, Wanted};
 use crate::{Choice, Vault};
 
@@ -198,21 +198,21 @@ impl Planner<'_> {
                     continue;
                 }
                 // Another change object made it and may depart before this tree: the last that departs removes it.
-                plan.before.insert(path.clone(), Kept { implied: true, ..Kept::absent() });
+                plan.before.insert(path.clone(), RecordedEntry { implied: true, ..RecordedEntry::absent() });
                 plan.before_is_new = true;
             }
             let live = live.map_or_else(|| self.disk.look(path), Ok)?;
             self.settle(path, &target, &live, &mut plan)?;
             let node = match &target.node {
-                TargetNode::File(_) if target.secret => KeptNode::Secret,
-                TargetNode::File(bytes) => KeptNode::File(Blob::New(bytes.clone())),
-                TargetNode::Stored { id, .. } => KeptNode::File(Blob::Known(*id)),
-                TargetNode::Link(to) => KeptNode::Link(to.clone()),
-                TargetNode::Folder => KeptNode::Folder,
-                TargetNode::Absent => KeptNode::Absent,
+                TargetNode::File(_) if target.secret => RecordedNode::Secret,
+                TargetNode::File(bytes) => RecordedNode::File(Blob::New(bytes.clone())),
+                TargetNode::Stored { id, .. } => RecordedNode::File(Blob::Known(*id)),
+                TargetNode::Link(to) => RecordedNode::Link(to.clone()),
+                TargetNode::Folder => RecordedNode::Folder,
+                TargetNode::Absent => RecordedNode::Absent,
             };
             let Target { managed, implied, shared, .. } = target;
-            let kept = Kept { node, managed, implied, shared: Some(shared) };
+            let kept = RecordedEntry { node, managed, implied, shared: Some(shared) };
             plan.hold(path, kept_size(&kept))?;
             plan.applied.insert(path.clone(), kept);
         }
@@ -283,19 +283,19 @@ impl Planner<'_> {
         }
         let past = self.past;
         let last = past.applied.get(path).or_else(|| past.before.get(path));
-        let last = last.map_or(Base::None, Base::Kept);
+        let last = last.map_or(Base::None, Base::RecordedEntry);
         let begun = &past.begun;
         let (Some(aim), Some(result)) = (begun.aim.get(path), begun.result.get(path)) else { return Ok((last, false)) };
         match past.progress.get(path) {
-            Some(true) => return Ok((Base::Kept(aim), false)),
-            Some(false) => return Ok((begun.base.get(path).map_or(last, Base::Kept), false)),
+            Some(true) => return Ok((Base::RecordedEntry(aim), false)),
+            Some(false) => return Ok((begun.base.get(path).map_or(last, Base::RecordedEntry), false)),
             None => {}
         }
         if live.is(&result.node)? {
-            return Ok((Base::Kept(aim), false));
+            return Ok((Base::RecordedEntry(aim), false));
         }
         let untouched = begun.from.get(path).map_or(Ok(true), |from| live.is(&from.node))?;
-        Ok((begun.base.get(path).map_or(last, Base::Kept), !untouched))
+        Ok((begun.base.get(path).map_or(last, Base::RecordedEntry), !untouched))
     }
 
     fn settle(&self, path: &TreePath, target: &Target, found: &Found, plan: &mut Plan) -> Result<(), FilesError> {
@@ -307,7 +307,7 @@ impl Planner<'_> {
         }
         let was = self.mine(path, target, &real)?;
         let (base, interrupted) = match &was {
-            Some(was) => (Base::Kept(&was.base), false),
+            Some(was) => (Base::RecordedEntry(&was.base), false),
             None => self.base(path, &real)?,
         };
         let mine = was.as_ref().and_then(|was| was.live(&real));
@@ -320,7 +320,7 @@ impl Planner<'_> {
         let first = !self.retire && !self.same && !plan.before.contains_key(path);
         if first {
             let kept = self.keep(path, found, target.secret, plan)?;
-            plan.before.insert(path.clone(), Kept { implied: target.implied, ..kept });
+            plan.before.insert(path.clone(), RecordedEntry { implied: target.implied, ..kept });
             plan.new_before.insert(path.clone());
             plan.before_is_new = true;
         }
@@ -428,7 +428,7 @@ impl Planner<'_> {
         let kept = match base {
             Base::None => return Ok(Ok(Content::Target)),
             Base::Same => None,
-            Base::Kept(kept) => Some(*kept),
+            Base::RecordedEntry(kept) => Some(*kept),
         };
         let same_as_base = kept.is_none_or(|kept| target.is(&kept.node));
         if !target.shared {
@@ -440,7 +440,7 @@ impl Planner<'_> {
         }
         let Some(kept) = kept else { return Ok(Ok(Content::Live)) };
         // The file was not shared then, and its earlier text is not known.
-        if kept.node == KeptNode::Secret {
+        if kept.node == RecordedNode::Secret {
             return Ok(Ok(Content::Target));
         }
         let conflict = |what: &str, hunks| Ok(Err((what.to_owned(), hunks)));
@@ -454,7 +454,7 @@ impl Planner<'_> {
             return Ok(Ok(Content::Target));
         }
         match (&kept.node, live.found, &target.node) {
-            (KeptNode::File(blob), Found::File { .. }, TargetNode::File(theirs)) => {
+            (RecordedNode::File(blob), Found::File { .. }, TargetNode::File(theirs)) => {
                 let base = self.store.blob(blob)?;
                 match merge::merge(&base, live.content()?, theirs)? {
                     Merged::Clean(bytes) => Ok(Ok(Content::Merged(bytes))),
@@ -479,7 +479,7 @@ impl Planner<'_> {
         base: &Base<'_>,
         live: &Live<'_>,
     ) -> Result<Option<Content>, FilesError> {
-        let Base::Kept(Kept { node: KeptNode::File(base), .. }) = base else { return Ok(None) };
+        let Base::RecordedEntry(RecordedEntry { node: RecordedNode::File(base), .. }) = base else { return Ok(None) };
         let TargetNode::File(theirs) = &target.node else { return Ok(None) };
         Ok(match merge::merge_for(Some(side), &self.store.blob(base)?, live.content()?, theirs)? {
             Merged::Clean(bytes) => Some(Content::Merged(bytes)),
@@ -498,11 +498,11 @@ impl Planner<'_> {
     ) -> Sides<'s> {
         let base = match base {
             Base::Same => Some(&target.managed),
-            Base::Kept(kept) => Some(&kept.managed),
+            Base::RecordedEntry(kept) => Some(&kept.managed),
             Base::None => None,
         };
         let folder = target.node == TargetNode::Folder;
-        let alike = |kept: &&Kept| matches!(kept.node, KeptNode::Folder) == folder;
+        let alike = |kept: &&RecordedEntry| matches!(kept.node, RecordedNode::Folder) == folder;
         // A new or restored entry gets the attributes of the earlier entry: others may not have had the right to read
         // it.
         let before = self.past.before.get(path).filter(alike).and_then(|kept| full(&kept.managed));
@@ -585,7 +585,7 @@ impl Planner<'_> {
         let theirs = format!("{:?}", target.managed);
         let ours = format!("{:?}", live.found);
         let base = match base {
-            Base::Kept(kept) => format!("{:?}", kept.managed),
+            Base::RecordedEntry(kept) => format!("{:?}", kept.managed),
             Base::Same | Base::None => String::new(),
         };
         let content: &[u8] = match &target.node {

@@ -9,7 +9,7 @@ use crate::error::FilesError;
 use crate::files::Files;
 use crate::path::TreePath;
 use crate::plan::Plan;
-use crate::store::{Begun, Blob, Frozen, Kept, KeptNode, Listing, Part, Record};
+use crate::store::{Begun, Blob, Frozen, Listing, Part, Record, RecordedEntry, RecordedNode};
 use crate::wanted::Wanted;
 
 impl Files {
@@ -29,8 +29,8 @@ impl Files {
     }
 
     fn seal_some(&self, wanted: &Wanted, opened: &BTreeSet<TreePath>, listing: Frozen) -> Result<Frozen, FilesError> {
-        let holds = |path: &TreePath, kept: &Kept| {
-            let KeptNode::File(Blob::New(text)) = &kept.node else { return false };
+        let holds = |path: &TreePath, kept: &RecordedEntry| {
+            let RecordedNode::File(Blob::New(text)) = &kept.node else { return false };
             opened.contains(path) || wanted.holds_secret(text)
         };
         if !listing.iter().any(|(path, kept)| holds(path, kept)) {
@@ -39,10 +39,10 @@ impl Files {
         let mut sealed = Listing::new();
         for (path, kept) in listing.iter() {
             let mut kept = kept.clone();
-            if let (true, KeptNode::File(Blob::New(text))) = (holds(path, &kept), &kept.node) {
+            if let (true, RecordedNode::File(Blob::New(text))) = (holds(path, &kept), &kept.node) {
                 let text = self.vault.seal(text);
                 let text = text.map_err(|what| FilesError::Vault { path: path.clone(), what })?;
-                kept.node = KeptNode::Sealed(Blob::New(text.into()));
+                kept.node = RecordedNode::Sealed(Blob::New(text.into()));
             }
             sealed.insert(path.clone(), kept);
         }
@@ -60,10 +60,10 @@ impl Files {
     pub(crate) fn open_sealed(&self, begun: &mut Begun, opened: &mut BTreeSet<TreePath>) -> Result<(), FilesError> {
         for part in [&mut begun.from, &mut begun.result] {
             for (path, kept) in part.iter_mut() {
-                let KeptNode::Sealed(blob) = &kept.node else { continue };
+                let RecordedNode::Sealed(blob) = &kept.node else { continue };
                 let text = self.vault.open(&self.store.blob(blob)?);
                 let text = text.map_err(|what| FilesError::Vault { path: path.clone(), what })?;
-                kept.node = KeptNode::File(Blob::New(text.into()));
+                kept.node = RecordedNode::File(Blob::New(text.into()));
                 opened.insert(path.clone());
             }
         }

@@ -7,7 +7,7 @@ use crate::attributes::{Attributes, Managed};
 use crate::disk::{Disk, Found};
 use crate::error::{FilesError, MAX_FILE};
 use crate::path::TreePath;
-use crate::store::{Blob, HELD, Kept, KeptNode, Text};
+use crate::store::{Blob, HELD, RecordedEntry, RecordedNode, Text};
 
 /// The wanted entry of a path.
 pub(crate) struct Target {
@@ -37,7 +37,7 @@ pub(crate) enum TargetNode {
 pub(crate) enum Base<'a> {
     /// The same as the wanted entry.
     Same,
-    Kept(&'a Kept),
+    RecordedEntry(&'a RecordedEntry),
     /// No entry was ever applied or kept.
     None,
 }
@@ -47,7 +47,7 @@ impl Base<'_> {
     pub(crate) fn manages(&self, managed: &Managed) -> bool {
         match self {
             Self::Same => true,
-            Self::Kept(kept) => kept.managed == *managed,
+            Self::RecordedEntry(kept) => kept.managed == *managed,
             Self::None => *managed == Managed::default(),
         }
     }
@@ -121,13 +121,13 @@ impl<'a> Live<'a> {
     }
 
     /// Whether the entry equals the kept entry.
-    pub(crate) fn is(&self, kept: &KeptNode) -> Result<bool, FilesError> {
+    pub(crate) fn is(&self, kept: &RecordedNode) -> Result<bool, FilesError> {
         Ok(match (self.found, kept) {
-            (Found::Absent, KeptNode::Absent) | (Found::Folder { .. }, KeptNode::Folder) => true,
-            (Found::Link { target }, KeptNode::Link(kept)) => target == kept,
-            (Found::File { size, .. }, KeptNode::File(_)) if *size > MAX_FILE => false,
-            (Found::File { size, .. }, KeptNode::File(Blob::New(bytes))) => self.has(*size, bytes)?,
-            (Found::File { .. }, KeptNode::File(blob)) => {
+            (Found::Absent, RecordedNode::Absent) | (Found::Folder { .. }, RecordedNode::Folder) => true,
+            (Found::Link { target }, RecordedNode::Link(kept)) => target == kept,
+            (Found::File { size, .. }, RecordedNode::File(_)) if *size > MAX_FILE => false,
+            (Found::File { size, .. }, RecordedNode::File(Blob::New(bytes))) => self.has(*size, bytes)?,
+            (Found::File { .. }, RecordedNode::File(blob)) => {
                 let live = self.id()?;
                 live.is_some() && live == blob.id()
             }
@@ -149,12 +149,12 @@ impl<'a> Live<'a> {
 }
 
 impl Target {
-    pub(crate) fn is(&self, kept: &KeptNode) -> bool {
+    pub(crate) fn is(&self, kept: &RecordedNode) -> bool {
         match (&self.node, kept) {
-            (TargetNode::Absent, KeptNode::Absent) | (TargetNode::Folder, KeptNode::Folder) => true,
-            (TargetNode::Link(a), KeptNode::Link(b)) => a == b,
-            (TargetNode::File(bytes), KeptNode::File(blob)) => Blob::New(bytes.clone()).id() == blob.id(),
-            (TargetNode::Stored { id, .. }, KeptNode::File(blob)) => blob.id() == Some(*id),
+            (TargetNode::Absent, RecordedNode::Absent) | (TargetNode::Folder, RecordedNode::Folder) => true,
+            (TargetNode::Link(a), RecordedNode::Link(b)) => a == b,
+            (TargetNode::File(bytes), RecordedNode::File(blob)) => Blob::New(bytes.clone()).id() == blob.id(),
+            (TargetNode::Stored { id, .. }, RecordedNode::File(blob)) => blob.id() == Some(*id),
             _ => false,
         }
     }
@@ -178,15 +178,15 @@ impl Target {
     }
 }
 
-pub(crate) fn kept_size(kept: &Kept) -> u64 {
+pub(crate) fn kept_size(kept: &RecordedEntry) -> u64 {
     match &kept.node {
-        KeptNode::File(Blob::New(bytes)) => bytes.len() as u64,
-        KeptNode::File(_)
-        | KeptNode::Absent
-        | KeptNode::Sealed(_)
-        | KeptNode::Secret
-        | KeptNode::Folder
-        | KeptNode::Link(_) => 0,
+        RecordedNode::File(Blob::New(bytes)) => bytes.len() as u64,
+        RecordedNode::File(_)
+        | RecordedNode::Absent
+        | RecordedNode::Sealed(_)
+        | RecordedNode::Secret
+        | RecordedNode::Folder
+        | RecordedNode::Link(_) => 0,
     }
 }
 

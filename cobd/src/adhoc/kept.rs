@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use cob_types::command_run::{KeptRun, RunId};
+use cob_types::command_run::{RunId, StoredRun};
 use serde::{Deserialize, Serialize};
 
 use crate::durable::{self, Sync};
@@ -27,15 +27,15 @@ const FORMAT: u32 = 1;
 
 /// The folder of kept commands.
 #[derive(Debug)]
-pub(super) struct Kept(PathBuf);
+pub(super) struct RunFolder(PathBuf);
 
 #[derive(Serialize, Deserialize)]
-struct KeptFile<T> {
+struct RunFile<T> {
     format: u32,
     run: T,
 }
 
-impl Kept {
+impl RunFolder {
     pub(super) fn new(folder: PathBuf) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         durable::sweep(&folder);
@@ -46,14 +46,14 @@ impl Kept {
         self.0.join(run.to_string()).exists()
     }
 
-    pub(super) fn read(&self, run: RunId) -> Option<KeptRun> {
+    pub(super) fn read(&self, run: RunId) -> Option<StoredRun> {
         let bytes = read_capped(&self.0.join(run.to_string()), LONGEST_FILE).ok()?;
-        let file: KeptFile<KeptRun> = serde_json::from_slice(&bytes).ok()?;
+        let file: RunFile<StoredRun> = serde_json::from_slice(&bytes).ok()?;
         (file.format == FORMAT).then_some(file.run)
     }
 
-    pub(super) fn write(&self, run: &KeptRun) -> io::Result<()> {
-        let bytes = serde_json::to_vec(&KeptFile { format: FORMAT, run })?;
+    pub(super) fn write(&self, run: &StoredRun) -> io::Result<()> {
+        let bytes = serde_json::to_vec(&RunFile { format: FORMAT, run })?;
         durable::write_file(&self.0, &run.run.to_string(), 0o600, &bytes, Sync::Later)?;
         self.prune(MOST, MOST_BYTES);
         Ok(())
@@ -108,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    fn run(number: u64, stdout: &str) -> KeptRun {
-        KeptRun {
+    fn run(number: u64, stdout: &str) -> StoredRun {
+        StoredRun {
             run: RunId::of(number),
             host: HostName::new("n1").expect("a name"),
             line: "id".to_owned(),
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn the_oldest_go_by_number_and_by_room() {
         let folder = tempfile::tempdir().expect("a folder");
-        let kept = Kept::new(folder.path().join("kept")).expect("made");
+        let kept = RunFolder::new(folder.path().join("kept")).expect("made");
         let there = || (1..=5).filter(|n| kept.has(RunId::of(*n))).collect::<Vec<_>>();
         for number in 1..=5 {
             kept.write(&run(number, &"x".repeat(1000))).expect("written");

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cob_types::HostName;
-use cob_types::command_run::{KeptRun, RunEnd, RunExit, RunId, RunOrder, RunRecord};
+use cob_types::command_run::{RunEnd, RunExit, RunId, RunOrder, RunRecord, StoredRun};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tracing::{info, warn};
@@ -34,7 +34,7 @@ use crate::durable;
 use crate::run::{Exit, JobId, JobResult, Opener, Program, Redactor, Runner, Sealed, Spec, Started, base_environment};
 use crate::web::{Refusal, RefusalKind};
 
-use kept::Kept;
+use kept::RunFolder;
 use order::Checked;
 pub use running::Running;
 
@@ -68,7 +68,7 @@ struct Inner {
     allowed: bool,
     runner: Runner,
     opener: Opener,
-    kept: Kept,
+    kept: RunFolder,
     places: Arc<Semaphore>,
     running: Mutex<BTreeSet<RunId>>,
     notes: mpsc::Sender<Note>,
@@ -111,7 +111,7 @@ impl Adhoc {
         let jobs = folder.join("jobs");
         let runner = Runner::new(program, &jobs)?.with_opener(opener.clone());
         durable::sweep(&jobs);
-        let kept = Kept::new(folder.join("kept"))?;
+        let kept = RunFolder::new(folder.join("kept"))?;
         let (places, running) = (Arc::new(Semaphore::new(AT_ONCE)), Mutex::default());
         let host = config.host.clone();
         Ok(Self(Arc::new(Inner { host, allowed: config.run, runner, opener, kept, places, running, notes })))
@@ -160,7 +160,7 @@ impl Adhoc {
     }
 
     /// Looks up the kept output of a run, in a task of its own.
-    pub(crate) fn kept(&self, run: RunId, reply: oneshot::Sender<Option<KeptRun>>) {
+    pub(crate) fn kept(&self, run: RunId, reply: oneshot::Sender<Option<StoredRun>>) {
         let adhoc = self.clone();
         tokio::spawn(async move {
             let found = beside(move || adhoc.0.kept.read(run)).await.ok().flatten();
@@ -242,7 +242,7 @@ impl Adhoc {
             let (stdout, stderr, cut) = kept::outputs(&folder, &result.exit);
             let end =
                 RunEnd { exit: exit(result.exit, by_daemon), took_ms: took(result.began_ns, result.ended_ns), cut };
-            let kept = KeptRun { run, host, line, who, end, stdout, stderr };
+            let kept = StoredRun { run, host, line, who, end, stdout, stderr };
             if let Err(error) = adhoc.0.kept.write(&kept) {
                 warn!(%run, %error, "the output of a command could not be kept");
             }

@@ -68,7 +68,7 @@ impl Daemon {
             Ask::Check { cobs, reply } => drop(reply.send(self.begin_round(&cobs))),
             Ask::CheckRound { round, reply } => drop(reply.send(self.rounds.standing(round))),
             Ask::Run { order, who, reply } => self.run_command(*order, who, reply),
-            Ask::KeptRun { run, reply } => self.adhoc.kept(run, reply),
+            Ask::StoredRun { run, reply } => self.adhoc.kept(run, reply),
             Ask::Watch { reply } => {
                 let _ = reply.send(self.changes.subscribe());
             }

@@ -75,7 +75,7 @@ pub struct Index {
     most: u64,
     /// How many orders are kept, and how many lines of switches.
     most_kept: u64,
-    kept: kept::Kept,
+    kept: kept::LineCounts,
 }
 
 /// The content of a record.
@@ -242,7 +242,7 @@ impl Index {
                 // The previous version adds lines without counting.
                 let lines = counted.as_deref().and_then(|v| v.strip_prefix(&upto)?.try_into().ok());
                 let (upto, lines) = (u64::from_be_bytes(upto), lines.map(u64::from_be_bytes));
-                let kept = kept::Kept::default();
+                let kept = kept::LineCounts::default();
                 Ok(Self { folder: folder.to_owned(), tree, upto, lines, most: MOST_LINES, most_kept: MOST_KEPT, kept })
             }
             Ok(Err(sled::Error::Io(source))) if !is_about_content(&source) => Err(Fault::Refused(source)),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cob_types::check_round::CheckRound;
-use cob_types::command_run::{KeptRun, RunId, RunOrder};
+use cob_types::command_run::{RunId, RunOrder, StoredRun};
 use cob_types::history::HistoryEntry;
 use cob_types::outcome::OutcomeOf;
 use cob_types::status::{CobStatus, HostStatus};
@@ -142,11 +142,11 @@ pub enum Ask {
         reply: oneshot::Sender<Result<Running, Refusal>>,
     },
     /// The kept output of a command.
-    KeptRun {
+    StoredRun {
         /// Its number.
         run: RunId,
         /// The answer; absent: the host has no output of the command.
-        reply: oneshot::Sender<Option<KeptRun>>,
+        reply: oneshot::Sender<Option<StoredRun>>,
     },
     /// A counter that increases with each change of the status.
     Watch {

@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use cob_types::command_run::{KeptRun, RunId, RunOrder};
+use cob_types::command_run::{RunId, RunOrder, StoredRun};
 use futures_util::stream;
 
 use super::access::{Proof, Who};
@@ -57,10 +57,10 @@ async fn kept(
     State(api): State<Api>,
     Extension(author): Extension<Who>,
     Path(run): Path<String>,
-) -> Result<Json<KeptRun>, Refusal> {
+) -> Result<Json<StoredRun>, Refusal> {
     proved(&author)?;
     let run: RunId = run.parse().map_err(|why| Refusal::new(RefusalKind::Invalid, why, ""))?;
-    let found = api.ask(|reply| Ask::KeptRun { run, reply }).await?;
+    let found = api.ask(|reply| Ask::StoredRun { run, reply }).await?;
     found.map(Json).ok_or_else(|| {
         let hint = "a host keeps the output of its last 100 commands; `cobctl history` lists the runs";
         Refusal::new(RefusalKind::NotFound, format!("no output of the run {run} is kept on {}", api.host), hint)

@@ -93,7 +93,7 @@ pub(super) fn fake() -> Fake {
                 Ask::Run { reply, .. } => {
                     drop(reply.send(Err(Refusal::new(RefusalKind::Forbidden, "n1 runs no commands", ""))));
                 }
-                Ask::KeptRun { reply, .. } => drop(reply.send(None)),
+                Ask::StoredRun { reply, .. } => drop(reply.send(None)),
                 Ask::Watch { reply } => drop(reply.send(seen.clone())),
                 Ask::Check { reply, .. } => drop(reply.send(Ok(7))),
                 Ask::CheckRound { round, reply } => {

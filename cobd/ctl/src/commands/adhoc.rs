@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cob_types::command_run::{KeptRun, RunEnd, RunEvent, RunExit, RunId, RunOrder, shown};
+use cob_types::command_run::{RunEnd, RunEvent, RunExit, RunId, RunOrder, StoredRun, shown};
 use cob_types::{Command, HostName};
 use serde::Serialize;
 use tokio::signal::unix::SignalKind;
@@ -443,7 +443,7 @@ impl Heard {
 pub(super) async fn kept(context: &Context, screen: &mut Screen, run: RunId) -> Result<Exit, Failure> {
     let answers = gather::each(&context.targets.all, |target| {
         let client = context.client.clone();
-        async move { client.get::<KeptRun>(&target.endpoint, &format!("/v1/run/{run}")).await }
+        async move { client.get::<StoredRun>(&target.endpoint, &format!("/v1/run/{run}")).await }
     });
     let (mut kept, mut exits, mut refusal) = (Vec::new(), Vec::new(), None);
     for (target, answer) in answers.await {

@@ -27,7 +27,7 @@ const AT_ONCE: usize = 8;
 
 /// The JSON for several change objects. New versions only add fields.
 #[derive(Serialize)]
-struct Told {
+struct DiffJson {
     hosts: Vec<OfHost>,
 }
 
@@ -96,7 +96,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &DiffArgs)
         async move { of_host(&context, &target, &only).await }
     })
     .await;
-    let told = Told { hosts: answers.into_iter().map(|(_, of)| of).collect() };
+    let told = DiffJson { hosts: answers.into_iter().map(|(_, of)| of).collect() };
     if context.json {
         screen.json(&told)?;
     } else {

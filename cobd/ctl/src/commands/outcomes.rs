@@ -34,7 +34,7 @@ const RECORD: Duration = Duration::from_secs(10);
 
 /// The JSON. New versions only add fields.
 #[derive(Serialize)]
-struct Told {
+struct OutcomesJson {
     outcomes: Vec<SwitchOutcome>,
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &OutcomesA
         Some(_) | None => Exit::No,
     };
     if context.json {
-        screen.json(&Told { outcomes })?;
+        screen.json(&OutcomesJson { outcomes })?;
         return Ok(exit);
     }
     if outcomes.is_empty() {

@@ -40,7 +40,7 @@ struct Report {
     changed: bool,
     /// The effect, in words.
     detail: String,
-    cobs: Vec<Told>,
+    cobs: Vec<RetryResult>,
     /// The hosts that could not be asked for failed change objects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreached: Vec<HostName>,
@@ -54,7 +54,7 @@ struct Report {
 
 /// The result of the order for a change object.
 #[derive(Debug, Serialize)]
-struct Told {
+struct RetryResult {
     cob: CobId,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     done: Option<Done>,
@@ -83,7 +83,7 @@ pub(super) enum Ended {
     Unreached,
 }
 
-impl Told {
+impl RetryResult {
     fn new(cob: CobId, answer: Result<Done, AskError>) -> Self {
         match answer {
             Ok(done) => {
@@ -127,7 +127,7 @@ pub(super) async fn run(context: &Context, screen: &mut Screen, args: &RetryArgs
     let changed = told.iter().filter(|one| one.is_changed()).count();
     let detail = match told.as_slice() {
         [] => "no change object has failed".to_owned(),
-        [Told { done: Some(done), .. }] => done.detail.clone(),
+        [RetryResult { done: Some(done), .. }] => done.detail.clone(),
         _ => format!("{} retried", count(changed, "change object")),
     };
     let mut report = Report { changed: changed > 0, detail, cobs: told, unreached, ended: None, why: Vec::new() };
@@ -247,7 +247,7 @@ async fn order(
     screen: &mut Screen,
     targets: &BTreeMap<HostName, Target>,
     cobs: &[CobId],
-) -> Vec<Told> {
+) -> Vec<RetryResult> {
     let (client, who) = (context.client.clone(), context.client.who());
     let of_host = |host: &HostName| cobs.iter().filter(|cob| cob.host_str() == host.as_str()).cloned().collect();
     let hosts: Vec<(Target, Vec<CobId>)> = targets.iter().map(|(host, t)| (t.clone(), of_host(host))).collect();
@@ -258,7 +258,7 @@ async fn order(
             let mut told = Vec::new();
             for cob in cobs {
                 let order = CobOrder { cob: cob.clone(), who: who.clone() };
-                told.push(Told::new(cob, client.order(&target.endpoint, "/v1/retry", &order).await));
+                told.push(RetryResult::new(cob, client.order(&target.endpoint, "/v1/retry", &order).await));
             }
             silent.lock().unwrap_or_else(PoisonError::into_inner).remove(&target.stand_in());
             told
@@ -273,7 +273,7 @@ async fn order(
             asked.await
         }
     };
-    let mut by_cob: BTreeMap<CobId, Told> =
+    let mut by_cob: BTreeMap<CobId, RetryResult> =
         told.into_iter().flat_map(|(_, told)| told).map(|one| (one.cob.clone(), one)).collect();
     cobs.iter().filter_map(|cob| by_cob.remove(cob)).collect()
 }

@@ -32,7 +32,7 @@ struct Goals<'a> {
 }
 
 /// The change objects that move, and their target states.
-pub(super) struct Moves<'a> {
+pub(super) struct MovingObjects<'a> {
     /// The old generation.
     pub(super) old: Side<'a>,
     /// The new generation.
@@ -42,7 +42,7 @@ pub(super) struct Moves<'a> {
     open: Vec<&'a CobId>,
 }
 
-impl<'a> Moves<'a> {
+impl<'a> MovingObjects<'a> {
     /// The moves between two generations; `at_rest` returns whether an object is idle in its old preferred state.
     pub(super) fn between(
         old: Option<&'a Generation>,

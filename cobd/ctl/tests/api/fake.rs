@@ -169,7 +169,7 @@ impl Inside {
                 let what = "commands are the business of real daemons";
                 drop(reply.send(Err(Refusal::new(RefusalKind::Forbidden, what, ""))));
             }
-            Ask::KeptRun { reply, .. } => drop(reply.send(None)),
+            Ask::StoredRun { reply, .. } => drop(reply.send(None)),
             Ask::Order { order, who, reply } => {
                 self.authors.push(who);
                 drop(reply.send(self.order(order)));

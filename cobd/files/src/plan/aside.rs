@@ -15,15 +15,15 @@ use crate::error::FilesError;
 use crate::merge::{self, Merged, Side};
 use crate::path::TreePath;
 use crate::sides::{Content, Excluded, Live, Target, TargetNode, full};
-use crate::store::{Begun, Blob, Kept, KeptNode, Text};
+use crate::store::{Begun, Blob, RecordedEntry, RecordedNode, Text};
 use crate::wanted::OnDrift;
 
 /// The texts that were set aside for a path.
 #[derive(Debug, Clone)]
 pub(crate) struct SetAside {
-    pub(crate) base: Kept,
-    pub(crate) mine: Kept,
-    pub(crate) left: Kept,
+    pub(crate) base: RecordedEntry,
+    pub(crate) mine: RecordedEntry,
+    pub(crate) left: RecordedEntry,
 }
 
 impl SetAside {
@@ -41,7 +41,7 @@ impl SetAside {
 
 /// The text that is merged in place of the text on the disk.
 pub(super) struct Mine {
-    pub(super) base: Kept,
+    pub(super) base: RecordedEntry,
     content: Text,
     found: Found,
     clash: Option<Clash>,
@@ -49,7 +49,7 @@ pub(super) struct Mine {
 
 /// Edits made while the tree was off conflict with edits made before.
 struct Clash {
-    left: Kept,
+    left: RecordedEntry,
     excluded: Excluded,
 }
 
@@ -73,7 +73,7 @@ impl Planner<'_> {
     /// The users' text of a path whose text on the disk is another since the tree was put off.
     pub(super) fn mine(&self, path: &TreePath, target: &Target, real: &Live<'_>) -> Result<Option<Mine>, FilesError> {
         let Some(SetAside { base, mine, left }) = self.set_aside(path, real)? else { return Ok(None) };
-        let (KeptNode::File(blob), Some(attributes)) = (&mine.node, full(&mine.managed)) else { return Ok(None) };
+        let (RecordedNode::File(blob), Some(attributes)) = (&mine.node, full(&mine.managed)) else { return Ok(None) };
         let content = self.store.blob(blob)?;
         let same = real.is(&left.node)?;
         if !same && (!target.shared || matches!(real.found, Found::Absent)) {
@@ -89,7 +89,7 @@ impl Planner<'_> {
             return Ok(Some(Mine { base, content, found, clash: None }));
         }
         let merged = match (&left.node, real.found) {
-            (KeptNode::File(left), Found::File { .. }) => {
+            (RecordedNode::File(left), Found::File { .. }) => {
                 merge::merge(&self.store.blob(left)?, real.content()?, &content)?
             }
             _ => Merged::Binary,
@@ -117,7 +117,9 @@ impl Planner<'_> {
         real: &Live<'_>,
     ) -> Result<Option<Content>, FilesError> {
         let (Some(Clash { left, .. }), TargetNode::File(theirs)) = (&was.clash, &target.node) else { return Ok(None) };
-        let (KeptNode::File(left), KeptNode::File(base)) = (&left.node, &was.base.node) else { return Ok(None) };
+        let (RecordedNode::File(left), RecordedNode::File(base)) = (&left.node, &was.base.node) else {
+            return Ok(None);
+        };
         let both = merge::merge_for(Some(side), &self.store.blob(left)?, real.content()?, &was.content)?;
         let Merged::Clean(both) = both else { return Ok(None) };
         Ok(match merge::merge_for(Some(side), &self.store.blob(base)?, &both, theirs)? {
@@ -155,9 +157,12 @@ impl Planner<'_> {
         real: &Live<'_>,
         plan: &mut Plan,
     ) -> Result<(), FilesError> {
-        let (Base::Kept(base), Found::File { .. } | Found::Link { .. }) = (base, live.found) else { return Ok(()) };
+        let (Base::RecordedEntry(base), Found::File { .. } | Found::Link { .. }) = (base, live.found) else {
+            return Ok(());
+        };
         let reported = self.wanted.on_drift == OnDrift::Report;
-        if !(target.shared || reported) || target.secret || self.held_secret(path) || base.node == KeptNode::Secret {
+        if !(target.shared || reported) || target.secret || self.held_secret(path) || base.node == RecordedNode::Secret
+        {
             return Ok(());
         }
         let differs = live.found.attributes().is_some_and(|live| !base.managed.differences(live, false).is_empty());
@@ -169,15 +174,15 @@ impl Planner<'_> {
         let left = match step {
             Some(Step::File { content, attributes }) => of_file(content.clone(), Managed::all(attributes)),
             Some(Step::Stored { id, attributes }) => {
-                Kept::found(KeptNode::File(Blob::Known(*id)), Managed::all(attributes))
+                RecordedEntry::found(RecordedNode::File(Blob::Known(*id)), Managed::all(attributes))
             }
-            Some(Step::Link(to)) => Kept::found(KeptNode::Link(to.clone()), Managed::default()),
-            Some(Step::Attributes(attributes)) => Kept { managed: Managed::all(attributes), ..here()? },
-            Some(Step::Remove) => Kept::absent(),
+            Some(Step::Link(to)) => RecordedEntry::found(RecordedNode::Link(to.clone()), Managed::default()),
+            Some(Step::Attributes(attributes)) => RecordedEntry { managed: Managed::all(attributes), ..here()? },
+            Some(Step::Remove) => RecordedEntry::absent(),
             _ => here()?,
         };
         let mine = self.kept_of(live)?;
-        let before = self.past.before.get(path).cloned().unwrap_or_else(Kept::absent);
+        let before = self.past.before.get(path).cloned().unwrap_or_else(RecordedEntry::absent);
         if mine.node == left.node {
             plan.in_place.insert(path.clone(), mine.clone());
             self.keep_folders_of(path, plan);
@@ -200,23 +205,23 @@ impl Planner<'_> {
         }
     }
 
-    fn kept_of(&self, live: &Live<'_>) -> Result<Kept, FilesError> {
+    fn kept_of(&self, live: &Live<'_>) -> Result<RecordedEntry, FilesError> {
         let attributes = live.found.attributes().map(Managed::all).unwrap_or_default();
         Ok(match live.found {
             Found::File { .. } => of_file(live.content()?.clone(), attributes),
-            Found::Link { target } => Kept::found(KeptNode::Link(target.clone()), attributes),
-            Found::Folder { .. } => Kept::found(KeptNode::Folder, attributes),
-            Found::Absent | Found::Other => Kept::absent(),
+            Found::Link { target } => RecordedEntry::found(RecordedNode::Link(target.clone()), attributes),
+            Found::Folder { .. } => RecordedEntry::found(RecordedNode::Folder, attributes),
+            Found::Absent | Found::Other => RecordedEntry::absent(),
         })
     }
 }
 
-fn of_file(content: Text, managed: Managed) -> Kept {
-    Kept::found(KeptNode::File(Blob::New(content)), managed)
+fn of_file(content: Text, managed: Managed) -> RecordedEntry {
+    RecordedEntry::found(RecordedNode::File(Blob::New(content)), managed)
 }
 
 /// The earlier attributes, except fields that were changed since.
-fn of_both(mine: &Attributes, left: &Kept, found: &Found) -> Attributes {
+fn of_both(mine: &Attributes, left: &RecordedEntry, found: &Found) -> Attributes {
     let (Some(left), Some(now)) = (full(&left.managed), found.attributes()) else { return mine.clone() };
     let field = |mine, left, now| if now == left { mine } else { now };
     let mut xattrs = mine.xattrs.clone();

@@ -8,7 +8,7 @@ use crate::error::FilesError;
 use crate::merge::{self, Merged};
 use crate::path::TreePath;
 use crate::sides::{Base, Live, Target, TargetNode};
-use crate::store::{Kept, KeptNode};
+use crate::store::{RecordedEntry, RecordedNode};
 
 impl Planner<'_> {
     /// The users' text from when the wanted content was last applied, if the file is unchanged since the present
@@ -21,7 +21,8 @@ impl Planner<'_> {
         live: &Live<'_>,
         plan: &mut Plan,
     ) -> Result<Option<&[u8]>, FilesError> {
-        let (Base::Kept(Kept { node: KeptNode::File(applied), .. }), TargetNode::File(to)) = (base, &target.node)
+        let (Base::RecordedEntry(RecordedEntry { node: RecordedNode::File(applied), .. }), TargetNode::File(to)) =
+            (base, &target.node)
         else {
             return Ok(None);
         };
@@ -51,17 +52,18 @@ impl Planner<'_> {
         real: &Live<'_>,
         plan: &mut Plan,
     ) -> Result<(), FilesError> {
-        let (Base::Kept(Kept { node: KeptNode::File(before), .. }), TargetNode::File(applied)) = (base, &target.node)
+        let (Base::RecordedEntry(RecordedEntry { node: RecordedNode::File(before), .. }), TargetNode::File(applied)) =
+            (base, &target.node)
         else {
             return Ok(());
         };
         let is_shared = target.shared && !target.secret && !self.held_secret(path);
         let are_files = [live, real].iter().all(|live| matches!(live.found, Found::File { .. }));
-        if self.same || self.retire || !is_shared || !are_files || target.is(&KeptNode::File(before.clone())) {
+        if self.same || self.retire || !is_shared || !are_files || target.is(&RecordedNode::File(before.clone())) {
             return Ok(());
         }
         let fits = |live: &Live<'_>| matches!(live.found, Found::File { size, .. } if *size <= MAX_BACK as u64);
-        if !fits(live) || !fits(real) || live.is(&KeptNode::File(before.clone()))? {
+        if !fits(live) || !fits(real) || live.is(&RecordedNode::File(before.clone()))? {
             return Ok(());
         }
         let theirs = live.content()?;

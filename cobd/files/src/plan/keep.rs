@@ -6,7 +6,7 @@ use crate::disk::Found;
 use crate::error::{FilesError, MAX_FILE, MAX_TREE};
 use crate::path::TreePath;
 use crate::sides::{Base, Live, Target, TargetNode};
-use crate::store::{Blob, HELD, Kept, KeptNode, Listing};
+use crate::store::{Blob, HELD, Listing, RecordedEntry, RecordedNode};
 
 impl Planner<'_> {
     /// Keeps the text of others before it is overwritten, and notes the text to be written.
@@ -24,46 +24,47 @@ impl Planner<'_> {
         }
         let held_secret = self.held_secret(path);
         let changed = match base {
-            Base::Kept(kept) => !live.is(&kept.node)?,
+            Base::RecordedEntry(kept) => !live.is(&kept.node)?,
             Base::Same | Base::None => false,
         };
-        let ours = matches!(base, Base::Kept(kept) if kept.node == KeptNode::Secret) || held_secret && !target.secret;
+        let ours = matches!(base, Base::RecordedEntry(kept) if kept.node == RecordedNode::Secret)
+            || held_secret && !target.secret;
         if changed && !ours && comes != Comes::First && !matches!(live.found, Found::Absent | Found::Folder { .. }) {
             let kept = self.keep(path, live.found, target.secret, plan)?;
             plan.found.insert(path.clone(), kept);
         }
         let aim = match &target.node {
-            TargetNode::File(_) if target.secret => KeptNode::Secret,
-            TargetNode::File(bytes) => KeptNode::File(Blob::New(bytes.clone())),
-            TargetNode::Stored { id, .. } => KeptNode::File(Blob::Known(*id)),
-            TargetNode::Link(to) => KeptNode::Link(to.clone()),
-            TargetNode::Absent => KeptNode::Absent,
-            TargetNode::Folder => KeptNode::Folder,
+            TargetNode::File(_) if target.secret => RecordedNode::Secret,
+            TargetNode::File(bytes) => RecordedNode::File(Blob::New(bytes.clone())),
+            TargetNode::Stored { id, .. } => RecordedNode::File(Blob::Known(*id)),
+            TargetNode::Link(to) => RecordedNode::Link(to.clone()),
+            TargetNode::Absent => RecordedNode::Absent,
+            TargetNode::Folder => RecordedNode::Folder,
         };
         let Target { managed, implied, shared, .. } = target;
-        let aim = Kept { node: aim, managed: managed.clone(), implied: *implied, shared: Some(*shared) };
+        let aim = RecordedEntry { node: aim, managed: managed.clone(), implied: *implied, shared: Some(*shared) };
         plan.begun.aim.insert(path.clone(), aim);
         let result = match plan.steps.last().map(|(_, step)| step) {
             _ if target.secret || held_secret => return Ok(()),
-            Some(Step::File { content, .. }) => KeptNode::File(Blob::New(content.clone())),
-            Some(Step::Stored { id, .. }) => KeptNode::File(Blob::Known(*id)),
-            Some(Step::Link(to)) => KeptNode::Link(to.clone()),
-            Some(Step::Remove) => KeptNode::Absent,
+            Some(Step::File { content, .. }) => RecordedNode::File(Blob::New(content.clone())),
+            Some(Step::Stored { id, .. }) => RecordedNode::File(Blob::Known(*id)),
+            Some(Step::Link(to)) => RecordedNode::Link(to.clone()),
+            Some(Step::Remove) => RecordedNode::Absent,
             _ => return Ok(()),
         };
         let from = match live.found {
             // As just kept.
             Found::File { .. } if plan.kept_of(path).is_some() => match plan.kept_of(path).map(|kept| &kept.node) {
-                Some(node @ KeptNode::File(_)) => node.clone(),
+                Some(node @ RecordedNode::File(_)) => node.clone(),
                 _ => return Ok(()),
             },
             Found::File { size, .. } if *size > HELD => match live.id()? {
-                Some(id) => KeptNode::File(Blob::Known(id)),
+                Some(id) => RecordedNode::File(Blob::Known(id)),
                 None => return Ok(()),
             },
-            Found::File { .. } => KeptNode::File(Blob::New(live.content()?.clone())),
-            Found::Link { target } => KeptNode::Link(target.clone()),
-            Found::Absent | Found::Folder { .. } | Found::Other => KeptNode::Absent,
+            Found::File { .. } => RecordedNode::File(Blob::New(live.content()?.clone())),
+            Found::Link { target } => RecordedNode::Link(target.clone()),
+            Found::Absent | Found::Folder { .. } | Found::Other => RecordedNode::Absent,
         };
         // Only a change that is set aside or taken up again has all attributes: this marks it after an interruption.
         let found = live.found.attributes().filter(|_| self.off || comes == Comes::Again).map(Managed::all);
@@ -74,11 +75,11 @@ impl Planner<'_> {
             _ => None,
         };
         let begun = &mut plan.begun;
-        if let Base::Kept(base) = base {
+        if let Base::RecordedEntry(base) = base {
             begun.base.insert(path.clone(), (*base).clone());
         }
-        begun.from.insert(path.clone(), Kept::found(from, found.unwrap_or_default()));
-        begun.result.insert(path.clone(), Kept::found(result, written.unwrap_or_default()));
+        begun.from.insert(path.clone(), RecordedEntry::found(from, found.unwrap_or_default()));
+        begun.result.insert(path.clone(), RecordedEntry::found(result, written.unwrap_or_default()));
         Ok(())
     }
 
@@ -104,7 +105,7 @@ impl Planner<'_> {
     /// Whether the present text may hold a secret of an earlier content.
     pub(super) fn held_secret(&self, path: &TreePath) -> bool {
         let past = self.past;
-        let of = |listing: &Listing| listing.get(path).is_some_and(|kept| kept.node == KeptNode::Secret);
+        let of = |listing: &Listing| listing.get(path).is_some_and(|kept| kept.node == RecordedNode::Secret);
         of(&past.applied) || of(&past.begun.aim)
     }
 
@@ -115,19 +116,19 @@ impl Planner<'_> {
         found: &Found,
         secret: bool,
         plan: &mut Plan,
-    ) -> Result<Kept, FilesError> {
+    ) -> Result<RecordedEntry, FilesError> {
         let node = match found {
-            Found::Absent | Found::Other => KeptNode::Absent,
-            Found::Folder { .. } => KeptNode::Folder,
-            Found::Link { target } => KeptNode::Link(target.clone()),
+            Found::Absent | Found::Other => RecordedNode::Absent,
+            Found::Folder { .. } => RecordedNode::Folder,
+            Found::Link { target } => RecordedNode::Link(target.clone()),
             Found::File { size, .. } if *size > MAX_FILE => {
                 plan.blocked.push(FilesError::TooLarge { path: path.clone(), size: *size });
-                KeptNode::Absent
+                RecordedNode::Absent
             }
             // A plan that only checks records no content.
-            Found::File { .. } if !self.keeps => KeptNode::Absent,
+            Found::File { .. } if !self.keeps => RecordedNode::Absent,
             Found::File { size, .. } if *size > HELD && !secret && !self.holds_secret(path)? => {
-                KeptNode::File(Blob::Known(self.put_into_store(path, *size, plan)?))
+                RecordedNode::File(Blob::Known(self.put_into_store(path, *size, plan)?))
             }
             Found::File { .. } => {
                 let bytes = self.disk.content(path)?;
@@ -135,13 +136,13 @@ impl Planner<'_> {
                 if secret || self.wanted.holds_secret(&bytes) {
                     let sealed = self.vault.seal(&bytes);
                     let sealed = sealed.map_err(|what| FilesError::Vault { path: path.clone(), what })?;
-                    KeptNode::Sealed(Blob::New(sealed.into()))
+                    RecordedNode::Sealed(Blob::New(sealed.into()))
                 } else {
-                    KeptNode::File(Blob::New(bytes.into()))
+                    RecordedNode::File(Blob::New(bytes.into()))
                 }
             }
         };
-        Ok(Kept::found(node, found.attributes().map(Managed::all).unwrap_or_default()))
+        Ok(RecordedEntry::found(node, found.attributes().map(Managed::all).unwrap_or_default()))
     }
 
     /// Adds a file to the store; returns its id.
@@ -173,7 +174,7 @@ impl Planner<'_> {
 
 impl Plan {
     /// The kept entry of the path's present text.
-    fn kept_of(&self, path: &TreePath) -> Option<&Kept> {
+    fn kept_of(&self, path: &TreePath) -> Option<&RecordedEntry> {
         self.found.get(path).or_else(|| self.new_before.contains(path).then(|| self.before.get(path)).flatten())
     }
 

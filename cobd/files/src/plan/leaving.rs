@@ -9,7 +9,7 @@ use crate::disk::{Found, is_staged};
 use crate::error::FilesError;
 use crate::path::TreePath;
 use crate::sides::{Live, Target, TargetNode, full};
-use crate::store::{Blob, HELD, Kept, KeptNode};
+use crate::store::{Blob, HELD, RecordedEntry, RecordedNode};
 use crate::wanted::{Entry, Manage, Node};
 
 impl Planner<'_> {
@@ -22,7 +22,7 @@ impl Planner<'_> {
         };
         for (path, kept) in past.applied.iter().filter(|(path, _)| !wanted.contains_key(*path)) {
             let whole = is_whole(path);
-            if whole && kept.node == KeptNode::Absent {
+            if whole && kept.node == RecordedNode::Absent {
                 // Removed when the folder became managed as a whole: it comes back when the folder departs.
                 plan.applied.insert(path.clone(), kept.clone());
                 continue;
@@ -38,7 +38,7 @@ impl Planner<'_> {
             }
             self.settle(path, &target, &self.disk.look(path)?, plan)?;
             if comes_back {
-                plan.applied.insert(path.clone(), Kept::absent());
+                plan.applied.insert(path.clone(), RecordedEntry::absent());
             } else {
                 plan.before.remove(path);
             }
@@ -73,7 +73,13 @@ impl Planner<'_> {
 
     /// Whether an interrupted action has reached a path that was never applied before: then the present entry is its
     /// work, and not a user's edit of the earlier entry. An interrupted retirement counts for all paths.
-    fn has_come_to(&self, path: &TreePath, aim: &Kept, back: &Target, found: &Found) -> Result<bool, FilesError> {
+    fn has_come_to(
+        &self,
+        path: &TreePath,
+        aim: &RecordedEntry,
+        back: &Target,
+        found: &Found,
+    ) -> Result<bool, FilesError> {
         let begun = &self.past.begun;
         let (Some(result), false) = (begun.result.get(path), aim.shared == Some(true)) else { return Ok(true) };
         let live = Live::new(self.disk, path, found);
@@ -90,7 +96,7 @@ impl Planner<'_> {
     ) -> Result<(), FilesError> {
         let first = !self.same && !self.past.applied.contains_key(folder);
         for (path, live) in self.disk.below(folder)? {
-            let leaving = self.past.applied.get(&path).is_some_and(|kept| kept.node != KeptNode::Absent);
+            let leaving = self.past.applied.get(&path).is_some_and(|kept| kept.node != RecordedNode::Absent);
             if self.wanted.entries.contains_key(&path) || leaving || !seen.insert(path.clone()) {
                 continue;
             }
@@ -111,7 +117,7 @@ impl Planner<'_> {
                 }
             };
             if !self.same {
-                plan.begun.aim.insert(path.clone(), Kept::absent());
+                plan.begun.aim.insert(path.clone(), RecordedEntry::absent());
                 let kept = self.keep(&path, &live, false, plan)?;
                 if first && !plan.before.contains_key(&path) {
                     plan.before.insert(path.clone(), kept);
@@ -126,22 +132,22 @@ impl Planner<'_> {
             // All entries from before the folder was managed as a whole, also if an interrupted action removed some.
             let below = plan.before.keys().filter(|path| path.is_below(folder));
             let others = below.filter(|p| !self.wanted.entries.contains_key(*p) && !self.past.applied.contains_key(*p));
-            plan.applied.extend(others.map(|path| (path.clone(), Kept::absent())));
+            plan.applied.extend(others.map(|path| (path.clone(), RecordedEntry::absent())));
         }
         Ok(())
     }
 
     /// The target of a departing path: its earlier entry.
-    fn taken_back(&self, path: &TreePath, applied: &Kept) -> Result<Target, FilesError> {
-        let absent = Kept::absent();
+    fn taken_back(&self, path: &TreePath, applied: &RecordedEntry) -> Result<Target, FilesError> {
+        let absent = RecordedEntry::absent();
         let before = self.past.before.get(path).unwrap_or(&absent);
         let node = match &before.node {
             // The content could not be kept, because the file was COB's already.
-            KeptNode::Absent | KeptNode::Secret => TargetNode::Absent,
-            KeptNode::Folder => TargetNode::Folder,
-            KeptNode::Link(target) => TargetNode::Link(target.clone()),
-            KeptNode::File(blob) => self.stored(blob)?,
-            KeptNode::Sealed(blob) => {
+            RecordedNode::Absent | RecordedNode::Secret => TargetNode::Absent,
+            RecordedNode::Folder => TargetNode::Folder,
+            RecordedNode::Link(target) => TargetNode::Link(target.clone()),
+            RecordedNode::File(blob) => self.stored(blob)?,
+            RecordedNode::Sealed(blob) => {
                 let opened = self.vault.open(&self.store.blob(blob)?);
                 TargetNode::File(opened.map_err(|what| FilesError::Vault { path: path.clone(), what })?.into())
             }
@@ -158,7 +164,7 @@ impl Planner<'_> {
             None => self.shares_by_default(),
         };
         let shared = applied.shared.unwrap_or_else(guess);
-        let secret = matches!(applied.node, KeptNode::Secret) || matches!(before.node, KeptNode::Sealed(_));
+        let secret = matches!(applied.node, RecordedNode::Secret) || matches!(before.node, RecordedNode::Sealed(_));
         Ok(Target { node, managed, shared: shared && !secret, reported: false, secret, implied: applied.implied })
     }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
-use super::{Frozen, Kept, KeptNode};
+use super::{Frozen, RecordedEntry, RecordedNode};
 use crate::path::TreePath;
 
 /// The claims on each path. There may be a hundred thousand paths, most with a single change object. So a path is
@@ -28,8 +28,8 @@ struct Claim {
 }
 
 impl Claim {
-    fn counts(&mut self, kept: &Kept) -> [(bool, &mut u32); 2] {
-        [(kept.node == KeptNode::Absent, &mut self.absent), (!kept.implied, &mut self.own)]
+    fn counts(&mut self, kept: &RecordedEntry) -> [(bool, &mut u32); 2] {
+        [(kept.node == RecordedNode::Absent, &mut self.absent), (!kept.implied, &mut self.own)]
     }
 }
 

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use super::{Kept, Listing};
+use super::{Listing, RecordedEntry};
 use crate::path::TreePath;
 
 /// An immutable listing without spare capacity. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Frozen(Option<Arc<[(TreePath, Kept)]>>);
+pub(crate) struct Frozen(Option<Arc<[(TreePath, RecordedEntry)]>>);
 
 impl Frozen {
     pub(crate) fn is_empty(&self) -> bool {
@@ -17,7 +17,7 @@ impl Frozen {
     }
 
     /// The entries in the order of their paths.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(TreePath, Kept)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(TreePath, RecordedEntry)> {
         self.0.iter().flat_map(|entries| entries.iter())
     }
 
@@ -37,11 +37,12 @@ impl From<Listing> for Frozen {
 mod tests {
     use super::*;
     use crate::attributes::Managed;
-    use crate::store::KeptNode;
+    use crate::store::RecordedNode;
 
     #[test]
     fn what_is_thawed_is_what_was_frozen() {
-        let kept = |implied| Kept { implied, ..Kept::found(KeptNode::Folder, Managed::default()) };
+        let kept =
+            |implied| RecordedEntry { implied, ..RecordedEntry::found(RecordedNode::Folder, Managed::default()) };
         let path = |text| TreePath::new(text).expect("a path");
         let listing = Listing::from([(path("/b"), kept(true)), (path("/a"), kept(false))]);
         let frozen = Frozen::from(listing.clone());

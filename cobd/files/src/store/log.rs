@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use super::frames::{self, Frames, MAX_FRAME, Next};
-use super::{Blob, Frozen, Kept, KeptNode, Listing, Part, Reason, Record};
+use super::{Blob, Frozen, Listing, Part, Reason, Record, RecordedEntry, RecordedNode};
 use crate::attributes::Managed;
 use crate::path::TreePath;
 
@@ -429,21 +429,21 @@ impl Line {
 }
 
 fn entries(listing: &Frozen) -> Vec<Entry> {
-    let entry = |(path, kept): &(TreePath, Kept)| {
+    let entry = |(path, kept): &(TreePath, RecordedEntry)| {
         let of_blob = |blob: &Blob| match blob {
             Blob::Known(id) => (Some(ByteBuf::from(id.as_bytes())), None),
             Blob::New(bytes) => (None, Some(ByteBuf::from(bytes.to_vec()))),
         };
         let (sort, (id, content)) = match &kept.node {
-            KeptNode::Absent => (Sort::Absent, (None, None)),
-            KeptNode::File(blob) => (Sort::File, of_blob(blob)),
-            KeptNode::Sealed(blob) => (Sort::Sealed, of_blob(blob)),
-            KeptNode::Secret => (Sort::Secret, (None, None)),
-            KeptNode::Folder => (Sort::Folder, (None, None)),
-            KeptNode::Link(to) => (Sort::Link, (None, Some(ByteBuf::from(to.clone())))),
+            RecordedNode::Absent => (Sort::Absent, (None, None)),
+            RecordedNode::File(blob) => (Sort::File, of_blob(blob)),
+            RecordedNode::Sealed(blob) => (Sort::Sealed, of_blob(blob)),
+            RecordedNode::Secret => (Sort::Secret, (None, None)),
+            RecordedNode::Folder => (Sort::Folder, (None, None)),
+            RecordedNode::Link(to) => (Sort::Link, (None, Some(ByteBuf::from(to.clone())))),
         };
         let path = ByteBuf::from(std::borrow::Borrow::<[u8]>::borrow(path));
-        let Kept { managed, implied, shared, .. } = kept.clone();
+        let RecordedEntry { managed, implied, shared, .. } = kept.clone();
         Entry { path, sort, id, content, managed, implied, shared }
     };
     listing.iter().map(entry).collect()
@@ -459,14 +459,14 @@ fn listing(entries: Vec<Entry>) -> Option<Frozen> {
             _ => None,
         };
         let node = match sort {
-            Sort::Absent => KeptNode::Absent,
-            Sort::File => KeptNode::File(blob()?),
-            Sort::Sealed => KeptNode::Sealed(blob()?),
-            Sort::Secret => KeptNode::Secret,
-            Sort::Folder => KeptNode::Folder,
-            Sort::Link => KeptNode::Link(content?.into_vec()),
+            Sort::Absent => RecordedNode::Absent,
+            Sort::File => RecordedNode::File(blob()?),
+            Sort::Sealed => RecordedNode::Sealed(blob()?),
+            Sort::Secret => RecordedNode::Secret,
+            Sort::Folder => RecordedNode::Folder,
+            Sort::Link => RecordedNode::Link(content?.into_vec()),
         };
-        listing.insert(TreePath::of_bytes(&path), Kept { node, managed, implied, shared });
+        listing.insert(TreePath::of_bytes(&path), RecordedEntry { node, managed, implied, shared });
     }
     Some(listing.into())
 }
@@ -476,7 +476,7 @@ mod tests {
     use super::*;
 
     fn record(cob: &str) -> Record {
-        let kept = Kept::found(KeptNode::File(Blob::New(b"text".as_slice().into())), Managed::default());
+        let kept = RecordedEntry::found(RecordedNode::File(Blob::New(b"text".as_slice().into())), Managed::default());
         let listing = Listing::from([(TreePath::new("/f").expect("a path"), kept)]);
         Record {
             cob: cob.to_owned(),

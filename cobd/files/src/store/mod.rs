@@ -51,7 +51,9 @@ use trace::Trace;
 pub(crate) use trace::{missing, remedy};
 pub(crate) use tree::read_listing;
 use version::held_begun;
-pub(crate) use version::{Begun, Blob, Current, Held, Kept, KeptNode, Listing, Part, Piece, Record, Text, Version};
+pub(crate) use version::{
+    Begun, Blob, Current, Listing, Part, PartPlace, Piece, Record, RecordedEntry, RecordedNode, Text, Version,
+};
 pub use version::{Info, Reason};
 use write::{Loaded, Writer};
 
@@ -297,7 +299,7 @@ impl Store {
     }
 
     /// The listing of a part of a version.
-    pub(crate) fn listing(&self, part: &Held) -> Result<Listing, FilesError> {
+    pub(crate) fn listing(&self, part: &PartPlace) -> Result<Listing, FilesError> {
         self.shared.listing(part)
     }
 
@@ -334,13 +336,17 @@ impl Store {
     }
 
     /// The earlier and the applied entry of a path that a change object other than `cob` has of its own.
-    pub(crate) fn of_another(&self, cob: &str, path: &TreePath) -> Result<Option<(Kept, Option<Kept>)>, FilesError> {
+    pub(crate) fn of_another(
+        &self,
+        cob: &str,
+        path: &TreePath,
+    ) -> Result<Option<(RecordedEntry, Option<RecordedEntry>)>, FilesError> {
         if !self.has_another(path, false)? {
             return Ok(None);
         }
         let others = self.shared.newest();
         let others = others.iter().filter(|(other, c)| ***other != *cob && c.reason != Reason::Retired);
-        let all: Vec<(Held, Held)> = others.map(|(_, c)| (c.before.clone(), c.applied.clone())).collect();
+        let all: Vec<(PartPlace, PartPlace)> = others.map(|(_, c)| (c.before.clone(), c.applied.clone())).collect();
         for (before, applied) in all {
             if let Some(kept) = self.listing(&before)?.remove(path).filter(|kept| !kept.implied) {
                 return Ok(Some((kept, self.listing(&applied)?.remove(path))));
@@ -353,7 +359,8 @@ impl Store {
         let mut claims = lock(&self.shared.claims);
         if claims.is_none() {
             let there = |c: &Current| c.reason != Reason::Retired;
-            let all: Vec<Held> = self.shared.newest().values().filter(|c| there(c)).map(|c| c.before.clone()).collect();
+            let all: Vec<PartPlace> =
+                self.shared.newest().values().filter(|c| there(c)).map(|c| c.before.clone()).collect();
             let mut gathered = Claims::default();
             for before in &all {
                 gathered.add(&self.shared.listing(before)?.into());
@@ -424,11 +431,11 @@ impl Shared {
         result
     }
 
-    fn listing(&self, part: &Held) -> Result<Listing, FilesError> {
+    fn listing(&self, part: &PartPlace) -> Result<Listing, FilesError> {
         match part {
-            Held::Nowhere => Ok(Listing::new()),
-            Held::Tree(tree) => self.read(|repo| read_listing(repo, *tree)),
-            Held::Waiting(place, piece) => {
+            PartPlace::Nowhere => Ok(Listing::new()),
+            PartPlace::Tree(tree) => self.read(|repo| read_listing(repo, *tree)),
+            PartPlace::Waiting(place, piece) => {
                 let numbered = place.read().map_err(|e| self.failed(format!("its log: {e}")))?;
                 Ok(numbered.record.piece(*piece).thaw())
             }
@@ -633,9 +640,9 @@ fn note(index: &mut Newest, numbered: &Numbered, place: &Place) {
     let Numbered { number, record, .. } = numbered;
     let was = index.get(&*record.cob);
     let whole = |piece: Piece| {
-        if record.piece(piece).is_empty() { Held::Nowhere } else { Held::Waiting(place.clone(), piece) }
+        if record.piece(piece).is_empty() { PartPlace::Nowhere } else { PartPlace::Waiting(place.clone(), piece) }
     };
-    let part = |part: &Part, piece: Piece, same: Option<&Held>| match part {
+    let part = |part: &Part, piece: Piece, same: Option<&PartPlace>| match part {
         Part::Same => same.cloned().unwrap_or_default(),
         Part::New(_) => whole(piece),
     };

@@ -21,7 +21,7 @@ use serde_bytes::ByteBuf;
 
 use super::frames::{self, Frames, MAX_FRAME, Next};
 use super::write::shard_of;
-use super::{Current, FORMAT, Held, Newest, Reason, Spec, held_begun};
+use super::{Current, FORMAT, Newest, PartPlace, Reason, Spec, held_begun};
 
 const NAME: &str = "newest";
 /// The format and its number.
@@ -124,9 +124,9 @@ impl Line {
     fn of(cob: &str, current: &Current) -> Option<Self> {
         let bytes = |id: &Oid| ByteBuf::from(id.as_bytes());
         // A version in the repository has only trees.
-        let tree = |held: &Held| match held {
-            Held::Tree(id) => Some(bytes(id)),
-            Held::Nowhere | Held::Waiting(..) => None,
+        let tree = |held: &PartPlace| match held {
+            PartPlace::Tree(id) => Some(bytes(id)),
+            PartPlace::Nowhere | PartPlace::Waiting(..) => None,
         };
         Some(Self {
             cob: cob.to_owned(),
@@ -144,8 +144,8 @@ impl Line {
     fn current(self) -> Option<(Box<str>, Box<Current>)> {
         let id = |bytes: &ByteBuf| Oid::from_bytes(bytes).ok();
         let tree = |part: Option<ByteBuf>| match part {
-            Some(bytes) => id(&bytes).map(Held::Tree),
-            None => Some(Held::Nowhere),
+            Some(bytes) => id(&bytes).map(PartPlace::Tree),
+            None => Some(PartPlace::Nowhere),
         };
         let begun = match self.begun.unwrap_or_default().map(tree) {
             [Some(from), Some(base), Some(aim), Some(result)] => held_begun([from, base, aim, result]),
@@ -171,14 +171,14 @@ mod tests {
     use cob_types::canonical;
     use cob_types::cob::Fingerprint;
 
-    use super::super::{Begun, Blob, Frozen, Kept, KeptNode, Listing, Part, Record, Store};
+    use super::super::{Begun, Blob, Frozen, Listing, Part, Record, RecordedEntry, RecordedNode, Store};
     use super::*;
     use crate::attributes::Managed;
     use crate::path::TreePath;
 
     fn record(cob: usize, text: &str, reason: Reason) -> Record {
-        let node = KeptNode::File(Blob::New(text.as_bytes().into()));
-        let kept = Kept::found(node, Managed::default());
+        let node = RecordedNode::File(Blob::New(text.as_bytes().into()));
+        let kept = RecordedEntry::found(node, Managed::default());
         let listing = Frozen::from(Listing::from([(TreePath::new("/f").expect("a path"), kept)]));
         Record {
             cob: format!("h/c{cob}"),

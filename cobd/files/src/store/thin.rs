@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use git2::{Commit, ObjectType, Oid, Repository};
 
 use super::write::{head, shards_of, version};
-use super::{Held, Shared, lock, packs};
+use super::{PartPlace, Shared, lock, packs};
 use crate::error::FilesError;
 
 /// The part of a change object's history that is kept when a store has become large.
@@ -40,7 +40,7 @@ impl Shared {
 
 /// The commits without a version that is to be kept.
 fn superfluous(repo: &Repository, quota: &Quota) -> Result<HashSet<Oid>, git2::Error> {
-    let mut kept: HashMap<Vec<u8>, Kept> = HashMap::new();
+    let mut kept: HashMap<Vec<u8>, HistorySize> = HashMap::new();
     let mut all = HashSet::new();
     let mut next = head(repo)?;
     while let Some(commit) = next {
@@ -61,12 +61,12 @@ fn superfluous(repo: &Repository, quota: &Quota) -> Result<HashSet<Oid>, git2::E
 
 /// The kept history of a change object.
 #[derive(Default)]
-struct Kept {
+struct HistorySize {
     versions: usize,
     bytes: u64,
 }
 
-impl Kept {
+impl HistorySize {
     fn takes(&mut self, bytes: u64, quota: &Quota) -> bool {
         self.versions += 1;
         self.bytes += bytes;
@@ -95,7 +95,7 @@ fn changed(
 
 /// The bytes of found texts in a version.
 fn size_of_found(repo: &Repository, id: Oid) -> Result<u64, git2::Error> {
-    let Held::Tree(found) = version(repo, id)?.found else { return Ok(0) };
+    let PartPlace::Tree(found) = version(repo, id)?.found else { return Ok(0) };
     let (odb, mut bytes, mut trees) = (repo.odb()?, 0, vec![found]);
     while let Some(tree) = trees.pop() {
         for entry in &repo.find_tree(tree)? {
@@ -111,14 +111,14 @@ fn size_of_found(repo: &Repository, id: Oid) -> Result<u64, git2::Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Blob, Frozen, Kept as KeptPath, KeptNode, Listing, Part, Reason, Record, Store};
+    use super::super::{Blob, Frozen, Listing, Part, Reason, Record, RecordedEntry, RecordedNode, Store};
     use super::*;
     use crate::attributes::Managed;
     use crate::path::TreePath;
 
     fn found(cob: &str, n: u32) -> Record {
         let noise: Vec<u8> = (0..8192_u32).flat_map(|i| (i ^ n).wrapping_mul(0x9e37_79b1).to_le_bytes()).collect();
-        let kept = KeptPath::found(KeptNode::File(Blob::New(noise.into())), Managed::default());
+        let kept = RecordedEntry::found(RecordedNode::File(Blob::New(noise.into())), Managed::default());
         Record {
             cob: cob.to_owned(),
             generation: n.into(),

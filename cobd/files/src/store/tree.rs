@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use git2::{ObjectType, Oid, Repository};
 use serde::{Deserialize, Serialize};
 
-use super::{Blob, Frozen, Kept, KeptNode, Listing};
+use super::{Blob, Frozen, Listing, RecordedEntry, RecordedNode};
 use crate::attributes::Managed;
 use crate::path::TreePath;
 
@@ -48,7 +48,7 @@ pub(super) trait Objects {
 
 /// Writes a listing; `None` if it is empty. Users' folders may be thousands of levels deep, so this does not recurse.
 pub(super) fn write_listing(objects: &mut dyn Objects, listing: &Frozen) -> Result<Option<Oid>, git2::Error> {
-    let mut all: Vec<(&TreePath, &Kept)> = listing.iter().map(|(path, kept)| (path, kept)).collect();
+    let mut all: Vec<(&TreePath, &RecordedEntry)> = listing.iter().map(|(path, kept)| (path, kept)).collect();
     if all.is_empty() {
         return Ok(None);
     }
@@ -104,20 +104,20 @@ struct Folder {
 }
 
 impl Folder {
-    fn add(&mut self, objects: &mut dyn Objects, written: String, kept: &Kept) -> Result<(), git2::Error> {
+    fn add(&mut self, objects: &mut dyn Objects, written: String, kept: &RecordedEntry) -> Result<(), git2::Error> {
         let sort = match &kept.node {
-            KeptNode::Absent => Sort::Absent,
-            KeptNode::Secret => Sort::Secret,
-            KeptNode::Folder => Sort::Folder,
-            KeptNode::File(blob) | KeptNode::Sealed(blob) => {
+            RecordedNode::Absent => Sort::Absent,
+            RecordedNode::Secret => Sort::Secret,
+            RecordedNode::Folder => Sort::Folder,
+            RecordedNode::File(blob) | RecordedNode::Sealed(blob) => {
                 let id = match blob {
                     Blob::Known(id) => *id,
                     Blob::New(bytes) => objects.blob(bytes)?,
                 };
                 self.entries.insert(written.clone().into_bytes(), (id, FILE_MODE));
-                if matches!(kept.node, KeptNode::File(_)) { Sort::File } else { Sort::Sealed }
+                if matches!(kept.node, RecordedNode::File(_)) { Sort::File } else { Sort::Sealed }
             }
-            KeptNode::Link(target) => {
+            RecordedNode::Link(target) => {
                 self.entries.insert(written.clone().into_bytes(), (objects.blob(target)?, LINK_MODE));
                 Sort::Link
             }
@@ -177,15 +177,15 @@ fn read_folder(
         let content = contents.get(written.as_bytes()).copied();
         let there = || content.ok_or_else(|| damaged(format!("{written} has no content")));
         let node = match meta.t {
-            Sort::Absent => KeptNode::Absent,
-            Sort::Secret => KeptNode::Secret,
-            Sort::Folder => KeptNode::Folder,
-            Sort::File => KeptNode::File(Blob::Known(there()?)),
-            Sort::Sealed => KeptNode::Sealed(Blob::Known(there()?)),
-            Sort::Link => KeptNode::Link(repo.find_blob(there()?)?.content().to_vec()),
+            Sort::Absent => RecordedNode::Absent,
+            Sort::Secret => RecordedNode::Secret,
+            Sort::Folder => RecordedNode::Folder,
+            Sort::File => RecordedNode::File(Blob::Known(there()?)),
+            Sort::Sealed => RecordedNode::Sealed(Blob::Known(there()?)),
+            Sort::Link => RecordedNode::Link(repo.find_blob(there()?)?.content().to_vec()),
         };
         let Meta { managed, implied, shared, .. } = meta;
-        listing.insert(below(written.as_bytes())?, Kept { node, managed, implied, shared });
+        listing.insert(below(written.as_bytes())?, RecordedEntry { node, managed, implied, shared });
     }
     Ok(())
 }

@@ -14,8 +14,8 @@ use crate::path::TreePath;
 
 /// The kept entry of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept {
-    pub(crate) node: KeptNode,
+pub(crate) struct RecordedEntry {
+    pub(crate) node: RecordedNode,
     /// The attributes: all of an earlier or found entry, the managed attributes of an applied entry.
     pub(crate) managed: Managed,
     /// A folder that exists only as a parent.
@@ -24,21 +24,21 @@ pub(crate) struct Kept {
     pub(crate) shared: Option<bool>,
 }
 
-impl Kept {
+impl RecordedEntry {
     /// An earlier or found entry.
-    pub(crate) fn found(node: KeptNode, managed: Managed) -> Self {
+    pub(crate) fn found(node: RecordedNode, managed: Managed) -> Self {
         Self { node, managed, implied: false, shared: None }
     }
 
     /// The path does not exist.
     pub(crate) fn absent() -> Self {
-        Self::found(KeptNode::Absent, Managed::default())
+        Self::found(RecordedNode::Absent, Managed::default())
     }
 }
 
 /// The kept content of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum KeptNode {
+pub(crate) enum RecordedNode {
     Absent,
     File(Blob),
     /// A file with a sealed content.
@@ -59,8 +59,8 @@ pub(crate) enum Blob {
     New(Text),
 }
 
-/// Kept entries by path.
-pub(crate) type Listing = BTreeMap<TreePath, Kept>;
+/// Recorded entries by path.
+pub(crate) type Listing = BTreeMap<TreePath, RecordedEntry>;
 
 /// The reason for a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,22 +110,22 @@ pub(crate) struct Current {
     pub(crate) generation: u64,
     pub(crate) reason: Reason,
     pub(crate) spec: Option<Spec>,
-    pub(crate) before: Held,
-    pub(crate) applied: Held,
-    pub(crate) begun: HeldBegun,
+    pub(crate) before: PartPlace,
+    pub(crate) applied: PartPlace,
+    pub(crate) begun: BegunPlaces,
 }
 
 /// The parts of [`Begun`]; empty in most versions.
-pub(super) type HeldBegun = Option<Box<[Held; 4]>>;
+pub(super) type BegunPlaces = Option<Box<[PartPlace; 4]>>;
 
 /// A version in the repository.
 #[derive(Debug, Clone)]
 pub(crate) struct Version {
     pub(crate) info: Info,
-    pub(crate) before: Held,
-    pub(crate) applied: Held,
-    pub(crate) found: Held,
-    pub(super) begun: HeldBegun,
+    pub(crate) before: PartPlace,
+    pub(crate) applied: PartPlace,
+    pub(crate) found: PartPlace,
+    pub(super) begun: BegunPlaces,
 }
 
 impl Version {
@@ -155,14 +155,14 @@ impl Current {
 }
 
 /// `None` if all parts are empty.
-pub(super) fn held_begun(parts: [Held; 4]) -> HeldBegun {
-    let is_empty = parts.iter().all(|part| matches!(part, Held::Nowhere));
+pub(super) fn held_begun(parts: [PartPlace; 4]) -> BegunPlaces {
+    let is_empty = parts.iter().all(|part| matches!(part, PartPlace::Nowhere));
     (!is_empty).then(|| Box::new(parts))
 }
 
 /// The place of a part.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Held {
+pub(crate) enum PartPlace {
     #[default]
     Nowhere,
     /// A tree of the repository.
@@ -250,12 +250,12 @@ impl Record {
     pub(super) fn size(&self) -> usize {
         const ENTRY: usize = 100;
         let of = |listing: &Frozen| -> usize {
-            let one = |(path, kept): &(TreePath, Kept)| {
+            let one = |(path, kept): &(TreePath, RecordedEntry)| {
                 let content = match &kept.node {
-                    KeptNode::File(Blob::New(bytes)) | KeptNode::Sealed(Blob::New(bytes)) => bytes.len(),
-                    KeptNode::Link(to) => to.len(),
-                    KeptNode::File(Blob::Known(_)) | KeptNode::Sealed(Blob::Known(_)) => 0,
-                    KeptNode::Absent | KeptNode::Secret | KeptNode::Folder => 0,
+                    RecordedNode::File(Blob::New(bytes)) | RecordedNode::Sealed(Blob::New(bytes)) => bytes.len(),
+                    RecordedNode::Link(to) => to.len(),
+                    RecordedNode::File(Blob::Known(_)) | RecordedNode::Sealed(Blob::Known(_)) => 0,
+                    RecordedNode::Absent | RecordedNode::Secret | RecordedNode::Folder => 0,
                 };
                 ENTRY + path.len() + content
             };

@@ -13,7 +13,7 @@ use super::newest::{self, Shards};
 use super::pack::NewPack;
 use super::packs;
 use super::tree::{FOLDER_MODE, Objects, write_listing};
-use super::{Current, FORMAT, Held, Info, MAIN, Newest, Part, Version, held_begun};
+use super::{Current, FORMAT, Info, MAIN, Newest, Part, PartPlace, Version, held_begun};
 
 const COBS: &str = "cobs";
 /// The number of the last record in the repository.
@@ -44,9 +44,9 @@ pub(super) struct Last {
 impl Last {
     /// `None`: it is not in the repository.
     pub(super) fn of(version: &Current) -> Option<Self> {
-        let tree = |held: &Held| match held {
-            Held::Tree(id) => Some(*id),
-            Held::Nowhere | Held::Waiting(..) => None,
+        let tree = |held: &PartPlace| match held {
+            PartPlace::Tree(id) => Some(*id),
+            PartPlace::Nowhere | PartPlace::Waiting(..) => None,
         };
         Some(Self { id: version.id?, before: tree(&version.before), applied: tree(&version.applied) })
     }
@@ -281,8 +281,8 @@ pub(super) fn version(repo: &Repository, id: Oid) -> Result<Version, git2::Error
     Ok(Version { info, before: part(BEFORE), applied: part(APPLIED), found: part(FOUND), begun })
 }
 
-fn held(tree: Option<Oid>) -> Held {
-    tree.map_or(Held::Nowhere, Held::Tree)
+fn held(tree: Option<Oid>) -> PartPlace {
+    tree.map_or(PartPlace::Nowhere, PartPlace::Tree)
 }
 
 /// Writes a version. Only the newest version gets the parts of an action that has begun; no older version needs them.

@@ -62,7 +62,7 @@ pub(super) fn class_of(entry: &HistoryEntry) -> Option<Class> {
 
 /// The counts of kept lines.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct LineCounts {
     /// The number of lines of each class; `None`: not counted yet.
     pub(super) lines: Option<[u64; 2]>,
     /// Before this key, only lines of these classes are left.
@@ -119,7 +119,7 @@ impl Index {
         let others = self.lines()?.saturating_sub(forgotten as u64);
         let lines = if is_all { kept.iter().sum() } else { others };
         self.apply(batch, self.upto, lines)?;
-        self.kept = Kept { lines: Some(kept), passed };
+        self.kept = LineCounts { lines: Some(kept), passed };
         Ok(())
     }
 

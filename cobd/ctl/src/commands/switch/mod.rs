@@ -40,7 +40,7 @@ use crate::targets::{Target, endpoints};
 use crate::verdict::{Expected, Verdict, fenced, judge};
 use crate::words::{clean, count, list};
 use back::Consent;
-use prepare::{Gone, Ready};
+use prepare::{Activation, Ready};
 use report::{Report, Then};
 use staged::Staged;
 
@@ -454,15 +454,15 @@ async fn say_go(
     for (target, answer) in prepare::go(&context.client, targets, go, until).await {
         let leaves = plan.leaving.contains(&target);
         match answer {
-            Gone::Yes => report.gone.push(target.stand_in()),
-            Gone::Waits(wait) => _ = report.window_waits.insert(target.stand_in(), wait),
-            Gone::Absent(error) => {
+            Activation::Yes => report.gone.push(target.stand_in()),
+            Activation::Waits(wait) => _ = report.window_waits.insert(target.stand_in(), wait),
+            Activation::Absent(error) => {
                 report.absent(screen, &target, if leaves { Then::Leaves } else { Then::Follows }, &error);
                 if !leaves {
                     absent.push(target);
                 }
             }
-            Gone::Refused(error) => report.refused(screen, &target, leaves, &error),
+            Activation::Refused(error) => report.refused(screen, &target, leaves, &error),
         }
     }
     absent

@@ -35,7 +35,7 @@ pub(super) enum Ready {
 
 /// Whether a host has accepted the `go`.
 #[derive(Debug)]
-pub(super) enum Gone {
+pub(super) enum Activation {
     Yes,
     /// It has, and waits for maintenance windows.
     Waits(WindowWait),
@@ -114,15 +114,20 @@ pub(super) async fn all(
 
 /// Sends `go` to all hosts at once: connections are open before the first host gets it, so that its work does not run
 /// while other hosts are still being connected. Waits for answers until the deadline, if there is one.
-pub(super) async fn go(client: &Client, targets: &[Target], go: &Go, until: Option<Instant>) -> Vec<(Target, Gone)> {
+pub(super) async fn go(
+    client: &Client,
+    targets: &[Target],
+    go: &Go,
+    until: Option<Instant>,
+) -> Vec<(Target, Activation)> {
     let opened = gather::each_of(OPEN, &targets[..targets.len().min(OPEN)], |target| {
         let client = client.at_most(OPENING);
         // The order reports the error if it can't be sent either.
         async move { client.open(&target.endpoint).await.ok() }
     });
     let mut opened = opened.await.into_iter().map(|(_, open)| open);
-    let told: Vec<(Target, Held)> =
-        targets.iter().map(|target| (target.clone(), Held::new(opened.next().flatten()))).collect();
+    let told: Vec<(Target, SharedConnection)> =
+        targets.iter().map(|target| (target.clone(), SharedConnection::new(opened.next().flatten()))).collect();
     let answers = gather::each_of(OPEN, &told, |(target, held)| {
         let (client, go) = (client.clone(), go.clone());
         async move { order_go(&client, held.take(), &target, &go, until).await }
@@ -132,9 +137,9 @@ pub(super) async fn go(client: &Client, targets: &[Target], go: &Go, until: Opti
 
 /// A connection that is passed to one of many tasks.
 #[derive(Debug, Clone)]
-struct Held(Arc<Mutex<Option<Open>>>);
+struct SharedConnection(Arc<Mutex<Option<Open>>>);
 
-impl Held {
+impl SharedConnection {
     fn new(open: Option<Open>) -> Self {
         Self(Arc::new(Mutex::new(open)))
     }
@@ -145,19 +150,19 @@ impl Held {
 }
 
 /// Adds an absent host to the switch when it comes back. Ends when the host has accepted the `go`, or has refused.
-pub(super) async fn catch_up(client: Client, target: Target, go: Go) -> (Target, Gone) {
+pub(super) async fn catch_up(client: Client, target: Target, go: Go) -> (Target, Activation) {
     let wanted = (go.generation, go.manifest);
     let mut backoff = Backoff::default();
     loop {
         let soon = Instant::now() + Duration::from_secs(30);
         match prepare(&client, &target, wanted, soon, &Pending::default(), &mut backoff).await {
             Ready::Yes(_) => match order_go(&client, None, &target, &go, None).await {
-                Gone::Absent(_) => {}
-                Gone::Yes | Gone::Waits(_) => return (target, Gone::Yes),
-                Gone::Refused(error) => return (target, Gone::Refused(error)),
+                Activation::Absent(_) => {}
+                Activation::Yes | Activation::Waits(_) => return (target, Activation::Yes),
+                Activation::Refused(error) => return (target, Activation::Refused(error)),
             },
             Ready::Absent(_) => {}
-            Ready::Refused(error) => return (target, Gone::Refused(error)),
+            Ready::Refused(error) => return (target, Activation::Refused(error)),
         }
         tokio::time::sleep(backoff.pause()).await;
     }
@@ -203,7 +208,7 @@ async fn prepare(
     }
 }
 
-async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go, until: Option<Instant>) -> Gone {
+async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go, until: Option<Instant>) -> Activation {
     let Go { generation, manifest, how, only, seen } = go.clone();
     let SwitchHow { on_failure, guard_ms, alone, now } = how;
     let (who, seen) = (client.who(), Some(seen));
@@ -225,10 +230,10 @@ async fn order_go(client: &Client, open: Option<Open>, target: &Target, go: &Go,
         answer = say_go(client, None, target, &plain, until).await;
     }
     match answer {
-        Ok(Done { window_wait: Some(wait), .. }) => Gone::Waits(wait),
-        Ok(_) => Gone::Yes,
-        Err(error) if gather::is_refusal(&error) => Gone::Refused(error),
-        Err(error) => Gone::Absent(error),
+        Ok(Done { window_wait: Some(wait), .. }) => Activation::Waits(wait),
+        Ok(_) => Activation::Yes,
+        Err(error) if gather::is_refusal(&error) => Activation::Refused(error),
+        Err(error) => Activation::Absent(error),
     }
 }
 

@@ -21,7 +21,7 @@ use cob_types::{BlobHash, CobId, GenerationNumber, HostName};
 use cobd::web::{CancelOrder, GenerationOrder, StatusOf, SwitchHow};
 use tokio::time::Instant;
 
-use super::prepare::{self, Go, Gone};
+use super::prepare::{self, Activation, Go};
 use super::report::{Report, Then};
 use super::settle::{Settled, unsettled};
 use super::windows::{self, Waits};
@@ -326,7 +326,7 @@ impl Run<'_> {
             open.how.on_failure = Some(OnFailure::Hold);
         }
         for (target, answer) in prepare::go(&self.context.client, &self.targets(told), &open, None).await {
-            if let Gone::Absent(error) | Gone::Refused(error) = answer {
+            if let Activation::Absent(error) | Activation::Refused(error) = answer {
                 let (host, why) = (target.stand_in(), error.in_a_line());
                 screen.problem("warning", &format!("{host} holds on its own until it receives the new order: {why}"));
                 let generation = self.plan.generation;
@@ -375,17 +375,17 @@ impl Run<'_> {
         let mut waits = Waits::new();
         for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
             match answer {
-                Gone::Yes => report.gone.push(target.stand_in()),
-                Gone::Waits(wait) => _ = waits.insert(target.stand_in(), wait),
+                Activation::Yes => report.gone.push(target.stand_in()),
+                Activation::Waits(wait) => _ = waits.insert(target.stand_in(), wait),
                 // Most removed hosts are gone.
-                Gone::Absent(error) if self.plan.leaving.contains(&target) => {
+                Activation::Absent(error) if self.plan.leaving.contains(&target) => {
                     report.absent(screen, &target, Then::Leaves, &error);
                 }
-                Gone::Absent(error) => {
+                Activation::Absent(error) => {
                     report.absent(screen, &target, Then::Follows, &error);
                     wrong.push(target.stand_in());
                 }
-                Gone::Refused(error) => {
+                Activation::Refused(error) => {
                     report.refused(screen, &target, self.plan.leaving.contains(&target), &error);
                     wrong.push(target.stand_in());
                 }
@@ -493,11 +493,11 @@ impl Run<'_> {
             let go = Go { generation, manifest, how, only, seen };
             for (target, answer) in prepare::go(&self.context.client, &targets, &go, None).await {
                 match answer {
-                    Gone::Yes | Gone::Waits(_) => {
+                    Activation::Yes | Activation::Waits(_) => {
                         back.push(format!("{} to {generation}", target.stand_in()));
                         on_their_way.push((target, generation));
                     }
-                    Gone::Absent(error) | Gone::Refused(error) => {
+                    Activation::Absent(error) | Activation::Refused(error) => {
                         why.push(format!("{} does not roll back and holds: {}", target.stand_in(), error.in_a_line()));
                     }
                 }

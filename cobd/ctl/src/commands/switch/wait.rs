@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Plan;
-use super::prepare::{self, Gone};
+use super::prepare::{self, Activation};
 use super::report::{Ended, Progress, Report};
 use crate::commands::{Context, outcomes};
 use crate::failure::{Exit, Failure};
@@ -45,7 +45,7 @@ pub(super) async fn until_ended(
     Report::waits(screen, &absent, deadline.saturating_duration_since(Instant::now()));
     let mut progress = Progress::default();
     progress.absent(absent.iter(), began);
-    let mut late: JoinSet<(Target, Gone)> = JoinSet::new();
+    let mut late: JoinSet<(Target, Activation)> = JoinSet::new();
     for target in absent {
         late.spawn(prepare::catch_up(context.client.clone(), target, prepare::Go::to_all(plan)));
     }
@@ -129,12 +129,12 @@ pub(super) async fn until_ended(
     report.ended(context, screen, plan, &cluster, &ended)
 }
 
-fn arrive(screen: &mut Screen, report: &mut Report, arrived: Result<(Target, Gone), tokio::task::JoinError>) {
+fn arrive(screen: &mut Screen, report: &mut Report, arrived: Result<(Target, Activation), tokio::task::JoinError>) {
     match arrived {
-        Ok((target, Gone::Yes)) => report.came(screen, &target),
-        Ok((target, Gone::Refused(error))) => report.refused(screen, &target, false, &error),
+        Ok((target, Activation::Yes)) => report.came(screen, &target),
+        Ok((target, Activation::Refused(error))) => report.refused(screen, &target, false, &error),
         // Catching up does not end with an absence, and is never cancelled before the wait is over.
-        Ok((_, Gone::Absent(_) | Gone::Waits(_))) | Err(_) => {}
+        Ok((_, Activation::Absent(_) | Activation::Waits(_))) | Err(_) => {}
     }
 }
 
