@@ -9,16 +9,6 @@ use crate::id::{BlobHash, KindName, StateName};
 /// The most states that a kind may have.
 pub const MAX_STATES: usize = 256;
 
-/// The built-in kinds whose off state means "not managed": when they enter it, they restore the earlier state of the
-/// host. So an account or a file can exist although its change object is `absent`.
-const GIVE_BACK: [&str; 8] = ["cron", "file-tree", "group", "host-entry", "kernel-module", "mount", "sysctl", "user"];
-
-/// Whether a state of a built-in kind only means that the change object does not manage the host.
-#[must_use]
-pub fn is_unmanaged(kind: &str, state: &str) -> bool {
-    state == "absent" && GIVE_BACK.contains(&kind)
-}
-
 /// A kind in a bundle. All fields are explicit: defaults have been filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kind {

@@ -6,8 +6,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use cob_kinds::is_unmanaged;
 use cob_types::StateName;
-use cob_types::kind::is_unmanaged;
 use cob_types::maintenance::{HostWindows, in_words};
 use cob_types::status::{
     CobStatus, EARLIER_CONTENT, FileDrift, HostStatus, InvalidGrant, InvalidGrantCause, MadeTransition, Phase,

@@ -2,26 +2,18 @@
 //!
 //! `content: {at_most: 1}`. The engine counts the grants that are held; a budget has no transitions.
 
+use cob_kinds::{Budget, Content as _};
 use cob_types::{CobId, Kind};
-use serde::Deserialize;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
-use super::content;
 
 /// The back end `budget`.
 #[derive(Debug)]
-pub(super) struct Budget;
+pub(super) struct BudgetKind;
 
-/// The content of a budget.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    at_most: std::num::NonZeroU32,
-}
-
-impl Backend for Budget {
+impl Backend for BudgetKind {
     fn name(&self) -> &'static str {
-        "budget"
+        Budget::KIND.name
     }
 
     fn durable(&self) -> bool {
@@ -36,7 +28,7 @@ impl Backend for Budget {
     }
 
     fn accept_content(&self, content: &str) -> Result<(), String> {
-        content::read::<Content>(content).map(|content| _ = content.at_most)
+        cob_kinds::read::<Budget>(content).map(|_| ())
     }
 
     fn check(&self, _tools: &Tools, context: &Context) -> Work<CheckOutcome> {

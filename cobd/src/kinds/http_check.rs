@@ -6,97 +6,51 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use cob_kinds::{Content as _, HttpAddress, HttpCheck};
 use cob_types::{CobId, Kind};
 use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::{Request, Uri, header};
+use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
 use tokio::net::TcpStream;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
 use super::gate::{self, Remembered};
-use super::{content, tcp_check};
 
 /// The longest page in which a text is searched.
 const MAX_BODY: usize = 1 << 20;
 
 /// The back end `http-check`.
 #[derive(Debug, Default)]
-pub(super) struct HttpCheck {
+pub(super) struct HttpCheckKind {
     remembered: Remembered,
-}
-
-/// The content of an `http-check`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    url: String,
-    #[serde(default = "ok")]
-    status: u16,
-    #[serde(default)]
-    contains: Option<String>,
-    #[serde(default = "tcp_check::attempt", deserialize_with = "content::duration")]
-    timeout: Duration,
-    #[serde(default = "tcp_check::interval", deserialize_with = "content::duration")]
-    interval: Duration,
-}
-
-fn ok() -> u16 {
-    200
 }
 
 /// A valid content with the parts of its URL.
 #[derive(Debug, Clone)]
 struct Page {
-    content: Content,
-    /// The host to connect to, without brackets.
-    host: String,
-    port: u16,
-    /// The value of the `Host` header.
-    authority: String,
-    path: String,
+    content: HttpCheck,
+    address: HttpAddress,
 }
 
 fn read(text: &str) -> Result<Page, String> {
-    let content: Content = content::read(text)?;
-    let fault = |what: &str| Err(format!("content: url {:?}: {what}", content.url));
-    let Ok(uri) = content.url.parse::<Uri>() else { return fault("not a URL") };
-    if uri.scheme_str() != Some("http") {
-        return fault("only http:// can be asked for");
-    }
-    let Some(authority) = uri.authority().filter(|a| !a.host().is_empty()) else { return fault("it names no host") };
-    if authority.as_str().contains('@') {
-        return fault("user and password are not sent");
-    }
-    let rest = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
-    if !rest.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
-        return fault("its port is no number from 1 to 65535");
-    }
-    if !(100..=599).contains(&content.status) {
-        return Err(format!("content: status {} is not between 100 and 599", content.status));
-    }
-    Ok(Page {
-        host: authority.host().trim_matches(['[', ']']).to_owned(),
-        port: authority.port_u16().unwrap_or(80),
-        authority: authority.as_str().to_owned(),
-        path: uri.path_and_query().map_or("/", |p| p.as_str()).to_owned(),
-        content,
-    })
+    let content: HttpCheck = cob_kinds::read(text)?;
+    Ok(Page { address: content.page()?, content })
 }
 
 async fn look(page: &Page) -> Result<(), String> {
-    match tokio::time::timeout(page.content.timeout, ask(page)).await {
+    match tokio::time::timeout(page.content.timeout.0, ask(page)).await {
         Ok(result) => result.map_err(|what| format!("{}: {what}", page.content.url)),
-        Err(_) => Err(format!("{}: no answer within {:?}", page.content.url, page.content.timeout)),
+        Err(_) => Err(format!("{}: no answer within {:?}", page.content.url, page.content.timeout.0)),
     }
 }
 
 async fn ask(page: &Page) -> Result<(), String> {
-    let stream = TcpStream::connect((page.host.as_str(), page.port)).await.map_err(|e| e.to_string())?;
+    let stream =
+        TcpStream::connect((page.address.host.as_str(), page.address.port)).await.map_err(|e| e.to_string())?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
-    let request = Request::get(&page.path)
-        .header(header::HOST, &page.authority)
+    let request = Request::get(&page.address.path)
+        .header(header::HOST, &page.address.authority)
         .header(header::USER_AGENT, "cobd")
         .body(Empty::<Bytes>::new())
         .map_err(|e| e.to_string())?;
@@ -120,9 +74,9 @@ async fn ask(page: &Page) -> Result<(), String> {
     }
 }
 
-impl Backend for HttpCheck {
+impl Backend for HttpCheckKind {
     fn name(&self) -> &'static str {
-        "http-check"
+        HttpCheck::KIND.name
     }
 
     fn durable(&self) -> bool {
@@ -144,7 +98,7 @@ impl Backend for HttpCheck {
 
     fn transition(&self, _tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
         let page = read(&context.cob.content);
-        let interval = page.as_ref().map_or(Duration::ZERO, |p| p.content.interval);
+        let interval = page.as_ref().map_or(Duration::ZERO, |p| p.content.interval.0);
         gate::transition(&self.remembered, context, hop, interval, move || {
             let page = page.clone();
             async move { look(&page?).await }

@@ -235,7 +235,7 @@ fn kinds_and_contents_are_looked_at_before_they_are_used() {
     }
     for (backend, content, word) in [
         ("wait", "{}", "seconds"),
-        ("wait", r#"{"ms":1,"seconds":1}"#, "once"),
+        ("wait", r#"{"ms":1,"seconds":1}"#, "either"),
         ("wait", r#"{"ms":-1}"#, "-1"),
         ("noop", r#"{"export":{}}"#, "export"),
         ("tcp-check", r#"{"address":"nowhere"}"#, "HOST:PORT"),

@@ -16,7 +16,6 @@
 mod backend;
 mod budget;
 mod command;
-mod content;
 pub mod contract;
 mod departure;
 mod file_tree;

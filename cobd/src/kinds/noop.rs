@@ -3,41 +3,32 @@
 //! For gates in a model, tests and trials. Its state is the target of the last transition; after a restart of the
 //! daemon it is the pre-remove state.
 
+use cob_kinds::{Content as _, Noop};
 use cob_types::message::Values;
 use cob_types::{CobId, Kind, canonical};
-use serde::Deserialize;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
-use super::content;
 use super::gate::Remembered;
 
 /// The back end `noop`.
 #[derive(Debug, Default)]
-pub(super) struct Noop {
+pub(super) struct NoopKind {
     remembered: Remembered,
 }
 
-/// The content of a `noop`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Content {
-    /// The values that it exports in its preferred state.
-    exports: serde_json::Map<String, serde_json::Value>,
-}
-
-impl Noop {
+impl NoopKind {
     fn exports(context: &Context, state: &cob_types::StateName) -> Values {
         if *state != context.kind.preferred {
             return Values::new();
         }
-        let content: Content = content::read(&context.cob.content).unwrap_or_default();
+        let content: Noop = cob_kinds::read(&context.cob.content).unwrap_or_default();
         content.exports.iter().map(|(name, value)| (name.clone(), canonical::json(value))).collect()
     }
 }
 
-impl Backend for Noop {
+impl Backend for NoopKind {
     fn name(&self) -> &'static str {
-        "noop"
+        Noop::KIND.name
     }
 
     fn durable(&self) -> bool {
@@ -49,7 +40,7 @@ impl Backend for Noop {
     }
 
     fn accept_content(&self, content: &str) -> Result<(), String> {
-        content::read::<Content>(content).map(|_| ())
+        cob_kinds::read::<Noop>(content).map(|_| ())
     }
 
     fn check(&self, _tools: &Tools, context: &Context) -> Work<CheckOutcome> {

@@ -5,46 +5,21 @@
 
 use std::time::Duration;
 
+use cob_kinds::{Content as _, Wait};
 use cob_types::{CobId, Kind};
-use serde::Deserialize;
 
 use super::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work};
-use super::content;
 use super::gate::{self, Remembered};
 
 /// The back end `wait`.
 #[derive(Debug, Default)]
-pub(super) struct Wait {
+pub(super) struct WaitKind {
     remembered: Remembered,
 }
 
-/// The content of a `wait`: exactly one of the two fields.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    #[serde(default)]
-    ms: Option<u64>,
-    #[serde(default, deserialize_with = "some_duration")]
-    seconds: Option<Duration>,
-}
-
-fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    content::duration(deserializer).map(Some)
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    let content: Content = content::read(text)?;
-    match (content.ms, content.seconds) {
-        (Some(ms), None) if Duration::from_millis(ms) <= content::LONGEST => Ok(Duration::from_millis(ms)),
-        (Some(ms), None) => Err(format!("content: {ms} ms are longer than a week")),
-        (None, Some(seconds)) => Ok(seconds),
-        (None, None) | (Some(_), Some(_)) => Err("content: name the time once, as `seconds` or as `ms`".to_owned()),
-    }
-}
-
-impl Backend for Wait {
+impl Backend for WaitKind {
     fn name(&self) -> &'static str {
-        "wait"
+        Wait::KIND.name
     }
 
     fn durable(&self) -> bool {
@@ -56,7 +31,7 @@ impl Backend for Wait {
     }
 
     fn accept_content(&self, content: &str) -> Result<(), String> {
-        time(content).map(|_| ())
+        cob_kinds::read::<Wait>(content).map(|_| ())
     }
 
     fn check(&self, _tools: &Tools, context: &Context) -> Work<CheckOutcome> {
@@ -65,7 +40,8 @@ impl Backend for Wait {
     }
 
     fn transition(&self, _tools: &Tools, context: &Context, hop: &Hop) -> Work<Outcome> {
-        let pause = if gate::opens(&context.kind, hop) { time(&context.cob.content) } else { Ok(Duration::ZERO) };
+        let time = || cob_kinds::read::<Wait>(&context.cob.content).map(|wait| wait.time());
+        let pause = if gate::opens(&context.kind, hop) { time() } else { Ok(Duration::ZERO) };
         let (remembered, cob, to) = (self.remembered.clone(), context.cob.id.clone(), hop.to.clone());
         let future = async move {
             match pause {

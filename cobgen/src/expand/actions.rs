@@ -93,22 +93,22 @@ pub(super) fn kind(
     for state in resting.iter().copied().chain(outdated) {
         transitions.push(maker.transition(state, ABSENT, &[("remove", remove.as_ref())], false));
     }
-    let mut states = vec![kinds::builtin_state(ABSENT)];
-    states.extend(way.iter().map(|(_, state, _)| kinds::builtin_state(state)));
+    let mut states = vec![cob_kinds::state(ABSENT)];
+    states.extend(way.iter().map(|(_, state, _)| cob_kinds::state(state)));
     if start.is_some() {
-        states.push(kinds::builtin_state(STOPPED));
+        states.push(cob_kinds::state(STOPPED));
     }
     if !way.is_empty() {
-        states.push(kinds::builtin_state("outdated"));
+        states.push(cob_kinds::state("outdated"));
     }
-    let preferred = kinds::builtin_state(way.last().map_or(ABSENT, |(_, state, _)| *state));
+    let preferred = cob_kinds::state(way.last().map_or(ABSENT, |(_, state, _)| *state));
     let kind = Kind {
         name,
         backend: "command".to_owned(),
         preferred: preferred.clone(),
-        pre_remove: kinds::builtin_state(ABSENT),
+        pre_remove: cob_kinds::state(ABSENT),
         priority: priority(&states, &preferred),
-        check: Check { run: Some(Command::Shell(check(&way, recorded))), ..kinds::plain_check(None) },
+        check: Check { run: Some(Command::Shell(check(&way, recorded))), ..cob_kinds::plain_check(None) },
         states,
         transitions,
         files: maker.payload,
@@ -120,7 +120,7 @@ pub(super) fn kind(
 /// The later of two states wins in reverse order: removal first, then stopping, then the preferred state.
 fn priority(states: &[StateName], preferred: &StateName) -> Vec<StateName> {
     let mut order: Vec<StateName> = Vec::new();
-    let first = [kinds::builtin_state(ABSENT), kinds::builtin_state(STOPPED), preferred.clone()];
+    let first = [cob_kinds::state(ABSENT), cob_kinds::state(STOPPED), preferred.clone()];
     for state in first.iter().chain(states) {
         if states.contains(state) && !order.contains(state) {
             order.push(state.clone());
@@ -190,7 +190,7 @@ impl Maker<'_, '_> {
         records: bool,
     ) -> Transition {
         let mut text = format!("if [ -e {COPY} ]; then\n{}rm -f {COPY} {COPY}.new || exit\nfi\n", keep_digest(COPY));
-        let mut transition = kinds::plain_transition(from, to);
+        let mut transition = cob_kinds::plain_transition(from, to);
         let usual = (transition.timeout_ms, transition.grace_ms, transition.retry_delay_ms);
         let mut times = Vec::new();
         for (name, entry) in actions {

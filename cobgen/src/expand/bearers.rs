@@ -24,8 +24,9 @@ impl Bearers {
         (cluster, service): (usize, &str),
         ready: Vec<CobId>,
     ) -> Self {
-        let is_gate =
-            |id: &CobId| objects.get(id).and_then(|o| o.kind.as_ref()).and_then(|k| k.builtin).is_some_and(|b| b.gate);
+        let is_gate = |id: &CobId| {
+            objects.get(id).and_then(|o| o.kind.as_ref()).and_then(|k| k.builtin).is_some_and(|entry| entry.kind.gate)
+        };
         let within = |id: &CobId| matches!(objects.get(id).map(|o| &o.home), Some(ObjectOrigin::Service { cluster: c, service: s, .. }) if *c == cluster && &**s == service);
         let mut all = ready;
         // Most services have no gate, and a search through all links for every service takes time.

@@ -78,8 +78,7 @@ fn keep(
     report: &mut Report<'_>,
 ) -> Option<Need> {
     let id = report.name(name, |name| CobId::on(keeper, &format!("budget/{name}")))?;
-    let builtin = builtin::named("budget");
-    let kind = Known { kind: Arc::new(builtin.kind()), mark: None, builtin: Some(builtin), of_actions: false };
+    let kind = Known::of(builtin::named("budget"));
     let token = Need { cob: id.clone(), states: vec![kind.on().clone()] };
     let mark = entry.host.as_ref().map_or(name.mark, |host| host.mark);
     let object = Object {

@@ -1,257 +1,26 @@
-//! The built-in kinds: a table with the `content` that each kind requires.
+//! The contents of built-in kinds: checks each by the definition in `cob_kinds`, and reports faults with their places.
 //!
-//! A kind of this table has no commands of its own; the daemon's back end of the same name makes its transitions from
-//! the content. The exception is `script`, whose content *is* a kind: states, check and transitions as in `kinds`. It
+//! A built-in kind has no commands of its own; the daemon's back end of the same name makes its transitions from the
+//! content. The exception is `script`, whose content *is* a kind: states, check and transitions as in `kinds`. It
 //! becomes a kind of its own, named by the hash of its definition, so that equal scripts share a kind.
-//!
-//! `service` has no transition outdated -> up: a restart is a stop and a start, so that all dependents that require it
-//! are off in between by the ordinary rules. The differences for systemd units and reloads are in
-//! [`service`](super::service).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use cob_types::{Kind, KindName, Transition, secret};
-use hyper::Uri;
+use cob_kinds::{Entry, Fault, Place, schema_of};
+use cob_types::{Kind, KindName};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::file_tree::{self, FileTreeContent};
 use super::files::{Files, Payload};
-use super::kinds::{MAX_CONTENT_MS, build, builtin_state, check_duration, plain_check, plain_transition};
-use super::{Report, hosted, plugin, service, system};
+use super::kinds::{build, check_duration};
+use super::{Report, plugin, service};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    self, CheckEntry, Duration, KindEntry, Map, Mark, Marked, Maybe, Named, Node, TransitionEntry, Value,
-    check_structure,
+    CheckEntry, Duration, KindEntry, Map, Mark, Marked, Maybe, Node, TransitionEntry, Value, check_structure,
 };
-
-/// A built-in kind.
-#[derive(Debug)]
-pub(super) struct Builtin {
-    /// Its name, which is also the name of its back end.
-    pub(super) name: &'static str,
-    backend: &'static str,
-    states: &'static [&'static str],
-    preferred: &'static str,
-    pre_remove: &'static str,
-    transitions: &'static [(&'static str, &'static str)],
-    /// Whether it only represents the readiness of others: dependents of the gate's service also wait for the change
-    /// objects that the gate requires.
-    pub(super) gate: bool,
-    content: Content,
-}
-
-/// The content that a kind requires.
-#[derive(Debug, Clone, Copy)]
-enum Content {
-    Script,
-    Service,
-    Wait,
-    TcpCheck,
-    HttpCheck,
-    Noop,
-    Budget,
-    Plugin,
-    /// A kind of a host's objects: its checker, the interval of checks, and the time limit of each transition.
-    Hosted {
-        settle: Settle,
-        recheck_ms: u64,
-        timeout_ms: u64,
-    },
-    FileTree,
-}
-
-/// Checks a content; returns `None` if it has faults, which are already reported.
-type Settle = fn(&Node, &mut Files, &mut Report<'_>) -> Option<Settled>;
-
-/// The states and transitions of kinds that set a property of a host.
-const SETTING: &[&str] = &["absent", "present", "outdated"];
-const SETTING_MOVES: &[(&str, &str)] =
-    &[("absent", "present"), ("outdated", "present"), ("present", "absent"), ("outdated", "absent")];
-
-/// All built-in kinds.
-pub(super) const ALL: &[Builtin] = &[
-    Builtin {
-        name: "script",
-        backend: "command",
-        states: &["down", "up", "outdated"],
-        preferred: "up",
-        pre_remove: "down",
-        transitions: &[],
-        gate: false,
-        content: Content::Script,
-    },
-    Builtin {
-        name: "service",
-        backend: "service",
-        states: &["down", "up", "outdated", "failed"],
-        preferred: "up",
-        pre_remove: "down",
-        transitions: &[("down", "up"), ("up", "down"), ("outdated", "down"), ("failed", "up"), ("failed", "down")],
-        gate: false,
-        content: Content::Service,
-    },
-    Builtin {
-        name: "wait",
-        backend: "wait",
-        states: &["down", "up"],
-        preferred: "up",
-        pre_remove: "down",
-        transitions: &[("down", "up"), ("up", "down")],
-        gate: true,
-        content: Content::Wait,
-    },
-    Builtin {
-        name: "tcp-check",
-        backend: "tcp-check",
-        states: &["down", "up"],
-        preferred: "up",
-        pre_remove: "down",
-        transitions: &[("down", "up"), ("up", "down")],
-        gate: true,
-        content: Content::TcpCheck,
-    },
-    Builtin {
-        name: "http-check",
-        backend: "http-check",
-        states: &["down", "up"],
-        preferred: "up",
-        pre_remove: "down",
-        transitions: &[("down", "up"), ("up", "down")],
-        gate: true,
-        content: Content::HttpCheck,
-    },
-    Builtin {
-        name: "noop",
-        backend: "noop",
-        states: &["down", "up", "outdated"],
-        preferred: "up",
-        pre_remove: "down",
-        transitions: &[("down", "up"), ("up", "down"), ("outdated", "down"), ("outdated", "up")],
-        gate: true,
-        content: Content::Noop,
-    },
-    Builtin {
-        name: "plugin",
-        backend: "plugin",
-        states: &["down", "up", "outdated"],
-        preferred: "up",
-        pre_remove: "down",
-        transitions: &[],
-        gate: false,
-        content: Content::Plugin,
-    },
-    Builtin {
-        name: "package",
-        backend: "package",
-        states: &["absent", "present", "outdated", "held"],
-        preferred: "present",
-        pre_remove: "absent",
-        transitions: &[
-            ("absent", "present"),
-            ("outdated", "present"),
-            ("held", "present"),
-            ("present", "absent"),
-            ("outdated", "absent"),
-            ("held", "absent"),
-        ],
-        gate: false,
-        content: Content::Hosted { settle: hosted::package, recheck_ms: 600_000, timeout_ms: 1_800_000 },
-    },
-    Builtin {
-        name: "sysctl",
-        backend: "sysctl",
-        states: SETTING,
-        preferred: "present",
-        pre_remove: "absent",
-        transitions: SETTING_MOVES,
-        gate: false,
-        content: Content::Hosted { settle: hosted::sysctl, recheck_ms: 60_000, timeout_ms: 60_000 },
-    },
-    Builtin {
-        name: "host-entry",
-        backend: "host-entry",
-        states: SETTING,
-        preferred: "present",
-        pre_remove: "absent",
-        transitions: SETTING_MOVES,
-        gate: false,
-        content: Content::Hosted { settle: hosted::host_entry, recheck_ms: 60_000, timeout_ms: 60_000 },
-    },
-    Builtin {
-        name: "cron",
-        backend: "cron",
-        states: SETTING,
-        preferred: "present",
-        pre_remove: "absent",
-        transitions: SETTING_MOVES,
-        gate: false,
-        content: Content::Hosted { settle: hosted::cron, recheck_ms: 60_000, timeout_ms: 60_000 },
-    },
-    Builtin {
-        name: "kernel-module",
-        backend: "kernel-module",
-        states: SETTING,
-        preferred: "present",
-        pre_remove: "absent",
-        transitions: SETTING_MOVES,
-        gate: false,
-        content: Content::Hosted { settle: system::kernel_module, recheck_ms: 60_000, timeout_ms: 60_000 },
-    },
-    Builtin {
-        name: "mount",
-        backend: "mount",
-        states: SETTING,
-        preferred: "present",
-        pre_remove: "absent",
-        transitions: SETTING_MOVES,
-        gate: false,
-        content: Content::Hosted { settle: system::mount, recheck_ms: 60_000, timeout_ms: 120_000 },
-    },
-    Builtin {
-        name: "user",
-        backend: "user",
-        states: SETTING,
-        preferred: "present",
-        pre_remove: "absent",
-        transitions: SETTING_MOVES,
-        gate: false,
-        content: Content::Hosted { settle: hosted::user, recheck_ms: 60_000, timeout_ms: 60_000 },
-    },
-    Builtin {
-        name: "group",
-        backend: "group",
-        states: SETTING,
-        preferred: "present",
-        pre_remove: "absent",
-        transitions: SETTING_MOVES,
-        gate: false,
-        content: Content::Hosted { settle: hosted::group, recheck_ms: 60_000, timeout_ms: 60_000 },
-    },
-    Builtin {
-        name: "budget",
-        backend: "budget",
-        states: &["open"],
-        preferred: "open",
-        pre_remove: "open",
-        transitions: &[],
-        gate: false,
-        content: Content::Budget,
-    },
-    // No transition leads out of a conflict: a person decides, and then a check finds it outdated.
-    Builtin {
-        name: "file-tree",
-        backend: "file-tree",
-        states: &["absent", "outdated", "present", "conflict"],
-        preferred: "present",
-        pre_remove: "absent",
-        transitions: &[("absent", "present"), ("outdated", "present"), ("present", "absent"), ("outdated", "absent")],
-        gate: false,
-        content: Content::FileTree,
-    },
-];
 
 /// The result of checking a change object's content.
 #[derive(Debug, Default)]
@@ -269,153 +38,94 @@ pub(super) struct Settled {
 }
 
 /// A built-in kind for change objects that the expansion itself adds.
-pub(super) fn named(name: &str) -> &'static Builtin {
-    ALL.iter().find(|b| b.name == name).expect("it is in the table")
+pub(super) fn named(name: &str) -> &'static Entry {
+    cob_kinds::find(name).expect("it is in the table")
 }
 
-impl Builtin {
-    /// The check interval of kinds whose state can end by itself.
-    fn recheck_ms(&self) -> Option<u64> {
-        match self.content {
-            Content::Service => Some(10_000),
-            Content::TcpCheck | Content::HttpCheck => Some(30_000),
-            // Changes are noticed as they happen; the check finds missed changes.
-            Content::FileTree => Some(300_000),
-            Content::Hosted { recheck_ms, .. } => Some(recheck_ms),
-            Content::Script | Content::Plugin | Content::Wait | Content::Noop | Content::Budget => None,
+/// Checks a change object's content; returns `None` if it has faults, which are already reported.
+pub(super) fn settle(entry: &Entry, content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
+    match entry.kind.name {
+        "budget" => {
+            let fault = Diagnostic::error("bad-content", "a budget can't be written as a change object");
+            report.push(
+                content.mark,
+                fault.help("write `budgets: {NAME: {at_most: 1}}`, and `budget: NAME` on its members"),
+            );
+            None
         }
-    }
-
-    fn transition(&self, from: &str, to: &str) -> Transition {
-        let plain = plain_transition(from, to);
-        match self.content {
-            Content::Hosted { timeout_ms, .. } => Transition { timeout_ms, ..plain },
-            Content::Script
-            | Content::Plugin
-            | Content::FileTree
-            | Content::Service
-            | Content::Wait
-            | Content::TcpCheck
-            | Content::HttpCheck
-            | Content::Noop
-            | Content::Budget => plain,
+        "file-tree" => {
+            let tree: FileTreeContent = read(content, &FILE_TREE, "file-tree", report)?;
+            let (content, files) = file_tree::settle(tree, content, files, report)?;
+            Some(Settled { files, content: Some(content), ..Settled::default() })
         }
-    }
-
-    /// The kind for bundles.
-    pub(super) fn kind(&self) -> Kind {
-        let states: Vec<_> = self.states.iter().map(|s| builtin_state(s)).collect();
-        let (preferred, pre_remove) = (builtin_state(self.preferred), builtin_state(self.pre_remove));
-        let mut priority = vec![pre_remove.clone()];
-        priority.extend((preferred != pre_remove).then(|| preferred.clone()));
-        priority.extend(states.iter().filter(|s| **s != preferred && **s != pre_remove).cloned());
-        Kind {
-            name: KindName::new(self.name).expect("the table holds well-formed names"),
-            backend: self.backend.to_owned(),
-            states,
-            preferred,
-            pre_remove,
-            priority,
-            check: plain_check(self.recheck_ms()),
-            transitions: self.transitions.iter().map(|(from, to)| self.transition(from, to)).collect(),
-            files: Payload::new(),
-        }
-    }
-
-    /// Checks a change object's content; returns `None` if it has faults, which are already reported.
-    pub(super) fn settle(&self, content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
-        match self.content {
-            Content::Noop => settle_noop(content, report),
-            Content::Budget => {
-                let fault = Diagnostic::error("bad-content", "a budget can't be written as a change object");
-                report.push(
-                    content.mark,
-                    fault.help("write `budgets: {NAME: {at_most: 1}}`, and `budget: NAME` on its members"),
-                );
-                None
-            }
-            Content::FileTree => {
-                let tree: FileTreeContent = read(content, &FILE_TREE, "file-tree", report)?;
-                let (content, files) = file_tree::settle(tree, content, files, report)?;
-                Some(Settled { files, content: Some(content), ..Settled::default() })
-            }
-            Content::Script => script(content, files, report),
-            Content::Plugin => plugin::settle(content, files, report),
-            Content::Hosted { settle, .. } => settle(content, files, report),
-            Content::Service => service::settle(content, files, report),
-            Content::Wait => {
-                let wait: WaitContent = read(content, &WAIT, "wait", report)?;
-                if content.has("seconds") == content.has("ms") {
-                    let fault =
-                        Diagnostic::error("bad-content", "the content of `wait` needs either `seconds` or `ms`");
-                    report.push(content.mark, fault.help("write `content: {seconds: 5}`"));
-                    return None;
-                }
-                let ms = wait.ms.map_or_else(|| wait.seconds.map_or(0, |s| u64::from(s) * 1000), u64::from);
-                if ms > MAX_CONTENT_MS {
-                    report.push(content.mark, Diagnostic::error("bad-duration", "the wait is longer than 7 days"));
-                    return None;
-                }
-                Some(Settled::default())
-            }
-            Content::TcpCheck => {
-                let check: TcpContent = read(content, &TCP, "tcp-check", report)?;
-                for time in [&check.interval, &check.timeout] {
-                    check_duration(time.as_ref(), report);
-                }
-                let Marked { mark, value } = check.address?;
-                let good = value.rsplit_once(':').is_some_and(|(host, port)| {
-                    !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|p| p > 0)
-                });
-                if !good {
-                    let fault = Diagnostic::error("bad-address", format!("{value:?} is not an address"));
-                    report.push(mark, fault.help("write HOST:PORT, for example 127.0.0.1:5432"));
-                    return None;
-                }
-                Some(Settled::default())
-            }
-            Content::HttpCheck => {
-                let check: HttpContent = read(content, &HTTP, "http-check", report)?;
-                for time in [&check.interval, &check.timeout] {
-                    check_duration(time.as_ref(), report);
-                }
-                let Marked { mark, value } = check.url?;
-                // A secret in the URL is reported as another fault.
-                if secret::marks(&value).next().is_none()
-                    && let Err(why) = can_be_asked_for(&value)
-                {
-                    let fault = Diagnostic::error(
-                        "bad-url",
-                        format!(
-                            "{value:?} is not a URL that can be checked: \
-                        {why}"
-                        ),
-                    );
-                    report.push(mark, fault.help("write http://HOST:PORT/PATH"));
-                    return None;
-                }
-                Some(Settled::default())
-            }
-        }
+        "script" => script(content, files, report),
+        "plugin" => plugin::settle(content, files, report),
+        "service" => service::settle(content, files, report),
+        _ => settle_plain(entry, content, report),
     }
 }
 
-/// Whether the daemon can fetch a page.
-fn can_be_asked_for(url: &str) -> Result<(), &'static str> {
-    let uri: Uri = url.parse().map_err(|_| "it does not have the form of a URL")?;
-    if uri.scheme_str() != Some("http") {
-        return Err("only http:// is supported");
+/// The schemas of contents, by kind.
+static SCHEMAS: LazyLock<BTreeMap<&'static str, Json>> =
+    LazyLock::new(|| cob_kinds::ALL.iter().filter_map(|entry| Some((entry.kind.name, entry.schema()?))).collect());
+
+/// Checks a content that daemons read as it is written.
+pub(super) fn settle_plain(entry: &Entry, content: &Node, report: &mut Report<'_>) -> Option<Settled> {
+    let (kind, before) = (entry.kind.name, report.errors());
+    let schema = SCHEMAS.get(kind)?;
+    let content = of_right_form(content, schema, kind, report)?;
+    let mut json = content.to_json();
+    let mut env = None;
+    for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
+        let Some(node) = content.map().and_then(|map| map.get(key)) else { continue };
+        if schema["x-time"] == true {
+            let errors = report.errors();
+            check_duration(node.read().ok().as_ref(), report);
+            // A wrong duration is absent for the other checks.
+            if report.errors() > errors {
+                json.as_object_mut().and_then(|content| content.remove(key));
+            }
+        }
+        if schema["x-texts"] == true {
+            let texts = node.map().into_iter().flat_map(|map| &map.entries);
+            let texts = texts.map(|(key, value)| (key.text.clone(), value.scalar().unwrap_or_default()));
+            let texts: BTreeMap<String, String> = texts.collect();
+            json[key] = serde_json::json!(texts);
+            env = Some(texts);
+        }
     }
-    let authority = uri.authority().filter(|a| !a.host().is_empty()).ok_or("it names no host")?;
-    if authority.as_str().contains('@') {
-        return Err("user and password are not sent");
+    match entry.check(&json) {
+        Ok(faults) => faults.iter().for_each(|fault| push(fault, &content, report)),
+        Err(what) => report.push(content.mark, Diagnostic::error("bad-content", what)),
     }
-    // For `http://h:port` the parser keeps the text and knows no number.
-    let rest = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
-    if rest.is_empty() || authority.port_u16().is_some_and(|port| port > 0) {
-        Ok(())
-    } else {
-        Err("its port is not a number from 1 to 65535")
+    (report.errors() == before).then(|| Settled { env, ..Settled::default() })
+}
+
+/// Reports a fault at its place in the model.
+pub(super) fn push(fault: &Fault, content: &Node, report: &mut Report<'_>) {
+    let make = if fault.warning { Diagnostic::warning } else { Diagnostic::error };
+    let help = Some(fault.help.clone()).filter(|help| !help.is_empty());
+    report.push(mark_of(&fault.place, content), make(fault.code, fault.what.clone()).maybe_help(help));
+}
+
+/// The position of a place in a content; of a missing place, the position of what is around it.
+fn mark_of(place: &Place, content: &Node) -> Mark {
+    let at = |key: &str| content.map().and_then(|map| map.get(key));
+    let whole = |key: &str| at(key).map_or(content.mark, |node| node.mark);
+    match place {
+        Place::Content => content.mark,
+        Place::Key(key) => whole(key),
+        Place::Part(key, part) => {
+            let entries = at(key).and_then(Node::map).into_iter().flat_map(|map| &map.entries);
+            let items = at(key).and_then(Node::list).into_iter().flatten();
+            let keys = entries.filter(|(key, _)| key.text == *part).map(|(key, _)| key.mark);
+            keys.chain(items.filter(|item| item.text() == Some(part)).map(|item| item.mark))
+                .next()
+                .unwrap_or(whole(key))
+        }
+        Place::Value(key, part) => {
+            at(key).and_then(Node::map).and_then(|map| map.get(part)).map_or(whole(key), |node| node.mark)
+        }
     }
 }
 
@@ -448,69 +158,8 @@ struct ScriptContent {
     failure: Option<Marked<String>>,
 }
 
-/// The content of `wait`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct WaitContent {
-    /// How long.
-    seconds: Option<u32>,
-    /// How long, in milliseconds.
-    ms: Option<u32>,
-}
-
-/// The content of `tcp-check`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct TcpContent {
-    /// Up once a connection to `HOST:PORT` is accepted.
-    #[schemars(required)]
-    address: Option<Marked<String>>,
-    /// Between two tries; default: 500ms.
-    interval: Option<Duration>,
-    /// The time limit of a try; default: 2s.
-    timeout: Option<Duration>,
-}
-
-/// The content of `http-check`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct HttpContent {
-    /// Up once a GET of this is answered as wanted.
-    #[schemars(required)]
-    url: Option<Marked<String>>,
-    /// The status wanted; default: 200.
-    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
-    #[schemars(range(min = 100, max = 599))]
-    status: Option<u16>,
-    /// The text that the page must contain.
-    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
-    contains: Option<String>,
-    /// Between two tries; default: 500ms.
-    interval: Option<Duration>,
-    /// The time limit of a try; default: 2s.
-    timeout: Option<Duration>,
-}
-
-/// The content of `noop`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct NoopContent {
-    /// Values for dependents.
-    #[expect(dead_code, reason = "read by the daemon; only its form matters here")]
-    exports: Option<Named<Node>>,
-}
-
-static SCRIPT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ScriptContent>("content of script"));
-static NOOP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<NoopContent>("content of noop"));
-static FILE_TREE: LazyLock<Json> = LazyLock::new(|| model::schema_of::<FileTreeContent>("content of file-tree"));
-static WAIT: LazyLock<Json> = LazyLock::new(|| model::schema_of::<WaitContent>("content of wait"));
-static TCP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<TcpContent>("content of tcp-check"));
-static HTTP: LazyLock<Json> = LazyLock::new(|| model::schema_of::<HttpContent>("content of http-check"));
-
-/// Checks the content of a change object whose back end is `noop`: the built-in kind or a user's kind.
-pub(super) fn settle_noop(content: &Node, report: &mut Report<'_>) -> Option<Settled> {
-    read::<NoopContent>(content, &NOOP, "noop", report).map(|_| Settled::default())
-}
+static SCRIPT: LazyLock<Json> = LazyLock::new(|| schema_of::<ScriptContent>("content of script"));
+static FILE_TREE: LazyLock<Json> = LazyLock::new(|| schema_of::<FileTreeContent>("content of file-tree"));
 
 /// Reads content in its typed form; returns `None` if it has faults, which are already reported.
 pub(super) fn read<T: for<'de> Deserialize<'de>>(
@@ -519,6 +168,11 @@ pub(super) fn read<T: for<'de> Deserialize<'de>>(
     kind: &str,
     report: &mut Report<'_>,
 ) -> Option<T> {
+    of_right_form(content, schema, kind, report)?.read().ok()
+}
+
+/// The content as a mapping; returns `None` if it differs from the schema, which is already reported.
+fn of_right_form(content: &Node, schema: &Json, kind: &str, report: &mut Report<'_>) -> Option<Node> {
     let mut node = content.clone();
     if node.value == Value::Null {
         node.value = Value::Map(Map::default());
@@ -526,7 +180,7 @@ pub(super) fn read<T: for<'de> Deserialize<'de>>(
     let before = report.errors();
     let (sources, out) = report.parts();
     check_structure(&mut node, schema, &format!("the content of `{kind}`"), sources, out);
-    (report.errors() == before).then(|| node.read().ok()).flatten()
+    (report.errors() == before).then_some(node)
 }
 
 fn script(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {

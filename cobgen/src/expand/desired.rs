@@ -106,7 +106,7 @@ fn dependents(objects: &Objects, arrows: &ByCob<Vec<Arrow>>, named: &BTreeSet<Co
 /// Warns once for each service, and for each change object outside a service.
 fn tell_along(objects: &Objects, id: &CobId, on: &CobId, told: &mut BTreeSet<Mark>, report: &mut Report<'_>) {
     let Some(object) = objects.get(id) else { return };
-    let is_gate = object.kind.as_ref().is_some_and(|known| known.builtin.is_some_and(|builtin| builtin.gate));
+    let is_gate = object.kind.as_ref().is_some_and(|known| known.builtin.is_some_and(|entry| entry.kind.gate));
     if is_gate || !told.insert(object.mark) {
         return;
     }

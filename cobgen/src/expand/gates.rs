@@ -200,8 +200,7 @@ fn gate(objects: &mut Objects, host: &HostName, between: &Between<'_>) -> CobId 
         .filter_map(|n| CobId::on(host, &name(n)).ok())
         .find(|id| objects.get(id).is_none())
         .expect("there are more numbers than change objects");
-    let builtin = builtin::named("noop");
-    let kind = Known { kind: Arc::new(builtin.kind()), mark: None, builtin: Some(builtin), of_actions: false };
+    let kind = Known::of(builtin::named("noop"));
     let object = Object {
         mark: *mark,
         home: ObjectOrigin::ByHand,

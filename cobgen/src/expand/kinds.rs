@@ -7,24 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use cob_kinds::{CHECK_TIMEOUT_MS, Entry, GRACE_MS, RETRIES, RETRY_DELAY_MS, TIMEOUT_MS, plain_check};
 use cob_types::kind::{Check, MAX_STATES};
 use cob_types::{Kind, KindName, StateName, Transition};
 
 use super::Report;
-use super::builtin::{self, Builtin};
 use super::files::{Files, Payload};
 use crate::diagnostic::Diagnostic;
 use crate::model::{BackendEntry, Duration, KindEntry, Mark, Marked, Maybe, Named, TransitionEntry};
 
-const TIMEOUT_MS: u64 = 5 * 60 * 1000;
-const CHECK_TIMEOUT_MS: u64 = 30 * 1000;
-const GRACE_MS: u64 = 10 * 1000;
-const RETRIES: u32 = 2;
-const RETRY_DELAY_MS: u64 = 1000;
 /// The longest time that a model may name; a longer time is probably a mistake.
 const MAX_MS: u64 = 30 * 24 * 3600 * 1000;
 /// The longest time in a content for daemons.
-pub(super) const MAX_CONTENT_MS: u64 = 7 * 24 * 60 * 60 * 1000;
+const MAX_CONTENT_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
 /// A kind for change objects.
 #[derive(Debug, Clone)]
@@ -34,7 +29,7 @@ pub(super) struct Known {
     /// Its place in the model; `None` for a built-in kind.
     pub(super) mark: Option<Mark>,
     /// Its entry in the table of built-in kinds.
-    pub(super) builtin: Option<&'static Builtin>,
+    pub(super) builtin: Option<&'static Entry>,
     /// Whether it was made from a service's actions.
     pub(super) of_actions: bool,
 }
@@ -57,15 +52,11 @@ impl Kinds {
     /// The built-in kinds, and the user's kinds after a check.
     pub(super) fn read(entries: &Named<KindEntry>, files: &mut Files, report: &mut Report<'_>) -> Self {
         let mut kinds = BTreeMap::new();
-        for builtin in builtin::ALL {
-            let kind = Arc::new(builtin.kind());
-            kinds.insert(
-                builtin.name.to_owned(),
-                Some(Known { kind, mark: None, builtin: Some(builtin), of_actions: false }),
-            );
+        for entry in cob_kinds::ALL {
+            kinds.insert(entry.kind.name.to_owned(), Some(Known::of(entry)));
         }
         for (name, entry) in entries.iter() {
-            if builtin::ALL.iter().any(|b| b.name == name.value) {
+            if cob_kinds::find(&name.value).is_some() {
                 let fault = Diagnostic::error("built-in", format!("the kind `{}` is built in", name.value));
                 report.push(name.mark, fault.help("give yours another name"));
                 continue;
@@ -102,6 +93,11 @@ impl Kinds {
 }
 
 impl Known {
+    /// A built-in kind.
+    pub(super) fn of(entry: &'static Entry) -> Self {
+        Self { kind: Arc::new(entry.kind.kind()), mark: None, builtin: Some(entry), of_actions: false }
+    }
+
     /// The on state of the short words.
     pub(super) fn on(&self) -> &StateName {
         &self.kind.preferred
@@ -195,22 +191,6 @@ pub(super) fn build(
     (report.errors() == before).then_some(kind)
 }
 
-/// A transition of a built-in kind.
-pub(super) fn plain_transition(from: &str, to: &str) -> Transition {
-    Transition {
-        from: builtin_state(from),
-        to: builtin_state(to),
-        run: None,
-        timeout_ms: TIMEOUT_MS,
-        grace_ms: GRACE_MS,
-        retries: RETRIES,
-        retry_delay_ms: RETRY_DELAY_MS,
-        failure: None,
-        revert: None,
-        irreversible: false,
-    }
-}
-
 /// The time limits and attempts that a content sets for the transitions of its kind.
 pub(super) struct Timing<'a> {
     pub(super) timeout: Option<&'a Duration>,
@@ -235,16 +215,6 @@ impl Timing<'_> {
         }
         true
     }
-}
-
-/// The check of a built-in kind, repeated after this time while it is idle.
-pub(super) fn plain_check(interval_ms: Option<u64>) -> Check {
-    Check { run: None, timeout_ms: CHECK_TIMEOUT_MS, interval_ms }
-}
-
-/// A state that the table of built-in kinds names.
-pub(super) fn builtin_state(name: &str) -> StateName {
-    StateName::new(name).expect("the table of built-in kinds holds well-formed names")
 }
 
 /// The values that a transition inherits from its kind.

@@ -23,7 +23,6 @@ mod files;
 mod footprint;
 mod gates;
 mod ground;
-mod hosted;
 pub(crate) mod hosts;
 mod kinds;
 pub(crate) mod macros;
@@ -35,7 +34,6 @@ mod scope;
 mod secrets;
 mod service;
 mod spread;
-mod system;
 mod targets;
 mod template;
 mod timetable;
@@ -92,7 +90,7 @@ pub struct Known<'a> {
 
 /// The names of the built-in kinds.
 pub fn builtin_kinds() -> impl Iterator<Item = &'static str> {
-    builtin::ALL.iter().map(|kind| kind.name)
+    cob_kinds::ALL.iter().map(|entry| entry.kind.name)
 }
 
 /// Loads a model and expands it.

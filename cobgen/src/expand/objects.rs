@@ -8,7 +8,7 @@ mod turns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_types::kind::is_unmanaged;
+use cob_kinds::is_unmanaged;
 use cob_types::{CobId, HostName, Kind, KindName, Need, StateName};
 use minijinja::value::Value as Jinja;
 
@@ -561,11 +561,11 @@ impl Maker<'_> {
         };
         let Some(builtin) = known.builtin else {
             if known.kind.backend == "noop" {
-                builtin::settle_noop(content, report)?;
+                builtin::settle_plain(builtin::named("noop"), content, report)?;
             }
             return Some(known);
         };
-        let Settled { kind, files, env, content, without } = builtin.settle(content, self.files, report)?;
+        let Settled { kind, files, env, content, without } = builtin::settle(builtin, content, self.files, report)?;
         object.files.extend(files);
         if let Some(content) = content {
             object.content = content;

@@ -6,38 +6,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use cob_kinds::{Access, OwnedFile, Package, Subject, UNITS};
 use cob_types::CobId;
 
-use super::footprint::{Access, Footprint, UNITS, footprint};
+use super::footprint::footprint;
 use super::objects::Object;
-use super::service::UNIT_TYPES;
 use super::{ByCob, Report};
 use crate::diagnostic::Diagnostic;
 use crate::draft::Arrow;
 
-/// The sort of mounts in messages.
-const MOUNT: &str = "mount on";
-/// The sort of units in messages.
-const UNIT: &str = "unit";
-/// The sort of packages in messages.
-const PACKAGE: &str = "package";
-
-/// The architectures of today's hosts. A package name with any of these means the same as the bare name.
-const OWN: [&str; 10] =
-    ["all", "any", "native", "amd64", "arm64", "ppc64el", "riscv64", "s390x", "loong64", "mips64el"];
 /// Advice about two owners.
 const HELP: &str = "each would undo changes of the other: remove either object, or observe it (`mode: observe`)";
 
 /// The change object that sets an object of a host, or of a folder that is to become a host.
-type Owners<'a> = BTreeMap<(&'a str, &'a str, Thing), (&'a CobId, &'a Object)>;
+type Owners<'a> = BTreeMap<(&'a str, &'a str, Subject), (&'a CobId, &'a Object)>;
 
 /// Reports objects that two change objects of a host would set. Observed change objects do not count.
 pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
     let mut owners: Owners<'_> = BTreeMap::new();
     for (id, object) in objects.iter().filter(|(_, object)| !object.observe) {
-        let Some(thing) = thing(id, object) else { continue };
-        let what = format!("the {} {}", thing.sort, thing.name);
-        let Some((first, other)) = owners.insert((id.host_str(), root(object), thing), (id, object)) else { continue };
+        let Some(subject) = subject(id, object) else { continue };
+        let what = format!("the {} {}", subject.sort, subject.name);
+        let Some((first, other)) = owners.insert((id.host_str(), root(object), subject), (id, object)) else {
+            continue;
+        };
         let of = |object: &Object| architecture(object).map(str::to_owned);
         if of(object).zip(of(other)).is_some_and(|(one, other)| one != other) {
             continue;
@@ -56,8 +48,8 @@ pub(super) fn report_two(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) 
 fn report_removed(objects: &ByCob<Box<Object>>, owners: &Owners<'_>, report: &mut Report<'_>) {
     for (id, object) in objects.iter().filter(|(_, object)| !object.observe) {
         for name in object.content["may_remove"].as_array().into_iter().flatten().filter_map(|name| name.as_str()) {
-            let thing = Thing { sort: PACKAGE, name: package(name) };
-            let Some((other, owner)) = owners.get(&(id.host_str(), root(object), thing)) else { continue };
+            let subject = Subject { sort: Subject::PACKAGE, name: Package::bare_name(name).to_owned() };
+            let Some((other, owner)) = owners.get(&(id.host_str(), root(object), subject)) else { continue };
             if owner.preferred.as_ref().is_some_and(|preferred| *preferred == "present") && *other != id {
                 let what = format!("{id} may remove the package {name}, which {other} installs");
                 let fault =
@@ -73,14 +65,14 @@ fn report_paths(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
     let mut owners: BTreeMap<(&str, String), (&CobId, &Object, Access)> = BTreeMap::new();
     let set = || objects.iter().filter(|(_, object)| !object.observe);
     for (id, object) in set() {
-        for Footprint { path, access } in footprint(id, object) {
+        for OwnedFile { path, access } in footprint(id, object).files {
             let key = (id.host_str(), path);
             let Some((first, other, held)) = owners.get(&key) else {
                 owners.insert(key, (id, object, access));
                 continue;
             };
             // Two owners of the same object are already reported.
-            let is_one = thing(id, object).is_some_and(|one| Some(one) == thing(first, other));
+            let is_one = subject(id, object).is_some_and(|one| Some(one) == subject(first, other));
             let is_told = is_one || (is_tree(object) && is_tree(other));
             if *first != id && !access.goes_with(*held) && !is_told {
                 two_paths(&key.1, (first, other), (id, object), report);
@@ -89,9 +81,10 @@ fn report_paths(objects: &ByCob<Box<Object>>, report: &mut Report<'_>) {
     }
     for (id, object) in set() {
         // A mount point in a whole folder is not an entry of the folder.
-        let mounted = thing(id, object).filter(|thing| thing.sort == MOUNT);
-        let mounted = mounted.map(|thing| format!("{}{}", root(object), thing.name));
-        for path in footprint(id, object).into_iter().map(|footprint| footprint.path).chain(mounted) {
+        let footprint = footprint(id, object);
+        let mounted = footprint.subject.filter(|subject| subject.sort == Subject::MOUNT);
+        let mounted = mounted.map(|subject| format!("{}{}", root(object), subject.name));
+        for path in footprint.files.into_iter().map(|file| file.path).chain(mounted) {
             for above in Path::new(&path).ancestors().skip(1).filter_map(Path::to_str) {
                 let owner = owners.get(&(id.host_str(), above.to_owned()));
                 if let Some((other, first, Access::Whole)) = owner
@@ -114,7 +107,7 @@ fn report_links<'o>(
     report: &mut Report<'_>,
 ) {
     for (id, object) in services.filter(|(_, object)| !object.content["enabled"].is_null()) {
-        let Some(Thing { sort: UNIT, name }) = thing(id, object) else { continue };
+        let Some(Subject { sort: Subject::UNIT, name }) = subject(id, object) else { continue };
         let begin = format!("{}{UNITS}/", root(object));
         let below = owners
             .range((id.host_str(), begin.clone())..)
@@ -160,7 +153,7 @@ pub(super) fn report_nested(objects: &ByCob<Box<Object>>, arrows: &ByCob<Vec<Arr
     let mut mounts: BTreeMap<(&str, String), (&CobId, &Object)> = BTreeMap::new();
     for (id, object) in objects {
         let is_set = !object.observe && object.content["root"].is_null();
-        if let Some(Thing { sort: MOUNT, name }) = thing(id, object).filter(|_| is_set) {
+        if let Some(Subject { sort: Subject::MOUNT, name }) = subject(id, object).filter(|_| is_set) {
             mounts.insert((id.host_str(), name), (id, object));
         }
     }
@@ -183,8 +176,8 @@ pub(super) fn report_sockets(objects: &ByCob<Box<Object>>, report: &mut Report<'
     let units: BTreeMap<(&str, String), (&CobId, &Object)> = objects
         .iter()
         .filter(|(_, object)| !object.observe && !is_down(object) && !object.content["unit_file"].is_null())
-        .filter_map(|(id, object)| match thing(id, object)? {
-            Thing { sort: UNIT, name } => Some(((id.host_str(), name), (id, &**object))),
+        .filter_map(|(id, object)| match subject(id, object)? {
+            Subject { sort: Subject::UNIT, name } => Some(((id.host_str(), name), (id, &**object))),
             _ => None,
         })
         .collect();
@@ -224,76 +217,7 @@ fn leads(arrows: &ByCob<Vec<Arrow>>, from: &CobId, to: &CobId) -> bool {
     false
 }
 
-/// The object that a change object sets.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Thing {
-    sort: &'static str,
-    name: String,
-}
-
-/// `None`: several change objects may set the object, or it is unknown.
-fn thing(id: &CobId, object: &Object) -> Option<Thing> {
-    let word = |key: &str| object.content[key].as_str();
-    let (sort, name) = match object.kind.as_ref()?.kind.backend.as_str() {
-        "service" => (UNIT, unit(word("unit")?)),
-        "sysctl" => ("parameter", parameter(word("key")?)),
-        "mount" => (MOUNT, word("path")?.trim_end_matches('/').to_owned()),
-        "kernel-module" => ("kernel module", word("name")?.replace('-', "_")),
-        "cron" => ("file", format!("/etc/cron.d/{}", word("name").map_or_else(|| table_of(id), str::to_owned))),
-        "package" => (PACKAGE, package(word("name")?)),
-        "user" => ("user", word("name")?.to_owned()),
-        "group" => ("group", word("name")?.to_owned()),
-        _ => return None,
-    };
-    Some(Thing { sort, name })
-}
-
-/// The name without the architecture of most hosts, which is optional.
-fn package(name: &str) -> String {
-    let bare = name.split_once(':').filter(|(_, architecture)| OWN.contains(architecture)).map(|(bare, _)| bare);
-    bare.unwrap_or(name).to_owned()
-}
-
-/// The name with its ending; the default is `.service`.
-pub(super) fn unit(name: &str) -> String {
-    match name.rsplit_once('.') {
-        Some((_, ending)) if UNIT_TYPES.contains(&ending) => name.to_owned(),
-        Some(_) | None => format!("{name}.service"),
-    }
-}
-
-/// The kernel's form of a parameter: the first dot or slash is the separator.
-fn parameter(key: &str) -> String {
-    let swapped = |c| match c {
-        '.' => '/',
-        '/' => '.',
-        other => other,
-    };
-    match key.find(['.', '/']).map(|at| &key[at..=at]) {
-        Some("/") => key.chars().map(swapped).collect(),
-        Some(_) | None => key.to_owned(),
-    }
-}
-
-/// The default file for a change object's command.
-pub(super) fn table_of(id: &CobId) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' };
-    format!("cob-{}", id.as_str().chars().map(plain).collect::<String>())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_in_several_ways_is_one_thing() {
-        assert_eq!(unit("a"), unit("a.service"));
-        assert_eq!(unit("php8.2-fpm"), "php8.2-fpm.service");
-        assert_ne!(unit("a.socket"), unit("a"));
-        assert_eq!((package("app:amd64"), package("app:i386")), (package("app"), "app:i386".to_owned()));
-        assert_eq!(parameter("net/ipv4/conf/eth0.1/forwarding"), parameter("net.ipv4.conf.eth0/1.forwarding"));
-        assert_ne!(parameter("net.ipv4.ip_forward"), parameter("net.ipv6.ip_forward"));
-        let table = |id: &str| table_of(&CobId::new(id).expect("an id"));
-        assert_eq!(table("n1/a/b"), table("n1/a-b"));
-    }
+/// The object that a change object sets. `None`: several change objects may set the object, or it is unknown.
+fn subject(id: &CobId, object: &Object) -> Option<Subject> {
+    footprint(id, object).subject
 }

@@ -6,6 +6,7 @@
 
 use std::sync::LazyLock;
 
+use cob_kinds::schema_of;
 use cob_types::{KindName, StateName, Transition};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,7 +17,7 @@ use super::builtin::{Settled, named_by_hash, read, word};
 use super::files::Files;
 use super::kinds::build;
 use crate::diagnostic::Diagnostic;
-use crate::model::{self, CheckEntry, Duration, KindEntry, Mark, Marked, Maybe, Node, Run, TransitionEntry};
+use crate::model::{CheckEntry, Duration, KindEntry, Mark, Marked, Maybe, Node, Run, TransitionEntry};
 
 /// The transitions of a plug-in without listed states.
 const MOVES: [(&str, &str); 4] = [("down", "up"), ("outdated", "up"), ("up", "down"), ("outdated", "down")];
@@ -73,7 +74,7 @@ struct MoveEntry {
     revert: Option<Marked<bool>>,
 }
 
-static PLUGIN: LazyLock<Json> = LazyLock::new(|| model::schema_of::<PluginContent>("content of plugin"));
+static PLUGIN: LazyLock<Json> = LazyLock::new(|| schema_of::<PluginContent>("content of plugin"));
 
 /// Checks the content of `plugin` and makes its kind.
 pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {

@@ -110,7 +110,7 @@ impl Secrets {
     /// Checks that secrets are only in parts of a content that stay secret.
     pub(super) fn check_places(&self, content: &Node, known: &Known, report: &mut Report<'_>) {
         let kind = known.kind.name.as_str();
-        let (builtin, backend) = (known.builtin.map(|b| b.name), known.kind.backend.as_str());
+        let (builtin, backend) = (known.builtin.map(|entry| entry.kind.name), known.kind.backend.as_str());
         let place = |key: Option<&str>| match (builtin, key) {
             (Some("service"), Some("env")) => Ok(()),
             (Some("service"), Some("unit_file" | "drop_ins")) => {

@@ -7,6 +7,7 @@
 
 use std::sync::LazyLock;
 
+use cob_kinds::{UNIT_TYPES, plain_transition, schema_of, state};
 use cob_types::{Kind, KindName, StateName, Transition};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,14 +16,12 @@ use serde_json::Value as Json;
 use super::Report;
 use super::builtin::{Settled, named, named_by_hash, read};
 use super::files::{Files, Payload};
-use super::kinds::{Timing, builtin_state, check_duration, plain_transition};
+use super::kinds::{Timing, check_duration};
 use crate::diagnostic::Diagnostic;
-use crate::model::{self, Duration, Label, Marked, Named, Node, Run};
+use crate::model::{Duration, Label, Marked, Named, Node, Run};
 
 /// The state of a unit that runs as wanted but differs otherwise, for example is not enabled.
 const STALE: &str = "stale";
-/// The endings of unit names.
-pub(super) const UNIT_TYPES: [&str; 8] = ["service", "socket", "timer", "mount", "automount", "path", "target", "swap"];
 /// The longest name that systemd accepts.
 const MAX_UNIT_NAME: usize = 255;
 /// The most bytes of a unit file or drop-in.
@@ -135,7 +134,7 @@ enum OnChange {
     Reload,
 }
 
-static SCHEMA: LazyLock<Json> = LazyLock::new(|| model::schema_of::<ServiceContent>("content of service"));
+static SCHEMA: LazyLock<Json> = LazyLock::new(|| schema_of::<ServiceContent>("content of service"));
 
 /// Checks the content; `None` if it has faults, which are already reported.
 pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>) -> Option<Settled> {
@@ -163,7 +162,7 @@ pub(super) fn settle(content: &Node, files: &mut Files, report: &mut Report<'_>)
     carry_texts(&service, &mut settled.files, files, report);
     let reloads = service.on_change.as_ref().is_some_and(|c| c.value == OnChange::Reload);
     let made = kind(service.unit.is_some(), reloads);
-    let mut timed = made.clone().unwrap_or_else(|| named("service").kind());
+    let mut timed = made.clone().unwrap_or_else(|| named("service").kind.kind());
     let timing = Timing {
         timeout: service.timeout.as_ref(),
         grace: service.grace.as_ref(),
@@ -188,14 +187,14 @@ fn kind(unit: bool, reloads: bool) -> Option<Kind> {
         (true, false) => "service.unit",
         (true, true) => "service.unit-reload",
     };
-    let mut kind = named("service").kind();
+    let mut kind = named("service").kind.kind();
     kind.name = KindName::new(name).expect("well-formed");
     if reloads {
         kind.transitions.insert(0, plain_transition("outdated", "up"));
     }
     if unit {
-        kind.states.push(builtin_state(STALE));
-        kind.priority.push(builtin_state(STALE));
+        kind.states.push(state(STALE));
+        kind.priority.push(state(STALE));
         kind.transitions.push(plain_transition(STALE, "up"));
     }
     Some(kind)

@@ -118,7 +118,7 @@ fn stands_for(word: Word, a: &Known, x: &Known) -> Vec<(Side, When, Vec<StateNam
             let installing = moves(a, |t| first.map_or(t.to == *a.on(), |first| t.from == *first));
             all.extend(installing.map(|move_| (Asker, move_, x.installed())));
             // Other servers are sometimes off without departing, which does not concern installations.
-            if x.of_actions || x.builtin.is_some_and(|b| b.gate) {
+            if x.of_actions || x.builtin.is_some_and(|entry| entry.kind.gate) {
                 all.extend(into(x, x.off()).map(|move_| (Asked, move_, vec![a.off().clone()])));
             }
         }

@@ -31,7 +31,6 @@ pub use forms::{
 };
 pub use node::{Key, Map, Mark, Node, Value, Written};
 pub use read::{Marked, Maybe, Named, ReadError};
-pub(crate) use schema::of as schema_of;
 pub use schema::schema;
 pub use sections::{
     BackendEntry, BudgetEntry, CheckEntry, ClusterEntry, CobEntry, HostEntry, KindEntry, LockNeedsEntry,

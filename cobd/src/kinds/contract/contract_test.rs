@@ -281,7 +281,7 @@ async fn a_move_that_is_not_safe_against_kills_is_found() {
 #[tokio::test]
 async fn what_a_daemon_would_refuse_is_not_tried() {
     let (rule, what) = broken(&Case::new(plain_kind("wait"), "{}")).await;
-    assert!(rule == Rule::Accepted && what.contains("name the time once"), "{rule:?}: {what}");
+    assert!(rule == Rule::Accepted && what.contains("needs either `seconds` or `ms`"), "{rule:?}: {what}");
     let (rule, what) = broken(&Case::new(plain_kind("no-such"), "{}")).await;
     assert!(rule == Rule::Accepted && what.contains("no-such"), "{rule:?}: {what}");
 }

@@ -23,7 +23,6 @@ use super::watch::{Watch, real};
 use super::who;
 use crate::durable::{self, Sync};
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Tools, Work, file_name, file_names};
-use crate::kinds::content;
 use crate::kinds::known::{KnownSecrets, Looking};
 use crate::run::{Opener, Sealed, now_ns};
 
@@ -173,7 +172,7 @@ impl Backend for FileTree {
     }
 
     fn accept_content(&self, text: &str) -> Result<(), String> {
-        let content: Content = content::read(text)?;
+        let content: Content = cob_kinds::parse(text)?;
         Wanted::new(content, "/".as_ref(), "").map(drop).map_err(|e| format!("content: {e}"))
     }
 
@@ -247,7 +246,7 @@ impl Backend for FileTree {
     fn may_conflict(&self, text: &str) -> bool {
         // A cheap text search first: among many trees, most are copies without these policies. Only the rest is parsed.
         let says = ["merge", "report", "adopt"].iter().any(|word| text.contains(&format!("\"{word}\"")));
-        says && content::read::<Content>(text).is_ok_and(|content| content.on_conflict == OnConflict::Ask)
+        says && cob_kinds::parse::<Content>(text).is_ok_and(|content| content.on_conflict == OnConflict::Ask)
     }
 
     fn files(&self, tools: &Tools, context: &Context, query: FilesQuery) -> Option<Work<Result<FilesAnswer, String>>> {
@@ -357,7 +356,7 @@ impl Need {
 
     /// The desired tree, with the values of secrets.
     pub(super) fn wanted(&self) -> Result<Wanted, FilesError> {
-        let mut content: Content = content::read(&self.content).map_err(FilesError::Content)?;
+        let mut content: Content = cob_kinds::parse(&self.content).map_err(FilesError::Content)?;
         let marked = |text: &String| secret::marks(text).next().is_some();
         if content.files.values().any(|item| item.content.as_ref().is_some_and(marked)) {
             let opener = self.opener.as_ref().ok_or("it has secrets, and this host has no key".to_owned());

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::content::Content;
+use cob_kinds::Package;
+
 use super::own::Own;
 use super::plan::Plan;
 use super::{Installed, Manager, hiding, lock, not_fetched};
@@ -31,14 +32,14 @@ const SETTINGS: &str = "apt.conf";
 /// The package manager apt, for one package.
 #[derive(Debug)]
 pub(super) struct Apt<'a> {
-    content: &'a Content,
+    content: &'a Package,
     host: Host,
     own: Own,
 }
 
 impl<'a> Apt<'a> {
     /// Returns `None` if the host has another package manager.
-    pub(super) fn of(content: &'a Content, host: &Host, own: &Path) -> Option<Self> {
+    pub(super) fn of(content: &'a Package, host: &Host, own: &Path) -> Option<Self> {
         host.path(DATABASE).is_dir().then(|| Self { content, host: host.clone(), own: Own::new(own) })
     }
 

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use super::content::Content;
+use cob_kinds::Package;
+
 use super::own::Own;
 use super::plan::Plan;
 use super::version::by_rpm;
@@ -27,14 +28,14 @@ const DATABASES: [&str; 2] = ["/var/lib/rpm", "/usr/lib/sysimage/rpm"];
 /// The package manager dnf, for one package.
 #[derive(Debug)]
 pub(super) struct Dnf<'a> {
-    content: &'a Content,
+    content: &'a Package,
     host: Host,
     own: Own,
 }
 
 impl<'a> Dnf<'a> {
     /// Returns `None` if the host has another package manager.
-    pub(super) fn of(content: &'a Content, host: &Host, own: &Path) -> Option<Self> {
+    pub(super) fn of(content: &'a Package, host: &Host, own: &Path) -> Option<Self> {
         let is_there = DATABASES.iter().any(|database| host.path(database).is_dir());
         is_there.then(|| Self { content, host: host.clone(), own: Own::new(own) })
     }

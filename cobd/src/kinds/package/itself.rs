@@ -11,7 +11,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::content::Content;
+use cob_kinds::Package;
+
 use crate::kinds::native::run_bounded;
 use crate::kinds::service::own_unit;
 
@@ -63,7 +64,7 @@ enum Verdict {
 
 impl Itself {
     /// Returns `None` for another package, and for a daemon that was not installed from the package.
-    pub(super) fn of(content: &Content, names: &[String]) -> Option<Self> {
+    pub(super) fn of(content: &Package, names: &[String]) -> Option<Self> {
         let program = std::env::current_exe().ok()?;
         // The kernel adds this suffix after another file has replaced the program.
         let is_packaged = program.to_str()?.trim_end_matches(" (deleted)") == PROGRAM;

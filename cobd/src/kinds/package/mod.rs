@@ -6,7 +6,6 @@
 //! database is repaired first.
 
 mod apt;
-mod content;
 mod dnf;
 #[cfg(test)]
 mod dnf_test;
@@ -27,9 +26,9 @@ mod version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use cob_kinds::{Content as _, Package, Version};
 use serde_json::json;
 
-use self::content::{Content, Version};
 use self::mover::Mark;
 use self::note::Note;
 use self::own::CAME_ALONG;
@@ -37,12 +36,9 @@ use self::plan::Plan;
 use super::backend::Hop;
 use super::native::{Call, Found, Host, Made, NOTE, Native};
 
-/// All states of the kind.
-const STATES: [&str; 4] = ["absent", "present", "outdated", "held"];
-
 /// The back end `package`.
 #[derive(Debug)]
-pub(super) struct Package;
+pub(super) struct PackageKind;
 
 /// A package manager, for one package.
 trait Manager {
@@ -123,12 +119,12 @@ trait Manager {
 }
 
 /// The error if the repository's data was not fetched; `list` names the file that it must contain.
-fn not_fetched(content: &Content, list: &str, why: &str) -> String {
+fn not_fetched(content: &Package, list: &str, why: &str) -> String {
     format!("{}: {why}; is it there, with {list}, and signed or `trusted: true`?", content.place())
 }
 
 /// The package manager of the host in a content.
-fn manager<'a>(content: &'a Content, own: &Path) -> Result<Box<dyn Manager + 'a>, String> {
+fn manager<'a>(content: &'a Package, own: &Path) -> Result<Box<dyn Manager + 'a>, String> {
     let host = Host::below(content.root.as_deref())?;
     if let Some(apt) = apt::Apt::of(content, &host, own) {
         return Ok(Box::new(apt));
@@ -166,30 +162,30 @@ enum Installed {
     },
 }
 
-impl Native for Package {
+impl Native for PackageKind {
     fn notes(&self) -> &'static [&'static str] {
         &[NOTE, CAME_ALONG]
     }
 
     fn name(&self) -> &'static str {
-        "package"
+        Package::KIND.name
     }
 
     fn states(&self) -> &'static [&'static str] {
-        &STATES
+        Package::KIND.states
     }
 
     fn accept(&self, content: &str) -> Result<(), String> {
-        content::read(content).map(|_| ())
+        cob_kinds::read::<Package>(content).map(|_| ())
     }
 
     fn subject(&self, content: &str) -> Option<String> {
-        let content = content::read(content).ok()?;
+        let content: Package = cob_kinds::read(content).ok()?;
         Some(content.subject(&content.name))
     }
 
     fn check(&self, call: &Call) -> Result<Found, String> {
-        let content = content::read(&call.content)?;
+        let content: Package = cob_kinds::read(&call.content)?;
         let (manager, note) = (manager(&content, &call.own)?, Note::read(&call.own)?);
         let names = manager.names()?;
         // A killed or failed transition has work to finish, no matter what the package looks like. The manager is not
@@ -217,7 +213,7 @@ impl Native for Package {
 }
 
 /// Judges the state, with the desired, found and available versions as difference.
-fn judge(content: &Content, installed: &Installed, available: &[String], note: Option<&Note>) -> Found {
+fn judge(content: &Package, installed: &Installed, available: &[String], note: Option<&Note>) -> Found {
     let offered = if available.is_empty() { "no known version".to_owned() } else { available.join(" ") };
     let told = |found: &str| format!("wanted {}, found {found}, available {offered}", content.wanted());
     match installed {
@@ -231,7 +227,7 @@ fn judge(content: &Content, installed: &Installed, available: &[String], note: O
             let found = |state| Found::state(state).exporting("version", &json!(version));
             let fits = match &content.version {
                 Version::Any => true,
-                Version::Like(like) => content::fits(like, version),
+                Version::Like(like) => Version::fits(like, version),
                 Version::Latest => available.first().is_none_or(|newest| newest == version),
             };
             match (fits, *held) {
@@ -250,6 +246,6 @@ fn judge(content: &Content, installed: &Installed, available: &[String], note: O
 }
 
 /// Whether the change object may lift a hold: it set the hold itself, or may override it.
-fn lifts(content: &Content, note: Option<&Note>) -> bool {
+fn lifts(content: &Package, note: Option<&Note>) -> bool {
     content.override_hold || note.is_some_and(|note| note.holds)
 }

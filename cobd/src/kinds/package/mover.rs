@@ -5,14 +5,14 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
+use cob_kinds::{Package, Version};
 use cob_types::CobId;
 use cob_types::message::Values;
 
-use super::content::{Content, Version};
 use super::itself::Itself;
 use super::note::{Before, Note};
 use super::own::Own;
-use super::{Installed, Manager, content, judge, lifts, manager};
+use super::{Installed, Manager, judge, lifts, manager};
 use crate::durable::{self, Sync};
 use crate::kinds::backend::{Hop, of_folder_name};
 use crate::kinds::native::{Call, Peers, Turn};
@@ -23,7 +23,7 @@ pub(super) const UNDER_WAY: &str = "under-way";
 /// A transition of a change object on its package.
 struct Mover<'a> {
     manager: &'a dyn Manager,
-    content: &'a Content,
+    content: &'a Package,
     call: &'a Call,
     /// The package shall be as it was before the change object came.
     leaving: bool,
@@ -38,7 +38,7 @@ struct Mover<'a> {
 
 /// Carries out a transition; `touched` receives the changed subjects of other change objects, even after a failure.
 pub(super) fn moved(call: &Call, hop: &Hop, touched: &mut BTreeSet<String>) -> Result<Values, String> {
-    let content = content::read(&call.content)?;
+    let content: Package = cob_kinds::read(&call.content)?;
     let manager = manager(&content, &call.own)?;
     let _turn = Turn::wait(&call.own, "packages", content.lock_timeout(call.timeout()))?;
     let before = manager.snapshot();
@@ -63,7 +63,7 @@ fn changed<'a>(
     names.into_iter().filter(|name| before.get(*name) != after.get(*name))
 }
 
-fn make(call: &Call, hop: &Hop, manager: &dyn Manager, content: &Content) -> Result<Values, String> {
+fn make(call: &Call, hop: &Hop, manager: &dyn Manager, content: &Package) -> Result<Values, String> {
     let mark = Mark::of(call);
     // An attempt that was killed before its note has changed nothing, and the repair may install the package.
     if mark.read().is_some()
@@ -103,7 +103,7 @@ fn make(call: &Call, hop: &Hop, manager: &dyn Manager, content: &Content) -> Res
 }
 
 impl<'a> Mover<'a> {
-    fn new(call: &'a Call, manager: &'a dyn Manager, content: &'a Content, leaving: bool) -> Result<Self, String> {
+    fn new(call: &'a Call, manager: &'a dyn Manager, content: &'a Package, leaving: bool) -> Result<Self, String> {
         let names = manager.names()?;
         Ok(Self {
             manager,
@@ -119,9 +119,9 @@ impl<'a> Mover<'a> {
     }
 
     /// The earlier content of this change object, if it was about another package, which is removed first.
-    fn of_another(&self) -> Option<Content> {
+    fn of_another(&self) -> Option<Package> {
         let is_another = |note: &&Note| !self.names.contains(&note.name);
-        self.note.as_ref().filter(is_another).map(|note| Content {
+        self.note.as_ref().filter(is_another).map(|note| Package {
             name: note.name.clone(),
             version: Version::Any,
             hold: note.holds,
@@ -413,7 +413,7 @@ fn repair(manager: &dyn Manager, mark: &Mark) -> Result<(), String> {
 }
 
 /// Chooses a version: the installed version if it fits, otherwise the best available version that fits.
-fn choose(content: &Content, installed: &Installed, available: &[String]) -> Option<String> {
+fn choose(content: &Package, installed: &Installed, available: &[String]) -> Option<String> {
     let there = match installed {
         Installed::Yes { version, .. } => Some(version),
         Installed::No | Installed::Configuration | Installed::Half(_) => None,
@@ -422,13 +422,13 @@ fn choose(content: &Content, installed: &Installed, available: &[String]) -> Opt
         Version::Latest => available.first().or(there).cloned(),
         Version::Any => there.or(available.first()).cloned(),
         Version::Like(like) => there
-            .filter(|v| content::fits(like, v))
-            .or_else(|| available.iter().find(|v| content::fits(like, v)))
+            .filter(|v| Version::fits(like, v))
+            .or_else(|| available.iter().find(|v| Version::fits(like, v)))
             .cloned(),
     }
 }
 
-fn on_hold(manager: &dyn Manager, content: &Content) -> String {
+fn on_hold(manager: &dyn Manager, content: &Package) -> String {
     format!(
         "{} is on hold by an administrator of this host; lift the hold with {}, or write `override_hold: true`",
         content.name,

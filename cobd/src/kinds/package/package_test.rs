@@ -12,7 +12,7 @@ use super::*;
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
 use crate::kinds::native::Turn;
-use crate::kinds::testing::{Bench, kind, reason, state};
+use crate::kinds::testing::{Bench, reason, state};
 use crate::kinds::{Context, Outcome};
 
 /// A root folder, a repository, and tools to fill both.
@@ -161,26 +161,9 @@ impl World {
 }
 
 pub(super) fn package() -> Kind {
-    let mut kind = kind("package", &STATES, |_, _| None);
-    let moves = [
-        ("absent", "present"),
-        ("outdated", "present"),
-        ("held", "present"),
-        ("present", "absent"),
-        ("outdated", "absent"),
-        ("held", "absent"),
-    ];
-    let plain = crate::kinds::testing::plain_kind("package").transitions.remove(0);
-    kind.transitions = moves
-        .iter()
-        .map(|(from, to)| cob_types::Transition {
-            from: state(from),
-            to: state(to),
-            timeout_ms: 120_000,
-            ..plain.clone()
-        })
-        .collect();
-    (kind.preferred, kind.pre_remove) = (state("present"), state("absent"));
+    let mut kind = Package::KIND.kind();
+    kind.check.timeout_ms = 10_000;
+    kind.transitions.iter_mut().for_each(|transition| transition.timeout_ms = 120_000);
     kind
 }
 

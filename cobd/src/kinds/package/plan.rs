@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::content::Content;
+use cob_kinds::Package;
+
 use super::version::by_dpkg;
 
 /// The effect on a package.
@@ -110,7 +111,7 @@ impl Plan {
 
     /// The effects of the installation of package `own` on other packages that the model does not allow, as text.
     /// `held` are on hold.
-    pub(super) fn faults(&self, own: &str, content: &Content, held: &BTreeSet<String>) -> Vec<String> {
+    pub(super) fn faults(&self, own: &str, content: &Package, held: &BTreeSet<String>) -> Vec<String> {
         let fault = |(name, change): &(String, Change)| match change {
             Change::Remove if !content.may_remove.contains(name) => Some(format!("remove {name}")),
             Change::Replace { from, to, .. } if held.contains(name) => {
@@ -143,8 +144,8 @@ Inst libnew:i386 (3.1 cob:stable [i386])
 Conf cclib (2.0 localhost [all])
 ";
 
-    fn content(keys: &str) -> Content {
-        super::super::content::read(&format!(r#"{{"name":"cclib"{keys}}}"#)).expect("good")
+    fn content(keys: &str) -> Package {
+        cob_kinds::read(&format!(r#"{{"name":"cclib"{keys}}}"#)).expect("good")
     }
 
     #[test]

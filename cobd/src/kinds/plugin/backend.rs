@@ -9,7 +9,6 @@ use serde::Deserialize;
 use super::caller::{Answer, Call};
 use super::protocol::Ask;
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
-use crate::kinds::content;
 use crate::run::{CALL_PLUGIN, Exit, JobResult, escape};
 
 /// The back end `plugin`.
@@ -57,7 +56,7 @@ impl Backend for Plugin {
     }
 
     fn accept_content(&self, content: &str) -> Result<(), String> {
-        match content::read::<Content>(content)?.run {
+        match cob_kinds::parse::<Content>(content)?.run {
             Some(_) => Ok(()),
             None => Err("content: missing field `run`".to_owned()),
         }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cob_kinds::Time;
 use cob_types::message::Values;
 use cob_types::{Cob, CobId, Command, Kind, StateName, canonical};
 use serde::Deserialize;
@@ -20,7 +21,6 @@ use super::unit::{self, Judgement, OnChange, Question, UnitContent, unit_of};
 use super::watch::Watcher;
 use crate::blocking::beside;
 use crate::kinds::backend::{Backend, CheckOutcome, Context, Hop, Outcome, Process, Tools, Work, complaint};
-use crate::kinds::content;
 use crate::kinds::departure::Attempt;
 use crate::run::{Exit, JobResult, MOVE_SERVICE};
 
@@ -57,8 +57,8 @@ pub(super) struct CommandsContent {
     pub(super) reload: Option<Command>,
     #[serde(default)]
     pub(super) ready: Option<Command>,
-    #[serde(default = "settle", deserialize_with = "content::duration")]
-    pub(super) settle: Duration,
+    #[serde(default = "settle")]
+    pub(super) settle: Time,
     #[serde(default)]
     pub(super) on_change: OnChange,
     #[serde(default)]
@@ -80,8 +80,8 @@ impl CommandsContent {
 }
 
 /// Most services that can't start report it at once; a longer time would delay all others.
-pub(super) fn settle() -> Duration {
-    Duration::from_millis(250)
+pub(super) fn settle() -> Time {
+    Time::from_millis(250)
 }
 
 pub(super) fn read(text: &str) -> Result<Content, String> {
@@ -92,7 +92,7 @@ pub(super) fn read(text: &str) -> Result<Content, String> {
 }
 
 fn read_commands(text: &str) -> Result<CommandsContent, String> {
-    let content: CommandsContent = content::read(text)?;
+    let content: CommandsContent = cob_kinds::parse(text)?;
     if content.on_change == OnChange::Reload && content.reload.is_none() {
         return Err("content: `on_change: reload` needs the command `reload`".to_owned());
     }

@@ -269,7 +269,7 @@ impl<'a> Mover<'a> {
 
     /// Waits until the service is ready and its own process has lived for `settle`: another one may answer `ready`.
     fn become_ready(&self) -> Result<(), String> {
-        let settled = Instant::now() + self.content.settle;
+        let settled = Instant::now() + self.content.settle.0;
         let mut attempts = Attempts::of("ready");
         let mut is_ready = self.content.ready.is_none();
         let ready = wait_until(self.limit, || {
@@ -336,7 +336,7 @@ impl<'a> Mover<'a> {
     /// Waits until `ready` (or without it, `status`) succeeds. At the end of `settle`, `status` must say that the
     /// service runs, because another process may have answered `ready`.
     fn answers_ready(&self, status: &Command) -> Result<(), String> {
-        let settled = Instant::now() + self.content.settle;
+        let settled = Instant::now() + self.content.settle.0;
         let (command, name) = self.content.ready.as_ref().map_or((status, "status"), |ready| (ready, "ready"));
         let mut attempts = Attempts::of(name);
         let answered = wait_until(self.limit, || {

@@ -27,17 +27,6 @@ pub(super) struct Group {
     pub(super) members: Vec<String>,
 }
 
-/// Accepts the names that `useradd` accepts by default.
-pub(super) fn check_name(what: &str, name: &str) -> Result<(), String> {
-    let first = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
-    let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
-    if first && name.len() <= 32 && name.trim_end_matches('$').chars().all(rest) {
-        Ok(())
-    } else {
-        Err(format!("content: {name:?} is no name of a {what}: small letters, digits, - and _, at most 32"))
-    }
-}
-
 /// The account, if it exists.
 pub(super) fn account(host: &Host, name: &str) -> Result<Option<Account>, String> {
     let text = host.read("/etc/passwd")?;

@@ -4,108 +4,42 @@ use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
-use std::path::PathBuf;
 use std::process::Command;
 
-use cob_types::{crontab, schedule};
-use serde::Deserialize;
+use cob_kinds::Cron;
+use cob_types::crontab;
 use serde_json::{Value, json};
 
-use super::{Setting, Wish, accounts, conf};
-use crate::kinds::content;
+use super::{Setting, Spec, accounts, conf};
 use crate::kinds::native::{Host, run_bounded};
-
-/// The folder of tables that cron reads by itself.
-const FOLDER: &str = "/etc/cron.d";
 
 /// The back end `cron`.
 #[derive(Debug)]
-pub(in crate::kinds) struct Cron;
-
-/// The content of a `cron`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    schedule: String,
-    command: String,
-    #[serde(default = "root_user")]
-    user: String,
-    #[serde(default)]
-    name: Option<String>,
-    #[serde(default)]
-    env: BTreeMap<String, String>,
-    #[serde(default)]
-    root: Option<PathBuf>,
-}
-
-/// Whether cron reads a file of this name; it skips names with other characters.
-fn is_read(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
-}
-
-fn root_user() -> String {
-    "root".to_owned()
-}
+pub(super) struct CronSetting;
 
 #[derive(Debug)]
 struct Table {
     host: Host,
     file: String,
     text: String,
-    /// Why cron would skip a file with this content.
-    fault: Option<String>,
     user: String,
 }
 
-impl Setting for Cron {
-    fn name(&self) -> &'static str {
-        "cron"
-    }
+impl Setting for CronSetting {
+    type Content = Cron;
 
-    fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Wish>, String> {
-        let content: Content = content::read(content)?;
-        // `sound` checks whether cron accepts the schedule. Here, a schedule that an earlier version accepted (any five
-        // words) must be readable for its removal.
-        if content.schedule.contains('\n') {
-            return Err(format!("content: {:?} is no schedule: it has more than one line", content.schedule));
-        }
-        let plain = |c: char| if is_read(c.encode_utf8(&mut [0; 4])) { c } else { '-' };
-        let name = content.name.unwrap_or_else(|| format!("cob-{}", cob.chars().map(plain).collect::<String>()));
-        if !is_read(&name) {
-            return Err(format!("content: cron reads no file {name:?}; it may have letters, digits, - and _"));
-        }
-        let is_word = |text: &str| !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control());
-        if !is_word(&content.user) {
-            return Err(format!("content: {:?} is no user", content.user));
-        }
-        // After a schedule of one word, a leading `=` would turn the line into a variable.
-        let no_user = content.user.starts_with('=').then(|| format!("content: {:?} is no user", content.user));
-        // A command of more lines was never written.
-        if content.command.trim().is_empty() || content.command.contains(['\n', '\0']) {
-            return Err("content: the command is empty, or has more than one line".to_owned());
-        }
-        let mut fault = schedule::check(&content.schedule)
-            .map_err(|why| format!("content: {:?} is no schedule: {why}", content.schedule))
-            .and_then(|()| crontab::command(&content.command).map_err(|why| format!("content: the command {why}")))
-            .err()
-            .or(no_user);
+    fn spec(&self, content: Cron, cob: &str) -> Result<Box<dyn Spec>, String> {
         let mut text = format!("# Written by cobd for {cob}.\n");
         for (name, value) in &content.env {
-            if !is_word(name) || name.contains('=') || value.contains(['\n', '\0']) {
-                return Err(format!("content: the variable {name:?} can't be set"));
-            }
-            let line = crontab::assignment(name, value).unwrap_or_else(|why| {
-                fault.get_or_insert(format!("content: the variable {name:?} can't be set: {why}"));
-                format!("{name}={value}")
-            });
-            text.push_str(&line);
+            // An earlier version accepted more variables.
+            text.push_str(&crontab::assignment(name, value).unwrap_or_else(|_| format!("{name}={value}")));
             text.push('\n');
         }
         // cron accepts only spaces and tabs between fields.
         let schedule = content.schedule.split_whitespace().collect::<Vec<_>>().join(" ");
         text.push_str(&format!("{schedule} {} {}\n", content.user, content.command.trim()));
         let host = Host::below(content.root.as_deref())?;
-        Ok(Box::new(Table { host, file: format!("{FOLDER}/{name}"), text, fault, user: content.user }))
+        Ok(Box::new(Table { host, file: content.file(cob), text, user: content.user }))
     }
 }
 
@@ -115,9 +49,9 @@ type Variables = BTreeMap<String, String>;
 impl Table {
     /// Whether another table of the host has the same effect.
     fn is_run_for_others(&self) -> Result<bool, String> {
-        let folder = fs::read_dir(self.host.path(FOLDER)).into_iter().flatten().flatten();
+        let folder = fs::read_dir(self.host.path(Cron::FOLDER)).into_iter().flatten().flatten();
         let names = folder.filter_map(|entry| entry.file_name().into_string().ok());
-        let read = names.filter(|name| is_read(name)).map(|name| format!("{FOLDER}/{name}"));
+        let read = names.filter(|name| Cron::is_file_name(name)).map(|name| format!("{}/{name}", Cron::FOLDER));
         let ours = jobs(&self.text);
         for file in read.chain(["/etc/crontab".to_owned()]) {
             if self.host.inspect(&file)?.is_some_and(|meta| faults(&meta).is_none()) {
@@ -180,7 +114,7 @@ fn faults(meta: &Metadata) -> Option<String> {
     (meta.nlink() > 1).then(|| "it has another name besides".to_owned())
 }
 
-impl Wish for Table {
+impl Spec for Table {
     fn host(&self) -> &Host {
         &self.host
     }
@@ -228,12 +162,7 @@ impl Wish for Table {
         json!(self.text)
     }
 
-    fn sound(&self) -> Result<(), String> {
-        self.fault.clone().map_or(Ok(()), Err)
-    }
-
     fn of_use(&self) -> Result<(), String> {
-        self.sound().map_err(|why| format!("cron would skip the file; {why}"))?;
         if self.has_user()? {
             return Ok(());
         }
@@ -277,20 +206,21 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::kinds::native::Native;
 
-    fn table(root: &Path) -> Box<dyn Wish> {
+    fn table(root: &Path) -> Box<dyn Spec> {
         let content = format!(r#"{{"root":{root:?},"name":"mine","schedule":"@daily","command":"true"}}"#);
-        Setting::read(&Cron, &content, "n1/mine").expect("good")
+        Setting::read(&CronSetting, &content, "n1/mine").expect("good")
     }
 
     #[test]
     fn a_file_that_cron_would_skip_is_not_as_wanted_and_is_made_anew() {
         let root = tempfile::tempdir().expect("a folder");
-        let wish = table(root.path());
+        let spec = table(root.path());
         let file = root.path().join("etc/cron.d/mine");
-        let found = || wish.look(None).expect("seen").expect("there");
-        wish.apply(None).expect("applied");
-        assert_eq!(found(), wish.wanted());
+        let found = || spec.look(None).expect("seen").expect("there");
+        spec.apply(None).expect("applied");
+        assert_eq!(found(), spec.wanted());
         let mode = |mode: u32| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("set");
         let elsewhere = root.path().join("elsewhere");
         let odd: [(&str, &dyn Fn()); 5] = [
@@ -308,11 +238,11 @@ mod tests {
             make();
             let told = found()["cron would skip it"].as_str().unwrap_or_default().to_owned();
             assert!(told.contains(fault), "{fault}: {told}");
-            wish.apply(None).expect("applied");
-            assert_eq!(found(), wish.wanted(), "{fault}");
+            spec.apply(None).expect("applied");
+            assert_eq!(found(), spec.wanted(), "{fault}");
         }
         mode(0o600);
-        assert_eq!(found(), wish.wanted(), "cron ignores the read permission");
+        assert_eq!(found(), spec.wanted(), "cron ignores the read permission");
     }
 
     /// The check by an installed cron: Debian's cron has `crontab -n`, cronie has `crontab -T`.
@@ -334,9 +264,9 @@ mod tests {
             (r"{}", "date \\\\% x"),
         ] {
             let content = format!(r#"{{"name":"x","schedule":"*/5 * * * *","command":"{command}","env":{env}}}"#);
-            let wish = Setting::read(&Cron, &content, "n1/x").expect("read");
-            assert_eq!(wish.sound(), Ok(()), "{content}");
-            let text = wish.wanted().as_str().expect("a text").to_owned();
+            let spec = Setting::read(&CronSetting, &content, "n1/x").expect("read");
+            assert_eq!(Native::accept(&CronSetting, &content), Ok(()), "{content}");
+            let text = spec.wanted().as_str().expect("a text").to_owned();
             match validate(&text) {
                 Some(is_read) => assert!(is_read, "cron would skip {text}"),
                 None => eprintln!("skipped: it takes crontab"),
@@ -350,7 +280,7 @@ mod tests {
             ("{}", "a\\rb".to_owned(), "control characters"),
         ] {
             let content = format!(r#"{{"name":"x","schedule":"@daily","command":"{command}","env":{env}}}"#);
-            let why = Setting::read(&Cron, &content, "n1/x").map_or_else(Err, |wish| wish.sound());
+            let why = Native::accept(&CronSetting, &content);
             assert!(why.as_ref().is_err_and(|why| why.contains(word)), "{content}: {why:?}");
         }
     }
@@ -358,15 +288,15 @@ mod tests {
     #[test]
     fn what_cron_skipped_before_is_put_back_as_it_was() {
         let root = tempfile::tempdir().expect("a folder");
-        let wish = table(root.path());
+        let spec = table(root.path());
         let file = root.path().join("etc/cron.d/mine");
         fs::create_dir_all(file.parent().expect("below")).expect("made");
         let there_and_back = || {
-            let before = wish.before().expect("seen");
-            wish.apply(before.as_ref()).expect("applied");
-            assert_eq!(wish.look(None).expect("seen"), Some(wish.wanted()));
+            let before = spec.before().expect("seen");
+            spec.apply(before.as_ref()).expect("applied");
+            assert_eq!(spec.look(None).expect("seen"), Some(spec.wanted()));
             for _ in 0..2 {
-                wish.restore(before.as_ref()).expect("restored");
+                spec.restore(before.as_ref()).expect("restored");
             }
         };
         fs::write(&file, "theirs\n").expect("written");

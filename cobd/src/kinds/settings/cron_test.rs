@@ -6,7 +6,8 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Cron, Setting};
+use super::{CronSetting, Setting};
+use crate::kinds::native::Native;
 
 /// The table that cron reads.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -145,11 +146,11 @@ proptest! {
         user in prop_oneof![8 => Just("root".to_owned()), 1 => "[a-z=#'\"@ -]{0,4}", 1 => any::<String>()],
     ) {
         let content = json!({"name": "x", "schedule": schedule, "command": command, "user": user, "env": variables});
-        let Ok(wish) = Setting::read(&Cron, &content.to_string(), "n1/x") else { return Ok(()) };
-        if wish.sound().is_err() {
+        let Ok(spec) = Setting::read(&CronSetting, &content.to_string(), "n1/x") else { return Ok(()) };
+        if Native::accept(&CronSetting, &content.to_string()).is_err() {
             return Ok(());
         }
-        let text = wish.wanted().as_str().expect("a text").to_owned();
+        let text = spec.wanted().as_str().expect("a text").to_owned();
         let words = schedule.split_whitespace().collect::<Vec<_>>().join(" ");
         let told = Table {
             variables: variables.into_iter().collect(),

@@ -1,46 +1,26 @@
 //! The kind back end `group`: a group of accounts.
 
-use std::path::PathBuf;
-
-use serde::Deserialize;
+use cob_kinds::Group;
 use serde_json::{Value, json};
 
-use super::accounts::{TURN, check_name, groups, run};
-use super::{Setting, Wish};
-use crate::kinds::content;
+use super::accounts::{TURN, groups, run};
+use super::{Setting, Spec};
 use crate::kinds::native::Host;
 
 /// The back end `group`.
 #[derive(Debug)]
-pub(in crate::kinds) struct GroupKind;
-
-/// The content of a `group`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    name: String,
-    #[serde(default)]
-    gid: Option<u32>,
-    #[serde(default)]
-    system: bool,
-    #[serde(default)]
-    root: Option<PathBuf>,
-}
+pub(super) struct GroupSetting;
 
 #[derive(Debug)]
 struct Entry {
     host: Host,
-    content: Content,
+    content: Group,
 }
 
-impl Setting for GroupKind {
-    fn name(&self) -> &'static str {
-        "group"
-    }
+impl Setting for GroupSetting {
+    type Content = Group;
 
-    fn read(&self, content: &str, _cob: &str) -> Result<Box<dyn Wish>, String> {
-        let content: Content = content::read(content)?;
-        check_name("group", &content.name)?;
+    fn spec(&self, content: Group, _cob: &str) -> Result<Box<dyn Spec>, String> {
         Ok(Box::new(Entry { host: Host::below(content.root.as_deref())?, content }))
     }
 }
@@ -60,7 +40,7 @@ impl Entry {
     }
 }
 
-impl Wish for Entry {
+impl Spec for Entry {
     fn host(&self) -> &Host {
         &self.host
     }

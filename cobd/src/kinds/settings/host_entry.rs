@@ -5,17 +5,15 @@
 //! concurrent changes. Lines of other change objects stay beside it: the model wants all of these lines.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 
+use cob_kinds::HostEntry;
 use cob_types::CobId;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Setting, Wish};
-use crate::kinds::content;
+use super::{Setting, Spec};
 use crate::kinds::native::{Host, insert_line, lines};
 
-const FILE: &str = "/etc/hosts";
+const FILE: &str = HostEntry::FILE;
 /// The name of the file lock for its changes.
 const TURN: &str = "hosts";
 /// The text before the id of a line's change object.
@@ -23,17 +21,7 @@ const MARK: &str = "# cob ";
 
 /// The back end `host-entry`.
 #[derive(Debug)]
-pub(in crate::kinds) struct HostEntry;
-
-/// The content of a `host-entry`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    address: IpAddr,
-    names: Vec<String>,
-    #[serde(default)]
-    root: Option<PathBuf>,
-}
+pub(super) struct HostEntrySetting;
 
 #[derive(Debug)]
 struct Entry {
@@ -44,26 +32,14 @@ struct Entry {
     mark: String,
 }
 
-impl Setting for HostEntry {
-    fn name(&self) -> &'static str {
-        "host-entry"
-    }
+impl Setting for HostEntrySetting {
+    type Content = HostEntry;
 
-    fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Wish>, String> {
-        let content: Content = content::read(content)?;
-        let good = |name: &String| {
-            !name.is_empty() && name.len() < 254 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
-        };
-        if content.names.is_empty() {
-            return Err("content: `names` is empty".to_owned());
-        }
-        if let Some(name) = content.names.iter().find(|name| !good(name)) {
-            return Err(format!("content: {name:?} is no name of a host"));
-        }
+    fn spec(&self, content: HostEntry, cob: &str) -> Result<Box<dyn Spec>, String> {
+        let address = content.ip().ok_or_else(|| format!("content: {:?} is not an address", content.address))?;
         let mark = format!("{MARK}{cob}");
-        let line = format!("{} {} {mark}", content.address, content.names.join(" "));
-        let host = Host::below(content.root.as_deref())?;
-        Ok(Box::new(Entry { host, address: content.address, names: content.names, line, mark }))
+        let line = format!("{address} {} {mark}", content.names.join(" "));
+        Ok(Box::new(Entry { host: Host::below(content.root.as_deref())?, address, names: content.names, line, mark }))
     }
 }
 
@@ -111,7 +87,7 @@ fn is_same_sort(one: IpAddr, other: IpAddr) -> bool {
     (is_of_4(one) && is_of_4(other)) || (one.is_ipv6() && other.is_ipv6())
 }
 
-impl Wish for Entry {
+impl Spec for Entry {
     fn host(&self) -> &Host {
         &self.host
     }
@@ -193,7 +169,7 @@ mod tests {
         let file = root.path().join("etc/hosts");
         fs::create_dir(root.path().join("etc")).expect("made");
         let content = format!(r#"{{"root":{:?},"address":"10.0.0.1","names":["db"]}}"#, root.path());
-        let wish = HostEntry.read(&content, "n1/db").expect("good");
+        let spec = HostEntrySetting.read(&content, "n1/db").expect("good");
         for theirs in [
             b"10.0.0.9 db # b\xFCro\n".as_slice(),
             b"127.0.0.1 localhost\r\n10.0.0.9 db\r\n",
@@ -202,19 +178,19 @@ mod tests {
             b"",
         ] {
             fs::write(&file, theirs).expect("written");
-            wish.apply(None).expect("applied");
-            assert_eq!(wish.look(None).expect("seen"), Some(wish.wanted()));
+            spec.apply(None).expect("applied");
+            assert_eq!(spec.look(None).expect("seen"), Some(spec.wanted()));
             let now = fs::read(&file).expect("read");
             assert_eq!(now.len(), theirs.len() + b"10.0.0.1 db # cob n1/db\n".len(), "{now:?}");
-            wish.restore(None).expect("restored");
+            spec.restore(None).expect("restored");
             assert_eq!(fs::read(&file).expect("read"), theirs);
         }
         // A line that stayed after a departure is there after the next departure, too.
         let kept = "127.0.0.1 localhost\n10.0.0.9 other\n10.0.0.7 db # cob n1/db\n";
         fs::write(&file, kept).expect("written");
-        let before = wish.look(None).expect("seen");
-        wish.apply(None).expect("applied");
-        wish.restore(before.as_ref()).expect("restored");
+        let before = spec.look(None).expect("seen");
+        spec.apply(None).expect("applied");
+        spec.restore(before.as_ref()).expect("restored");
         assert_eq!(fs::read_to_string(&file).expect("read"), kept);
     }
 }

@@ -3,54 +3,26 @@
 //! A built-in module counts as loaded. In a root folder that becomes a host only the files count, because it has no
 //! running kernel.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-use serde::Deserialize;
+use cob_kinds::KernelModule;
 use serde_json::{Value, json};
 
-use super::{Setting, Wish, conf};
-use crate::kinds::content;
+use super::{Setting, Spec, conf};
 use crate::kinds::native::{Host, run_bounded};
 
 /// The back end `kernel-module`.
 #[derive(Debug)]
-pub(in crate::kinds) struct KernelModule;
-
-/// The content of a `kernel-module`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    name: String,
-    #[serde(default)]
-    options: BTreeMap<String, Plain>,
-    #[serde(default)]
-    blacklist: bool,
-    #[serde(default = "super::yes")]
-    persist: bool,
-    #[serde(default)]
-    root: Option<PathBuf>,
-}
-
-/// A number, a boolean or a text.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Plain {
-    Number(i64),
-    Truth(bool),
-    Text(String),
-}
+pub(super) struct KernelModuleSetting;
 
 /// The desired module.
 #[derive(Debug)]
 struct Module {
     host: Host,
-    /// The name in the content; the kernel treats `-` and `_` as equal.
-    name: String,
-    options: String,
-    blacklist: bool,
-    persist: bool,
+    /// The content; the kernel treats `-` and `_` in its name as equal.
+    content: KernelModule,
     /// The programs that load and unload; tests replace them.
     modprobe: PathBuf,
     rmmod: PathBuf,
@@ -58,89 +30,32 @@ struct Module {
     live: bool,
 }
 
-impl Setting for KernelModule {
-    fn name(&self) -> &'static str {
-        "kernel-module"
-    }
+impl Setting for KernelModuleSetting {
+    type Content = KernelModule;
 
-    fn read(&self, content: &str, _cob: &str) -> Result<Box<dyn Wish>, String> {
-        let content: Content = content::read(content)?;
-        let good = |name: &str| {
-            name.starts_with(|c: char| c.is_ascii_alphanumeric())
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
-        };
-        if !good(&content.name) {
-            return Err(format!("content: {:?} is no name of a kernel module", content.name));
-        }
-        if content.blacklist && !content.options.is_empty() {
-            return Err("content: a module that is kept out takes no `options`".to_owned());
-        }
-        if !content.persist && (content.blacklist || !content.options.is_empty()) {
-            return Err("content: `options` and `blacklist` stand in a file: they take `persist`".to_owned());
-        }
-        let mut options = Vec::new();
-        for (key, value) in &content.options {
-            let value = value.text();
-            if !good(key) || value.chars().any(|c| c.is_whitespace() || c.is_control() || "\"'\\#".contains(c)) {
-                return Err(format!("content: the option {key:?} can't be set to {value:?}"));
-            }
-            options.push(format!("{key}={value}"));
-        }
+    fn spec(&self, content: KernelModule, _cob: &str) -> Result<Box<dyn Spec>, String> {
         let host = Host::below(content.root.as_deref())?;
-        Ok(Box::new(Module {
-            live: host.root().is_none(),
-            host,
-            name: content.name,
-            options: options.join(" "),
-            blacklist: content.blacklist,
-            persist: content.persist,
-            modprobe: "modprobe".into(),
-            rmmod: "rmmod".into(),
-        }))
-    }
-}
-
-impl Plain {
-    fn text(&self) -> String {
-        match self {
-            Self::Number(number) => number.to_string(),
-            Self::Truth(truth) => if *truth { "Y" } else { "N" }.to_owned(),
-            Self::Text(text) => text.clone(),
-        }
+        let live = host.root().is_none();
+        Ok(Box::new(Module { host, content, modprobe: "modprobe".into(), rmmod: "rmmod".into(), live }))
     }
 }
 
 impl Module {
-    /// The name that the kernel uses.
-    fn kernel_name(&self) -> String {
-        self.name.replace('-', "_")
-    }
-
-    /// The file that makes systemd and other init systems load the module at every boot.
-    fn load_file(&self) -> String {
-        format!("/etc/modules-load.d/cob-{}.conf", self.kernel_name())
-    }
-
-    /// The file that modprobe reads.
-    fn options_file(&self) -> String {
-        format!("/etc/modprobe.d/cob-{}.conf", self.kernel_name())
-    }
-
     /// The desired text of both files. `None`: no file.
     fn files(&self) -> [(String, Option<String>); 2] {
         let text = |line: String| Some(format!("# Written by cobd.\n{line}\n"));
-        let load = if self.blacklist { None } else { text(self.name.clone()) };
-        let options = match (self.blacklist, self.options.is_empty()) {
-            (true, _) => text(format!("blacklist {}", self.name)),
-            (false, false) => text(format!("options {} {}", self.name, self.options)),
+        let load = if self.content.blacklist { None } else { text(self.content.name.clone()) };
+        let options = match (self.content.blacklist, self.content.options().is_empty()) {
+            (true, _) => text(format!("blacklist {}", self.content.name)),
+            (false, false) => text(format!("options {} {}", self.content.name, self.content.options())),
             (false, true) => None,
         };
-        [(self.load_file(), load), (self.options_file(), options)]
+        [(self.content.load_file(), load), (self.content.options_file(), options)]
     }
 
     /// Its line in the kernel's list.
     fn loaded(&self) -> Result<Option<String>, String> {
-        let (all, name) = (self.host.read("/proc/modules")?, self.kernel_name());
+        let (all, name) = (self.host.read("/proc/modules")?, self.content.kernel_name());
         Ok(all.lines().find(|line| line.split(' ').next() == Some(&name)).map(str::to_owned))
     }
 
@@ -149,13 +64,13 @@ impl Module {
         let list = self.host.read(&format!("/lib/modules/{}/modules.builtin", release.trim()))?;
         let is_it = |path: &str| {
             let file = path.rsplit('/').next().unwrap_or_default();
-            file.strip_suffix(".ko").is_some_and(|stem| stem.replace('-', "_") == self.kernel_name())
+            file.strip_suffix(".ko").is_some_and(|stem| stem.replace('-', "_") == self.content.kernel_name())
         };
         Ok(list.lines().any(is_it))
     }
 
     fn is_it(&self, name: &str) -> bool {
-        name.replace('-', "_") == self.kernel_name()
+        name.replace('-', "_") == self.content.kernel_name()
     }
 
     /// Whether any file loads it at boot, or no file is needed.
@@ -168,7 +83,7 @@ impl Module {
 
     /// Whether other files tell modprobe the same as ours: the options, or the blacklist entry.
     fn has_its_words(&self) -> Result<bool, String> {
-        let verb = if self.blacklist { "blacklist" } else { "options" };
+        let verb = if self.content.blacklist { "blacklist" } else { "options" };
         let mut said = BTreeSet::new();
         let mut is_named = false;
         for line in conf::lines(&self.host, "modprobe.d")? {
@@ -178,28 +93,28 @@ impl Module {
                 said.extend(words.map(str::to_owned));
             }
         }
-        Ok(is_named && self.options.split_whitespace().all(|option| said.contains(option)))
+        Ok(is_named && self.content.options().split_whitespace().all(|option| said.contains(option)))
     }
 
     fn load(&self) -> Result<(), String> {
-        let ran = run_bounded(Command::new(&self.modprobe).args(["--", &self.name]), b"")?;
-        ran.ok().map(|_| ()).map_err(|why| format!("{} can't be loaded: {why}", self.name))
+        let ran = run_bounded(Command::new(&self.modprobe).args(["--", &self.content.name]), b"")?;
+        ran.ok().map(|_| ()).map_err(|why| format!("{} can't be loaded: {why}", self.content.name))
     }
 
     /// Unloads only this module: modules that were loaded with it may be in use.
     fn unload(&self) -> Result<(), String> {
         let Some(line) = self.loaded()? else {
             return match self.is_built_in()? {
-                true => Err(format!("{} is built into the kernel, and can't be taken out of it", self.name)),
+                true => Err(format!("{} is built into the kernel, and can't be taken out of it", self.content.name)),
                 false => Ok(()),
             };
         };
-        let ran = run_bounded(Command::new(&self.rmmod).args(["--", &self.kernel_name()]), b"")?;
+        let ran = run_bounded(Command::new(&self.rmmod).args(["--", &self.content.kernel_name()]), b"")?;
         ran.ok().map(|_| ()).map_err(|why| {
             // Format: `NAME SIZE USES USERS ...`
             let users = line.split(' ').nth(3).map(|users| users.trim_end_matches(',')).filter(|users| *users != "-");
             let users = users.map(|users| format!("; it is used by {users}")).unwrap_or_default();
-            format!("{} can't be unloaded: {why}{users}", self.name)
+            format!("{} can't be unloaded: {why}{users}", self.content.name)
         })
     }
 
@@ -211,13 +126,13 @@ impl Module {
     }
 }
 
-impl Wish for Module {
+impl Spec for Module {
     fn host(&self) -> &Host {
         &self.host
     }
 
     fn target(&self) -> String {
-        format!("{}{}", self.kernel_name(), if self.persist { " with its files" } else { "" })
+        format!("{}{}", self.content.kernel_name(), if self.content.persist { " with its files" } else { "" })
     }
 
     fn look(&self, _before: Option<&Value>) -> Result<Option<Value>, String> {
@@ -225,7 +140,7 @@ impl Wish for Module {
         if self.live {
             found["loaded"] = json!(self.loaded()?.is_some() || self.is_built_in()?);
         }
-        if self.persist {
+        if self.content.persist {
             for (file, _) in self.files() {
                 found[&file] = json!(self.host.read_if_there(&file)?);
             }
@@ -236,9 +151,9 @@ impl Wish for Module {
     fn seen(&self) -> Result<Option<Value>, String> {
         let mut found = self.look(None)?;
         let [(load_file, load), (options_file, options)] = self.files();
-        if let Some(found) = found.as_mut().filter(|_| self.persist) {
+        if let Some(found) = found.as_mut().filter(|_| self.content.persist) {
             let is_loaded = self.is_loaded_at_start()?;
-            if is_loaded != self.blacklist {
+            if is_loaded != self.content.blacklist {
                 found[&load_file] = json!(load);
             } else if is_loaded {
                 found[&load_file] = json!("others load it");
@@ -253,9 +168,9 @@ impl Wish for Module {
     fn wanted(&self) -> Value {
         let mut wanted = json!({});
         if self.live {
-            wanted["loaded"] = json!(!self.blacklist);
+            wanted["loaded"] = json!(!self.content.blacklist);
         }
-        if self.persist {
+        if self.content.persist {
             for (file, text) in self.files() {
                 wanted[&file] = json!(text);
             }
@@ -264,13 +179,13 @@ impl Wish for Module {
     }
 
     fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
-        if self.persist {
+        if self.content.persist {
             // Written before the load, because modprobe reads the options there.
             for (file, text) in self.files() {
                 self.put(&file, text.as_deref())?;
             }
         }
-        match (self.live, self.blacklist) {
+        match (self.live, self.content.blacklist) {
             (false, _) => Ok(()),
             (true, true) => self.unload(),
             (true, false) if self.loaded()?.is_some() || self.is_built_in()? => Ok(()),
@@ -280,7 +195,7 @@ impl Wish for Module {
 
     fn restore(&self, before: Option<&Value>) -> Result<(), String> {
         let Some(before) = before else { return Ok(()) };
-        if self.persist {
+        if self.content.persist {
             for (file, _) in self.files() {
                 self.put(&file, before[&file].as_str())?;
             }
@@ -300,6 +215,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::kinds::native::Native;
 
     /// A host with a simulated kernel, and programs that change its list of modules.
     fn host() -> tempfile::TempDir {
@@ -326,12 +242,11 @@ mod tests {
     }
 
     fn module(root: &Path, name: &str, options: &str, blacklist: bool) -> Module {
+        let content = format!(r#"{{"name":"{name}","options":{{{options}}},"blacklist":{blacklist}}}"#);
+        let content = cob_kinds::parse(&content).expect("good");
         Module {
             host: Host::below(Some(root)).expect("absolute"),
-            name: name.to_owned(),
-            options: options.to_owned(),
-            blacklist,
-            persist: true,
+            content,
             modprobe: root.join("modprobe"),
             rmmod: root.join("rmmod"),
             live: true,
@@ -355,7 +270,7 @@ mod tests {
     #[test]
     fn a_module_is_loaded_with_its_options_and_taken_out_again() {
         let host = host();
-        let dummy = module(host.path(), "dummy-net", "numdummies=2", false);
+        let dummy = module(host.path(), "dummy-net", r#""numdummies":2"#, false);
         let noted = dummy.before().expect("seen");
         dummy.apply(noted.as_ref()).expect("applied");
         let read = |file: &str| fs::read_to_string(host.path().join(file)).expect("read");
@@ -396,16 +311,16 @@ mod tests {
     #[test]
     fn contents_that_make_no_sense_are_refused() {
         for (keys, word) in [
-            (r#""name":"../x""#, "no name of a kernel module"),
+            (r#""name":"../x""#, "not the name of a kernel module"),
             (r#""name":"a","options":{"b":"1 c=2"}"#, "can't be set"),
             (r#""name":"a","options":{"b c":1}"#, "can't be set"),
             (r#""name":"a","blacklist":true,"options":{"b":1}"#, "takes no `options`"),
-            (r#""name":"a","blacklist":true,"persist":false"#, "they take `persist`"),
+            (r#""name":"a","blacklist":true,"persist":false"#, "need a file"),
         ] {
-            let error = KernelModule.read(&format!("{{{keys}}}"), "").err().expect(keys);
+            let error = Native::accept(&KernelModuleSetting, &format!("{{{keys}}}")).expect_err(keys);
             assert!(error.contains(word), "{keys}: {error}");
         }
-        let text = |text: &str| Setting::read(&KernelModule, text, "").expect("good").wanted().to_string();
+        let text = |text: &str| Setting::read(&KernelModuleSetting, text, "").expect("good").wanted().to_string();
         assert!(text(r#"{"name":"a","root":"/x","options":{"b":true,"c":-1}}"#).contains("options a b=Y c=-1"));
     }
 }

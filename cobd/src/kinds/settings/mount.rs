@@ -10,15 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde::Deserialize;
+use cob_kinds::Mount;
 use serde_json::{Value, json};
 
 use super::kernel_log::KernelLog;
 use super::mounted::{self, Mounted};
 use super::refused;
 use super::remount::{self, Changed};
-use super::{Setting, Wish};
-use crate::kinds::content;
+use super::{Setting, Spec};
 use crate::kinds::native::{Host, Ran, Turn, insert_line, lines, run_bounded};
 
 const FSTAB: &str = "/etc/fstab";
@@ -33,23 +32,7 @@ const UNREAD: &str = "fstab-unread";
 
 /// The back end `mount`.
 #[derive(Debug)]
-pub(in crate::kinds) struct Mount;
-
-/// The content of a `mount`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    path: String,
-    source: String,
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    options: Vec<String>,
-    #[serde(default)]
-    pass: u8,
-    #[serde(default)]
-    root: Option<PathBuf>,
-}
+pub(super) struct MountSetting;
 
 /// The desired mount.
 #[derive(Debug)]
@@ -67,31 +50,12 @@ struct Place {
     turns: Option<(PathBuf, Duration)>,
 }
 
-impl Setting for Mount {
-    fn name(&self) -> &'static str {
-        "mount"
-    }
+impl Setting for MountSetting {
+    type Content = Mount;
 
-    fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Wish>, String> {
-        let content: Content = content::read(content)?;
-        let path = content.path.trim_end_matches('/').to_owned();
-        let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
-        if !path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_plain)) {
-            return Err(format!("content: {:?} is no absolute path of a mount point", content.path));
-        }
-        let is_word = |word: &str| !word.is_empty() && !word.chars().any(char::is_control);
-        let is_option = |option: &String| is_word(option) && !option.contains([',', ' ', '\\']);
-        if let Some(bad) = content.options.iter().find(|option| !is_option(option)) {
-            return Err(format!("content: {bad:?} is no option of mount; write each by itself, as in [ro, noexec]"));
-        }
-        let is_kind = |kind: &str| kind.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
-        if !is_word(&content.source) || content.source.starts_with(['-', '#']) {
-            return Err(format!("content: {:?} can't be mounted", content.source));
-        }
-        if !is_kind(&content.kind) || !content.kind.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-            return Err(format!("content: {:?} is no type of file system", content.kind));
-        }
-        let (mut kind, mut options) = (content.kind, content.options);
+    fn spec(&self, content: Mount, cob: &str) -> Result<Box<dyn Spec>, String> {
+        let (host, path) = (Host::below(content.root.as_deref())?, content.mount_point().to_owned());
+        let Mount { mut kind, mut options, source, pass, .. } = content;
         if kind == "bind" {
             kind = "none".to_owned();
             options.insert(0, "bind".to_owned());
@@ -99,20 +63,7 @@ impl Setting for Mount {
         if options.is_empty() {
             options.push("defaults".to_owned());
         }
-        if options.iter().any(|option| option == "remount") || options.len() > 64 || content.pass > 2 {
-            return Err("content: `remount` is no option to be kept, `pass` is 0, 1 or 2".to_owned());
-        }
-        let host = Host::below(content.root.as_deref())?;
-        Ok(Box::new(Place {
-            host,
-            cob: cob.to_owned(),
-            path,
-            source: content.source,
-            kind,
-            options,
-            pass: content.pass,
-            turns: None,
-        }))
+        Ok(Box::new(Place { host, cob: cob.to_owned(), path, source, kind, options, pass, turns: None }))
     }
 }
 
@@ -443,21 +394,13 @@ fn is_of_others(error: io::ErrorKind) -> bool {
     matches!(error, io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::ResourceBusy)
 }
 
-impl Wish for Place {
+impl Spec for Place {
     fn host(&self) -> &Host {
         &self.host
     }
 
     fn target(&self) -> String {
         format!("{} from {} ({})", self.path, self.source, self.kind)
-    }
-
-    fn sound(&self) -> Result<(), String> {
-        let is_ignored = |option: &&String| option.contains('=') && !option.starts_with("mode=");
-        match self.options.iter().filter(|_| self.kind == "ramfs").find(is_ignored) {
-            Some(option) => Err(format!("content: `ramfs` takes no notice of {option:?}; `tmpfs` does")),
-            None => Ok(()),
-        }
     }
 
     fn shared(&self) -> Option<(&'static str, &'static str)> {
@@ -607,8 +550,8 @@ mod tests {
             (r#""noatime","relatime""#, json!(["noatime"])),
         ] {
             let content = format!(r#"{{"path":"/srv/x","source":"s","type":"tmpfs","options":[{options}]}}"#);
-            let wish = Mount.read(&content, "n1/x").expect("good");
-            assert_eq!(wish.wanted()["mounted"]["flags"], flags, "{options}");
+            let spec = MountSetting.read(&content, "n1/x").expect("good");
+            assert_eq!(spec.wanted()["mounted"]["flags"], flags, "{options}");
         }
     }
 

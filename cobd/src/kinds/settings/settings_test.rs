@@ -7,7 +7,7 @@ use cob_types::Kind;
 
 use crate::kinds::contract::Case;
 use crate::kinds::contract::tests::holds;
-use crate::kinds::testing::{Bench, cob_id, kind, reason, state};
+use crate::kinds::testing::{Bench, cob_id, reason};
 use crate::kinds::{Context, Outcome};
 
 /// A folder with these files.
@@ -22,12 +22,9 @@ pub(super) fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 pub(super) fn setting(backend: &str) -> Kind {
-    let mut kind = kind(backend, &["absent", "present", "outdated"], |_, _| None);
-    let plain = crate::kinds::testing::plain_kind(backend).transitions.remove(0);
-    let moves = [("absent", "present"), ("outdated", "present"), ("present", "absent"), ("outdated", "absent")];
-    let make = |(from, to): &(&str, &str)| cob_types::Transition { from: state(from), to: state(to), ..plain.clone() };
-    kind.transitions = moves.iter().map(make).collect();
-    (kind.preferred, kind.pre_remove) = (state("present"), state("absent"));
+    let mut kind = cob_kinds::find(backend).expect("a kind").kind.kind();
+    kind.check.timeout_ms = 10_000;
+    kind.transitions.iter_mut().for_each(|transition| transition.timeout_ms = 20_000);
     kind
 }
 
@@ -214,10 +211,10 @@ async fn what_cron_would_skip_is_not_shown_as_present() {
     };
     for (schedule, user, word) in [
         ("61 25 32 13 8", "old", "the minute \"61\" is not from 0 to 59"),
-        ("* * * *", "old", "no schedule"),
-        ("@never", "old", "no schedule"),
+        ("* * * *", "old", "is not a schedule"),
+        ("@never", "old", "is not a schedule"),
         ("99 * * * *", "old", "the minute \"99\" is not from 0 to 59"),
-        ("a b c d e", "old", "no schedule"),
+        ("a b c d e", "old", "is not a schedule"),
         ("@daily", "nosuchuser", "no user nosuchuser"),
     ] {
         let context = bench.context(&setting("cron"), &keys(schedule, user));
@@ -245,7 +242,7 @@ async fn a_schedule_that_was_taken_before_is_shown_and_goes() {
     let bad = content(host.path(), r#""schedule":"99 * * * *","command":"true""#);
     let back = bench.context(&setting("cron"), &bad);
     let found = bench.check(&back).await;
-    assert!(found.state.is_ok_and(|s| s == *"outdated") && found.difference.contains("cron would skip the file"));
+    assert!(found.state.is_ok_and(|s| s == *"outdated") && found.difference.contains("the minute \"99\""));
     assert!(reason(bench.transition(&back, "outdated", "present").await).contains("the minute \"99\""));
     let note = bench.path("cobs/n1+a+b/before.json");
     let text = read(note.clone())
@@ -255,7 +252,7 @@ async fn a_schedule_that_was_taken_before_is_shown_and_goes() {
         .expect("written");
     let kept = bench.context(&setting("cron"), &bad);
     let found = bench.check(&kept).await;
-    assert!(found.state.is_ok_and(|s| s == *"outdated") && found.difference.contains("cron would skip the file"));
+    assert!(found.state.is_ok_and(|s| s == *"outdated") && found.difference.contains("the minute \"99\""));
     moved(&mut bench, &kept, "outdated", "absent").await;
     assert!(!host.path().join("etc/cron.d/cob-n1-a-b").exists());
 }
@@ -489,26 +486,26 @@ async fn they_keep_the_contract() {
 #[test]
 fn contents_that_would_do_harm_are_refused() {
     for (backend, keys, word) in [
-        ("sysctl", r#""key":"../../etc/passwd","value":1"#, "no parameter"),
-        ("sysctl", r#""key":"a//b","value":1"#, "no parameter"),
+        ("sysctl", r#""key":"../../etc/passwd","value":1"#, "is not a parameter"),
+        ("sysctl", r#""key":"a//b","value":1"#, "is not a parameter"),
         ("sysctl", r#""key":"a.b","value":"1\u0007""#, "characters"),
         ("sysctl", r#""key":"a.b","value":"""#, "empty"),
         ("host-entry", r#""address":"10.0.0","names":["a"]"#, "address"),
         ("host-entry", r#""address":"10.0.0.1","names":[]"#, "empty"),
-        ("host-entry", r#""address":"10.0.0.1","names":["a b"]"#, "no name of a host"),
-        ("user", r#""name":"A b""#, "no name of a user"),
-        ("user", r#""name":"a","groups":["x y"]"#, "no name of a group"),
+        ("host-entry", r#""address":"10.0.0.1","names":["a b"]"#, "is not the name of a host"),
+        ("user", r#""name":"A b""#, "is not the name of a user"),
+        ("user", r#""name":"a","groups":["x y"]"#, "is not the name of a group"),
         ("user", r#""name":"a","shell":"sh""#, "absolute path"),
-        ("user", r#""name":"a","home":"/x:/y""#, "without a colon"),
+        ("user", r#""name":"a","home":"/x:/y""#, "has a colon"),
         ("user", r#""name":"a","comment":"x:y""#, "colon"),
-        ("group", r#""name":"-x""#, "no name of a group"),
-        ("cron", r#""schedule":"* * * *","command":"x""#, "no schedule"),
-        ("cron", r#""schedule":"@never","command":"x""#, "no schedule"),
+        ("group", r#""name":"-x""#, "is not the name of a group"),
+        ("cron", r#""schedule":"* * * *","command":"x""#, "is not a schedule"),
+        ("cron", r#""schedule":"@never","command":"x""#, "is not a schedule"),
         ("cron", r#""schedule":"99 * * * *","command":"x""#, "the minute \"99\" is not from 0 to 59"),
-        ("cron", r#""schedule":"a b c d e","command":"x""#, "no schedule"),
-        ("cron", r#""schedule":"@daily","command":"x\ny""#, "more than one line"),
-        ("cron", r#""schedule":"@daily","command":"x","user":"a b""#, "no user"),
-        ("cron", r#""schedule":"@daily","command":"x","name":"../x""#, "cron reads no file"),
+        ("cron", r#""schedule":"a b c d e","command":"x""#, "is not a schedule"),
+        ("cron", r#""schedule":"@daily","command":"x\ny""#, "has several lines"),
+        ("cron", r#""schedule":"@daily","command":"x","user":"a b""#, "is not a user"),
+        ("cron", r#""schedule":"@daily","command":"x","name":"../x""#, "cron ignores a file"),
         ("cron", r#""schedule":"@daily","command":"x","env":{"A":"1\n2"}"#, "can't be set"),
     ] {
         let native = crate::kinds::registry::native(backend).expect("known");

@@ -5,46 +5,23 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 
+use cob_kinds::{Sysctl, in_dots, with_dots_and_slashes_swapped};
 use rustix::io::Errno;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Setting, Wish, conf, parameter};
-use crate::kinds::content;
+use super::{Setting, Spec, conf, parameter};
 use crate::kinds::native::Host;
-
-/// The longest parameter with a file name of at most 255 bytes.
-const MAX_KEY: usize = 240;
 
 /// The back end `sysctl`.
 #[derive(Debug)]
-pub(in crate::kinds) struct Sysctl;
-
-/// The content of a `sysctl`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    key: String,
-    value: Plain,
-    #[serde(default = "super::yes")]
-    persist: bool,
-    #[serde(default)]
-    root: Option<PathBuf>,
-}
-
-/// A number or a text.
-#[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "the value is neither a number without a fraction nor a text")]
-enum Plain {
-    Number(i64),
-    Text(String),
-}
+pub(super) struct SysctlSetting;
 
 #[derive(Debug)]
 struct Parameter {
     host: Host,
+    /// The file that sets it at boot.
+    file: String,
     key: String,
     value: String,
     persist: bool,
@@ -52,30 +29,14 @@ struct Parameter {
     live: bool,
 }
 
-impl Setting for Sysctl {
-    fn name(&self) -> &'static str {
-        "sysctl"
-    }
+impl Setting for SysctlSetting {
+    type Content = Sysctl;
 
-    fn read(&self, content: &str, _cob: &str) -> Result<Box<dyn Wish>, String> {
-        let content: Content = content::read(content)?;
-        let part = |part: &str| {
-            !part.is_empty() && part != ".." && part.chars().all(|c| c.is_ascii_alphanumeric() || "_-/".contains(c))
-        };
-        let is_odd = content.key.starts_with(['/', '-']) || content.key.ends_with('/') || content.key.contains("//");
-        if !content.key.split('.').all(part) || is_odd {
-            return Err(format!("content: {:?} is no parameter; write it as in net.ipv4.ip_forward", content.key));
-        }
-        let value = match content.value {
-            Plain::Number(number) => number.to_string(),
-            Plain::Text(text) => plain(&text),
-        };
-        if value.is_empty() || value.chars().any(char::is_control) {
-            return Err("content: the value is empty, or has control characters".to_owned());
-        }
-        let host = Host::below(content.root.as_deref())?;
-        let live = host.root().is_none();
-        Ok(Box::new(Parameter { live, host, key: content.key, value, persist: content.persist }))
+    fn spec(&self, content: Sysctl, _cob: &str) -> Result<Box<dyn Spec>, String> {
+        let value = content.value.text("value", None).map_err(|(what, _)| format!("content: {what}"))?;
+        let (file, host) = (content.file(), Host::below(content.root.as_deref())?);
+        let Sysctl { key, persist, .. } = content;
+        Ok(Box::new(Parameter { live: host.root().is_none(), host, file, key, value: plain(&value), persist }))
     }
 }
 
@@ -84,31 +45,10 @@ fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The key in the format with dots. The first separator, dot or slash, decides the format.
-fn in_dots(key: &str) -> String {
-    match key.find(['.', '/']).filter(|at| key[*at..].starts_with('/')) {
-        Some(_) => swapped(key),
-        None => key.to_owned(),
-    }
-}
-
-fn swapped(key: &str) -> String {
-    let other = |c| match c {
-        '.' => '/',
-        '/' => '.',
-        other => other,
-    };
-    key.chars().map(other).collect()
-}
-
 impl Parameter {
     /// Names of interfaces may contain dots, which are written as slashes in the format with dots.
     fn live_file(&self) -> String {
-        format!("/proc/sys/{}", swapped(&in_dots(&self.key)))
-    }
-
-    fn file(&self) -> String {
-        format!("/etc/sysctl.d/60-cob-{}.conf", in_dots(&self.key).replace('/', "-"))
+        format!("/proc/sys/{}", with_dots_and_slashes_swapped(&in_dots(&self.key)))
     }
 
     fn line(&self) -> String {
@@ -134,7 +74,7 @@ impl Parameter {
     /// A file that is read after ours and sets another value.
     fn overridden(&self) -> Result<Option<(String, String)>, String> {
         let name = |file: &str| file.rsplit('/').next().unwrap_or_default().to_owned();
-        let ours = name(&self.file());
+        let ours = name(&self.file);
         let last = self.set_at_start()?;
         Ok(last.filter(|(file, value)| name(file) > ours && !parameter::is_same(&self.value, value)))
     }
@@ -203,7 +143,7 @@ fn is_refusal(error: &io::Error) -> bool {
         .any(|refusal| error.raw_os_error() == Some(refusal.raw_os_error()))
 }
 
-impl Wish for Parameter {
+impl Spec for Parameter {
     fn host(&self) -> &Host {
         &self.host
     }
@@ -226,7 +166,7 @@ impl Wish for Parameter {
             found["value"] = if is_same { json!(self.value) } else { json!(value) };
         }
         if self.persist {
-            found["file"] = json!(self.host.read_if_there(&self.file())?);
+            found["file"] = json!(self.host.read_if_there(&self.file)?);
         }
         Ok(Some(found))
     }
@@ -260,27 +200,18 @@ impl Wish for Parameter {
         wanted
     }
 
-    fn sound(&self) -> Result<(), String> {
-        if self.persist && self.key.len() > MAX_KEY {
-            return Err(format!("content: the parameter is longer than {MAX_KEY} bytes; write `persist: false`"));
-        }
-        Ok(())
-    }
-
     fn of_use(&self) -> Result<(), String> {
-        self.sound()?;
         let Some((file, value)) = self.overridden()?.filter(|_| self.persist) else { return Ok(()) };
         Err(format!(
             "{file} is read after {} at the next start, and sets {} to {value:?}: remove that line, or write \
              `persist: false`",
-            self.file(),
-            self.key
+            self.file, self.key
         ))
     }
 
     fn apply(&self, _before: Option<&Value>) -> Result<(), String> {
         if self.persist {
-            self.host.write(&self.file(), &self.line(), 0o644)?;
+            self.host.write(&self.file, &self.line(), 0o644)?;
         }
         if !self.live {
             return Ok(());
@@ -294,8 +225,8 @@ impl Wish for Parameter {
         let Some(before) = before else { return Ok(()) };
         match (self.persist, before["file"].as_str()) {
             (false, _) => {}
-            (true, Some(text)) => self.host.write(&self.file(), text, 0o644)?,
-            (true, None) => self.host.remove(&self.file())?,
+            (true, Some(text)) => self.host.write(&self.file, text, 0o644)?,
+            (true, None) => self.host.remove(&self.file)?,
         }
         // An earlier version set it also below a `root`; the value is restored if it can be reached.
         match before["value"].as_str() {
@@ -322,7 +253,9 @@ mod tests {
     /// A parameter of a host with a running kernel, whose files are below a folder.
     fn parameter(host: &tempfile::TempDir, key: &str, value: &str, persist: bool) -> Parameter {
         let host = Host::below(Some(host.path())).expect("absolute");
-        Parameter { host, key: key.to_owned(), value: value.to_owned(), persist, live: true }
+        let content = format!(r#"{{"key":"{key}","value":"{value}","persist":{persist}}}"#);
+        let content: Sysctl = cob_kinds::parse(&content).expect("good");
+        Parameter { host, file: content.file(), key: content.key, value: value.to_owned(), persist, live: true }
     }
 
     #[test]
@@ -402,7 +335,7 @@ mod tests {
         let other = parameter(&host, "net.ipv4.ip_local_reserved_ports", "8080", false);
         let found = other.look(None).expect("seen");
         assert_eq!(
-            super::super::difference(&other.wanted(), found.as_ref()),
+            crate::kinds::settings::setting::difference(&other.wanted(), found.as_ref()),
             r#"wanted {"value":"8080"}, found {"value":"8080-8082"}"#
         );
     }
@@ -452,15 +385,15 @@ mod tests {
         let host = host(&[("kernel/pid_max", "9\n")]);
         let proc = || fs::read_to_string(host.path().join("proc/sys/kernel/pid_max")).expect("read");
         let content = |more: &str| format!(r#"{{"root":{:?},"key":"kernel.pid_max","value":10{more}}}"#, host.path());
-        let read = |text: &str| Setting::read(&Sysctl, text, "").expect("good");
-        let wish = read(&content(""));
-        let before = wish.before().expect("seen");
-        wish.apply(before.as_ref()).expect("applied");
-        assert_eq!((wish.look(before.as_ref()).expect("seen"), proc().as_str()), (Some(wish.wanted()), "9\n"));
-        wish.restore(before.as_ref()).expect("restored");
+        let read = |text: &str| Setting::read(&SysctlSetting, text, "").expect("good");
+        let spec = read(&content(""));
+        let before = spec.before().expect("seen");
+        spec.apply(before.as_ref()).expect("applied");
+        assert_eq!((spec.look(before.as_ref()).expect("seen"), proc().as_str()), (Some(spec.wanted()), "9\n"));
+        spec.restore(before.as_ref()).expect("restored");
         assert!(!host.path().join("etc/sysctl.d/60-cob-kernel.pid_max.conf").exists());
         // A value that an earlier version set there is restored.
-        wish.restore(Some(&json!({"value": "8", "file": null}))).expect("restored");
+        spec.restore(Some(&json!({"value": "8", "file": null}))).expect("restored");
         assert_eq!(proc(), "8\n");
         // No work is needed and no work is done.
         let nothing = read(&content(r#","persist":false"#));

@@ -4,14 +4,12 @@
 //! the content names another. Both are removed at the departure; the home folder stays unless `remove_home` is given.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
-use serde::Deserialize;
+use cob_kinds::User;
 use serde_json::{Map, Value, json};
 
-use super::accounts::{Account, TURN, account, check_name, groups, has_shadow, run};
-use super::{Setting, Wish};
-use crate::kinds::content;
+use super::accounts::{Account, TURN, account, groups, has_shadow, run};
+use super::{Setting, Spec};
 use crate::kinds::native::Host;
 
 /// A key in the note: the account did not exist.
@@ -19,59 +17,18 @@ const ABSENT: &str = "absent";
 
 /// The back end `user`.
 #[derive(Debug)]
-pub(in crate::kinds) struct User;
-
-/// The content of a `user`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    name: String,
-    #[serde(default)]
-    uid: Option<u32>,
-    #[serde(default)]
-    group: Option<String>,
-    #[serde(default)]
-    groups: Option<BTreeSet<String>>,
-    #[serde(default)]
-    home: Option<String>,
-    #[serde(default)]
-    shell: Option<String>,
-    #[serde(default)]
-    comment: Option<String>,
-    #[serde(default)]
-    system: bool,
-    #[serde(default)]
-    create_home: bool,
-    #[serde(default)]
-    remove_home: bool,
-    #[serde(default)]
-    root: Option<PathBuf>,
-}
+pub(super) struct UserSetting;
 
 #[derive(Debug)]
 struct Entry {
     host: Host,
-    content: Content,
+    content: User,
 }
 
-impl Setting for User {
-    fn name(&self) -> &'static str {
-        "user"
-    }
+impl Setting for UserSetting {
+    type Content = User;
 
-    fn read(&self, content: &str, _cob: &str) -> Result<Box<dyn Wish>, String> {
-        let content: Content = content::read(content)?;
-        check_name("user", &content.name)?;
-        let named = content.group.iter().chain(content.groups.iter().flatten());
-        named.into_iter().try_for_each(|group| check_name("group", group))?;
-        for path in [&content.home, &content.shell].into_iter().flatten() {
-            if !path.starts_with('/') || path.contains([':', '\n']) {
-                return Err(format!("content: {path:?} must be an absolute path without a colon"));
-            }
-        }
-        if content.comment.as_ref().is_some_and(|text| text.contains([':', '\n'])) {
-            return Err("content: the comment has a colon or more than one line".to_owned());
-        }
+    fn spec(&self, content: User, _cob: &str) -> Result<Box<dyn Spec>, String> {
         Ok(Box::new(Entry { host: Host::below(content.root.as_deref())?, content }))
     }
 }
@@ -169,7 +126,7 @@ fn is_made_here(before: Option<&Value>) -> bool {
     before.is_some_and(|before| before.get(ABSENT).is_some())
 }
 
-impl Wish for Entry {
+impl Spec for Entry {
     fn host(&self) -> &Host {
         &self.host
     }

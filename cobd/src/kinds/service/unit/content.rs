@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
+use cob_kinds::Time;
 use cob_types::{Command, canonical};
 use serde::Deserialize;
-
-use crate::kinds::content;
 
 /// The desired unit.
 #[derive(Debug, Clone, Deserialize)]
@@ -25,8 +23,8 @@ pub(in crate::kinds::service) struct UnitContent {
     drop_ins: BTreeMap<String, Text>,
     #[serde(default)]
     pub(in crate::kinds::service) ready: Option<Command>,
-    #[serde(default = "super::super::backend::settle", deserialize_with = "content::duration")]
-    pub(in crate::kinds::service) settle: Duration,
+    #[serde(default = "super::super::backend::settle")]
+    pub(in crate::kinds::service) settle: Time,
     #[serde(default)]
     pub(in crate::kinds::service) on_change: OnChange,
     #[serde(default)]
@@ -61,7 +59,7 @@ impl UnitContent {
     /// # Errors
     /// The fault of the content, as text.
     pub(in crate::kinds::service) fn read(text: &str) -> Result<Self, String> {
-        let content: Self = content::read(text)?;
+        let content: Self = cob_kinds::parse(text)?;
         let name = content.name();
         let stem = name.rsplit_once('.').map_or("", |(stem, _)| stem);
         let fit = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);

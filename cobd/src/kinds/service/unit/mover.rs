@@ -507,7 +507,7 @@ impl Mover<'_> {
             }
             if state.runs() {
                 let (_, since) = first.get_or_insert_with(|| (run, Instant::now()));
-                if is_ready && since.elapsed() >= self.content.settle {
+                if is_ready && since.elapsed() >= self.content.settle.0 {
                     let (configuration, _) = configuration(&state);
                     return Started::new(identity, configuration, state.invocation).write(&self.wish.folder);
                 }

@@ -1,0 +1,84 @@
+//! The parts of a host that a change object owns.
+
+/// The files that a change object writes, and the object of the host that it sets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// The files, below the root of the content.
+    pub files: Vec<OwnedFile>,
+    /// The object that no other change object may set.
+    pub subject: Option<Subject>,
+}
+
+/// A file that a change object writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedFile {
+    /// Its absolute path.
+    pub path: String,
+    /// The way in which it is written.
+    pub access: Access,
+}
+
+/// The way in which a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// As a whole, by this change object alone.
+    Alone,
+    /// With all files below it.
+    Whole,
+    /// A part of it, while others of the same kind write other parts.
+    Shared,
+    /// A part of it: other writers' parts stay.
+    Merged,
+}
+
+/// An object of a host: two owners would undo each other's transitions.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    /// The sort, for messages.
+    pub sort: &'static str,
+    /// The name, in a form that is equal for all spellings.
+    pub name: String,
+}
+
+impl Access {
+    /// Whether both accesses leave each other's data intact.
+    #[must_use]
+    pub fn goes_with(self, other: Self) -> bool {
+        let is_part = |access: Self| matches!(access, Self::Shared | Self::Merged);
+        is_part(self) && is_part(other)
+    }
+}
+
+impl Subject {
+    /// The sort of mounts.
+    pub const MOUNT: &'static str = "mount on";
+    /// The sort of units.
+    pub const UNIT: &'static str = "unit";
+    /// The sort of packages.
+    pub const PACKAGE: &'static str = "package";
+}
+
+impl Footprint {
+    /// An object of the host, without files.
+    #[must_use]
+    pub fn of(sort: &'static str, name: impl Into<String>) -> Self {
+        Self { files: Vec::new(), subject: Some(Subject { sort, name: name.into() }) }
+    }
+
+    /// Adds files that are written as a whole.
+    #[must_use]
+    pub fn with_own(self, paths: impl IntoIterator<Item = String>) -> Self {
+        self.with(paths, Access::Alone)
+    }
+
+    /// Adds files of which parts are written.
+    #[must_use]
+    pub fn with_shared(self, paths: &[&str]) -> Self {
+        self.with(paths.iter().map(|path| (*path).to_owned()), Access::Shared)
+    }
+
+    fn with(mut self, paths: impl IntoIterator<Item = String>, access: Access) -> Self {
+        self.files.extend(paths.into_iter().map(|path| OwnedFile { path, access }));
+        self
+    }
+}

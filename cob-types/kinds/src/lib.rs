@@ -1,0 +1,92 @@
+//! The built-in kinds: states, transitions, contents, checks of contents, and the objects of a host that they own.
+//!
+//! The generator and the daemon read the same definitions. A kind is a type that implements [`Content`], in a module of
+//! its own, and a line of [`ALL`]. The generator finds the kinds there by name; the daemon's back ends name the types.
+
+mod accounts;
+mod cron;
+mod fault;
+mod footprint;
+mod form;
+mod gates;
+mod host_entry;
+mod kernel_module;
+mod kind;
+mod mount;
+mod package;
+mod service;
+mod sysctl;
+
+pub use accounts::{Group, User};
+pub use cron::Cron;
+pub use fault::{Fault, Faults, Place};
+pub use footprint::{Access, Footprint, OwnedFile, Subject};
+pub use form::{Scalar, Time, parse, read, schema_of, yes};
+pub use gates::{Budget, HttpAddress, HttpCheck, Noop, TcpCheck, Wait};
+pub use host_entry::HostEntry;
+pub use kernel_module::KernelModule;
+pub use kind::{
+    Builtin, CHECK_TIMEOUT_MS, Content, Entry, GRACE_MS, RETRIES, RETRY_DELAY_MS, TIMEOUT_MS, plain_check,
+    plain_transition, state,
+};
+pub use mount::Mount;
+pub use package::{Package, Version};
+pub use service::{UNIT_TYPES, UNITS, full_unit_name};
+pub use sysctl::{Sysctl, in_dots, with_dots_and_slashes_swapped};
+
+/// All built-in kinds. `script` and `plugin` have no content type, because their contents are kinds.
+pub const ALL: &[Entry] = &[
+    Entry::without_content(Builtin { backend: "command", transitions: &[], ..Builtin::program("script") }),
+    service::SERVICE,
+    Entry::of::<Wait>(),
+    Entry::of::<TcpCheck>(),
+    Entry::of::<HttpCheck>(),
+    Entry::of::<Noop>(),
+    Entry::without_content(Builtin { transitions: &[], ..Builtin::program("plugin") }),
+    Entry::of::<Package>(),
+    Entry::of::<Sysctl>(),
+    Entry::of::<HostEntry>(),
+    Entry::of::<Cron>(),
+    Entry::of::<KernelModule>(),
+    Entry::of::<Mount>(),
+    Entry::of::<User>(),
+    Entry::of::<Group>(),
+    Entry::of::<Budget>(),
+    // No transition leads out of a conflict: a person decides, and then a check finds it outdated.
+    Entry::without_content(Builtin {
+        states: &["absent", "outdated", "present", "conflict"],
+        transitions: &[("absent", "present"), ("outdated", "present"), ("present", "absent"), ("outdated", "absent")],
+        // Changes are noticed as they happen; the check finds missed changes.
+        interval_ms: Some(300_000),
+        timeout_ms: TIMEOUT_MS,
+        ..Builtin::setting("file-tree")
+    }),
+];
+
+/// The kind with a name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Entry> {
+    ALL.iter().find(|entry| entry.kind.name == name)
+}
+
+/// Whether a state of a built-in kind only means that the change object does not manage the host: when the change
+/// object enters it, it restores the earlier state of the host.
+#[must_use]
+pub fn is_unmanaged(kind: &str, state: &str) -> bool {
+    state == "absent" && find(kind).is_some_and(|entry| entry.kind.restores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_in_several_spellings_is_one_subject() {
+        assert_eq!(full_unit_name("a"), full_unit_name("a.service"));
+        assert_eq!(full_unit_name("php8.2-fpm"), "php8.2-fpm.service");
+        assert_ne!(full_unit_name("a.socket"), full_unit_name("a"));
+        assert_eq!((Package::bare_name("app:amd64"), Package::bare_name("app:i386")), ("app", "app:i386"));
+        assert_eq!(in_dots("net/ipv4/conf/eth0.1/forwarding"), in_dots("net.ipv4.conf.eth0/1.forwarding"));
+        assert_ne!(in_dots("net.ipv4.ip_forward"), in_dots("net.ipv6.ip_forward"));
+    }
+}

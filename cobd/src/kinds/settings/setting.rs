@@ -1,0 +1,315 @@
+//! Built-in kinds that set a property of the host, and restore its original state.
+//!
+//! The common part is here: the first transition notes the original state, durably and before any change; the removal
+//! restores the original state and deletes the note. The note distinguishes the states:
+//!
+//! | state | note | found |
+//! | --- | --- | --- |
+//! | `absent` | no note: the property is not ours | any value |
+//! | `present` | a note | the desired value |
+//! | `outdated` | a note | another value, or the note is about another property, or the setting has no effect |
+//!
+//! In observe mode a change object is also `present` without a note if the desired value is found.
+//!
+//! A kind is a [`Setting`]: it looks, applies and restores. Transitions may be repeated, and killed at any point,
+//! because the note is written first and deleted last, and a look decides which work is left.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use cob_kinds::Content;
+use cob_types::message::Values;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::durable;
+use crate::kinds::backend::Hop;
+use crate::kinds::native::{Call, Found, Host, Made, NOTE, Native, Turn};
+
+/// The format of the note.
+const FORMAT: u32 = 1;
+
+/// A property of the host that can be set.
+pub(in crate::kinds) trait Setting: fmt::Debug + Send + Sync {
+    /// Its content.
+    type Content: Content;
+
+    /// The property in a content, and its value. The content may have faults that an earlier version accepted.
+    ///
+    /// # Errors
+    /// Why the content names no property, as text.
+    fn spec(&self, content: Self::Content, cob: &str) -> Result<Box<dyn Spec>, String>;
+
+    /// The same for a text.
+    ///
+    /// # Errors
+    /// The fault of the text.
+    fn read(&self, content: &str, cob: &str) -> Result<Box<dyn Spec>, String> {
+        self.spec(cob_kinds::parse(content)?, cob)
+    }
+}
+
+/// The specification of a setting, read from a content.
+pub(in crate::kinds) trait Spec {
+    /// The host, or the root folder that becomes a host.
+    fn host(&self) -> &Host;
+
+    /// The name of the property, unique within the kind.
+    fn target(&self) -> String;
+
+    /// The name of a file lock for a whole transition, if its kinds share files. `None`: all its files are its own, or
+    /// it takes a lock later.
+    fn turn(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The file that it edits together with other programs, and the name of the file lock for the edit.
+    fn shared(&self) -> Option<(&'static str, &'static str)> {
+        None
+    }
+
+    /// Sets the own folder, beside which file locks are, and the longest wait for a lock. Needed by kinds that take a
+    /// lock in the middle of a transition.
+    fn take_turns_at(&mut self, _own: &Path, _longest: Duration) {}
+
+    /// The present state, limited to the properties in the content. `None`: absent. `before` is the noted original
+    /// state: a property made here may be half-done, an existing property is as its owners left it.
+    fn look(&self, before: Option<&Value>) -> Result<Option<Value>, String>;
+
+    /// The present state by its effect, in the format of [`Self::look`]: a setting that others wrote in another way is
+    /// as desired if it has the same effect.
+    fn seen(&self) -> Result<Option<Value>, String> {
+        self.look(None)
+    }
+
+    /// The original state, before any change.
+    fn before(&self) -> Result<Option<Value>, String> {
+        self.look(None)
+    }
+
+    /// The desired state, in the same format.
+    fn wanted(&self) -> Value;
+
+    /// Whether the setting can have an effect on this host.
+    ///
+    /// # Errors
+    /// The reason why it would have no effect, as text.
+    fn of_use(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Brings the property into the desired state.
+    fn apply(&self, before: Option<&Value>) -> Result<(), String>;
+
+    /// Restores the original state.
+    fn restore(&self, before: Option<&Value>) -> Result<(), String>;
+}
+
+/// The note of the original state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    format: u32,
+    /// The content at that time: a later content may be about another property.
+    content: String,
+    before: Option<Value>,
+}
+
+impl Note {
+    fn read(own: &Path) -> Result<Option<Self>, String> {
+        let path = own.join(NOTE);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|error| format!("{}: {error}", path.display()))?,
+        };
+        let note: Self = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        if note.format == FORMAT {
+            Ok(Some(note))
+        } else {
+            Err(format!("{}: it has format {}; this program reads {FORMAT}", path.display(), note.format))
+        }
+    }
+
+    fn write(&self, own: &Path) -> Result<(), String> {
+        let bytes = serde_json::to_vec(self).expect("a note is plain data");
+        let written = durable::write_file(own, NOTE, 0o600, &bytes, durable::Sync::Now);
+        written.map_err(|error| format!("{}: {error}", own.join(NOTE).display()))
+    }
+
+    fn delete(own: &Path) -> Result<(), String> {
+        let deleted = fs::remove_file(own.join(NOTE)).and_then(|()| durable::sync_folder(own));
+        deleted.map_err(|error| format!("{}: {error}", own.join(NOTE).display()))
+    }
+}
+
+impl<S: Setting> Native for S {
+    fn name(&self) -> &'static str {
+        S::Content::KIND.name
+    }
+
+    fn states(&self) -> &'static [&'static str] {
+        S::Content::KIND.states
+    }
+
+    fn accept(&self, content: &str) -> Result<(), String> {
+        self.spec(cob_kinds::read(content)?, "").map(|_| ())
+    }
+
+    fn check(&self, call: &Call) -> Result<Found, String> {
+        let spec = spec_of(self, &call.content, call)?;
+        if !call.observed {
+            clear_killed(spec.as_ref(), &call.own)?;
+        }
+        let Some(note) = Note::read(&call.own)? else {
+            return if call.observed { seen(self, spec.as_ref(), call) } else { Ok(Found::state("absent")) };
+        };
+        let noted = self.read(&note.content, &call.cob)?;
+        if !is_one_thing(noted.as_ref(), spec.as_ref()) {
+            let (wanted, noted) = (named(spec.as_ref()), named(noted.as_ref()));
+            return Ok(Found::differing("outdated", format!("wanted {wanted}, and {noted} is set")));
+        }
+        let (found, wanted) = (spec.look(note.before.as_ref())?, spec.wanted());
+        let differs = (found.as_ref() != Some(&wanted)).then(|| difference(&wanted, found.as_ref()));
+        let wrong: Vec<String> = differs.into_iter().chain(of_use(self, spec.as_ref(), call).err()).collect();
+        Ok(match wrong.is_empty() {
+            true => Found::state("present"),
+            false => Found::differing("outdated", wrong.join("; ")),
+        })
+    }
+
+    fn make(&self, call: &Call, hop: &Hop) -> Made {
+        moved(self, call, hop).map(|()| Values::new()).into()
+    }
+}
+
+fn moved(setting: &impl Setting, call: &Call, hop: &Hop) -> Result<(), String> {
+    let spec = spec_of(setting, &call.content, call)?;
+    // A hanging mount from an unreachable server must not delay unrelated transitions.
+    let _turn = spec.turn().map(|what| Turn::wait(&call.own, what, longest(call))).transpose()?;
+    match hop.to.as_str() {
+        "present" => {
+            of_use(setting, spec.as_ref(), call)?;
+            present(setting, spec.as_ref(), call)
+        }
+        "absent" => undo(setting, spec.as_ref(), call),
+        other => Err(format!("it has no transition to {other}")),
+    }
+}
+
+/// Removes leftovers of a killed edit beside a shared file.
+fn clear_killed(spec: &dyn Spec, own: &Path) -> Result<(), String> {
+    let Some((file, turn)) = spec.shared().filter(|(file, _)| spec.host().is_half_edited(file)) else { return Ok(()) };
+    // The holder of the lock is editing.
+    Turn::take(own, turn).map_or(Ok(()), |_turn| spec.host().clear_edit(file))
+}
+
+/// The specification in a content, with its own folder for file locks.
+fn spec_of(setting: &impl Setting, content: &str, call: &Call) -> Result<Box<dyn Spec>, String> {
+    let mut spec = setting.read(content, &call.cob)?;
+    spec.take_turns_at(&call.own, longest(call));
+    Ok(spec)
+}
+
+/// The longest wait for others.
+fn longest(call: &Call) -> Duration {
+    call.timeout() / 2
+}
+
+/// Whether the content is valid and the setting can have an effect.
+fn of_use<S: Setting>(_: &S, spec: &dyn Spec, call: &Call) -> Result<(), String> {
+    cob_kinds::read::<S::Content>(&call.content)?;
+    spec.of_use()
+}
+
+/// The state in observe mode: present if it is as desired, no matter which program set it.
+fn seen(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<Found, String> {
+    let (found, wanted) = (spec.seen()?, spec.wanted());
+    Ok(match found {
+        Some(found) if found == wanted => match of_use(setting, spec, call) {
+            Ok(()) => Found::state("present"),
+            Err(why) => Found::differing("absent", why),
+        },
+        found => Found::differing("absent", difference(&wanted, found.as_ref())),
+    })
+}
+
+/// Whether both are about the same property.
+fn is_one_thing(one: &dyn Spec, other: &dyn Spec) -> bool {
+    (one.host(), one.target()) == (other.host(), other.target())
+}
+
+/// The name of the property for people.
+fn named(spec: &dyn Spec) -> String {
+    match spec.host().root() {
+        Some(root) => format!("{} below {}", spec.target(), root.display()),
+        None => spec.target(),
+    }
+}
+
+fn present(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<(), String> {
+    let note = Note::read(&call.own)?;
+    let is_about_this = match &note {
+        Some(note) => is_one_thing(setting.read(&note.content, &call.cob)?.as_ref(), spec),
+        None => true,
+    };
+    if !is_about_this {
+        undo(setting, spec, call)?;
+    }
+    let before = match note.filter(|_| is_about_this) {
+        None => Some(spec.before()?),
+        Some(note) if note.content == call.content => None,
+        // The same property, perhaps with additional parts.
+        Some(note) => Some(with_what_is_missing(note.before, spec.before()?)),
+    };
+    if let Some(before) = before {
+        Note { format: FORMAT, content: call.content.clone(), before }.write(&call.own)?;
+    }
+    let before = Note::read(&call.own)?.and_then(|note| note.before);
+    if spec.look(before.as_ref())? != Some(spec.wanted()) {
+        spec.apply(before.as_ref())?;
+    }
+    let (found, wanted) = (spec.look(before.as_ref())?, spec.wanted());
+    if found.as_ref() == Some(&wanted) {
+        return Ok(());
+    }
+    Err(format!("it was set, and is not as wanted: {}", difference(&wanted, found.as_ref())))
+}
+
+/// The difference from the desired state: the parts of both that differ.
+pub(super) fn difference(wanted: &Value, found: Option<&Value>) -> String {
+    match (wanted, found) {
+        (Value::Object(wanted), Some(Value::Object(found))) => {
+            let without = |one: &Map<String, Value>, other: &Map<String, Value>| {
+                let differs = one.iter().filter(|(key, value)| other.get(*key) != Some(value));
+                Value::Object(differs.map(|(key, value)| (key.clone(), value.clone())).collect())
+            };
+            format!("wanted {}, found {}", without(wanted, found), without(found, wanted))
+        }
+        (wanted, Some(found)) => format!("wanted {wanted}, found {found}"),
+        (wanted, None) => format!("wanted {wanted}, not found"),
+    }
+}
+
+/// The noted parts, and from the found state only the parts that were not noted.
+fn with_what_is_missing(noted: Option<Value>, found: Option<Value>) -> Option<Value> {
+    match (noted, found) {
+        (Some(Value::Object(mut noted)), Some(Value::Object(found))) => {
+            for (key, value) in found {
+                noted.entry(key).or_insert(value);
+            }
+            Some(Value::Object(noted))
+        }
+        (noted, _) => noted,
+    }
+}
+
+fn undo(setting: &impl Setting, spec: &dyn Spec, call: &Call) -> Result<(), String> {
+    let Some(note) = Note::read(&call.own)? else { return Ok(()) };
+    let noted = spec_of(setting, &note.content, call)?;
+    // A content that changes only the removal needs no transition, and leaves the note as it was.
+    let spec = if is_one_thing(noted.as_ref(), spec) { spec } else { noted.as_ref() };
+    spec.restore(note.before.as_ref())?;
+    Note::delete(&call.own)
+}
