@@ -46,11 +46,35 @@ pub struct Number {
     pub counter: u64,
 }
 
+/// Whether a request serves a departure. Departures have the lower number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Phase(u8);
+
+impl Phase {
+    /// On behalf of a departing change object.
+    pub const DEPARTURE: Self = Self(0);
+    /// On behalf of a change object that stays in the model.
+    pub const STAY: Self = Self(1);
+
+    /// Whether the request serves a departure.
+    #[must_use]
+    pub fn is_departure(self) -> bool {
+        self == Self::DEPARTURE
+    }
+}
+
+impl From<Phase> for u8 {
+    fn from(phase: Phase) -> Self {
+        phase.0
+    }
+}
+
 /// The rank of a request: in an ordered change object the lower rank goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank {
-    /// 0: for a departing change object; 1: all others.
-    pub phase: u8,
+    /// Departures are served first.
+    pub phase: Phase,
     /// The generation that numbered the goal.
     pub generation: GenerationNumber,
     /// The goal's number in it.
@@ -59,7 +83,7 @@ pub struct Rank {
 
 impl Rank {
     /// Behind all other ranks.
-    pub const LAST: Rank = Rank { phase: u8::MAX, generation: GenerationNumber(u64::MAX), rank: u64::MAX };
+    pub const LAST: Rank = Rank { phase: Phase(u8::MAX), generation: GenerationNumber(u64::MAX), rank: u64::MAX };
 }
 
 /// All messages of a daemon for another daemon in a tick of its loop.
@@ -504,7 +528,7 @@ mod tests {
                     number,
                     rev: 0,
                     set: vec![up.clone()],
-                    rank: Rank { phase: 1, generation: GenerationNumber(4), rank: 5 },
+                    rank: Rank { phase: Phase::STAY, generation: GenerationNumber(4), rank: 5 },
                     origin: asker.clone(),
                     fingerprint: Some(Fingerprint([7; 16])),
                     generation: Some(GenerationNumber(4)),

@@ -45,7 +45,7 @@ fn simulate(label: &str, large: &Large) {
 fn go(generation: u64, bundle: &Arc<Bundle>) -> Event {
     let order = Arc::new(SwitchOrder::free(GenerationNumber(generation - 1), GenerationNumber(generation)));
     let (generation, in_process) = (GenerationNumber(generation), vec!["noop".to_owned()]);
-    Event::Go { generation, bundle: bundle.clone().into(), in_process, order }
+    Event::Switch { rollback: false, generation, bundle: bundle.clone().into(), in_process, order }
 }
 
 /// All checks find this state and all actions succeed at once, until no job is left.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cob_engine::event::Order;
 use cob_engine::sim::{Config, Initial, Random, Scene as _, World};
 use cob_engine::time::Span;
-use cob_types::message::{About, DepartureReport, Hello, Probe, Refused, Request};
+use cob_types::message::{About, DepartureReport, Hello, Phase, Probe, Refused, Request};
 use cob_types::{CobId, GenerationNumber, HostName, Item, Number, Rank, StateName};
 
 use crate::system::{IN_PROCESS, N, System, Thing};
@@ -173,7 +173,11 @@ impl Said<'_> {
             number,
             rev: random.below(3),
             set,
-            rank: Rank { phase: random.below(2) as u8, generation: GenerationNumber(random.below(2)), rank: 0 },
+            rank: Rank {
+                phase: *random.pick(&[Phase::DEPARTURE, Phase::STAY]),
+                generation: GenerationNumber(random.below(2)),
+                rank: 0,
+            },
             origin: self.any(random),
             fingerprint: None,
             generation: Some(GenerationNumber(random.below(4))).filter(|_| !random.permille(200)),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cob_engine::sim::explore::{self, Explored, Judge, Switch};
+use cob_engine::sim::explore::{self, Explored, Judge, SwitchPair};
 use cob_engine::sim::{Config, Initial, Outcome, Random, Scene, World};
 use cob_engine::time::Span;
 use cob_types::generation::{ManifestHost, Security};
@@ -226,7 +226,7 @@ pub fn explore(pair: &Pair, plan: &explore::Plan) -> Option<Explored> {
     let way_back = plan.back.then(|| pair.order(true)).transpose().ok()?;
     let (first, second) = (all_bundles(&pair.before, &pair.after), all_bundles(&pair.after, &pair.before));
     let rules = Rules::of(pair);
-    let switch = Switch { second: &second, order: &order, way_back: way_back.as_ref(), judge: &rules };
+    let switch = SwitchPair { second: &second, order: &order, way_back: way_back.as_ref(), judge: &rules };
     Some(explore::explore_switch(&first, &pair.before.initial(), switch, plan))
 }
 

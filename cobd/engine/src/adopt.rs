@@ -1,6 +1,6 @@
 //! A new generation against the present state: which change objects depart, change, or are new.
 //!
-//! At the start of a switch (`go`), the change objects that the new generation lacks begin to depart (their preferred
+//! At the start of a switch, the change objects that the new generation lacks begin to depart (their preferred
 //! state becomes the pre-remove state, or, if kept, their present state); so do change objects that are taken back.
 //! When all waits are over ([`crate::departures`]), the host activates the generation: it drops the departed change
 //! objects, and adds the taken-back change objects again.
@@ -12,19 +12,20 @@ use cob_types::beside::Difference;
 use cob_types::{CobId, GenerationNumber, SwitchOrder};
 
 use crate::bundle::AnyBundle;
-use crate::departures::Going;
+use crate::departures::PendingSwitch;
 use crate::engine::Engine;
+use crate::mail::Mail;
 use crate::names::{CobRef, StateId};
-use crate::object::{Mail, Object};
+use crate::object::{Activity, Lifecycle, Object};
 use crate::record::{Body, OrderRecord};
 use crate::spec::{Compiler, Spec};
 use crate::time::Time;
 
 /// The target of a switch.
-pub(crate) struct SwitchTarget<'a> {
+#[derive(Debug, Clone)]
+pub(crate) struct SwitchTarget {
     pub(crate) generation: GenerationNumber,
-    pub(crate) bundle: &'a AnyBundle,
-    pub(crate) in_process: &'a [String],
+    pub(crate) bundle: ActiveBundle,
     pub(crate) order: Arc<SwitchOrder>,
 }
 
@@ -45,36 +46,25 @@ struct BundleDiff {
 }
 
 impl Engine {
-    pub(crate) fn go(&mut self, way: &SwitchTarget<'_>, now: Time) {
+    /// Starts a switch. Only a rollback leads to an older generation; in the midst of a switch it leads to the
+    /// generation that is still active, and departing change objects stay.
+    pub(crate) fn switch(&mut self, target: SwitchTarget, rollback: bool, now: Time) {
         let newest = self.going_to().unwrap_or(self.generation);
-        if way.generation <= newest {
+        if target.generation == newest || target.generation < newest && !rollback {
             return;
         }
-        // An abandoned pending switch, or a second switch to a generation visited before.
-        let leaves = self.going.is_some() || way.generation <= self.highest;
-        self.set_out(way, leaves, now);
-    }
-
-    /// As `go`, for a generation that may be older. In the midst of a switch, a rollback leads to the generation that
-    /// is still active: departing change objects stay.
-    pub(crate) fn back(&mut self, way: &SwitchTarget<'_>, now: Time) {
-        if way.generation != self.going_to().unwrap_or(self.generation) {
-            self.set_out(way, true, now);
-        }
-    }
-
-    fn set_out(&mut self, way: &SwitchTarget<'_>, leaves: bool, now: Time) {
-        self.out.record(Body::Go(way.generation));
+        self.out.record(Body::Go(target.generation));
         let was_held = self.held.take().is_some();
-        self.highest = self.highest.max(way.generation);
-        if leaves {
+        // A pending switch, or a generation visited before: hosts must tell the facts of the two switches apart.
+        if rollback || self.going.is_some() || target.generation <= self.highest {
             self.leave_switch();
         }
+        self.highest = self.highest.max(target.generation);
         if let Some(left) = self.going.take() {
-            self.keep_pending_askers(left.generation, &left.footing.bundle);
+            self.keep_pending_askers(&left.target);
             self.never_came(&left);
         }
-        self.head_for(way, now);
+        self.start_switch(target, now);
         self.lay_out(now);
         if was_held {
             // Change objects held by a cancel may move again, but must not: without departures, activate the next
@@ -83,9 +73,9 @@ impl Engine {
         }
     }
 
-    /// As `go`, for a switch that is on record already.
-    pub(crate) fn head_for(&mut self, way: &SwitchTarget<'_>, now: Time) {
-        let BundleDiff { specs, leaving } = self.news_of(way);
+    /// As [`Self::switch`], for a switch that is on record already.
+    pub(crate) fn start_switch(&mut self, target: SwitchTarget, now: Time) {
+        let BundleDiff { specs, leaving } = self.difference_to(&target);
         // The switch does not concern an idle change object that stays.
         let concerned: BTreeSet<usize> =
             self.restless().map(|o| o.me).chain(leaving.iter().copied()).filter_map(|cob| self.slot(cob)).collect();
@@ -93,33 +83,31 @@ impl Engine {
         for cob in concerned {
             let leaves = leaving.contains(&cob);
             self.with(cob, now, |o, cx| {
-                o.finished = false;
-                o.held_back = false;
-                o.declared = false;
+                let departed = o.lifecycle.is_departing();
+                o.lifecycle = if leaves { Lifecycle::DEPARTING } else { Lifecycle::Present };
                 // A departing change object that has failed tries again.
-                if o.retiring != leaves || leaves && o.failed {
+                if departed != leaves || leaves && o.failed {
                     if o.failed {
                         cx.record(Body::Ordered(OrderRecord::Retry(cx.names.cob_id(o.me).clone())));
                     }
-                    o.retiring = leaves;
                     o.renew();
                 }
             });
         }
-        let footing = ActiveBundle { bundle: way.bundle.clone(), in_process: way.in_process.to_vec() };
-        self.going = Some(Going::new(way.generation, footing, specs, leaving, way.order.clone(), now));
+        self.going = Some(PendingSwitch::new(target, specs, leaving, now));
         self.facts_changed = true;
         self.judge_waiting(now);
     }
 
     /// The changes of a generation here. Unchanged change objects are not even compiled.
-    fn news_of(&mut self, way: &SwitchTarget<'_>) -> BundleDiff {
+    fn difference_to(&mut self, target: &SwitchTarget) -> BundleDiff {
         let mut news = BundleDiff::default();
-        let mut compiler = Compiler::new(way.bundle.kinds(), way.in_process);
-        match self.active.as_ref().filter(|active| active.runs_as(way)).map(|active| active.bundle.clone()) {
+        let bundle = &target.bundle.bundle;
+        let mut compiler = Compiler::new(bundle.kinds(), &target.bundle.in_process);
+        match self.active.as_ref().filter(|active| active.runs_as(&target.bundle)).map(|active| active.bundle.clone()) {
             Some(before) => {
-                for difference in way.bundle.differences(&before) {
-                    if difference.now.is_none() || is_something_else(&difference, &before, way.bundle) {
+                for difference in bundle.differences(&before) {
+                    if difference.now.is_none() || is_something_else(&difference, &before, bundle) {
                         news.leaving.extend(self.names.find_cob(&difference.id));
                     }
                     if let Some(cob) = difference.now {
@@ -128,23 +116,23 @@ impl Engine {
                 }
             }
             None => {
-                self.names.make_room(way.bundle.len());
-                for (id, cob) in way.bundle.iter() {
+                self.names.make_room(bundle.len());
+                for (id, cob) in bundle.iter() {
                     news.add(id, compiler.spec(&cob, &mut self.names));
                 }
-                let has = |o: &&Object| way.bundle.has(self.names.cob_id(o.me));
+                let has = |o: &&Object| bundle.has(self.names.cob_id(o.me));
                 news.leaving.extend(self.objects().filter(|o| !has(o)).map(|o| o.me));
                 let before = self.active.iter().map(|active| &active.bundle);
                 let others = before.flat_map(|before| {
-                    let differences = way.bundle.differences(before);
-                    differences.filter(|difference| is_something_else(difference, before, way.bundle))
+                    let differences = bundle.differences(before);
+                    differences.filter(|difference| is_something_else(difference, before, bundle))
                 });
                 news.leaving.extend(others.filter_map(|difference| self.names.find_cob(&difference.id)));
             }
         }
         let here = self.names.host_name(self.here).clone();
-        for id in way.order.taken_back_of(&here) {
-            if let Some(cob) = way.bundle.get(id).filter(|_| !news.specs.contains_key(id)) {
+        for id in target.order.taken_back_of(&here) {
+            if let Some(cob) = bundle.get(id).filter(|_| !news.specs.contains_key(id)) {
                 news.add(id, compiler.spec(&cob, &mut self.names));
             }
             news.leaving.extend(self.names.find_cob(id));
@@ -175,14 +163,14 @@ impl Engine {
         freed || !news.is_empty()
     }
 
-    fn activate(&mut self, going: Going, now: Time) {
+    fn activate(&mut self, going: PendingSwitch, now: Time) {
         for cob in &going.leaving {
             self.let_go(*cob, now);
         }
         self.keep_active_askers();
-        let before = std::mem::replace(&mut self.generation, going.generation);
-        let back = going.generation < before;
-        self.active = Some(going.footing);
+        let before = std::mem::replace(&mut self.generation, going.target.generation);
+        let back = going.target.generation < before;
+        self.active = Some(going.target.bundle);
         self.activations += 1;
         self.make_room(going.specs.len());
         // Unchanged change objects start anew; idle ones have no counters to reset.
@@ -200,12 +188,12 @@ impl Engine {
                     if back {
                         o.forget_what_is_left(cx);
                     }
-                    match spec {
-                        _ if o.acting() => {
-                            o.next_spec = Some(spec.or(o.next_spec.take()).unwrap_or_else(|| o.spec.clone()))
-                        }
-                        Some(spec) => o.adopt(cx, spec),
-                        None => o.renew(),
+                    if let Activity::Acting(action) = &mut o.activity {
+                        action.next_spec = spec.or(action.next_spec.take()).or_else(|| Some(o.spec.clone()));
+                    } else if let Some(spec) = spec {
+                        o.adopt(cx, spec);
+                    } else {
+                        o.renew();
                     }
                 });
             } else if let Some(spec) = spec {
@@ -214,13 +202,13 @@ impl Engine {
         }
         self.facts_changed = true;
         self.raised.clear();
-        self.out.record(Body::Activated(going.generation));
+        self.out.record(Body::Activated(going.target.generation));
         self.note_activation(before);
     }
 
     /// A switch is abandoned before its end: its new change objects count as departed. Hosts that have gone further may
     /// wait for their departure in their rollback.
-    fn never_came(&mut self, left: &Going) {
+    fn never_came(&mut self, left: &PendingSwitch) {
         for (id, spec) in &left.specs {
             let cob = self.names.cob(id);
             if self.slot(cob).is_none() && !self.gone.contains_key(&cob) {
@@ -265,11 +253,11 @@ impl Engine {
     }
 
     /// All change objects of a bundle, as found after a restart.
-    pub(crate) fn specs_of(&mut self, footing: &ActiveBundle) -> Vec<(CobRef, Arc<Spec>)> {
-        let mut compiler = Compiler::new(footing.bundle.kinds(), &footing.in_process);
-        let mut specs = Vec::with_capacity(footing.bundle.len());
-        self.names.make_room(footing.bundle.len());
-        for (id, cob) in footing.bundle.iter() {
+    pub(crate) fn specs_of(&mut self, active: &ActiveBundle) -> Vec<(CobRef, Arc<Spec>)> {
+        let mut compiler = Compiler::new(active.bundle.kinds(), &active.in_process);
+        let mut specs = Vec::with_capacity(active.bundle.len());
+        self.names.make_room(active.bundle.len());
+        for (id, cob) in active.bundle.iter() {
             if let Some(spec) = compiler.spec(&cob, &mut self.names) {
                 specs.push((self.names.cob(id), spec));
             }
@@ -298,8 +286,8 @@ fn is_something_else(difference: &Difference, before: &AnyBundle, after: &AnyBun
 
 impl ActiveBundle {
     /// Whether its backends run where the target's do: inside or outside the daemon.
-    fn runs_as(&self, way: &SwitchTarget<'_>) -> bool {
-        let alike = |backend: &String| self.in_process.contains(backend) == way.in_process.contains(backend);
+    fn runs_as(&self, target: &Self) -> bool {
+        let alike = |backend: &String| self.in_process.contains(backend) == target.in_process.contains(backend);
         self.bundle.kinds().values().all(|kind| alike(&kind.backend))
     }
 }
@@ -324,7 +312,8 @@ mod tests {
 
     fn go(generation: u64, cobs: &[&str]) -> Event {
         let bundle = Arc::new(bundle(cobs));
-        Event::Go {
+        Event::Switch {
+            rollback: false,
             generation: GenerationNumber(generation),
             bundle: bundle.into(),
             in_process: Vec::new(),
@@ -334,7 +323,8 @@ mod tests {
 
     fn back(generation: u64, cobs: &[&str]) -> Event {
         let bundle = Arc::new(bundle(cobs));
-        Event::Back {
+        Event::Switch {
+            rollback: true,
             generation: GenerationNumber(generation),
             bundle: bundle.into(),
             in_process: Vec::new(),
@@ -535,7 +525,7 @@ mod tests {
             let mut b = Bench::new(&[X, Y]);
             let go = |bundle: Arc<Bundle>| {
                 let (generation, bundle, in_process) = (GenerationNumber(2), bundle.into(), in_process.clone());
-                Event::Go { generation, bundle, in_process, order: free(2) }
+                Event::Switch { rollback: false, generation, bundle, in_process, order: free(2) }
             };
             let told = b.event(go(of_another_kind()));
             assert!(told.contains(&"act h/y 1 -> 0, attempt 1".to_owned()), "{told:?}");
@@ -554,7 +544,8 @@ mod tests {
     fn what_runs_in_another_way_is_another() {
         let mut b = Bench::new(&[X, Y]);
         let bundle = Arc::new(bundle(&[X]));
-        let go = Event::Go {
+        let go = Event::Switch {
+            rollback: false,
             generation: GenerationNumber(2),
             bundle: bundle.into(),
             in_process: vec!["command".to_owned()],

@@ -12,7 +12,7 @@ use cob_types::{Batch, CobId, HostName, Item, Number, Rank, StateName};
 
 use crate::engine::Engine;
 use crate::names::{CobRef, StateId};
-use crate::object::{Activity, Lock, Msg, Object, Request, has_waited_since};
+use crate::object::{Activity, Lock, Object, Request, has_waited_since};
 use crate::peers::Peer;
 use crate::record::{Durable, DurableCob, HeldLock};
 use crate::spec::{NeedSpec, Spec, StateIx};
@@ -179,7 +179,7 @@ impl<'a> Form<'a> {
     }
 
     fn rank(&mut self, rank: Rank) {
-        self.word(u64::from(rank.phase) << 32 | rank.generation.0.min(u64::from(u32::MAX)));
+        self.word(u64::from(u8::from(rank.phase)) << 32 | rank.generation.0.min(u64::from(u32::MAX)));
         self.word(rank.rank);
     }
 
@@ -369,16 +369,17 @@ impl Engine {
     fn canonical_object(&self, form: &mut Form<'_>, o: &Object, now: Time) {
         form.word(o.state.map_or(u64::MAX, |s| u64::from(s.0)));
         form.word(o.recorded.map_or(u64::MAX, |s| u64::from(s.0)));
-        form.word(match o.activity {
-            Activity::Idle => 0,
-            Activity::Checking { .. } => 1,
-            Activity::Acting { transition, .. } => 2 + u64::from(transition),
-        });
+        let action = if let Activity::Acting(action) = &o.activity { Some(action) } else { None };
+        let checks = matches!(o.activity, Activity::Checking { .. });
+        form.word(action.map_or(u64::from(checks), |action| 2 + u64::from(action.transition)));
         let due = |at: Time| [at <= now, at == Time::NEVER];
         let [check_due, check_never] = due(o.check_at);
         let resting = o.resting_until(now).is_some();
-        form.flags(&[o.failed, o.ordered, o.suspect, check_due, check_never, o.troubles.retry_at > now, resting]);
-        form.flags(&[o.retiring, o.finished, o.held_back, o.declared, o.outlived, o.seen_ahead]);
+        let suspect = action.is_some_and(|action| action.suspect);
+        form.flags(&[o.failed, o.ordered, suspect, check_due, check_never, o.troubles.retry_at > now, resting]);
+        let (lifecycle, outlived) = (o.lifecycle, action.is_some_and(|action| action.outlived));
+        form.flags(&[lifecycle.is_departing(), lifecycle.is_departed(), lifecycle.is_held_back()]);
+        form.flags(&[lifecycle.is_declared(), outlived, o.seen_ahead]);
         let restarts = o.stopped.as_ref().map(|stopped| stopped.restart);
         form.flags(&[restarts.is_some(), restarts == Some(true)]);
         form.word(u64::from(o.troubles.failures));
@@ -387,7 +388,7 @@ impl Engine {
         form.word(failed_to.map_or(u64::MAX, |s| u64::from(s.0)));
         form.fingerprint(o.applied);
         form.fingerprint(o.rested_on);
-        if let Some(next) = &o.next_spec {
+        if let Some(next) = action.and_then(|action| action.next_spec.as_ref()) {
             self.canonical_spec(form, &o.spec);
             self.canonical_spec(form, next);
         }
@@ -535,15 +536,15 @@ impl Engine {
         early.sort_by(|a, b| self.names.cmp(a.to, b.to).then_with(|| self.names.cmp(a.from, b.from)));
         form.word(early.len() as u64);
         for mail in early {
-            if let Msg::Request { number, rev, set, rank, origin, fingerprint, failed } = &mail.msg {
-                form.flags(&[*failed]);
+            if let Some(asked) = mail.request() {
+                form.flags(&[asked.failed]);
                 let pair = self.pair(form, mail.from, mail.to);
-                form.tokens.push(Token::Number(pair, *number));
-                form.tokens.push(Token::Revision(pair, *number, *rev));
-                self.canonical_set(form, set);
-                form.rank(*rank);
-                form.cob(self.names.cob_id(*origin));
-                form.fingerprint(*fingerprint);
+                form.tokens.push(Token::Number(pair, asked.number));
+                form.tokens.push(Token::Revision(pair, asked.number, asked.rev));
+                self.canonical_set(form, &asked.set);
+                form.rank(asked.rank);
+                form.cob(self.names.cob_id(asked.origin));
+                form.fingerprint(asked.fingerprint);
             }
         }
     }

@@ -10,10 +10,11 @@ use cob_types::Number;
 use cob_types::message::Values;
 
 use crate::engine::{Engine, Timer};
+use crate::mail::{Asked, Granted, Mail, Msg};
 use crate::names::{CobRef, HostRef, Names, StateId};
-use crate::object::probe::Probed;
-use crate::object::{Mail, Msg, Object, RESEND, RESEND_CAP, Request, shared};
+use crate::object::{Object, Request, shared};
 use crate::record::{Body, DurableCob, KeptGrant};
+use crate::repeat::Repeat;
 use crate::time::Time;
 
 /// The open business of departed change objects.
@@ -25,14 +26,6 @@ pub(crate) struct DepartedObjects {
     /// acknowledged.
     given_back: BTreeMap<(CobRef, CobRef), Number>,
     repeat: Repeat,
-}
-
-/// The schedule of repeated releases.
-#[derive(Debug, Clone, Copy, Default)]
-struct Repeat {
-    /// The valid timer.
-    at: Option<Time>,
-    times: u32,
 }
 
 impl DepartedObjects {
@@ -85,7 +78,7 @@ impl DepartedObjects {
 
     /// A repeat is scheduled.
     pub(crate) fn repeats(&self) -> bool {
-        self.repeat.at.is_some()
+        self.repeat.is_scheduled()
     }
 
     /// Whether `asker` holds a grant of the departed change object `cob`.
@@ -133,42 +126,26 @@ impl Engine {
     pub(crate) fn answer_for_absent(&mut self, mail: Mail, now: Time) {
         let Mail { from, to, ref msg } = mail;
         let answer = match msg {
-            Msg::Request { number, rev, set, rank, origin, fingerprint, failed } => {
+            Msg::Request(asked) => {
+                let (number, rev) = (asked.number, asked.rev);
                 let known = self.left.find(to, from).map(|r| r.number);
-                if let Some(higher) = known.filter(|k| *number < *k) {
+                if let Some(higher) = known.filter(|k| number < *k) {
                     // The asker's host may have been reinstalled meanwhile, and does not know the higher number.
                     self.out.mail.push_back(Mail { from: to, to: from, msg: Msg::Query(higher) });
                 }
                 let broken = self.left.find(to, from).is_some_and(|r| r.broken.is_some());
-                if known.is_some_and(|k| *number < k) {
-                    Some(Msg::Released(*number))
-                } else if broken && known == Some(*number) {
-                    Some(Msg::Lapsed(*number))
-                } else if let Some(state) = self.as_left(to, set, rank.phase) {
-                    let fresh = Request {
-                        asker: from,
-                        number: *number,
-                        rev: *rev,
-                        set: set.clone(),
-                        rank: *rank,
-                        origin: *origin,
-                        fingerprint: *fingerprint,
-                        failed: *failed,
-                        granted: Some(state),
-                        recalled: false,
-                        lapsed: false,
-                        broken: None,
-                        restored: true,
-                        refused: false,
-                        beyond: false,
-                        since: Time(0),
-                        folder: self.folder_of(self.names.host_of(from)),
-                    };
-                    self.grant_as_left(to, fresh, known);
-                    Some(Msg::Grant { number: *number, rev: *rev, state, values: shared(Values::new()) })
+                if known.is_some_and(|k| number < k) {
+                    Some(Msg::Released(number))
+                } else if broken && known == Some(number) {
+                    Some(Msg::Lapsed(number))
+                } else if let Some(state) = self.as_left(to, asked) {
+                    let folder = self.folder_of(self.names.host_of(from));
+                    let fresh = Request::new(from, asked.clone(), folder, Time(0));
+                    self.grant_as_left(to, Request { granted: Some(state), restored: true, ..fresh }, known);
+                    Some(Msg::Grant(Granted { number, rev, state, values: shared(Values::new()) }))
                 } else {
                     // A higher number implies the release of the previous number.
-                    self.returned_to_left(to, from, *number);
+                    self.returned_to_left(to, from, number);
                     self.wait_for_absent(mail, now);
                     return;
                 }
@@ -181,17 +158,16 @@ impl Engine {
                 self.returned_to_left(to, from, *number);
                 Some(Msg::Released(*number))
             }
-            Msg::Grant { number, .. } | Msg::Recall(number) | Msg::Query(number) | Msg::Lapsed(number) => {
+            Msg::Grant(Granted { number, .. }) | Msg::Recall(number) | Msg::Query(number) | Msg::Lapsed(number) => {
                 Some(Msg::Release(*number))
             }
             Msg::Released(number) => {
                 self.left.acknowledged(to, from, *number);
                 None
             }
-            &Msg::Probe { initiator, number, generation, ref path, more, wide } => {
+            Msg::Probe(probe) => {
                 if self.early.contains_key(&(to, from)) {
-                    let probe = Probed { initiator, number, generation, path: path.clone(), more, wide };
-                    self.lead_to_leaving(to, probe, now);
+                    self.lead_to_leaving(to, probe.clone(), now);
                 }
                 None
             }
@@ -236,27 +212,23 @@ impl Engine {
 
     /// Schedules the repeats for departed change objects.
     pub(crate) fn repeat_for_left(&mut self, now: Time) {
-        if self.left.repeat.at.is_none() && self.left.is_open() {
-            self.time_repeat(now);
+        if self.left.is_open()
+            && let Some(at) = self.left.repeat.schedule(now)
+        {
+            self.timers.push(Reverse((at, Timer::GivenBack)));
         }
-    }
-
-    fn time_repeat(&mut self, now: Time) {
-        let at = now + RESEND.doubled(self.left.repeat.times.min(16), RESEND_CAP);
-        self.left.repeat.at = Some(at);
-        self.timers.push(Reverse((at, Timer::GivenBack)));
     }
 
     pub(crate) fn given_back_timer(&mut self, at: Time, now: Time) {
-        if self.left.repeat.at != Some(at) {
+        if self.left.repeat.at() != at {
             return;
         }
-        self.left.repeat.at = None;
-        if self.left.is_open() {
-            self.left.repeat.times = self.left.repeat.times.saturating_add(1);
-            self.say_for_left(None);
-            self.time_repeat(now);
+        if !self.left.is_open() {
+            return self.left.repeat.stop();
         }
+        self.left.repeat.count();
+        self.say_for_left(None);
+        self.repeat_for_left(now);
     }
 
     /// Repeats the releases and invalidations of departed change objects, to a single host or to all.
@@ -282,9 +254,9 @@ impl Engine {
 
     /// The state of a set in which a departed change object counts as locked. For departing askers, a kept change
     /// object also counts as being in its pre-remove state.
-    fn as_left(&self, cob: CobRef, set: &[StateId], phase: u8) -> Option<StateId> {
-        let kept_from = self.kept_from.get(&cob).filter(|_| phase == 0);
-        self.gone.get(&cob).into_iter().chain(kept_from).copied().find(|state| set.contains(state))
+    fn as_left(&self, cob: CobRef, asked: &Asked) -> Option<StateId> {
+        let kept_from = self.kept_from.get(&cob).filter(|_| asked.rank.phase.is_departure());
+        self.gone.get(&cob).into_iter().chain(kept_from).copied().find(|state| asked.set.contains(state))
     }
 
     /// Records a grant of a departed change object, unless it repeats a valid grant.

@@ -15,7 +15,8 @@ const Y: &str = "h/y: 0 1, is 1, prefers 1, hop 1 0 <- a/a@1";
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
     let bundle = Arc::new(bundle(cobs));
-    Event::Go {
+    Event::Switch {
+        rollback: false,
         generation: GenerationNumber(generation),
         bundle: bundle.into(),
         in_process: Vec::new(),
@@ -25,7 +26,13 @@ fn go(generation: u64, cobs: &[&str]) -> Event {
 
 fn back(cobs: &[&str]) -> Event {
     let bundle = Arc::new(bundle(cobs));
-    Event::Back { generation: GenerationNumber(1), bundle: bundle.into(), in_process: Vec::new(), order: free(1) }
+    Event::Switch {
+        rollback: true,
+        generation: GenerationNumber(1),
+        bundle: bundle.into(),
+        in_process: Vec::new(),
+        order: free(1),
+    }
 }
 
 /// The number of the first request.

@@ -17,32 +17,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_types::message::{DepartureReport, MAX_FINALS};
-use cob_types::{CobId, GenerationNumber, Item, SwitchOrder};
+use cob_types::{CobId, GenerationNumber, Item};
 
-use crate::adopt::ActiveBundle;
+use crate::adopt::SwitchTarget;
 use crate::engine::{Engine, Timer};
 use crate::names::{CobRef, HostRef};
 use crate::object::Object;
 use crate::record::{Body, Durable, OrderRecord};
+use crate::repeat::Repeat;
 use crate::spec::Spec;
-use crate::time::{Span, Time};
+use crate::time::Time;
 
-/// The time until a question is repeated; doubles up to [`ASK_CAP`].
-const ASK: Span = Span::secs(1);
-const ASK_CAP: Span = Span::secs(60);
 /// The most change objects about which another host can wait for an answer.
 const OWED_MAX: usize = 100_000;
 
 /// The pending switch of this host.
 #[derive(Debug, Clone)]
-pub(crate) struct Going {
-    pub(crate) generation: GenerationNumber,
-    pub(crate) footing: ActiveBundle,
+pub(crate) struct PendingSwitch {
+    pub(crate) target: SwitchTarget,
     /// Change objects that are new or changed in it.
     pub(crate) specs: BTreeMap<CobId, Arc<Spec>>,
     /// Change objects that must depart before the activation.
     pub(crate) leaving: BTreeSet<CobRef>,
-    pub(crate) order: Arc<SwitchOrder>,
     pub(crate) since: Time,
     /// Departing change objects that have not departed yet.
     pub(crate) open: BTreeSet<CobRef>,
@@ -62,8 +58,7 @@ pub(crate) struct Going {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Question {
     pub(crate) cobs: BTreeSet<CobRef>,
-    pub(crate) times: u32,
-    next: Time,
+    pub(crate) repeat: Repeat,
 }
 
 /// The question of another host.
@@ -74,22 +69,18 @@ pub(crate) struct Owed {
     pub(crate) cobs: BTreeSet<CobId>,
 }
 
-impl Going {
+impl PendingSwitch {
     pub(crate) fn new(
-        generation: GenerationNumber,
-        footing: ActiveBundle,
+        target: SwitchTarget,
         specs: BTreeMap<CobId, Arc<Spec>>,
         leaving: BTreeSet<CobRef>,
-        order: Arc<SwitchOrder>,
         since: Time,
     ) -> Self {
         Self {
-            generation,
-            footing,
+            target,
             specs,
             open: leaving.clone(),
             leaving,
-            order,
             since,
             before: BTreeMap::new(),
             followers: BTreeMap::new(),
@@ -102,7 +93,7 @@ impl Going {
 
     /// The order has no waits within or between hosts: all departures happen together.
     fn together(&self) -> bool {
-        self.order.after.is_empty() && self.order.waits.is_empty()
+        self.target.order.after.is_empty() && self.target.order.waits.is_empty()
     }
 
     /// A change object has departed: queues the change objects that waited for it.
@@ -130,7 +121,7 @@ impl Engine {
     /// Computes the waits from the order and the known facts, and sends all questions.
     pub(crate) fn lay_out(&mut self, now: Time) {
         let Some(mut going) = self.going.take() else { return };
-        let order = going.order.clone();
+        let order = going.target.order.clone();
         let mut away = BTreeSet::new();
         going.before.clear();
         going.followers.clear();
@@ -165,7 +156,7 @@ impl Engine {
         let held_back: Vec<_> = going.before.iter().map(|(cob, before)| (*cob, !before.is_empty())).collect();
         self.going = Some(going);
         for (cob, held_back) in held_back {
-            self.with(cob, now, |o, _| o.held_back = held_back);
+            self.with(cob, now, |o, _| o.lifecycle.hold_back(held_back));
         }
         for host in self.fenced_among(&hosts) {
             self.declare_departed(host, now);
@@ -184,20 +175,21 @@ impl Engine {
         let (from, turn) = (self.generation, self.turn);
         let Some(going) = &mut self.going else { return };
         let Some(question) = going.questions.get_mut(&host) else { return };
-        question.next = now + ASK.doubled(question.times.min(16), ASK_CAP);
-        question.times = question.times.saturating_add(1);
-        self.timers.push(Reverse((question.next, Timer::Ask(host.0))));
+        if let Some(at) = question.repeat.schedule(now) {
+            self.timers.push(Reverse((at, Timer::Ask(host.0))));
+        }
         let mut cobs: Vec<CobId> = question.cobs.iter().map(|c| self.names.cob_id(*c).clone()).collect();
         cobs.sort_unstable();
         for cobs in cobs.chunks(MAX_FINALS) {
-            let asked = DepartureReport { from, to: going.generation, turn, cobs: cobs.to_vec() };
+            let asked = DepartureReport { from, to: going.target.generation, turn, cobs: cobs.to_vec() };
             self.send.push((host, Item::AskFinal(asked)));
         }
     }
 
     pub(crate) fn ask_timer(&mut self, host: HostRef, at: Time, now: Time) {
-        let due = self.going.as_ref().and_then(|g| g.questions.get(&host)).is_some_and(|q| q.next == at);
-        if due {
+        let question = self.going.as_mut().and_then(|g| g.questions.get_mut(&host));
+        if let Some(question) = question.filter(|q| q.repeat.at() == at) {
+            question.repeat.count();
             self.ask_final(host, now);
         }
     }
@@ -205,7 +197,7 @@ impl Engine {
     /// The link to a host is new: repeats the question, and restarts the delays.
     pub(crate) fn ask_anew(&mut self, host: HostRef, now: Time) {
         if let Some(question) = self.going.as_mut().and_then(|g| g.questions.get_mut(&host)) {
-            question.times = 0;
+            question.repeat = Repeat::default();
             self.ask_final(host, now);
         }
     }
@@ -259,13 +251,13 @@ impl Engine {
         let reached = |at: GenerationNumber| if from < to { at >= to } else { at <= to || at > from };
         let object = self.names.find_cob(cob).and_then(|c| self.object(c));
         match &self.going {
-            Some(going) if !reached(going.generation) => false,
+            Some(going) if !reached(going.target.generation) => false,
             _ if reached(self.generation) => true,
             None => false,
             Some(going) => match object {
-                Some(object) if going.leaving.contains(&object.me) => object.finished,
+                Some(object) if going.leaving.contains(&object.me) => object.lifecycle.is_departed(),
                 // In a switch to `to` a change object that stays is not the first generation's.
-                Some(_) => going.generation == to,
+                Some(_) => going.target.generation == to,
                 None => true,
             },
         }
@@ -332,15 +324,15 @@ impl Engine {
         let (mut news, mut freed) = (Vec::new(), false);
         while let Some(cob) = going.look.pop_first() {
             let free = going.before.get(&cob).is_none_or(BTreeSet::is_empty);
-            if self.object(cob).is_some_and(|o| o.held_back == free) {
-                self.with(cob, now, |o, _| o.held_back = !free);
+            if self.object(cob).is_some_and(|o| o.lifecycle.is_held_back() == free) {
+                self.with(cob, now, |o, _| o.lifecycle.hold_back(!free));
                 freed = true;
                 continue;
             }
             let is_final = self.object(cob).is_none_or(Object::is_final);
             if free && is_final && !going.together() && going.open.contains(&cob) {
                 if let Some(object) = self.object_mut(cob) {
-                    object.finished = true;
+                    object.lifecycle.depart();
                 }
                 going.is_out(cob);
                 news.push(cob);
@@ -370,7 +362,7 @@ impl Engine {
         going.declared.insert(cob);
         if leaves {
             going.before.remove(&cob);
-            self.with(cob, now, |o, _| o.declared = true);
+            self.with(cob, now, |o, _| o.lifecycle.declare());
         } else {
             going.is_out(cob);
         }
@@ -389,8 +381,12 @@ impl Engine {
         let declared = refs(&self.names, &durable.declared);
         for cob in finals.iter().chain(&declared) {
             self.with(*cob, now, |o, _| {
-                o.finished = o.retiring && finals.contains(&o.me);
-                o.declared = o.retiring && declared.contains(&o.me);
+                if declared.contains(&o.me) {
+                    o.lifecycle.declare();
+                }
+                if finals.contains(&o.me) {
+                    o.lifecycle.depart();
+                }
             });
         }
         if let Some(going) = &mut self.going {
@@ -417,13 +413,13 @@ impl Engine {
         durable.finals = going
             .leaving
             .iter()
-            .filter(|c| self.object(**c).is_some_and(|o| o.finished))
+            .filter(|c| self.object(**c).is_some_and(|o| o.lifecycle.is_departed()))
             .map(|c| self.names.cob_id(*c).clone())
             .collect();
     }
 }
 
-impl Going {
+impl PendingSwitch {
     fn knows(&self, cob: CobRef) -> bool {
         self.told.contains(&cob) || self.declared.contains(&cob)
     }

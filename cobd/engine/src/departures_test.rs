@@ -34,12 +34,24 @@ fn order(words: &[&str]) -> Arc<SwitchOrder> {
 }
 
 fn go(cobs: &[&str], order: Arc<SwitchOrder>) -> Event {
-    Event::Go { generation: order.to, bundle: Arc::new(bundle(cobs)).into(), in_process: Vec::new(), order }
+    Event::Switch {
+        rollback: false,
+        generation: order.to,
+        bundle: Arc::new(bundle(cobs)).into(),
+        in_process: Vec::new(),
+        order,
+    }
 }
 
 fn back(cobs: &[&str]) -> Event {
     let bundle = Arc::new(bundle(cobs));
-    Event::Back { generation: GenerationNumber(1), bundle: bundle.into(), in_process: Vec::new(), order: free(1) }
+    Event::Switch {
+        rollback: true,
+        generation: GenerationNumber(1),
+        bundle: bundle.into(),
+        in_process: Vec::new(),
+        order: free(1),
+    }
 }
 
 fn stands(bench: &Bench) -> (u64, Option<u64>) {

@@ -11,17 +11,16 @@ use cob_types::{CobId, GenerationNumber, HostName, Incarnation, Item, Number, St
 
 use crate::adopt::ActiveBundle;
 use crate::departed::DepartedObjects;
-use crate::departures::{Going, Owed};
+use crate::departures::{Owed, PendingSwitch};
 use crate::effect::Run;
 use crate::event::Order;
 use crate::justify::Justification;
 use crate::limit::Limit;
+use crate::mail::{Mail, Msg, Probed};
 use crate::names::{CobRef, HostRef, Names, StateId};
-use crate::object::asking::Granted;
 use crate::object::decide::Scratch;
-use crate::object::granting::Asked;
-use crate::object::probe::{Probed, Probing};
-use crate::object::{Activity, Cx, Mail, Msg, Object, Out};
+use crate::object::probe::Probing;
+use crate::object::{Activity, Cx, Object, Out};
 use crate::peers::Peer;
 use crate::record::{Body, OrderRecord};
 use crate::time::Time;
@@ -39,7 +38,7 @@ pub struct Engine {
     pub(crate) generation: GenerationNumber,
     /// The active bundle: the slots hold exactly its change objects.
     pub(crate) active: Option<ActiveBundle>,
-    pub(crate) going: Option<Going>,
+    pub(crate) going: Option<PendingSwitch>,
     pub(crate) slots: Vec<Option<Object>>,
     /// Slots of departed change objects.
     pub(crate) free: Vec<u32>,
@@ -276,7 +275,7 @@ impl Engine {
     /// The generation of the pending switch.
     #[must_use]
     pub fn going_to(&self) -> Option<GenerationNumber> {
-        self.going.as_ref().map(|g| g.generation)
+        self.going.as_ref().map(|g| g.target.generation)
     }
 
     /// The pending switch leads to an older generation than the active one.
@@ -371,8 +370,8 @@ impl Engine {
     /// The running actions, so that the daemon can wait for them after a restart.
     #[must_use]
     pub fn running_actions(&self) -> Vec<(CobId, Number)> {
-        let running = self.slots.iter().flatten().filter_map(|o| match o.activity {
-            Activity::Acting { job, .. } => Some((self.names.cob_id(o.me).clone(), job)),
+        let running = self.slots.iter().flatten().filter_map(|o| match &o.activity {
+            Activity::Acting(action) => Some((self.names.cob_id(o.me).clone(), action.job)),
             Activity::Idle | Activity::Checking { .. } => None,
         });
         running.collect()
@@ -382,9 +381,7 @@ impl Engine {
     #[must_use]
     pub fn actions_with_earlier_content(&self) -> Vec<(CobId, StateName, StateName)> {
         let found = self.restless().filter_map(|o| {
-            let Activity::Acting { transition, .. } = o.activity else { return None };
-            o.next_spec.as_ref().filter(|next| next.fingerprint != o.spec.fingerprint)?;
-            let t = &o.spec.kind.transitions[usize::from(transition)];
+            let t = &o.spec.kind.transitions[usize::from(o.action_with_earlier_content()?.transition)];
             let name = |state| self.names.state_name(o.spec.kind.id(state)).clone();
             Some((self.names.cob_id(o.me).clone(), name(t.from), name(t.to)))
         });
@@ -618,21 +615,15 @@ impl Engine {
         }
         let onward = self.with(to, now, |o, cx| {
             match mail.msg {
-                Msg::Request { number, rev, set, rank, origin, fingerprint, failed } => {
-                    o.on_request(cx, Asked { asker: from, number, rev, set, rank, origin, fingerprint, failed });
-                }
+                Msg::Request(asked) => o.on_request(cx, from, asked),
                 Msg::Release(number) => o.on_release(cx, from, number),
                 Msg::Released(number) => o.on_released(from, number),
-                Msg::Grant { number, rev, state, values } => {
-                    o.on_grant(cx, from, Granted { number, rev, state, values })
-                }
+                Msg::Grant(granted) => o.on_grant(cx, from, granted),
                 Msg::Recall(number) => o.on_recall(cx, from, number),
                 Msg::Query(number) => o.on_query(cx, from, number),
                 Msg::Lapsed(number) => o.on_lapsed(cx, from, number),
                 Msg::Refused { number, reason } => o.on_refused(from, number, reason),
-                Msg::Probe { initiator, number, generation, path, more, wide } => {
-                    return o.on_probe(cx, from, Probed { initiator, number, generation, path, more, wide });
-                }
+                Msg::Probe(probe) => return o.on_probe(cx, from, probe),
             }
             None
         });

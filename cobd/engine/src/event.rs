@@ -14,7 +14,7 @@ use crate::bundle::AnyBundle;
 pub enum Event {
     /// An operator (or a host that follows the depot) has ordered the switch to this generation: the change objects
     /// that it lacks depart, then the host activates it.
-    Go {
+    Switch {
         /// Its number.
         generation: GenerationNumber,
         /// This host's bundle, validated.
@@ -23,18 +23,9 @@ pub enum Event {
         in_process: Vec<String>,
         /// The order of the departures, and the departures that this host waits for.
         order: Arc<SwitchOrder>,
-    },
-    /// As [`Event::Go`], for a generation that may be older than the active generation: a rollback that its publishers
-    /// have signed. The engine does not judge whether the rollback is allowed.
-    Back {
-        /// Its number.
-        generation: GenerationNumber,
-        /// This host's bundle, validated.
-        bundle: AnyBundle,
-        /// As in [`Event::Go`].
-        in_process: Vec<String>,
-        /// As in [`Event::Go`].
-        order: Arc<SwitchOrder>,
+        /// The generation may be older than the active generation: a rollback that its publishers have signed. The
+        /// engine does not judge whether the rollback is allowed.
+        rollback: bool,
     },
     /// A batch of messages from another daemon's tick.
     Received(Batch),

@@ -12,8 +12,9 @@ use cob_types::{CobId, HostName, Incarnation};
 
 use crate::engine::Engine;
 use crate::incarnations::Over;
+use crate::mail::{Asked, Granted, Mail, Msg};
 use crate::names::{CobRef, HostRef};
-use crate::object::{Lock, Mail, Msg, shared};
+use crate::object::{Lock, shared};
 use crate::record::{Body, OrderRecord};
 use crate::time::Time;
 
@@ -64,7 +65,7 @@ impl Engine {
         for cob in self.peer(host).dependents.clone() {
             self.with(cob, now, |o, cx| {
                 let in_its_place =
-                    |l: &Lock| cx.names.host_of(l.asked) == host && l.held.is_some() && l.rank.phase == 0;
+                    |l: &Lock| cx.names.host_of(l.asked) == host && l.held.is_some() && l.rank.phase.is_departure();
                 while let Some(at) = o.locks.iter().position(|l| in_its_place(l) && !l.recalled) {
                     o.lose(at);
                 }
@@ -79,18 +80,18 @@ impl Engine {
             return None;
         }
         let msg = match &mail.msg {
-            Msg::Request { number, rev, set, rank, .. } if rank.phase == 0 => {
-                Msg::Grant { number: *number, rev: *rev, state: *set.first()?, values: shared(Values::new()) }
+            Msg::Request(Asked { number, rev, set, rank, .. }) if rank.phase.is_departure() => {
+                Msg::Grant(Granted { number: *number, rev: *rev, state: *set.first()?, values: shared(Values::new()) })
             }
             Msg::Release(number) => Msg::Released(*number),
-            Msg::Request { .. }
+            Msg::Request(_)
             | Msg::Released(_)
-            | Msg::Grant { .. }
+            | Msg::Grant(_)
             | Msg::Recall(_)
             | Msg::Query(_)
             | Msg::Lapsed(_)
             | Msg::Refused { .. }
-            | Msg::Probe { .. } => return None,
+            | Msg::Probe(_) => return None,
         };
         Some(Mail { from: mail.to, to: mail.from, msg })
     }

@@ -25,7 +25,8 @@ fn go(cobs: &[&str], waits: &[&str]) -> Event {
     if !waits.is_empty() {
         order.waits.insert(HostName::new("h").expect("a name"), waits.into_iter().collect());
     }
-    Event::Go {
+    Event::Switch {
+        rollback: false,
         generation: GenerationNumber(2),
         bundle: Arc::new(bundle(cobs)).into(),
         in_process: Vec::new(),

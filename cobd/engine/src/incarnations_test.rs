@@ -88,7 +88,8 @@ fn what_a_host_had_asked_before_it_was_set_up_anew_is_over_also_after_a_return()
 #[test]
 fn a_promise_of_one_that_has_left_is_over_with_the_host_that_asked() {
     let mut b = Bench::new(&[B, "h/k: 0 1, is 1, prefers 1"]);
-    let go = |generation: u64, cobs: &[&str]| Event::Go {
+    let go = |generation: u64, cobs: &[&str]| Event::Switch {
+        rollback: false,
         generation: GenerationNumber(generation),
         bundle: std::sync::Arc::new(bundle(cobs)).into(),
         in_process: Vec::new(),
@@ -113,7 +114,8 @@ fn a_request_for_one_that_has_not_come_yet_is_forgotten_with_the_host_that_asked
     b.reinstalled("a", 7);
     b.hears_together("a", &["hello"]);
     let new = "h/new: 0 1, is 1, prefers 1";
-    b.event(Event::Go {
+    b.event(Event::Switch {
+        rollback: false,
         generation: GenerationNumber(2),
         bundle: std::sync::Arc::new(bundle(&[B, new])).into(),
         in_process: Vec::new(),

@@ -41,8 +41,8 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
     if !o.requests.is_sorted_by_key(|r| r.asker) || !o.locks.is_sorted_by_key(|l| l.asked) {
         return Err("its tables are not in order".to_owned());
     }
-    if let Activity::Acting { transition, .. } = o.activity {
-        let t = &o.spec.kind.transitions[usize::from(transition)];
+    if let Activity::Acting(action) = &o.activity {
+        let t = &o.spec.kind.transitions[usize::from(action.transition)];
         if o.state != Some(t.from) {
             return Err("it leaves a state that it is not in".to_owned());
         }
@@ -52,10 +52,10 @@ fn check_object(engine: &Engine, o: &Object) -> Result<(), String> {
         if o.needs_token_to_leave(t.from) && o.token_held(&engine.names).is_none() {
             return Err("it leaves without a token of its budget".to_owned());
         }
-        if o.outlived {
+        if action.outlived {
             return Ok(());
         }
-        for need in o.spec.hop_needs(transition) {
+        for need in o.spec.hop_needs(action.transition) {
             let lock = o.lock_ix(need.cob).map(|i| &o.locks[i]);
             if !lock.is_ok_and(|l| l.held.is_some_and(|h| need.set.contains(&h))) {
                 let of = engine.names.cob_id(need.cob);

@@ -20,11 +20,12 @@ use cob_types::message::{About, Refused, Request};
 use cob_types::words::join;
 use cob_types::{Askers, CobId, GenerationNumber, HostName, Item, Number, StateName};
 
+use crate::adopt::SwitchTarget;
 use crate::bundle::AnyBundle;
 use crate::engine::Engine;
 use crate::event::KnownAskers;
+use crate::mail::{Mail, Msg};
 use crate::names::{CobRef, HostRef, StateId};
-use crate::object::{Mail, Msg};
 use crate::time::{Span, Time};
 
 /// The most generations with stored askers beside the active and the pending generation.
@@ -239,8 +240,8 @@ impl Engine {
     /// The tables of the active and the pending generation.
     fn own_tables(&self) -> [Option<(GenerationNumber, Table)>; 2] {
         let active = self.active.as_ref().map(|active| (self.generation, table_of(&active.bundle, Table::Anything)));
-        let going = self.going.as_ref();
-        [active, going.map(|going| (going.generation, table_of(&going.footing.bundle, Table::Anything)))]
+        let pending = self.going.as_ref().map(|going| &going.target);
+        [active, pending.map(|to| (to.generation, table_of(&to.bundle.bundle, Table::Anything)))]
     }
 
     fn others(&self) -> impl Iterator<Item = &(GenerationNumber, Table)> {
@@ -267,10 +268,8 @@ impl Engine {
         if let Some(known) = here.map(|known| &**known).or_else(|| self.left.find(asked, asker)) {
             return is_same(known.number, &known.set, known.granted.or(known.broken));
         }
-        match self.early.get(&(asked, asker)).map(|mail| &mail.msg) {
-            Some(Msg::Request { number, set, .. }) => is_same(*number, set, None),
-            Some(_) | None => false,
-        }
+        let early = self.early.get(&(asked, asker)).and_then(Mail::request);
+        early.is_some_and(|early| is_same(early.number, &early.set, None))
     }
 
     /// Whether a known dependency names the pair: then its releases are worth storing.
@@ -325,17 +324,7 @@ impl Engine {
     fn number_of(&self, asked: CobRef, asker: CobRef) -> Option<Number> {
         let here = self.object(asked).and_then(|o| Some(o.requests[o.request_ix(asker).ok()?].number));
         let left = || self.left.find(asked, asker).map(|request| request.number);
-        let early = || match self.early.get(&(asked, asker))?.msg {
-            Msg::Request { number, .. } => Some(number),
-            Msg::Release(_)
-            | Msg::Released(_)
-            | Msg::Grant { .. }
-            | Msg::Recall(_)
-            | Msg::Query(_)
-            | Msg::Lapsed(_)
-            | Msg::Refused { .. }
-            | Msg::Probe { .. } => None,
-        };
+        let early = || self.early.get(&(asked, asker))?.number();
         here.or_else(left).or_else(early)
     }
 
@@ -379,8 +368,8 @@ impl Engine {
     }
 
     /// A switch is abandoned before its end: hosts that have gone further may ask by its generation in their rollback.
-    pub(crate) fn keep_pending_askers(&mut self, generation: GenerationNumber, bundle: &AnyBundle) {
-        self.justification.learn(generation, table_of(bundle, Table::Unsaid));
+    pub(crate) fn keep_pending_askers(&mut self, target: &SwitchTarget) {
+        self.justification.learn(target.generation, table_of(&target.bundle.bundle, Table::Unsaid));
     }
 }
 

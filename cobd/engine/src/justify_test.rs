@@ -20,7 +20,8 @@ fn among(others: &[&str]) -> Bench {
 }
 
 fn go(generation: u64, bundle: Bundle) -> Event {
-    Event::Go {
+    Event::Switch {
+        rollback: false,
         generation: GenerationNumber(generation),
         bundle: Arc::new(bundle).into(),
         in_process: Vec::new(),
@@ -217,7 +218,8 @@ fn on_a_rollback_the_generation_that_is_left_still_counts() {
     b.meet("d");
     b.event(go(2, bundle_among(&[B, C], &["d/d: 0 1, prefers 1, hop 0 1 <- h/c@1"])));
     let first = bundle_among(&[B, C, leaving], &[]);
-    let back = Event::Back {
+    let back = Event::Switch {
+        rollback: true,
         generation: GenerationNumber(1),
         bundle: Arc::new(first).into(),
         in_process: Vec::new(),

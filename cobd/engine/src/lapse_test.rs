@@ -15,9 +15,21 @@ const NET: &str = "h/net: 0 1, is 1, prefers 1";
 fn switch(back: bool, cobs: &[&str]) -> Event {
     let (bundle, in_process) = (Arc::new(bundle(cobs)), Vec::new());
     if back {
-        Event::Back { generation: GenerationNumber(1), bundle: bundle.into(), in_process, order: free(1) }
+        Event::Switch {
+            rollback: true,
+            generation: GenerationNumber(1),
+            bundle: bundle.into(),
+            in_process,
+            order: free(1),
+        }
     } else {
-        Event::Go { generation: GenerationNumber(2), bundle: bundle.into(), in_process, order: free(2) }
+        Event::Switch {
+            rollback: false,
+            generation: GenerationNumber(2),
+            bundle: bundle.into(),
+            in_process,
+            order: free(2),
+        }
     }
 }
 

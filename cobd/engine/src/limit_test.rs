@@ -64,7 +64,13 @@ const Y: &str = "h/y: 0 1, is 1, prefers 1";
 fn go(generation: u64, cobs: &[&str]) -> Event {
     let to = GenerationNumber(generation);
     let order = Arc::new(SwitchOrder::free(GenerationNumber(1), to));
-    Event::Go { generation: to, bundle: Arc::new(bundle(cobs)).into(), in_process: Vec::new(), order }
+    Event::Switch {
+        rollback: false,
+        generation: to,
+        bundle: Arc::new(bundle(cobs)).into(),
+        in_process: Vec::new(),
+        order,
+    }
 }
 
 fn cancelled(b: &mut Bench, cob: &str) -> Vec<String> {

@@ -13,13 +13,13 @@ use cob_types::{Batch, CobId, HostName, Incarnation, Item, Number};
 
 use crate::engine::Engine;
 use crate::incarnations::Over;
+use crate::mail::{Asked, Granted, Mail, Msg, Probed};
 use crate::names::{CobRef, HostRef};
-use crate::object::{Mail, Msg, Object, shared};
+use crate::object::{Object, shared};
+use crate::repeat::Repeat;
 use crate::room::Room;
-use crate::time::{Span, Time};
+use crate::time::Time;
 
-const HELLO: Span = Span::secs(1);
-const HELLO_CAP: Span = Span::secs(60);
 /// The most state folders of reinstalled hosts that are remembered.
 const PAST_MAX: usize = 64;
 /// The most states in a set, and the most steps of a probe, that are accepted from the wire.
@@ -40,9 +40,8 @@ pub(crate) struct Peer {
     acked: bool,
     /// Our hello was sent since it last mattered; only a timer repeats it.
     greeted: bool,
-    hellos: u32,
-    /// A timer for the next hello is set.
-    timed: bool,
+    /// Our unacknowledged hello.
+    repeat: Repeat,
     /// Locks on its change objects that we kept from earlier incarnations: dependent, depended-on, number.
     pub(crate) restored: Vec<(CobRef, CobRef, Number)>,
     /// Our change objects that depend on its change objects.
@@ -307,7 +306,7 @@ impl Engine {
         }
         let peer = self.peer(host);
         peer.acked = true;
-        peer.hellos = 0;
+        peer.repeat.restart();
         // They stay on the list: a later incarnation of the host needs them again.
         let mut restored = std::mem::take(&mut peer.restored);
         restored.retain(|(asker, asked, number)| self.holds(*asker, *asked, *number));
@@ -361,7 +360,7 @@ impl Engine {
                     .collect(),
                 None => continue,
             };
-            self.with(cob, now, |o, cx| o.repeat_unsettled(cx, |c| others.contains(&c)));
+            self.with(cob, now, |o, cx| o.repeat_unanswered(cx, |c| others.contains(&c)));
         }
     }
 
@@ -377,8 +376,7 @@ impl Engine {
             }
             hellos.push((host, Item::Hello(Hello { kept: self.kept_on(host) })));
             let peer = self.peer(host);
-            if !std::mem::replace(&mut peer.timed, true) {
-                let at = now + HELLO.doubled(peer.hellos.min(16), HELLO_CAP);
+            if let Some(at) = peer.repeat.schedule(now) {
                 self.schedule_peer(host, at);
             }
         }
@@ -404,9 +402,10 @@ impl Engine {
 
     pub(crate) fn peer_timer(&mut self, host: HostRef, _now: Time) {
         let peer = self.peer(host);
-        peer.timed = false;
-        if !peer.acked {
-            peer.hellos = peer.hellos.saturating_add(1);
+        if peer.acked {
+            peer.repeat.stop();
+        } else {
+            peer.repeat.count();
             peer.greeted = false;
             self.greet.insert(host);
         }
@@ -426,43 +425,43 @@ impl Engine {
         let id = |c: CobRef| self.names.cob_id(c).clone();
         let (from, to) = (mail.from, mail.to);
         match &mail.msg {
-            Msg::Request { number, rev, set, rank, origin, fingerprint, failed } => Item::Request(Request {
+            Msg::Request(asked) => Item::Request(Request {
                 asker: id(from),
                 asked: id(to),
-                number: *number,
-                rev: *rev,
-                set: self.names.state_names(set),
-                rank: *rank,
-                origin: id(*origin),
-                fingerprint: *fingerprint,
+                number: asked.number,
+                rev: asked.rev,
+                set: self.names.state_names(&asked.set),
+                rank: asked.rank,
+                origin: id(asked.origin),
+                fingerprint: asked.fingerprint,
                 generation: Some(self.generation),
-                failed: *failed,
+                failed: asked.failed,
             }),
             Msg::Release(n) => Item::Release(self.about(from, to, *n)),
             Msg::Query(n) => Item::Query(self.about(to, from, *n)),
             Msg::Released(n) => Item::Released(self.about(to, from, *n)),
             Msg::Recall(n) => Item::Recall(self.about(to, from, *n)),
             Msg::Lapsed(n) => Item::Lapsed(self.about(to, from, *n)),
-            Msg::Grant { number, rev, state, values } => Item::Grant(Grant {
+            Msg::Grant(granted) => Item::Grant(Grant {
                 asker: id(to),
                 asked: id(from),
-                number: *number,
-                rev: *rev,
-                state: self.names.state_name(*state).clone(),
-                values: values.as_ref().clone(),
+                number: granted.number,
+                rev: granted.rev,
+                state: self.names.state_name(granted.state).clone(),
+                values: granted.values.as_ref().clone(),
                 folder: self.folder_of(self.names.host_of(to)),
             }),
             Msg::Refused { number, reason } => {
                 Item::Refused(Refused { about: self.about(to, from, *number), reason: reason.to_string() })
             }
-            Msg::Probe { initiator, number, generation, path, more, wide } => Item::Probe(Probe {
+            Msg::Probe(probe) => Item::Probe(Probe {
                 to: id(to),
-                initiator: id(*initiator),
-                number: *number,
-                generation: *generation,
-                path: path.iter().map(|c| id(*c)).collect(),
-                more: *more,
-                wide: *wide,
+                initiator: id(probe.initiator),
+                number: probe.number,
+                generation: probe.generation,
+                path: probe.path.iter().map(|c| id(*c)).collect(),
+                more: probe.more,
+                wide: probe.wide,
             }),
         }
     }
@@ -486,16 +485,8 @@ impl Engine {
                 }
                 let set = r.set.iter().map(|s| self.names.state(s)).collect();
                 let origin = self.names.cob(&r.origin);
-                let msg = Msg::Request {
-                    number: r.number,
-                    rev: r.rev,
-                    set,
-                    rank: r.rank,
-                    origin,
-                    fingerprint: r.fingerprint,
-                    failed: r.failed,
-                };
-                (from, to, msg)
+                let Request { number, rev, rank, fingerprint, failed, .. } = r;
+                (from, to, Msg::Request(Asked { number, rev, set, rank, origin, fingerprint, failed }))
             }
             Item::Release(a) => {
                 let (from, to) = pair(&a.asker, &a.asked)?;
@@ -523,7 +514,7 @@ impl Engine {
                     return None;
                 }
                 let state = self.names.state(&g.state);
-                (from, to, Msg::Grant { number: g.number, rev: g.rev, state, values: shared(g.values) })
+                (from, to, Msg::Grant(Granted { number: g.number, rev: g.rev, state, values: shared(g.values) }))
             }
             Item::Refused(r) => {
                 let (from, to) = pair(&r.about.asked, &r.about.asker)?;
@@ -537,15 +528,8 @@ impl Engine {
                 let (from, to) = pair(p.path.last()?, &p.to)?;
                 let initiator = self.names.cob(&p.initiator);
                 let path = p.path.iter().map(|c| self.names.cob(c)).collect();
-                let msg = Msg::Probe {
-                    initiator,
-                    number: p.number,
-                    generation: p.generation,
-                    path,
-                    more: p.more,
-                    wide: p.wide,
-                };
-                (from, to, msg)
+                let Probe { number, generation, more, wide, .. } = p;
+                (from, to, Msg::Probe(Probed { initiator, number, generation, path, more, wide }))
             }
             Item::Hello(_)
             | Item::HelloAck(_)

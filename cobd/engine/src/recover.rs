@@ -12,8 +12,9 @@ use crate::bundle::AnyBundle;
 use crate::effect::Effects;
 use crate::engine::Engine;
 use crate::event::{ActionOutcome, Event};
+use crate::mail::Asked;
 use crate::names::{CobRef, HostRef};
-use crate::object::{Activity, LastAction, Lock, Object, Request, shared};
+use crate::object::{Action, Activity, LastAction, Lock, Object, Request, shared};
 use crate::record::{Begun, Body, Durable, DurableCob, GrantOut, HeldLock, KeptGrant, Missed};
 use crate::spec;
 use crate::time::Time;
@@ -33,7 +34,7 @@ pub struct RestartInput<'a> {
     pub going: Option<AnyBundle>,
     /// The order of the pending switch.
     pub order: Arc<SwitchOrder>,
-    /// As in [`Event::Go`].
+    /// As in [`Event::Switch`].
     pub in_process: &'a [String],
     /// The host itself has not restarted since: recorded states still count.
     pub same_boot: bool,
@@ -94,8 +95,8 @@ impl Engine {
             self.peer(host).fenced = Some(life.unwrap_or(Incarnation { id: 0, start: 0 }));
         }
         if let Some(bundle) = &back.active {
-            let footing = ActiveBundle { bundle: bundle.clone(), in_process: back.in_process.to_vec() };
-            let specs = self.specs_of(&footing);
+            let active = ActiveBundle { bundle: bundle.clone(), in_process: back.in_process.to_vec() };
+            let specs = self.specs_of(&active);
             self.make_room(specs.len());
             for (cob, spec) in specs {
                 self.note_dependencies(cob, &spec);
@@ -114,7 +115,7 @@ impl Engine {
                     self.restore_object(cob, was, back.same_boot, now);
                 }
             }
-            self.active = Some(footing);
+            self.active = Some(active);
             for (id, was) in &durable.cobs {
                 let cob = self.names.cob(id);
                 if self.slot(cob).is_none() {
@@ -127,8 +128,8 @@ impl Engine {
             self.greet_all();
         }
         if let (Some(generation), Some(bundle)) = (durable.going_to, &back.going) {
-            let order = back.order.clone();
-            self.head_for(&SwitchTarget { generation, bundle, in_process: back.in_process, order }, now);
+            let bundle = ActiveBundle { bundle: bundle.clone(), in_process: back.in_process.to_vec() };
+            self.start_switch(SwitchTarget { generation, bundle, order: back.order.clone() }, now);
             if let Some(going) = &mut self.going
                 && durable.going_since != Time(0)
             {
@@ -222,8 +223,8 @@ impl Engine {
     }
 
     fn restored_request(&mut self, asker: &CobId, grant: &GrantOut, now: Time) -> Request {
-        Request {
-            asker: self.names.cob(asker),
+        let asker = self.names.cob(asker);
+        let asked = Asked {
             number: grant.number,
             rev: 0,
             set: grant.set.iter().map(|s| self.names.state(s)).collect(),
@@ -231,16 +232,10 @@ impl Engine {
             origin: self.names.cob(&grant.origin),
             fingerprint: grant.fingerprint,
             failed: grant.failed,
-            granted: Some(self.names.state(&grant.state)),
-            recalled: false,
-            lapsed: false,
-            broken: None,
-            restored: true,
-            refused: false,
-            beyond: false,
-            folder: grant.folder,
-            since: if grant.at == Time(0) { now } else { grant.at },
-        }
+        };
+        let granted = Some(self.names.state(&grant.state));
+        let since = if grant.at == Time(0) { now } else { grant.at };
+        Request { granted, restored: true, ..Request::new(asker, asked, grant.folder, since) }
     }
 
     fn restored_lock(&mut self, me: CobRef, held: &HeldLock, now: Time) -> Lock {
@@ -341,8 +336,8 @@ impl Engine {
     }
 
     fn durable_cob(&self, object: &Object) -> DurableCob {
-        let action = match object.activity {
-            Activity::Acting { job, transition } => {
+        let action = match &object.activity {
+            &Activity::Acting(Action { job, transition, .. }) => {
                 let t = &object.spec.kind.transitions[usize::from(transition)];
                 let name = |s| self.names.state_name(object.spec.kind.id(s)).clone();
                 let of =
@@ -407,12 +402,13 @@ impl Object {
             return;
         };
         (self.state, self.recorded) = (Some(from), None);
-        self.activity = Activity::Acting { job: begun.job, transition: transition as u16 };
-        self.last = Some(LastAction { from, to, attempt: begun.attempt, since: now });
+        let mut action = Action::new(begun.job, transition as u16);
         // Its result has another generation's content: checked when it has ended.
-        self.outlived = begun.generation != GenerationNumber(0) && begun.generation != cx.generation;
+        action.outlived = begun.generation != GenerationNumber(0) && begun.generation != cx.generation;
         // It may have ended long ago, and its result may be gone: this is checked as well.
-        self.suspect = true;
+        action.suspect = true;
+        self.activity = Activity::Acting(action);
+        self.last = Some(LastAction { from, to, attempt: begun.attempt, since: now });
         if !process {
             self.action_ended(cx, begun.job, ActionOutcome::Lost, (0, 0));
         }

@@ -49,7 +49,7 @@ impl Engine {
     pub fn check_of(&self, cob: &CobId) -> Option<Number> {
         match self.object(self.names.find_cob(cob)?)?.activity {
             Activity::Checking { job } => Some(job),
-            Activity::Idle | Activity::Acting { .. } => None,
+            Activity::Idle | Activity::Acting(_) => None,
         }
     }
 
@@ -131,9 +131,14 @@ impl Engine {
         let Some(going) = &self.going else { return Vec::new() };
         let since_ns = going.since.0;
         let wait = |cob, asked| SwitchWait { cob: self.names.cob_id(cob).clone(), since_ns, asked };
-        let is_open = |cob: &&crate::names::CobRef| self.object(**cob).is_some_and(|o| !o.finished || !o.is_final());
+        let is_open = |cob: &&crate::names::CobRef| {
+            self.object(**cob).is_some_and(|o| !o.lifecycle.is_departed() || !o.is_final())
+        };
         let own = going.leaving.iter().filter(is_open).map(|cob| wait(*cob, 0));
-        let away = going.questions.values().flat_map(|q| q.cobs.iter().map(move |c| wait(*c, u64::from(q.times))));
+        let away = going
+            .questions
+            .values()
+            .flat_map(|q| q.cobs.iter().map(move |c| wait(*c, u64::from(q.repeat.times()) + 1)));
         let mut all: Vec<_> = own.chain(away).collect();
         all.sort_by(|a, b| a.cob.cmp(&b.cob));
         all
@@ -175,7 +180,7 @@ impl Engine {
     pub fn stops(&self, cob: &CobId) -> Option<Stops> {
         let object = self.object(self.names.find_cob(cob)?)?;
         Some(match object.spec.kind.stopped {
-            _ if object.retiring || object.finished => Stops::Leaves,
+            _ if object.departs() => Stops::Leaves,
             _ if object.spec.observe => Stops::IsObserved,
             None => Stops::HasNothingToStop,
             Some(_) => Stops::Yes,
@@ -186,7 +191,7 @@ impl Engine {
         let name = |s: StateIx| self.state(o, s);
         let waits_for = self.waits_for(o, now);
         let phase = match o.activity {
-            Activity::Acting { .. } => Phase::Moving,
+            Activity::Acting(_) => Phase::Moving,
             _ if o.state.is_none() => Phase::Checking,
             Activity::Idle | Activity::Checking { .. } if o.state == o.view.target && waits_for.is_empty() => {
                 Phase::Settled
@@ -202,7 +207,7 @@ impl Engine {
             phase,
             since_ns: o.since.0,
             failed: o.failed || o.troubles.check_failures >= CHECKS_UNTIL_FAILED,
-            retiring: o.retiring,
+            retiring: o.departs(),
             waits_for,
             action: self.action_status(o),
             trouble: self.trouble(o),
@@ -230,8 +235,7 @@ impl Engine {
                 since_ns: last.since.0,
                 error,
                 last_line: String::new(),
-                earlier_content: o.acting()
-                    && o.next_spec.as_ref().is_some_and(|n| n.fingerprint != o.spec.fingerprint),
+                earlier_content: o.action_with_earlier_content().is_some(),
             });
         }
         (o.troubles.check_failures > 0).then(|| ActionStatus {
@@ -306,12 +310,14 @@ impl Engine {
         if let Some(at_most) = self.limit.at_most().filter(|_| o.view.limited && waits.is_empty()) {
             waits.push(Wait::Limit { at_most });
         }
-        if let Some(going) = self.going.as_ref().filter(|_| o.retiring && o.state == Some(o.home()) && !o.finished) {
+        if let Some(going) =
+            self.going.as_ref().filter(|_| o.departs() && o.state == Some(o.home()) && !o.lifecycle.is_departed())
+        {
             let before = going.before.get(&o.me).into_iter().flatten();
             let since_ns = going.since.0;
             waits.extend(before.map(|cob| Wait::After { cob: self.names.cob_id(*cob).clone(), since_ns }));
         }
-        if o.retiring && o.requests.iter().any(|r| !o.serves(r)) {
+        if o.departs() && o.requests.iter().any(|r| !o.serves(r)) {
             waits.push(Wait::Leaving);
         }
         waits
@@ -332,8 +338,8 @@ impl Engine {
         if let Some((circle, more)) = o.probe.circle() {
             all.push(Trouble::Stuck { circle: circle.iter().map(|c| id(*c)).collect(), more: *more });
         }
-        all.extend(o.brake.chases().map(|(of, times)| Trouble::Chase { cob: id(of), times }));
-        all.extend(o.brake.flaps().map(|(state, times, because_of)| Trouble::Flap {
+        all.extend(o.livelock.chases().map(|(of, times)| Trouble::Chase { cob: id(of), times }));
+        all.extend(o.livelock.flaps().map(|(state, times, because_of)| Trouble::Flap {
             state: self.state(o, state),
             times,
             because_of: because_of.map(id),
@@ -358,7 +364,7 @@ impl Engine {
 
 /// Whether it has to leave its state, and no transition leads to the target.
 fn is_in_dead_end(o: &Object) -> bool {
-    o.view.no_route && o.state.is_some() && !o.acting() && !o.spec.observe && !o.finished && !o.declared
+    o.view.no_route && o.state.is_some() && !o.acting() && !o.spec.observe && !o.lifecycle.is_over()
 }
 
 /// Whether it has converged and has no trouble. Its holders and askers do not matter to people that wait for the host.

@@ -8,7 +8,8 @@ use cob_types::GenerationNumber;
 use crate::engine::Engine;
 use crate::object::budget::Watch;
 use crate::object::decide::Scratch;
-use crate::object::{Activity, CHECKS_UNTIL_FAILED, Cx, Object, Out, View};
+use crate::object::{Activity, CHECKS_UNTIL_FAILED, Cx, Lifecycle, Object, Out, View};
+use crate::repeat::Repeat;
 use crate::time::Time;
 
 impl Object {
@@ -18,28 +19,27 @@ impl Object {
         let there = self.state == Some(self.prefers()) && self.view.target == self.state;
         (there || self.spec.observe && self.state.is_some())
             && !self.acting()
-            && !self.retiring
+            && self.lifecycle == Lifecycle::Present
             && !self.failed
             && self.troubles.check_failures < CHECKS_UNTIL_FAILED
-            && self.next_spec.is_none()
     }
 
     /// It is in its preferred state, has no requests in either direction, and no pending data: a further decision, or a
     /// generation that does not change it, has no effect.
     pub(crate) fn is_at_rest(&self) -> bool {
         let home = Some(self.spec.preferred);
-        let marks = [self.failed, self.ordered, self.retiring, self.finished, self.held_back, self.declared];
         self.state == home
             && self.view == View { target: home, ..View::default() }
-            && self.activity == Activity::Idle
+            && matches!(self.activity, Activity::Idle)
+            && self.lifecycle == Lifecycle::Present
             && self.stopped.is_none()
-            && !(marks.contains(&true) || self.outlived || self.suspect || self.next_spec.is_some())
+            && !(self.failed || self.ordered)
             && self.requests.is_empty()
             && self.locks.is_empty()
             && self.given_back.is_empty()
-            && (self.troubles.failures, self.troubles.check_failures, self.resends) == (0, 0, 0)
-            && (self.troubles.retry_at, self.resend_at) == (Time(0), Time::NEVER)
-            && self.brake.is_slack()
+            && self.resend == Repeat::default()
+            && (self.troubles.failures, self.troubles.check_failures, self.troubles.retry_at) == (0, 0, Time(0))
+            && self.livelock.is_slack()
             && self.probe.is_at_rest()
             && self.watch == Watch::default()
     }

@@ -8,8 +8,9 @@ use cob_types::message::About;
 use cob_types::{CobId, Item};
 
 use crate::engine::Engine;
+use crate::mail::{Mail, Msg};
 use crate::names::{CobRef, HostRef};
-use crate::object::{Mail, Msg, Object};
+use crate::object::Object;
 use crate::time::{Span, Time};
 
 /// The most bytes of new names that a host may mention in a generation: six times 100,000 names of 40 letters.
@@ -99,7 +100,7 @@ impl Engine {
             self.left_out += 1;
             return None;
         }
-        let asks = matches!(mail.msg, Msg::Request { .. } | Msg::Release(_));
+        let asks = matches!(mail.msg, Msg::Request(_) | Msg::Release(_));
         if asks && !self.knows_pair(mail.from, mail.to) && !self.has_place(host, now) {
             self.left_out += 1;
             return None;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use cob_types::cob::Fingerprint;
 use cob_types::kind::Check;
-use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Probe, Request, Values};
+use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Phase, Probe, Request, Values};
 use cob_types::{
     Askers, Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need,
     Number, Rank, SmallMap, StateName, SwitchOrder, Transition, TransitionNeeds,
@@ -66,7 +66,8 @@ impl Bench {
             durable: Durable::default(),
             lives: BTreeMap::new(),
         };
-        bench.event(Event::Go {
+        bench.event(Event::Switch {
+            rollback: false,
             generation: GenerationNumber(1),
             bundle: bundle.clone().into(),
             in_process: Vec::new(),
@@ -215,7 +216,7 @@ impl Bench {
 
     /// Any other event.
     pub(crate) fn event(&mut self, event: Event) -> Vec<String> {
-        if let Event::Go { bundle, order, .. } | Event::Back { bundle, order, .. } = &event {
+        if let Event::Switch { bundle, order, .. } = &event {
             (self.going, self.order) = (Some(bundle.clone()), order.clone());
         }
         let effects = self.engine.handle(event, self.now);
@@ -338,7 +339,7 @@ fn tell_item(item: &Item) -> String {
         Item::Request(r) => {
             let rank = if r.rank == Rank::LAST { "last".to_owned() } else { r.rank.rank.to_string() };
             let (set, number, rev) = (join(&r.set), num(r.number), r.rev & 0xffff_ffff);
-            let any = if r.rank.phase == 0 && r.fingerprint.is_none() { " of any content" } else { "" };
+            let any = if r.rank.phase.is_departure() && r.fingerprint.is_none() { " of any content" } else { "" };
             let failed = if r.failed { " failed" } else { "" };
             let of = format!("request {} of {}@{set} {number}", r.asker, r.asked);
             format!("{of} rev {rev} rank {rank} from {}{any}{failed}", r.origin)
@@ -395,7 +396,7 @@ pub(crate) fn read(text: &str, here: Incarnation) -> Item {
                 rev: after("rev").map_or(0, |r| r.parse().expect("a revision")),
                 set: set.split('|').map(label).collect(),
                 rank: Rank {
-                    phase: after("phase").map_or(1, |p| p.parse().expect("a phase")),
+                    phase: if after("phase") == Some("0") { Phase::DEPARTURE } else { Phase::STAY },
                     generation: GenerationNumber(after("in").map_or(1, |n| n.parse().expect("a generation"))),
                     rank,
                 },

@@ -15,7 +15,7 @@ use cob_engine::event::CheckOutcome;
 use cob_engine::{Durable, Effects, Engine, Event, RestartInput, Run, Time};
 use cob_types::askers::{MAX_OF_HOST, MAX_OF_ONE};
 use cob_types::kind::Check;
-use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Probe, Refused, Request, Values};
+use cob_types::message::{About, DepartureReport, Grant, Hello, HelloAck, Phase, Probe, Refused, Request, Values};
 use cob_types::{
     Askers, Batch, Bundle, Cob, CobId, GenerationNumber, HostName, Incarnation, Item, Kind, KindName, LockNeeds, Need,
     Number, Rank, SmallMap, StateName, SwitchOrder, Transition, canonical, codec,
@@ -167,7 +167,15 @@ impl Loaded {
         let (generation, order) = (GenerationNumber(1), SwitchOrder::free(GenerationNumber(0), GenerationNumber(1)));
         let bundle = Arc::new(bundle(size)).into();
         let mut runs = VecDeque::from(
-            loaded.handle(Event::Go { generation, bundle, in_process: Vec::new(), order: order.into() }).run,
+            loaded
+                .handle(Event::Switch {
+                    rollback: false,
+                    generation,
+                    bundle,
+                    in_process: Vec::new(),
+                    order: order.into(),
+                })
+                .run,
         );
         while let Some(run) = runs.pop_front() {
             let Run::Check { cob, job } = run else { panic!("everything is up: {run:?}") };
@@ -241,7 +249,7 @@ impl Loaded {
             number,
             rev: 0,
             set: vec![state(wanted)],
-            rank: Rank { phase: 1, generation: GenerationNumber(1), rank: n },
+            rank: Rank { phase: Phase::STAY, generation: GenerationNumber(1), rank: n },
             fingerprint: None,
             generation: Some(GenerationNumber(1)),
             failed: false,

@@ -487,10 +487,9 @@ impl Daemon {
         let way = self.way_to(generation)?;
         let in_process = prepared.in_process(&self.kinds);
         let bundle = prepared.bundle.clone().into();
-        let event = match way {
-            AllowedDirection::Forward => {
-                Event::Go { generation, bundle, in_process, order: self.order_of(&prepared, None) }
-            }
+        let rollback = matches!(way, AllowedDirection::Back(_));
+        let order = match way {
+            AllowedDirection::Forward => self.order_of(&prepared, None),
             AllowedDirection::Back(signed) if signed.manifest != prepared.hash => {
                 let what = format!(
                     "it is not the signed rollback target (its manifest has the hash {}, not {})",
@@ -498,12 +497,10 @@ impl Daemon {
                 );
                 return Err(FetchError::Bad { generation, what });
             }
-            AllowedDirection::Back(_) => {
-                let order = self.order_of(&prepared, left);
-                Event::Back { generation, bundle, in_process, order }
-            }
+            AllowedDirection::Back(_) => self.order_of(&prepared, left),
         };
-        info!(%generation, "{}", if matches!(way, AllowedDirection::Back(_)) { "go back" } else { "go" });
+        let event = Event::Switch { generation, bundle, in_process, order, rollback };
+        info!(%generation, "{}", if rollback { "go back" } else { "go" });
         // A switch in several steps records its source, also without an operator's order.
         let in_steps = goal.generation != generation;
         let manifest = self.generations.manifest_known(goal.generation);

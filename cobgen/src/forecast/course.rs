@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cob_engine::sim::Random;
-use cob_engine::sim::forecast::{Course, Pace, Switch};
+use cob_engine::sim::forecast::{Course, Pace, PlannedSwitch};
 use cob_engine::time::Span;
 use cob_types::status::{Stopped, Wait};
 use cob_types::{Bundle, CobId, GenerationNumber, HostName, KindName, StateName, SwitchOrder};
@@ -151,7 +151,7 @@ fn part(
     scope: &Scope,
     order: &Arc<SwitchOrder>,
     (states, stops): (&BTreeMap<CobId, StateName>, &BTreeMap<CobId, Stopped>),
-) -> Vec<Switch> {
+) -> Vec<PlannedSwitch> {
     let (mut from, mut to) = (parts(&sides.from, &scope.cobs), parts(&sides.to, &scope.cobs));
     let empty = |host: &HostName| Arc::new(Bundle::empty(host.clone()));
     // A host that only waits for departures elsewhere takes part too.
@@ -165,7 +165,7 @@ fn part(
     if !stops.is_empty() {
         to.clone_from(&from);
     }
-    split(&Switch { order: order.clone(), from, to, states: states.clone(), stops: stops.clone() })
+    split(&PlannedSwitch { order: order.clone(), from, to, states: states.clone(), stops: stops.clone() })
 }
 
 /// Durations for the engine.
@@ -226,7 +226,7 @@ fn by_itself(Known { cob, kind }: Known<'_>, to: &StateName) -> Option<Looked> {
     Some(Looked::known(Spread::always(us)))
 }
 
-fn run(parts: &[Switch], sides: Both<'_>, durations: &Durations, random: Option<Random>) -> Course {
+fn run(parts: &[PlannedSwitch], sides: Both<'_>, durations: &Durations, random: Option<Random>) -> Course {
     let message = durations.message();
     split::run(parts, random, |random| Paced { sides, durations, random, message })
 }
@@ -234,7 +234,7 @@ fn run(parts: &[Switch], sides: Both<'_>, durations: &Durations, random: Option<
 /// Runs the switch with random durations.
 fn spread(
     forecast: &mut Forecast,
-    parts: &[Switch],
+    parts: &[PlannedSwitch],
     sides: Both<'_>,
     durations: &Durations,
     runs: u64,

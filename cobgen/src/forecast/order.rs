@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use cob_engine::sim::forecast::{Course, Step, What};
+use cob_engine::sim::forecast::{Course, JobKind, Step};
 use cob_types::{CobId, HostName, StateName, SwitchOrder};
 
 use super::plan::Planned;
@@ -27,7 +27,7 @@ pub(super) fn acts<'c>(course: &'c Course, sides: &Sides<'_>, order: &SwitchOrde
     let mut number = vec![None; course.steps.len()];
     let mut acts: Vec<Act<'c>> = Vec::new();
     for (at, step) in course.steps.iter().enumerate() {
-        if let What::Action { from, to } = &step.what {
+        if let JobKind::Action { from, to } = &step.job {
             number[at] = Some(acts.len());
             let cause = cause(course, &number, step.cause);
             acts.push(Act { step, from, to, after: cause.into_iter().collect(), cause });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cob_engine::sim::Random;
-use cob_engine::sim::forecast::{Course, Pace, Switch, course};
+use cob_engine::sim::forecast::{Course, Pace, PlannedSwitch, course};
 use cob_types::{Bundle, CobId, HostName};
 use rayon::prelude::*;
 
@@ -27,7 +27,7 @@ impl Groups {
 }
 
 /// The parts, ordered by their first hosts.
-pub(super) fn split(switch: &Switch) -> Vec<Switch> {
+pub(super) fn split(switch: &PlannedSwitch) -> Vec<PlannedSwitch> {
     let hosts: BTreeSet<&HostName> = switch.from.keys().chain(switch.to.keys()).collect();
     let number: HashMap<&str, usize> = hosts.iter().enumerate().map(|(at, host)| (host.as_str(), at)).collect();
     let mut groups = Groups((0..hosts.len()).collect());
@@ -58,9 +58,9 @@ pub(super) fn split(switch: &Switch) -> Vec<Switch> {
     for (later, before) in &switch.order.after {
         before.iter().for_each(|id| join(later.host_str(), id.host_str()));
     }
-    let mut parts: BTreeMap<usize, Switch> = BTreeMap::new();
+    let mut parts: BTreeMap<usize, PlannedSwitch> = BTreeMap::new();
     for (at, host) in hosts.iter().enumerate() {
-        let part = parts.entry(groups.first(at)).or_insert_with(|| Switch {
+        let part = parts.entry(groups.first(at)).or_insert_with(|| PlannedSwitch {
             order: switch.order.clone(),
             from: BTreeMap::new(),
             to: BTreeMap::new(),
@@ -89,7 +89,7 @@ pub(super) fn split(switch: &Switch) -> Vec<Switch> {
 
 /// Runs all parts to their ends. Each part has its own pace and its own random numbers.
 pub(super) fn run<P: Pace>(
-    parts: &[Switch],
+    parts: &[PlannedSwitch],
     mut random: Option<Random>,
     pace: impl Fn(Option<Random>) -> P + Sync,
 ) -> Course {

@@ -3,7 +3,7 @@
 use cob_types::GenerationNumber;
 
 use super::Engine;
-use crate::adopt::SwitchTarget;
+use crate::adopt::{ActiveBundle, SwitchTarget};
 use crate::effect::{self, Effects};
 use crate::event::Event;
 use crate::record::{Body, Record};
@@ -29,11 +29,12 @@ impl Engine {
     pub fn handle_in_parts(&mut self, event: Event, now: Time, parts: &mut dyn FnMut(Vec<Record>)) -> Effects {
         self.handled += 1;
         match event {
-            Event::Go { generation, bundle, in_process, order } => {
-                self.go(&SwitchTarget { generation, bundle: &bundle, in_process: &in_process, order }, now);
-            }
-            Event::Back { generation, bundle, in_process, order } => {
-                self.back(&SwitchTarget { generation, bundle: &bundle, in_process: &in_process, order }, now);
+            Event::Switch { generation, bundle, in_process, order, rollback } => {
+                self.switch(
+                    SwitchTarget { generation, bundle: ActiveBundle { bundle, in_process }, order },
+                    rollback,
+                    now,
+                );
             }
             Event::Received(mut batch) => {
                 self.keep_possible(&mut batch, now);
@@ -80,7 +81,7 @@ impl Engine {
                 let decided = self.with_slot(slot, now, |o, cx| {
                     o.dirty = false;
                     o.decide(cx);
-                    (o.deadline(cx), Some(o.me).filter(|_| o.retiring && !o.finished))
+                    (o.deadline(cx), Some(o.me).filter(|_| o.lifecycle.is_departing() && !o.lifecycle.is_departed()))
                 });
                 if let Some((at, leaves)) = decided {
                     self.schedule_object(slot, at);

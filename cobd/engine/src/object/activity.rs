@@ -15,14 +15,33 @@ use crate::spec::{Spec, StateIx};
 use crate::time::{Span, Time};
 
 /// The running job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Activity {
     /// No job.
     Idle,
     /// A check.
     Checking { job: Number },
     /// A transition of the kind.
-    Acting { job: Number, transition: u16 },
+    Acting(Action),
+}
+
+/// A running action.
+#[derive(Debug, Clone)]
+pub(crate) struct Action {
+    pub(crate) job: Number,
+    pub(crate) transition: u16,
+    /// A previous generation started it, in an earlier incarnation, under other needs.
+    pub(crate) outlived: bool,
+    /// A grant under which it runs was invalidated: check the change object when it has ended.
+    pub(crate) suspect: bool,
+    /// Adopted when it has ended.
+    pub(crate) next_spec: Option<Arc<Spec>>,
+}
+
+impl Action {
+    pub(crate) fn new(job: Number, transition: u16) -> Self {
+        Self { job, transition, outlived: false, suspect: false, next_spec: None }
+    }
 }
 
 /// The findings of a check besides the state.
@@ -73,7 +92,7 @@ impl Object {
     }
 
     pub(crate) fn check_ended(&mut self, cx: &mut Cx<'_>, job: Number, found: CheckOutcome) {
-        if self.activity != (Activity::Checking { job }) {
+        if !matches!(self.activity, Activity::Checking { job: mine } if mine == job) {
             return;
         }
         self.activity = Activity::Idle;
@@ -202,10 +221,10 @@ impl Object {
         self.left_under.clone_from(&begun.token);
         cx.record(Body::Begun { cob: cob.clone(), begun });
         cx.out.runs.push(Run::Action { cob, job, from: from_name, to: to_name, attempt, imports });
-        self.activity = Activity::Acting { job, transition: hop };
+        self.activity = Activity::Acting(Action::new(job, hop));
         self.last = Some(LastAction { from: from.0, to: to.0, attempt, since: cx.now });
         self.since = cx.now;
-        self.resend_at = Time::NEVER;
+        self.resend.stop();
     }
 
     /// The number of retries that the last action may have.
@@ -222,11 +241,7 @@ impl Object {
     }
 
     pub(crate) fn action_ended(&mut self, cx: &mut Cx<'_>, job: Number, outcome: ActionOutcome, span: (u64, u64)) {
-        let Activity::Acting { job: mine, transition } = self.activity else { return };
-        if mine != job {
-            return;
-        }
-        self.activity = Activity::Idle;
+        let Some(Action { transition, suspect, next_spec, .. }) = self.take_action(job) else { return };
         let spec = self.spec.clone();
         let t = &spec.kind.transitions[usize::from(transition)];
         let attempt = self.last.as_ref().map_or(1, |l| l.attempt);
@@ -237,7 +252,7 @@ impl Object {
                 self.applied = Some(spec.fingerprint);
                 self.rested_on = spec.rests_on;
                 self.trouble(|t| *t = Trouble::default());
-                self.brake.acted();
+                self.livelock.acted();
                 (Some(true), String::new())
             }
             ActionOutcome::Failed { error } => {
@@ -254,7 +269,7 @@ impl Object {
             ActionOutcome::Cancelled => {
                 self.state = t.failure;
                 self.values = shared(Values::new());
-                let why = if self.next_spec.is_some() { "its content has changed" } else { "the switch was cancelled" };
+                let why = if next_spec.is_some() { "its content has changed" } else { "the switch was cancelled" };
                 (Some(false), format!("ended before its time: {why}"))
             }
             ActionOutcome::Lost => {
@@ -266,15 +281,14 @@ impl Object {
         if ok != Some(true) {
             self.trouble(|t| t.error = Some(error.as_str().into()));
         }
-        self.outlived = false;
         self.trouble(|t| (t.check_failures, t.check_error) = (0, None));
-        if std::mem::take(&mut self.suspect) {
+        if suspect {
             self.state = None;
         }
         let span = within(self.since, cx.now, span);
         self.since = cx.now;
         self.check_at = if self.state.is_none() { Time(0) } else { Time::NEVER };
-        if self.next_spec.is_some() {
+        if next_spec.is_some() {
             // The previous generation's attempt failed: in this generation it starts anew.
             self.failed = false;
             self.trouble(|t| (t.failures, t.retry_at) = (0, Time(0)));
@@ -284,9 +298,27 @@ impl Object {
         }
         self.record_end(cx, &spec, job, transition, attempt, ok, error, span);
         self.changed();
-        if let Some(next) = self.next_spec.take() {
+        if let Some(next) = next_spec {
             self.adopt(cx, next);
         }
+    }
+
+    /// The running action, if it has this number: it ends.
+    fn take_action(&mut self, job: Number) -> Option<Action> {
+        match std::mem::replace(&mut self.activity, Activity::Idle) {
+            Activity::Acting(action) if action.job == job => Some(action),
+            other => {
+                self.activity = other;
+                None
+            }
+        }
+    }
+
+    /// The running action, if its content is not the content of the next generation.
+    pub(crate) fn action_with_earlier_content(&self) -> Option<&Action> {
+        let Activity::Acting(action) = &self.activity else { return None };
+        let next = action.next_spec.as_ref()?;
+        (next.fingerprint != self.spec.fingerprint).then_some(action)
     }
 
     #[expect(clippy::too_many_arguments, reason = "one record's fields, used in one place")]

@@ -3,23 +3,12 @@
 //! A message about another number than the current one has no effect. Where it could leave an orphaned grant, the
 //! answer is a release of that number: this repairs every grant that was in flight when its request was released.
 
-use std::sync::Arc;
-
 use cob_types::Number;
-use cob_types::message::Values;
 
-use crate::names::{CobRef, StateId};
-use crate::object::{Activity, Cx, Msg, Object};
+use crate::mail::{Granted, Msg};
+use crate::names::CobRef;
+use crate::object::{Activity, Cx, Object};
 use crate::record::Note;
-
-/// A received grant.
-pub(crate) struct Granted {
-    pub(crate) number: Number,
-    pub(crate) state: StateId,
-    pub(crate) values: Arc<Values>,
-    /// The revision that the grantor knew.
-    pub(crate) rev: u64,
-}
 
 impl Object {
     pub(crate) fn on_grant(&mut self, cx: &mut Cx<'_>, asked: CobRef, granted: Granted) {
@@ -61,8 +50,8 @@ impl Object {
     pub(crate) fn lose(&mut self, at: usize) {
         self.locks[at].recalled = true;
         self.locks[at].confirmed = true;
-        if let Activity::Acting { .. } = self.activity {
-            self.suspect = true;
+        if let Activity::Acting(action) = &mut self.activity {
+            action.suspect = true;
         }
         self.changed();
     }

@@ -234,7 +234,13 @@ fn an_operator_raises_a_budget_until_the_next_generation() {
     // The next generation uses the number of its model.
     let bundle = Arc::new(bundle(&["h/b: open, is open, prefers open, at most 1"]));
     let generation = GenerationNumber(2);
-    b.event(Event::Go { generation, bundle: bundle.into(), in_process: Vec::new(), order: free(2) });
+    b.event(Event::Switch {
+        rollback: false,
+        generation,
+        bundle: bundle.into(),
+        in_process: Vec::new(),
+        order: free(2),
+    });
     assert_eq!(b.engine.generation(), generation);
     assert!(b.engine.raised_budgets().is_empty());
 }

@@ -74,7 +74,7 @@ fn an_action_whose_content_changes_is_named_and_made_again_when_it_has_ended() {
     let mut other = bundle(&[x]);
     Arc::make_mut(other.cobs.get_mut(&id("h/x")).expect("it is there")).fingerprint = Fingerprint([8; 16]);
     let (bundle, in_process) = (Arc::new(other).into(), Vec::new());
-    b.event(Event::Go { generation: GenerationNumber(2), bundle, in_process, order: free(2) });
+    b.event(Event::Switch { rollback: false, generation: GenerationNumber(2), bundle, in_process, order: free(2) });
     let name = |text| StateName::new(text).expect("a name");
     assert_eq!(b.engine.actions_with_earlier_content(), [(id("h/x"), name("0"), name("1"))]);
     assert!(status(&b).action.expect("it acts").earlier_content);
@@ -194,7 +194,7 @@ fn what_could_not_be_told_is_looked_at_anew_in_the_next_generation() {
     assert!(status(&b).failed);
     let bundle = std::sync::Arc::new(bundle(&[X, "h/y: 0 1, is 1, prefers 1"]));
     let (generation, in_process) = (GenerationNumber(2), Vec::new());
-    b.event(Event::Go { generation, bundle: bundle.into(), in_process, order: free(2) });
+    b.event(Event::Switch { rollback: false, generation, bundle: bundle.into(), in_process, order: free(2) });
     assert!(!status(&b).failed, "nothing of it counts in this one");
     b.found("h/y", "1");
     b.not_told("h/x");
@@ -209,7 +209,7 @@ fn who_can_go_and_waits_for_its_own_check_says_so() {
     b.event(Event::CheckWanted(id("h/x")));
     let bundle = std::sync::Arc::new(bundle(&["h/x: 0 1, is 1, prefers 0"]));
     let (generation, in_process) = (GenerationNumber(2), Vec::new());
-    b.event(Event::Go { generation, bundle: bundle.into(), in_process, order: free(2) });
+    b.event(Event::Switch { rollback: false, generation, bundle: bundle.into(), in_process, order: free(2) });
     let told = status(&b);
     assert_eq!((told.phase, told.waits_for), (Phase::Waiting, vec![Wait::Check]));
     assert!(b.found("h/x", "1").contains(&"act h/x 1 -> 0, attempt 1".to_owned()));

@@ -8,10 +8,11 @@ use cob_types::cob::Fingerprint;
 use cob_types::message::Values;
 use cob_types::{Number, Rank};
 
+use crate::mail::{Asked, Granted, Msg};
 use crate::names::{CobRef, StateId};
 use crate::object::budget::Token;
 use crate::object::target::Aim;
-use crate::object::{Activity, Cx, Lock, Msg, Object, Objections, Request, View, room_for_one, shared};
+use crate::object::{Activity, Cx, Lock, Object, Objections, Request, View, room_for_one, shared};
 use crate::record::{Body, HeldLock, Note};
 use crate::spec::{NeedSpec, Set, Spec, StateIx};
 
@@ -248,7 +249,7 @@ impl Object {
         // For departures and moves on their behalf: no grant relies on speculative locks, and waiting for grants before
         // their release could deadlock two change objects.
         let promised_on = |cob: CobRef| spec.lock_needs(state).iter().any(|n| n.cob == cob);
-        let rests_on_none = |need: &Need| need.kept && need.rank.phase == 0 && !promised_on(need.cob);
+        let rests_on_none = |need: &Need| need.kept && need.rank.phase.is_departure() && !promised_on(need.cob);
         let mut recall_mine = false;
         let mut at = 0;
         while at < self.locks.len() {
@@ -266,7 +267,7 @@ impl Object {
             let recalled = lock.recalled;
             if misfit {
                 // The rate limit counts this as a further request.
-                if self.brake.may_ask(cx, self.me, need.cob, &need.set) {
+                if self.livelock.may_ask(cx, self.me, need.cob, &need.set) {
                     self.ask_again(cx, at, need);
                 } else {
                     self.give_back(cx, at);
@@ -276,7 +277,7 @@ impl Object {
                 recall_mine = true;
             } else if recalled {
                 // The new request under a new number is the release: a recall costs no place in the queue.
-                if !self.brake.may_ask_again(cx, self.me, need.cob) {
+                if !self.livelock.may_ask_again(cx, self.me, need.cob) {
                     self.give_back(cx, at);
                     continue;
                 }
@@ -299,7 +300,7 @@ impl Object {
                 at += 1;
             }
             if self.locks.get(at).is_none_or(|l| l.asked != need.cob) {
-                if !self.brake.may_ask(cx, self.me, need.cob, &need.set) {
+                if !self.livelock.may_ask(cx, self.me, need.cob, &need.set) {
                     continue;
                 }
                 let lock = self.new_lock(cx, need);
@@ -316,11 +317,11 @@ impl Object {
             let failed = self.failed && is_budget(need.cob) && lock.held.is_some();
             let other_standing = lock.told_failed != failed;
             // A departing grantor serves only requests on behalf of departures: inform it when this no longer holds.
-            let leaves_no_more = lock.told_leaving && !need.kept && need.rank.phase != 0;
+            let leaves_no_more = lock.told_leaving && !need.kept && !need.rank.phase.is_departure();
             let told = other_set || leaves_no_more || other_standing;
             let differs = told || lock.rank != need.rank || lock.origin != need.origin;
             let at_once = told || lock.held.is_none();
-            if differs && (!at_once || self.brake.may_revise(cx, self.me, need.cob)) {
+            if differs && (!at_once || self.livelock.may_revise(cx, self.me, need.cob)) {
                 lock.set = need.set.clone();
                 lock.rank = need.rank;
                 lock.origin = need.origin;
@@ -339,7 +340,7 @@ impl Object {
         let lock = &mut self.locks[at];
         lock.rev += 1;
         lock.untold = false;
-        lock.told_leaving = lock.rank.phase == 0;
+        lock.told_leaving = lock.rank.phase.is_departure();
         self.say_request(cx, at);
     }
 
@@ -370,7 +371,7 @@ impl Object {
             needed: true,
             kept: need.kept,
             untold: false,
-            told_leaving: need.rank.phase == 0,
+            told_leaving: need.rank.phase.is_departure(),
             told_failed: false,
             objections: None,
             since: cx.now,
@@ -398,7 +399,7 @@ impl Object {
     /// Sends the request without an entry in the history.
     pub(crate) fn say_request(&self, cx: &mut Cx<'_>, at: usize) {
         let lock = &self.locks[at];
-        let msg = Msg::Request {
+        let asked = Asked {
             number: lock.number,
             rev: lock.rev,
             set: lock.set.clone(),
@@ -407,7 +408,7 @@ impl Object {
             fingerprint: lock.fingerprint,
             failed: lock.told_failed,
         };
-        cx.post(self.me, lock.asked, msg);
+        cx.post(self.me, lock.asked, Msg::Request(asked));
     }
 
     /// Removes a lock and informs its grantor.
@@ -468,8 +469,8 @@ impl Object {
         if !cx.faults.grants_not_durable() {
             cx.record(Body::Granted { cob, to, grant });
         }
-        let msg = Msg::Grant { number: request.number, rev: request.rev, state: id, values: self.values.clone() };
-        cx.post(self.me, request.asker, msg);
+        let granted = Granted { number: request.number, rev: request.rev, state: id, values: self.values.clone() };
+        cx.post(self.me, request.asker, Msg::Grant(granted));
     }
 
     /// Grants its pre-remove state to change objects that depart beside it, without being there.
@@ -586,7 +587,7 @@ impl Object {
         }
         let me = (self.me, self.spec.kind.id(state));
         let because_of = aim.asker;
-        if self.brake.rest_before_leaving(cx, me, state, because_of).is_some() {
+        if self.livelock.rest_before_leaving(cx, me, state, because_of).is_some() {
             self.view.rests = true;
             return;
         }

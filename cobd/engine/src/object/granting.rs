@@ -3,32 +3,19 @@
 //! The order of arrival does not matter: a higher number of an asker replaces its lower numbers, and the answer to an
 //! older number is the known state.
 
-use cob_types::cob::Fingerprint;
-use cob_types::{Number, Rank};
+use cob_types::Number;
 
+use crate::mail::{Asked, Granted, Msg};
 use crate::names::CobRef;
-use crate::object::{Cx, Msg, Object, Request, room_for_one};
+use crate::object::{Cx, Object, Request, room_for_one};
 use crate::record::{Body, Note};
-use crate::spec::Set;
 
 /// The most askers whose released numbers are stored.
 const RETURNED_MAX: usize = 1024;
 
-/// A received request.
-pub(crate) struct Asked {
-    pub(crate) asker: CobRef,
-    pub(crate) number: Number,
-    pub(crate) rev: u64,
-    pub(crate) set: Set,
-    pub(crate) rank: Rank,
-    pub(crate) origin: CobRef,
-    pub(crate) fingerprint: Option<Fingerprint>,
-    pub(crate) failed: bool,
-}
-
 impl Object {
-    pub(crate) fn on_request(&mut self, cx: &mut Cx<'_>, asked: Asked) {
-        let Asked { asker, number, .. } = asked;
+    pub(crate) fn on_request(&mut self, cx: &mut Cx<'_>, asker: CobRef, asked: Asked) {
+        let number = asked.number;
         match self.request_ix(asker) {
             Ok(at) if number < self.requests[at].number => {
                 cx.post(self.me, asker, Msg::Released(number));
@@ -38,7 +25,7 @@ impl Object {
             Ok(at) => {
                 self.note_return(cx, at);
                 self.remember_returned(cx, asker, self.requests[at].number);
-                *self.requests[at] = fresh(cx, asked);
+                *self.requests[at] = Request::new(asker, asked, cx.folder_of(asker), cx.now);
                 self.changed();
             }
             Err(_) if self.returned_up_to(asker).is_some_and(|n| number <= n) => {
@@ -46,7 +33,7 @@ impl Object {
             }
             Err(at) => {
                 room_for_one(&mut self.requests);
-                self.requests.insert(at, Box::new(fresh(cx, asked)));
+                self.requests.insert(at, Box::new(Request::new(asker, asked, cx.folder_of(asker), cx.now)));
                 self.changed();
             }
         }
@@ -86,7 +73,7 @@ impl Object {
             cx.post(self.me, asker, Msg::Lapsed(number));
         } else if let Some(state) = request.granted {
             let (recalled, lapsed, rev) = (request.recalled, request.lapsed, request.rev);
-            cx.post(self.me, asker, Msg::Grant { number, rev, state, values: self.values.clone() });
+            cx.post(self.me, asker, Msg::Grant(Granted { number, rev, state, values: self.values.clone() }));
             if lapsed {
                 cx.post(self.me, asker, Msg::Lapsed(number));
             } else if recalled {
@@ -213,27 +200,5 @@ impl Object {
             let from = cx.names.cob_id(asker).clone();
             cx.note(self.me, Note::Lapsed { from });
         }
-    }
-}
-
-fn fresh(cx: &Cx<'_>, asked: Asked) -> Request {
-    Request {
-        asker: asked.asker,
-        number: asked.number,
-        rev: asked.rev,
-        set: asked.set,
-        rank: asked.rank,
-        origin: asked.origin,
-        fingerprint: asked.fingerprint,
-        failed: asked.failed,
-        granted: None,
-        recalled: false,
-        lapsed: false,
-        broken: None,
-        restored: false,
-        refused: false,
-        beyond: false,
-        folder: cx.folder_of(asked.asker),
-        since: cx.now,
     }
 }

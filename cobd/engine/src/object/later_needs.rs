@@ -46,7 +46,7 @@ impl Object {
     fn needs_ahead(&self, state: StateIx, aim: Aim) -> Vec<NeedSpec> {
         let kind = &self.spec.kind;
         let stays_for_itself = Some(state) == kind.outdated
-            && !(self.stays() || self.retiring)
+            && !(self.stays() || self.departs())
             && aim.target == self.home()
             && aim.origin.is_none()
             && !self.has_conflict(aim.target);

@@ -266,6 +266,6 @@ impl LivelockGuard {
 impl Object {
     /// The end of the delay of a request or transition.
     pub(crate) fn resting_until(&self, now: Time) -> Option<Time> {
-        self.brake.next_end(now)
+        self.livelock.next_end(now)
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! * [`decide`] the rules: needs, releases, requests, grants, recalls, the start of a transition
 //! * [`target`] the choice of the target state
+//! * [`lifecycle`] whether it stays in the model, departs or has departed
 //! * [`later_needs`] the locks that an outdated change object has to hold before it stops
 //! * [`asking`] messages about locks that this change object asks for
 //! * [`granting`] messages about locks that others ask of this change object
@@ -22,6 +23,7 @@ pub(crate) mod decide;
 mod failures;
 pub(crate) mod granting;
 mod later_needs;
+mod lifecycle;
 mod livelock;
 pub(crate) mod probe;
 mod target;
@@ -56,9 +58,10 @@ use cob_types::message::Values;
 use cob_types::{GenerationNumber, Number, Rank};
 use thin_vec::ThinVec;
 
-pub(crate) use activity::{Activity, CHECKS_UNTIL_FAILED};
+pub(crate) use activity::{Action, Activity, CHECKS_UNTIL_FAILED};
 use budget::Watch;
 use failures::{Failures, Trouble};
+pub(crate) use lifecycle::Lifecycle;
 use livelock::LivelockGuard;
 use probe::ProbeState;
 pub(crate) use timers::has_waited_since;
@@ -67,11 +70,13 @@ use cob_types::status::Stopped;
 
 use crate::effect::Run;
 use crate::engine::Faults;
+use crate::mail::{Asked, Mail, Msg};
 use crate::names::{CobRef, HostRef, Names, StateId};
 use crate::peers::{Peer, folder_of};
 use crate::record::{Body, GrantOut, HeldLock, Note, OrderRecord, Record};
+use crate::repeat::Repeat;
 use crate::spec::{Set, Spec, StateIx};
-use crate::time::{Span, Time};
+use crate::time::Time;
 
 /// A change object of this host. There are tens of thousands, most of which are idle and have no messages to exchange:
 /// empty fields take little room.
@@ -79,8 +84,6 @@ use crate::time::{Span, Time};
 pub(crate) struct Object {
     pub(crate) me: CobRef,
     pub(crate) spec: Arc<Spec>,
-    /// Adopted when the running action has ended.
-    pub(crate) next_spec: Option<Arc<Spec>>,
     /// `None`: unknown.
     pub(crate) state: Option<StateIx>,
     /// The recorded state, from a restart to the end of the first check. It does not count until that check confirms
@@ -91,18 +94,7 @@ pub(crate) struct Object {
     pub(crate) failed: bool,
     /// It decides by rank instead of state priority, until it has no requests left.
     pub(crate) ordered: bool,
-    /// The generation that this host switches to lacks it.
-    pub(crate) retiring: bool,
-    /// It has departed and never moves, unless the switch is abandoned.
-    pub(crate) finished: bool,
-    /// Others depart before it: until then it does not move by itself.
-    pub(crate) held_back: bool,
-    /// An operator has declared it departed, in any state.
-    pub(crate) declared: bool,
-    /// A previous generation started its action, in an earlier incarnation, under other needs.
-    pub(crate) outlived: bool,
-    /// The grant under which its last action ran was invalidated: check it when the action has ended.
-    pub(crate) suspect: bool,
+    pub(crate) lifecycle: Lifecycle,
     /// Requests of others, sorted by asker. Each is in a box: an insertion among a hundred thousand moves a word of
     /// each.
     pub(crate) requests: ThinVec<Box<Request>>,
@@ -122,9 +114,9 @@ pub(crate) struct Object {
     pub(crate) last: Option<LastAction>,
     /// When the next check is due: at once for an unknown state, at intervals for an idle change object.
     pub(crate) check_at: Time,
-    pub(crate) resend_at: Time,
-    pub(crate) resends: u32,
-    pub(crate) brake: LivelockGuard,
+    /// Its unanswered messages.
+    pub(crate) resend: Repeat,
+    pub(crate) livelock: LivelockGuard,
     pub(crate) probe: ProbeState,
     pub(crate) watch: Watch,
     /// An operator has stopped it.
@@ -204,10 +196,34 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// A request without a grant, that this host receives now from a host with this state folder.
+    pub(crate) fn new(asker: CobRef, asked: Asked, folder: Option<u64>, since: Time) -> Self {
+        let Asked { number, rev, set, rank, origin, fingerprint, failed } = asked;
+        Self {
+            asker,
+            number,
+            rev,
+            set,
+            rank,
+            origin,
+            fingerprint,
+            failed,
+            granted: None,
+            recalled: false,
+            lapsed: false,
+            broken: None,
+            restored: false,
+            refused: false,
+            beyond: false,
+            folder,
+            since,
+        }
+    }
+
     /// The asker departs on a rollback, or serves a departure: its need accepts any content. A host that never reached
     /// the abandoned generation will never have the content that was expected there.
     pub(crate) fn takes_any_content(&self, cx: &Cx<'_>) -> bool {
-        self.rank.phase == 0 && (cx.goes_back || self.fingerprint.is_none())
+        self.rank.phase.is_departure() && (cx.goes_back || self.fingerprint.is_none())
     }
 
     /// It has no grant.
@@ -218,7 +234,8 @@ impl Request {
     /// The message that it came in.
     pub(crate) fn said_to(&self, asked: CobRef) -> Mail {
         let Self { number, rev, rank, origin, fingerprint, failed, .. } = *self;
-        let msg = Msg::Request { number, rev, set: self.set.clone(), rank, origin, fingerprint, failed };
+        let set = self.set.clone();
+        let msg = Msg::Request(Asked { number, rev, set, rank, origin, fingerprint, failed });
         Mail { from: self.asker, to: asked, msg }
     }
 
@@ -311,51 +328,6 @@ impl Lock {
     }
 }
 
-/// A message between two change objects, with interned names. [`Mail`] has its sender and receiver.
-#[derive(Debug, Clone)]
-pub(crate) enum Msg {
-    Request {
-        number: Number,
-        rev: u64,
-        set: Set,
-        rank: Rank,
-        origin: CobRef,
-        fingerprint: Option<Fingerprint>,
-        failed: bool,
-    },
-    Release(Number),
-    Released(Number),
-    Grant {
-        number: Number,
-        rev: u64,
-        state: StateId,
-        values: Arc<Values>,
-    },
-    Recall(Number),
-    Query(Number),
-    Lapsed(Number),
-    Refused {
-        number: Number,
-        reason: Box<str>,
-    },
-    Probe {
-        initiator: CobRef,
-        number: Number,
-        generation: GenerationNumber,
-        path: Vec<CobRef>,
-        more: bool,
-        wide: bool,
-    },
-}
-
-/// A message with sender and receiver.
-#[derive(Debug, Clone)]
-pub(crate) struct Mail {
-    pub(crate) from: CobRef,
-    pub(crate) to: CobRef,
-    pub(crate) msg: Msg,
-}
-
 /// The output of a change object.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Out {
@@ -406,13 +378,6 @@ pub(crate) struct Cx<'a> {
     pub(crate) scratch: &'a mut decide::Scratch,
 }
 
-impl Mail {
-    /// The number of the request that it is.
-    pub(crate) fn number(&self) -> Option<Number> {
-        if let Msg::Request { number, .. } = self.msg { Some(number) } else { None }
-    }
-}
-
 impl Cx<'_> {
     /// The state folder that the host of a change object uses, as far as its daemon has said.
     pub(crate) fn folder_of(&self, cob: CobRef) -> Option<u64> {
@@ -447,18 +412,12 @@ impl Object {
         Self {
             me,
             spec,
-            next_spec: None,
             state: None,
             recorded: None,
             activity: Activity::Idle,
             failed: false,
             ordered: false,
-            retiring: false,
-            finished: false,
-            held_back: false,
-            declared: false,
-            outlived: false,
-            suspect: false,
+            lifecycle: Lifecycle::Present,
             requests: ThinVec::new(),
             locks: ThinVec::new(),
             given_back: ThinVec::new(),
@@ -470,9 +429,8 @@ impl Object {
             troubles: Failures::default(),
             last: None,
             check_at: Time(0),
-            resend_at: Time::NEVER,
-            resends: 0,
-            brake: LivelockGuard::default(),
+            resend: Repeat::default(),
+            livelock: LivelockGuard::default(),
             probe: ProbeState::default(),
             watch: Watch::default(),
             stopped: None,
@@ -487,10 +445,10 @@ impl Object {
 
     /// The state that it goes to by itself.
     pub(crate) fn home(&self) -> StateIx {
-        match (self.retiring, self.state) {
-            (false, _) => self.prefers(),
-            (true, Some(state)) if self.spec.keep || self.held_back => state,
-            (true, _) => self.spec.kind.pre_remove,
+        match (self.lifecycle, self.state) {
+            (Lifecycle::Present, _) => self.prefers(),
+            (lifecycle, Some(state)) if self.spec.keep || lifecycle.is_held_back() => state,
+            (Lifecycle::Departing { .. } | Lifecycle::Departed { .. }, _) => self.spec.kind.pre_remove,
         }
     }
 
@@ -505,8 +463,8 @@ impl Object {
     pub(crate) fn is_stopped_for(&self, request: &Request) -> bool {
         let kind = &self.spec.kind;
         let off = |state: StateIx| request.set.contains(&kind.id(state));
-        let Some(stopped) = kind.stopped.filter(|_| self.stopped.is_some() && !self.retiring) else { return false };
-        request.rank.phase > 0 && !off(stopped) && !off(kind.pre_remove)
+        let Some(stopped) = kind.stopped.filter(|_| self.stopped.is_some() && !self.departs()) else { return false };
+        !request.rank.phase.is_departure() && !off(stopped) && !off(kind.pre_remove)
     }
 
     /// A restart has stopped it: it may start again.
@@ -532,18 +490,23 @@ impl Object {
 
     /// It stays in its state and grants it: it has failed, is observed, or has departed.
     pub(crate) fn stays(&self) -> bool {
-        self.failed || self.spec.observe || self.finished || self.declared
+        self.failed || self.spec.observe || self.lifecycle.is_over()
+    }
+
+    /// The next generation lacks it.
+    pub(crate) fn departs(&self) -> bool {
+        self.lifecycle.is_departing()
     }
 
     /// It has departed, but is not in its exit state: a check found it elsewhere, or an operator declared it departed.
     /// It grants no lock there.
     pub(crate) fn has_strayed(&self, state: StateIx) -> bool {
-        (self.finished || self.declared) && !self.spec.keep && state != self.spec.kind.pre_remove
+        self.lifecycle.is_over() && !self.spec.keep && state != self.spec.kind.pre_remove
     }
 
     /// It departs in its present state.
     pub(crate) fn leaves_as_it_is(&self) -> bool {
-        self.retiring && self.spec.keep
+        self.departs() && self.spec.keep
     }
 
     /// The recorded state, whether confirmed or not.
@@ -565,14 +528,14 @@ impl Object {
 
     /// A departing change object serves only requests on behalf of departing ones.
     pub(crate) fn serves(&self, request: &Request) -> bool {
-        !self.retiring || request.rank.phase == 0
+        !self.departs() || request.rank.phase.is_departure()
     }
 
     /// The request, on behalf of a departing change object, asks for its pre-remove state: a change object that departs
     /// in its present state never acts again, so this state is as good.
     pub(crate) fn is_as_good_as_off(&self, request: &Request) -> bool {
         self.leaves_as_it_is()
-            && request.rank.phase == 0
+            && request.rank.phase.is_departure()
             && self.state_id().is_some_and(|state| !request.set.contains(&state))
             && request.set.contains(&self.spec.kind.id(self.spec.kind.pre_remove))
     }
@@ -584,8 +547,9 @@ impl Object {
         let may_stand = |granted| !self.spec.keep && granted == self.spec.kind.id(home);
         let there = self.state == Some(home) && matches!(self.activity, Activity::Idle);
         // A recorded departure remains while the state is checked again.
-        let known = self.declared || self.finished && (self.state.is_some() || !self.spec.keep);
-        self.retiring
+        let lifecycle = self.lifecycle;
+        let known = lifecycle.is_declared() || lifecycle.is_departed() && (self.state.is_some() || !self.spec.keep);
+        self.departs()
             && (there || known && !self.acting())
             && self.requests.iter().all(|r| r.granted.is_none_or(may_stand))
     }
@@ -602,8 +566,7 @@ impl Object {
     pub(crate) fn changed(&mut self) {
         self.probe.restart();
         self.watch = Watch::default();
-        self.resends = 0;
-        self.resend_at = Time::NEVER;
+        self.resend = Repeat::default();
     }
 
     /// A new generation, preferred state or order resets its counters.
@@ -613,7 +576,7 @@ impl Object {
             self.check_at = Time(0);
         }
         self.trouble(|t| *t = Trouble { error: t.error.take(), ..Trouble::default() });
-        self.brake = LivelockGuard::default();
+        self.livelock = LivelockGuard::default();
         self.probe.forget();
         self.changed();
     }
@@ -648,8 +611,3 @@ pub(crate) fn room_for_one<T>(list: &mut ThinVec<T>) {
         list.reserve_exact(1);
     }
 }
-
-/// The time until the first repeat of an unanswered message; doubles up to [`RESEND_CAP`].
-pub(crate) const RESEND: Span = Span::secs(1);
-/// The longest time between two repeats.
-pub(crate) const RESEND_CAP: Span = Span::secs(60);

@@ -17,7 +17,8 @@ fn status(b: &Bench, cob: &str) -> CobStatus {
 
 fn go(generation: u64, cobs: &[&str]) -> Event {
     let bundle = Arc::new(bundle(cobs));
-    Event::Go {
+    Event::Switch {
+        rollback: false,
         generation: GenerationNumber(generation),
         bundle: bundle.into(),
         in_process: Vec::new(),

@@ -23,12 +23,13 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::LazyLock;
 
+use cob_types::Number;
 use cob_types::message::MAX_PROBE_PATH;
-use cob_types::{GenerationNumber, Number};
 use thin_vec::ThinVec;
 
+use crate::mail::{Msg, Probed};
 use crate::names::CobRef;
-use crate::object::{Cx, Msg, Object, Request};
+use crate::object::{Cx, Object, Request};
 use crate::record::Note;
 use crate::time::{Span, Time};
 
@@ -91,17 +92,6 @@ impl Probing {
         turns.sent += usize::from(free);
         free
     }
-}
-
-/// A received probe.
-#[derive(Clone)]
-pub(crate) struct Probed {
-    pub(crate) initiator: CobRef,
-    pub(crate) number: Number,
-    pub(crate) generation: GenerationNumber,
-    pub(crate) path: Vec<CobRef>,
-    pub(crate) more: bool,
-    pub(crate) wide: bool,
 }
 
 /// The probe data of a change object; empty as long as no probe concerns it.
@@ -268,8 +258,9 @@ impl Object {
         let (initiator, generation) = (self.me, cx.generation);
         if self.view.drained {
             if let Some(holder) = self.next_watched(self.probe.sent) {
-                let msg = Msg::Probe { initiator, number, generation, path: vec![initiator], more: false, wide: true };
-                cx.post(self.me, holder, msg);
+                let path = vec![initiator];
+                let probe = Probed { initiator, number, generation, path, more: false, wide: true };
+                cx.post(self.me, holder, Msg::Probe(probe));
             }
             return;
         }
@@ -384,12 +375,11 @@ impl Object {
             probe.more = true;
         }
         probe.path.push(self.me);
-        let Probed { initiator, number, generation, path, more, wide } = probe;
         let needed = self.locks.iter().filter(|l| l.needed && !l.kept && !l.usable()).map(|l| l.asked);
         let holders = self.requests.iter().map(AsRef::as_ref).filter(wants_back).map(|r| r.asker);
         let mut steps = 0;
-        for to in needed.chain(holders).take(if wide { usize::MAX } else { 1 }) {
-            cx.post(self.me, to, Msg::Probe { initiator, number, generation, path: path.clone(), more, wide });
+        for to in needed.chain(holders).take(if probe.wide { usize::MAX } else { 1 }) {
+            cx.post(self.me, to, Msg::Probe(probe.clone()));
             steps += 1;
         }
         steps

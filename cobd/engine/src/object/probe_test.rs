@@ -195,7 +195,8 @@ fn a_probe_leads_on_to_those_for_whom_the_host_waits() {
     b.hears("request a/a of h/x@1 #1.7 expects other");
     let probe = |asked: &str, number: u64| format!("probe of a/a to h/{asked} #1.{number} via a/a");
     assert_eq!(b.hears(&probe("x", 9)), [""; 0], "it goes nowhere");
-    b.event(Event::Go {
+    b.event(Event::Switch {
+        rollback: false,
         generation: GenerationNumber(2),
         bundle: Arc::new(bundle(&[X])).into(),
         in_process: Vec::new(),

@@ -19,7 +19,13 @@ fn go(generation: u64, cob: &str, rests_on: Option<u8>) -> Event {
         cob.fingerprint = canonical::fingerprint(&[&[rests_on.unwrap_or_default()]]);
     }
     let generation = GenerationNumber(generation);
-    Event::Go { generation, bundle: Arc::new(bundle).into(), in_process: Vec::new(), order: free(generation.0) }
+    Event::Switch {
+        rollback: false,
+        generation,
+        bundle: Arc::new(bundle).into(),
+        in_process: Vec::new(),
+        order: free(generation.0),
+    }
 }
 
 /// The actions that begin when the check in a next generation finds it on.

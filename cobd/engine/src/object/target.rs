@@ -5,6 +5,7 @@
 //! changes a priority (counterexample 3): the order of arrival does not matter.
 
 use cob_types::Rank;
+use cob_types::message::Phase;
 
 use crate::names::CobRef;
 use crate::object::{Cx, Object, Request};
@@ -18,8 +19,8 @@ pub(crate) struct Aim {
     pub(crate) asker: Option<CobRef>,
     /// The origin of the request that made the target; `None`: its own desired state, alone or too.
     pub(crate) origin: Option<CobRef>,
-    /// 0 when it goes there for a departure.
-    pub(crate) phase: u8,
+    /// Whether it goes there for a departure.
+    pub(crate) phase: Phase,
     /// The rank of the request that made the target.
     pub(crate) rank: Option<Rank>,
     /// Its needs on the way accept any content: it goes there on behalf of a departure in a rollback.
@@ -38,10 +39,10 @@ impl Object {
     }
 
     fn aim_by(&self, cx: &Cx<'_>, state: StateIx, without_origin: Option<CobRef>, ordered: bool) -> Aim {
-        let phase = u8::from(!self.retiring);
-        let any_content = self.retiring && cx.goes_back;
+        let phase = if self.departs() { Phase::DEPARTURE } else { Phase::STAY };
+        let any_content = self.departs() && cx.goes_back;
         let own = Aim { target: self.home(), asker: None, origin: None, phase, rank: None, any_content };
-        if self.finished || self.declared {
+        if self.lifecycle.is_over() {
             return own;
         }
         let asks = |r: &Request| self.serves(r) && !self.is_as_good_as_off(r) && !self.is_stopped_for(r);
@@ -80,7 +81,7 @@ impl Object {
             }
         }
         let target = if possible.contains(&state) { state } else { possible.first().copied().unwrap_or(own.target) };
-        let phase = if self.retiring { 0 } else { first.rank.phase };
+        let phase = if self.departs() { phase } else { first.rank.phase };
         // A step that it would make by itself it makes in its own name, even if others ask for it too. A departing
         // change object makes the other steps in the name of the asker.
         let by_itself = target == own.target && phase == own.phase;

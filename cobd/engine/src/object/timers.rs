@@ -4,8 +4,9 @@
 
 use cob_types::Number;
 
+use crate::mail::Msg;
 use crate::names::CobRef;
-use crate::object::{Activity, Cx, Msg, Object, RESEND, RESEND_CAP, Request};
+use crate::object::{Activity, Cx, Object, Request};
 use crate::time::{Span, Time};
 
 /// After this time without a grant, a request is queried.
@@ -14,8 +15,8 @@ const QUERY_AFTER: Span = Span::secs(10);
 impl Object {
     /// Sets the time of the next repeat.
     pub(crate) fn set_deadlines(&mut self, cx: &mut Cx<'_>) {
-        if self.resend_at == Time::NEVER && self.is_unsettled(cx) {
-            self.resend_at = cx.now + RESEND.doubled(self.resends.min(16), RESEND_CAP);
+        if !self.resend.is_scheduled() && self.has_unanswered(cx) {
+            self.resend.schedule(cx.now);
         }
     }
 
@@ -28,9 +29,9 @@ impl Object {
         let check = if idle { self.check_at } else { Time::NEVER };
         let retry_at = self.troubles.retry_at;
         let retry = if retry_at > cx.now && !self.failed { retry_at } else { Time::NEVER };
-        let rest = self.brake.next_end(cx.now).or_else(|| self.brake.forgiven_at()).unwrap_or(Time::NEVER);
+        let rest = self.livelock.next_end(cx.now).or_else(|| self.livelock.forgiven_at()).unwrap_or(Time::NEVER);
         let probe = self.probe_deadline(cx).unwrap_or(Time::NEVER);
-        check.min(retry).min(rest).min(probe).min(self.resend_at)
+        check.min(retry).min(rest).min(probe).min(self.resend.at())
     }
 
     /// Performs the due work; the caller decides afterwards.
@@ -38,16 +39,15 @@ impl Object {
         if self.acting() {
             return;
         }
-        self.brake.forgive(cx.now);
-        if cx.now >= self.resend_at {
-            self.resends = self.resends.saturating_add(1);
-            self.resend_at = Time::NEVER;
-            self.repeat_unsettled(cx, |_| true);
+        self.livelock.forgive(cx.now);
+        if cx.now >= self.resend.at() {
+            self.resend.count();
+            self.repeat_unanswered(cx, |_| true);
         }
         self.send_probe_if_due(cx);
     }
 
-    fn is_unsettled(&self, cx: &Cx<'_>) -> bool {
+    fn has_unanswered(&self, cx: &Cx<'_>) -> bool {
         let away = |c: CobRef| !cx.is_here(c);
         !self.given_back.is_empty()
             || self.locks.iter().any(|l| l.unanswered() && away(l.asked))
@@ -62,7 +62,7 @@ impl Object {
     }
 
     /// Repeats the unanswered messages to the hosts that `to` picks.
-    pub(crate) fn repeat_unsettled(&self, cx: &mut Cx<'_>, to: impl Fn(CobRef) -> bool) {
+    pub(crate) fn repeat_unanswered(&self, cx: &mut Cx<'_>, to: impl Fn(CobRef) -> bool) {
         let away = |cx: &Cx<'_>, c: CobRef| !cx.is_here(c) && to(c);
         for at in 0..self.locks.len() {
             let lock = &self.locks[at];

@@ -43,7 +43,7 @@ pub trait Pace {
 
 /// A switch to forecast.
 #[derive(Debug, Clone)]
-pub struct Switch {
+pub struct PlannedSwitch {
     /// Its order; also says from which generation to which.
     pub order: Arc<SwitchOrder>,
     /// The bundles of the active generation. Empty if none is active.
@@ -59,7 +59,7 @@ pub struct Switch {
 
 /// The content of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum JobKind {
     /// A check of the state.
     Check {
         /// As its host names it; `None` before the check has ended.
@@ -78,7 +78,7 @@ pub enum What {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// A check or an action.
-    pub what: What,
+    pub job: JobKind,
     /// The change object.
     pub cob: CobId,
     /// The active generation of its host at the beginning.
@@ -177,7 +177,7 @@ struct Running<'a, P> {
 }
 
 /// Runs a switch to its end.
-pub fn course(switch: &Switch, pace: &mut impl Pace) -> Course {
+pub fn course(switch: &PlannedSwitch, pace: &mut impl Pace) -> Course {
     let mut run = Running {
         pace,
         now: START,
@@ -211,7 +211,7 @@ fn displaced(bundle: &Bundle, states: &BTreeMap<CobId, StateName>) -> bool {
 
 impl<P: Pace> Running<'_, P> {
     /// Every host with its change objects in their initial states.
-    fn settle_in(&mut self, switch: &Switch) {
+    fn settle_in(&mut self, switch: &PlannedSwitch) {
         let names: BTreeSet<&HostName> = switch.from.keys().chain(switch.to.keys()).collect();
         for (id, name) in names.into_iter().enumerate() {
             let before = switch.from.get(name).cloned();
@@ -256,7 +256,7 @@ impl<P: Pace> Running<'_, P> {
         }
     }
 
-    fn go(&mut self, switch: &Switch) {
+    fn go(&mut self, switch: &PlannedSwitch) {
         self.gone = true;
         self.course.activations.clear();
         self.unsettled = self.hosts.len();
@@ -319,7 +319,7 @@ impl<P: Pace> Running<'_, P> {
     fn checked(&mut self, host: usize, cob: CobId, job: Number, step: Cause) {
         let state = self.judged(host, &cob);
         if let Some(step) = step {
-            self.course.steps[step].what = What::Check { found: state.clone() };
+            self.course.steps[step].job = JobKind::Check { found: state.clone() };
         }
         let found = match state {
             Some(state) => CheckOutcome::Found { state, values: Values::new(), detail: String::new(), fresh: false },
@@ -356,7 +356,8 @@ impl<P: Pace> Running<'_, P> {
     }
 
     fn acted(&mut self, host: usize, job: Number, step: usize) {
-        let Step { what: What::Action { to, .. }, cob, generation: began, .. } = self.course.steps[step].clone() else {
+        let Step { job: JobKind::Action { to, .. }, cob, generation: began, .. } = self.course.steps[step].clone()
+        else {
             return;
         };
         let Host { before, after, .. } = &self.hosts[host];
@@ -426,24 +427,24 @@ impl<P: Pace> Running<'_, P> {
 
     fn start(&mut self, host: usize, run: Run, cause: Cause, rested: bool) {
         let step = self.course.steps.len();
-        let (what, cob, lasts, happens) = match run {
+        let (job, cob, lasts, happens) = match run {
             Run::Check { cob, job } if !self.gone => {
                 return self.push(self.now, Happens::Checked { host, cob, job, step: None });
             }
             Run::Check { cob, job } => {
                 let (lasts, whose) = (self.pace.check(&cob), cob.clone());
                 let happens = Happens::Checked { host, cob: whose, job, step: Some(step) };
-                (What::Check { found: None }, cob, lasts, happens)
+                (JobKind::Check { found: None }, cob, lasts, happens)
             }
             Run::Action { cob, job, from, to, .. } => {
                 let lasts = self.pace.action(&cob, &from, &to);
-                (What::Action { from, to }, cob, lasts, Happens::Acted { host, job, step })
+                (JobKind::Action { from, to }, cob, lasts, Happens::Acted { host, job, step })
             }
         };
         let begin = self.since();
         let end = Span(begin.0.saturating_add(lasts.0));
         let generation = self.hosts[host].engine.generation();
-        self.course.steps.push(Step { what, cob, generation, begin, end, cause, rested });
+        self.course.steps.push(Step { job, cob, generation, begin, end, cause, rested });
         self.push(self.now + lasts, happens);
     }
 
@@ -473,12 +474,8 @@ impl<P: Pace> Running<'_, P> {
 }
 
 fn go(order: &Arc<SwitchOrder>, bundle: Arc<Bundle>) -> Event {
-    let (generation, in_process, order) = (order.to, Vec::new(), order.clone());
-    if order.to < order.from {
-        Event::Back { generation, bundle: bundle.into(), in_process, order }
-    } else {
-        Event::Go { generation, bundle: bundle.into(), in_process, order }
-    }
+    let (rollback, order) = (order.to < order.from, order.clone());
+    Event::Switch { generation: order.to, bundle: bundle.into(), in_process: Vec::new(), order, rollback }
 }
 
 #[cfg(test)]
@@ -506,18 +503,18 @@ mod tests {
         hosts.iter().map(|cobs| bundle_of(&host(cobs), cobs)).map(|b| (b.host.clone(), Arc::new(b))).collect()
     }
 
-    fn switch(from: &[&[&str]], to: &[&[&str]]) -> Switch {
+    fn switch(from: &[&[&str]], to: &[&[&str]]) -> PlannedSwitch {
         let first = GenerationNumber(u64::from(!from.is_empty()));
         let order = Arc::new(SwitchOrder::free(first, GenerationNumber(2)));
-        Switch { order, from: bundles(from), to: bundles(to), states: BTreeMap::new(), stops: BTreeMap::new() }
+        PlannedSwitch { order, from: bundles(from), to: bundles(to), states: BTreeMap::new(), stops: BTreeMap::new() }
     }
 
     fn told(course: &Course) -> Vec<String> {
         let tell = |step: &Step| {
             let after = step.cause.map(|at| format!(" after {}", course.steps[at].cob)).unwrap_or_default();
-            let what = match &step.what {
-                What::Check { found } => format!("is {}", found.as_ref().map_or("?", |s| s.as_str())),
-                What::Action { from, to } => format!("{from} -> {to}"),
+            let what = match &step.job {
+                JobKind::Check { found } => format!("is {}", found.as_ref().map_or("?", |s| s.as_str())),
+                JobKind::Action { from, to } => format!("{from} -> {to}"),
             };
             format!("{}..{} {} {what}{after}", step.begin.0 / 1000, step.end.0 / 1000, step.cob)
         };

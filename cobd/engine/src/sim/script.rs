@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cob_types::{Batch, CobId, HostName, Item};
 
 use crate::event::Event;
-use crate::sim::world::{What, World};
+use crate::sim::world::{Incident, World};
 use crate::time::{Span, Time};
 
 /// The deviations of a script from random choices.
@@ -158,7 +158,7 @@ impl World {
     pub fn deliver(&mut self, from: &HostName, to: &HostName) {
         for batch in self.let_go(from, to) {
             if let Some(to) = self.host_ix.get(to).copied() {
-                self.happen(What::Deliver { to, batch });
+                self.happen(Incident::Deliver { to, batch });
             }
         }
     }

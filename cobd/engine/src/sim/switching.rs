@@ -37,11 +37,6 @@ pub(super) struct Word {
 impl Word {
     /// The event for the engine of a host with this bundle.
     pub(super) fn event(self, bundle: impl Into<AnyBundle>, order: Arc<SwitchOrder>, in_process: Vec<String>) -> Event {
-        let generation = self.to;
-        if self.back {
-            Event::Back { generation, bundle: bundle.into(), in_process, order }
-        } else {
-            Event::Go { generation, bundle: bundle.into(), in_process, order }
-        }
+        Event::Switch { generation: self.to, bundle: bundle.into(), in_process, order, rollback: self.back }
     }
 }

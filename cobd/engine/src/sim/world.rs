@@ -74,7 +74,7 @@ impl Host {
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum Incident {
     Deliver { to: usize, batch: Batch },
     CheckDone { host: usize, start: u32, cob: CobId, job: Number },
     ActionDone { thing: usize, job: Number },
@@ -93,7 +93,7 @@ pub struct World {
     /// Looked up, never iterated.
     pub(super) host_ix: HashMap<HostName, usize>,
     pub(super) reality: Reality,
-    pub(super) queue: Queue<What>,
+    pub(super) queue: Queue<Incident>,
     /// Latest arrival on each link, for first-in-first-out delivery.
     last_arrival: HashMap<(usize, usize), Time>,
     in_process: Vec<String>,
@@ -326,7 +326,7 @@ impl World {
             let host = self.random.below(self.hosts.len() as u64) as usize;
             let after = Span(self.random.below(self.config.trouble_us) * 1000);
             let cut = self.random.below(5) as u8;
-            self.push(self.now + after, What::Crash { host, cut });
+            self.push(self.now + after, Incident::Crash { host, cut });
         }
     }
 
@@ -344,7 +344,7 @@ impl World {
     /// Runs until the queue holds only timers beyond `quiet`.
     pub fn run_until_quiet(&mut self, quiet: Span) -> Outcome {
         while let Some((at, what)) = self.queue.peek() {
-            let only_timer = matches!(what, What::Tick { .. });
+            let only_timer = matches!(what, Incident::Tick { .. });
             if only_timer && at > self.now + quiet {
                 break;
             }
@@ -379,42 +379,42 @@ impl World {
             && self.reality.things.iter().all(|t| t.running.is_none())
     }
 
-    fn push(&mut self, at: Time, what: What) {
+    fn push(&mut self, at: Time, what: Incident) {
         self.queue.push(at, what);
     }
 
-    pub(super) fn happen_at(&mut self, at: Time, what: What) {
+    pub(super) fn happen_at(&mut self, at: Time, what: Incident) {
         self.now = self.now.max(at);
         self.outcome.events += 1;
-        if !matches!(what, What::Deliver { .. } | What::Tick { .. }) {
+        if !matches!(what, Incident::Deliver { .. } | Incident::Tick { .. }) {
             self.talk = (0, self.now);
         }
         self.happen(what);
     }
 
-    pub(super) fn happen(&mut self, what: What) {
+    pub(super) fn happen(&mut self, what: Incident) {
         match what {
-            What::Deliver { to, batch } => {
+            Incident::Deliver { to, batch } => {
                 // Links end with their host: a message of a replaced machine does not arrive.
                 let sender = self.host_ix.get(&batch.from).map(|from| self.hosts[*from].life.id);
                 if sender.is_none_or(|id| id == batch.incarnation.id) {
                     self.event(to, Event::Received(batch));
                 }
             }
-            What::CheckDone { host, start, cob, job } => {
+            Incident::CheckDone { host, start, cob, job } => {
                 if self.hosts[host].life.start == start && self.hosts[host].engine.is_some() {
                     let found = self.reality.look(&cob, self.hosts[host].active_bundle());
                     self.event(host, Event::CheckEnded { cob, job, found });
                 }
             }
-            What::ActionDone { thing, job } => self.action_done(thing, job),
-            What::Tick { host } => {
+            Incident::ActionDone { thing, job } => self.action_done(thing, job),
+            Incident::Tick { host } => {
                 if self.hosts[host].tick <= self.now {
                     self.hosts[host].tick = Time::NEVER;
                 }
                 self.event(host, Event::Tick);
             }
-            What::Crash { host, cut } => {
+            Incident::Crash { host, cut } => {
                 self.crashes_pending = self.crashes_pending.saturating_sub(1);
                 if self.hosts[host].engine.is_some() && self.hosts[host].cut.is_none() {
                     if cut == 0 {
@@ -423,12 +423,12 @@ impl World {
                         self.hosts[host].cut = Some(cut);
                         // An idle daemon is killed all the same.
                         self.crashes_pending += 1;
-                        self.push(self.now + Span::millis(50), What::Crash { host, cut: 0 });
+                        self.push(self.now + Span::millis(50), Incident::Crash { host, cut: 0 });
                     }
                 }
             }
-            What::Return { host } => self.come_back(host),
-            What::Askers { host, generation } => {
+            Incident::Return { host } => self.come_back(host),
+            Incident::Askers { host, generation } => {
                 let h = &mut self.hosts[host];
                 h.looks_for = None;
                 let askers = known_askers(h.packed.get(&generation).cloned().map(AnyBundle::from));
@@ -471,7 +471,7 @@ impl World {
         let wanted = h.engine.as_ref().and_then(Engine::wanted_askers);
         if let Some(generation) = wanted.filter(|wanted| h.looks_for != Some(*wanted)) {
             h.looks_for = wanted;
-            self.push(now + Span::millis(1), What::Askers { host, generation });
+            self.push(now + Span::millis(1), Incident::Askers { host, generation });
         }
     }
 
@@ -511,7 +511,7 @@ impl World {
         let at = at.max(self.now);
         if at < self.hosts[host].tick {
             self.hosts[host].tick = at;
-            self.push(at, What::Tick { host });
+            self.push(at, Incident::Tick { host });
         }
     }
 
@@ -648,7 +648,7 @@ impl World {
                 at = at.max(*last);
                 *last = at;
             }
-            self.push(at, What::Deliver { to, batch: batch.clone() });
+            self.push(at, Incident::Deliver { to, batch: batch.clone() });
         }
     }
 
@@ -673,7 +673,7 @@ impl World {
                 let (low, high) = self.config.check_us;
                 let at = self.now + Span(self.random.between(low, high) * 1000);
                 let start = self.hosts[host].life.start;
-                self.push(at, What::CheckDone { host, start, cob, job });
+                self.push(at, Incident::CheckDone { host, start, cob, job });
             }
             Run::Action { cob, job, from, to, .. } => self.start_action(was, cob, job, from, to),
         }
@@ -705,7 +705,7 @@ impl World {
         let (low, high) = self.config.action_us;
         let by_chance = Span(self.random.between(low, high) * 1000);
         let at = self.now + self.script.lasts(thing).unwrap_or(by_chance);
-        self.push(at, What::ActionDone { thing, job });
+        self.push(at, Incident::ActionDone { thing, job });
     }
 
     /// Checks the host's limit on running actions.
@@ -734,7 +734,7 @@ impl World {
         self.abort_actions(host);
         let after = Span(self.random.between(1_000, 400_000) * 1000);
         if !self.script.stays_down(host) {
-            self.push(self.now + after, What::Return { host });
+            self.push(self.now + after, Incident::Return { host });
         }
     }
 

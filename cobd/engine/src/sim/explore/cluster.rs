@@ -78,13 +78,13 @@ pub(super) struct Daemon {
 /// A possible step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Step {
-    pub(super) what: What,
+    pub(super) kind: StepKind,
     /// The daemon dies in its tick: after writing (1), or also after sending (2).
     pub(super) cut: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum StepKind {
     Deliver {
         from: usize,
         to: usize,
@@ -160,7 +160,7 @@ impl Setting<'_> {
         }
         // The first checks are not explored separately.
         while !cluster.checks.is_empty() {
-            self.take(&mut cluster, Step { what: What::Check { at: 0 }, cut: 0 })?;
+            self.take(&mut cluster, Step { kind: StepKind::Check { at: 0 }, cut: 0 })?;
         }
         Ok(cluster)
     }
@@ -171,7 +171,8 @@ impl Setting<'_> {
         let mut steps = 0;
         while !(cluster.is_quiet() && cluster.has_converged()) {
             let all = self.steps(&cluster);
-            let next = all.iter().find(|s| s.cut == 0 && !matches!(s.what, What::Lose { .. } | What::Restart { .. }));
+            let next =
+                all.iter().find(|s| s.cut == 0 && !matches!(s.kind, StepKind::Lose { .. } | StepKind::Restart { .. }));
             let next = next.filter(|_| steps < 10_000).ok_or("the first generation does not converge")?;
             self.take(&mut cluster, *next)?;
             steps += 1;
@@ -190,77 +191,78 @@ impl Setting<'_> {
         for (&(from, to), link) in &cluster.links {
             let reach = if self.plan.any_order { link.len() } else { link.len().min(1) };
             for at in 0..reach {
-                all.push(What::Deliver { from, to, at });
+                all.push(StepKind::Deliver { from, to, at });
                 if cluster.losses > 0 {
-                    all.push(What::Lose { from, to, at });
+                    all.push(StepKind::Lose { from, to, at });
                 }
             }
         }
-        all.extend((0..cluster.checks.len()).map(|at| What::Check { at }));
+        all.extend((0..cluster.checks.len()).map(|at| StepKind::Check { at }));
         for thing in (0..cluster.reality.things.len()).filter(|t| cluster.reality.things[*t].running.is_some()) {
-            all.push(What::End { thing, fails: false });
+            all.push(StepKind::End { thing, fails: false });
             if cluster.failures > 0 {
-                all.push(What::End { thing, fails: true });
+                all.push(StepKind::End { thing, fails: true });
             }
         }
         let untold = (0..cluster.daemons.len()).filter(|h| !cluster.daemons[*h].words.is_empty());
-        all.extend(untold.map(|host| What::Tell { host }));
+        all.extend(untold.map(|host| StepKind::Tell { host }));
         if self.plan.back && cluster.switching && !cluster.turned {
-            all.push(What::TurnBack);
+            all.push(StepKind::TurnBack);
         }
         if cluster.is_quiet() && !cluster.has_converged() && cluster.next_wakeup().is_some() {
-            all.push(What::Wait);
+            all.push(StepKind::Wait);
         }
-        let mut steps: Vec<Step> = all.iter().map(|what| Step { what: *what, cut: 0 }).collect();
+        let mut steps: Vec<Step> = all.iter().map(|kind| Step { kind: *kind, cut: 0 }).collect();
         if cluster.restarts > 0 {
             for host in 0..cluster.daemons.len() {
-                steps.push(Step { what: What::Restart { host, all: true }, cut: 0 });
+                steps.push(Step { kind: StepKind::Restart { host, all: true }, cut: 0 });
                 if cluster.daemons[host].synced != cluster.daemons[host].written {
-                    steps.push(Step { what: What::Restart { host, all: false }, cut: 0 });
+                    steps.push(Step { kind: StepKind::Restart { host, all: false }, cut: 0 });
                 }
             }
-            let turns = all.iter().filter(|w| !matches!(w, What::Lose { .. } | What::TurnBack | What::Wait));
-            steps.extend(turns.flat_map(|what| [1, 2].map(|cut| Step { what: *what, cut })));
+            let turns =
+                all.iter().filter(|w| !matches!(w, StepKind::Lose { .. } | StepKind::TurnBack | StepKind::Wait));
+            steps.extend(turns.flat_map(|kind| [1, 2].map(|cut| Step { kind: *kind, cut })));
         }
         steps
     }
 
     /// Takes a step. Returns false if it is not a separate step.
     pub(super) fn take(&self, cluster: &mut Cluster, step: Step) -> Result<bool, String> {
-        match step.what {
-            What::Deliver { from, to, at } => match cluster.unlink(from, to, at) {
+        match step.kind {
+            StepKind::Deliver { from, to, at } => match cluster.unlink(from, to, at) {
                 Some(batch) => self.turn(cluster, to, Event::Received(batch), step.cut),
                 None => Ok(false),
             },
-            What::Lose { from, to, at } => {
+            StepKind::Lose { from, to, at } => {
                 cluster.losses -= 1;
                 Ok(cluster.unlink(from, to, at).is_some())
             }
-            What::Check { at } => {
+            StepKind::Check { at } => {
                 let (host, cob, job) = cluster.checks.remove(at);
                 let active = self.bundles[host].get(&cluster.daemons[host].engine.generation());
                 let found = cluster.reality.look(&cob, active.map(|b| &**b));
                 self.turn(cluster, host, Event::CheckEnded { cob, job, found }, step.cut)
             }
-            What::End { thing, fails } => self.end(cluster, thing, fails, step.cut),
-            What::Restart { host, all } => {
+            StepKind::End { thing, fails } => self.end(cluster, thing, fails, step.cut),
+            StepKind::Restart { host, all } => {
                 let daemon = &mut cluster.daemons[host];
                 if all {
                     daemon.synced = daemon.written.clone();
                 }
                 self.restart(cluster, host).map(|()| true)
             }
-            What::Tell { host } => match cluster.daemons[host].words.pop_front() {
+            StepKind::Tell { host } => match cluster.daemons[host].words.pop_front() {
                 Some(word) => self.tell(cluster, host, word, step.cut),
                 None => Ok(false),
             },
-            What::TurnBack => {
+            StepKind::TurnBack => {
                 cluster.turned = true;
                 let back = Word { to: FIRST, back: true };
                 cluster.daemons.iter_mut().for_each(|d| d.words.push_back(back));
                 Ok(true)
             }
-            What::Wait => {
+            StepKind::Wait => {
                 cluster.now = cluster.now + A_WHILE;
                 for host in 0..cluster.daemons.len() {
                     if cluster.daemons[host].engine.next_wakeup().is_some_and(|at| at <= cluster.now) {
@@ -507,21 +509,21 @@ impl Cluster {
     /// A step from here, in words.
     pub(super) fn describe(&self, step: Step) -> String {
         let host = |ix: usize| &self.daemons[ix].name;
-        let text = match step.what {
-            What::Deliver { from, to, at } | What::Lose { from, to, at } => {
+        let text = match step.kind {
+            StepKind::Deliver { from, to, at } | StepKind::Lose { from, to, at } => {
                 let items = self.links.get(&(from, to)).and_then(|l| l.get(at)).map(|b| &b.items);
                 let items: Vec<_> = items.into_iter().flatten().map(describe_item).collect();
-                let lost = if matches!(step.what, What::Lose { .. }) { "lost: " } else { "" };
+                let lost = if matches!(step.kind, StepKind::Lose { .. }) { "lost: " } else { "" };
                 format!("{lost}{} -> {}: {}", host(from), host(to), items.join("; "))
             }
-            What::Check { at } => format!("checked {}", self.checks[at].1),
-            What::End { thing, fails } => {
+            StepKind::Check { at } => format!("checked {}", self.checks[at].1),
+            StepKind::End { thing, fails } => {
                 format!("{} {}", if fails { "failed" } else { "ended" }, self.reality.things[thing].id)
             }
-            What::Restart { host: ix, all } => {
+            StepKind::Restart { host: ix, all } => {
                 format!("{} restarts{}", host(ix), if all { "" } else { ", unsynced records are lost" })
             }
-            What::Tell { host: ix } => match self.daemons[ix].words.front() {
+            StepKind::Tell { host: ix } => match self.daemons[ix].words.front() {
                 Some(word) => {
                     format!(
                         "{} gets the order to switch {}to {}",
@@ -532,8 +534,8 @@ impl Cluster {
                 }
                 None => format!("{} gets no order", host(ix)),
             },
-            What::TurnBack => "the rollback is ordered".to_owned(),
-            What::Wait => "time passes".to_owned(),
+            StepKind::TurnBack => "the rollback is ordered".to_owned(),
+            StepKind::Wait => "time passes".to_owned(),
         };
         match step.cut {
             0 => text,

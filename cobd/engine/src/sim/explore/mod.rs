@@ -23,7 +23,7 @@ use cob_types::{Bundle, CobId, HostName, StateName, SwitchOrder};
 
 use crate::canonical::{Form, Places};
 use crate::engine::Faults;
-use crate::sim::explore::cluster::{Cluster, FIRST, SECOND, Setting, Step, What};
+use crate::sim::explore::cluster::{Cluster, FIRST, SECOND, Setting, Step, StepKind};
 use crate::sim::scene::Scene;
 use crate::sim::switching::{Bundles, Orders};
 
@@ -68,7 +68,7 @@ impl Default for Plan {
 
 /// A switch to explore.
 #[derive(Clone, Copy)]
-pub struct Switch<'a> {
+pub struct SwitchPair<'a> {
     /// The second generation. Both generations have a bundle, perhaps an empty one, for every host of either.
     pub second: &'a BTreeMap<HostName, Arc<Bundle>>,
     /// The order of the switch from generation 1 to generation 2.
@@ -141,7 +141,7 @@ pub fn explore(
 pub fn explore_switch(
     first: &BTreeMap<HostName, Arc<Bundle>>,
     initial: &BTreeMap<CobId, StateName>,
-    switch: Switch<'_>,
+    switch: SwitchPair<'_>,
     plan: &Plan,
 ) -> Explored {
     let both = |(host, bundle): (&HostName, &Arc<Bundle>)| {
@@ -256,7 +256,7 @@ impl Search<'_> {
             self.wrong(what, run, by);
             return None;
         }
-        let ends = left.iter().all(|s| s.what == What::TurnBack);
+        let ends = left.iter().all(|s| s.kind == StepKind::TurnBack);
         if ends && !rests && plan.must_converge {
             self.wrong("no event is left, and a host has not converged".to_owned(), run, by);
             return None;

@@ -9,7 +9,7 @@ use crate::sim::reality::Thing;
 use crate::sim::switching::Word;
 use crate::time::{Span, Time};
 
-use super::{TALK, What, World};
+use super::{Incident, TALK, World};
 
 impl World {
     /// Reinstalls a host: its daemon begins with an empty state folder, and its change objects have the states of a new
@@ -40,7 +40,7 @@ impl World {
             }
         }
         if was_up && !self.script.stays_down(host) {
-            self.push(self.now + Span::millis(1), What::Return { host });
+            self.push(self.now + Span::millis(1), Incident::Return { host });
         }
     }
 
