@@ -128,7 +128,7 @@ const FAILED: u8 = 1;
 
 /// Runs the command line; `program` is the program that the daemon executes to run itself again.
 #[must_use]
-pub fn run(args: impl IntoIterator<Item = OsString>, program: Program) -> ExitCode {
+pub fn run(args: Vec<OsString>, program: Program) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {

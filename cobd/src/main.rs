@@ -7,7 +7,7 @@ fn main() -> ExitCode {
         return code;
     }
     match cobd::run::Program::this() {
-        Ok(program) => cobd::cli::run(std::env::args_os(), program),
+        Ok(program) => cobd::cli::run(std::env::args_os().collect(), program),
         Err(_) => ExitCode::FAILURE,
     }
 }

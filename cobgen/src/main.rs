@@ -37,5 +37,5 @@ fn program() -> u8 {
     let (colour, out_colour) = (cli::takes_colour(&err), cli::takes_colour(&out));
     // Large outputs are written in large pieces. A reader that stops reading does not change the answer.
     let (mut out, mut err) = (std::io::BufWriter::new(WhileRead::new(out)), WhileRead::new(err));
-    cli::run(std::env::args_os(), &mut Terminal { out: &mut out, err: &mut err, colour, out_colour })
+    cli::run(std::env::args_os().collect(), &mut Terminal { out: &mut out, err: &mut err, colour, out_colour })
 }

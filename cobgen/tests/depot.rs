@@ -56,7 +56,8 @@ impl Desk {
         let word = |word: &str| word.replace("MODEL", model).replace("DEPOT", depot).into();
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let args = std::iter::once("cobgen").chain(line.split(' ')).map(word);
-        let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
+        let status =
+            cli::run(args.collect(), &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8").replace(model, "MODEL").replace(depot, "DEPOT");
         (status, text(out), text(err))
     }

@@ -47,7 +47,7 @@ fn the_model_of_the_page_about_templates_is_laid_out_as_it_says() {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let args = ["cobgen", command, model.to_str().expect("UTF-8")].map(Into::into);
         let status = cobgen::cli::run(
-            args,
+            args.to_vec(),
             &mut cobgen::cli::Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false },
         );
         (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))

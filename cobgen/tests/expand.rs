@@ -687,7 +687,7 @@ fn the_model_of_init_works_and_nothing_is_overwritten() {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let args = ["cobgen".into(), command.into(), folder.clone().into_os_string()];
         let mut terminal = cobgen::cli::Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false };
-        let status = cobgen::cli::run(args, &mut terminal);
+        let status = cobgen::cli::run(args.to_vec(), &mut terminal);
         (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
     };
     assert_eq!(run("init").0, 0);

@@ -42,7 +42,8 @@ fn solve(folder: &std::path::Path, model: &str, before: &Value) -> (u8, Value) {
     let (model, before) = (write("model.yaml", model), write("before.json", &before.to_string()));
     let args = ["cobgen", "solve", &model, "--json", "--existing", &before].map(Into::into);
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
+    let status =
+        cli::run(args.to_vec(), &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
     (status, serde_json::from_slice(&out).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&err))))
 }
 
@@ -105,7 +106,8 @@ fn a_layout_that_has_failed_is_not_tried_again() {
         let args = ["cobgen", "generate", file.to_str().expect("UTF-8"), "--depot", depot.to_str().expect("UTF-8")];
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let args = args.iter().chain(more).map(Into::into);
-        let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
+        let status =
+            cli::run(args.collect(), &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
         (status, String::from_utf8_lossy(&[out, err].concat()).into_owned())
     };
     let generate = |nodes: u32, more: &[&str]| {
@@ -198,7 +200,8 @@ clusters: {k: {template: t, nodes: 2, address: "tcp://127.0.0.1:{{ 7000 + index 
         let args = ["cobgen", "generate", file.to_str().expect("UTF-8"), "--depot", depot.to_str().expect("UTF-8")];
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let args = args.iter().chain(more).map(Into::into);
-        let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
+        let status =
+            cli::run(args.collect(), &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
         (status, String::from_utf8_lossy(&[out, err].concat()).into_owned())
     };
     let has = |generation: u64| {

@@ -12,7 +12,7 @@ fn generate(folder: &Path, model: &str) -> Value {
     let words = ["cobgen".into(), "generate".into(), path.into_os_string(), "--depot".into(), depot.into_os_string()];
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let terminal = &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false };
-    let status = cli::run(words.into_iter().chain(["--json".into()]), terminal);
+    let status = cli::run(words.into_iter().chain(["--json".into()]).collect(), terminal);
     let err = String::from_utf8_lossy(&err);
     assert!(status == 0 && !err.contains("warning"), "{err}{}", String::from_utf8_lossy(&out));
     serde_json::from_slice(&out).expect("JSON")

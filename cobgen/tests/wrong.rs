@@ -10,7 +10,8 @@ use cobgen::cli::{self, Terminal};
 fn cobgen(args: &[&str]) -> (u8, String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let args = std::iter::once("cobgen").chain(args.iter().copied()).map(Into::into);
-    let status = cli::run(args, &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
+    let status =
+        cli::run(args.collect(), &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
     (status, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
 }
 

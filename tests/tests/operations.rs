@@ -263,7 +263,8 @@ impl Model {
 fn run(words: &[&str]) -> (u8, String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let words = std::iter::once("cobgen").chain(words.iter().copied()).map(Into::into);
-    let status = cli::run(words, &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
+    let status =
+        cli::run(words.collect(), &mut Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false });
     (status, String::from_utf8_lossy(&out).into_owned(), String::from_utf8_lossy(&err).into_owned())
 }
 

@@ -29,14 +29,14 @@ fn operator(screen: &mut Screen, program: OsString, rest: Vec<OsString>) -> Exit
             return ExitCode::from(3);
         }
     };
-    let line = std::iter::once(program).chain(rest);
+    let line = std::iter::once(program).chain(rest).collect();
     ExitCode::from(runtime.block_on(cobctl::run(line, screen)))
 }
 
 /// Runs the daemon, for the demo.
 fn daemon(screen: &mut Screen, rest: &[OsString]) -> ExitCode {
     match cobd::run::Program::this() {
-        Ok(program) => cobd::cli::run(std::iter::once("cobd".into()).chain(rest.iter().cloned()), program),
+        Ok(program) => cobd::cli::run(std::iter::once("cobd".into()).chain(rest.iter().cloned()).collect(), program),
         Err(error) => {
             screen.problem("error", &format!("this program can't be found: {error}"));
             ExitCode::FAILURE

@@ -165,8 +165,7 @@ impl Command {
 }
 
 /// Parses and runs the command line; returns the exit status.
-pub fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal<'_>) -> u8 {
-    let args: Vec<OsString> = args.into_iter().collect();
+pub fn run(args: Vec<OsString>, terminal: &mut Terminal<'_>) -> u8 {
     let as_json = args.iter().any(|word| word == "--json");
     let parsed = without_empty_variables(Cli::command()).try_get_matches_from(args);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {

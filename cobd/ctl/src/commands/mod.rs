@@ -66,8 +66,9 @@ struct Context {
 }
 
 /// Runs the program with this command line, which starts with the program's name; returns the exit status.
-pub async fn run(line: impl IntoIterator<Item = OsString>, screen: &mut Screen) -> u8 {
-    let line: Vec<OsString> = line.into_iter().collect();
+///
+/// It is not generic: all commands would be compiled again for each caller.
+pub async fn run(line: Vec<OsString>, screen: &mut Screen) -> u8 {
     let args = match Args::read(line.iter().cloned()) {
         Ok(args) => args,
         Err(error) => {

@@ -151,7 +151,7 @@ impl Stage {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let args = std::iter::once("cobgen").chain(words.iter().copied()).map(Into::into);
         let code = cobgen::cli::run(
-            args,
+            args.collect(),
             &mut cobgen::cli::Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false },
         );
         let said = [out, err].concat();

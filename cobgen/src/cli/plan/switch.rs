@@ -194,7 +194,7 @@ mod tests {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut terminal = Terminal { out: &mut out, err: &mut err, colour: false, out_colour: false };
         let line = ["cobgen", "plan"].iter().chain(args).map(std::ffi::OsString::from);
-        let status = run(line, &mut terminal);
+        let status = run(line.collect(), &mut terminal);
         (status, String::from_utf8_lossy(&out).into_owned() + &String::from_utf8_lossy(&err))
     }
 
